@@ -6,6 +6,7 @@
 //! Invariant: a responder runs on one thread at a time. The runner holds its lock, and the responder is scheduled
 //! once after each time it goes to sleep.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
@@ -90,12 +91,13 @@ impl Drop for Responder {
 }
 
 impl ResponderTask {
-    /// Handles pending requests until none is left.
+    /// Handles pending requests. If the handler panics, this responder ends, and others continue.
     pub fn run(self: &Arc<ResponderTask>) {
         let waker = Waker::from(Arc::clone(self));
         let mut guard = self.lock();
         let Some(work) = guard.as_mut() else { return };
-        match work.handle_requests(&waker) {
+        let handled = catch_unwind(AssertUnwindSafe(|| work.handle_requests(&waker)));
+        match handled.unwrap_or_else(|_| Err(SubscribeError::Refused("the handler panicked".to_owned()))) {
             Ok(Poll::Pending) => {}
             Ok(Poll::Ready(())) => waker.wake(),
             Err(ended) => {

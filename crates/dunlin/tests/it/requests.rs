@@ -65,6 +65,18 @@ fn responder_handles_a_limited_number_of_requests_at_once() {
     assert_eq!(handled.load(Ordering::Relaxed), 1_000);
 }
 
+#[test]
+fn responder_whose_handler_panics_ends_without_the_others() {
+    let node = node();
+    let ended = node.respond("fails", |_| panic!("this handler fails")).unwrap();
+    let _responder = node.respond("works", |mut request| {
+        request.reply("reply").unwrap();
+    });
+    node.publisher("fails").unwrap().publish("request").unwrap();
+    until("the responder has ended", || ended.ended().is_some());
+    assert_eq!(node.request("works", "request", PATIENCE).unwrap().payload, b"reply");
+}
+
 /// A user with these permissions.
 #[derive(Debug)]
 struct Restricted(Arc<Permissions>, Arc<Budget>);
