@@ -93,6 +93,7 @@ impl From<TopicError> for PublishError {
             TopicError::Record(error) => *error,
             TopicError::Cluster(_) | TopicError::HandingOver(_) => PublishError::OwnerAway(error.to_string()),
             TopicError::Forbidden { .. } => PublishError::Forbidden(error.to_string()),
+            TopicError::DiskFull(why) => PublishError::DiskFull(why),
             other => PublishError::Refused(other.to_string()),
         }
     }

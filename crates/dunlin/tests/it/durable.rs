@@ -313,6 +313,8 @@ fn durable_topic_is_created_once_a_full_disk_has_room() {
     let refused = node.create_topic("b", durable(), false).unwrap_err();
     assert!(matches!(refused, TopicError::DiskFull(_)), "{refused}");
     assert_eq!(Refused::from(&refused).code, ErrorCode::DiskFull);
+    let refused = PublishError::from(refused);
+    assert!(matches!(refused, PublishError::DiskFull(_)), "an embedded publisher: {refused}");
     assert!(node.topic("b").is_none());
     disk.set_capacity(u64::MAX);
     node.create_topic("b", durable(), false).unwrap();
