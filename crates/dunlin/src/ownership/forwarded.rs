@@ -1,5 +1,6 @@
-//! Batches that are forwarded to owners, and their outcomes. Limits: `forwarded_bytes_max` bytes without a response. At
-//! most [`OUTCOMES_MAX`] outcomes that no publisher has read are kept.
+//! Batches that are forwarded to owners, and their outcomes. Limits: `forwarded_bytes_max` bytes without a response,
+//! except that a batch is accepted regardless of its size while half of these bytes are free. At most [`OUTCOMES_MAX`]
+//! outcomes that no publisher has read are kept.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -221,10 +222,16 @@ impl Tickets {
         lock(&self.state)
     }
 
+    /// Whether publishers that wait for room are notified.
+    fn has_room(&self, state: &State) -> bool {
+        state.bytes <= self.bytes_max / 2
+    }
+
     /// Returns a ticket with which the publisher of a batch of `bytes` bytes can ask for the outcome.
     pub(crate) fn open(&self, bytes: u64) -> Result<u64, PublishError> {
         let mut state = self.state();
-        if state.bytes > 0 && state.bytes + bytes > self.bytes_max {
+        // `await_room` would notify a batch that is refused with half of the bytes free at once, again and again.
+        if !self.has_room(&state) && state.bytes + bytes > self.bytes_max {
             let unanswered_bytes = state.bytes;
             return Err(PublishError::OwnerBehind { unanswered_bytes, waited: std::time::Duration::ZERO });
         }
@@ -244,7 +251,7 @@ impl Tickets {
             if state.settled.len() > OUTCOMES_MAX {
                 state.settled.pop_first();
             }
-            let has_room = state.bytes <= self.bytes_max / 2;
+            let has_room = self.has_room(&state);
             (waiting, if has_room { std::mem::take(&mut state.room_waiters) } else { Vec::new() })
         };
         if let Some(OutcomeWaiter { waiter, token }) = waiting {
@@ -276,12 +283,32 @@ impl Tickets {
 
     pub(crate) fn await_room(&self, waiter: &Arc<Waiter>) {
         let mut state = self.state();
-        if state.bytes <= self.bytes_max / 2 {
+        if self.has_room(&state) {
             drop(state);
             return waiter.notify(Waiter::ROOM);
         }
         if !state.room_waiters.iter().any(|other| Arc::ptr_eq(other, waiter)) {
             state.room_waiters.push(Arc::clone(waiter));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_batch_waits_until_another_has_its_outcome() {
+        for used in [1, 40, 50, 51, 100] {
+            let tickets = Tickets::new(100);
+            let ticket = tickets.open(used).unwrap();
+            if tickets.open(80).is_err() {
+                let waiter = Waiter::new();
+                tickets.await_room(&waiter);
+                assert!(!waiter.is_ready(), "{used} bytes in use");
+                tickets.settle(ticket, used, Err(PublishError::Closed));
+                assert!(waiter.is_ready(), "{used} bytes in use");
+            }
         }
     }
 }
