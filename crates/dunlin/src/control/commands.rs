@@ -189,18 +189,23 @@ impl Control {
         command: &[u8],
         cancelled: impl Future<Output = ()>,
     ) -> Result<Option<u64>, ControlError> {
+        if let Some(token) = self.request_lock(command).await? {
+            return Ok(Some(token));
+        }
         let mut cancelled = pin!(cancelled);
         loop {
+            // This node may apply earlier commands late, such as a release by the same lease. The wait begins after
+            // them, because they would end it with the outcome of an earlier wait.
+            self.catch_up().await.map_err(queued_error)?;
             let mut lock_wait = LockWait {
                 control: self,
                 name,
                 lease,
                 outcome: Some(self.lock_waiters.register(name, lease)),
             };
-            match self.execute_encoded(command).await? {
-                ControlReply::Held { token } => return Ok(Some(token)),
-                ControlReply::Waiting { .. } => {}
-                _ => return Err(ControlError::Unknown),
+            // The lease may have received the lock before the wait began.
+            if let Some(token) = self.request_lock(command).await.map_err(queued_error)? {
+                return Ok(Some(token));
             }
             match select(pin!(lock_wait.wait()), cancelled.as_mut()).await {
                 Either::Left((Some(outcome), _)) => return Ok(Some(outcome?)),
@@ -210,6 +215,15 @@ impl Control {
             // The wait ended without an outcome, because the state was restored or the node is stopping. If the node is
             // stopping, `group` returns an error.
             self.group()?;
+        }
+    }
+
+    /// Requests a lock. Returns its token, or `None` if the lease waits in the lock's queue.
+    async fn request_lock(&self, command: &[u8]) -> Result<Option<u64>, ControlError> {
+        match self.execute_encoded(command).await? {
+            ControlReply::Held { token } => Ok(Some(token)),
+            ControlReply::Waiting { .. } => Ok(None),
+            _ => Err(ControlError::Unknown),
         }
     }
 
@@ -290,6 +304,14 @@ impl Control {
             return forward::encode_responses(&Err(RaftGroupError::NotLeader { leader: None }));
         }
         proposing::handle_forwarded(group, request, |command| ControlCommand::decode(command).is_ok()).await
+    }
+}
+
+/// The error for a lease that is in a lock's queue: `NoLeader` would say that nothing changed.
+fn queued_error(error: ControlError) -> ControlError {
+    match error {
+        ControlError::NoLeader { .. } => ControlError::Unknown,
+        other => other,
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dunlin::state::{ControlCommand, ControlQuery, ControlRefusal, ControlReply, QueryAnswer};
 use dunlin::topic::{Position, Start, SubscribeOptions};
-use dunlin::{Consistency, ControlError, KV, block_on};
+use dunlin::{Consistency, Control, ControlError, KV, block_on};
 use dunlin_wait::POLL;
 
 use super::nodes::*;
@@ -282,4 +282,34 @@ fn lock_waiter_at_a_follower_gets_the_lock_after_a_revoke() {
     let refused =
         block_on(holder.execute(&ControlCommand::Proclaim { name: b"gate", lease: first, value: b"" }));
     assert_eq!(refused, Err(ControlError::Refused(ControlRefusal::NotHeld { lease: first })));
+}
+
+/// A release that a follower applies late must not end the next wait of the same lease.
+#[test]
+fn lock_wait_is_not_ended_by_an_earlier_release() {
+    let cluster = TestCluster::of(3, limits());
+    let ids = cluster.followers();
+    let (late, other) = (cluster.control(ids[0]), cluster.control(ids[1]));
+    let (first, second) = (grant(late, 60_000), grant(other, 60_000));
+    let acquire = |id: u64, lease| {
+        let node = cluster.nodes[&id].clone();
+        std::thread::spawn(move || block_on(node.control().unwrap().acquire(b"gate", lease, b"")))
+    };
+    let waits = |control: &Control, lease| {
+        until("it waits", || {
+            control.with(|state| state.lease(lease).is_some_and(|lease| lease.waits == 1)).unwrap()
+        });
+    };
+    block_on(late.acquire(b"gate", first, b"")).unwrap();
+    let second_holds = acquire(ids[1], second);
+    waits(other, second);
+    cluster.withhold_log(ids[0], true);
+    block_on(late.execute(&ControlCommand::Release { name: b"gate", lease: first })).unwrap();
+    let token = second_holds.join().unwrap().unwrap();
+    let first_again = acquire(ids[0], first);
+    waits(other, first);
+    cluster.withhold_log(ids[0], false);
+    waits(late, first);
+    block_on(other.execute(&ControlCommand::Release { name: b"gate", lease: second })).unwrap();
+    assert!(first_again.join().unwrap().unwrap() > token);
 }

@@ -89,6 +89,8 @@ fn event_text(event: &topic::Event<'_>) -> String {
 struct Network {
     nodes: BTreeMap<u64, Weak<Control>>,
     cut: BTreeSet<(u64, u64)>,
+    /// Nodes that receive no log entries.
+    behind: BTreeSet<u64>,
     /// Whether the responses to forwarded requests are lost.
     loses_responses: bool,
 }
@@ -100,9 +102,10 @@ struct TestTransport {
 }
 
 impl Transport for TestTransport {
-    fn request(&self, member: &RaftMember, _lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
+    fn request(&self, member: &RaftMember, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
         let request = Bytes::from(request.concat());
         let (from, to, network) = (self.from, member.id, Arc::clone(&self.network));
+        let carries_entries = matches!(lane, RequestLane::Log | RequestLane::Bulk);
         Box::pin(async move {
             let node = {
                 let network = network.read().unwrap();
@@ -110,7 +113,8 @@ impl Transport for TestTransport {
                     .nodes
                     .get(&to)
                     .and_then(Weak::upgrade)
-                    .filter(|_| !network.cut.contains(&(from, to)));
+                    .filter(|_| !network.cut.contains(&(from, to)))
+                    .filter(|_| !carries_entries || !network.behind.contains(&to));
                 node.ok_or(io::ErrorKind::NotConnected)?
             };
             let is_ours = request.first() == Some(&0xc0);
@@ -197,6 +201,16 @@ impl TestCluster {
                 };
             }
         }
+    }
+
+    /// Withholds log entries from a node, which still receives heartbeats, or delivers them again.
+    pub fn withhold_log(&self, id: u64, withholds: bool) {
+        let mut network = self.network.write().unwrap();
+        if withholds {
+            network.behind.insert(id)
+        } else {
+            network.behind.remove(&id)
+        };
     }
 
     pub fn lose_responses(&self, loses_responses: bool) {
