@@ -12,6 +12,9 @@ pub struct ControlEffects {
     pub granted: Vec<LockGrant>,
     /// Leases that ended.
     pub ended: Vec<u64>,
+    /// Bytes that transactions have read since the caller last set this to 0, at most
+    /// [`ENTRY_READ_BYTES_MAX`](crate::ControlStateLimits::ENTRY_READ_BYTES_MAX).
+    pub read_bytes: u64,
 }
 
 /// A lock that was granted to a waiting lease.

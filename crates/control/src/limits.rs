@@ -28,6 +28,12 @@ layout! {
     }
 }
 
+impl ControlStateLimits {
+    /// Maximum number of bytes that all transactions of one log entry read together. Their responses exist at the same
+    /// time, and those for another node are sent in one message.
+    pub const ENTRY_READ_BYTES_MAX: u64 = 32 << 20;
+}
+
 impl Default for ControlStateLimits {
     fn default() -> ControlStateLimits {
         ControlStateLimits {

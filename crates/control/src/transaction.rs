@@ -6,6 +6,7 @@ use crate::command::{Compare, ComparedProperty, Comparison, KeyOperation};
 use crate::effects::ControlEffects;
 use crate::error::ControlRefusal;
 use crate::item::KeyItem;
+use crate::limits::ControlStateLimits;
 use crate::reply::{ControlReply, FoundKeys, KeyWithItem, OperationOutcome};
 use crate::revision_builder::RevisionBuilder;
 use crate::room::Growth;
@@ -29,13 +30,18 @@ impl ControlState {
         let succeeded = compare.iter().all(|compare| compare.holds(self.get(compare.key)));
         let operations = if succeeded { then } else { otherwise };
         self.check_each_operation(source, operations)?;
-        let mut bytes_left = self.limits.range_bytes_max;
+        // Reads do not change the state, so that nodes may limit them differently.
+        let entry_bytes_left = ControlStateLimits::ENTRY_READ_BYTES_MAX.saturating_sub(effects.read_bytes);
+        let bytes_max = self.limits.range_bytes_max.min(entry_bytes_left);
+        let mut bytes_left = bytes_max;
         let mut revision_builder = RevisionBuilder::begin(self, effects);
         let results = operations
             .iter()
             .map(|operation| revision_builder.run_operation(operation, &mut bytes_left))
             .collect();
-        Ok(ControlReply::Transaction { revision: revision_builder.end(), succeeded, results })
+        let revision = revision_builder.end();
+        effects.read_bytes += bytes_max - bytes_left;
+        Ok(ControlReply::Transaction { revision, succeeded, results })
     }
 
     fn check_each_operation(

@@ -118,3 +118,23 @@ fn transaction_reads_stop_at_the_byte_limit() {
     let many = test.apply(transaction(vec![get; 9]));
     assert_eq!(many, Err(ControlRefusal::TooManyOperations { count: 9, count_max: 8 }));
 }
+
+#[test]
+fn transactions_of_one_entry_share_a_limit_of_read_bytes() {
+    let mut test = TestState::default();
+    test.put("a", &"x".repeat(1 << 20));
+    let read = |test: &mut TestState| {
+        let reply = test.apply(transaction(vec![KeyOperation::Get { key: b"a" }]));
+        let Ok(ControlReply::Transaction { results, .. }) = reply else { panic!("{reply:?}") };
+        match &results[..] {
+            [OperationOutcome::Found { found }] => (found.items.len(), found.more),
+            other => panic!("{other:?}"),
+        }
+    };
+    // The key and its overhead count, too.
+    let fitting = ControlStateLimits::ENTRY_READ_BYTES_MAX / (1 << 20) - 1;
+    (0..fitting).for_each(|_| assert_eq!(read(&mut test), (1, false)));
+    assert_eq!(read(&mut test), (0, true));
+    test.effects.read_bytes = 0;
+    assert_eq!(read(&mut test), (1, false), "the next entry");
+}

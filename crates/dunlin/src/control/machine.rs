@@ -103,6 +103,7 @@ impl StateMachine for ControlMachine {
         // Updates the copy for reads first, so that a subscriber that receives a change can already read it there.
         self.view.publish(&self.state);
         self.history.record(&mut self.effects.changes);
+        self.effects.read_bytes = 0;
     }
 
     fn freeze(&self) -> Box<dyn Frozen> {
