@@ -36,18 +36,41 @@ pub struct Publisher {
     /// Records that may not be stored yet: the last one sent to each partition of a durable topic, and every
     /// forwarded record without an outcome.
     unstored: VecDeque<Receipt>,
+    waits_for_room: bool,
+    /// Whether a full topic unregisters subscribers that leave no room at once, instead of after its wait time.
+    evicts: bool,
 }
 
 impl Publisher {
     pub(crate) fn new(topic: PublisherRegistration, subject_tail: String) -> Publisher {
         let claims = topic.claims();
         let (waiter, unstored) = (None, VecDeque::new());
-        Publisher { topic, subject_tail, producer: None, claims, waiter, last: None, unstored }
+        let (waits_for_room, evicts) = (true, false);
+        Publisher {
+            topic,
+            subject_tail,
+            producer: None,
+            claims,
+            waiter,
+            last: None,
+            unstored,
+            waits_for_room,
+            evicts,
+        }
     }
 
     /// Numbers the records from now on, so that the log recognizes retries.
     pub fn with_producer(mut self, mark: ProducerMark) -> Publisher {
         self.producer = Some(mark);
+        self
+    }
+
+    /// From now on, a full topic refuses records at once instead of after its wait time. With `evicts`, a topic with
+    /// [`OnFull::Evict`] unregisters the subscribers that leave no room.
+    pub fn without_room_wait(mut self, evicts: bool) -> Publisher {
+        let can_evict =
+            self.topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
+        (self.waits_for_room, self.evicts) = (false, evicts && can_evict);
         self
     }
 
@@ -74,11 +97,11 @@ impl Publisher {
                 Some(claim) => claim.last(self.topic.name())?,
                 None => None,
             },
-            evict: false,
+            evict: self.evicts,
             as_owner: false,
         };
         let appended = match attempt(log, append) {
-            Err(refused) if refused.is_retryable() => {
+            Err(refused) if refused.is_retryable() && self.waits_for_room => {
                 let waiter = self.waiter.get_or_insert_with(Waiter::new);
                 wait_for_room(&self.topic, log, waiter, append, attempt)
             }
@@ -310,7 +333,7 @@ impl Publisher {
         let receipt = loop {
             let claim = self.claims.get(partition);
             match self.topic.append_encoded(partition, append, claim, &frames, count) {
-                Err(refused) if refused.is_retryable() => {
+                Err(refused) if refused.is_retryable() && self.waits_for_room => {
                     let waiter = self.waiter.get_or_insert_with(Waiter::new);
                     append.now_ns = log.clock.now_ns();
                     if append.now_ns >= deadline_ns {

@@ -4,17 +4,22 @@
 //! - Only the leader publishes, and only unconfirmed tasks: a node that applies its log again publishes nothing.
 //! - An unconfirmed task is published again after `publish_retry_ms`, with the same producer and sequence number. A
 //!   topic that remembers the producer appends it once.
+//! - A topic that is full, or whose owner is away, does not delay tasks for other topics: the thread does not wait for
+//!   room, and waits for the confirmations of all due tasks together, at most [`CONFIRM_WAIT_MAX`]. A record without an
+//!   outcome is not sent again: when its task is due again, the thread only asks for the outcome.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dunlin_raft::Commands;
-use dunlin_tasks::{Destination, TaskCommand, TaskPublication as Due, TaskStage};
-use dunlin_topic::{Draft, Payload, ProducerMark, Publish, PublishError};
+use dunlin_tasks::{Destination, SchedulerState, TaskCommand, TaskPublication as Due, TaskStage};
+use dunlin_topic::{Draft, Payload, ProducerMark, Publish, PublishError, Publisher, thread_waker};
 
 use super::TaskShard;
 use crate::control::block_on;
@@ -24,6 +29,8 @@ use crate::node::Node;
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of tasks confirmed by one command.
 const BATCH_MAX: usize = 1_000;
+/// The longest wait for the confirmations of tasks that are due together.
+const CONFIRM_WAIT_MAX: Duration = Duration::from_secs(1);
 
 pub(super) enum HousekeeperCommand {
     Publish(Vec<Due>),
@@ -71,38 +78,74 @@ impl TasksHousekeeper {
     }
 }
 
+/// What the thread remembers of tasks that are not published yet.
+#[derive(Default)]
+struct Attempts {
+    /// For each task that a full topic refused, the time of its first refusal.
+    full_since: HashMap<u64, Instant>,
+    /// The publishers of records that were not confirmed in time.
+    unconfirmed: HashMap<u64, Publisher>,
+}
+
 fn run(receiver: &Receiver<HousekeeperCommand>, shard: &Weak<TaskShard>, node: &Node) {
+    let (mut attempts, mut checked_at) = (Attempts::default(), Instant::now());
     loop {
-        let work = receiver.recv_timeout(CHECK_INTERVAL);
+        let work = receiver.recv_timeout(CHECK_INTERVAL.saturating_sub(checked_at.elapsed()));
         let Some(shard) = shard.upgrade() else { return };
         match work {
-            Ok(HousekeeperCommand::Publish(due)) => publish(&shard, node, due),
+            Ok(HousekeeperCommand::Publish(due)) => publish(&shard, node, due, &mut attempts),
             Ok(HousekeeperCommand::End) | Err(RecvTimeoutError::Disconnected) => return,
-            Err(RecvTimeoutError::Timeout) => {
-                // If this node does not lead, the leader corrects the clock.
-                let _ = block_on(shard.correct_clock());
-            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if checked_at.elapsed() >= CHECK_INTERVAL {
+            checked_at = Instant::now();
+            // If this node does not lead, the leader corrects the clock.
+            let _ = block_on(shard.correct_clock());
+            // The publishers of ended tasks are dropped after the call, without the lock of the shard's state.
+            let _ = shard.with(|state| {
+                attempts.full_since.retain(|task, _| is_publishing(state, *task));
+                attempts.unconfirmed.extract_if(|task, _| !is_publishing(state, *task)).collect::<Vec<_>>()
+            });
         }
     }
 }
 
-fn publish(shard: &Arc<TaskShard>, node: &Node, due: Vec<Due>) {
+fn is_publishing(state: &SchedulerState, task: u64) -> bool {
+    state.get(task).is_ok_and(|task| task.stage == TaskStage::Running)
+}
+
+fn publish(shard: &Arc<TaskShard>, node: &Node, due: Vec<Due>, attempts: &mut Attempts) {
     // After this call, this node knows all confirmations, even after a restart.
     if !shard.leads() || block_on(shard.catch_up()).is_err() {
         return;
     }
-    let is_due = |due: &Due| {
-        shard
-            .with(|state| state.get(due.task).is_ok_and(|task| task.stage == TaskStage::Running))
-            .unwrap_or(false)
-    };
-    let (mut done, mut refused) = (Vec::new(), Commands::default());
+    let is_due = |due: &Due| shard.with(|state| is_publishing(state, due.task)).unwrap_or(false);
+    let (began, mut sent) = (Instant::now(), Vec::new());
     for due in due.into_iter().filter(is_due) {
-        match publish_one(shard, node, &due) {
-            Ok(()) => done.push(due.task),
+        // The thread has waited for an earlier attempt already.
+        let (publisher, until) = match attempts.unconfirmed.remove(&due.task) {
+            Some(earlier) => (Ok(Some(earlier)), began),
+            None => (send(shard, node, &due, &mut attempts.full_since), began + CONFIRM_WAIT_MAX),
+        };
+        sent.push((due.task, publisher, until));
+    }
+    let (mut done, mut refused) = (Vec::new(), Commands::default());
+    for (task, publisher, until) in sent {
+        let outcome = match publisher {
+            Ok(Some(mut publisher)) => match confirm(&mut publisher, until) {
+                Poll::Ready(outcome) => outcome,
+                Poll::Pending => {
+                    attempts.unconfirmed.insert(task, publisher);
+                    continue;
+                }
+            },
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(()) => done.push(task),
             Err(NotPublished::Refused(why)) => {
-                let (task, error) = (due.task, why.as_bytes());
-                refused.push_with(|out| TaskCommand::Unpublished { task, error }.encode(out));
+                refused.push_with(|out| TaskCommand::Unpublished { task, error: why.as_bytes() }.encode(out));
             }
             Err(NotPublished::NotYet) => {}
         }
@@ -123,12 +166,30 @@ fn publish(shard: &Arc<TaskShard>, node: &Node, due: Vec<Due>) {
 enum NotPublished {
     /// The task could not be published at present. It is due again soon.
     NotYet,
-    /// The user who submitted the task lacks the permission.
+    /// The user who submitted the task lacks the permission, or the topic never accepts such a record.
     Refused(String),
 }
 
-/// Publishes the record of a task, if the user who submitted the task still has the permission.
-fn publish_one(shard: &TaskShard, node: &Node, due: &Due) -> Result<(), NotPublished> {
+impl From<PublishError> for NotPublished {
+    fn from(error: PublishError) -> NotPublished {
+        match error {
+            PublishError::Forbidden(why) => NotPublished::Refused(why),
+            PublishError::RecordTooLarge { .. } | PublishError::Frame(_) => {
+                NotPublished::Refused(error.to_string())
+            }
+            _ => NotPublished::NotYet,
+        }
+    }
+}
+
+/// Sends the record of a task, if the user who submitted the task still has the permission. The publisher knows whether
+/// the record was appended; `None` if an earlier attempt has appended it.
+fn send(
+    shard: &TaskShard,
+    node: &Node,
+    due: &Due,
+    full_since: &mut HashMap<u64, Instant>,
+) -> Result<Option<Publisher>, NotPublished> {
     let Destination { subject, user } = Destination::read(&due.subject);
     let text = |bytes| std::str::from_utf8(bytes).map_err(|error| NotPublished::Refused(error.to_string()));
     let (subject, user) = (text(subject)?, user.map(text).transpose()?);
@@ -136,12 +197,35 @@ fn publish_one(shard: &TaskShard, node: &Node, due: &Due) -> Result<(), NotPubli
     let mark = ProducerMark { producer: shard.producer_of(due.task), producer_epoch: 1, producer_seq: 1 };
     let payload = Payload::Shared(Bytes::copy_from_slice(&due.payload));
     let draft = Draft { meta: Default::default(), payload };
-    let published =
-        node.publisher(subject).and_then(|publisher| publisher.with_producer(mark).publish(draft));
-    match published {
-        // The record was appended by an earlier attempt.
-        Ok(_) | Err(PublishError::DuplicateForgotten { .. }) => Ok(()),
-        Err(PublishError::Forbidden(why)) => Err(NotPublished::Refused(why)),
-        Err(_) => Err(NotPublished::NotYet),
+    let publisher = node.publisher(subject)?;
+    let wait_max = publisher.topic().room_wait_max();
+    let is_overdue = full_since.get(&due.task).is_some_and(|since| since.elapsed() >= wait_max);
+    let mut publisher = publisher.with_producer(mark).without_room_wait(is_overdue);
+    match publisher.send(draft) {
+        Ok(()) => Ok(Some(publisher)),
+        Err(PublishError::DuplicateForgotten { .. }) => Ok(None),
+        Err(error) => {
+            if error.is_retryable() {
+                full_since.entry(due.task).or_insert_with(Instant::now);
+            }
+            Err(error.into())
+        }
     }
+}
+
+/// Waits until the record is confirmed, but not after `until`.
+fn confirm(publisher: &mut Publisher, until: Instant) -> Poll<Result<(), NotPublished>> {
+    let waker = thread_waker();
+    let outcome = loop {
+        let outcome = publisher.poll_flush(&mut Context::from_waker(&waker));
+        let remaining = until.saturating_duration_since(Instant::now());
+        if outcome.is_ready() || remaining.is_zero() {
+            break outcome;
+        }
+        thread::park_timeout(remaining);
+    };
+    outcome.map(|outcome| match outcome {
+        Ok(_) | Err(PublishError::DuplicateForgotten { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    })
 }

@@ -8,6 +8,7 @@ mod groups;
 mod inbox_order;
 mod lost;
 mod memory;
+mod publishing_tasks;
 mod requests;
 mod restored;
 mod shards;

@@ -228,3 +228,17 @@ fn publisher_without_a_wait_limit_waits_for_room() {
         assert_eq!(witness.missing, 0);
     });
 }
+
+#[test]
+fn publisher_that_does_not_wait_for_room_is_refused_or_evicts() {
+    let topic = topic_of(reliable(Duration::MAX, OnFull::Evict), &budget(), RUNNING);
+    let _reader = subscriber(&topic, &registered("never reads"));
+    let mut publisher = topic.publisher("t").without_room_wait(false);
+    let refused = loop {
+        if let Err(refused) = publisher.publish(&[0_u8; 1_000][..]) {
+            break refused;
+        }
+    };
+    assert!(matches!(refused, PublishError::Full { .. }), "{refused}");
+    topic.publisher("t").without_room_wait(true).publish(&[0_u8; 1_000][..]).unwrap();
+}

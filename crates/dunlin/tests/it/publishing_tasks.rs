@@ -1,0 +1,61 @@
+//! Tasks of kind `publish`.
+
+use std::time::Duration;
+
+use dunlin::scheduler::{CommandReply, NewTask, TaskCommand, TaskQuery, TaskQueryResult, TaskStage};
+use dunlin::topic::{OnFull, Publish, PublishError, Reliable, Retention, SubscribeOptions, TopicConfig};
+use dunlin::{Node, block_on};
+use dunlin_wait::until;
+
+use crate::{all, from_earliest, node};
+
+fn submit(node: &Node, subject: &str, payload: &[u8]) -> u64 {
+    let (tasks, tenant) = (node.tasks().unwrap(), &b"t"[..]);
+    let task = NewTask { subject: subject.as_bytes(), ..NewTask::new(b"publish", payload) };
+    block_on(tasks.execute(&TaskCommand::EnsureTenant { tenant })).unwrap();
+    match block_on(tasks.execute(&TaskCommand::Submit { tenant, tasks: vec![task] })) {
+        Ok(CommandReply::Submitted { tasks, .. }) => tasks[0].task,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn stage(node: &Node, task: u64) -> TaskStage {
+    match node.tasks().unwrap().answer(&TaskQuery::Get { task }) {
+        Ok(TaskQueryResult::Task { task, .. }) => task.stage,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn full_topic_delays_no_task_that_publishes_elsewhere() {
+    let node = node();
+    let reliable = Reliable { subscribers_max: 1, wait_max: Duration::MAX, on_full: OnFull::Refuse };
+    let retention = Retention { bytes: 64 << 10, ..Retention::default() };
+    let config = TopicConfig { reliable: Some(reliable), retention, ..TopicConfig::default() };
+    node.create_topic("full", config, false).unwrap();
+    let registered = SubscribeOptions { name: "slow".to_owned(), registered: true, ..from_earliest() };
+    let mut slow = node.subscribe("full", &registered).unwrap();
+    let mut publisher = node.publisher("full").unwrap().without_room_wait(false);
+    let refused = loop {
+        if let Err(refused) = publisher.publish(&[0_u8; 1_000][..]) {
+            break refused;
+        }
+    };
+    assert!(matches!(refused, PublishError::Full { .. }), "{refused}");
+    let (blocked, free) = (submit(&node, "full", &[1; 1_000]), submit(&node, "free", b"2"));
+    until("the other task has published", || stage(&node, free) == TaskStage::Completed);
+    assert_eq!(stage(&node, blocked), TaskStage::Running);
+    until("the task publishes once there is room", || {
+        all(&mut slow);
+        stage(&node, blocked) == TaskStage::Completed
+    });
+}
+
+#[test]
+fn task_whose_record_is_too_large_for_its_topic_ends() {
+    let node = node();
+    let config = TopicConfig { record_bytes_max: 4 << 10, ..TopicConfig::default() };
+    node.create_topic("small", config, false).unwrap();
+    let task = submit(&node, "small", &[0; 8 << 10]);
+    until("the task is a dead letter", || stage(&node, task) == TaskStage::Dead);
+}
