@@ -22,7 +22,7 @@ use super::{ClusterLimits, Token};
 
 /// Time limit for a connection or a status.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time limit for any other request.
+/// Time limit for any other request, and for each part of a backup, which may be large.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A client that administers a cluster.
@@ -212,7 +212,7 @@ impl ClusterClient {
                     continue;
                 }
             };
-            let reply = with_timeout(REQUEST_TIMEOUT, exchange(&mut connection, request, on_part)).await;
+            let reply = exchange(&mut connection, request, on_part, REQUEST_TIMEOUT).await;
             return match reply
                 .map_err(|error| ClusterError::Unreachable { address, why: error.to_string() })?
             {
@@ -241,7 +241,7 @@ impl ClusterClient {
     ) -> io::Result<AdminReply> {
         with_timeout(time_limit, async {
             let mut connection = self.member.open(node, address, Purpose::Admin).await?;
-            exchange(&mut connection, &request, &mut |_| ()).await
+            exchange(&mut connection, &request, &mut |_| (), time_limit).await
         })
         .await
     }
@@ -251,14 +251,17 @@ async fn with_timeout<T>(time_limit: Duration, work: impl Future<Output = io::Re
     timeout(time_limit, work).await.unwrap_or_else(|elapsed| Err(elapsed.into()))
 }
 
+/// Sends a request and returns the reply. The time limit applies to each frame of the response.
 async fn exchange(
     (frames, write): &mut MemberConnection,
     request: &AdminRequest,
     on_part: &mut impl FnMut(Bytes),
+    time_limit: Duration,
 ) -> io::Result<AdminReply> {
-    send_frame(write, 1, ClusterFrameKind::Request, &super::to_json(request)).await?;
+    let request = super::to_json(request);
+    with_timeout(time_limit, send_frame(write, 1, ClusterFrameKind::Request, &request)).await?;
     loop {
-        let frame = frames.next().await?;
+        let frame = with_timeout(time_limit, frames.next()).await?;
         match frame.kind {
             ClusterFrameKind::Part => on_part(frame.payload),
             _ => return super::parse(frame, ClusterFrameKind::Response),
