@@ -88,3 +88,17 @@ fn schedule_of_publishing_tasks_publishes_at_each_due_time() {
         "one of them again"
     );
 }
+
+#[test]
+fn schedule_without_a_time_within_fifty_years_is_refused() {
+    let mut scene = scene();
+    let mut schedule = |cron: &'static [u8]| {
+        let (tenant, name, task) = (&b"a"[..], &b"rare"[..], work());
+        scene.apply(TaskCommand::Schedule { tenant, name, cron, task })
+    };
+    assert_eq!(schedule(b"0 0 29 2 *"), Ok(CommandReply::Done));
+    assert_eq!(schedule(b"0 0 0 1 1 * 2073"), Ok(CommandReply::Done));
+    for cron in [&b"0 0 0 1 1 * 2074"[..], b"0 0 30 2 *", b"0 0 31 4,6,9,11 *"] {
+        assert_eq!(schedule(cron), Err(TaskRefusal::Cron), "{}", String::from_utf8_lossy(cron));
+    }
+}
