@@ -40,9 +40,9 @@ layout! {
     }
 }
 
-/// Number of years within which a schedule needs a next time. The longest pause of a useful expression is 40 years: from
-/// one 29 February on a given day of the week to the next, across 2100. A search up to the year 5000, as croner makes it,
-/// takes the state machine many milliseconds for an expression without any time.
+/// Number of years within which a schedule needs a next time. The longest pause of a useful expression is 40 years:
+/// from one 29 February on a given day of the week to the next, across 2100. Croner searches up to the year 5000,
+/// which takes milliseconds for an expression without any time, and delays the state machine.
 const SEARCH_YEARS: i32 = 50;
 
 /// Counted size of a schedule besides its name, expression and task, bytes.

@@ -337,6 +337,32 @@ fn node_can_be_removed_while_it_joins_the_cluster() {
 }
 
 #[test]
+fn node_that_died_while_it_joined_can_be_removed() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
+    let (one, token) = (dir("one"), dir("token"));
+    run(&["cluster", "init", "--data-dir", &one]).done();
+    let first = Node::start_with(&["--data-dir", &one, "--cluster-listen", "127.0.0.1:0"]);
+    let address = first.ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
+    std::fs::write(&token, run(&["cluster", "token", "--reusable", "--data-dir", &one]).done()).unwrap();
+    let join = |node: u64| {
+        let join = ["--cluster-listen", "127.0.0.1:0", "--join", address, "--token-file", &token];
+        Node::start_with(&[&["--data-dir", &dir(&node.to_string())], &join[..]].concat())
+    };
+    let _second = join(2);
+    until(&one, "both nodes vote", |nodes| {
+        nodes.len() == 2
+            && nodes.iter().all(|node| node["voters"].as_array().is_some_and(|voters| voters.len() == 2))
+    });
+    for node in 3..6 {
+        // The leader usually waits until the node has caught up.
+        join(node).kill();
+        run(&["cluster", "remove", &node.to_string(), "--data-dir", &one]).done();
+    }
+    assert_eq!(first.stop(), Some(0));
+}
+
+#[test]
 fn lead_is_not_transferred_to_a_node_that_does_not_respond() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();

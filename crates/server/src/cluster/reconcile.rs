@@ -47,7 +47,7 @@ pub(super) async fn run(member: Arc<ClusterMember>) {
             tracing::debug!("cannot register this node's address yet: {error}");
         }
         if status.leader == Some(status.id)
-            && let Err(error) = reconcile_members(&**control, &status, &table).await
+            && let Err(error) = reconcile_members(&**control, control, &status, &table).await
         {
             tracing::info!("the voters do not match the table of nodes yet: {error}");
         }
@@ -234,7 +234,7 @@ async fn reconcile_tasks(
             let mut outcome = Ok(());
             for shard in tasks.shards() {
                 // A failure of one shard does not stop the others.
-                outcome = outcome.and(reconcile_shard(shard, node == status.id, table).await);
+                outcome = outcome.and(reconcile_shard(shard, control, node == status.id, table).await);
             }
             outcome
         }
@@ -242,7 +242,12 @@ async fn reconcile_tasks(
     }
 }
 
-async fn reconcile_shard(shard: &TaskShard, begins: bool, table: &[NodeRecord]) -> Result<(), String> {
+async fn reconcile_shard(
+    shard: &TaskShard,
+    control: &Control,
+    begins: bool,
+    table: &[NodeRecord],
+) -> Result<(), String> {
     let status = shard.status().map_err(|error| error.to_string())?;
     if begins && !shard.is_begun().await.map_err(|error| error.to_string())? {
         let own = table.iter().find(|record| record.node == status.id);
@@ -251,14 +256,24 @@ async fn reconcile_shard(shard: &TaskShard, begins: bool, table: &[NodeRecord]) 
         return begun.map_err(|error| error.to_string());
     }
     match status.leader == Some(status.id) {
-        true => reconcile_members(shard, &status, table).await,
+        true => reconcile_members(shard, control, &status, table).await,
         false => Ok(()),
+    }
+}
+
+/// Waits until the table says that a node was removed. Such a node may be down, and never catch up.
+async fn wait_until_removed(control: &Control, node: u64) {
+    let is_removed = |record: NodeRecord| record.removed.is_some();
+    while !control.with(|state| records::node(state, node).0).is_ok_and(|found| found.is_some_and(is_removed))
+    {
+        sleep(INTERVAL).await;
     }
 }
 
 /// Changes the group's members by one step towards the table.
 async fn reconcile_members(
-    control: &impl RaftGroup,
+    group: &impl RaftGroup,
+    control: &Control,
     status: &Status,
     table: &[NodeRecord],
 ) -> Result<(), String> {
@@ -273,28 +288,32 @@ async fn reconcile_members(
         status.voters.iter().filter(keeps_vote).map(|member| member.id).collect();
     if remaining_voters.len() < status.voters.len() && !remaining_voters.is_empty() {
         tracing::info!(?remaining_voters, "removing the votes of removed nodes");
-        return control.set_voters(&remaining_voters).await;
+        return group.set_voters(&remaining_voters).await;
     }
     if let Some(removed) = status.learners.iter().find(|member| !expected.contains_key(&member.id)) {
-        return control.remove_learner(removed.id).await;
+        return group.remove_learner(removed.id).await;
     }
     let group_members = || status.voters.iter().chain(&status.learners);
     for (node, record) in &expected {
         let address = record.address.clone();
         match group_members().find(|member| member.id == *node) {
             Some(member) if member.address != address => {
-                return control.set_address(&RaftMember { id: *node, address }).await;
+                return group.set_address(&RaftMember { id: *node, address }).await;
             }
             Some(_) if status.voters.iter().any(|member| member.id == *node) => {}
             _ => {
                 let learner = RaftMember { id: *node, address };
-                let Ok(caught_up) = timeout(CATCH_UP_TIMEOUT, control.add_learner(&learner)).await else {
-                    continue;
+                let caught_up = tokio::select! {
+                    biased;
+                    // Comes first, so that a node which was removed already is not added.
+                    () = wait_until_removed(control, *node) => continue,
+                    caught_up = timeout(CATCH_UP_TIMEOUT, group.add_learner(&learner)) => caught_up,
                 };
+                let Ok(caught_up) = caught_up else { continue };
                 caught_up?;
                 tracing::info!(node, "the node has caught up and becomes a voter");
                 let voters: Vec<u64> = remaining_voters.iter().copied().chain([*node]).collect();
-                return control.set_voters(&voters).await;
+                return group.set_voters(&voters).await;
             }
         }
     }
