@@ -277,8 +277,13 @@ impl<'a> ControlCommand<'a> {
                 (command, decode::<ControlCommand<'_>>(command)?.is_for_clients())
             }
             ControlCommand::OfTenant { command, .. } => {
-                let inner = ControlCommand::decode(command)?;
-                (command, inner.is_for_clients() || matches!(inner, ControlCommand::ByUser { .. }))
+                // Decodes one level first: bytes of a client may be nested deeper than the stack allows.
+                match decode::<ControlCommand<'_>>(command)? {
+                    ControlCommand::ByUser { .. } => {
+                        ControlCommand::decode(command).map(|_by_user| (command, true))?
+                    }
+                    inner => (command, inner.is_for_clients()),
+                }
             }
             _ => return Ok(command),
         };

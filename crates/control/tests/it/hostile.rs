@@ -42,3 +42,22 @@ fn unknown_version_is_named_in_the_error() {
         Err(ControlDecodeError::Unknown { what: "ControlCommand", number: 200 })
     );
 }
+
+#[test]
+fn deeply_nested_command_is_refused() {
+    let (tenant, mut inner) = (&b""[..], Vec::new());
+    ControlCommand::Delete { key: b"k" }.encode(&mut inner);
+    let mut wrapped = Vec::new();
+    ControlCommand::OfTenant { tenant, command: &inner }.encode(&mut wrapped);
+    // Each level adds the same bytes, which end with the length of the level inside.
+    let head = &wrapped[..wrapped.len() - inner.len()];
+    let levels = 1_000_000;
+    let mut nested = Vec::new();
+    for level in (0..levels).rev() {
+        nested.extend_from_slice(&head[..head.len() - 4]);
+        nested.extend_from_slice(&((inner.len() + level * head.len()) as u32).to_le_bytes());
+    }
+    nested.extend_from_slice(&inner);
+    assert!(ControlCommand::decode(&nested).is_err());
+    assert!(ControlCommand::decode(&wrapped).is_ok());
+}
