@@ -78,6 +78,11 @@ impl OrderQueue {
         });
     }
 
+    /// Removes workers that have left or whose leases have ended.
+    pub(super) fn remove_ended(&self, state: &SchedulerState) {
+        lock(&self.workers).retain(|worker, _| state.lease_end_ms(*worker).is_ok());
+    }
+
     /// The queue's workers that have sent nothing through any connection since the last call of `refresh_leases`: their
     /// leases are unchanged.
     pub(super) fn silent_workers(&self, state: &SchedulerState) -> Vec<u64> {
@@ -89,6 +94,17 @@ impl OrderQueue {
     /// Whether a worker has attached through this connection.
     pub fn has_workers(&self) -> bool {
         !lock(&self.workers).is_empty()
+    }
+
+    /// Whether this worker has attached through this connection and is not known to have ended.
+    pub fn has_worker(&self, worker: u64) -> bool {
+        lock(&self.workers).contains_key(&worker)
+    }
+
+    /// Number of workers that have attached through this connection. Workers that have ended are removed when the next
+    /// one attaches, or sends a heartbeat.
+    pub fn worker_count(&self) -> usize {
+        lock(&self.workers).len()
     }
 
     fn remove_worker(&self, worker: u64) {

@@ -170,9 +170,10 @@ impl Tasks {
             starts.iter().any(|start| (start.task, start.token) == (task, token))
         };
         let lost = attachment.has.iter().filter(|has| !is_held(has)).copied().collect();
-        on_attached(AttachResponse { worker, epoch: first_machine.epoch(), lost });
         self.dispatcher.attach(worker, order_queue);
+        order_queue.remove_ended(first_machine.state());
         order_queue.add_worker(worker, first_machine.state());
+        on_attached(AttachResponse { worker, epoch: first_machine.epoch(), lost });
         let has = |start: &dunlin_tasks::TaskStart| attachment.has.contains(&(start.task, start.token));
         let missing = starts.iter().filter(|start| !has(start)).cloned().map(WorkerOrder::Start);
         self.dispatcher.dispatch(first_machine.state().shard(), missing.chain(stops));

@@ -1,5 +1,6 @@
 //! A node as a program that embeds it sees it.
 
+mod attached_workers;
 mod cluster;
 mod control;
 mod crashed_states;

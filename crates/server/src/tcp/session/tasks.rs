@@ -55,7 +55,8 @@ pub(super) struct TaskRequests {
     scheduler: Weak<Tasks>,
     /// Whether a worker's heartbeat is among the collected commands.
     has_heartbeats: bool,
-    workers: Arc<AtomicUsize>,
+    /// Number of workers that are being attached and are not in the order queue yet.
+    joining: Arc<AtomicUsize>,
     attached: HashMap<u64, AttachedWorker>,
     /// Workers that have lost their permission. They receive no more orders.
     revoked: HashSet<u64>,
@@ -151,7 +152,7 @@ impl Session {
         let (mut accepted, mut is_own) = (Commands::default(), Vec::new());
         let (mut rest, rule) = (bytes, self.node.task_rule());
         let short = || protocol("the commands are incomplete");
-        let mut new_tenants = Vec::new();
+        let mut new_tenants = HashSet::new();
         while !rest.is_empty() {
             let (len, after) = rest.split_first_chunk().ok_or_else(short)?;
             let (bytes, after) =
@@ -177,7 +178,7 @@ impl Session {
         rule: &'c TaskRule,
         accepted: &mut Commands,
         is_own: &mut Vec<bool>,
-        new_tenants: &mut Vec<Vec<u8>>,
+        new_tenants: &mut HashSet<Vec<u8>>,
     ) -> Result<(), Refused> {
         let is_named = set_default_tenant(&mut command, rule.tenant.as_bytes());
         if rule.is_bounded() && !self.task_requests.owns_workers(command.workers(), rule) {
@@ -211,48 +212,47 @@ impl Session {
         tenant: &[u8],
         accepted: &mut Commands,
         is_own: &mut Vec<bool>,
-        new_tenants: &mut Vec<Vec<u8>>,
+        new_tenants: &mut HashSet<Vec<u8>>,
     ) {
-        let is_known = || {
-            self.task_requests.known_tenants.contains(tenant)
-                || new_tenants.iter().any(|known| known == tenant)
-        };
+        let is_known = || self.task_requests.known_tenants.contains(tenant) || new_tenants.contains(tenant);
         if tenant.is_empty() || !self.node.config().auto_create || is_known() {
             return;
         }
         accepted.push_with(|out| TaskCommand::EnsureTenant { tenant }.encode(out));
         is_own.push(false);
-        new_tenants.push(tenant.to_vec());
+        new_tenants.insert(tenant.to_vec());
     }
 
     fn accept_worker(&mut self, request: PendingRequest, bytes: &[u8]) -> Result<(), Refused> {
         let attach = AttachRequest::decode(bytes).map_err(|error| protocol(error.to_string()))?;
         let mut attachment = WorkerAttachment::from(&attach);
         attachment.tenants = self.node.may_work(attachment.tenants).map_err(|error| Refused::from(&error))?;
-        let workers = &self.task_requests.workers;
-        if workers.load(Ordering::Relaxed) >= WORKERS_MAX {
+        let joining = &self.task_requests.joining;
+        let known = self.task_requests.order_queue.as_ref().map_or(0, |queue| queue.worker_count());
+        if known + joining.load(Ordering::Relaxed) >= WORKERS_MAX {
             return Err(Refused::limit("session_workers_max", WORKERS_MAX as u64));
         }
-        workers.fetch_add(1, Ordering::Relaxed);
         let tasks = self.scheduler()?;
+        joining.fetch_add(1, Ordering::Relaxed);
         let waiter = Arc::clone(&self.waiter);
         self.task_requests.scheduler = Arc::downgrade(&tasks);
         let order_queue =
             self.task_requests.order_queue.get_or_insert_with(|| OrderQueue::new(waiter, TASK_RESULT));
         let (order_queue, outcomes) = (Arc::downgrade(order_queue), Arc::clone(&self.task_requests.outcomes));
-        let (waiter, workers) = (Arc::clone(&self.waiter), Arc::clone(&self.task_requests.workers));
+        let (waiter, joining) = (Arc::clone(&self.waiter), Arc::clone(&self.task_requests.joining));
         let tenants = attachment.tenants.clone();
         let attaching = tokio::spawn(async move {
             let Some(order_queue) = order_queue.upgrade() else { return };
             let mut is_reported = false;
             let attached = tasks.attach(&attachment, &order_queue, |attached| {
                 is_reported = true;
+                joining.fetch_sub(1, Ordering::Relaxed);
                 let outcome = RequestOutcome(request, Ok(ResponseContent::Attached(attached, tenants)));
                 push_outcomes(&outcomes, &waiter, std::iter::once(outcome));
             });
             let attached = attached.await;
             if let (Err(error), false) = (attached, is_reported) {
-                workers.fetch_sub(1, Ordering::Relaxed);
+                joining.fetch_sub(1, Ordering::Relaxed);
                 let outcome = RequestOutcome(request, Err(Refused::from(&error)));
                 push_outcomes(&outcomes, &waiter, std::iter::once(outcome));
             }
@@ -332,6 +332,7 @@ impl Session {
                     let worker = AttachedWorker { request: request.number, tenants };
                     self.task_requests.revoked.remove(&attached.worker);
                     self.task_requests.attached.insert(attached.worker, worker);
+                    self.task_requests.forget_ended_workers();
                     let mut out = Vec::new();
                     attached.encode(&mut out);
                     self.send_task_result(request.number, &out);
@@ -392,6 +393,15 @@ impl TaskRequests {
     /// Whether all requests have their results.
     pub(super) fn all_responded(&self) -> bool {
         self.pending_count == 0
+    }
+
+    /// Forgets workers that have ended, once there are more workers than a session may have.
+    fn forget_ended_workers(&mut self) {
+        if self.attached.len() > WORKERS_MAX
+            && let Some(order_queue) = &self.order_queue
+        {
+            self.attached.retain(|worker, _| order_queue.has_worker(*worker));
+        }
     }
 
     /// Whether these workers belong to this connection, and run tasks only of tenants that the user may work for.
