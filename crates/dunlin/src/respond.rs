@@ -150,11 +150,12 @@ impl<'a> Request<'a, '_> {
         &self.record
     }
 
-    /// Publishes the reply. Returns `None` if the request names no reply subject.
+    /// Publishes the reply. Returns `None` if the request names no reply subject. A full topic refuses the reply at once,
+    /// because a listener's thread may run the responder.
     pub fn reply<'d>(&mut self, draft: impl Into<Draft<'d>>) -> Result<Option<Receipt>, PublishError> {
         let Some(subject) = self.record.frame.reply() else { return Ok(None) };
         let topic = self.replies.topic(subject)?;
-        topic.publisher(subject).publish(draft).map(Some)
+        topic.publisher(subject).without_room_wait(false).publish(draft).map(Some)
     }
 }
 

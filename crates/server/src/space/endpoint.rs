@@ -4,6 +4,9 @@
 //! node's permissions can therefore allow them separately. `crates/space/src/interest/request.rs` and `response.rs`
 //! define the messages. A viewer is identified by its inbox, and ends when the inbox ends.
 //!
+//! A client chooses the subject of the responses. Only inboxes receive responses: the process may have wider permissions
+//! than the client. A full topic does not delay the process.
+//!
 //! Limits: `RegionLimits::viewers_max`, `SpaceLimits::orders_max`. One update of a viewer is one record, so the node's
 //! limits of records apply.
 
@@ -23,6 +26,9 @@ use super::runner::{Runner, SpawnError};
 
 /// Retention of a subject for requests, bytes. It is small, because requests are handled at once and never read later.
 const HISTORY_BYTES: u64 = 1 << 20;
+
+/// The beginning of all inboxes.
+const INBOXES: &str = "_INBOX.";
 
 /// The service of one process for clients of a world: watches, commands and spawns. Dropping it ends the service.
 #[derive(Debug)]
@@ -87,7 +93,9 @@ fn respond(
     let config = TopicConfig { retention, ..TopicConfig::default() };
     node.create_topic(subject, config, true).map_err(|why| failed(why.to_string()))?;
     let handler = move |mut request: Request<'_, '_>| {
-        if let Err((why, text)) = handle(&request) {
+        if let Err((why, text)) = handle(&request)
+            && reply_inbox(&request).is_some()
+        {
             // If the client has disconnected, the reply is lost.
             let _ = request.reply(&encode_response(&WorldResponse::Refused { why, text: &text })[..]);
         }
@@ -101,10 +109,10 @@ fn handle_viewer<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
     request: &Request<'_, '_>,
     allowed: VisibilityRule,
 ) -> Result<(), (Denial, String)> {
-    let Some(inbox) = request.record().frame.reply().map(str::to_owned) else { return Ok(()) };
+    let Some(inbox) = reply_inbox(request).map(str::to_owned) else { return Ok(()) };
     match WorldRequest::<D>::decode(request.record().payload()).map_err(invalid)? {
         WorldRequest::Watch(_, watch) => {
-            let publisher = node.publisher(&inbox).map_err(invalid)?;
+            let publisher = node.publisher(&inbox).map_err(invalid)?.without_room_wait(false);
             let watch = SurroundingsWatch { allowed, ..watch };
             space.submit(move |runner| runner.watch(inbox, watch, publisher)).map_err(busy)
         }
@@ -169,9 +177,15 @@ fn handle_spawn<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
     space.submit(call).map_err(busy)
 }
 
+/// The inbox for responses to a request; `None` if the client wants none.
+fn reply_inbox<'r>(request: &'r Request<'_, '_>) -> Option<&'r str> {
+    request.record().frame.reply().filter(|reply| reply.starts_with(INBOXES))
+}
+
 /// A publisher to the client's inbox; `None` if the client wants no response.
 fn inbox(node: &Node, request: &Request<'_, '_>) -> Result<Option<Publisher>, (Denial, String)> {
-    request.record().frame.reply().map(|inbox| node.publisher(inbox)).transpose().map_err(invalid)
+    let Some(inbox) = reply_inbox(request) else { return Ok(None) };
+    Ok(Some(node.publisher(inbox).map_err(invalid)?.without_room_wait(false)))
 }
 
 fn send_response(to: Option<Publisher>, result: Result<(RegionId, u64), (Denial, String)>) {

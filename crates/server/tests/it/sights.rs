@@ -6,14 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::space::behaviour::Oscillate;
-use dunlin::space::{Entity, Host, Partition, RegionAuthority, RegionId, RegionSetup, WorldBox as Box3};
+use dunlin::space::{
+    Entity, Host, Partition, RegionAuthority, RegionId, RegionSetup, WorldBox as Box3, WorldRequest,
+};
+use dunlin::topic::{Draft, Meta, Payload, Publish, TopicConfig};
 use dunlin::{Config, Node};
 use dunlin_client::space::{
     CommandError, EntityCommand, EntityId, SceneChange, Schema, SurroundingsWatch, ViewError, Viewer,
     VisibilityRule, World,
 };
 use dunlin_server::Server;
-use dunlin_server::space::{Secret, Space, SpaceConfig, SpaceEndpoint, SpaceLimits, TickPace, WorldPeer};
+use dunlin_server::space::{
+    Secret, Space, SpaceConfig, SpaceEndpoint, SpaceLimits, TickPace, WorldPeer, spawn_subject,
+};
 use dunlin_wait::{PATIENCE, until};
 use serde_json::json;
 
@@ -281,4 +286,29 @@ fn viewer_with_an_invalid_radius_is_refused() {
             "{refused}"
         );
     }
+}
+
+/// A process may have wider permissions than the client that names the subject of the response.
+#[test]
+fn world_process_responds_only_to_inboxes() {
+    let node = Node::start(Config::default()).unwrap();
+    let server = serve_node(&node, |_| ());
+    let process = Process::start(1, &[], node.clone(), server);
+    let orders = node.create_topic("orders", TopicConfig::default(), true).unwrap();
+    let has_center = || {
+        let find = |runner: &mut dunlin_server::space::Runner<3, Oscillate>| {
+            runner.host().regions().any(|(_, region)| region.store().row(CENTER).is_some())
+        };
+        process.space.call(find).unwrap()
+    };
+    assert!(has_center());
+    let mut despawn = Vec::new();
+    WorldRequest::<3>::Despawn(CENTER).encode(&mut despawn);
+    let mut requests = node.publisher(&spawn_subject(NAME, 1)).unwrap();
+    for payload in [&b"no request"[..], &despawn] {
+        let meta = Meta { reply: Some("orders"), ..Meta::default() };
+        requests.publish(Draft { meta, payload: Payload::Copied(payload) }).unwrap();
+    }
+    until("the entity is gone", || !has_center());
+    assert_eq!(orders.logs()[0].last().seq, 0);
 }
