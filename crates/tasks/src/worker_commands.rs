@@ -11,6 +11,8 @@ use crate::state::{SchedulerState, WORKER};
 use crate::task::{TaskList, TaskStage};
 use crate::worker::{ServedSet, Worker, WorkerPool};
 
+/// Memory of one worker that counts, bytes. A million workers together then have less than 2^63 bytes.
+const MEMORY_BYTES_MAX: u64 = 1 << 43;
 /// The workers of one tenant may have the maximum number of pools, divided by this number.
 const POOLS_SHARE: u32 = 4;
 
@@ -40,7 +42,7 @@ impl SchedulerState {
             idle_ms: self.now_ms,
             is_draining: false,
             held: TaskList::default(),
-            capacity: [u64::from(new.cpu_milli), new.memory_bytes],
+            capacity: [u64::from(new.cpu_milli), new.memory_bytes.min(MEMORY_BYTES_MAX)],
             used: [0; 2],
             idle: None,
             done: 0,

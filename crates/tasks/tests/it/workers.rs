@@ -149,6 +149,28 @@ fn worker_gets_only_tasks_that_fit_its_free_resources() {
 }
 
 #[test]
+fn workers_may_state_any_memory() {
+    let mut scene = Scene::new();
+    let workers: Vec<_> = (0..3)
+        .map(|_| {
+            scene.join_with(NewWorker {
+                memory_bytes: u64::MAX,
+                kinds: vec![b"work"],
+                credit: 1,
+                ttl_ms: 9_000,
+                ..NewWorker::default()
+            })
+        })
+        .collect();
+    let task = scene.submit(NewTask { memory_bytes: 5_000, ..work() });
+    assert_eq!(scene.only_start().task, task);
+    for worker in workers {
+        scene.must_apply(TaskCommand::Leave { worker });
+    }
+    assert_eq!(scene.state.workers().count(), 0);
+}
+
+#[test]
 fn oversized_task_does_not_block_smaller_ones() {
     let mut scene = Scene::new();
     scene.set_tenant(TenantSettings::new(b"b"));
