@@ -3,8 +3,11 @@
 /// Limits of the connections between a cluster's nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClusterLimits {
-    /// Maximum number of connections from other nodes; further ones wait to be accepted.
+    /// Maximum number of connections from other nodes; further ones are closed.
     pub connections_max: usize,
+    /// Maximum number of connections whose peer has no certificate of the cluster, or has not shown it yet; a further
+    /// one closes the oldest.
+    pub unverified_max: usize,
     /// Maximum number of requests of one connection that are handled at the same time.
     pub answers_max: usize,
     /// Maximum number of requests that wait for one connection.
@@ -29,6 +32,7 @@ impl Default for ClusterLimits {
     fn default() -> ClusterLimits {
         ClusterLimits {
             connections_max: 1_024,
+            unverified_max: 256,
             answers_max: 1_024,
             ask_queue_max: 4_096,
             frame_bytes_max: 64 << 20,

@@ -1,8 +1,10 @@
 //! Accepts connections of other nodes and serves their requests.
 //!
-//! Limits: `connections_max` connections; `handshake_ms_max` for a peer to identify itself; `answers_max` requests of a
-//! connection at a time; further ones wait in the peer.
+//! Limits: `connections_max` connections of nodes, and `unverified_max` of peers without a certificate;
+//! `handshake_ms_max` for a peer to identify itself; `answers_max` requests of a connection at a time; further ones wait
+//! in the peer.
 
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
@@ -17,13 +19,14 @@ use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::frame::{self, ClusterFrameKind, ClusterFrames};
 use super::hello::{self, ClusterHello, ClusterWelcome, HelloRefusal, Purpose};
 use super::member::ClusterMember;
+use super::secure::AcceptedNode;
 use super::{admin, join, registration};
 use crate::stream::Stream;
 
@@ -35,14 +38,14 @@ const REFUSAL_READ_TIMEOUT: Duration = Duration::from_millis(500);
 /// Accepts connections until the future is dropped.
 pub(super) async fn accept(member: Arc<ClusterMember>, listener: TcpListener) {
     let permits = Arc::new(Semaphore::new(member.limits.connections_max));
+    let mut unverified = UnverifiedConnections::default();
     loop {
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((socket, from)) => {
-                let member = Arc::clone(&member);
+                let (member, permits) = (Arc::clone(&member), Arc::clone(&permits));
+                let closed = unverified.add(member.limits.unverified_max);
                 tokio::spawn(async move {
-                    let _permit = permit;
-                    if let Err(error) = serve(member, socket).await
+                    if let Err(error) = serve(member, socket, closed, permits).await
                         && error.kind() != io::ErrorKind::UnexpectedEof
                     {
                         tracing::debug!(%from, "a connection from another node ended: {error}");
@@ -57,11 +60,56 @@ pub(super) async fn accept(member: Arc<ClusterMember>, listener: TcpListener) {
     }
 }
 
-/// Serves one connection until it ends.
-async fn serve(member: Arc<ClusterMember>, socket: TcpStream) -> io::Result<()> {
+/// The connections whose peers have shown no certificate of the cluster, oldest first. Dropping a sender closes the
+/// connection; a sender without a receiver is of a connection that is verified or has ended.
+#[derive(Default)]
+struct UnverifiedConnections(VecDeque<oneshot::Sender<()>>);
+
+impl UnverifiedConnections {
+    /// Adds a connection, and closes the oldest one if there are too many, so that peers without a certificate keep no
+    /// node from connecting. Returns a receiver that ends when the new connection must close.
+    fn add(&mut self, max: usize) -> oneshot::Receiver<()> {
+        self.0.retain(|connection| !connection.is_closed());
+        while self.0.len() >= max.max(1) {
+            self.0.pop_front();
+        }
+        let (connection, closed) = oneshot::channel();
+        self.0.push_back(connection);
+        closed
+    }
+}
+
+/// Verifies the peer of one connection, and serves the connection until it ends.
+async fn serve(
+    member: Arc<ClusterMember>,
+    socket: TcpStream,
+    mut closed: oneshot::Receiver<()>,
+    permits: Arc<Semaphore>,
+) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let time_limit = Duration::from_millis(member.limits.handshake_ms_max);
-    let peer = timeout(time_limit, member.secrets.accept(socket)).await??;
+    let peer = tokio::select! {
+        peer = timeout(time_limit, member.secrets.accept(socket)) => peer??,
+        _ = &mut closed => return Err(io::ErrorKind::ConnectionAborted.into()),
+    };
+    let Some(node) = peer.node else {
+        return tokio::select! {
+            served = serve_peer(member, peer) => served,
+            _ = closed => Err(io::ErrorKind::ConnectionAborted.into()),
+        };
+    };
+    drop(closed);
+    let Ok(_permit) = permits.try_acquire() else {
+        let max = member.limits.connections_max;
+        tracing::warn!(node, "closed a connection of another node: there are {max} (connections_max)");
+        return Err(io::ErrorKind::ConnectionAborted.into());
+    };
+    serve_peer(member, peer).await
+}
+
+/// Serves one connection until it ends.
+async fn serve_peer(member: Arc<ClusterMember>, peer: AcceptedNode) -> io::Result<()> {
+    let time_limit = Duration::from_millis(member.limits.handshake_ms_max);
     if peer.is_for_listener {
         let Some(node) = peer.node else { return Err(io::ErrorKind::PermissionDenied.into()) };
         return member.hand_to_listener(node, peer.stream);

@@ -3,6 +3,7 @@
 mod access;
 mod bad_input;
 mod clients;
+mod cluster;
 mod crowds;
 mod following;
 mod groups;

@@ -1,0 +1,38 @@
+//! The port for other nodes.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use dunlin::journal::RealDisk;
+use dunlin::{Config, ControlLimits, Node, OwnershipLimits, TasksLimits};
+use dunlin_server::cluster::{Cluster, ClusterClient, ClusterConfig, ClusterLimits, init};
+use dunlin_wait::until;
+
+#[test]
+fn peers_without_a_certificate_do_not_keep_nodes_from_connecting() {
+    let dir = tempfile::tempdir().unwrap();
+    init(dir.path(), "127.0.0.1:0").unwrap();
+    let config = Config { is_cluster_member: true, ..Config::default() };
+    let (node, _) = Node::open(config, Arc::new(RealDisk), dir.path()).unwrap();
+    let config = ClusterConfig {
+        listen: ([127, 0, 0, 1], 0).into(),
+        advertise: None,
+        data_dir: dir.path().to_owned(),
+        join: None,
+        cancel_join: Arc::default(),
+        limits: ClusterLimits {
+            connections_max: 8,
+            unverified_max: 4,
+            handshake_ms_max: 600_000,
+            ..ClusterLimits::default()
+        },
+        control: ControlLimits::default(),
+        tasks: TasksLimits::default(),
+        ownership: OwnershipLimits::default(),
+    };
+    let cluster = Cluster::start(&node, config).unwrap();
+    let idle: Vec<_> = (0..20).map(|_| TcpStream::connect(cluster.address()).unwrap()).collect();
+    let client = ClusterClient::open(dir.path()).unwrap();
+    until("the node responds", || client.survey()[0].status.is_ok());
+    drop(idle);
+}
