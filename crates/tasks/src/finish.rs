@@ -191,6 +191,10 @@ impl SchedulerState {
         let is_late = self.now_ms >= deadline_ms;
         self.set_due(at, NEVER_MS);
         match stage {
+            TaskStage::Running if self.tasks[at].is_published() && is_late => {
+                let spent = AttemptCost::default();
+                self.fail_attempt(at, AttemptFailure::Deadline, false, spent, b"", effects);
+            }
             TaskStage::Running if self.tasks[at].is_published() => self.publish_payload(at, effects),
             TaskStage::Running | TaskStage::Stopping => {
                 // Another task may wait for the resources that this task releases.

@@ -350,6 +350,18 @@ fn publish_task_repeats_its_publication_until_confirmed() {
 }
 
 #[test]
+fn publish_task_is_not_repeated_after_its_deadline() {
+    let mut scene = Scene::new();
+    let task = scene.submit(NewTask { kind: PUBLISH, subject: b"orders.late", deadline_ms: 7_000, ..work() });
+    scene.advance(5_000);
+    assert_eq!(scene.effects.publishes.len(), 2);
+    scene.advance(50_000);
+    assert_eq!(scene.effects.publishes.len(), 2);
+    assert_eq!(scene.stage(task), TaskStage::Dead);
+    assert_eq!(scene.state.get(task).unwrap().outcome.unwrap().failure, Some(AttemptFailure::Deadline));
+}
+
+#[test]
 fn refused_publish_makes_a_dead_letter() {
     let mut scene = Scene::new();
     let task = scene.submit(NewTask { kind: PUBLISH, subject: b"orders.late", ..work() });
