@@ -8,6 +8,8 @@ use crate::layout::layout;
 
 /// How long a full burst lasts, ms.
 pub(crate) const BURST_MS: u64 = 60_000;
+/// Part of a reserved quota that is kept free, at most. A million tenants together then reserve less than 2^63.
+const RESERVED_MAX: u64 = 1 << 43;
 
 layout! {
     /// A tenant's quota of one resource: the reserved amount, the soft and hard limits, and the burst.
@@ -37,6 +39,11 @@ impl Quota {
         (self.soft == 0 || self.reserved <= self.soft)
             && (self.hard == 0 || self.reserved <= self.hard && soft <= self.hard)
             && (self.hard > 0 || self.burst == 0)
+    }
+
+    /// The amount that is kept free, used or not.
+    pub(crate) fn kept_free(&self) -> u64 {
+        self.reserved.min(RESERVED_MAX)
     }
 
     /// The highest amount that may ever be used; `None` without a limit.

@@ -260,7 +260,8 @@ impl SchedulerState {
             let tenant = &self.tenants[tenant as usize];
             let quota: &Quota = &tenant.quotas[0];
             let room = quota.most().map_or(u64::MAX, |most| most.saturating_sub(tenant.used[0].now));
-            TenantDemand { demand: held + ready.min(room), weight: tenant.weight, reserved: quota.reserved }
+            let demand = held + ready.min(room);
+            TenantDemand { demand, weight: tenant.weight, reserved: quota.kept_free() }
         });
         ShardDemand { tenants: tenants.collect(), slots }
     }

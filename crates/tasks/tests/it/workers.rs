@@ -171,6 +171,27 @@ fn workers_may_state_any_memory() {
 }
 
 #[test]
+fn tenants_may_reserve_any_amount() {
+    let mut scene = Scene::new();
+    let all = Quota { reserved: u64::MAX, ..Quota::default() };
+    for name in [b"b", b"c", b"d"] {
+        scene.set_tenant(TenantSettings { concurrency: all, memory_bytes: all, ..TenantSettings::new(name) });
+    }
+    scene.submit_plain();
+    let reserved = scene.submit_all("b", vec![work()])[0];
+    let worker = scene.join(1);
+    assert_eq!(scene.only_start().task, reserved, "all is reserved for other tenants than `a`");
+    let mut allocator = SlotAllocator::default();
+    allocator.set_worker(worker, 1, 0);
+    allocator.allocate(0, &[DemandSnapshot::new(&scene.state, &[worker])]);
+    for name in [b"b", b"c", b"d"] {
+        scene.set_tenant(TenantSettings::new(name));
+    }
+    scene.join(1);
+    scene.only_start();
+}
+
+#[test]
 fn oversized_task_does_not_block_smaller_ones() {
     let mut scene = Scene::new();
     scene.set_tenant(TenantSettings::new(b"b"));
