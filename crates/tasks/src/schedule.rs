@@ -3,13 +3,11 @@
 //! If the cluster was stopped or its clock was changed, a single task replaces all missed times, and no time is used
 //! twice. If the tenant has no room at a time, this time is skipped.
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 use chrono::{DateTime, Datelike, Utc};
-use croner::errors::CronError;
 use croner::parser::{CronParser, Seconds};
-use croner::{CivilDateTime, Cron, CronDateTime, Resolution, Weekday};
+use croner::{Cron, CronDateTime};
 
 use crate::command::NewTask;
 use crate::effects::TaskEffects;
@@ -40,7 +38,7 @@ layout! {
     }
 }
 
-/// Number of years within which a schedule needs a next time. The longest pause of a useful expression is 40 years:
+/// Number of years within which a schedule needs a day. The longest pause of a useful expression is 40 years:
 /// from one 29 February on a given day of the week to the next, across 2100. Croner searches up to the year 5000,
 /// which takes milliseconds for an expression without any time, and delays the state machine.
 const SEARCH_YEARS: i32 = 50;
@@ -179,56 +177,27 @@ impl SchedulerState {
     }
 }
 
-/// The first time after `unix_ms` that matches an expression, within [`SEARCH_YEARS`].
+/// The first time after `unix_ms` that matches an expression; `None` if no day within [`SEARCH_YEARS`] matches.
 fn next_after(cron: &[u8], unix_ms: u64) -> Option<u64> {
     let cron = str::from_utf8(cron).ok()?;
     let cron: Cron = CronParser::builder().seconds(Seconds::Optional).build().parse(cron).ok()?;
-    let at: DateTime<Utc> = DateTime::from_timestamp_millis(i64::try_from(unix_ms).ok()?)?;
-    let from = SearchTime { at, year_max: at.year().saturating_add(SEARCH_YEARS) };
+    let from: DateTime<Utc> = DateTime::from_timestamp_millis(i64::try_from(unix_ms).ok()?)?;
+    if !has_day(&cron, from) {
+        return None;
+    }
     let next = cron.find_next_occurrence(&from, false).ok()?;
-    u64::try_from(next.at.timestamp_millis()).ok()
+    u64::try_from(next.timestamp_millis()).ok()
 }
 
-/// A time of a search that ends after a year.
-#[derive(Debug, Clone, Copy)]
-struct SearchTime {
-    at: DateTime<Utc>,
-    year_max: i32,
-}
-
-impl SearchTime {
-    fn with(self, at: DateTime<Utc>) -> SearchTime {
-        SearchTime { at, ..self }
-    }
-}
-
-impl CronDateTime for SearchTime {
-    fn to_civil(&self) -> CivilDateTime {
-        self.at.to_civil()
-    }
-
-    fn civil_weekday(&self) -> Weekday {
-        self.at.civil_weekday()
-    }
-
-    fn resolve_civil(&self, civil: CivilDateTime) -> Result<Resolution<SearchTime>, CronError> {
-        if civil.date().year() > self.year_max {
-            return Err(CronError::TimeSearchLimitExceeded);
-        }
-        Ok(match self.at.resolve_civil(civil)? {
-            Resolution::Single(at) => Resolution::Single(self.with(at)),
-            Resolution::Ambiguous(earlier, later) => {
-                Resolution::Ambiguous(self.with(earlier), self.with(later))
-            }
-            Resolution::Gap => Resolution::Gap,
-        })
-    }
-
-    fn checked_add_seconds(&self, seconds: i64) -> Option<SearchTime> {
-        Some(self.with(self.at.checked_add_seconds(seconds)?))
-    }
-
-    fn cmp_instant(&self, other: &SearchTime) -> Ordering {
-        self.at.cmp_instant(&other.at)
-    }
+/// Whether an expression matches a day within [`SEARCH_YEARS`].
+fn has_day(cron: &Cron, from: DateTime<Utc>) -> bool {
+    let (pattern, first_weekday) = (&cron.pattern, from.civil_weekday());
+    let year_max = from.year().saturating_add(SEARCH_YEARS);
+    let days = from.date_naive().iter_days().take_while(|day| day.year() <= year_max);
+    days.zip(0..).any(|(day, count)| {
+        let (year, month, weekday) = (day.year(), day.month(), first_weekday.shift(count));
+        matches!(pattern.month_match(month), Ok(true))
+            && matches!(pattern.year_match(year), Ok(true))
+            && matches!(pattern.day_match(year, month, day.day(), weekday), Ok(true))
+    })
 }

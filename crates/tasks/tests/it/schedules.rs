@@ -98,7 +98,7 @@ fn schedule_without_a_time_within_fifty_years_is_refused() {
     };
     assert_eq!(schedule(b"0 0 29 2 *"), Ok(CommandReply::Done));
     assert_eq!(schedule(b"0 0 0 1 1 * 2073"), Ok(CommandReply::Done));
-    for cron in [&b"0 0 0 1 1 * 2074"[..], b"0 0 30 2 *", b"0 0 31 4,6,9,11 *"] {
+    for cron in [&b"0 0 0 1 1 * 2074"[..], b"0 0 30 2 *", b"0 0 31 4,6,9,11 *", b"0 0 8 * +MON#1"] {
         assert_eq!(schedule(cron), Err(TaskRefusal::Cron), "{}", String::from_utf8_lossy(cron));
     }
 }
