@@ -150,8 +150,8 @@ impl<'a> Request<'a, '_> {
         &self.record
     }
 
-    /// Publishes the reply. Returns `None` if the request names no reply subject. A full topic refuses the reply at once,
-    /// because a listener's thread may run the responder.
+    /// Publishes the reply. Returns `None` if the request names no reply subject. A full topic refuses the reply at
+    /// once, because a listener's thread may run the responder.
     pub fn reply<'d>(&mut self, draft: impl Into<Draft<'d>>) -> Result<Option<Receipt>, PublishError> {
         let Some(subject) = self.record.frame.reply() else { return Ok(None) };
         let topic = self.replies.topic(subject)?;

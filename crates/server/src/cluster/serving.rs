@@ -1,8 +1,8 @@
 //! Accepts connections of other nodes and serves their requests.
 //!
 //! Limits: `connections_max` connections of nodes, and `unverified_max` of peers without a certificate;
-//! `handshake_ms_max` for a peer to identify itself; `answers_max` requests of a connection at a time; further ones wait
-//! in the peer.
+//! `handshake_ms_max` for a peer to identify itself; `answers_max` requests of a connection at a time; further ones
+//! wait in the peer.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};

@@ -4,8 +4,8 @@
 //! node's permissions can therefore allow them separately. `crates/space/src/interest/request.rs` and `response.rs`
 //! define the messages. A viewer is identified by its inbox, and ends when the inbox ends.
 //!
-//! A client chooses the subject of the responses. Only inboxes receive responses: the process may have wider permissions
-//! than the client. A full topic does not delay the process.
+//! A client chooses the subject of the responses. Only inboxes receive responses: the process may have wider
+//! permissions than the client. A full topic does not delay the process.
 //!
 //! Limits: `RegionLimits::viewers_max`, `SpaceLimits::orders_max`. One update of a viewer is one record, so the node's
 //! limits of records apply.
