@@ -129,6 +129,8 @@ impl PublishLane {
                 count,
                 outcome_unknown: false,
                 splittable: true,
+                flags: 0,
+                expect_seq: 0,
                 pushed_before,
             });
         }
@@ -142,8 +144,8 @@ impl PublishLane {
                 continue;
             }
             sent.first = self.next_seq;
-            let header = self.header(publisher, 0, sent.count, sent.bytes.len());
-            sent.bytes[..RUN_HEAD_BYTES].copy_from_slice(&publish_head(&header, 0));
+            let header = self.header(publisher, sent.expect_seq, sent.count, sent.bytes.len());
+            sent.bytes[..RUN_HEAD_BYTES].copy_from_slice(&publish_head(&header, sent.flags));
             self.send_numbered(sent, &mut send);
         }
     }
@@ -219,6 +221,8 @@ impl PublishLane {
                 count,
                 outcome_unknown: false,
                 splittable,
+                flags: if splittable { 0 } else { flags },
+                expect_seq,
                 pushed_before,
             });
         } else {
@@ -332,6 +336,7 @@ impl PublishLane {
     /// Discards the refused batches. Returns their number of records.
     pub(crate) fn discard_refused(&mut self) -> u64 {
         self.record_refused = false;
+        self.receipt = None;
         std::mem::take(&mut self.refused_batches).iter().map(|sent| u64::from(sent.count)).sum()
     }
 
@@ -386,7 +391,7 @@ impl PublishLane {
 
 #[cfg(test)]
 mod tests {
-    use dunlin_wire::{Decoded, Decoder, DecoderLimits, FLAG_ACK, FromClient, Publish};
+    use dunlin_wire::{Decoded, Decoder, DecoderLimits, FLAG_ACK, FLAG_EXPECT, FromClient, Publish};
 
     use super::*;
 

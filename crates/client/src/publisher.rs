@@ -245,19 +245,35 @@ impl Publisher {
             let before = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
             self.publishing.seal_all(&mut state, &self.shared, before);
             let lane = self.push_all(&mut state, drafts)?;
+            // The receipt of an earlier call is not that of these records.
+            state.lanes[lane].receipt = None;
             self.publishing.seal(&mut state, &self.shared, lane, header);
             (lane, state.lanes[lane].last_seq())
         };
         let done =
             |state: &PublisherState| state.failed.is_some() || state.lanes[lane].is_answered_through(seq);
-        self.wait(done)?;
-        let mut state = self.publishing.lock();
-        if state.failed.is_some() {
-            return self.settle(state).and(Err(PublishError::Closed));
+        loop {
+            self.wait(done)?;
+            let mut state = self.publishing.lock();
+            if state.failed.is_some() {
+                return self.settle(state).and(Err(PublishError::Closed));
+            }
+            // Another thread has sent the records again, under numbers up to `seq`.
+            if !done(&state) {
+                continue;
+            }
+            // The owner refused these records only because of an earlier one. The lane has kept them.
+            if state.refusal_pending && state.lanes[lane].has_refused_record() {
+                state.lanes[lane].receipt = None;
+                drop(self.settle(state)?);
+                continue;
+            }
+            if let Some(receipt) = state.lanes[lane].receipt.take() {
+                return Ok(Receipt { new_epoch: std::mem::take(&mut state.new_epoch), ..receipt });
+            }
+            let no_position = || PublishError::Unknown("the node answered without a position".to_owned());
+            return Err(state.refused_record.take().unwrap_or_else(no_position));
         }
-        let new_epoch = std::mem::take(&mut state.new_epoch);
-        let receipt = state.lanes[lane].receipt.take().map(|receipt| Receipt { new_epoch, ..receipt });
-        receipt.ok_or_else(|| PublishError::Unknown("the node answered without a position".to_owned()))
     }
 
     fn push_all(&self, state: &mut PublisherState, drafts: &[Draft<'_>]) -> Result<usize, PublishError> {

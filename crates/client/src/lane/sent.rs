@@ -13,6 +13,10 @@ pub(super) struct SentBatch {
     pub(super) outcome_unknown: bool,
     /// Whether the records were sent one by one, so that the refusal of one does not concern the others.
     pub(super) splittable: bool,
+    /// The flags and the expected sequence number of a batch that is not splittable. It has them also when it is sent
+    /// again.
+    pub(super) flags: u8,
+    pub(super) expect_seq: u64,
     /// The number of records pushed to the lane before this batch.
     pub(super) pushed_before: u64,
 }
@@ -45,6 +49,8 @@ impl SentBatch {
                 pushed_before,
                 outcome_unknown: false,
                 splittable: true,
+                flags: 0,
+                expect_seq: 0,
             })
         };
         [part(before, 0, records), part(behind, records, self.count - records)]

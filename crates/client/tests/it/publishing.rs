@@ -232,14 +232,45 @@ fn refusal_is_reported_after_the_responses_to_all_later_batches() {
 /// Reads one batch, and refuses it with this code.
 fn refuse(link: &mut Link, publisher: u32, code: ErrorCode) -> PublishHeader {
     let header = link.accept_publish();
+    assert_eq!(header.publisher, publisher);
+    send_refusal(link, &header, code);
+    header
+}
+
+fn send_refusal(link: &mut Link, header: &PublishHeader, code: ErrorCode) {
     link.send(FromNode::PublishRefused(PublishRefused {
-        publisher,
-        partition: 0,
+        publisher: header.publisher,
+        partition: header.partition,
         producer_seq: header.producer_seq,
         count: header.count,
         refusal: Refusal { code, numbers: [0; 3], text: "" },
     }));
-    header
+}
+
+#[test]
+fn published_record_is_resent_after_the_refusal_of_a_sent_one() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        link.accept_publisher();
+        let first = link.accept_publish();
+        link.acknowledge(&first, 7);
+        let [bad, good] = [(); 2].map(|()| link.accept_publish());
+        assert_eq!((bad.producer_seq, good.producer_seq), (2, 3));
+        send_refusal(&mut link, &bad, ErrorCode::Reducer);
+        send_refusal(&mut link, &good, ErrorCode::ProducerGap);
+        let again = link.accept_publish();
+        assert_eq!((again.producer_seq, again.count), (2, 1));
+        link.acknowledge(&again, 8);
+        link.wait_until_closed();
+    });
+    let mut publisher = client.publisher("orders.eu").unwrap();
+    publisher.send("first").unwrap();
+    assert_eq!(publisher.flush().unwrap().unwrap().position.seq, 7);
+    publisher.send("bad").unwrap();
+    assert_eq!(publisher.publish("good").unwrap().position.seq, 8, "not the receipt of the first record");
+    let refused = publisher.flush();
+    assert!(matches!(refused, Err(PublishError::LeftOut { record: 2, more: 0, .. })), "{refused:?}");
+    drop((publisher, client));
+    node.join().unwrap();
 }
 
 #[test]
