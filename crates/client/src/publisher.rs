@@ -64,7 +64,7 @@ impl PublisherShared {
         let answered = header.flags & FLAG_QUIET == 0;
         let mut written = true;
         let mut write = |bytes: &[u8]| written = shared.outbox.write(bytes);
-        if state.sends_records_singly() {
+        if !answered && state.sends_records_singly() {
             state.lanes[lane].seal_each_record(self.number, header.flags, &mut write);
         } else {
             state.lanes[lane].seal(

@@ -298,6 +298,23 @@ fn refusal_of_an_idle_publishers_record_drops_no_other_record() {
 }
 
 #[test]
+fn quiet_publisher_of_a_state_gets_receipts_and_whole_batches() {
+    let running = RunningNode::start();
+    let client = running.client();
+    client.create_topic("t", &book(), false).unwrap();
+    let quiet = dunlin_client::PublisherOptions { quiet: true, identity: None };
+    let mut publisher = client.publisher_with("t", quiet).unwrap();
+    assert_eq!(publisher.publish(&level(0, 1)[..]).unwrap().position.seq, 1);
+    let payloads = [level(1, 1), level(2, 1)];
+    let drafts: Vec<Draft<'_>> = payloads.iter().map(|payload| Draft::from(&payload[..])).collect();
+    assert_eq!(publisher.publish_batch(&drafts).unwrap().position.seq, 3);
+    assert_eq!(publisher.publish_expecting(3, &level(3, 1)[..]).unwrap().position.seq, 4);
+    let outdated = publisher.publish_expecting(3, &level(4, 1)[..]);
+    assert_eq!(outdated, Err(PublishError::SeqMoved { expected: 3, last_seq: 4 }));
+    assert_eq!(prices(&client, "t", 4), [0, 1, 2, 3]);
+}
+
+#[test]
 fn pipelined_retry_appends_only_new_records() {
     let running = RunningNode::start();
     let client = running.client();
