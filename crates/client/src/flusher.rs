@@ -54,7 +54,9 @@ impl Flusher {
 
     fn run(&self, shared: &Weak<SharedClient>) {
         let mut unanswered: Vec<Arc<PublisherShared>> = Vec::new();
-        while self.sleep(!unanswered.is_empty()) {
+        // Whether the socket has taken all bytes. A dropped publisher may have left some.
+        let mut is_written = true;
+        while self.sleep(!unanswered.is_empty() || !is_written) {
             let Some(shared) = shared.upgrade() else { return };
             for publishing in shared.take_partial() {
                 publishing.send_listed_batches(&shared);
@@ -62,8 +64,8 @@ impl Flusher {
                     unanswered.push(publishing);
                 }
             }
-            shared.outbox.flush();
-            if !unanswered.is_empty() {
+            is_written = shared.outbox.flush();
+            if !unanswered.is_empty() || !is_written {
                 shared.try_pump();
                 unanswered.retain(|publishing| publishing.resend_if_needed(&shared));
             }

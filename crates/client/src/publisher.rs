@@ -447,6 +447,8 @@ impl Drop for Publisher {
         let mut state = self.publishing.lock();
         let header = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
         self.publishing.seal_all(&mut state, &self.shared, header);
+        // The responses are not delivered any more. The flusher must not wait for them.
+        state.lanes.iter_mut().for_each(crate::lane::PublishLane::discard_all);
         drop(state);
         let mut session = lock(&self.shared.session);
         session.remove_publisher(self.publishing.number);
@@ -462,5 +464,24 @@ fn lane_index(lanes: usize, key: Option<&[u8]>) -> usize {
     match key {
         Some(key) if lanes > 1 => (key_hash(key) % lanes as u64) as usize,
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{Client, ClientOptions};
+
+    #[test]
+    fn dropped_publisher_waits_for_no_responses() {
+        // No node is needed: the client keeps the record without a response in any case.
+        let client = Client::open("dunlin://127.0.0.1:1", ClientOptions::default()).unwrap();
+        let mut publisher = client.publisher_nowait("orders.eu", PublisherOptions::default());
+        publisher.send("record").unwrap();
+        publisher.send_batches().unwrap();
+        let publishing = Arc::clone(&publisher.publishing);
+        assert!(publishing.resend_if_needed(&client.shared), "the record has no response");
+        drop(publisher);
+        assert!(!publishing.resend_if_needed(&client.shared));
     }
 }
