@@ -114,7 +114,7 @@ impl PublishLane {
 
     pub(crate) fn discard_batch(&mut self) {
         self.batch.clear();
-        self.count = 0;
+        self.pushed -= u64::from(std::mem::take(&mut self.count));
     }
 
     /// Moves the batch that is being filled behind the refused batches.
@@ -534,6 +534,19 @@ mod tests {
             .flat_map(|bytes| publish(bytes).frames.chunks(32))
             .map(|bytes| Frame::split(bytes).unwrap().0.payload().to_vec());
         assert_eq!(payloads.collect::<Vec<_>>(), [b"a", b"c", b"d"]);
+    }
+
+    #[test]
+    fn discarded_batch_does_not_count_in_the_number_of_a_refused_record() {
+        let mut lane = PublishLane::new(0);
+        send(&mut lane, &[b"a"]);
+        for payload in [b"b", b"c"] {
+            lane.push(&Meta::default(), payload, 1 << 20).unwrap();
+        }
+        lane.discard_batch();
+        send(&mut lane, &[b"d"]);
+        lane.acknowledge_through(1);
+        assert_eq!(lane.handle_refusal(2, BatchOutcome::Refused, Some(1)), RefusedPart::Record(2));
     }
 
     #[test]
