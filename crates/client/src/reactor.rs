@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use tokio::io::unix::AsyncFd;
+use tokio::runtime::{Handle, Id};
 use tokio::time::Sleep;
 
 use crate::client::SharedClient;
@@ -19,9 +20,10 @@ use crate::follow::{HandleWaker, lock};
 use crate::link::{Link, PumpOutcome, PumpWait, WakeConditions};
 use crate::socket::Socket;
 
-/// The registration of the socket with the runtime of the first task that polled.
+/// The registration of the socket and a timer with the runtime of the task that last had to wait.
 #[derive(Debug, Default)]
 pub(crate) struct Reactor {
+    runtime: Option<Id>,
     socket: Option<AsyncFd<Arc<Socket>>>,
     sleep: Option<Pin<Box<Sleep>>>,
     /// Time since which a task has waited for a connection.
@@ -101,6 +103,12 @@ impl SharedClient {
 impl Reactor {
     /// Registers for the wanted events. Returns `Ready` if one of them has already occurred.
     fn arm(&mut self, conditions: &WakeConditions, cx: &mut Context<'_>) -> Poll<()> {
+        let runtime = Handle::try_current().ok().map(|handle| handle.id());
+        if self.runtime != runtime {
+            // The other runtime may have ended. Its timer would panic, and its registration would always be ready. When
+            // a runtime ends, it wakes the tasks that wait for its registrations, so that they register again.
+            (self.runtime, self.socket, self.sleep) = (runtime, None, None);
+        }
         let at = tokio::time::Instant::from_std(conditions.at);
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
         // The timer is reset only to an earlier time: a timer that fires too early costs less than a reset at every

@@ -54,6 +54,27 @@ fn async_subscriber_survives_a_lost_connection() {
 }
 
 #[test]
+fn async_subscriber_continues_in_a_second_runtime() {
+    let (waits, waiting) = channel();
+    let (client, node) = Peer::serve(move |_, mut link| {
+        link.accept_subscription(at(1, 0));
+        for seq in 1..=2 {
+            waiting.recv_timeout(PATIENCE).unwrap();
+            link.send_batch(1, seq - 1, seq, &["x"]);
+        }
+        link.wait_until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    for seq in 1..=2 {
+        // Each call runs a runtime of its own, and ends it.
+        let next = notify_waits(waits.clone(), subscriber.next_async());
+        assert_eq!(event_text(&block_on(next).unwrap()), format!("1-{seq} x"));
+    }
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
 fn two_async_subscribers_share_a_connection() {
     let (read_sender, read_receiver) = channel();
     let (client, node) = Peer::serve(move |_, mut link| {
