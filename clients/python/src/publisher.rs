@@ -1,7 +1,7 @@
 //! Publishers for Python.
 
 use dunlin_client::Publisher;
-use dunlin_topic::{Publish, Receipt};
+use dunlin_topic::{Draft, Publish, PublishError, Receipt};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyMemoryView, PyTuple};
@@ -52,6 +52,39 @@ impl PyReceipt {
     fn __repr__(&self) -> String {
         let Receipt { partition, position, acknowledged, .. } = self.0;
         format!("Receipt({position}, partition={partition}, acknowledged={acknowledged:?})")
+    }
+}
+
+/// The report of refused records, kept until a call has sent all its records.
+#[derive(Default)]
+struct RefusedRecords(Option<PublishError>);
+
+impl RefusedRecords {
+    /// Sends a record. If the publisher reports an earlier record as refused, this record was sent nevertheless.
+    fn send(&mut self, publisher: &mut Publisher, draft: Draft<'_>) -> Result<(), PublishError> {
+        match publisher.send(draft) {
+            Err(PublishError::LeftOut { record, more, why }) => {
+                match &mut self.0 {
+                    Some(PublishError::LeftOut { more: further, .. }) => *further += 1 + more,
+                    first => *first = Some(PublishError::LeftOut { record, more, why }),
+                }
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Returns the refused records as the call's error, or as the cause of its error.
+    fn report<R>(self, py: Python<'_>, outcome: PyResult<R>) -> PyResult<R> {
+        let Some(refused) = self.0 else { return outcome };
+        let refused = PyErr::from(Failure::from(refused));
+        match outcome {
+            Ok(_) => Err(refused),
+            Err(error) => {
+                error.set_cause(py, Some(refused));
+                Err(error)
+            }
+        }
     }
 }
 
@@ -128,22 +161,17 @@ impl PyPublisher {
         self.publisher.with_lock(py, |publisher| Ok(outgoing.with_draft(|draft| publisher.send(draft))?))
     }
 
-    /// Calls `send` for each of several payloads. Returns their number.
+    /// Calls `send` for each of several payloads. Returns their number. Reports refused records after it has sent the
+    /// others.
     fn send_many(&self, py: Python<'_>, payloads: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.check_subject()?;
-        let mut sent = 0;
-        let mut batch = Vec::with_capacity(SEND_BATCH_MAX);
-        for payload in arguments::payloads(payloads)? {
-            batch.push(OutgoingRecord::from_payload(&payload?)?);
-            if batch.len() == SEND_BATCH_MAX {
-                sent += self.send_all(py, &batch)?;
-                batch.clear();
-            }
-        }
-        Ok(sent + self.send_all(py, &batch)?)
+        let mut refused = RefusedRecords::default();
+        let sent = self.send_each(py, payloads, &mut refused);
+        refused.report(py, sent)
     }
 
-    /// Calls `send` for each row of an array, along its first axis. Returns the number of rows.
+    /// Calls `send` for each row of an array, along its first axis. Returns the number of rows. Reports refused records
+    /// after it has sent the others.
     fn send_rows(&self, py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.check_subject()?;
         let view = PyMemoryView::from(rows)?;
@@ -157,12 +185,15 @@ impl PyPublisher {
             return Ok(0);
         }
         let row_bytes = bytes.len() / count;
-        self.publisher.with_lock(py, |publisher| {
+        let mut refused = RefusedRecords::default();
+        let sent = self.publisher.with_lock(py, |publisher| {
             for row in 0..count {
-                publisher.send(&bytes[row * row_bytes..(row + 1) * row_bytes])?;
+                let row = &bytes[row * row_bytes..(row + 1) * row_bytes];
+                refused.send(publisher, Draft::from(row))?;
             }
             Ok(count)
-        })
+        });
+        refused.report(py, sent)
     }
 
     /// Publishes all payloads as one append, either all or none. Returns the receipt of the last.
@@ -172,8 +203,7 @@ impl PyPublisher {
         let all: Vec<OutgoingRecord> =
             payloads.map(|payload| OutgoingRecord::from_payload(&payload?)).collect::<PyResult<_>>()?;
         let receipt = self.publisher.with_lock(py, |publisher| {
-            let drafts: Vec<_> =
-                all.iter().map(|record| dunlin_topic::Draft::from(record.payload())).collect();
+            let drafts: Vec<_> = all.iter().map(|record| Draft::from(record.payload())).collect();
             Ok(publisher.publish_batch(&drafts)?)
         });
         receipt.map(PyReceipt)
@@ -216,10 +246,33 @@ impl PyPublisher {
 }
 
 impl PyPublisher {
-    fn send_all(&self, py: Python<'_>, batch: &[OutgoingRecord]) -> PyResult<usize> {
+    fn send_each(
+        &self,
+        py: Python<'_>,
+        payloads: &Bound<'_, PyAny>,
+        refused: &mut RefusedRecords,
+    ) -> PyResult<usize> {
+        let mut sent = 0;
+        let mut batch = Vec::with_capacity(SEND_BATCH_MAX);
+        for payload in arguments::payloads(payloads)? {
+            batch.push(OutgoingRecord::from_payload(&payload?)?);
+            if batch.len() == SEND_BATCH_MAX {
+                sent += self.send_all(py, &batch, refused)?;
+                batch.clear();
+            }
+        }
+        Ok(sent + self.send_all(py, &batch, refused)?)
+    }
+
+    fn send_all(
+        &self,
+        py: Python<'_>,
+        batch: &[OutgoingRecord],
+        refused: &mut RefusedRecords,
+    ) -> PyResult<usize> {
         self.publisher.with_lock(py, |publisher| {
             for outgoing in batch {
-                outgoing.with_draft(|draft| publisher.send(draft))?;
+                outgoing.with_draft(|draft| refused.send(publisher, draft))?;
             }
             Ok::<_, Failure>(batch.len())
         })

@@ -142,6 +142,23 @@ def test_refused_record_leaves_the_book_unchanged(client: dunlin.Client, topic: 
         assert book.bid == (100, 1)
 
 
+def test_refused_record_does_not_end_send_many(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, reducer="book")
+    count = 50_000
+    payloads = [level("bid", 100, -3 if number == 200 else number) for number in range(1, count + 1)]
+    publisher = client.publisher(topic)
+    # The refusal may arrive before or after the last record is sent.
+    with pytest.raises(dunlin.errors.ReducerError):
+        publisher.send_many(payloads)
+        publisher.flush()
+    rows = np.frombuffer(b"".join(payloads), np.uint8).reshape(count, -1)
+    with pytest.raises(dunlin.errors.ReducerError):
+        publisher.send_rows(rows)
+        publisher.flush()
+    publisher.close()
+    assert client.describe(topic).logs[0].last_seq == 2 * (count - 1)
+
+
 def test_table_holds_the_last_value_of_each_key(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, reducer="last", partitions=3)
     for number in range(60):
