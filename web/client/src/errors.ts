@@ -111,6 +111,7 @@ export const Code = {
   RateLimit: 11,
   OtherCluster: 13,
   Closed: 25,
+  BadFrame: 41,
   SeqMoved: 43,
   DuplicateForgotten: 44,
   ProducerGap: 45,

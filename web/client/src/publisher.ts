@@ -157,7 +157,13 @@ export class Publisher {
     const { prefix, partitions, recordBytesMax } = this.opened!;
     const tail = this.subject.startsWith(prefix) ? this.subject.slice(prefix.length) : "";
     const key = typeof options.key === "string" ? textBytes(options.key) : options.key;
-    const frame = encodeFrame(tail, key, payload, options);
+    let frame: Uint8Array;
+    try {
+      frame = encodeFrame(tail, key, payload, options);
+    } catch (error) {
+      // The error concerns only this record, also if the node has just opened the publisher.
+      return this.refuse(sent, new DunlinError(Code.BadFrame, (error as Error).message));
+    }
     if (frame.length > recordBytesMax) {
       const text = `${frame.length} bytes, ${recordBytesMax} allowed`;
       return this.refuse(sent, new DunlinError(40, text, [BigInt(frame.length), BigInt(recordBytesMax)]));
@@ -340,14 +346,20 @@ export class Publisher {
   }
 }
 
-/** A record's frame, including its padding. */
+/** The largest size of a field, of the number of headers, and of all fields together: a frame has 16 bits for each. */
+const FIELD_MAX = 0xffff;
+
+/** A record's frame, including its padding. Throws a `RangeError` for fields that a frame cannot contain. */
 export function encodeFrame(tail: string, key: Uint8Array | undefined, payload: Uint8Array, options: PublishOptions): Uint8Array {
   const parts: Uint8Array[] = [];
   let flags = 0;
+  const length16 = (length: number, what: string): Uint8Array => {
+    if (length > FIELD_MAX) throw new RangeError(`${what}: ${length}, at most ${FIELD_MAX} are allowed`);
+    return Uint8Array.of(length & 0xff, length >> 8);
+  };
   const field = (flag: number, bytes: Uint8Array): void => {
-    if (bytes.length > 0xffff) throw new RangeError("a field of more than 65535 bytes");
     flags |= flag;
-    parts.push(Uint8Array.of(bytes.length & 0xff, bytes.length >> 8), bytes);
+    parts.push(length16(bytes.length, "bytes of a subject, key or reply"), bytes);
   };
   if (options.eventTimeMs !== undefined) {
     const time = new Uint8Array(8);
@@ -360,13 +372,14 @@ export function encodeFrame(tail: string, key: Uint8Array | undefined, payload: 
   if (options.reply) field(Flag.REPLY, textBytes(options.reply));
   if (options.headers?.length) {
     flags |= Flag.HEADERS;
-    parts.push(Uint8Array.of(options.headers.length & 0xff, options.headers.length >> 8));
+    parts.push(length16(options.headers.length, "headers"));
     for (const [name, value] of options.headers) {
       const [n, v] = [textBytes(name), typeof value === "string" ? textBytes(value) : value];
-      parts.push(Uint8Array.of(n.length & 0xff, n.length >> 8, v.length & 0xff, v.length >> 8), n, v);
+      parts.push(length16(n.length, "bytes of a header's name"), length16(v.length, "bytes of a header's value"), n, v);
     }
   }
   const meta = 8 + parts.reduce((sum, part) => sum + part.length, 0);
+  length16(meta, "bytes of all fields");
   const length = 8 + meta + payload.length;
   const frame = new Uint8Array((length + 7) & ~7);
   const view = new DataView(frame.buffer);

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import type { Fields, Writer } from "../src/bytes.js";
 import { Code, DunlinError } from "../src/errors.js";
 import { ToNode } from "../src/kinds.js";
-import { Publisher } from "../src/publisher.js";
+import { encodeFrame, Publisher } from "../src/publisher.js";
 
 const OWNER_AWAY = 54;
 
@@ -15,8 +15,8 @@ function fields(...values: unknown[]): Fields {
   return new Proxy({}, { get: () => () => values.shift() }) as Fields;
 }
 
-/** An open publisher, and the numbers of the records that it has sent. */
-function opened(): { publisher: Publisher; numbers: () => number[] } {
+/** A publisher that the node has not opened yet, and the numbers of the records that it has sent. */
+function unopened(): { publisher: Publisher; open: () => void; numbers: () => number[] } {
   const sent: number[] = [];
   const message = (kind: number, write: (out: Writer) => void): void => {
     const longs: number[] = [];
@@ -34,8 +34,14 @@ function opened(): { publisher: Publisher; numbers: () => number[] } {
   };
   const out = { message } as unknown as Writer;
   const publisher = new Publisher(1, "a", { out, wrote: () => {}, forget: () => {}, inFlightBytesMax: 1 << 20 });
-  publisher.open(fields(1, 1 << 20, "a", "a"));
-  return { publisher, numbers: () => sent.splice(0) };
+  return { publisher, open: () => publisher.open(fields(1, 1 << 20, "a", "a")), numbers: () => sent.splice(0) };
+}
+
+/** An open publisher, and the numbers of the records that it has sent. */
+function opened(): { publisher: Publisher; numbers: () => number[] } {
+  const { publisher, open, numbers } = unopened();
+  open();
+  return { publisher, numbers };
 }
 
 function refuse(publisher: Publisher, first: number, code: number): void {
@@ -79,4 +85,24 @@ test("flush sends a record of unknown outcome again", async () => {
   assert.deepEqual(numbers(), [1]);
   acknowledge(publisher, 1);
   await flushed;
+});
+
+test("fields that a frame cannot contain are refused", () => {
+  const large = new Uint8Array(70_000);
+  const frame = (options: Parameters<typeof encodeFrame>[3]) => encodeFrame("", undefined, new Uint8Array(1), options);
+  assert.throws(() => frame({ headers: [["a", large]] }), RangeError);
+  assert.throws(() => frame({ headers: [["a".repeat(70_000), "b"]] }), RangeError);
+  assert.throws(() => frame({ headers: [["a", large.subarray(0, 40_000)], ["b", large.subarray(0, 40_000)]] }), RangeError);
+  assert.equal(frame({ headers: [["a", large.subarray(0, 40_000)]] }).length % 8, 0);
+});
+
+test("invalid record does not affect other records of an unopened publisher", async () => {
+  const { publisher, open, numbers } = unopened();
+  const invalid = publisher.publish("a", { key: "k".repeat(70_000) });
+  const valid = publisher.publish("b");
+  open();
+  await assert.rejects(invalid, (error: DunlinError) => error.name === "BAD_FRAME");
+  assert.deepEqual(numbers(), [1]);
+  acknowledge(publisher, 1);
+  assert.equal((await valid).position?.seq, 1n);
 });
