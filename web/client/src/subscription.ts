@@ -63,7 +63,7 @@ const STATE_BYTES_MAX = 1 << 28;
 export class Subscription implements AsyncIterable<Event> {
   ended: DunlinError | undefined;
   private readonly channels = new Map<number, Channel>();
-  /** The positions at the loss of the connection, by topic and partition. */
+  /** The positions of logs that the node has not announced since the loss of the connection, by topic and partition. */
   private before = new Map<string, { topic: string; partition: number; position: Position }>();
   private subscribedOnce = false;
   private readonly credit: number;
@@ -96,7 +96,7 @@ export class Subscription implements AsyncIterable<Event> {
   positions(): { topic: string; partition: number; position: Position }[] {
     const now = [...this.channels.values()].filter((channel) => !channel.gone);
     const standing = now.map(({ log }) => ({ topic: log.topic, partition: log.partition, position: { ...log.position } }));
-    return this.channels.size > 0 ? standing : [...this.before.values()];
+    return [...standing, ...this.before.values()];
   }
 
   /** Grants no more credit. Records in transit still arrive, then none until `resume`. */
@@ -176,8 +176,6 @@ export class Subscription implements AsyncIterable<Event> {
 
   /** @internal The connection is lost. Stores the positions. */
   lost(): void {
-    if (this.channels.size === 0) return;
-    this.before.clear();
     for (const { log, owed, gone } of this.channels.values()) {
       const position = owed ?? log.position;
       if (!gone && position.epoch > 0) {
