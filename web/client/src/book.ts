@@ -1,7 +1,7 @@
 /** Order books: replicas of topics whose state is `book` or `orders` (docs/feeds.md has the bytes). */
 
 import { type Batch } from "./batch.js";
-import { i64, type Position, u64 } from "./bytes.js";
+import { i64, type Position } from "./bytes.js";
 import { level as hashOfLevel } from "./checksum.js";
 import type { Client } from "./client.js";
 import type { NoticeEvent } from "./events.js";
@@ -65,7 +65,8 @@ export class BookState implements Book {
   lastChangeMs = 0;
   publisherConnected = true;
   private readonly sides: [Map<number, Level>, Map<number, Level>] = [new Map(), new Map()];
-  private readonly orders = new Map<number, Order>();
+  /** Orders by id. Ids use all 64 bits, which a `number` cannot hold. */
+  private readonly orders = new Map<bigint, Order>();
   private sorted: { bids: Level[]; asks: Level[] } | undefined;
 
   constructor(readonly topic: string) {}
@@ -106,7 +107,7 @@ export class BookState implements Book {
   private applyOrder(view: DataView, at: number): void {
     const op = view.getUint8(at);
     const side = view.getUint8(at + 1) as 1 | 2;
-    const id = u64(view, at + 8);
+    const id = view.getBigUint64(at + 8, true);
     const [price, size] = [i64(view, at + 16), i64(view, at + 24)];
     if (op === 4) {
       for (const [id, order] of this.orders) if (order.side === side) this.orders.delete(id);
@@ -154,7 +155,7 @@ export class BookState implements Book {
         at += 16;
       } else {
         const order = { side, price: i64(view, at + 8), size: i64(view, at + 16) } as const;
-        this.orders.set(u64(view, at), order);
+        this.orders.set(view.getBigUint64(at, true), order);
         this.add(order, 1);
         at += 24;
       }
