@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use dunlin_topic::{Draft, Meta, Payload, Publish, PublishError, Receipt};
 
-use crate::console::TextPainter;
+use crate::console::{TextPainter, grouped};
 use crate::input::{Chunk, Input};
 use crate::outage::OutageReport;
 use crate::signals::StopFlag;
@@ -111,11 +111,22 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
             return Ok(false);
         }
         let meta = self.meta;
-        // If `send` returns an error, the publisher does not keep the record, and the caller sends it again.
+        // If `send` returns an error other than `LeftOut`, the publisher does not keep the record, and the caller sends
+        // it again.
         let send = |publisher: &mut P| publisher.send(Draft { meta, payload: Payload::Copied(payload) });
-        let sent = self.retry(send)?.is_some();
-        self.sent += u64::from(sent);
-        Ok(sent)
+        match self.retry(send) {
+            Ok(sent) => {
+                self.sent += u64::from(sent.is_some());
+                Ok(sent.is_some())
+            }
+            Err(refused) if is_left_out(&refused) => {
+                self.sent += 1;
+                // The counts show the records that have no acknowledgement.
+                let _ = self.flush();
+                Err(refused.context(format!("ended after {} records", grouped(self.sent))))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Publishes one record on the condition that `last_seq` is still the sequence number of the log's last record.
@@ -276,6 +287,11 @@ impl NoRoomClock {
             (self.since, self.pause) = (None, PAUSE_MIN);
         }
     }
+}
+
+/// Whether the error reports an earlier record, so that the record of the call was sent.
+fn is_left_out(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(PublishError::LeftOut { .. }))
 }
 
 fn has_no_room(refused: &PublishError) -> bool {

@@ -115,3 +115,22 @@ fn plain_topic_or_unknown_reducer_kind_is_refused_with_a_reason() {
         "no option `tik`",
     );
 }
+
+#[test]
+fn refused_line_ends_pub_after_all_sent_lines_are_acknowledged() {
+    let node = Node::start();
+    node.run(&["topics", "create", "book", "--reducer", "book"]).done();
+    // An entry that removes a level, without a line end among its bytes.
+    let mut entry = [0; 25];
+    (entry[0], entry[1], entry[8], entry[24]) = (2, 1, 100, b'\n');
+    let mut lines = entry.repeat(100);
+    lines.extend_from_slice(b"not an entry\n");
+    lines.extend(entry.repeat(50_000));
+    let outcome = node.run_with(&["pub", "book", "--json"], &lines);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let counts = &objects(&outcome.out)[0];
+    assert_eq!(counts["not_acknowledged"], 1, "only the refused line: {outcome:?}");
+    let topics = objects(&node.run(&["topics", "list", "--json"]).done());
+    let book = topics.iter().find(|topic| topic["topic"] == "book").expect("the topic exists");
+    assert_eq!(book["appended"], counts["acknowledged"]);
+}
