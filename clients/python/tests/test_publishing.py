@@ -143,3 +143,34 @@ def test_client_publishes_to_more_subjects_than_it_caches(client: dunlin.Client,
     assert {record.subject: record.payload for record in seen} == {
         f"{topic}.{number}": str(number).encode() for number in range(300)
     }
+
+
+def test_threads_publish_to_more_subjects_than_the_client_caches(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, pattern=f"{topic}.>")
+    failed: list[BaseException] = []
+
+    def publish() -> None:
+        try:
+            for number in range(300):
+                client.publish(f"{topic}.{number}", b"x")
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=publish) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert failed == []
+    assert client.describe(topic).logs[0].last_seq == 4 * 300
+
+
+def test_refused_record_of_a_forgotten_subject_is_reported_by_flush(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, reducer="book")
+    client.create_topic(f"{topic}.many", pattern=f"{topic}.many.>")
+    client.send(topic, b"no entry of a book")
+    for number in range(300):
+        client.publish(f"{topic}.many.{number}", b"x")
+    with pytest.raises(errors.ReducerError):
+        client.flush()
+    client.flush()

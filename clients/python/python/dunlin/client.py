@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from . import _arguments
+from . import _arguments, errors
 from ._dunlin import Connection, Member, Position, Publisher, Receipt, Record, Subscription, _check_world
 from .kv import Kv
 from .live import Book, Region, Table, open_state
@@ -113,6 +114,28 @@ def _secret(path: str) -> bytes:
         return file.read().removesuffix(b"\n").removesuffix(b"\r")
 
 
+@dataclass(slots=True)
+class _CachedPublisher:
+    """A publisher that the client keeps for a subject, and the number of calls that use it at present."""
+
+    publisher: Publisher
+    users: int = 0
+
+
+def _run_all(calls: Iterable[Callable[[], object]]) -> None:
+    """Runs all calls, and raises the first refusal at the end. Ends at once if there is no connection."""
+    refused: errors.Error | None = None
+    for call in calls:
+        try:
+            call()
+        except (errors.UnknownOutcomeError, errors.DisconnectedError):
+            raise
+        except errors.Error as error:
+            refused = refused or error
+    if refused is not None:
+        raise refused
+
+
 class Client:
     """A connection to a node, shared by all handles made from it. Threads may share it; a forked child may not.
 
@@ -122,8 +145,10 @@ class Client:
     def __init__(self, connection: Connection, wait: Wait = "default") -> None:
         self._connection = connection
         self._wait: Wait = wait
-        self._publishers: dict[str, Publisher] = {}
+        self._publishers: dict[str, _CachedPublisher] = {}
         self._publishers_lock = threading.Lock()
+        # The first error of a publisher that was closed because the client keeps too many.
+        self._unreported: errors.Error | None = None
         self._kv = Kv(connection)
         self._tasks = Tasks(connection)
 
@@ -186,15 +211,19 @@ class Client:
     ) -> Receipt:
         """Publishes one record and waits for the receipt, which shows whether the record is in
         memory or on disk."""
-        return self._publisher_to(subject).publish(
-            payload,
-            key=key,
-            headers=headers,
-            reply=reply,
-            event_time_ns=event_time_ns,
-            expires_ns=expires_ns,
-            expect_seq=expect_seq,
-        )
+        cached = self._borrow(subject)
+        try:
+            return cached.publisher.publish(
+                payload,
+                key=key,
+                headers=headers,
+                reply=reply,
+                event_time_ns=event_time_ns,
+                expires_ns=expires_ns,
+                expect_seq=expect_seq,
+            )
+        finally:
+            self._give_back(cached)
 
     def send(
         self,
@@ -208,21 +237,34 @@ class Client:
         expires_ns: int | None = None,
     ) -> None:
         """Publishes without waiting. A later call for the same subject, or `flush`, reports errors."""
-        self._publisher_to(subject).send(
-            payload,
-            key=key,
-            headers=headers,
-            reply=reply,
-            event_time_ns=event_time_ns,
-            expires_ns=expires_ns,
-        )
+        cached = self._borrow(subject)
+        try:
+            cached.publisher.send(
+                payload,
+                key=key,
+                headers=headers,
+                reply=reply,
+                event_time_ns=event_time_ns,
+                expires_ns=expires_ns,
+            )
+        finally:
+            self._give_back(cached)
 
     def flush(self) -> None:
-        """Waits until all sent records are answered."""
+        """Waits until all sent records are answered. Raises the first refusal at the end."""
         with self._publishers_lock:
-            publishers = list(self._publishers.values())
-        for publisher in publishers:
-            publisher.flush()
+            all_cached = list(self._publishers.values())
+            for cached in all_cached:
+                cached.users += 1
+        try:
+            _run_all(cached.publisher.flush for cached in all_cached)
+        finally:
+            for cached in all_cached:
+                self._give_back(cached)
+        with self._publishers_lock:
+            unreported, self._unreported = self._unreported, None
+        if unreported is not None:
+            raise unreported
 
     def publisher(self, subject: str, *, quiet: bool = False) -> Publisher:
         """Makes a publisher to a subject, or to a topic's pattern; each record then needs its own subject.
@@ -231,20 +273,35 @@ class Client:
         """
         return self._connection.publisher(subject, quiet=quiet)
 
-    def _publisher_to(self, subject: str) -> Publisher:
+    def _borrow(self, subject: str) -> _CachedPublisher:
+        """The cached publisher to a subject. It is not closed before it is given back."""
         with self._publishers_lock:
-            known = self._publishers.get(subject)
-        if known is not None:
-            return known
-        made = self.publisher(subject)
-        oldest = None
+            cached = self._publishers.get(subject)
+            if cached is not None:
+                cached.users += 1
+                return cached
+        made = _CachedPublisher(self.publisher(subject))
         with self._publishers_lock:
-            publisher = self._publishers.setdefault(subject, made)
-            if len(self._publishers) > _PUBLISHERS_MAX:
-                oldest = self._publishers.pop(next(iter(self._publishers)))
-        if oldest is not None:
-            oldest.close()
-        return publisher
+            cached = self._publishers.setdefault(subject, made)
+            cached.users += 1
+        return cached
+
+    def _give_back(self, cached: _CachedPublisher) -> None:
+        """Ends the use of a publisher. Closes the oldest unused publisher if there are too many."""
+        with self._publishers_lock:
+            cached.users -= 1
+            if len(self._publishers) <= _PUBLISHERS_MAX:
+                return
+            unused = next((subject for subject, other in self._publishers.items() if other.users == 0), None)
+            if unused is None:
+                return
+            closing = self._publishers.pop(unused).publisher
+        try:
+            closing.close()
+        except errors.Error as error:
+            # It concerns records of another subject than that of the present call.
+            with self._publishers_lock:
+                self._unreported = self._unreported or error
 
     # Methods that read records.
 
