@@ -54,8 +54,15 @@ interface Order {
   size: number;
 }
 
+/** The part of a topic's description that names its reducer's options. */
+interface Described {
+  config?: { reducer?: { options?: Record<string, string> } | null };
+}
+
 /** The state of a book. */
 export class BookState implements Book {
+  /** The number of levels of a side beyond which the worst ones are removed after each record. */
+  maxDepth = Infinity;
   kind: "book" | "orders" = "book";
   right = false;
   position: Position = { epoch: 0, seq: 0 };
@@ -89,6 +96,7 @@ export class BookState implements Book {
       if (this.kind === "book") this.applyLevel(view, at);
       else this.applyOrder(view, at);
     }
+    if (this.kind === "book") this.dropBeyondDepth();
     this.updates += length / step;
     this.lastChangeMs = batch.appendTimeMs();
     this.sorted = undefined;
@@ -102,6 +110,15 @@ export class BookState implements Book {
     if (op === 1) side.set(price, { price, size: i64(view, at + 16) });
     else if (op === 2) side.delete(price);
     else side.clear();
+  }
+
+  private dropBeyondDepth(): void {
+    this.sides.forEach((side, n) => {
+      while (side.size > this.maxDepth) {
+        const prices = [...side.keys()];
+        side.delete(prices.reduce((worst, price) => ((n === 0 ? price < worst : price > worst) ? price : worst)));
+      }
+    });
   }
 
   private applyOrder(view: DataView, at: number): void {
@@ -181,9 +198,28 @@ export class BookState implements Book {
 export function followBook(client: Client, pattern: string, options: FollowBookOptions = {}): BookReplica {
   const books = new Map<string, BookState>();
   const of = (topic: string): BookState => {
-    const book = books.get(topic) ?? new BookState(topic);
+    const known = books.get(topic);
+    if (known) return known;
+    const book = new BookState(topic);
     books.set(topic, book);
+    void limitDepth(book);
     return book;
+  };
+  /** Books that wait for a state although no records are missing. */
+  const beginningAgain = new Set<BookState>();
+  /** Reads how many levels the topic keeps. Without the permission to do so, only checksums show a difference. */
+  const limitDepth = async (book: BookState): Promise<void> => {
+    const described = await client.http<Described>(`/v1/topics/${encodeURIComponent(book.topic)}`).catch(() => undefined);
+    const depth = Number(described?.config?.reducer?.options?.max_depth ?? 0);
+    if (!(depth > 0) || books.get(book.topic) !== book) return;
+    book.maxDepth = depth;
+    if (book.position.epoch === 0) return;
+    // Records that came before may have left levels that the node has removed.
+    book.right = false;
+    beginningAgain.add(book);
+    for (const { topic, partition } of subscription.logs.values()) {
+      if (topic === book.topic) subscription.resync(topic, partition);
+    }
   };
   const subscription: Subscription = client.subscribe(pattern, {
     follow: true,
@@ -204,7 +240,8 @@ export function followBook(client: Client, pattern: string, options: FollowBookO
   const take = (event: NoticeEvent): void => {
     if (event.type === "state") {
       const book = of(event.topic);
-      if (book.position.epoch > 0 && !book.right) book.gapsHealed++;
+      const isRepaired = !beginningAgain.delete(book) && book.position.epoch > 0 && !book.right;
+      if (isRepaired) book.gapsHealed++;
       book.restore(event.bytes, event.position);
       options.onChange?.(book);
     } else if (event.type === "gap" || event.type === "epoch") {

@@ -10,6 +10,15 @@ import { encodeFrame } from "../src/publisher.js";
 const KIND_ORDERS = 2;
 const REMOVE = 3;
 
+/** A batch that stands at a record with this payload. */
+function record(payload: DataView): Batch {
+  const log = { topic: "t", partition: 0, channel: 1, subjectPrefix: "t", position: { epoch: 1, seq: 2 } };
+  const batch = new Batch();
+  batch.reset(log, 1, 2, 3, 1, encodeFrame("", undefined, new Uint8Array(payload.buffer), {}));
+  assert.ok(batch.next());
+  return batch;
+}
+
 test("orders are told apart by all 64 bits of their ids", () => {
   const ids = [2n ** 60n, 2n ** 60n + 1n];
   const state = new DataView(new ArrayBuffer(16 + 24 * ids.length));
@@ -28,11 +37,25 @@ test("orders are told apart by all 64 bits of their ids", () => {
   entry.setUint8(0, REMOVE);
   entry.setUint8(1, 1);
   entry.setBigUint64(8, ids[0]!, true);
-  const frame = encodeFrame("", undefined, new Uint8Array(entry.buffer), {});
-  const log = { topic: "t", partition: 0, channel: 1, subjectPrefix: "t", position: { epoch: 1, seq: 2 } };
-  const batch = new Batch();
-  batch.reset(log, 1, 2, 3, 1, frame);
-  assert.ok(batch.next());
-  book.apply(batch);
+  book.apply(record(entry));
   assert.deepEqual(book.depth().bids, [{ price: 100, size: 2, orders: 1 }]);
+});
+
+test("level beyond the depth does not return", () => {
+  const book = new BookState("t");
+  book.maxDepth = 1;
+  const change = (op: number, side: number, price: number, size: number): void => {
+    const entry = new DataView(new ArrayBuffer(24));
+    entry.setUint8(0, op);
+    entry.setUint8(1, side);
+    entry.setBigInt64(8, BigInt(price), true);
+    entry.setBigInt64(16, BigInt(size), true);
+    book.apply(record(entry));
+  };
+  for (const price of [99, 100]) change(1, 1, price, 5);
+  for (const price of [102, 101]) change(1, 2, price, 5);
+  assert.deepEqual(book.depth(), { bids: [{ price: 100, size: 5 }], asks: [{ price: 101, size: 5 }] });
+  change(2, 1, 100, 0);
+  change(2, 2, 101, 0);
+  assert.deepEqual(book.depth(), { bids: [], asks: [] });
 });
