@@ -97,6 +97,10 @@ impl SharedClient {
                 return WaitOutcome::Disconnected(DisconnectReason::Interrupted);
             }
             if matches!(pumped, PumpOutcome::Received) {
+                // Messages for other handles may arrive without a pause.
+                if until.is_some_and(|until| Instant::now() >= until) {
+                    return WaitOutcome::TimedOut;
+                }
                 continue;
             }
             let now = Instant::now();

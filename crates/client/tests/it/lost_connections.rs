@@ -357,6 +357,30 @@ fn heartbeats_keep_a_quiet_connection_alive() {
 }
 
 #[test]
+fn wait_times_out_while_other_messages_arrive_without_a_pause() {
+    let (timed_out_sender, timed_out) = std::sync::mpsc::channel();
+    let (client, node) = Peer::serve(move |_, mut link| {
+        link.accept_subscription(at(2, 10));
+        let mut heartbeats = Vec::new();
+        for _ in 0..10_000 {
+            FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }).encode(&mut heartbeats);
+        }
+        let has_timed_out = (0..500).any(|_| {
+            link.send_bytes(&heartbeats);
+            timed_out.try_recv().is_ok()
+        });
+        assert!(has_timed_out, "the wait lasts as long as messages arrive");
+        link.wait_until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    assert!(subscriber.next_timeout(Duration::from_millis(1)).unwrap().is_none());
+    let _ = timed_out_sender.send(());
+    // The node may still be writing.
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
 fn idle_subscriber_continues_after_a_reconnect() {
     let (client, node) = Peer::serve_with_fast_heartbeats(ClientOptions::default(), |peer, mut link| {
         link.accept_subscription(at(2, 10));
