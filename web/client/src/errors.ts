@@ -121,6 +121,7 @@ export const Code = {
   OutcomeUnknown: 58,
   StateLost: 67,
   Internal: 99,
+  BadKey: 104,
 } as const;
 
 /** All rows, for programs that show them. */

@@ -28,13 +28,13 @@ export class Kv {
     }
   }
 
-  put(key: string, value: string | Uint8Array, options: { ifRevision?: number; lease?: number } = {}): Promise<{ revision: number }> {
+  async put(key: string, value: string | Uint8Array, options: { ifRevision?: number; lease?: number } = {}): Promise<{ revision: number }> {
     const lease = options.lease === undefined ? "" : `?lease=${options.lease}`;
     const body = typeof value === "string" ? value : new Uint8Array(value);
     return this.web.json(pathOf(key) + lease, { method: "PUT", body, headers: conditions(options.ifRevision) });
   }
 
-  delete(key: string, options: { ifRevision?: number } = {}): Promise<{ revision: number }> {
+  async delete(key: string, options: { ifRevision?: number } = {}): Promise<{ revision: number }> {
     return this.web.json(pathOf(key), { method: "DELETE", headers: conditions(options.ifRevision) });
   }
 
@@ -64,7 +64,14 @@ export class Kv {
   }
 }
 
-const pathOf = (key: string): string => `/v1/kv/${key.split("/").map(encodeURIComponent).join("/")}`;
+function pathOf(key: string): string {
+  const segments = key.split("/");
+  // In an address, these segments mean other keys, in each spelling.
+  if (segments.some((segment) => segment === "." || segment === "..")) {
+    throw new DunlinError(Code.BadKey, `the key ${JSON.stringify(key)} has a segment "." or "..", which HTTP cannot express`);
+  }
+  return `/v1/kv/${segments.map(encodeURIComponent).join("/")}`;
+}
 
 function conditions(revision: number | undefined): Record<string, string> {
   if (revision === undefined) return {};
