@@ -19,6 +19,8 @@ pub(super) struct LogReplica<F> {
     need: RecoveryNeed,
     /// Whether a gap was reported and not repaired yet.
     has_gap: bool,
+    /// Whether this gap is in [`ReplicaCounts::gaps`]: a gap that follows an unrepaired fault is not counted again.
+    is_gap_counted: bool,
     /// Whether the log began a new epoch and has no record in it yet. The log's state is then unknown.
     is_new_epoch: bool,
     /// Time of the last request or gap.
@@ -52,6 +54,7 @@ impl<F: Reducer> LogReplica<F> {
             publishers: None,
             need: RecoveryNeed::Nothing,
             has_gap: false,
+            is_gap_counted: false,
             is_new_epoch: false,
             since_ns: 0,
             requests: 0,
@@ -190,9 +193,13 @@ impl<F: Reducer> LogReplica<F> {
     pub(super) fn handle_gap(&mut self, gap: &Gap, counts: &mut ReplicaCounts) {
         let is_ahead = self.at.is_none_or(|at| at.epoch == gap.epoch && at.seq < gap.last);
         if is_ahead && self.need == RecoveryNeed::Nothing && !self.has_gap {
-            counts.gaps += 1;
-            self.has_gap = true;
+            self.count_gap(counts);
         }
+    }
+
+    fn count_gap(&mut self, counts: &mut ReplicaCounts) {
+        counts.gaps += 1;
+        (self.has_gap, self.is_gap_counted) = (true, true);
     }
 
     /// Handles a new epoch. If no record is missing, the state continues. If only records after the state are missing,
@@ -210,13 +217,12 @@ impl<F: Reducer> LogReplica<F> {
             if changed.known_through == Some(last.seq) && changed.new_first.seq == last.seq + 1 {
                 self.at = Some(Position { epoch: changed.new_first.epoch, ..last });
             } else if !self.has_gap {
-                sink.counts.gaps += 1;
-                self.has_gap = true;
+                self.count_gap(sink.counts);
             }
             return;
         }
         if self.need == RecoveryNeed::Nothing && !self.has_gap {
-            sink.counts.gaps += 1;
+            self.count_gap(sink.counts);
         }
         let (last, epoch) = (self.at.unwrap_or(last), changed.new_first.epoch);
         let fault = ReplicaFault::NewEpoch { last, epoch };
@@ -243,6 +249,7 @@ impl<F: Reducer> LogReplica<F> {
         self.is_new_epoch = false;
         if self.need != RecoveryNeed::Nothing || self.has_gap {
             (self.need, self.has_gap, self.since_ns, self.requests) = (RecoveryNeed::Nothing, false, 0, 0);
+            self.is_gap_counted = false;
             sink.counts.gaps_healed += 1;
         }
         let change = StateChange { log: &self.log, from, to, cause, state: &self.state };
@@ -261,10 +268,13 @@ impl<F: Reducer> LogReplica<F> {
         }
         match fault {
             // The owner has reported a gap for these records, so that the hole is not a second fault.
-            ReplicaFault::Hole { .. } if self.has_gap => {
+            ReplicaFault::Hole { .. } if self.is_gap_counted => {
+                self.is_gap_counted = false;
                 sink.counts.gaps -= 1;
                 sink.counts.holes += 1;
             }
+            // The fault before the new epoch is counted.
+            ReplicaFault::Hole { .. } if self.has_gap => {}
             ReplicaFault::Hole { .. } => sink.counts.holes += 1,
             ReplicaFault::Diverged { .. } => sink.counts.divergent += 1,
             ReplicaFault::Refused { .. } => sink.counts.refused += 1,
@@ -299,5 +309,31 @@ mod tests {
         assert!(handle(false, 5), "a changed count is new");
         assert!(handle(true, 6));
         assert!(!handle(true, 7), "a new owner's start time alone is not new");
+    }
+
+    #[test]
+    fn hole_before_and_after_a_new_epoch_is_counted_once() {
+        let log = Arc::new(LogName { topic: "t".to_owned(), subject_prefix: String::new(), partition: 0 });
+        let mut log_replica = LogReplica::new(Arc::clone(&log), Book::new(Scale::default()));
+        let at = |epoch, seq| Position { epoch, seq };
+        let checksum = |position| Checksum { log: Arc::clone(&log), position, checksum: 0 };
+        let mut counts = ReplicaCounts::default();
+        let mut report = |_: ReplicaReport<'_, Book>| ();
+        let mut sink = ReportSink { counts: &mut counts, report: &mut report };
+        log_replica.advance(at(1, 0), at(1, 1), ChangeCause::Snapshot, &mut sink);
+        log_replica.handle_checksum(&checksum(at(1, 5)), &mut sink);
+        let changed = EpochChanged {
+            log: Arc::clone(&log),
+            old: 1,
+            last_seen: 1,
+            known_through: None,
+            new_first: at(2, 1),
+        };
+        log_replica.handle_epoch_change(&changed, Book::new(Scale::default()), &mut sink);
+        log_replica.advance(at(2, 0), at(2, 0), ChangeCause::Snapshot, &mut sink);
+        log_replica.handle_checksum(&checksum(at(2, 3)), &mut sink);
+        log_replica.advance(at(2, 0), at(2, 3), ChangeCause::Snapshot, &mut sink);
+        assert!(log_replica.is_whole());
+        assert_eq!((counts.gaps, counts.holes, counts.gaps_healed), (0, 1, 1));
     }
 }
