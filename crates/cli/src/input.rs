@@ -11,6 +11,8 @@ use crate::signals::StopFlag;
 
 const CHUNK_BYTES: usize = 64 << 10;
 const CHUNKS_AHEAD_MAX: usize = 4;
+/// The largest line or file in bytes. No record is larger, because a message to a node has at most 16 MiB.
+pub const RECORD_BYTES_MAX: usize = 16 << 20;
 /// Interval at which [`Input::next`] checks whether the command has to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -78,12 +80,29 @@ impl Input {
         Ok(Chunk::End)
     }
 
-    /// Returns all input, or `None` if the command has to end before the end of the input.
+    /// Returns all input, or `None` if the command has to end before the end of the input. Fails above
+    /// [`RECORD_BYTES_MAX`], because a device may never end.
     pub fn all(self) -> io::Result<Option<Vec<u8>>> {
         let mut all = Vec::new();
         while let Chunk::Bytes(chunk) = self.next()? {
             all.extend_from_slice(&chunk);
+            if all.len() > RECORD_BYTES_MAX {
+                return Err(io::Error::other(format!("it has more than {RECORD_BYTES_MAX} bytes")));
+            }
         }
         Ok((!self.stop.is_set()).then_some(all))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn input_without_end_is_an_error() {
+        let refused = Input::new(io::repeat(b'x'), StopFlag::never()).all().unwrap_err();
+        assert_eq!(refused.to_string(), "it has more than 16777216 bytes");
+        let whole = Input::new(io::repeat(b'x').take(RECORD_BYTES_MAX as u64), StopFlag::never()).all();
+        assert_eq!(whole.unwrap().map(|bytes| bytes.len()), Some(RECORD_BYTES_MAX));
     }
 }

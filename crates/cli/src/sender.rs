@@ -7,11 +7,11 @@ use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use dunlin_topic::{Draft, Meta, Payload, Publish, PublishError, Receipt};
 
 use crate::console::{TextPainter, grouped};
-use crate::input::{Chunk, Input};
+use crate::input::{Chunk, Input, RECORD_BYTES_MAX};
 use crate::outage::OutageReport;
 use crate::signals::StopFlag;
 
@@ -163,6 +163,11 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
             for line in &mut lines {
                 let Some(end) = line.strip_suffix(b"\n") else {
                     partial_line.extend_from_slice(line);
+                    if partial_line.len() > RECORD_BYTES_MAX {
+                        // The counts show the records that have no acknowledgement.
+                        let _ = self.flush();
+                        bail!("a line has more than {RECORD_BYTES_MAX} bytes");
+                    }
                     break;
                 };
                 let sent = if partial_line.is_empty() {
@@ -351,6 +356,16 @@ mod tests {
         let counts = sender.counts();
         assert_eq!((counts.sent, counts.last.unwrap().position.seq), (3, 3));
         assert_eq!(payloads(&node), [&b"one\r"[..], b"", b"three"]);
+    }
+
+    #[test]
+    fn line_without_end_is_an_error_after_the_lines_before_it() {
+        let node = Node::start(Config::default()).unwrap();
+        let mut sender = sender(&node, None);
+        let lines = std::io::Read::chain(&b"one\n"[..], std::io::repeat(b'x'));
+        let refused = sender.send_lines(&Input::new(lines, StopFlag::never())).unwrap_err();
+        assert_eq!(refused.to_string(), "a line has more than 16777216 bytes");
+        assert_eq!(payloads(&node), [b"one"]);
     }
 
     #[test]
