@@ -160,14 +160,15 @@ fn publish_once<P: CountingPublisher>(
         }
     }
     for path in &arguments.lines {
-        if !sender.send_lines(&open(path, stop)?)? {
+        if !sender.send_lines(&open_input(path, stop)?)? {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-fn open(path: &Path, stop: &StopFlag) -> Result<Input> {
+/// Opens a file, or standard input for `-`.
+pub fn open_input(path: &Path, stop: &StopFlag) -> Result<Input> {
     if path.as_os_str() == "-" {
         return Ok(Input::new(std::io::stdin(), stop.clone()));
     }
@@ -176,7 +177,7 @@ fn open(path: &Path, stop: &StopFlag) -> Result<Input> {
 }
 
 fn read_all(path: &Path, stop: &StopFlag) -> Result<Option<Vec<u8>>> {
-    open(path, stop)?.all().with_context(|| format!("cannot read {}", path.display()))
+    open_input(path, stop)?.all().with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Prints the number of acknowledged records, and the number of records whose outcome is unknown.

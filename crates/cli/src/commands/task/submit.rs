@@ -1,11 +1,10 @@
 //! `task submit`: submits one task, or one for each line.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use dunlin_client::Tasks;
 use dunlin_client::scheduler::{
     Label, NewTask, RetryPolicy, SubmittedTask, TaskDependency, TaskStage, TaskView,
@@ -15,8 +14,10 @@ use serde_json::json;
 use super::show;
 use crate::commands::kv::read_value;
 use crate::commands::parse::{duration, header, memory, moment, processors, span, unix_ns};
+use crate::commands::publish::open_input;
 use crate::console::Console;
 use crate::format::text::escaped;
+use crate::input::{Chunk, Input, RECORD_BYTES_MAX};
 use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 
@@ -110,39 +111,66 @@ const REASON_AFTER: Duration = Duration::from_secs(2);
 const REASON_INTERVAL: Duration = Duration::from_secs(1);
 
 pub fn run(arguments: &Arguments, tasks: &Tasks, console: &Console) -> Result<()> {
+    let payload = arguments.each.is_none().then(|| read_value(&arguments.payload)).transpose()?;
+    // Until here, the first signal ends the command, also while it reads standard input.
     let stop = StopFlag::on_signal()?;
     let mut submitted = Vec::new();
-    match &arguments.each {
-        None => {
-            let payload = read_value(&arguments.payload)?;
-            submit(arguments, tasks, &[payload], console, &mut submitted)?;
-        }
-        Some(path) => {
-            let lines: Box<dyn BufRead> = match path.as_os_str() == "-" {
-                true => Box::new(BufReader::new(std::io::stdin())),
-                false => Box::new(BufReader::new(
-                    File::open(path).with_context(|| format!("cannot read {}", path.display()))?,
-                )),
-            };
-            let (mut batch, mut bytes) = (Vec::new(), 0);
-            for line in lines.split(b'\n') {
-                let line = line.with_context(|| format!("cannot read {}", path.display()))?;
-                bytes += line.len();
-                batch.push(line);
-                if batch.len() == BATCH_MAX || bytes > BATCH_BYTES_MAX {
-                    submit(arguments, tasks, &batch, console, &mut submitted)?;
+    if let Some(payload) = payload {
+        submit(arguments, tasks, &[payload], console, &mut submitted)?;
+    }
+    if let Some(path) = &arguments.each {
+        let lines = open_input(path, &stop)?;
+        submit_lines(&lines, &stop, |batch| submit(arguments, tasks, batch, console, &mut submitted))?;
+    }
+    if arguments.wait { wait(tasks, &submitted, &stop, console) } else { Ok(()) }
+}
+
+/// Submits each line. Waits for more input only when all lines before it are submitted.
+fn submit_lines(
+    lines: &Input,
+    stop: &StopFlag,
+    mut submit: impl FnMut(&[Vec<u8>]) -> Result<()>,
+) -> Result<()> {
+    const CONTEXT: &str = "cannot read lines";
+    let (mut batch, mut bytes, mut line) = (Vec::new(), 0, Vec::new());
+    loop {
+        let chunk = match lines.try_next().context(CONTEXT)? {
+            Chunk::None => {
+                if !batch.is_empty() {
+                    submit(&batch)?;
                     (batch, bytes) = (Vec::new(), 0);
                 }
-                if stop.is_set() {
-                    break;
-                }
+                lines.next().context(CONTEXT)?
             }
-            if !batch.is_empty() {
-                submit(arguments, tasks, &batch, console, &mut submitted)?;
+            chunk => chunk,
+        };
+        let Chunk::Bytes(chunk) = chunk else { break };
+        for part in chunk.split_inclusive(|byte| *byte == b'\n') {
+            let end = part.strip_suffix(b"\n");
+            line.extend_from_slice(end.unwrap_or(part));
+            if line.len() > RECORD_BYTES_MAX {
+                if !batch.is_empty() {
+                    submit(&batch)?;
+                }
+                bail!("a line has more than {RECORD_BYTES_MAX} bytes");
+            }
+            if end.is_some() {
+                bytes += line.len();
+                batch.push(std::mem::take(&mut line));
+            }
+            if batch.len() == BATCH_MAX || bytes > BATCH_BYTES_MAX {
+                submit(&batch)?;
+                (batch, bytes) = (Vec::new(), 0);
+            }
+            if stop.is_set() {
+                break;
             }
         }
     }
-    if arguments.wait { wait(tasks, &submitted, &stop, console) } else { Ok(()) }
+    if !line.is_empty() && !stop.is_set() {
+        batch.push(line);
+    }
+    if batch.is_empty() { Ok(()) } else { submit(&batch) }
 }
 
 fn submit(
@@ -277,4 +305,50 @@ fn print_reason(task: u64, why: &str, last_reason: String, console: &Console) ->
         writeln!(std::io::stderr(), "{mark} {}", escaped(why.as_bytes()))?;
     }
     Ok(without_numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Read};
+
+    use super::*;
+
+    #[test]
+    fn lines_are_submitted_before_the_command_waits_for_more() {
+        /// An input without an end: after these bytes, it waits.
+        struct Waiting(Option<&'static [u8]>);
+
+        impl Read for Waiting {
+            fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+                while self.0.is_none() {
+                    std::thread::park();
+                }
+                self.0.take().unwrap().read(into)
+            }
+        }
+
+        let stop = StopFlag::never();
+        let lines = Input::new(Waiting(Some(b"a\nb\nc")), stop.clone());
+        let mut batches = Vec::new();
+        let submit = |batch: &[Vec<u8>]| {
+            batches.push(batch.to_vec());
+            stop.set();
+            Ok(())
+        };
+        submit_lines(&lines, &stop, submit).unwrap();
+        assert_eq!(batches, [[b"a", b"b"]]);
+    }
+
+    #[test]
+    fn line_without_end_is_an_error_after_the_lines_before_it() {
+        let lines = Input::new((&b"a\n"[..]).chain(io::repeat(b'x')), StopFlag::never());
+        let mut submitted = Vec::new();
+        let submit = |batch: &[Vec<u8>]| {
+            submitted.extend_from_slice(batch);
+            Ok(())
+        };
+        let refused = submit_lines(&lines, &StopFlag::never(), submit).unwrap_err();
+        assert_eq!(refused.to_string(), "a line has more than 16777216 bytes");
+        assert_eq!(submitted, [b"a"], "the line before it");
+    }
 }
