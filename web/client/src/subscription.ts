@@ -193,12 +193,10 @@ export class Subscription implements AsyncIterable<Event> {
     const position = fields.position();
     const topic = fields.text();
     const subjectPrefix = fields.text();
-    const stood = this.before.get(key(topic, partition));
-    const log = { topic, partition, channel, subjectPrefix, position };
-    this.channels.set(channel, { log, gone: false });
-    if (stood && this.subscribedOnce && stood.position.epoch === position.epoch && position.seq > stood.position.seq) {
-      this.tellGap(log, position.epoch, stood.position.seq + 1, position.seq, 0);
-    }
+    const stood = this.subscribedOnce ? this.before.get(key(topic, partition))?.position : undefined;
+    const found = { log: { topic, partition, channel, subjectPrefix, position: stood ?? position }, gone: false };
+    this.channels.set(channel, found);
+    this.skipTo(found, position);
     this.before.delete(key(topic, partition));
     return channel;
   }
@@ -226,7 +224,8 @@ export class Subscription implements AsyncIterable<Event> {
     const head = runHead(view, at);
     const channel = this.channels.get(head.channel);
     if (!channel || channel.gone) return this.consume(cost);
-    const stands = channel.owed && head.prevSeq === channel.owed.seq ? channel.owed : channel.log.position;
+    const { owed } = channel;
+    const stands = owed && head.epoch === owed.epoch && head.prevSeq === owed.seq ? owed : channel.log.position;
     const last = head.firstSeq + head.count - 1;
     if (head.epoch < stands.epoch || (head.epoch === stands.epoch && last <= stands.seq)) return this.consume(cost);
     if (head.epoch > stands.epoch) throw new RangeError("records of an epoch that nobody has told of");
@@ -262,9 +261,31 @@ export class Subscription implements AsyncIterable<Event> {
     const found = this.find(channel, cost);
     const [epoch, first, last] = [fields.u32(), fields.u64(), fields.u64()];
     if (!found) return;
-    if (this.options.follow) found.owed ??= found.log.position;
-    found.log.position = { epoch, seq: last };
-    this.tellGap(found.log, epoch, first, last, cost);
+    const { log } = found;
+    if (epoch > log.position.epoch) {
+      this.tellEpoch(log, { epoch, seq: first });
+      log.position = { epoch, seq: Math.max(first - 1, 0) };
+    }
+    const { position } = log;
+    // The node may assume another position than this subscription has.
+    if (epoch < position.epoch || last <= position.seq) return this.consume(cost);
+    if (this.options.follow) found.owed ??= position;
+    log.position = { epoch, seq: last };
+    this.tellGap(log, epoch, position.seq + 1, last, cost);
+  }
+
+  /** Continues after a position that the node has stated, and reports what has not arrived before it. */
+  private skipTo({ log }: Channel, to: Position): void {
+    const at = log.position;
+    if (to.epoch < at.epoch || (to.epoch === at.epoch && to.seq <= at.seq)) return;
+    log.position = to;
+    if (to.epoch === at.epoch) this.tellGap(log, to.epoch, at.seq + 1, to.seq, 0);
+    else this.tellEpoch({ ...log, position: at }, { epoch: to.epoch, seq: to.seq + 1 });
+  }
+
+  /** Reports an epoch that the node has not announced: the last record of the old one is unknown. */
+  private tellEpoch({ topic, partition, position }: Channel["log"], newFirst: Position): void {
+    this.tell({ type: "epoch", topic, partition, old: position.epoch, lastSeen: position.seq, newFirst }, 0);
   }
 
   private tellGap(log: Log, epoch: number, first: number, last: number, cost: number): void {
@@ -284,20 +305,27 @@ export class Subscription implements AsyncIterable<Event> {
   /** @internal */
   epochChanged(channel: number, fields: Fields, cost: number): void {
     const found = this.find(channel, cost);
-    const [old, lastSeen] = [fields.u32(), fields.u64()];
+    const old = fields.u32();
+    fields.u64();
     const [isKnown, through] = [fields.bool(), fields.u64()];
     const newFirst = fields.position();
     if (!found) return;
-    found.log.position = { epoch: newFirst.epoch, seq: newFirst.seq - 1 };
-    const { topic, partition } = found.log;
-    const known = isKnown ? { knownThrough: through } : {};
-    this.tell({ type: "epoch", topic, partition, old, lastSeen, ...known, newFirst }, cost);
+    const { topic, partition, position } = found.log;
+    if (newFirst.epoch <= position.epoch) return this.consume(cost);
+    found.log.position = { epoch: newFirst.epoch, seq: Math.max(newFirst.seq - 1, 0) };
+    // The node may assume another position than this subscription has.
+    const known = isKnown && old === position.epoch ? { knownThrough: through } : {};
+    const [lastEpoch, lastSeen] = [position.epoch, position.seq];
+    this.tell({ type: "epoch", topic, partition, old: lastEpoch, lastSeen, ...known, newFirst }, cost);
   }
 
   /** @internal The records before this position are not for this subscription. */
   advance(channel: number, fields: Fields, cost: number): void {
     const found = this.find(channel, cost);
-    if (found) found.log.position = fields.position();
+    if (!found) return;
+    const [at, through] = [found.log.position, fields.position()];
+    if (through.epoch > at.epoch) this.tellEpoch(found.log, { epoch: through.epoch, seq: 1 });
+    if (through.epoch > at.epoch || (through.epoch === at.epoch && through.seq > at.seq)) found.log.position = through;
     this.consume(cost);
   }
 
@@ -313,12 +341,7 @@ export class Subscription implements AsyncIterable<Event> {
   /** @internal The node reports its position. A record before it that has not arrived will never arrive. */
   heartbeat(channel: number, position: Position): void {
     const found = this.channels.get(channel);
-    if (!found || found.gone || found.owed || found.log.position.epoch !== position.epoch) return;
-    if (found.log.position.seq < position.seq) {
-      const first = found.log.position.seq + 1;
-      found.log.position = position;
-      this.tellGap(found.log, position.epoch, first, position.seq, 0);
-    }
+    if (found && !found.gone && !found.owed) this.skipTo(found, position);
   }
 
   /** @internal Receives a part of a state. */

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { type Fields, Writer } from "../src/bytes.js";
+import type { NoticeEvent } from "../src/events.js";
 import { Subscription } from "../src/subscription.js";
 
 /** Fields that return these values, one after another. */
@@ -27,4 +28,38 @@ test("connection lost while the node announces the logs keeps all positions", ()
   assert.deepEqual(positions(), ["t.a 6", "t.b 7"]);
   subscription.lost();
   assert.deepEqual(positions(), ["t.a 6", "t.b 7"]);
+});
+
+test("messages about a position are compared with the subscription's own position", () => {
+  const told: string[] = [];
+  const onEvent = (event: NoticeEvent) => {
+    if (event.type === "gap") told.push(`gap ${event.epoch} ${event.first}-${event.last}`);
+    if (event.type === "epoch") told.push(`epoch ${event.old}-${event.lastSeen} ${event.newFirst.epoch}-${event.newFirst.seq}`);
+  };
+  const port = { out: undefined, wrote: () => {}, forget: () => {}, stats: { records: 0, gaps: 0 } };
+  const subscription = new Subscription(1, "t", { onBatch: () => {}, onEvent }, port);
+  const announce = (epoch: number, seq: number) => subscription.log(fields(1, 0, { epoch, seq }, "t", "t"));
+  const check = (epoch: number, seq: number, ...events: string[]) => {
+    assert.deepEqual(subscription.positions(), [{ topic: "t", partition: 0, position: { epoch, seq } }]);
+    assert.deepEqual(told.splice(0), events);
+  };
+  announce(1, 5);
+  subscription.subscribed(1);
+  check(1, 5);
+  subscription.gap(1, fields(1, 8, 9), 0);
+  check(1, 9, "gap 1 6-9");
+  subscription.gap(1, fields(1, 3, 7), 0);
+  subscription.advance(1, fields({ epoch: 1, seq: 2 }), 0);
+  subscription.epochChanged(1, fields(1, 4, true, 4, { epoch: 1, seq: 5 }), 0);
+  check(1, 9);
+  subscription.epochChanged(1, fields(1, 8, true, 8, { epoch: 2, seq: 1 }), 0);
+  check(2, 0, "epoch 1-9 2-1");
+  subscription.heartbeat(1, { epoch: 3, seq: 4 });
+  check(3, 4, "epoch 2-0 3-5");
+  subscription.gap(1, fields(4, 2, 3), 0);
+  check(4, 3, "epoch 3-4 4-2", "gap 4 2-3");
+  subscription.lost();
+  subscription.begin(new Writer());
+  announce(5, 2);
+  check(5, 2, "epoch 4-3 5-3");
 });
