@@ -117,14 +117,18 @@ impl Requester {
         }
         self.inbox = None;
         let wait = self.client.shared.options.wait;
-        let session_prefix = self.client.shared.wait_for_inbox()?;
-        let prefix = requester_prefix(&session_prefix);
-        let options = SubscribeOptions { start: Start::Latest, wait, ..SubscribeOptions::default() };
-        let subscriber = self.client.subscribe(&format!("{prefix}>"), options)?;
-        let topic_prefix_bytes = session_prefix.len();
-        let connection = self.client.connections();
-        self.inbox = Some(ReplyInbox { subscriber, prefix, topic_prefix_bytes, connection });
-        Ok(())
+        loop {
+            let (session_prefix, connection) = self.client.shared.wait_for_inbox()?;
+            let prefix = requester_prefix(&session_prefix);
+            let options = SubscribeOptions { start: Start::Latest, wait, ..SubscribeOptions::default() };
+            let subscribed = self.client.subscribe(&format!("{prefix}>"), options);
+            // A subscription that was continued on another connection reads the inbox of a session that has ended.
+            if self.client.connections() == connection {
+                let (subscriber, topic_prefix_bytes) = (subscribed?, session_prefix.len());
+                self.inbox = Some(ReplyInbox { subscriber, prefix, topic_prefix_bytes, connection });
+                return Ok(());
+            }
+        }
     }
 
     fn open_publisher(&mut self, subject: &str) -> Result<(), PublishError> {
@@ -171,13 +175,22 @@ impl ReplyInbox {
 }
 
 impl crate::client::SharedClient {
-    /// The inbox prefix of this connection, once there is one.
-    pub(crate) fn wait_for_inbox(&self) -> Result<String, SubscribeError> {
+    /// The inbox prefix and the number of this connection, once there is one.
+    pub(crate) fn wait_for_inbox(&self) -> Result<(String, u64), SubscribeError> {
         let waker = crate::follow::HandleWaker::default();
-        let is_up = || lock(&self.session).is_up;
-        match self.wait_until(&waker, self.options.wait, None, is_up) {
-            crate::drive::WaitOutcome::Disconnected(why) => Err(SubscribeError::Connection(why.to_string())),
-            _ => Ok(lock(&self.session).inbox_prefix.clone()),
+        let mut found = None;
+        let is_up = || {
+            let session = lock(&self.session);
+            found = session.is_up.then(|| (session.inbox_prefix.clone(), session.generation));
+            found.is_some()
+        };
+        let waited = self.wait_until(&waker, self.options.wait, None, is_up);
+        match (waited, found) {
+            (crate::drive::WaitOutcome::Disconnected(why), _) => {
+                Err(SubscribeError::Connection(why.to_string()))
+            }
+            (_, Some(found)) => Ok(found),
+            (_, None) => Err(SubscribeError::Closed),
         }
     }
 }

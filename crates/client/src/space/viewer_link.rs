@@ -93,8 +93,7 @@ impl ViewerLink {
             drop(self.client.shared.try_pump());
             return Ok(false);
         }
-        let connection = self.client.connections();
-        let Ok(session) = self.client.shared.wait_for_inbox() else { return Ok(false) };
+        let Ok((session, connection)) = self.client.shared.wait_for_inbox() else { return Ok(false) };
         let prefix = requester_prefix(&session);
         let options = SubscribeOptions { start: Start::Latest, ..SubscribeOptions::default() };
         let Ok(subscriber) = self.client.subscribe(&format!("{prefix}>"), options) else { return Ok(false) };

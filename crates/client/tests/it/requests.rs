@@ -82,6 +82,27 @@ fn request_gets_its_reply_and_skips_late_replies() {
 }
 
 #[test]
+fn connection_lost_while_the_inbox_is_opened_does_not_fail_the_request() {
+    let (client, node) = Peer::serve(|peer, mut link| {
+        link.next(|message| assert!(matches!(message, FromClient::Subscribe(_)), "{message:?}"));
+        drop(link);
+        let mut link = peer.accept();
+        let continued = accept_inbox(&mut link);
+        link.next(|message| assert!(matches!(message, FromClient::Unsubscribe { .. }), "{message:?}"));
+        assert_ne!(accept_inbox(&mut link), continued);
+        confirm_subscriber(&mut link);
+        link.accept_publisher();
+        let subject = accept_request(&mut link);
+        reply(&mut link, 1, &subject, "in time");
+        link.wait_until_closed();
+    });
+    let mut requester = client.requester();
+    assert_eq!(requester.request("orders.eu", "a", PATIENCE).unwrap().payload, b"in time");
+    drop((requester, client));
+    node.join().unwrap();
+}
+
+#[test]
 fn refused_request_fails_at_once() {
     let (client, node) = Peer::serve(|_, mut link| {
         accept_inbox(&mut link);
