@@ -16,6 +16,17 @@ pub const RECORD_BYTES_MAX: usize = 16 << 20;
 /// Interval at which [`Input::next`] checks whether the command has to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Reads all of a source. Fails above [`RECORD_BYTES_MAX`], because a device may never end.
+pub fn read_all(source: impl Read) -> io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    source.take(RECORD_BYTES_MAX as u64 + 1).read_to_end(&mut all)?;
+    if all.len() > RECORD_BYTES_MAX { Err(too_large()) } else { Ok(all) }
+}
+
+fn too_large() -> io::Error {
+    io::Error::other(format!("it has more than {RECORD_BYTES_MAX} bytes"))
+}
+
 /// A thread that reads standard input or a file in chunks.
 #[derive(Debug)]
 pub struct Input {
@@ -87,7 +98,7 @@ impl Input {
         while let Chunk::Bytes(chunk) = self.next()? {
             all.extend_from_slice(&chunk);
             if all.len() > RECORD_BYTES_MAX {
-                return Err(io::Error::other(format!("it has more than {RECORD_BYTES_MAX} bytes")));
+                return Err(too_large());
             }
         }
         Ok((!self.stop.is_set()).then_some(all))
@@ -102,6 +113,7 @@ mod tests {
     fn input_without_end_is_an_error() {
         let refused = Input::new(io::repeat(b'x'), StopFlag::never()).all().unwrap_err();
         assert_eq!(refused.to_string(), "it has more than 16777216 bytes");
+        assert_eq!(read_all(io::repeat(b'x')).unwrap_err().to_string(), refused.to_string());
         let whole = Input::new(io::repeat(b'x').take(RECORD_BYTES_MAX as u64), StopFlag::never()).all();
         assert_eq!(whole.unwrap().map(|bytes| bytes.len()), Some(RECORD_BYTES_MAX));
     }

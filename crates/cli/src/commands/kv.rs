@@ -3,7 +3,7 @@
 mod show;
 mod txn;
 
-use std::io::{Read, Write};
+use std::io::Write;
 
 use anyhow::{Context, Result, bail};
 use dunlin_client::state::prefix_end;
@@ -15,6 +15,7 @@ use crate::arguments::Global;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::format::text::payload;
+use crate::input::read_all;
 use crate::outage::OutageReport;
 use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
@@ -216,9 +217,7 @@ pub(super) fn read_value(value: &str) -> Result<Vec<u8>> {
     if value != "-" {
         return Ok(value.as_bytes().to_vec());
     }
-    let mut bytes = Vec::new();
-    std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
-    Ok(bytes)
+    read_all(std::io::stdin().lock()).context("cannot read standard input")
 }
 
 fn get(kv: &Kv, key: &str, console: &Console) -> Result<()> {
