@@ -159,7 +159,7 @@ fn retry_after_a_crash_returns_the_position_of_the_first_try() {
 
 /// The last epoch has no record of the producer.
 #[test]
-fn retry_after_two_restarts_returns_the_position_of_the_first_try() {
+fn retry_after_two_restarts_returns_the_first_trys_position() {
     let disk = FakeDisk::new(10);
     let mark = |producer_seq| ProducerMark { producer: 77, producer_epoch: 2, producer_seq };
     let (node, _) = open(&disk);
@@ -275,7 +275,7 @@ fn full_disk_refuses_publishers_and_loses_no_record() {
 
 /// The topic was granted more room than the disk has now. It accepts a record, which waits until there is room.
 #[test]
-fn topic_with_a_full_disk_has_room_again_once_its_record_is_stored() {
+fn topic_on_a_full_disk_has_room_once_its_record_is_stored() {
     let disk = FakeDisk::new(11);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();

@@ -189,7 +189,7 @@ fn records_published_to_a_mirror_are_appended_by_the_owner() {
 }
 
 #[test]
-fn flush_reports_each_refused_record_and_returns_no_receipt_for_it() {
+fn flush_reports_each_refused_record_without_a_receipt() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));
