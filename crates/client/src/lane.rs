@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn discarded_batch_does_not_count_in_the_number_of_a_refused_record() {
+    fn refused_record_is_counted_without_the_discarded_batch() {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a"]);
         for payload in [b"b", b"c"] {

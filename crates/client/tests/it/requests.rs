@@ -82,7 +82,7 @@ fn request_gets_its_reply_and_skips_late_replies() {
 }
 
 #[test]
-fn connection_lost_while_the_inbox_is_opened_does_not_fail_the_request() {
+fn request_survives_a_loss_while_its_inbox_is_opened() {
     let (client, node) = Peer::serve(|peer, mut link| {
         link.next(|message| assert!(matches!(message, FromClient::Subscribe(_)), "{message:?}"));
         drop(link);
