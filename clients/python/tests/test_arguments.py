@@ -177,7 +177,7 @@ TIMEOUTS: list[Call] = [
 ]
 
 
-def test_invalid_arguments_of_handles_are_refused_by_name(client: dunlin.Client, topic: str) -> None:
+def test_error_names_the_invalid_argument_of_a_handle(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic)
     with client.publisher(topic) as out, client.subscribe(topic) as records:
         calls: list[tuple[Call, str, Any]] = [

@@ -245,7 +245,7 @@ fn start_submitter(
 }
 
 #[test]
-fn leader_killed_under_load_loses_and_repeats_no_task() {
+fn killing_the_leader_under_load_loses_and_repeats_no_task() {
     kill_leaders_under_load(1, &["t"], 2);
 }
 
@@ -253,18 +253,18 @@ mod long {
     use super::*;
 
     #[test]
-    fn leader_killed_under_load_loses_and_repeats_no_task() {
+    fn killing_the_leader_under_load_loses_and_repeats_no_task() {
         kill_leaders_under_load(1, &["t"], 20);
     }
 
     #[test]
-    fn leader_of_two_shards_killed_loses_and_repeats_no_task() {
+    fn killing_the_leader_of_two_shards_loses_and_repeats_no_task() {
         kill_leaders_of_two_shards(5);
     }
 }
 
 #[test]
-fn leader_of_two_shards_killed_loses_and_repeats_no_task() {
+fn killing_the_leader_of_two_shards_loses_and_repeats_no_task() {
     kill_leaders_of_two_shards(1);
 }
 

@@ -72,7 +72,7 @@ fn lock_command_ends_with_its_lease_while_the_node_is_frozen() {
 }
 
 #[test]
-fn command_of_a_frozen_lock_program_ends_with_its_lease() {
+fn lock_command_ends_with_its_lease_while_its_parent_is_frozen() {
     let node = Node::start();
     let (first, pid) = hold(&node, "stopped", "1s", "echo $$; exec sleep 600");
     signal("STOP", first.id());

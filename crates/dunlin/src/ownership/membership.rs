@@ -467,7 +467,7 @@ mod tests {
     /// A durable topic begins an epoch with each start of its owner. The topic's epoch in the control plane stays the
     /// same.
     #[test]
-    fn member_resumes_after_the_last_epoch_its_owner_began() {
+    fn member_resumes_after_the_epoch_that_last_accepted_it() {
         let member = membership();
         assert!(member.begin_request(5));
         member.on_accepted(7);

@@ -367,7 +367,7 @@ fn retention_bounds_the_disk_and_gaps_report_removed_records() {
 }
 
 #[test]
-fn state_survives_a_crash_without_its_records() {
+fn state_outlives_records_removed_by_size_and_a_crash() {
     check_kept_state(Retention { bytes: 256 << 10, ..Retention::default() });
 }
 

@@ -300,7 +300,7 @@ fn damaged_copy_reports_an_unknown_last_record() {
 
 /// Restores the files as `rsync -a` does: files with the same size and time stay, and others are replaced.
 #[test]
-fn replaced_log_reports_an_unknown_last_record() {
+fn log_replaced_from_a_backup_has_an_unknown_last_record() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = node_with_two_records(&dir);

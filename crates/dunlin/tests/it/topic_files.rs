@@ -120,7 +120,7 @@ fn log_without_a_topic_file_is_kept_and_refused() {
 }
 
 #[test]
-fn refused_topic_is_deleted_by_its_name() {
+fn topic_with_a_damaged_or_missing_file_can_be_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let text = write_topic(folder.path());
     let file = folder.path().join("topics/00000001.topic");

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn warm_worker_that_attaches_before_its_call_has_failed() {
+    fn warm_worker_that_attaches_without_a_call_counts_as_failed() {
         let mut lifecycle = WorkerLifecycle::for_pool(5_000);
         assert_eq!(lifecycle.record_attached(100, true), Some(LifecycleEvent::Failed));
         assert_eq!(lifecycle.record_attached(200, true), None, "reported once");

@@ -39,7 +39,7 @@ fn stage() -> Lockstep<3, Walk> {
 }
 
 #[test]
-fn reducer_restored_from_a_snapshot_equals_the_owner() {
+fn reducer_restored_from_a_snapshot_has_the_owners_state() {
     let (mut stage, mut reducers) = (stage(), [reducer(1), reducer(2)]);
     let mut late: Option<[RegionReducer<3>; 2]> = None;
     for tick in 0..40 {

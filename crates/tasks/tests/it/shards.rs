@@ -117,7 +117,7 @@ fn worker_from_another_shard_runs_only_its_tenants_tasks() {
 }
 
 #[test]
-fn shard_gets_no_slots_of_workers_for_other_tenants() {
+fn shard_gets_no_slots_of_workers_that_refuse_its_tenants() {
     let (mut home, mut other) = (of_shard(0), of_shard(1));
     other.set_tenant(TenantSettings::new(b"b"));
     let new = || NewWorker { tenants: vec![b"a"], ..new_worker(0) };

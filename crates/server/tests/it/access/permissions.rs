@@ -252,7 +252,7 @@ fn denied_group_is_refused_before_its_topic_exists() {
 }
 
 #[test]
-fn queue_subscriber_denied_by_a_later_topic_gets_an_error() {
+fn queue_subscriber_gets_an_error_for_a_later_denied_topic() {
     let guarded = Guarded::new(USERS);
     let mut nats = guarded.nats_by_password("ana");
     nats.send_line("SUB later.* workers 1");

@@ -109,7 +109,7 @@ fn stalled_subscription_does_not_block_others_on_its_connection() {
 }
 
 #[test]
-fn lost_record_ends_a_subscription_with_on_gap_fail() {
+fn gap_ends_a_subscription_with_on_gap_fail() {
     run(async {
         let (node, server) = serve_grpc();
         create_small_topic(&node, "t");
