@@ -233,13 +233,13 @@ TASKS: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("options", "kind", "text"), TASKS)
-def test_invalid_task_options_are_refused_by_name(
+def test_error_names_the_invalid_option_of_a_task(
     client: dunlin.Client, options: dict[str, Any], kind: type[Exception], text: str
 ) -> None:
     refused(options, lambda: client.tasks.submit("t", **{"kind": "k", **options}), kind, text)
 
 
-def test_wrong_ids_tasks_and_counts_are_refused_by_name(client: dunlin.Client) -> None:
+def test_error_names_the_wrong_id_task_or_count(client: dunlin.Client) -> None:
     tasks: Any = client.tasks
     for call in (tasks.get, tasks.why, tasks.cancel, tasks.retry, tasks.wait):
         for given in ("1" * 40, "1" * 10_000, "10000000000000000"):

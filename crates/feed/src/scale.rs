@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_scale_options_are_refused_by_name() {
+    fn error_names_the_impossible_option_of_a_scale() {
         let refused = |name, value| parse(&[(name, value)]).unwrap_err();
         assert_eq!(
             refused("tick", "0"),

@@ -86,7 +86,7 @@ fn unknown_field_is_named_with_its_location() {
 }
 
 #[test]
-fn missing_and_impossible_values_are_refused_by_name() {
+fn error_names_a_missing_or_impossible_value() {
     assert_eq!(json("{}").unwrap_err(), "config must contain at least one instrument");
     assert_eq!(json(r#"{"instruments": [{}]}"#).unwrap_err(), "instrument_id cannot be empty");
     assert_eq!(refused(r#""tickSize": 0"#), "tick_size must be > 0 for X");
