@@ -22,7 +22,7 @@ pub struct AuditCounts {
     pub epochs: u64,
     /// The number of calls that failed because there was no connection.
     pub disconnects: u64,
-    /// Number of lagging notices.
+    /// Number of notices that warn a subscriber of its lag (`Lagging`).
     pub lag_warnings: u64,
 }
 

@@ -82,8 +82,9 @@ pub(crate) struct InboxState {
 }
 
 impl SubscriberInbox {
-    /// Makes an inbox for about `unread_bytes_max` unread bytes. Refunds above `refund_max` are reported to
-    /// the node even if the subscriber read nothing, because the node may wait for that credit.
+    /// Creates an inbox for at most `unread_bytes_max` unread bytes, besides snapshots of states. Messages without an
+    /// event return their credit at once. If this credit exceeds `refund_max` bytes, the client reports it to the node
+    /// even if the subscriber has read nothing. Otherwise the node could wait for this credit.
     pub(crate) fn new(unread_bytes_max: u64, refund_max: u64) -> SubscriberInbox {
         SubscriberInbox {
             waker: HandleWaker::default(),

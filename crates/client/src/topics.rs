@@ -127,9 +127,9 @@ pub struct GroupDescription {
 }
 
 impl Client {
-    /// Creates a topic. With `or_same`, an existing topic with the same configuration counts as success.
-    pub fn create_topic(&self, name: &str, config: &TopicConfig, or_same: bool) -> Result<(), CallError> {
-        let created = with_create(name, config, or_same, |create| self.shared.call(create))?;
+    /// Creates a topic. With `accept_same`, an existing topic with the same configuration counts as success.
+    pub fn create_topic(&self, name: &str, config: &TopicConfig, accept_same: bool) -> Result<(), CallError> {
+        let created = with_create(name, config, accept_same, |create| self.shared.call(create))?;
         lock(&self.shared.session).topic_created(name, config);
         drop(created);
         Ok(())
@@ -273,31 +273,31 @@ fn settings(config: &TopicConfig) -> Vec<(String, String)> {
 fn with_create<R>(
     name: &str,
     config: &TopicConfig,
-    or_same: bool,
+    accept_same: bool,
     with: impl for<'a> FnOnce(Box<dyn FnOnce(u32) -> FromClient<'a> + 'a>) -> R,
 ) -> R {
     let settings = settings(config);
     let config = config_to_wire(name, config);
     if settings.is_empty() {
         return with(Box::new(move |request| {
-            FromClient::CreateTopic(CreateTopic { request, or_same, config })
+            FromClient::CreateTopic(CreateTopic { request, or_same: accept_same, config })
         }));
     }
     let settings: Vec<_> = settings.iter().map(|(name, value)| Setting { name, value }).collect();
     let settings = List::new(&settings);
     with(Box::new(move |request| {
-        FromClient::CreateTopicWith(CreateTopicWith { request, or_same, config, settings })
+        FromClient::CreateTopicWith(CreateTopicWith { request, or_same: accept_same, config, settings })
     }))
 }
 
 pub(crate) fn encode_create(
     name: &str,
     config: &TopicConfig,
-    or_same: bool,
+    accept_same: bool,
     request: u32,
     out: &mut Vec<u8>,
 ) {
-    with_create(name, config, or_same, |create| create(request).encode(out));
+    with_create(name, config, accept_same, |create| create(request).encode(out));
 }
 
 fn unexpected_response() -> CallError {

@@ -41,7 +41,7 @@ impl Epochs {
         BEGIN_NS.saturating_add(first * UNIT_NS).saturating_sub(now_ns).min(UNIT_NS)
     }
 
-    /// Time until the clock reaches an epoch of [`next`](Epochs::next), ns, at most 100 ms.
+    /// The time until the clock reaches an epoch that [`next`](Epochs::next) returned, in ns; at most 100 ms.
     pub(crate) fn ahead_ns(epoch: u32, now_ns: u64) -> u64 {
         BEGIN_NS.saturating_add(u64::from(epoch) * UNIT_NS).saturating_sub(now_ns).min(UNIT_NS)
     }

@@ -119,7 +119,7 @@ pub(crate) async fn wait_until_stored(topic: &Topic, receipt: &Receipt) -> Resul
     let waiting = StoredWait { log, waiter: Waiter::new() };
     let stored = async {
         loop {
-            match log.await_stored(receipt.position, receipt.acknowledged, &waiting.waiter, STORED) {
+            match log.poll_ack(receipt.position, receipt.acknowledged, &waiting.waiter, STORED) {
                 AckProgress::Reached => return Ok(*receipt),
                 AckProgress::ByOwner(receipt) => return Ok(receipt),
                 AckProgress::Failed(error) => return Err(error),
@@ -139,7 +139,7 @@ struct StoredWait<'a> {
 
 impl Drop for StoredWait<'_> {
     fn drop(&mut self) {
-        self.log.cancel_await_stored(&self.waiter);
+        self.log.remove_ack_waiter(&self.waiter);
     }
 }
 

@@ -17,7 +17,7 @@ use crate::shared::SharedServer;
 use crate::spans;
 use crate::stream::Stream;
 
-/// The tracing span of one session, and its entry in the departures.
+/// The tracing span of one session, and the data for its entry in [`Departures`](crate::departures::Departures).
 #[derive(Debug)]
 pub(crate) struct SessionTrace {
     shared: Arc<SharedServer>,

@@ -99,7 +99,7 @@ impl TaskGroup {
     }
 }
 
-/// Counted size of a group, bytes.
-pub(crate) fn bytes(key: &GroupKey) -> u64 {
+/// The bytes by which a group counts towards its tenant's memory: a fixed part, and the length of its key.
+pub(crate) fn group_bytes(key: &GroupKey) -> u64 {
     GROUP_BYTES + key.2.len() as u64
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::effects::{TaskEffects, TaskEventKind, TaskPublication};
-use crate::group::{self, GroupKey, RankedTasks, TaskGroup, TaskSort, first_of_each_sort};
+use crate::group::{GroupKey, RankedTasks, TaskGroup, TaskSort, first_of_each_sort, group_bytes};
 use crate::lane::LaneRank;
 use crate::quota::Amounts;
 use crate::slab::NONE;
@@ -202,7 +202,7 @@ impl SchedulerState {
 
     pub(crate) fn group(&mut self, key: &GroupKey) -> &mut TaskGroup {
         if !self.groups.contains_key(key) {
-            self.count_bytes(key.0, group::bytes(key), 0, false);
+            self.count_bytes(key.0, group_bytes(key), 0, false);
         }
         self.groups.entry(key.clone()).or_default()
     }
@@ -366,7 +366,7 @@ impl SchedulerState {
         }
         if is_empty {
             self.groups.remove(key);
-            self.count_bytes(key.0, 0, group::bytes(key), false);
+            self.count_bytes(key.0, 0, group_bytes(key), false);
         }
     }
 

@@ -80,7 +80,7 @@ impl From<&WorkerView> for WorkerShape {
 /// A worker shape with numbers in place of names.
 struct NamedShape {
     serves: Arc<ServedSet>,
-    /// Capacity; the maximum if the worker does not state it.
+    /// Thousandths of a processor and bytes of memory; `u64::MAX` for each that the worker does not state.
     capacity: [u64; 2],
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::command::{self, KeyLimit};
 use crate::effects::TaskEffects;
 use crate::error::{Limit, TaskRefusal};
-use crate::group::{self, GroupKey};
+use crate::group::{GroupKey, group_bytes};
 use crate::rate::Bucket;
 use crate::reply::CommandReply;
 use crate::slab::NONE;
@@ -119,7 +119,7 @@ impl SchedulerState {
         let now_ms = self.now_ms;
         let mut buckets: Vec<(usize, Arc<[u8]>, Bucket)> = Vec::new();
         for key in self.groups_from(tenant_at) {
-            self.count_bytes(key.0, 0, group::bytes(&key), false);
+            self.count_bytes(key.0, 0, group_bytes(&key), false);
             if let Some(group) = self.groups.remove(&key) {
                 self.refills.remove(&(group.due_ms, key.clone()));
                 buckets.push((key.1 as usize, key.2, group.bucket));

@@ -76,7 +76,7 @@ pub enum AckLevel {
     /// A majority of replicas have the record.
     Quorum,
     /// Not known yet: this node has forwarded the record to the owner, whose response arrives
-    /// [later](crate::Log::await_stored). The receipt's `seq` is the ticket for that response. Publishers never receive
+    /// [later](crate::Log::poll_ack). The receipt's `seq` is the ticket for that response. Publishers never receive
     /// such a receipt.
     ByOwner,
 }

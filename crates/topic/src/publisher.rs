@@ -382,7 +382,7 @@ impl Publisher {
         let deadline_ns = began_ns.saturating_add(saturating_ns(STORE_WAIT_MAX));
         log.store_staged();
         loop {
-            match log.await_stored(at, level, waiter, Waiter::ROOM) {
+            match log.poll_ack(at, level, waiter, Waiter::ROOM) {
                 AckProgress::Reached => {
                     self.claims.get(usize::from(partition)).inspect(|claim| claim.record_ack(at));
                     return Ok(receipt);
@@ -395,7 +395,7 @@ impl Publisher {
             }
             let now_ns = log.clock.now_ns();
             if now_ns >= deadline_ns {
-                log.cancel_await_stored(waiter);
+                log.remove_ack_waiter(waiter);
                 return Err(PublishError::Unknown(format!(
                     "the disk did not store the record within {STORE_WAIT_MAX:?}"
                 )));
@@ -409,7 +409,7 @@ impl Publisher {
         let log = &self.topic.logs()[usize::from(partition)];
         let waiter = self.waiter.get_or_insert_with(Waiter::new);
         loop {
-            match log.await_stored(at, level, waiter, Waiter::ROOM) {
+            match log.poll_ack(at, level, waiter, Waiter::ROOM) {
                 AckProgress::Reached => {
                     self.claims.get(usize::from(partition)).inspect(|claim| claim.record_ack(at));
                     return Poll::Ready(Ok(receipt));
@@ -428,7 +428,7 @@ impl Publisher {
 impl Drop for Publisher {
     fn drop(&mut self) {
         if let Some(waiter) = &self.waiter {
-            self.topic.logs().iter().for_each(|log| log.cancel_await_stored(waiter));
+            self.topic.logs().iter().for_each(|log| log.remove_ack_waiter(waiter));
         }
     }
 }

@@ -259,7 +259,7 @@ impl Topic {
         }
     }
 
-    /// Appends a batch. On a durable topic, [`Log::await_stored`] says when the receipt may be sent.
+    /// Appends a batch. On a durable topic, [`Log::poll_ack`] says when the receipt may be sent.
     ///
     /// # Errors
     /// [`PublishError::Full`] or [`PublishError::DiskBehind`] where a publisher in process would wait.

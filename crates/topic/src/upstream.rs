@@ -2,7 +2,7 @@
 //!
 //! A log that another node owns is a *mirror*. It holds the records that its feed delivers, at the owner's positions,
 //! and is read like any other log. Published records are forwarded; their outcome arrives later, as for durable
-//! topics ([`Log::await_stored`]).
+//! topics ([`Log::poll_ack`]).
 //!
 //! Logs know nothing of nodes and connections; the embedding node supplies an [`Upstream`].
 

@@ -11,7 +11,7 @@ use crate::hello::{Goodbye, Ping, Welcome};
 use crate::layout::{Fields, Layout};
 use crate::message::{finish, start};
 use crate::publish::{PublishRefused, Published, PublisherOpened, PublisherRefused, PublisherTopic};
-use crate::run::{Batch, run_head};
+use crate::run::{Batch, batch_head};
 use crate::state::{Checksum, Publishers, SnapshotPart};
 use crate::subscribe::{
     Advance, Deleted, EpochChanged, GapMessage, Heartbeat, Lagging, Log, Subscribed, SubscriptionEnded,
@@ -103,7 +103,7 @@ impl<'a> FromNode<'a> {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             FromNode::Batch(batch) => {
-                out.extend_from_slice(&run_head(&batch.header));
+                out.extend_from_slice(&batch_head(&batch.header));
                 return out.extend_from_slice(batch.frames);
             }
             FromNode::Snapshot(part) => return part.encode(out),

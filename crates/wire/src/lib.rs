@@ -54,7 +54,7 @@ pub use publish::{
     PRESENT, Publish, PublishHeader, PublishRefused, Published, PublisherOpened, PublisherRefused,
     PublisherTopic,
 };
-pub use run::{Batch, RUN_HEAD_BYTES, publish_head, run_head};
+pub use run::{Batch, RUN_HEAD_BYTES, batch_head, publish_head};
 pub use state::{Checksum, Follow, Publishers, Resync, SNAPSHOT_HEAD_BYTES, SnapshotPart};
 pub use subscribe::{
     Advance, ChannelPosition, Credit, Deleted, EpochChanged, GapMessage, Heartbeat, Lagging, Log,

@@ -20,13 +20,13 @@ pub struct Batch<'a> {
     pub frames: &'a [u8],
 }
 
-/// Encodes the bytes before the frames of a RUN. `header.bytes` bytes of frames must follow.
+/// Encodes a RUN message, which carries a [`Batch`], up to its frames. `header.bytes` bytes of frames must follow.
 #[inline]
-pub fn run_head(header: &BatchHeader) -> [u8; RUN_HEAD_BYTES] {
+pub fn batch_head(header: &BatchHeader) -> [u8; RUN_HEAD_BYTES] {
     head(MessageKind::Batch, 0, header.bytes, header.to_bytes())
 }
 
-/// Encodes the bytes before the frames of a PUBLISH. `header.bytes` bytes of frames must follow.
+/// Encodes a PUBLISH message up to its frames. `header.bytes` bytes of frames must follow.
 #[inline]
 pub fn publish_head(header: &PublishHeader, flags: u8) -> [u8; RUN_HEAD_BYTES] {
     head(MessageKind::Publish, flags, header.bytes, header.to_bytes())

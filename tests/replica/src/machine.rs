@@ -81,7 +81,7 @@ impl StateMachine for Replica {
     fn restore(&mut self, blocks: &mut dyn Iterator<Item = Bytes>) -> io::Result<()> {
         let mut restorer = StateRestorer::default();
         for block in blocks {
-            restorer.take(&block).map_err(io::Error::other)?;
+            restorer.read_block(&block).map_err(io::Error::other)?;
         }
         self.state = restorer.end().map_err(io::Error::other)?;
         self.changes.clear();

@@ -228,17 +228,17 @@ fn ghost_points(options: &BenchOptions) -> PointGroup {
     if options.quick {
         return vec![of(200, 0), of(200, 50)];
     }
-    // The numbers of entities at 50 ticks a second: first for the Luciferase document's rate of updates, then for our
-    // goals of 500, 200 and 50 MB/s.
+    // At 50 ticks a second, the first number of entities gives the rate of updates in the Luciferase document. The
+    // others give our goals of 500, 200 and 50 MB/s.
     vec![of(20_000, 0), of(300_000, 0), of(120_000, 1), of(30_000, 50)]
 }
 
-/// The points with flocks in which each member has 30 neighbours on average at the start: in two lock-step processes,
-/// and in a plane in one process on one core, compared with krABMaga.
+/// The points with flocks in which each member has 30 neighbours on average at the start: in space with two processes
+/// and with one, and in a plane with two processes. `with_peers` adds a point for krABMaga, with the flock in the plane.
 fn flock_points(options: &BenchOptions, with_peers: bool) -> PointGroup {
     let entities = options.count(100_000, 500);
     let (edge, neighbours) = (100.0_f32, 31.0 / entities as f32);
-    // A ball or circle of this radius holds 30 other entities on average.
+    // Around an entity, a ball or circle of this radius holds 30 other entities on average.
     let ball = edge * (neighbours * 3.0 / (4.0 * std::f32::consts::PI)).cbrt();
     let circle = edge * (neighbours / std::f32::consts::PI).sqrt();
     let of = |spread: InitialPositions, sight: f32| {
@@ -247,7 +247,7 @@ fn flock_points(options: &BenchOptions, with_peers: bool) -> PointGroup {
     };
     let (space, plane) = (of(InitialPositions::Anywhere, ball), of(InitialPositions::Plane, circle));
     let params = |geometry: &str| Params::new().with("entities", entities).with("geometry", geometry);
-    // The same flock also runs in a single process, for comparison.
+    // The flock in space also runs in a single process, for comparison.
     let mut points: PointGroup = [("space", space, 2), ("space", space, 1), ("plane", plane, 2)]
         .into_iter()
         .map(|(geometry, setting, processes)| {

@@ -27,7 +27,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let mut out = console.out();
     match &arguments.code {
         Some(wanted) => explain(find(wanted)?, console, &mut out)?,
-        None if console.json => CODES.iter().try_for_each(|row| writeln!(out, "{}", object(row)))?,
+        None if console.json => CODES.iter().try_for_each(|row| writeln!(out, "{}", code_object(row)))?,
         None => {
             let mut table = TextTable::new(&["NUMBER", "NAME", "RETRY", "HTTP", "GRPC", "WHAT TO DO"]);
             for row in CODES {
@@ -54,7 +54,7 @@ fn find(wanted: &str) -> Result<&'static CodeRow> {
 
 fn explain(row: &CodeRow, console: &Console, out: &mut impl Write) -> Result<()> {
     if console.json {
-        return Ok(writeln!(out, "{}", object(row))?);
+        return Ok(writeln!(out, "{}", code_object(row))?);
     }
     let retry_text = match row.retry.to_string().as_str() {
         "no" => "the same request will be refused again",
@@ -72,7 +72,7 @@ fn explain(row: &CodeRow, console: &Console, out: &mut impl Write) -> Result<()>
     Ok(())
 }
 
-fn object(row: &CodeRow) -> serde_json::Value {
+fn code_object(row: &CodeRow) -> serde_json::Value {
     json!({
         "number": row.code.number(), "name": row.name, "try_again": row.retry.to_string(),
         "http": row.http, "grpc": row.grpc.name(), "carries": row.carries, "advice": row.advice,

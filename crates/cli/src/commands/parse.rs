@@ -159,8 +159,8 @@ pub fn memory(text: &str) -> Result<u64, String> {
     text.parse().map(|ByteSize(bytes)| bytes)
 }
 
-/// Parses text with the escapes `\n`, `\r`, `\t`, `\0` and `\\`.
-pub fn escaped(text: &str) -> Result<String, String> {
+/// Replaces the escapes `\n`, `\r`, `\t`, `\0` and `\\` by their characters. Fails at any other escape.
+pub fn unescaped(text: &str) -> Result<String, String> {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text.chars();
     while let Some(c) = rest.next() {
@@ -232,8 +232,8 @@ mod tests {
 
     #[test]
     fn common_escapes_are_decoded_and_others_refused() {
-        assert_eq!(escaped(r"a\tb\\\n").unwrap(), "a\tb\\\n");
-        assert!(escaped(r"\q").is_err() && escaped("\\").is_err());
+        assert_eq!(unescaped(r"a\tb\\\n").unwrap(), "a\tb\\\n");
+        assert!(unescaped(r"\q").is_err() && unescaped("\\").is_err());
         assert_eq!(header("a=b=c"), Ok(("a".into(), "b=c".into())));
         assert!(header("=b").is_err());
     }

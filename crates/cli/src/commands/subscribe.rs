@@ -69,7 +69,7 @@ pub struct Arguments {
     #[arg(long, short, value_name = "FORMAT", default_value = "text", conflicts_with = "json")]
     pub format: Format,
     /// Text after each record in raw and template output
-    #[arg(long, value_name = "TEXT", default_value = "\\n", value_parser = parse::escaped)]
+    #[arg(long, value_name = "TEXT", default_value = "\\n", value_parser = parse::unescaped)]
     pub delimiter: String,
     /// Where to continue after a gap: oldest (retained record), newest (the next published record), snapshot (on
     /// state topics), or fail (end with an error) [default: oldest; snapshot with --conflate or --from snapshot]

@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let shown = &found[..found.len().min(arguments.limit)];
     let mut out = console.out();
     if console.json {
-        shown.iter().try_for_each(|subscription| writeln!(out, "{}", object(subscription)))?;
+        shown.iter().try_for_each(|subscription| writeln!(out, "{}", subscription_object(subscription)))?;
         return Ok(out.flush()?);
     }
     let mut table = TextTable::new(&["NAME", "TOPIC", "LOG", "POSITION", "LAG", "MISSED", "KIND"]);
@@ -126,7 +126,7 @@ fn sort(found: &mut [TopicSubscription], by: Sort) {
     });
 }
 
-fn object((topic, subscriber): &TopicSubscription) -> serde_json::Value {
+fn subscription_object((topic, subscriber): &TopicSubscription) -> serde_json::Value {
     json!({
         "name": subscriber.name, "topic": topic, "partition": subscriber.partition, "position": subscriber.position.to_string(),
         "lag": subscriber.lag, "missed": subscriber.missed, "registered": subscriber.registered,

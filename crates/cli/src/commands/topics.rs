@@ -144,7 +144,7 @@ fn list(client: &Client, pattern: &str, console: &Console) -> Result<()> {
     let mut out = console.out();
     if console.json {
         topics.iter().zip(&details).try_for_each(|(topic, details)| {
-            writeln!(out, "{}", object(topic, &details.kind, details.owner.as_ref()))
+            writeln!(out, "{}", summary_object(topic, &details.kind, details.owner.as_ref()))
         })?;
         return Ok(out.flush()?);
     }
@@ -223,7 +223,7 @@ fn kind(topic: &TopicSummary, settings: &[(String, String)]) -> Vec<String> {
         .collect()
 }
 
-fn object(topic: &TopicSummary, kind: &[String], owner: Option<&Owner>) -> serde_json::Value {
+fn summary_object(topic: &TopicSummary, kind: &[String], owner: Option<&Owner>) -> serde_json::Value {
     json!({
         "owner": owner.map(Owner::object),
         "topic": topic.name, "pattern": topic.pattern, "partitions": topic.partitions, "reliable": topic.reliable,

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use dunlin_topic::Record;
 
 use super::text::{self, escape};
-use crate::commands::parse::escaped;
+use crate::commands::parse::unescaped;
 
 /// A user's output template, such as `{seq} {payload}`, parsed into text and fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,10 +66,10 @@ impl FromStr for Template {
                 let names: Vec<_> = FIELDS.iter().map(|field| field.0).collect();
                 format!("there is no field {{{name}}}; there are {}", names.join(", "))
             })?;
-            parts.extend([Part::Text(escaped(before)?), Part::Field(field)]);
+            parts.extend([Part::Text(unescaped(before)?), Part::Field(field)]);
             rest = after;
         }
-        parts.push(Part::Text(escaped(rest)?));
+        parts.push(Part::Text(unescaped(rest)?));
         Ok(Template { parts })
     }
 }

@@ -75,7 +75,8 @@ impl RenewalState {
         }
     }
 
-    fn check(&self, lease: u64) -> Result<Instant, LeaseLostError> {
+    /// Returns the time until which the lease certainly exists. Marks the lease as lost if that time has passed.
+    fn valid_until(&self, lease: u64) -> Result<Instant, LeaseLostError> {
         let state = lock(&self.state).clone();
         match state {
             Ok(until) if Instant::now() >= until => {
@@ -194,7 +195,7 @@ impl LeaseHandle {
 
     /// The time until which the lease certainly exists. Fails if the lease is lost.
     pub fn check(&self) -> Result<Instant, LeaseLostError> {
-        self.renewal_state.check(self.id)
+        self.renewal_state.valid_until(self.id)
     }
 
     /// Renews the lease.

@@ -152,7 +152,7 @@ fn lease_of_another_user_is_refused_as_missing() {
     assert!(apply_as_user(&mut test, "ana", &foreign[0]).is_ok());
     assert!(apply_as_user(&mut test, "ana", &foreign[4]).is_ok());
     let mut restorer = StateRestorer::default();
-    test.state.freeze().write(|block| restorer.take(block)).unwrap();
+    test.state.freeze().write(|block| restorer.read_block(block)).unwrap();
     test.state = restorer.end().unwrap();
     assert_eq!(test.state.lease_owner(lease), Some(&b"ana"[..]));
     assert_eq!(apply_as_user(&mut test, "bob", &foreign[7]), Err(ControlRefusal::NoLease { lease }));

@@ -274,7 +274,7 @@ proptest! {
         // A node that starts from a snapshot decides as other nodes do.
         let blocks = snapshots::blocks(&test.state);
         let mut restorer = StateRestorer::default();
-        blocks.iter().for_each(|block| restorer.take(block).unwrap());
+        blocks.iter().for_each(|block| restorer.read_block(block).unwrap());
         let mut other = TestState { state: restorer.end().unwrap(), ..TestState::default() };
         for topic in 10..14 {
             prop_assert_eq!(other.place(&format!("t{topic}"), 1), test.place(&format!("t{topic}"), 1));

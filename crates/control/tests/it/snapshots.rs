@@ -19,7 +19,7 @@ fn blocks_of(frozen: &Frozen) -> Vec<Vec<u8>> {
 
 pub fn restore(blocks: &[Vec<u8>]) -> Result<ControlState, ControlDecodeError> {
     let mut restorer = StateRestorer::default();
-    blocks.iter().try_for_each(|block| restorer.take(block))?;
+    blocks.iter().try_for_each(|block| restorer.read_block(block))?;
     restorer.end()
 }
 

@@ -120,7 +120,7 @@ impl StateMachine for ControlMachine {
         for block in blocks {
             match is_past(&block) {
                 true => past.push(block),
-                false => restoring.take(&block).map_err(invalid)?,
+                false => restoring.read_block(&block).map_err(invalid)?,
             }
         }
         self.state = restoring.end().map_err(invalid)?;

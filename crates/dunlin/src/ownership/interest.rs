@@ -187,8 +187,8 @@ impl Ownership {
         self.query_others(pattern, QueryPurpose::Record)
     }
 
-    /// Like `has_remote_subscriber`, but for a reply inbox that is to accept replies: a node that does not respond
-    /// counts as one without a subscriber.
+    /// Whether another node has a subscriber for a reply's subject. Differs from `has_remote_subscriber` in one case: a
+    /// node that does not respond counts as one without a subscriber.
     pub(crate) fn has_remote_reply_subscriber(self: &Arc<Ownership>, pattern: &str) -> TopicFuture<bool> {
         self.query_others(pattern, QueryPurpose::Reply)
     }

@@ -85,9 +85,9 @@ impl Ownership {
         events.filter_map(name)
     }
 
-    /// Deletes topics that were deleted before `state` and not recreated. A recreated topic is either the one on this
-    /// node's disk, or owned by another node.
-    pub fn remove_deleted(
+    /// Deletes this node's copies of those topics in `names` that the cluster has deleted, according to `state`. Keeps a
+    /// topic that was created again with the same name.
+    pub fn remove_deleted_topics(
         self: &Arc<Ownership>,
         state: &ControlState,
         names: impl IntoIterator<Item = String>,

@@ -177,7 +177,7 @@ impl OwnershipFollower {
             let Some(ownership) = ownership.upgrade() else { return false };
             if let Ok(state) = state {
                 ownership.apply_state(&state);
-                ownership.remove_deleted(&state, deleted);
+                ownership.remove_deleted_topics(&state, deleted);
                 self.revision.store(state.revision(), Ordering::Release);
                 return true;
             }
@@ -223,7 +223,7 @@ impl OwnershipFollower {
         if names.peek().is_some()
             && let Ok(state) = self.control.with(ControlState::clone)
         {
-            ownership.remove_deleted(&state, names);
+            ownership.remove_deleted_topics(&state, names);
         }
     }
 

@@ -104,8 +104,8 @@ impl GrpcConnection {
         &self.state.requests
     }
 
-    /// Registers a long call. Its waiter is notified with [`STOP`] when the connection must end.
-    pub(super) fn stream(&self, waiter: &Arc<Waiter>) -> Result<StreamRegistration, Refused> {
+    /// Registers a streaming call. Its waiter is notified with [`STOP`] when the connection must end.
+    pub(super) fn register_stream(&self, waiter: &Arc<Waiter>) -> Result<StreamRegistration, Refused> {
         let number = self.state.stream_last.fetch_add(1, Ordering::Relaxed);
         self.state.streams().insert(number, Arc::clone(waiter));
         let registration = StreamRegistration {

@@ -79,7 +79,7 @@ async fn begin_membership(
 ) -> Result<GroupMembership, Refused> {
     let waiter = Waiter::new();
     let validity = connection.login.as_ref().map(SubscriptionAccess::of_member);
-    let registration = connection.stream(&waiter)?;
+    let registration = connection.register_stream(&waiter)?;
     let prepared = match join.kind() {
         v1::GroupKind::Work => connection.node.prepare_work(&join.topic, &join.group, &work_options(join)?),
         _ => connection.node.prepare_share(&join.topic, &join.group),

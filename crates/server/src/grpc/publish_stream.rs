@@ -80,7 +80,7 @@ pub(super) fn responses(
     let state = PublishStreamState {
         connection: Arc::clone(connection),
         messages,
-        _registration: connection.stream(&waiter)?,
+        _registration: connection.register_stream(&waiter)?,
         waiter,
         target: None,
         subject: String::new(),

@@ -61,7 +61,7 @@ pub(super) async fn begin(
     }
     let waiter = Waiter::new();
     let validity = connection.login.as_ref().map(SubscriptionAccess::of);
-    let registration = connection.stream(&waiter)?;
+    let registration = connection.register_stream(&waiter)?;
     let (mut logs, mut newcomers, mut owns_all) = (Vec::new(), None, true);
     let mut patterns = Vec::with_capacity(subjects.len());
     for subject in subjects {

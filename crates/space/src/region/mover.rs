@@ -6,8 +6,8 @@ use crate::behaviour::{LANES, Lanes, Motion, OwnEntity, OwnEntityLanes};
 use crate::store::{StoreRows, row_of};
 use crate::world::{Point, WorldBox};
 
-/// The record lists the rows with a new velocity if they are at most one in `LISTED_PART` of all rows. Otherwise it
-/// contains the velocities of all rows.
+/// A tick's record lists the rows with a new velocity if these are at most `1 / LISTED_PART` of all rows. Otherwise the
+/// record contains the velocities of all rows.
 const LISTED_PART: usize = 8;
 
 /// Rows that a tick changed, in the order in which they were moved.

@@ -2,7 +2,7 @@
 
 use super::restore::check;
 use crate::error::TaskDecodeError;
-use crate::group::{self, GroupKey};
+use crate::group::{GroupKey, group_bytes};
 use crate::quota::Amounts;
 use crate::slab::NONE;
 use crate::state::{SCHEDULE, SchedulerState, TASK, WORKER};
@@ -110,7 +110,7 @@ impl SchedulerState {
     /// Rebuilds counts of bytes and groups. Compares the computed use of tenants and workers with the use in the
     /// snapshot.
     pub(super) fn rebuild_counts(&mut self) -> Result<(), TaskDecodeError> {
-        let groups = self.groups.keys().map(|key| (key.0, group::bytes(key)));
+        let groups = self.groups.keys().map(|key| (key.0, group_bytes(key)));
         let schedules = self.schedules.iter_from(0).map(|(_, found)| (found.tenant, found.bytes()));
         let others: Vec<(u32, u64)> = groups.chain(schedules).collect();
         others.into_iter().for_each(|(tenant, bytes)| self.count_bytes(tenant, bytes, 0, false));

@@ -418,15 +418,9 @@ impl Log {
         self.update_warn_position(state);
     }
 
-    /// The storage status of a local or forwarded record. While it waits, `waiter` is notified of `token` on
-    /// progress.
-    pub fn await_stored(
-        &self,
-        at: Position,
-        level: AckLevel,
-        waiter: &Arc<Waiter>,
-        token: u32,
-    ) -> AckProgress {
+    /// Returns the progress of a record towards `level`, without blocking. The record was appended here, or forwarded to
+    /// its owner. After [`AckProgress::Waiting`], the log notifies `waiter` of `token` when the progress may have changed.
+    pub fn poll_ack(&self, at: Position, level: AckLevel, waiter: &Arc<Waiter>, token: u32) -> AckProgress {
         if level == AckLevel::ByOwner
             && let Some(upstream) = self.upstream.get()
         {
@@ -461,8 +455,8 @@ impl Log {
         }
     }
 
-    /// Removes a waiter that no longer waits for stored records.
-    pub fn cancel_await_stored(&self, waiter: &Arc<Waiter>) {
+    /// Removes a waiter that [`poll_ack`](Log::poll_ack) has registered.
+    pub fn remove_ack_waiter(&self, waiter: &Arc<Waiter>) {
         if let Some(upstream) = self.upstream.get() {
             upstream.leave(waiter);
         }

@@ -72,7 +72,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
             found.problems.push(format!("its directory {shown} has another name: it was copied or renamed"));
         }
         if console.json {
-            writeln!(out, "{}", object(&found))?;
+            writeln!(out, "{}", report_object(&found))?;
         }
         print_problems(&found.topic, &found.problems, &progress, console)?;
         if found.is_recorded {
@@ -142,7 +142,7 @@ fn summary_line(all: &VerifyReport, topics: usize, console: &Console) -> String 
     )
 }
 
-fn object(found: &VerifyReport) -> serde_json::Value {
+fn report_object(found: &VerifyReport) -> serde_json::Value {
     json!({
         "topic": found.topic, "records": found.counts.records, "states": found.counts.states, "gaps": found.holes, "points": found.points,
         "points_equal": found.points_equal, "ok": found.problems.is_empty(), "ended": found.unclosed == 0, "problems": found.problems,

@@ -150,7 +150,7 @@ fn line(viewer: &Viewer<3>, center: EntityId, change: SceneChange, json: bool) -
     };
     let entity = viewer.visible().get(&id);
     if json {
-        let mut line = entity.map_or_else(|| json!({}), |entity| object(viewer, center, entity));
+        let mut line = entity.map_or_else(|| json!({}), |entity| entity_object(viewer, center, entity));
         line["event"] = event.into();
         line["id"] = id.0.to_string().into();
         return Some(line.to_string());
@@ -173,7 +173,7 @@ fn print_all(viewer: &Viewer<3>, center: EntityId, console: &Console) -> Result<
     let mut out = console.out();
     if console.json {
         for (id, entity) in all {
-            let mut line = object(viewer, center, entity);
+            let mut line = entity_object(viewer, center, entity);
             line["id"] = id.0.to_string().into();
             writeln!(out, "{line}")?;
         }
@@ -190,7 +190,7 @@ fn print_all(viewer: &Viewer<3>, center: EntityId, console: &Console) -> Result<
     Ok(out.flush()?)
 }
 
-fn object(viewer: &Viewer<3>, center: EntityId, entity: &VisibleEntity<3>) -> Value {
+fn entity_object(viewer: &Viewer<3>, center: EntityId, entity: &VisibleEntity<3>) -> Value {
     json!({
         "kind": entity.kind, "region": entity.region.0, "tick": entity.tick, "position": entity.position, "velocity": entity.velocity,
         "distance": distance(viewer, center, entity),

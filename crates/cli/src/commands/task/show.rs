@@ -61,7 +61,7 @@ pub fn task(task: &TaskView, now_ms: u64, result: bool, console: &Console) -> Re
     if result {
         out.write_all(task.outcome.as_ref().map_or(&b""[..], |outcome| &outcome.bytes))?;
     } else if console.json {
-        writeln!(out, "{}", object(task, now_ms))?;
+        writeln!(out, "{}", task_object(task, now_ms))?;
     } else {
         let time = |ms: Option<u64>| ms.map_or_else(String::new, |ms| time(ms, now_ms));
         let rows = [
@@ -189,7 +189,7 @@ fn pairs(labels: &[StoredLabel]) -> Value {
     labels.iter().map(|label| json!([text(&label.key), text(&label.value)])).collect()
 }
 
-pub fn object(task: &TaskView, now_ms: u64) -> Value {
+pub fn task_object(task: &TaskView, now_ms: u64) -> Value {
     let when = |ms: u64| unix_ms(ms, now_ms);
     let outcome = task.outcome.as_ref().map(|outcome| {
         json!({
@@ -218,7 +218,7 @@ pub fn object(task: &TaskView, now_ms: u64) -> Value {
 
 /// Returns a task of a list as JSON. Listed tasks come without payload and result, so these fields are left out.
 fn line_object(task: &TaskView, now_ms: u64) -> Value {
-    let mut object = object(task, now_ms);
+    let mut object = task_object(task, now_ms);
     if let Some(fields) = object.as_object_mut() {
         fields.remove("payload");
         if let Some(outcome) = fields.get_mut("outcome").and_then(Value::as_object_mut) {

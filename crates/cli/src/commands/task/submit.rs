@@ -258,7 +258,7 @@ fn wait(tasks: &Tasks, submitted: &[u64], stop: &StopFlag, console: &Console) ->
             failed += 1;
         }
         if console.json {
-            writeln!(out, "{}", show::object(&over, now_ms))?;
+            writeln!(out, "{}", show::task_object(&over, now_ms))?;
         } else if over.stage == TaskStage::Completed {
             let result = over.outcome.as_ref().map_or(&b""[..], |outcome| &outcome.bytes);
             out.write_all(result)?;

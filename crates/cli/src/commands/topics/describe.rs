@@ -18,7 +18,7 @@ use super::unknown;
 pub fn write(topic: &TopicDescription, console: &Console) -> Result<()> {
     let mut out = console.out();
     if console.json {
-        writeln!(out, "{}", object(topic))?;
+        writeln!(out, "{}", topic_object(topic))?;
     } else {
         write_head(topic, console, &mut out)?;
         write_logs(&topic.logs, console, &mut out)?;
@@ -169,7 +169,7 @@ fn retained(log: &LogDescription) -> u64 {
     (log.last_seq + 1).saturating_sub(log.first.seq)
 }
 
-fn object(topic: &TopicDescription) -> serde_json::Value {
+fn topic_object(topic: &TopicDescription) -> serde_json::Value {
     let config = &topic.config;
     let reliable = config.reliable.as_ref().map(|reliable| {
         let when_full = if reliable.on_full == OnFull::Evict { "evict" } else { "refuse" };

@@ -54,7 +54,7 @@ fn records_around_a_move(to: u64, has_producer: bool) -> Vec<String> {
     let (waiter, log) = (Waiter::new(), Arc::clone(&node.topic("t").unwrap().logs()[0]));
     for receipt in receipts.iter().filter(|receipt| receipt.acknowledged == AckLevel::ByOwner) {
         until("the outcome arrives", || {
-            match log.await_stored(receipt.position, AckLevel::ByOwner, &waiter, 0) {
+            match log.poll_ack(receipt.position, AckLevel::ByOwner, &waiter, 0) {
                 AckProgress::Waiting => false,
                 outcome => {
                     assert!(matches!(outcome, AckProgress::ByOwner(_)), "{outcome:?}");

@@ -23,7 +23,7 @@ pub(super) struct CallLifetime {
 impl CallLifetime {
     pub(super) fn new(connection: &GrpcConnection) -> Result<CallLifetime, Refused> {
         let waiter = Waiter::new();
-        let registration = connection.stream(&waiter)?;
+        let registration = connection.register_stream(&waiter)?;
         Ok(CallLifetime {
             waiter,
             admission: connection.login.as_ref().map(Admission::of),

@@ -32,7 +32,7 @@ impl ForwardedBatches {
     /// Returns the first batch that its owner refused. Removes the accepted batches before it.
     fn take_refused(&mut self, waiter: &Arc<Waiter>) -> Option<(ForwardedBatch, PublishError)> {
         while let Some(first) = self.0.front() {
-            match first.log.await_stored(first.receipt.position, AckLevel::ByOwner, waiter, OWNER_RESPONDED) {
+            match first.log.poll_ack(first.receipt.position, AckLevel::ByOwner, waiter, OWNER_RESPONDED) {
                 AckProgress::Waiting => return None,
                 AckProgress::Reached | AckProgress::ByOwner(_) => drop(self.0.pop_front()),
                 AckProgress::Failed(error) => return self.0.pop_front().map(|first| (first, error)),

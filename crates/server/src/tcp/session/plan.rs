@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin::topic::frame::{BatchHeader, FLAG_BY_REF, padded};
 use dunlin::topic::{Budget, BudgetSpent, Cursor, Position, Snapshot, SpanContent};
-use dunlin::wire::{SnapshotPart, run_head};
+use dunlin::wire::{SnapshotPart, batch_head};
 
 use super::outbound::OutboundBuffer;
 use super::subscription::SnapshotTransfer;
@@ -95,7 +95,7 @@ impl<'a, 's> WritePlan<'a, 's> {
             let start = self.bytes();
             match span.content {
                 SpanContent::Frames(frames) => {
-                    self.pieces.put_copy(&run_head(&head(frames.len() as u32)));
+                    self.pieces.put_copy(&batch_head(&head(frames.len() as u32)));
                     self.pieces.put(frames);
                 }
                 SpanContent::ByRef { head: frame_head, payload } => {
@@ -154,7 +154,7 @@ impl<'a, 's> WritePlan<'a, 's> {
     /// Adds one record whose payload is stored separately.
     fn put_by_ref(&mut self, frame_head: &[u8], payload: &'a Bytes, head: impl Fn(u32) -> BatchHeader) {
         let len = frame_head.len() + payload.len();
-        self.pieces.put_copy(&run_head(&head(padded(len) as u32)));
+        self.pieces.put_copy(&batch_head(&head(padded(len) as u32)));
         self.pieces.put_copy(frame_head);
         self.pieces.last_copied(frame_head.len())[5] &= !FLAG_BY_REF;
         self.pieces.put_shared(payload);

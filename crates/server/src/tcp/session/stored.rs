@@ -78,7 +78,7 @@ impl PendingAcks {
 
     /// Removes the waiter from all logs when the session ends.
     pub(super) fn leave(&self, waiter: &Arc<Waiter>) {
-        self.0.iter().for_each(|queue| queue.log.cancel_await_stored(waiter));
+        self.0.iter().for_each(|queue| queue.log.remove_ack_waiter(waiter));
     }
 }
 
@@ -88,7 +88,7 @@ impl AckQueue {
     fn take_due(&mut self, waiter: &Arc<Waiter>) -> AckOutcome {
         let mut outcome = AckOutcome::default();
         while let Some(first) = self.pending.front() {
-            match self.log.await_stored(first.at, first.level, waiter, STORED) {
+            match self.log.poll_ack(first.at, first.level, waiter, STORED) {
                 AckProgress::Reached => {
                     let first = self.pending.pop_front();
                     let claims = first.iter().filter_map(|first| Some((first.claim.as_ref()?, first.at)));

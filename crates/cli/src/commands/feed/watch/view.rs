@@ -74,7 +74,7 @@ impl BookScreen {
                     writeln!(self.out, "{} {} {entries} values", change.log.topic, change.to)?;
                 }
             },
-            OutputMode::Json => writeln!(self.out, "{}", object(change, self.depth))?,
+            OutputMode::Json => writeln!(self.out, "{}", change_object(change, self.depth))?,
         }
         Ok(())
     }
@@ -208,7 +208,7 @@ impl BookScreen {
     }
 }
 
-fn object(change: &StateChange<'_, State>, depth: usize) -> Value {
+fn change_object(change: &StateChange<'_, State>, depth: usize) -> Value {
     let by = match change.cause {
         ChangeCause::Record(_) => "record",
         ChangeCause::Merged(_) => "merged",
