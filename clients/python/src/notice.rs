@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_topic::{LogName, Notice, Publishers};
+use dunlin_topic::{LogName, Notice, PublisherStatus};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -98,8 +98,8 @@ notices! {
 }
 
 impl PyPublishers {
-    pub fn of(publishers: &Publishers) -> PyPublishers {
-        let Publishers { log, connected, since_ns, last_append_ns } = publishers.clone();
+    pub fn of(publishers: &PublisherStatus) -> PyPublishers {
+        let PublisherStatus { log, connected, since_ns, last_append_ns } = publishers.clone();
         let (topic, partition) = (log.topic.clone(), log.partition);
         PyPublishers { topic, partition, connected, since_ns, last_append_ns }
     }

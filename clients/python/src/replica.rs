@@ -9,7 +9,7 @@ use dunlin_feed::{
     BidAskRelation, ChangeCause, PriceLevel, RETRY_NS, Replica, ReplicaCounts, ReplicaFault, ReplicaReport,
     Side,
 };
-use dunlin_topic::{Position, Publishers, Reducer, Subscribe};
+use dunlin_topic::{Position, PublisherStatus, Reducer, Subscribe};
 use pyo3::exceptions::{PyStopAsyncIteration, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -56,7 +56,7 @@ pub enum ReplicaEvent {
         partition: u16,
         text: String,
     },
-    Publishers(Publishers),
+    Publishers(PublisherStatus),
     Deleted {
         partition: u16,
     },

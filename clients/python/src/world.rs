@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_client::space::{
     CommandError, CommandResult, Entity, EntityCommand, EntityId, SceneChange, Schema, SurroundingsWatch,
-    ViewError, Viewer, VisibilityRule, VisibleEntity, World, WorldMapError, check_world_name,
+    ViewError, Viewer, VisibilityRule, VisibleEntity, World, WorldOwnersError, check_world_name,
 };
 use pyo3::exceptions::{PyLookupError, PyValueError};
 use pyo3::prelude::*;
@@ -294,14 +294,14 @@ impl RawViewer {
     }
 }
 
-impl From<WorldMapError> for Failure {
-    fn from(error: WorldMapError) -> Failure {
+impl From<WorldOwnersError> for Failure {
+    fn from(error: WorldOwnersError) -> Failure {
         match error {
-            WorldMapError::Kv(error) => error.into(),
-            WorldMapError::NotBegun { .. } | WorldMapError::NoProcess(_) => {
+            WorldOwnersError::Kv(error) => error.into(),
+            WorldOwnersError::NotBegun { .. } | WorldOwnersError::NoProcess(_) => {
                 Failure::Disconnected(error.to_string())
             }
-            WorldMapError::Name(_) => Failure::Python(PyValueError::new_err(error.to_string())),
+            WorldOwnersError::Name(_) => Failure::Python(PyValueError::new_err(error.to_string())),
             other => Failure::Python(PyLookupError::new_err(other.to_string())),
         }
     }
@@ -311,7 +311,7 @@ impl From<ViewError> for Failure {
     fn from(error: ViewError) -> Failure {
         let text = error.to_string();
         match error {
-            ViewError::WorldMap(error) => error.into(),
+            ViewError::WorldOwners(error) => error.into(),
             ViewError::Refused(_) => Failure::Refused(ErrorCode::Forbidden, text),
             ViewError::Invalid(_) => Failure::Python(PyValueError::new_err(text)),
             _ => Failure::Refused(ErrorCode::Internal, text),
@@ -323,7 +323,7 @@ impl From<CommandError> for Failure {
     fn from(error: CommandError) -> Failure {
         let text = error.to_string();
         match error {
-            CommandError::WorldMap(error) => error.into(),
+            CommandError::WorldOwners(error) => error.into(),
             CommandError::Unknown(_) => Failure::Python(PyLookupError::new_err(text)),
             CommandError::Refused(_) | CommandError::Invalid(_) => {
                 Failure::Refused(ErrorCode::Forbidden, text)

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::point::Unavailable;
+use crate::point::SystemNotInstalled;
 
 /// The folder with the programs of other systems that benchmarks run for comparison.
 #[derive(Clone, Debug)]
@@ -29,11 +29,14 @@ impl PeerPrograms {
     }
 
     /// Returns the path of a program. Fails if it is not built.
-    pub fn program(&self, name: &str) -> Result<PathBuf, Unavailable> {
+    pub fn program(&self, name: &str) -> Result<PathBuf, SystemNotInstalled> {
         let program = self.folder.join(name);
         if program.is_file() {
             return Ok(program);
         }
-        Err(Unavailable(format!("{} does not exist: run `cargo xtask peers` first", program.display())))
+        Err(SystemNotInstalled(format!(
+            "{} does not exist: run `cargo xtask peers` first",
+            program.display()
+        )))
     }
 }

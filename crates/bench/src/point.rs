@@ -105,15 +105,15 @@ impl RunSample {
 
 /// The error for another system that is not installed, whose measurement is then skipped.
 #[derive(Clone, Debug)]
-pub struct Unavailable(pub String);
+pub struct SystemNotInstalled(pub String);
 
-impl fmt::Display for Unavailable {
+impl fmt::Display for SystemNotInstalled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Unavailable {}
+impl std::error::Error for SystemNotInstalled {}
 
 /// A function that makes one run of a measurement and returns its figures.
 /// The function must fail if a delivery was missing or wrong, because the runner marks its rows as checked.

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::params::ParamValue;
-use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, Suite, Unavailable, target};
+use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, Suite, SystemNotInstalled, target};
 use crate::row::{FigureRow, RowSet};
 use crate::stats::Summary;
 
@@ -94,7 +94,8 @@ fn run_round(
                 running.dropped = true;
                 running.samples.clear();
                 let message = format!("{:?}: {error:#}", running.point);
-                let list = if error.is::<Unavailable>() { &mut outcome.skipped } else { &mut outcome.failed };
+                let list =
+                    if error.is::<SystemNotInstalled>() { &mut outcome.skipped } else { &mut outcome.failed };
                 list.push(message);
             }
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use dunlin::journal::RealDisk;
 
-use crate::point::Unavailable;
+use crate::point::SystemNotInstalled;
 
 /// A temporary directory on a real disk. Dropping the handle removes it.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl ScratchDisk {
             }
         }
         let why = "neither the temporary nor the working directory is on a disk: durability is not measured in memory";
-        Err(Unavailable(why.to_owned()).into())
+        Err(SystemNotInstalled(why.to_owned()).into())
     }
 
     /// Returns the path of the directory.

@@ -15,7 +15,7 @@ use crate::format::EventPrinter;
 use crate::outage::OutageReport;
 use crate::signals::StopFlag;
 
-pub use member::{MemberLoop, MemberTask};
+pub use member::{MemberLoop, RecordHandling};
 
 /// The conditions under which a subscribing command stops, and its pause after each record.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,7 +3,7 @@
 mod command;
 mod viewer;
 mod viewer_link;
-mod world_map;
+mod world_owners;
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub use dunlin_space::{
     SurroundingsWatch, VisibilityRule, VisibleEntity, WorldNameError, check_world_name,
 };
 pub use viewer::{ViewError, Viewer};
-pub use world_map::{RegionOwner, WorldMap, WorldMapError};
+pub use world_owners::{RegionOwner, WorldOwners, WorldOwnersError};
 
 /// A world of the client's cluster, whose entities the client can watch and change.
 #[derive(Debug)]

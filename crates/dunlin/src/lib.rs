@@ -66,7 +66,7 @@ pub use dunlin_topic::{Reply, RequestError};
 pub use dunlin_wire as wire;
 pub use error::TopicError;
 pub use groups::{
-    ClaimedRecord, DeadLetters, GroupInfo, GroupKind, JoinError, ShareMember, ShareOptions, StaleClaim,
+    ClaimedRecord, DeadLetterTarget, GroupInfo, GroupKind, JoinError, ShareMember, ShareOptions, StaleClaim,
     WorkEvent, WorkMember, WorkOptions,
 };
 pub use inbox::Inbox;

@@ -17,7 +17,7 @@ mod report;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_topic::{Event, LogName, Notice, Position, Publishers, Reducer, Subscribe, SubscribeError};
+use dunlin_topic::{Event, LogName, Notice, Position, PublisherStatus, Reducer, Subscribe, SubscribeError};
 use hashbrown::HashMap;
 
 use log_replica::{LogReplica, ReportSink};
@@ -106,7 +106,7 @@ impl<F: Reducer, S: Subscribe> Replica<F, S> {
 
     /// The owners' last reports on publishers of each state. The first report arrives when a publisher
     /// connects or disconnects after the replica began.
-    pub fn publishers(&self) -> impl Iterator<Item = &Publishers> {
+    pub fn publishers(&self) -> impl Iterator<Item = &PublisherStatus> {
         self.states.all.iter().flatten().filter_map(|log_replica| log_replica.publishers.as_ref())
     }
 

@@ -65,7 +65,7 @@ pub use limits::ClusterLimits;
 pub(crate) use member::ClusterMember;
 pub(crate) use owner::TopicOwner;
 pub use records::NodeRecord;
-pub use token::Token;
+pub use token::JoinToken;
 
 use authority::CertificateAuthority;
 use files::{ClusterDirectory, NodeIdentity};
@@ -88,7 +88,7 @@ pub struct ClusterConfig {
     /// The node's data directory.
     pub data_dir: PathBuf,
     /// Address of a member, and a join token. Ignored once the node has joined.
-    pub join: Option<(String, Token)>,
+    pub join: Option<(String, JoinToken)>,
     /// When true, joining is cancelled and fails with [`ClusterError::JoinCancelled`].
     pub cancel_join: Arc<AtomicBool>,
     /// Limits of connections between nodes.

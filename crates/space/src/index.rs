@@ -17,7 +17,7 @@ pub(crate) use grid::RowsAround;
 pub use near::NearItem;
 pub(crate) use near::NearestItems;
 pub use scan::LinearScan;
-pub use tree::{Octree, Tetree, Tree};
+pub use tree::{Octree, TetrahedralTree, Tree};
 
 /// The coordinates of many points: for each axis, one list of equal length.
 pub type Columns<'a, const D: usize> = [&'a [f32]; D];

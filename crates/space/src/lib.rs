@@ -4,7 +4,7 @@
 //! on the curve. A [`Partition`] assigns a stretch of the curve to each [`Region`]. A region moves its entities tick by
 //! tick with a [`Behaviour`], sees its neighbours' entities as [`Ghosts`], and hands entities over with a [`Handover`].
 //! [`RegionReducer`] is the state of a region's topic, and [`Interests`] decides what viewers receive. [`Octree`],
-//! [`Tetree`], [`Grid`] and [`LinearScan`] find entities by position.
+//! [`TetrahedralTree`], [`Grid`] and [`LinearScan`] find entities by position.
 //!
 //! ```
 //! use dunlin_space::behaviour::Walk;
@@ -66,7 +66,7 @@ pub use handover::{
     HandoverLimits, HandoverMessage, HandoverStep, HandoverTiming, MessageBody, MessageSummary, OfferError,
     Parcel, RefusedEntity, RegionId, StandbyMode, TransferId,
 };
-pub use index::{Columns, Grid, LinearScan, NearItem, Octree, SpatialIndex, Tetree, Tree};
+pub use index::{Columns, Grid, LinearScan, NearItem, Octree, SpatialIndex, TetrahedralTree, Tree};
 pub use interest::{
     Denial, EntityCommand, InterestError, Interests, Scene, SceneChange, SurroundingsWatch, ViewerEvent,
     ViewerEventError, ViewerId, ViewerUpdate, VisibilityRule, VisibleEntity, WorldRequest, WorldResponse,

@@ -168,7 +168,7 @@ pub struct Checksum {
 
 /// A notice whether publishers of a state topic are connected to its owner, and since when.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Publishers {
+pub struct PublisherStatus {
     /// The log.
     pub log: Arc<LogName>,
     /// Whether at least one publisher is connected.
@@ -205,7 +205,7 @@ pub enum Notice {
     /// The first publisher of a state topic connected, or the last one left. Sent when the subscriber has read
     /// everything. At the start of a subscription, sent only if no publisher is connected, or after
     /// [`Start::After`](crate::Start::After).
-    Publishers(Publishers),
+    Publishers(PublisherStatus),
     /// The log was deleted. No more events of it follow.
     Deleted {
         /// The log.

@@ -47,7 +47,7 @@ pub use cursor::{ConsumeMode, Cursor, Filter, PayloadView, ReadOutcome, Span, Sp
 pub use dunlin_frame as frame;
 pub use dunlin_frame::{Frame, FrameError, Meta};
 pub use event::{
-    Checksum, EpochChanged, Event, Gap, Lagging, LogName, Notice, Position, PositionError, Publishers,
+    Checksum, EpochChanged, Event, Gap, Lagging, LogName, Notice, Position, PositionError, PublisherStatus,
     Record, Snapshot,
 };
 pub use group::{

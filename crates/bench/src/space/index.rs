@@ -3,7 +3,7 @@
 //! The results of some points are compared with those of a scan over all points.
 
 use anyhow::{Result, ensure};
-use dunlin::space::{Grid, LinearScan, NearItem, Octree, SpatialIndex, Tetree, WorldBox};
+use dunlin::space::{Grid, LinearScan, NearItem, Octree, SpatialIndex, TetrahedralTree, WorldBox};
 use serde::{Deserialize, Serialize};
 
 use super::setting::WorldSetting;
@@ -21,7 +21,7 @@ pub fn ours(bench: &Bench, name: &str, setting: WorldSetting) -> Result<RunSampl
     let world = setting.world();
     match name {
         "octree" => measure(bench, Octree::new(world), setting),
-        "tetree" => measure(bench, Tetree::new(world), setting),
+        "tetree" => measure(bench, TetrahedralTree::new(world), setting),
         _ => {
             // A cell holds about four points.
             let edge = setting.edge / (setting.entities as f32 / 4.0).cbrt().max(1.0);

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use dunlin_scale::sim::{PolicyRow, Series, Workload, compare};
 use dunlin_scale::{Policy, ScaleThresholds};
 
-use crate::point::{RunSample, Unavailable};
+use crate::point::{RunSample, SystemNotInstalled};
 
 /// The simulated duration of one value of the series, in ms. In the original series a value covers 30 minutes.
 const VALUE_MS: u64 = 75_000;
@@ -114,7 +114,7 @@ fn taylor() -> Result<Series> {
     let folder = std::env::var_os("DUNLIN_DATA").map_or_else(|| PathBuf::from("data"), PathBuf::from);
     let path = folder.join("taylor.py");
     let text = std::fs::read_to_string(&path).map_err(|error| {
-        Unavailable(format!("{}: {error}; `cargo xtask data` fetches it", path.display()))
+        SystemNotInstalled(format!("{}: {error}; `cargo xtask data` fetches it", path.display()))
     })?;
     Series::parse(&text).with_context(|| format!("cannot parse {}", path.display()))
 }

@@ -108,8 +108,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         let Some(mut member) = stop.run_interruptible(|| group::join(arguments, group, &client))? else {
             return Ok(());
         };
-        let member_task = arguments.group.member_task(&arguments.patterns[0]);
-        follow.follow_member(&mut MemberLoop::new(&mut member, &member_task))?;
+        let record_handling = arguments.group.record_handling(&arguments.patterns[0]);
+        follow.follow_member(&mut MemberLoop::new(&mut member, &record_handling))?;
         member.leave();
         return Ok(());
     }

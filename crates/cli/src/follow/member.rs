@@ -23,7 +23,7 @@ const RENEWALS_PER_CLAIM: u32 = 3;
 
 /// The work of a group member for each record: print it or run a command, then acknowledge it.
 #[derive(Debug)]
-pub struct MemberTask {
+pub struct RecordHandling {
     pub kind: GroupKind,
     /// Whether the member acknowledges the records that it has handled.
     pub acks: bool,
@@ -40,7 +40,7 @@ pub struct MemberTask {
 #[derive(Debug)]
 pub struct MemberLoop<'a> {
     member: &'a mut Member,
-    task: &'a MemberTask,
+    handling: &'a RecordHandling,
     /// The number of requested records that have not arrived yet.
     requested: u64,
     /// The claim tokens of records that were written and are not acknowledged yet.
@@ -56,8 +56,8 @@ enum Outcome {
 }
 
 impl<'a> MemberLoop<'a> {
-    pub fn new(member: &'a mut Member, task: &'a MemberTask) -> MemberLoop<'a> {
-        MemberLoop { member, task, requested: 0, unacknowledged: Vec::new() }
+    pub fn new(member: &'a mut Member, handling: &'a RecordHandling) -> MemberLoop<'a> {
+        MemberLoop { member, handling, requested: 0, unacknowledged: Vec::new() }
     }
 
     pub(super) fn wait(&mut self, timeout: Duration) -> Result<(), dunlin_topic::SubscribeError> {
@@ -82,10 +82,10 @@ impl<'a> MemberLoop<'a> {
 
     /// Requests more records, at most as many as the member may still handle.
     fn claim<W: Write>(&mut self, follow: &FollowOutput<W>) {
-        if self.task.kind == GroupKind::Share || self.requested > 0 {
+        if self.handling.kind == GroupKind::Share || self.requested > 0 {
             return;
         }
-        let one_by_one = self.task.program.is_some() || follow.rules.sleep.is_some();
+        let one_by_one = self.handling.program.is_some() || follow.rules.sleep.is_some();
         let remaining = follow.remaining().unwrap_or(u64::MAX);
         self.requested = remaining.min(if one_by_one { 1 } else { CLAIMS_AHEAD });
         self.member.claim(self.requested);
@@ -99,15 +99,15 @@ impl<'a> MemberLoop<'a> {
             GroupEvent::Record { token, position, attempt, claim, frame, log } => {
                 let record = Record { position, prev_seq: position.seq - 1, frame, log };
                 let description = format!("{} {position}, attempt {attempt}", record.subject());
-                let is_last_attempt = self.task.attempts_max > 0 && attempt >= self.task.attempts_max;
-                let outcome = match &self.task.program {
-                    None => self.task.write(&record, attempt, follow)?,
+                let is_last_attempt = self.handling.attempts_max > 0 && attempt >= self.handling.attempts_max;
+                let outcome = match &self.handling.program {
+                    None => self.handling.write(&record, attempt, follow)?,
                     Some(program) => {
                         let (mut copy, log) = (Vec::new(), Arc::clone(log));
                         frame.append_to(&mut copy);
                         let (frame, _) = Frame::split(&copy).expect("the copy is a whole frame");
                         let record = Record { frame, log: &log, ..record };
-                        let claim = (self.task.kind == GroupKind::Work).then_some((token, claim));
+                        let claim = (self.handling.kind == GroupKind::Work).then_some((token, claim));
                         run(program, &record, attempt, self.member, claim, follow)?
                     }
                 };
@@ -117,7 +117,7 @@ impl<'a> MemberLoop<'a> {
         self.requested = self.requested.saturating_sub(1);
         follow.count_record();
         match outcome {
-            Outcome::Done if self.task.acks => self.unacknowledged.push(token),
+            Outcome::Done if self.handling.acks => self.unacknowledged.push(token),
             Outcome::Failed(why) => {
                 self.nack(token, &format!("{description}: {why}"), is_last_attempt, follow)?
             }
@@ -127,7 +127,7 @@ impl<'a> MemberLoop<'a> {
             follow.out().flush()?;
             follow.stop.sleep(sleep);
             self.acknowledge(follow)?;
-        } else if self.task.program.is_some() {
+        } else if self.handling.program.is_some() {
             self.acknowledge(follow)?;
         }
         Ok(())
@@ -135,7 +135,7 @@ impl<'a> MemberLoop<'a> {
 
     fn acknowledge<W: Write>(&mut self, follow: &FollowOutput<W>) -> Result<()> {
         let done = std::mem::take(&mut self.unacknowledged);
-        if self.task.kind == GroupKind::Share || done.is_empty() {
+        if self.handling.kind == GroupKind::Share || done.is_empty() {
             return Ok(());
         }
         let late = match self.member.ack(&done) {
@@ -163,14 +163,14 @@ impl<'a> MemberLoop<'a> {
         follow: &FollowOutput<W>,
     ) -> Result<()> {
         let mark = follow.writer.errors.bad("failed:");
-        let next_step = match self.task.kind {
+        let next_step = match self.handling.kind {
             GroupKind::Share => String::new(),
-            GroupKind::Work => match self.member.nack(&[(token, self.task.retry_after)]) {
+            GroupKind::Work => match self.member.nack(&[(token, self.handling.retry_after)]) {
                 Ok(settlement) if settlement.settled == 1 && is_last_attempt => {
-                    format!("; last attempt failed: {}", self.task.last_attempt_note)
+                    format!("; last attempt failed: {}", self.handling.last_attempt_note)
                 }
                 Ok(settlement) if settlement.settled == 1 => {
-                    let after = humantime::format_duration(self.task.retry_after);
+                    let after = humantime::format_duration(self.handling.retry_after);
                     format!("; retry after {after}")
                 }
                 Err(CallError::Refused(refused)) => return Err(CallError::Refused(refused).into()),
@@ -181,7 +181,7 @@ impl<'a> MemberLoop<'a> {
     }
 }
 
-impl MemberTask {
+impl RecordHandling {
     fn write<W: Write>(
         &self,
         record: &Record<'_>,

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use dunlin_topic::{LogName, Notice, Publishers, Record, Snapshot};
+use dunlin_topic::{LogName, Notice, PublisherStatus, Record, Snapshot};
 use serde_json::{Map, Value, json};
 
 /// Writes a record, with its entries if it belongs to a state topic and can be decoded. Payload, key and header values
@@ -106,7 +106,7 @@ pub fn notice(notice: &Notice, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Writes how many publishers a state has.
-fn publishers(publishers: &Publishers, out: &mut impl Write) -> io::Result<()> {
+fn publishers(publishers: &PublisherStatus, out: &mut impl Write) -> io::Result<()> {
     let mut object = head("publishers", &publishers.log);
     object.insert("connected".into(), publishers.connected.into());
     object.insert("since_ns".into(), publishers.since_ns.to_string().into());

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use dunlin::now_ns;
-use dunlin_topic::{EpochChanged, Gap, Lagging, LogName, Notice, Publishers, Record, Snapshot};
+use dunlin_topic::{EpochChanged, Gap, Lagging, LogName, Notice, PublisherStatus, Record, Snapshot};
 
 use crate::console::{TextPainter, grouped};
 
@@ -104,7 +104,7 @@ fn lagging_line(lagging: &Lagging, paint: TextPainter) -> String {
 }
 
 /// The number of connected publishers of a state, and the state's age.
-pub fn publishers_text(publishers: &Publishers, now_ns: u64) -> String {
+pub fn publishers_text(publishers: &PublisherStatus, now_ns: u64) -> String {
     let seconds = |since_ns: u64| format!("{:.1} s", now_ns.saturating_sub(since_ns) as f64 / 1e9);
     let state = match publishers.connected {
         true => "a publisher is connected".to_owned(),
@@ -243,10 +243,10 @@ mod tests {
     fn publisher_status_text_has_the_age_of_the_newest_record() {
         let log = Arc::new(LogName { topic: "md".into(), subject_prefix: "md".into(), partition: 0 });
         let (since_ns, last_append_ns) = (7_000_000_000, Some(5_500_000_000));
-        let disconnected = Publishers { log, connected: false, since_ns, last_append_ns };
+        let disconnected = PublisherStatus { log, connected: false, since_ns, last_append_ns };
         let text = "no publisher is connected since 3.0 s; the newest record is 4.5 s old";
         assert_eq!(publishers_text(&disconnected, 10_000_000_000), text);
-        let connected = Publishers { connected: true, last_append_ns: None, ..disconnected };
+        let connected = PublisherStatus { connected: true, last_append_ns: None, ..disconnected };
         assert_eq!(
             publishers_text(&connected, 10_000_000_000),
             "a publisher is connected; there is no record"

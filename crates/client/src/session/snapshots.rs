@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_topic::{Checksum, LogName, Notice, Position, Publishers, Resync, Snapshot, SubscribeError};
+use dunlin_topic::{Checksum, LogName, Notice, Position, PublisherStatus, Resync, Snapshot, SubscribeError};
 use dunlin_wire::{FromClient, MessageKind, SnapshotPart, WireError};
 
 use crate::session::{Channel, ClientSession};
@@ -109,8 +109,10 @@ impl ClientSession {
         }
         let dunlin_wire::Publishers { connected, since_ns, last_append_ns, .. } = *publishers;
         let log = Arc::clone(&channel.log);
-        channel
-            .push_notice(Notice::Publishers(Publishers { log, connected, since_ns, last_append_ns }), cost);
+        channel.push_notice(
+            Notice::Publishers(PublisherStatus { log, connected, since_ns, last_append_ns }),
+            cost,
+        );
     }
 
     /// Makes a subscriber continue at another position. Returns the message to send to the node.

@@ -8,7 +8,7 @@ use dunlin_topic::{PublishError, RequestError};
 
 use super::{World, subject};
 use crate::pending_request::deadline;
-use crate::space::world_map::{WorldMap, WorldMapError};
+use crate::space::world_owners::{WorldOwners, WorldOwnersError};
 
 /// The pause before the client searches again for an entity that is being handed over.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
@@ -73,7 +73,7 @@ pub enum CommandError {
     Lost(String),
     /// The regions and owners of the world cannot be read.
     #[error(transparent)]
-    WorldMap(#[from] WorldMapError),
+    WorldOwners(#[from] WorldOwnersError),
 }
 
 /// The responses of the processes, after the client has asked each of them once.
@@ -106,7 +106,7 @@ impl World {
         timeout: Duration,
     ) -> Result<CommandResult, CommandError> {
         let not_spawned =
-            |map: &WorldMap| CommandError::NoPlace { id: entity.id, regions: map.unowned_regions() };
+            |map: &WorldOwners| CommandError::NoPlace { id: entity.id, regions: map.unowned_regions() };
         self.send_to_owner("spawn", &WorldRequest::Spawn(*entity), timeout, not_spawned)
     }
 
@@ -121,14 +121,14 @@ impl World {
         endpoint: &str,
         request: &WorldRequest<'_, D>,
         timeout: Duration,
-        error_without_owner: impl Fn(&WorldMap) -> CommandError,
+        error_without_owner: impl Fn(&WorldOwners) -> CommandError,
     ) -> Result<CommandResult, CommandError> {
         let (mut bytes, until) = (Vec::new(), deadline(timeout));
         request.encode(&mut bytes);
         let mut round = 0;
         loop {
             round += 1;
-            let map = self.world_map()?;
+            let map = self.world_owners()?;
             self.requesters.retain(|url, _| map.processes.values().any(|known| known == url));
             let mut round_result = QueryRound::default();
             for (process, url) in &map.processes {

@@ -8,7 +8,7 @@ use dunlin_space::{
 };
 
 use super::viewer_link::ViewerLink;
-use super::world_map::WorldMapError;
+use super::world_owners::WorldOwnersError;
 use super::{World, subject};
 use crate::pending_request::deadline;
 
@@ -32,7 +32,7 @@ pub enum ViewError {
     Unreadable(#[from] StateError),
     /// The regions and owners of the world cannot be read.
     #[error(transparent)]
-    WorldMap(#[from] WorldMapError),
+    WorldOwners(#[from] WorldOwnersError),
 }
 
 impl From<SpaceDecodeError> for ViewError {
@@ -132,7 +132,7 @@ impl<const D: usize> Viewer<D> {
     /// Reads the list of processes again. If this fails, the viewer keeps the processes that it knows.
     fn refresh_or_keep(&mut self) -> Result<(), ViewError> {
         match self.refresh() {
-            Err(ViewError::WorldMap(WorldMapError::Kv(_))) => {
+            Err(ViewError::WorldOwners(WorldOwnersError::Kv(_))) => {
                 self.refreshed_at = Some(Instant::now());
                 Ok(())
             }
@@ -141,7 +141,7 @@ impl<const D: usize> Viewer<D> {
     }
 
     fn refresh(&mut self) -> Result<(), ViewError> {
-        let map = self.world.world_map()?;
+        let map = self.world.world_owners()?;
         self.refreshed_at = Some(Instant::now());
         self.links.retain(|process, (url, _)| map.processes.get(process) == Some(url));
         for (process, url) in map.processes {

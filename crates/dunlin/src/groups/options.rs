@@ -82,12 +82,12 @@ pub struct WorkOptions {
     /// The number of attempts after which a record becomes a dead letter; 0 for no limit.
     pub attempts_max: u32,
     /// The destination of dead letters.
-    pub dead_letters: DeadLetters,
+    pub dead_letters: DeadLetterTarget,
 }
 
 /// The destination of a work group's dead letters: a subject, or none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum DeadLetters {
+pub enum DeadLetterTarget {
     /// Dead letters go to the subject `dead.<topic>`.
     #[default]
     Default,
@@ -102,9 +102,9 @@ impl WorkOptions {
     pub(crate) fn dead_letters_of(&self, topic: &str) -> Option<String> {
         match &self.dead_letters {
             _ if self.attempts_max == 0 => None,
-            DeadLetters::Default => Some(dead_letters::default_subject(topic)),
-            DeadLetters::Subject(subject) => Some(subject.clone()),
-            DeadLetters::Drop => None,
+            DeadLetterTarget::Default => Some(dead_letters::default_subject(topic)),
+            DeadLetterTarget::Subject(subject) => Some(subject.clone()),
+            DeadLetterTarget::Drop => None,
         }
     }
 }
@@ -118,7 +118,7 @@ impl Default for WorkOptions {
             registered: false,
             claim: Duration::from_secs(30),
             attempts_max: 5,
-            dead_letters: DeadLetters::Default,
+            dead_letters: DeadLetterTarget::Default,
         }
     }
 }

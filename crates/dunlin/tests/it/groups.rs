@@ -7,7 +7,7 @@ mod work;
 use std::time::Duration;
 
 use dunlin::topic::{Draft, Meta, Notice, Payload, Publish, Start};
-use dunlin::{ClaimedRecord, DeadLetters, Node, ShareOptions, WorkEvent, WorkMember, WorkOptions};
+use dunlin::{ClaimedRecord, DeadLetterTarget, Node, ShareOptions, WorkEvent, WorkMember, WorkOptions};
 
 const SOON: Option<Duration> = Some(dunlin_wait::PATIENCE);
 
@@ -58,5 +58,5 @@ fn gap_of(event: WorkEvent) -> Option<(u64, u64)> {
 }
 
 fn without_dead_letters() -> WorkOptions {
-    WorkOptions { dead_letters: DeadLetters::Drop, ..work_from_start() }
+    WorkOptions { dead_letters: DeadLetterTarget::Drop, ..work_from_start() }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dunlin_topic::{
-    Checksum, EpochChanged, Gap, LogName, Position, Publishers, Record, Reducer, Resync, Snapshot,
+    Checksum, EpochChanged, Gap, LogName, Position, PublisherStatus, Record, Reducer, Resync, Snapshot,
 };
 
 use super::report::{ChangeCause, ReplicaCounts, ReplicaFault, ReplicaReport, StateChange};
@@ -15,7 +15,7 @@ pub(super) struct LogReplica<F> {
     /// Position of the last record in the state; `None` before the first.
     pub(super) at: Option<Position>,
     /// The last report on publishers.
-    pub(super) publishers: Option<Publishers>,
+    pub(super) publishers: Option<PublisherStatus>,
     need: RecoveryNeed,
     /// Whether a gap was reported and not repaired yet.
     has_gap: bool,
@@ -179,7 +179,7 @@ impl<F: Reducer> LogReplica<F> {
     }
 
     /// Whether a report on publishers is new: owners repeat reports after a loss.
-    pub(super) fn handle_publishers(&mut self, publishers: &Publishers) -> bool {
+    pub(super) fn handle_publishers(&mut self, publishers: &PublisherStatus) -> bool {
         let is_new = match &self.publishers {
             None => !publishers.connected,
             Some(before) if before.connected => !publishers.connected,
@@ -296,7 +296,7 @@ mod tests {
         let mut log_replica = LogReplica::new(Arc::clone(&log), Book::new(Scale::default()));
         let mut handle = |connected, since_ns| {
             let last_append_ns = None;
-            log_replica.handle_publishers(&Publishers {
+            log_replica.handle_publishers(&PublisherStatus {
                 log: Arc::clone(&log),
                 connected,
                 since_ns,

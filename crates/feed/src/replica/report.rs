@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_topic::{Frame, LogName, Position, Publishers};
+use dunlin_topic::{Frame, LogName, Position, PublisherStatus};
 
 /// A change of the state that a replica keeps of one log.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ pub enum ReplicaReport<'a, F> {
         fault: ReplicaFault,
     },
     /// Whether a publisher of the state is connected, according to the log's owner.
-    Publishers(&'a Publishers),
+    Publishers(&'a PublisherStatus),
     /// The log was deleted; the replica then forgets its state.
     Deleted {
         /// The log.

@@ -3,8 +3,8 @@
 //! The oracles are simple models on `BTreeMap`s (`model.rs`) that receive the same entries. They have no checksums,
 //! merged changes or snapshots. `cuts.rs` cuts the records of any reducer at every record.
 
-#[path = "../../../topic/tests/it/board.rs"]
-mod board;
+#[path = "../../../topic/tests/it/slot_values.rs"]
+mod slot_values;
 
 mod any_bytes;
 mod any_file;

@@ -10,7 +10,7 @@ use dunlin_feed::{Replica, ReplicaCounts, ReplicaFault, ReplicaReport};
 use dunlin_topic::*;
 use dunlin_wait::{Deadline, PATIENCE, until};
 
-use crate::board::{Board, sets};
+use crate::slot_values::{SlotValues, sets};
 
 const SLOTS: u64 = 200;
 
@@ -23,7 +23,7 @@ fn topic(name: &str, retention_bytes: u64) -> Arc<Topic> {
         reducer: Some(ReducerConfig { kind: "board".to_owned(), ..ReducerConfig::default() }),
         ..TopicConfig::default()
     };
-    let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
+    let board = |_: &ReducerConfig| Ok(Box::new(SlotValues::default()) as Box<dyn Reducer>);
     let budget = Budget::node(1 << 30, 1 << 20);
     Arc::new(Topic::stateful(name, Arc::new(config), &budget, CLOCK, 1, board).unwrap())
 }
@@ -32,7 +32,7 @@ fn from_snapshot() -> SubscribeOptions {
     SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() }
 }
 
-fn replica(topics: &[&Arc<Topic>], options: &SubscribeOptions) -> Replica<Board, Subscriber> {
+fn replica(topics: &[&Arc<Topic>], options: &SubscribeOptions) -> Replica<SlotValues, Subscriber> {
     let cursor = |topic: &&Arc<Topic>| {
         Cursor::new(Arc::clone(&topic.logs()[0]), options, None, ConsumeMode::Reads).unwrap()
     };
@@ -41,13 +41,13 @@ fn replica(topics: &[&Arc<Topic>], options: &SubscribeOptions) -> Replica<Board,
         1 => Subscriber::one(cursors.remove(0), options.wait),
         _ => Subscriber::many(cursors, None, options.clone(), CLOCK),
     };
-    Replica::new(subscriber, |_| Board::default()).with_retry_ns(100_000_000)
+    Replica::new(subscriber, |_| SlotValues::default()).with_retry_ns(100_000_000)
 }
 
 /// Publishes random entries and applies them to the oracle.
 struct ReplicaSource {
     publisher: Publisher,
-    oracle: Board,
+    oracle: SlotValues,
     log: Arc<LogName>,
     random: u64,
     seq: u64,
@@ -58,7 +58,7 @@ impl ReplicaSource {
         let publisher = topic.publisher(topic.name());
         ReplicaSource {
             publisher,
-            oracle: Board::default(),
+            oracle: SlotValues::default(),
             log: topic.logs()[0].name().clone(),
             random: 1,
             seq: 0,
@@ -76,7 +76,7 @@ impl ReplicaSource {
     }
 
     /// Reads until the replica reaches the end of the log, and compares its state with the oracle.
-    fn check_replica(&self, replica: &mut Replica<Board, Subscriber>) {
+    fn check_replica(&self, replica: &mut Replica<SlotValues, Subscriber>) {
         let deadline = Deadline::new();
         while replica.state(&self.log).is_none_or(|(at, _)| at.seq < self.seq) {
             deadline.check(format_args!("{} is read: {:?}", self.seq, replica.counts()));
@@ -135,7 +135,7 @@ fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
             thread::yield_now();
         }
         running.store(false, Ordering::Relaxed);
-        let join = |thread: thread::ScopedJoinHandle<'_, (&'static str, Replica<Board, Subscriber>)>| {
+        let join = |thread: thread::ScopedJoinHandle<'_, (&'static str, Replica<SlotValues, Subscriber>)>| {
             let (name, mut replica) = thread.join().unwrap();
             source.check_replica(&mut replica);
             assert!(replica.is_whole(), "{name}");
@@ -237,7 +237,7 @@ fn lost_last_records_are_detected_by_a_checksum() {
 fn diverged_replica_is_detected_and_repaired() {
     /// A book that ignores every hundredth record.
     #[derive(Debug, Default)]
-    struct Faulty(Board);
+    struct Faulty(SlotValues);
 
     impl Reducer for Faulty {
         fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError> {
@@ -313,7 +313,7 @@ fn replica_of_many_logs_keeps_separate_states() {
         for (number, source) in sources.iter_mut().enumerate() {
             source.publish((round + number as u64) % 5);
         }
-        let report = |report: ReplicaReport<'_, Board>| {
+        let report = |report: ReplicaReport<'_, SlotValues>| {
             if let ReplicaReport::Changed(change) = report {
                 assert!(change.from < change.to || change.to.seq == 0);
                 changes += 1;
@@ -330,7 +330,7 @@ fn replica_of_many_logs_keeps_separate_states() {
     let mut deleted = 0;
     while deleted == 0 {
         replica.wait(Some(PATIENCE)).unwrap();
-        let on_report = |report: ReplicaReport<'_, Board>| {
+        let on_report = |report: ReplicaReport<'_, SlotValues>| {
             deleted += u64::from(matches!(report, ReplicaReport::Deleted { .. }))
         };
         replica.drain(CLOCK.now_ns(), usize::MAX, on_report).unwrap();

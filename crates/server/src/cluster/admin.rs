@@ -17,7 +17,7 @@ use super::hello::Purpose;
 use super::member::ClusterMember;
 use super::records::{self, NodeRecord, TokenRecord};
 use super::serving::send_frame;
-use super::token::Token;
+use super::token::JoinToken;
 use crate::figures::{FiguresRequest, FiguresResponse};
 use crate::stream::Stream;
 
@@ -252,7 +252,7 @@ async fn create_token(
         }
         sleep(CHECK_INTERVAL).await;
     }
-    let token = Token::new(member.authority.fingerprint().map_err(internal)?).map_err(internal)?;
+    let token = JoinToken::new(member.authority.fingerprint().map_err(internal)?).map_err(internal)?;
     let lease = match ttl_ms {
         Some(ttl_ms) => match send(&ControlCommand::Grant { ttl_ms }).await? {
             ControlReply::Granted { lease, .. } => lease,
@@ -260,7 +260,7 @@ async fn create_token(
         },
         None => 0,
     };
-    let key = records::token_key(&Token::digest(&token.secret));
+    let key = records::token_key(&JoinToken::digest(&token.secret));
     let value = records::value(&TokenRecord { reusable });
     let then = vec![KeyOperation::Put { key: &key, value: &value, lease }];
     send(&ControlCommand::System { compare: Vec::new(), then, otherwise: Vec::new() }).await?;

@@ -18,7 +18,7 @@ use super::hello::{self, Purpose};
 use super::member::{ClusterMember, MemberConnection};
 use super::secure::ClusterTls;
 use super::serving::send_frame;
-use super::{ClusterLimits, Token};
+use super::{ClusterLimits, JoinToken};
 
 /// Time limit for a connection or a status.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -114,7 +114,7 @@ impl ClusterClient {
     }
 
     /// Creates a join token, for one node or (`reusable`) for many, valid for `ttl`.
-    pub fn token(&self, ttl: Option<Duration>, reusable: bool) -> Result<Token, ClusterError> {
+    pub fn token(&self, ttl: Option<Duration>, reusable: bool) -> Result<JoinToken, ClusterError> {
         let ttl_ms = ttl.map(|ttl| ttl.as_millis() as u64);
         match self.request(AdminRequest::Token { ttl_ms, reusable })? {
             AdminReply::Token { token } => token.parse(),

@@ -34,7 +34,7 @@ use super::member::ClusterMember;
 use super::records::{self, NodeRecord, TokenRecord};
 use super::secure::connect_by_token;
 use super::serving::send_frame;
-use super::token::Token;
+use super::token::JoinToken;
 use super::{ClusterConfig, hex};
 
 /// Pause between two attempts.
@@ -114,7 +114,7 @@ pub(super) fn is_reachable(address: &str) -> bool {
 pub(super) async fn join(
     files: &ClusterDirectory,
     bootstrap_address: &str,
-    token: &Token,
+    token: &JoinToken,
     address: &str,
     config: &ClusterConfig,
 ) -> Result<(NodeIdentity, CertificateAuthority), ClusterError> {
@@ -171,7 +171,7 @@ pub(super) async fn join(
 
 async fn request_join(
     at: &str,
-    token: &Token,
+    token: &JoinToken,
     address: &str,
     config: &ClusterConfig,
 ) -> io::Result<Result<JoinReply, String>> {
@@ -236,7 +236,7 @@ async fn admit(member: &Arc<ClusterMember>, join: &JoinRequest) -> Result<u64, J
     let later = |error: ControlError| JoinReply::Later { why: error.to_string() };
     let control = member.control().ok_or_else(|| refused("the node is stopping".to_owned()))?;
     let secret = hex::read(&join.secret).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
-    let digest = Token::digest(&secret.ok_or_else(|| refused(TOKEN_REFUSED.to_owned()))?);
+    let digest = JoinToken::digest(&secret.ok_or_else(|| refused(TOKEN_REFUSED.to_owned()))?);
     let read = |state: &_| (records::token(state, &digest), records::next(state), records::nodes(state));
     let (token, (node, next_revision), nodes) =
         control.read(Consistency::Linearizable, read).await.map_err(later)?;

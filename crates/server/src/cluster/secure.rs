@@ -22,7 +22,7 @@ use super::authority::{
     CertificateAuthority, NodeCertificate, certificate_name, fingerprint, parse_certificate_name,
 };
 use super::error::ClusterError;
-use super::token::Token;
+use super::token::JoinToken;
 use crate::stream::{Stream, TlsStream};
 use crate::tls::poll_handshake;
 
@@ -121,7 +121,7 @@ pub(super) struct AcceptedNode {
 
 /// Connects to any node of a token's cluster. The inner error means that a retry cannot succeed.
 pub(super) async fn connect_by_token(
-    token: &Token,
+    token: &JoinToken,
     address: &str,
 ) -> io::Result<Result<Stream, &'static str>> {
     let verifier = Arc::new(ByFingerprint { fingerprint: token.fingerprint, provider: provider() });

@@ -18,17 +18,17 @@ pub(super) const PREFIX: &str = "dunlin-join-1-";
 
 /// A join token: the secret with which a new node may join a cluster once.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token {
+pub struct JoinToken {
     /// Fingerprint of the authority's certificate.
     pub(super) fingerprint: [u8; 32],
     pub(super) secret: [u8; 32],
 }
 
-impl Token {
-    pub(super) fn new(fingerprint: [u8; 32]) -> Result<Token, ClusterError> {
+impl JoinToken {
+    pub(super) fn new(fingerprint: [u8; 32]) -> Result<JoinToken, ClusterError> {
         let mut secret = [0; 32];
         super::random(&mut secret)?;
-        Ok(Token { fingerprint, secret })
+        Ok(JoinToken { fingerprint, secret })
     }
 
     /// The digest that the cluster stores. A digest does not allow a node to join.
@@ -37,28 +37,28 @@ impl Token {
     }
 }
 
-impl fmt::Display for Token {
+impl fmt::Display for JoinToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{PREFIX}{}-{}", hex::write(&self.fingerprint), hex::write(&self.secret))
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for JoinToken {
     /// Prints the token without its secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Token({PREFIX}{}-…)", hex::write(&self.fingerprint))
+        write!(f, "JoinToken({PREFIX}{}-…)", hex::write(&self.fingerprint))
     }
 }
 
-impl FromStr for Token {
+impl FromStr for JoinToken {
     type Err = ClusterError;
 
-    fn from_str(text: &str) -> Result<Token, ClusterError> {
+    fn from_str(text: &str) -> Result<JoinToken, ClusterError> {
         let parts = text.trim().strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
         let read = |text: &str| hex::read(text).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
         let (fingerprint, secret) =
             parts.and_then(|(f, s)| Some((read(f)?, read(s)?))).ok_or(ClusterError::NoToken)?;
-        Ok(Token { fingerprint, secret })
+        Ok(JoinToken { fingerprint, secret })
     }
 }
 
@@ -68,12 +68,12 @@ mod tests {
 
     #[test]
     fn join_token_round_trips_and_hides_its_secret_in_logs() {
-        let token = Token::new([7; 32]).unwrap();
+        let token = JoinToken::new([7; 32]).unwrap();
         let text = token.to_string();
-        assert_eq!(format!("{text}\n").parse::<Token>().unwrap(), token);
+        assert_eq!(format!("{text}\n").parse::<JoinToken>().unwrap(), token);
         assert!(!format!("{token:?}").contains(&hex::write(&token.secret)));
         for wrong in ["", "x", PREFIX, &text[..text.len() - 1], &format!("{text}0")] {
-            assert!(wrong.parse::<Token>().is_err(), "{wrong:?}");
+            assert!(wrong.parse::<JoinToken>().is_err(), "{wrong:?}");
         }
     }
 }

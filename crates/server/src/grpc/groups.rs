@@ -12,8 +12,8 @@ use std::time::Duration;
 use dunlin::topic::{Event, Notice, Record, Start, Subscribe, SubscribeError, Topic, Waiter};
 use dunlin::wire::ErrorCode;
 use dunlin::{
-    ClaimedRecord, DeadLetters, Node, Refused, ShareMember, ShareOptions, WorkEvent, WorkMember, WorkOptions,
-    now_ns,
+    ClaimedRecord, DeadLetterTarget, Node, Refused, ShareMember, ShareOptions, WorkEvent, WorkMember,
+    WorkOptions, now_ns,
 };
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
@@ -377,8 +377,8 @@ fn work_options(join: &v1::Join) -> Result<WorkOptions, Refused> {
         },
         attempts_max: join.attempts_max,
         dead_letters: match join.dead_letter.as_str() {
-            "" => DeadLetters::Drop,
-            subject => DeadLetters::Subject(subject.to_owned()),
+            "" => DeadLetterTarget::Drop,
+            subject => DeadLetterTarget::Subject(subject.to_owned()),
         },
     })
 }

@@ -26,7 +26,7 @@ use v1::subscribe_response::Event;
 
 use crate::serve_with;
 
-pub type Dunlin = DunlinClient<Channel>;
+pub type GrpcClient = DunlinClient<Channel>;
 
 fn serve_grpc() -> (Node, Server) {
     serve_grpc_with(|_| ())
@@ -44,7 +44,7 @@ pub(crate) async fn channel(server: &Server) -> Channel {
     Endpoint::from_shared(address).unwrap().connect().await.unwrap()
 }
 
-pub(crate) async fn connect(server: &Server) -> Dunlin {
+pub(crate) async fn connect(server: &Server) -> GrpcClient {
     DunlinClient::new(channel(server).await).max_decoding_message_size(64 << 20)
 }
 
@@ -88,7 +88,7 @@ pub(crate) async fn next(stream: &mut Streaming<v1::SubscribeResponse>) -> Resul
 
 /// A subscription that has started, and its start positions.
 async fn start_subscription(
-    client: &mut Dunlin,
+    client: &mut GrpcClient,
     request: v1::SubscribeRequest,
 ) -> Result<(Streaming<v1::SubscribeResponse>, Vec<v1::LogPosition>), Status> {
     let mut stream = client.subscribe(request).await.map(Response::into_inner)?;

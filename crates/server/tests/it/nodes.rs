@@ -505,7 +505,7 @@ fn grpc_subscribers_of_a_silent_owner_delay_no_others() {
         grpc::run(async {
             let address = format!("http://{}", cluster.address(1, Protocol::Grpc));
             let channel = tonic::transport::Endpoint::from_shared(address).unwrap().connect().await.unwrap();
-            let mut client = grpc::Dunlin::new(channel);
+            let mut client = grpc::GrpcClient::new(channel);
             let mut waits = client.clone();
             let waiting = tokio::spawn(async move {
                 drop(waits.subscribe(grpc::subscribe(&["dead"], At::Latest(true))).await);

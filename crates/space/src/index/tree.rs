@@ -25,7 +25,7 @@ use crate::world::{Point, WorldBox};
 pub type Octree<const D: usize> = Tree<D, Morton>;
 
 /// A spatial index along the tetrahedral Morton curve: a linear tree of tetrahedra or triangles.
-pub type Tetree<const D: usize> = Tree<D, Tetrahedral>;
+pub type TetrahedralTree<const D: usize> = Tree<D, Tetrahedral>;
 
 /// Maximum number of points in a leaf, unless all its points are in one smallest cell.
 pub(crate) const LEAF_MAX: usize = 16;

@@ -119,7 +119,7 @@ fn all_agree<const D: usize>(
 ) -> Result<(), TestCaseError> {
     let world = WorldBox::cube(100.0).unwrap();
     let mut octree = built(Octree::new(world), points);
-    let mut tetree = built(Tetree::new(world), points);
+    let mut tetree = built(TetrahedralTree::new(world), points);
     let mut grid = built(Grid::new(world, 7.0), points);
     let mut scan = built(LinearScan::new(), points);
     for moved in [points, later] {
@@ -161,7 +161,7 @@ fn nan_points_are_not_found_and_affect_no_other_point() {
     let ball = Ball { center: q.at, radius: q.size };
     assert_eq!(found(&built(Octree::new(world), &points), &ball), found(&scan, &ball));
     assert_eq!(found(&built(Grid::new(world, 5.0), &points), &ball), found(&scan, &ball));
-    assert_eq!(found(&built(Tetree::new(world), &points), &ball), found(&scan, &ball));
+    assert_eq!(found(&built(TetrahedralTree::new(world), &points), &ball), found(&scan, &ball));
 }
 
 /// A query must not return the results of another query nearby.
@@ -169,7 +169,7 @@ fn nan_points_are_not_found_and_affect_no_other_point() {
 fn each_of_many_index_queries_gets_its_own_results() {
     let mut dice = Dice(7);
     let points: Vec<Point<3>> = (0..2_000).map(|_| std::array::from_fn(|_| dice.unit() * 100.0)).collect();
-    let index = built(Tetree::new(WorldBox::cube(100.0).unwrap()), &points);
+    let index = built(TetrahedralTree::new(WorldBox::cube(100.0).unwrap()), &points);
     let scan = built(LinearScan::new(), &points);
     let (mut nearest, mut all) = (Vec::new(), Vec::new());
     for _ in 0..200 {

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::event::Publishers;
+use crate::event::PublisherStatus;
 use crate::log::Log;
 
 /// Publishers of a topic; shared by its logs.
@@ -108,7 +108,7 @@ impl ReportedPresence {
         presence != UNKNOWN && presence != self.presence && is_reportable
     }
 
-    pub(crate) fn take(&mut self, log: &Log) -> Option<Publishers> {
+    pub(crate) fn take(&mut self, log: &Log) -> Option<PublisherStatus> {
         if !self.is_due(log) {
             return None;
         }
@@ -117,7 +117,7 @@ impl ReportedPresence {
             (log.publisher_presence.get(), state.last_append_ns)
         };
         self.presence = presence;
-        (presence != UNKNOWN).then(|| Publishers {
+        (presence != UNKNOWN).then(|| PublisherStatus {
             log: Arc::clone(&log.name),
             connected: is_connected(presence),
             since_ns: presence >> 1,
@@ -163,7 +163,7 @@ impl Log {
     }
 
     /// Applies the owner's report of its publishers to a mirror.
-    pub fn feed_publishers(&self, publishers: &Publishers) {
+    pub fn feed_publishers(&self, publishers: &PublisherStatus) {
         self.update_mirror(|state| {
             self.publisher_presence.set(publishers.connected, publishers.since_ns);
             state.last_append_ns = state.last_append_ns.max(publishers.last_append_ns.unwrap_or_default());

@@ -3,10 +3,10 @@
 //! The expected records are those that the publisher sent; they are never read from the log. Faults: small histories
 //! (64 KiB), slow subscribers, small budgets, and threads that sleep at the worst moment.
 
-mod board;
 mod disk;
 mod fixture;
 mod play;
+mod slot_values;
 
 mod batches;
 mod by_ref;

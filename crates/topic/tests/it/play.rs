@@ -22,7 +22,7 @@ use crate::fixture::*;
 use producers::Producers;
 use readers::{ExpectedLog, Reader};
 use share::Sharers;
-use work::{Settling, Workers};
+use work::{ClaimAction, Workers};
 
 const RETENTION_BYTES: u64 = 16 << 10;
 const BY_REF_BYTES_MIN: usize = 2_000;
@@ -111,7 +111,7 @@ pub enum Operation {
     /// Ends or renews an earlier claim. Claims are counted back from the newest one.
     Settle {
         claim: usize,
-        how: Settling,
+        how: ClaimAction,
     },
     TakeDeadLetters,
 }
@@ -170,9 +170,9 @@ impl Operation {
             46 => Operation::LeaveWork { member, departure: Departure::Left },
             47 => Operation::LeaveWork { member, departure: Departure::Died },
             48..66 => Operation::Claim { member, max },
-            66..78 => settle(Settling::Ack),
-            78..84 => settle(Settling::Nack { delay_ms: if b < 128 { 0 } else { u64::from(b) * 4 } }),
-            84..90 => settle(Settling::Renew),
+            66..78 => settle(ClaimAction::Ack),
+            78..84 => settle(ClaimAction::Nack { delay_ms: if b < 128 { 0 } else { u64::from(b) * 4 } }),
+            84..90 => settle(ClaimAction::Renew),
             _ => Operation::TakeDeadLetters,
         }
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use dunlin_topic::*;
 
-use crate::board::*;
 use crate::disk::*;
 use crate::fixture::*;
+use crate::slot_values::*;
 
 mod epochs;
 mod fairness;
@@ -21,7 +21,7 @@ const SLOTS: u64 = 100;
 fn stateful(retention_bytes: u64, budget: &Arc<Budget>, clock: Clock) -> Arc<Topic> {
     let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
     let config = Arc::new(TopicConfig { reducer, ..config(retention_bytes) });
-    let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
+    let board = |_: &ReducerConfig| Ok(Box::new(SlotValues::default()) as Box<dyn Reducer>);
     Arc::new(Topic::stateful("t", config, budget, clock, 1, board).unwrap())
 }
 
@@ -40,14 +40,14 @@ fn conflated() -> SubscribeOptions {
 /// Sets slots and keeps the expected state.
 struct Setter {
     publisher: Publisher,
-    expected: Board,
+    expected: SlotValues,
     seq: u64,
     random: u64,
 }
 
 impl Setter {
     fn of(topic: &Arc<Topic>) -> Setter {
-        Setter { publisher: topic.publisher("t"), expected: Board::default(), seq: 0, random: 1 }
+        Setter { publisher: topic.publisher("t"), expected: SlotValues::default(), seq: 0, random: 1 }
     }
 
     fn set(&mut self, times: u64) {
@@ -65,7 +65,7 @@ impl Setter {
 /// A subscriber that keeps the state and detects missing records.
 #[derive(Default)]
 struct BoardFollower {
-    board: Board,
+    board: SlotValues,
     at: u64,
     lost: bool,
     records: u64,
@@ -388,7 +388,7 @@ fn durable_state_is_delivered_only_after_it_is_stored() {
     let disk = Disk::new();
     let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
     let config = Arc::new(TopicConfig { reducer, ..durable(AckLevel::Memory) });
-    let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
+    let board = |_: &ReducerConfig| Ok(Box::new(SlotValues::default()) as Box<dyn Reducer>);
     let disks: Vec<(Recovered, Arc<dyn Store>)> = vec![(disk.recovered(1), Arc::clone(&disk) as _)];
     let topic = Arc::new(Topic::durable_stateful("t", config, &budget(), MANUAL, disks, board).unwrap());
     let log = &topic.logs()[0];

@@ -117,13 +117,13 @@ fn refused(why: ViewError) -> CommandRefusal {
 
 /// The error for an empty list. The centre itself is visible, unless its kind is left out.
 fn no_entity_error(world: &World, center: EntityId, rule: VisibilityRule) -> CommandRefusal {
-    let checked = world.world_map().and_then(|world_map| world_map.check().map(|()| world_map));
+    let checked = world.world_owners().and_then(|owners| owners.check().map(|()| owners));
     CommandRefusal(match checked {
         Err(why) => why.to_string(),
         Ok(_) if !matches!(rule, VisibilityRule::All) => {
             format!("no entity of this kind is near entity {center}, or the world has no entity {center}")
         }
-        Ok(world_map) => world_map.entity_error(center).to_string(),
+        Ok(owners) => owners.entity_error(center).to_string(),
     })
 }
 

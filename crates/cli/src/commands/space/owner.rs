@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::Result;
-use dunlin_client::space::WorldMapError;
+use dunlin_client::space::WorldOwnersError;
 use dunlin_client::{Kv, KvEntry};
 use dunlin_server::space::WorldDescription;
 use serde_json::{Value, json};
@@ -60,9 +60,9 @@ impl WorldStatus {
         let (world, processes, expected) = (self.world.clone(), self.processes, self.expected);
         let has_begun = self.regions.iter().any(|region| region.had_owner || region.owner.is_some());
         let why = match processes {
-            0 => WorldMapError::NoProcess(world),
+            0 => WorldOwnersError::NoProcess(world),
             _ if has_begun => return None,
-            _ => WorldMapError::NotBegun { world, processes, expected },
+            _ => WorldOwnersError::NotBegun { world, processes, expected },
         };
         Some(why.to_string())
     }

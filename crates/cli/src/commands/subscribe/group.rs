@@ -10,7 +10,7 @@ use dunlin_topic::{Start, SubscribeError};
 use super::Arguments;
 use crate::commands::owners::group_error;
 use crate::commands::parse;
-use crate::follow::MemberTask;
+use crate::follow::RecordHandling;
 use crate::outcome::CommandRefusal;
 use crate::program::Program;
 
@@ -63,11 +63,11 @@ const ATTEMPTS_DEFAULT: u32 = 5;
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
 impl GroupArguments {
-    pub fn member_task(&self, topic: &str) -> MemberTask {
+    pub fn record_handling(&self, topic: &str) -> RecordHandling {
         let dead_letter = self.dead_letter_subject(topic);
         let last_attempt_note =
             if dead_letter.is_empty() { "dropped".to_owned() } else { format!("moved to {dead_letter}") };
-        MemberTask {
+        RecordHandling {
             attempts_max: self.attempts.unwrap_or(ATTEMPTS_DEFAULT),
             last_attempt_note,
             kind: self.kind(),

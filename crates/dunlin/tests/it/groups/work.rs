@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin::topic::{Event, Publish, Retention, Subscribe, SubscribeError, TopicConfig};
-use dunlin::{Config, DeadLetters, JoinError, Node, NodeLimits, StaleClaim, WorkEvent, WorkOptions};
+use dunlin::{Config, DeadLetterTarget, JoinError, Node, NodeLimits, StaleClaim, WorkEvent, WorkOptions};
 use dunlin_wait::until;
 
 use super::{
@@ -193,13 +193,13 @@ fn dead_letter_subject_may_not_belong_to_the_groups_own_topic() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
     let once = |dead_letters| WorkOptions { attempts_max: 1, dead_letters, ..work_from_start() };
-    let back = node.join_work("jobs", "back", &once(DeadLetters::Subject("jobs".to_owned()))).err();
+    let back = node.join_work("jobs", "back", &once(DeadLetterTarget::Subject("jobs".to_owned()))).err();
     assert!(matches!(back, Some(JoinError::DeadLetters { .. })), "{back:?}");
     let mut named =
-        node.join_work("jobs", "named", &once(DeadLetters::Subject("graves".to_owned()))).unwrap();
+        node.join_work("jobs", "named", &once(DeadLetterTarget::Subject("graves".to_owned()))).unwrap();
     drop(claim(&mut named).unwrap());
     named.leave();
-    let mut drops = node.join_work("jobs", "drops", &once(DeadLetters::Drop)).unwrap();
+    let mut drops = node.join_work("jobs", "drops", &once(DeadLetterTarget::Drop)).unwrap();
     drop(claim(&mut drops).unwrap());
     drop(drops);
     let graves = node.topic("graves").unwrap();

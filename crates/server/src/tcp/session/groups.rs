@@ -13,7 +13,7 @@ use dunlin::wire::{
     Settled, StartAt, Subscribed,
 };
 use dunlin::{
-    DeadLetters, JoinError, Refused, ShareMember, ShareOptions, TopicError, WorkMember, WorkOptions,
+    DeadLetterTarget, JoinError, Refused, ShareMember, ShareOptions, TopicError, WorkMember, WorkOptions,
 };
 
 use super::outbound::protocol;
@@ -282,8 +282,8 @@ pub(super) fn work_options(join: &JoinGroup<'_>) -> WorkOptions {
         },
         attempts_max: join.attempts_max,
         dead_letters: match join.dead_letter {
-            "" => DeadLetters::Drop,
-            subject => DeadLetters::Subject(subject.to_owned()),
+            "" => DeadLetterTarget::Drop,
+            subject => DeadLetterTarget::Subject(subject.to_owned()),
         },
     }
 }

@@ -9,7 +9,7 @@ use tonic_types::StatusExt as _;
 use v1::start::At;
 
 use super::{Guarded, PASSWORD, TOKEN, basic, bearer};
-use crate::grpc::{Dunlin, channel, connect, next, publish, records, run, subscribe};
+use crate::grpc::{GrpcClient, channel, connect, next, publish, records, run, subscribe};
 
 const USERS: &str = "[users.ana]\npassword = \"HASH\"\ntokens = [\"DIGEST\"]\npublish = [\"orders.>\"]\nsubscribe = [\">\"]\n\
                      subscribe_deny = [\"secret.>\", \"orders.secret.>\"]\n";
@@ -22,7 +22,7 @@ fn of<T>(authorization: &str, message: T) -> Request<T> {
     request
 }
 
-async fn refusal(client: &mut Dunlin, authorization: &str, subject: &str) -> (Code, String) {
+async fn refusal(client: &mut GrpcClient, authorization: &str, subject: &str) -> (Code, String) {
     let refused = client.publish(of(authorization, publish(subject, "x"))).await.unwrap_err();
     let reason = refused.get_details_error_info().map(|info| info.reason).unwrap_or_default();
     (refused.code(), reason)

@@ -17,7 +17,7 @@ struct Member {
 }
 
 impl Member {
-    async fn join(client: &mut Dunlin, join: v1::Join) -> Result<Member, Status> {
+    async fn join(client: &mut GrpcClient, join: v1::Join) -> Result<Member, Status> {
         let (requests, receiver) = mpsc::channel(16);
         requests.send(v1::JoinGroupRequest { request: Some(Request::Join(join)) }).await.unwrap();
         let responses = client.join_group(ReceiverStream::new(receiver)).await?.into_inner();

@@ -9,7 +9,7 @@ fn request_message(subject: &str, payload: &str, timeout_ms: u32) -> v1::Request
     v1::RequestRequest { subject, record, timeout_ms }
 }
 
-async fn request_reply(client: &mut Dunlin, subject: &str, payload: &str) -> String {
+async fn request_reply(client: &mut GrpcClient, subject: &str, payload: &str) -> String {
     let response = client.request(request_message(subject, payload, 30_000)).await.unwrap().into_inner();
     String::from_utf8(response.reply.unwrap().payload.to_vec()).unwrap()
 }

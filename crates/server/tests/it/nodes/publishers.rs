@@ -101,7 +101,7 @@ async fn stream_levels(cluster: &TestCluster, numbers: std::ops::RangeInclusive<
             ..Default::default()
         })
         .collect();
-    let mut client = grpc::Dunlin::new(channel);
+    let mut client = grpc::GrpcClient::new(channel);
     let mut answers = client.publish_stream(tokio_stream::iter(messages)).await.unwrap().into_inner();
     let (mut through, mut refused) = (0, Vec::new());
     while let Some(response) = answers.message().await.unwrap() {
@@ -318,7 +318,7 @@ impl StatePublisher {
                 grpc::run(async {
                     let channel =
                         tonic::transport::Endpoint::from_shared(format!("http://{address}")).unwrap();
-                    let mut client = grpc::Dunlin::new(channel.connect().await.unwrap());
+                    let mut client = grpc::GrpcClient::new(channel.connect().await.unwrap());
                     response = Some(client.publish(request).await);
                 });
                 match response.unwrap() {

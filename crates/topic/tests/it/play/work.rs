@@ -17,7 +17,7 @@ const RECENT_CLAIMS_MAX: usize = 16;
 
 /// How a member ends or renews a claim.
 #[derive(Debug, Clone, Copy)]
-pub enum Settling {
+pub enum ClaimAction {
     Ack,
     Nack { delay_ms: u64 },
     Renew,
@@ -188,7 +188,7 @@ impl Workers {
         }
     }
 
-    pub(super) fn settle(&mut self, claim: usize, how: Settling) {
+    pub(super) fn settle(&mut self, claim: usize, how: ClaimAction) {
         self.tick();
         let Some(&(member, Claim { seq, token, .. })) = self.recent_claims.get(claim) else { return };
         let now_ns = MANUAL.now_ns();
@@ -198,13 +198,13 @@ impl Workers {
         };
         let expected = attempts_if_valid.map(|_| ()).ok_or(ClaimError { seq, token });
         match how {
-            Settling::Ack => {
+            ClaimAction::Ack => {
                 assert_eq!(self.work.ack(member, seq, token, now_ns), expected);
                 if attempts_if_valid.is_some() {
                     self.end(seq, End::Done);
                 }
             }
-            Settling::Nack { delay_ms } => {
+            ClaimAction::Nack { delay_ms } => {
                 let delay_ns = delay_ms * 1_000_000;
                 assert_eq!(self.work.nack(member, seq, token, delay_ns, now_ns), expected);
                 if let Some(attempts) = attempts_if_valid {
@@ -212,7 +212,7 @@ impl Workers {
                     self.fail(seq, from_ns, attempts, DeadCause::Refused);
                 }
             }
-            Settling::Renew => {
+            ClaimAction::Renew => {
                 let deadline_ns = now_ns + CLAIM_NS;
                 assert_eq!(self.work.renew(member, seq, token, now_ns), expected.map(|()| deadline_ns));
                 if let Some(attempts) = attempts_if_valid {
@@ -266,7 +266,7 @@ impl Workers {
             advance_clock(Duration::from_nanos(CLAIM_NS));
             self.take_dead_letters();
             self.claim(0, 1, expected);
-            self.settle(0, Settling::Ack);
+            self.settle(0, ClaimAction::Ack);
             self.check(expected.info.oldest_seq);
         }
         for seq in 1..expected.info.next_seq {

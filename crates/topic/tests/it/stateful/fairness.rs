@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn slow_conflated_subscriber_of_many_logs_starves_no_log() {
     const LOGS: usize = 10;
-    let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
+    let board = |_: &ReducerConfig| Ok(Box::new(SlotValues::default()) as Box<dyn Reducer>);
     let topic = |number: usize| {
         let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
         let config = Arc::new(TopicConfig { reducer, ..config(64 << 10) });

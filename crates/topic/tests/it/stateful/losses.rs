@@ -117,7 +117,7 @@ fn topic_setting_simulates_losses_for_each_subscriber() {
     let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
     let test_loss_every = NonZeroU32::new(10);
     let config_with_losses = Arc::new(TopicConfig { reducer, test_loss_every, ..config(1 << 20) });
-    let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
+    let board = |_: &ReducerConfig| Ok(Box::new(SlotValues::default()) as Box<dyn Reducer>);
     let topic = Arc::new(Topic::stateful("t", config_with_losses, &budget(), MANUAL, 1, board).unwrap());
     let mut setter = Setter::of(&topic);
     let own = SubscribeOptions { test_loss_every: NonZeroU32::new(7), ..following() };

@@ -47,7 +47,7 @@ impl Mirror {
         let upstream = Arc::<IdleUpstream>::default();
         let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
         let config = Arc::new(TopicConfig { reducer, ..config(64 << 10) });
-        let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
+        let board = |_: &ReducerConfig| Ok(Box::new(SlotValues::default()) as Box<dyn Reducer>);
         let of_owner: Arc<dyn Upstream> = upstream.clone();
         let topic = Topic::mirrored("t", config, &budget(), MANUAL, 1, board, &of_owner).unwrap();
         Mirror { topic: Arc::new(topic), upstream }
@@ -111,7 +111,7 @@ impl Mirror {
 pub(super) fn owner(epoch: u32) -> Arc<Topic> {
     let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
     let config = Arc::new(TopicConfig { reducer, ..config(64 << 10) });
-    let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
+    let board = |_: &ReducerConfig| Ok(Box::new(SlotValues::default()) as Box<dyn Reducer>);
     Arc::new(Topic::stateful("t", config, &budget(), MANUAL, epoch, board).unwrap())
 }
 
@@ -294,7 +294,7 @@ fn new_owner_gives_publishers_time_to_return() {
     let mirror = Mirror::new();
     let mut feed = mirror.feed_of(&owned);
     mirror.drain(&mut feed, || ());
-    let publishers = Publishers {
+    let publishers = PublisherStatus {
         log: Arc::clone(mirror.log().name()),
         connected: true,
         since_ns: MANUAL.now_ns(),

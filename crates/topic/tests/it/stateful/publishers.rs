@@ -6,7 +6,7 @@ use std::thread;
 use super::*;
 
 /// The available notices about publishers. Ignores states and checksums.
-pub(super) fn read_notices(subscriber: &mut Subscriber) -> Vec<Publishers> {
+pub(super) fn read_notices(subscriber: &mut Subscriber) -> Vec<PublisherStatus> {
     let mut notices = Vec::new();
     while let Some(event) = subscriber.try_next().unwrap() {
         if let Event::Notice(Notice::Publishers(publishers)) = event {
@@ -16,7 +16,7 @@ pub(super) fn read_notices(subscriber: &mut Subscriber) -> Vec<Publishers> {
     notices
 }
 
-pub(super) fn connected(notices: &[Publishers]) -> Vec<bool> {
+pub(super) fn connected(notices: &[PublisherStatus]) -> Vec<bool> {
     notices.iter().map(|publishers| publishers.connected).collect()
 }
 
@@ -34,7 +34,7 @@ fn new_subscriber_learns_when_the_last_publisher_left() {
     let mut subscriber = Subscriber::one(cursor(&topic, &following()), Wait::Parked);
     let first = subscriber.try_next().unwrap();
     assert!(matches!(first, Some(Event::Notice(Notice::Snapshot(_)))), "the state comes first: {first:?}");
-    let publishers = Publishers {
+    let publishers = PublisherStatus {
         log: Arc::clone(topic.logs()[0].name()),
         connected: false,
         since_ns: left_ns,

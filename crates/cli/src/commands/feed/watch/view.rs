@@ -9,7 +9,7 @@ use anyhow::Result;
 use dunlin::now_ns;
 use dunlin_client::Subscriber;
 use dunlin_feed::{ChangeCause, Replica, ReplicaFault, Side, StateChange};
-use dunlin_topic::{Publishers, Reducer};
+use dunlin_topic::{PublisherStatus, Reducer};
 use serde_json::{Value, json};
 
 use super::window::TerminalSize;
@@ -102,7 +102,7 @@ impl BookScreen {
     }
 
     /// Shows how many publishers a book has.
-    pub fn publishers(&mut self, publishers: &Publishers) -> Result<()> {
+    pub fn publishers(&mut self, publishers: &PublisherStatus) -> Result<()> {
         self.print_notice(&publishers.log.topic, &publishers_text(publishers, now_ns()))
     }
 

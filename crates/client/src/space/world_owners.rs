@@ -20,7 +20,7 @@ pub struct RegionOwner {
 
 /// The owners of all regions of a world, and the addresses of the world's processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WorldMap {
+pub struct WorldOwners {
     /// The world's name.
     pub world: String,
     /// The addresses of the processes' nodes, by process.
@@ -31,16 +31,16 @@ pub struct WorldMap {
     pub expected: usize,
 }
 
-impl WorldMap {
+impl WorldOwners {
     /// Fails unless the world has begun and a process runs it.
-    pub fn check(&self) -> Result<(), WorldMapError> {
+    pub fn check(&self) -> Result<(), WorldOwnersError> {
         let world = self.world.clone();
         if self.processes.is_empty() {
-            return Err(WorldMapError::NoProcess(world));
+            return Err(WorldOwnersError::NoProcess(world));
         }
         let (processes, expected) = (self.processes.len(), self.expected);
         if self.regions.is_empty() {
-            Err(WorldMapError::NotBegun { world, processes, expected })
+            Err(WorldOwnersError::NotBegun { world, processes, expected })
         } else {
             Ok(())
         }
@@ -61,7 +61,7 @@ impl WorldMap {
 /// The reason why a world's regions and owners cannot be determined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum WorldMapError {
+pub enum WorldOwnersError {
     /// The name is not valid for a world.
     #[error(transparent)]
     Name(#[from] WorldNameError),
@@ -93,7 +93,7 @@ pub enum WorldMapError {
 
 impl World {
     /// Reads the current owners of the world's regions.
-    pub fn world_map(&self) -> Result<WorldMap, WorldMapError> {
+    pub fn world_owners(&self) -> Result<WorldOwners, WorldOwnersError> {
         check_world_name(&self.name)?;
         let prefix = format!("space/{}/", self.name);
         let entries = self.client.kv().prefix(&prefix)?;
@@ -101,7 +101,7 @@ impl World {
         let described = described.and_then(|entry| serde_json::from_slice::<Value>(&entry.value).ok());
         let expected = described.as_ref().and_then(|described| described["processes"].as_u64()).unwrap_or(0);
         let mut map =
-            WorldMap { world: self.name.clone(), expected: expected as usize, ..WorldMap::default() };
+            WorldOwners { world: self.name.clone(), expected: expected as usize, ..WorldOwners::default() };
         let (mut owners, mut began) = (BTreeMap::new(), Vec::new());
         for entry in &entries {
             let Some((kind, number)) = parse(&prefix, entry) else { continue };
@@ -123,7 +123,7 @@ impl World {
         began.extend(owners.keys().filter(|region| !began.contains(region)).copied().collect::<Vec<_>>());
         began.sort_unstable();
         if began.is_empty() && map.processes.is_empty() && described.is_none() {
-            return Err(WorldMapError::NoWorld(self.name.clone()));
+            return Err(WorldOwnersError::NoWorld(self.name.clone()));
         }
         let region_owner =
             |number| Some(RegionOwner { region: region(number)?, owner: owners.get(&number).copied() });

@@ -8,12 +8,12 @@ use dunlin_topic::*;
 /// The values of slots; 0 clears a slot. The payload of a record is a list of pairs. Each pair is a slot and its value,
 /// 8 bytes each.
 #[derive(Debug, Clone, Default)]
-pub struct Board {
+pub struct SlotValues {
     slots: Arc<BTreeMap<u64, (u64, u64)>>,
     checksum: u64,
 }
 
-/// A value with which a board refuses a record.
+/// A value with which the state refuses a record.
 pub const REFUSED: u64 = u64::MAX;
 
 pub fn sets(pairs: &[(u64, u64)]) -> Vec<u8> {
@@ -36,7 +36,7 @@ fn check_payload(payload: &[u8]) -> Result<(), ReducerError> {
     if is_valid { Ok(()) } else { Err(ReducerError("a value that no slot takes".to_owned())) }
 }
 
-impl Board {
+impl SlotValues {
     pub fn slots(&self) -> Vec<(u64, u64)> {
         self.slots.iter().map(|(&slot, &(value, _))| (slot, value)).collect()
     }
@@ -59,7 +59,7 @@ impl Board {
     }
 }
 
-impl Reducer for Board {
+impl Reducer for SlotValues {
     fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError> {
         for frame in frames {
             check_payload(frame.payload())?;
@@ -78,7 +78,7 @@ impl Reducer for Board {
     }
 
     fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), ReducerError> {
-        *self = Board::default();
+        *self = SlotValues::default();
         check_payload(snapshot)?;
         pairs(snapshot).for_each(|pair| self.set(seq, pair));
         Ok(())
@@ -115,7 +115,7 @@ impl Reducer for Board {
     }
 }
 
-impl FrozenState for Board {
+impl FrozenState for SlotValues {
     fn write(&self, out: &mut Vec<u8>) {
         out.extend(sets(&self.slots()));
     }
