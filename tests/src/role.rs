@@ -40,7 +40,9 @@ where
     T::Err: std::error::Error + Send + Sync + 'static,
 {
     let found = arguments.iter().find_map(|argument| argument.strip_prefix(key)?.strip_prefix('='));
-    found.map_or(Ok(default), |text| text.parse().with_context(|| format!("{key}={text}")))
+    found.map_or(Ok(default), |text| {
+        text.parse().with_context(|| format!("{key}={text} has an invalid value"))
+    })
 }
 
 /// Returns a flag that is set when the test writes `stop` to standard input, or when standard input closes.

@@ -57,7 +57,8 @@ fn check_models() -> Result<()> {
 }
 
 fn check_mutants() -> Result<()> {
-    let source = std::fs::read_to_string(workspace::root().join(SYNC)).context(SYNC)?;
+    let source = std::fs::read_to_string(workspace::root().join(SYNC))
+        .with_context(|| format!("cannot read {SYNC}"))?;
     let labels = labels(&source);
     ensure!(!labels.is_empty(), "{SYNC} has no memory ordering");
     let mut survived = Vec::new();
@@ -100,7 +101,7 @@ fn build_models(weakened: Option<&str>) -> Result<PathBuf> {
         let message: Value = serde_json::from_str(line).ok()?;
         message["executable"].as_str().map(PathBuf::from)
     });
-    executable.context("cargo names no test program")
+    executable.context("cargo reported no test program")
 }
 
 struct Outcome {

@@ -65,7 +65,7 @@ impl StoredRun {
     fn text(&self) -> Result<String> {
         let without_rows = Self { rows: RowSet::default(), ..self.clone() };
         let text = serde_json::to_string_pretty(&without_rows).context("cannot encode a run as JSON")?;
-        let head = text.strip_suffix("]\n}").context("rows must be the last field of a run's JSON")?;
+        let head = text.strip_suffix("]\n}").context("`rows` is not the last field of the run's JSON")?;
         let row = |row| Ok(format!("\n    {}", serde_json::to_string(row)?));
         let rows = self.rows.iter().map(row).collect::<serde_json::Result<Vec<_>>>();
         Ok(format!("{head}{}\n  ]\n}}\n", rows.context("cannot encode rows as JSON")?.join(",")))

@@ -205,7 +205,7 @@ pub fn measure_round_trips(
         publisher.send(payload.with_seq(nth))?;
         let is_valid = with_next(subscriber, |reply| ReadExtent::All.check(reply, nth))?;
         let latency_ns = monotonic_ns() - start_ns;
-        ensure!(is_valid, "the reply to request {nth} has another payload");
+        ensure!(is_valid, "the reply to request {nth} has a wrong payload");
         if nth >= unmeasured {
             latencies.record(latency_ns);
         }

@@ -36,7 +36,7 @@ pub fn check(program: &str, dir: &Path, operations: &[Operation]) -> Result<Chec
     let result: Value = serde_json::from_slice(&output.stdout).with_context(|| {
         format!("the checker's output is malformed: {}", String::from_utf8_lossy(&output.stderr))
     })?;
-    let illegal = result["illegal"].as_array().context("the checker's output has no `illegal` groups")?;
+    let illegal = result["illegal"].as_array().context("the checker's output has no array `illegal`")?;
     if !illegal.is_empty() {
         bail!("the history is not linearizable: {illegal:?}; drawing: {}", dir.display());
     }

@@ -158,7 +158,7 @@ fn wait_for_equal_states(cluster: &mut Cluster, deadline: Instant) -> Result<u64
         let digests: BTreeSet<Option<&str>> =
             statuses.iter().map(|(_, status)| status["digest"].as_str()).collect();
         if statuses.len() == cluster.network.ids().len() && digests.len() == 1 {
-            return statuses[0].1["revision"].as_u64().context("the response has a revision");
+            return statuses[0].1["revision"].as_u64().context("the node's status has no `revision`");
         }
         if Instant::now() > deadline {
             bail!("the nodes' states did not become equal: {statuses:#?}");

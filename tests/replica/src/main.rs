@@ -21,7 +21,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let id: u64 = arguments[0].parse().context("a number")?;
+    let id: u64 = arguments[0]
+        .parse()
+        .with_context(|| format!("the replica's id `{}` is not a number", arguments[0]))?;
     let (peers, clients): (SocketAddr, SocketAddr) = (arguments[1].parse()?, arguments[2].parse()?);
     let peer_address = |argument: &String| {
         let (id, address) = argument.split_once('@')?;

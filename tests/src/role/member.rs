@@ -36,7 +36,10 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let token: PathBuf = option(arguments, "token", PathBuf::new())?;
     let join = match join.is_empty() {
         true => None,
-        false => Some((join, std::fs::read_to_string(token).context("the token")?.parse()?)),
+        false => Some((
+            join,
+            std::fs::read_to_string(token).context("cannot read the join token's file")?.parse()?,
+        )),
     };
     let (node, _) = Node::open(
         Config { is_cluster_member: true, ..Config::default() },

@@ -96,7 +96,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     println!("listens {}", space.address().port());
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let words: Vec<&str> = line.split(' ').collect();
-        run_command(&space, &words, number).with_context(|| line.clone())?;
+        run_command(&space, &words, number).with_context(|| format!("command `{line}` failed"))?;
     }
     Ok(())
 }

@@ -137,7 +137,9 @@ fn copy_tree(tree: &Path) -> Result<()> {
         if std::fs::read(&to).is_ok_and(|existing| existing == bytes) {
             continue;
         }
-        std::fs::create_dir_all(to.parent().context("a file's path has a folder")?)?;
+        std::fs::create_dir_all(
+            to.parent().with_context(|| format!("{} has no parent folder", to.display()))?,
+        )?;
         std::fs::write(&to, bytes).with_context(|| format!("cannot write {}", to.display()))?;
     }
     Ok(())

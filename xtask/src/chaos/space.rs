@@ -72,7 +72,8 @@ pub fn mutants(seeds: u64, only: Option<&str>) -> Result<()> {
 
 fn patches() -> Result<Vec<PathBuf>> {
     let folder = workspace::root().join(MUTANTS);
-    let files = std::fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
+    let files =
+        std::fs::read_dir(&folder).with_context(|| format!("cannot read folder {}", folder.display()))?;
     let paths = files.map(|file| Ok(file?.path()));
     let mut patches: Vec<PathBuf> = paths.collect::<std::io::Result<_>>()?;
     patches.retain(|path| path.extension().is_some_and(|ending| ending == "patch"));
@@ -83,7 +84,7 @@ fn patches() -> Result<Vec<PathBuf>> {
 /// Copies all files that git tracks or would add.
 fn copy_tree(copy: &Path) -> Result<()> {
     if copy.exists() {
-        std::fs::remove_dir_all(copy).with_context(|| copy.display().to_string())?;
+        std::fs::remove_dir_all(copy).with_context(|| format!("cannot remove folder {}", copy.display()))?;
     }
     let mut list = Command::new("git");
     list.args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(workspace::root());
@@ -93,9 +94,10 @@ fn copy_tree(copy: &Path) -> Result<()> {
             continue;
         }
         if let Some(folder) = to.parent() {
-            std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("cannot create folder {}", folder.display()))?;
         }
-        std::fs::copy(&from, &to).with_context(|| file.to_owned())?;
+        std::fs::copy(&from, &to).with_context(|| format!("cannot copy {file}"))?;
     }
     Ok(())
 }

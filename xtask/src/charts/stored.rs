@@ -33,7 +33,8 @@ pub fn newest_first() -> Result<Vec<BenchRun>> {
     let mut runs = Vec::new();
     for path in paths.iter().rev() {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let run: Value = serde_json::from_str(&text).with_context(|| format!("{}", path.display()))?;
+        let run: Value =
+            serde_json::from_str(&text).with_context(|| format!("{} is not valid JSON", path.display()))?;
         if run["quick"] == false && run["debug_build"] == false {
             runs.push(BenchRun::from_json(&run));
         }

@@ -25,7 +25,8 @@ struct Row {
 
 impl History {
     pub fn read() -> Result<History> {
-        let text = std::fs::read_to_string(workspace::root().join(PATH)).context(PATH)?;
+        let text = std::fs::read_to_string(workspace::root().join(PATH))
+            .with_context(|| format!("cannot read {PATH}"))?;
         History::parse(&text)
     }
 
@@ -58,8 +59,11 @@ impl History {
         let minutes = took.as_secs_f64() / 60.0;
         let verdict = if passed { "passed" } else { "failed" };
         let row = format!("{}\t{commit}\t{what}\t{busy}\t{minutes:.1}\t{verdict}\n", date.trim());
-        let mut file = OpenOptions::new().append(true).open(workspace::root().join(PATH)).context(PATH)?;
-        file.write_all(row.as_bytes()).context(PATH)
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(workspace::root().join(PATH))
+            .with_context(|| format!("cannot open {PATH}"))?;
+        file.write_all(row.as_bytes()).with_context(|| format!("cannot write {PATH}"))
     }
 
     /// Prints for each name its newest run, and how many runs have passed since its last failure.

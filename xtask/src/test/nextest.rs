@@ -79,7 +79,8 @@ fn report_failures(selection: &Selection, failed: &[&Test]) -> Result<()> {
 
 /// Returns the names of the listed tests, with their suspected causes.
 fn known_flaky() -> Result<HashMap<String, String>> {
-    let text = std::fs::read_to_string(workspace::root().join(KNOWN_FLAKY)).context(KNOWN_FLAKY)?;
+    let text = std::fs::read_to_string(workspace::root().join(KNOWN_FLAKY))
+        .with_context(|| format!("cannot read {KNOWN_FLAKY}"))?;
     parse_known_flaky(&text)
 }
 

@@ -142,7 +142,7 @@ async fn round_trips(work: &ControlWork, nodes: &[StoreConnection]) -> Result<Co
         .iter()
         .enumerate()
         .find(|(nth, _)| *nth != leader)
-        .context("the benchmark started only one node")?
+        .context("the cluster has no follower: the benchmark started only one node")?
         .1;
     let mut latencies = Latencies::default();
     let start_ns = monotonic_ns();

@@ -36,9 +36,9 @@ pub fn restart(bench: &Bench, work: &ControlWork) -> Result<RunSample> {
 
 fn resident_bytes(cluster: &dyn MeasuredCluster) -> Result<f64> {
     let path = format!("/proc/{}/status", cluster.processes()[0]);
-    let text = std::fs::read_to_string(path)?;
+    let text = std::fs::read_to_string(&path)?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
-    let kib: f64 = line.context("cannot read the process's memory from the kernel")?.parse()?;
+    let kib: f64 = line.with_context(|| format!("{path} has no VmRSS"))?.parse()?;
     Ok(kib * 1024.0)
 }
 

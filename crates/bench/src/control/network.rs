@@ -59,14 +59,14 @@ fn encode_and_decode(value: &[u8], bytes: &mut Vec<u8>) -> Result<()> {
     let decoded = ControlCommand::decode(black_box(bytes))?;
     ensure!(
         matches!(decoded, ControlCommand::Put { value: read, .. } if read == value),
-        "the decoded put differs"
+        "the decoded command differs from the encoded one"
     );
     bytes.clear();
     black_box(ControlOutcome::Done { reply: ControlReply::Changed { revision: 7, keys: 1 } }).encode(bytes);
     let outcome = ControlOutcome::decode(black_box(bytes))?;
     ensure!(
         matches!(outcome, ControlOutcome::Done { reply: ControlReply::Changed { revision: 7, .. } }),
-        "the decoded reply differs"
+        "the decoded reply differs from the encoded one"
     );
     Ok(())
 }

@@ -27,8 +27,8 @@ pub fn measure(_: &Bench, updates: u64) -> Result<RunSample> {
 
 /// Writes the recording. Returns the checksum of the final book.
 fn write(folder: &Path, updates: u64) -> Result<u64> {
-    let file =
-        InstrumentsText::scenario("baseline_1x1_10k").context("the built-in configuration is valid")?;
+    let file = InstrumentsText::scenario("baseline_1x1_10k")
+        .context("there is no built-in scenario `baseline_1x1_10k`")?;
     let instruments: Instruments = file.parse()?;
     let mut simulator = Simulator::new(&instruments, 123);
     let mut book = Book::new(Scale::default());

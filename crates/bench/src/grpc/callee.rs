@@ -96,7 +96,7 @@ impl Caller {
                     let is_receipt =
                         |outcome: &v1::PublishOutcome| matches!(outcome.outcome, Some(Outcome::Receipt(_)));
                     let published = response.outcomes.iter().filter(|outcome| is_receipt(outcome)).count();
-                    ensure!(published == count, "{published} of {count} records were published");
+                    ensure!(published == count, "only {published} of {count} records were published");
                 }
             }
         }

@@ -46,7 +46,7 @@ fn from_node(bench: &Bench, bytes: usize, records: u64) -> Result<(u64, u64)> {
                     for record in batch.records {
                         ensure!(
                             ReadExtent::All.check(&record.payload, seq),
-                            "record {seq} has another payload"
+                            "record {seq} has a wrong payload"
                         );
                         seq += 1;
                         ensure!(record.seq == seq, "received record {}, expected record {seq}", record.seq);
@@ -72,7 +72,7 @@ fn from_echo(bench: &Bench, bytes: usize, messages: u64) -> Result<(u64, u64)> {
         for seq in 0..messages {
             let message = stream.message().await?.context("the gRPC stream ended early")?;
             let payload = message.payloads.first().context("received a message without a payload")?;
-            ensure!(ReadExtent::All.check(payload, seq), "message {seq} has another payload");
+            ensure!(ReadExtent::All.check(payload, seq), "message {seq} has a wrong payload");
         }
         Ok((start_ns, monotonic_ns()))
     })

@@ -45,7 +45,7 @@ pub fn one_thread(bytes: usize, iterations: u64) -> Result<Latencies> {
         with_next(&mut requests, |request| responder.send(request))??;
         let is_valid = with_next(&mut replies, |reply| ReadExtent::All.check(reply, nth))?;
         let elapsed_ns = monotonic_ns() - start_ns;
-        ensure!(is_valid, "the response to record {nth} has another payload");
+        ensure!(is_valid, "the response to record {nth} has a wrong payload");
         if nth >= iterations / 10 {
             latencies.record(elapsed_ns);
         }

@@ -99,7 +99,7 @@ fn read(mut subscriber: Subscriber, records: u64, read_count: &AtomicU64) -> Res
     let _pinned = Pin::Apart.side(1)?;
     for nth in 0..records {
         let is_valid = with_next(&mut subscriber, |payload| ReadExtent::All.check(payload, nth))?;
-        ensure!(is_valid, "record {nth} has another payload");
+        ensure!(is_valid, "record {nth} has a wrong payload");
         read_count.store(nth + 1, Ordering::Release);
     }
     Ok(())

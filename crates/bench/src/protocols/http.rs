@@ -62,7 +62,7 @@ impl Inbox {
                 let head = &self.unparsed()[..end];
                 ensure!(
                     head.starts_with(b"HTTP/1.1 200"),
-                    "refused: {}",
+                    "the node refused the request: {}",
                     String::from_utf8_lossy(self.unparsed())
                 );
                 return Ok(end + 4);

@@ -117,9 +117,12 @@ impl RawClient {
     /// Returns the bare connection. Fails if received bytes are still unread.
     pub fn into_stream(mut self) -> Result<TcpStream> {
         while let Some(frame) = self.next()? {
-            ensure!(!matches!(frame, BrokerFrame::Message { .. }), "an unread message is left at the end");
+            ensure!(
+                !matches!(frame, BrokerFrame::Message { .. }),
+                "the connection still has an unread message"
+            );
         }
-        ensure!(self.parsed == self.filled, "unread bytes are left at the end");
+        ensure!(self.parsed == self.filled, "the connection still has unread bytes");
         Ok(self.stream)
     }
 

@@ -116,7 +116,7 @@ impl Requester {
 
     fn record_reply(&mut self, reply: &[u8], unmeasured: u64) -> Result<()> {
         let seq = self.received;
-        ensure!(ReadExtent::All.check(reply, seq), "the reply to request {seq} has another payload");
+        ensure!(ReadExtent::All.check(reply, seq), "the reply to request {seq} has a wrong payload");
         if seq >= unmeasured {
             let sent_ns = self.sent_ns[(seq % self.sent_ns.len() as u64) as usize];
             self.latencies.record(monotonic_ns() - sent_ns);

@@ -69,7 +69,7 @@ pub(crate) fn round_trips(stream: &mut SocketStream, bytes: usize, iterations: u
         stream.write_full(payload.with_seq(seq))?;
         stream.read_full(&mut response)?;
         let elapsed_ns = monotonic_ns() - start_ns;
-        ensure!(ReadExtent::All.check(&response, seq), "the response to message {seq} has another payload");
+        ensure!(ReadExtent::All.check(&response, seq), "the response to message {seq} has a wrong payload");
         if seq >= unmeasured {
             latencies.record(elapsed_ns);
         }

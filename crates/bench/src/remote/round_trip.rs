@@ -79,7 +79,7 @@ fn request_all(client: &Client, bytes: usize, iterations: u64) -> Result<Latenci
             .request(REQUEST_TOPIC, payload.with_seq(nth), TIMEOUT)
             .with_context(|| format!("request {nth} failed"))?;
         let elapsed_ns = monotonic_ns() - start_ns;
-        ensure!(ReadExtent::All.check(&reply.payload, nth), "the reply to request {nth} has another payload");
+        ensure!(ReadExtent::All.check(&reply.payload, nth), "the reply to request {nth} has a wrong payload");
         if nth >= unmeasured {
             latencies.record(elapsed_ns);
         }

@@ -41,7 +41,7 @@ pub fn measure(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
             cuts += 1;
         }
     }
-    ensure!(cuts > 0, "no rebalance changed the partition");
+    ensure!(cuts > 0, "no region's border moved during the measurement: the load was never rebalanced");
     settle_and_check(&mut workers)?;
     Ok(RunSample::new()
         .with("uneven_ticks", ticks_uneven_max as f64)

@@ -40,11 +40,15 @@ fn measure(bench: &Bench, mut index: impl SpatialIndex<3>, setting: WorldSetting
         index.rebuild(std::array::from_fn(|axis| &points[axis][..]));
         index.nearest_of_each(NEAREST, &mut found);
         counted_ns += monotonic_ns() - start_ns;
-        ensure!(found.len() == points[0].len() * NEAREST, "the query found {} entities", found.len());
+        ensure!(
+            found.len() == points[0].len() * NEAREST,
+            "the query found {} entities, expected {NEAREST} for each entity",
+            found.len()
+        );
         recall = recall.min(compare(&points, &found));
         ticks += 1;
     }
-    ensure!(recall == 1.0, "recall {recall} is too low");
+    ensure!(recall == 1.0, "the index found only {recall} of the nearest entities, expected all");
     Ok(sample(counted_ns, ticks, setting.entities, recall))
 }
 

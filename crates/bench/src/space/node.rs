@@ -248,12 +248,15 @@ fn run(space: &Worker, every_ns: u64, ticks: u64, before: &mut (u64, u64)) -> Re
     wait_while(space, Runner::is_busy, "lock-step did not come to its end")?;
     let reports = space.call(Runner::take_reports)?;
     let failure = reports.iter().find(|(_, report)| !matches!(report, RegionReport::Held { .. }));
-    ensure!(failure.is_none(), "{failure:?}");
+    ensure!(failure.is_none(), "a region reported a failure: {failure:?}");
     let (stats, now, host_counts, (entities, store_bytes)) = space.call(|runner| {
         let bytes = runner.host().regions().map(|(_, region)| region.bytes()).sum::<usize>();
         (runner.stats(), counts(runner), runner.host().counts(), (runner.host().len(), bytes))
     })?;
-    ensure!(host_counts.refused == 0 && host_counts.unpublished == 0, "{host_counts:?}");
+    ensure!(
+        host_counts.refused == 0 && host_counts.unpublished == 0,
+        "messages were refused or records not published: {host_counts:?}"
+    );
     let report = WorldReport {
         start_ns,
         end_ns,

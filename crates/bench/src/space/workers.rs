@@ -94,7 +94,7 @@ fn read_report(child: &mut Child) -> Result<WorldReport> {
     let report: WorldReport = child.read_line(timeout)?;
     ensure!(
         count as u64 == report.departed + report.admitted,
-        "the marker has {count} handovers, the report {report:?}"
+        "the worker printed {count} handovers, but its report has another number: {report:?}"
     );
     Ok(report)
 }

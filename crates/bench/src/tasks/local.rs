@@ -123,7 +123,7 @@ struct LocalSetup {
 impl LocalSetup {
     fn start(bench: &Bench, phase: &str) -> Result<LocalSetup> {
         let node = Node::start(Config::default()).context("cannot start a node")?;
-        let any = vec!["127.0.0.1:0".parse().context("an address")?];
+        let any = vec!["127.0.0.1:0".parse().context("127.0.0.1:0 is not a valid address")?];
         let config = ServerConfig { tcp: any, ..ServerConfig::default() };
         let server = Server::start(node.clone(), config).context("cannot open the node's listener")?;
         let address = *server.tcp_addresses().first().context("the node has no open listener")?;
@@ -307,10 +307,11 @@ impl LocalSetup {
 }
 
 pub(crate) fn run() -> Result<()> {
-    let url = std::env::var("DUNLIN_URL").context("DUNLIN_URL")?;
+    let url = std::env::var("DUNLIN_URL").context("cannot read the environment variable DUNLIN_URL")?;
     let started = WorkerLaunch::from_env();
     let name = started.name().context("the worker has no name")?.to_owned();
-    let loading = std::env::var(LOADING_VARIABLE).context(LOADING_VARIABLE)?;
+    let loading = std::env::var(LOADING_VARIABLE)
+        .with_context(|| format!("cannot read the environment variable {LOADING_VARIABLE}"))?;
     thread::sleep(Duration::from_millis(loading.parse().context(LOADING_VARIABLE)?));
     let stop = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&stop))

@@ -60,7 +60,7 @@ pub struct FeedArguments {
     /// Number of clients [default: each scenario's own]
     #[arg(long, value_name = "COUNT")]
     pub clients: Option<usize>,
-    /// Instrument of the file to simulate; may be given several times [default: all]
+    /// Instrument to simulate, from the file of --config; may be given several times [default: all]
     #[arg(long = "instrument", value_name = "ID")]
     pub instruments: Vec<String>,
     /// Number of price levels per side that a client keeps [default: 10]

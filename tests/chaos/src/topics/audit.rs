@@ -81,8 +81,14 @@ fn check_sequence(trace: &Trace) -> Result<ReaderHistory> {
                 if let Some(at) = at {
                     ensure!(old == at.epoch && last == at.seq, "a subscriber received {event:?} after {at}");
                 }
-                ensure!(next.epoch > old && next.seq > 0, "{event:?}");
-                ensure!(known.is_none_or(|known| known >= last), "{event:?}");
+                ensure!(
+                    next.epoch > old && next.seq > 0,
+                    "the new epoch is not higher, or has no first record: {event:?}"
+                );
+                ensure!(
+                    known.is_none_or(|known| known >= last),
+                    "the old epoch's last record is before one that the subscriber received: {event:?}"
+                );
                 let is_complete = known == Some(last) && next.seq == last + 1;
                 ended.insert(old, EpochEnd { last, next, is_complete });
                 at = Some(at_seq(next.epoch, next.seq - 1));

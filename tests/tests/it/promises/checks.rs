@@ -176,7 +176,7 @@ fn gap(trial: &mut Trial<'_>) -> Result<()> {
             }
             Received::Lagging => {}
             Received::CutOff(reason) => {
-                ensure!(!reason.is_empty(), "disconnected without a reason");
+                ensure!(!reason.is_empty(), "the node disconnected the client without giving a reason");
                 return Ok(());
             }
             other => bail!("{other:?} after {at}"),
@@ -199,7 +199,7 @@ fn lagging(trial: &mut Trial<'_>) -> Result<()> {
             other => bail!("{other:?}"),
         }
     }
-    ensure!(warned, "a gap came without a warning");
+    ensure!(warned, "the client received a gap without an earlier notice of its lag");
     Ok(())
 }
 
@@ -345,7 +345,7 @@ fn limits(trial: &mut Trial<'_>) -> Result<()> {
     let mut reader = trial.reader("t")?;
     let publish = |payload: &[u8]| trial.client()?.publish(&Message { subject: "t", payload, headers: &[] });
     let refusal = publish(&[b'x'; 20_000]).err().context("a record above the limit was accepted")?;
-    ensure!(!refusal.to_string().is_empty(), "refused without a text");
+    ensure!(!refusal.to_string().is_empty(), "the node refused the record without giving a reason");
     publish(b"after")?;
     let record = reader.record()?;
     ensure!(record.payload == b"after" && record.seq.is_none_or(|seq| seq == 1), "{record:?}");

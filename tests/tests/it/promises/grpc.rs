@@ -36,7 +36,7 @@ impl Listener for Grpc {
         _: &NodeUnderTest,
         address: Option<SocketAddr>,
     ) -> Result<Box<dyn ListenerClient>> {
-        Ok(Box::new(Caller(Connection::open(address.context("no address")?)?)))
+        Ok(Box::new(Caller(Connection::open(address.context("the listener has no address")?)?)))
     }
 }
 

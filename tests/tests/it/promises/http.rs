@@ -35,7 +35,7 @@ impl Listener for Http {
         _: &NodeUnderTest,
         address: Option<SocketAddr>,
     ) -> Result<Box<dyn ListenerClient>> {
-        Ok(Box::new(Client(address.context("no address")?)))
+        Ok(Box::new(Client(address.context("the listener has no address")?)))
     }
 }
 

@@ -76,7 +76,7 @@ impl Listener for NumberedSubscription {
 }
 
 fn connect_client(address: Option<SocketAddr>, prefix: &'static str) -> Result<Box<dyn ListenerClient>> {
-    let address = address.context("no address")?;
+    let address = address.context("the listener has no address")?;
     Ok(Box::new(Program { link: Link::open(address)?, address, prefix }))
 }
 
@@ -166,7 +166,7 @@ impl Link {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         let mut link = Link { read: BufReader::new(stream.try_clone()?), stream };
-        ensure!(link.read_line()?.starts_with("INFO {"), "no INFO");
+        ensure!(link.read_line()?.starts_with("INFO {"), "the node did not send INFO first");
         let token = &TOKEN.0;
         link.write_line(&format!(
             r#"CONNECT {{"verbose":false,"headers":true,"no_responders":true,"auth_token":"{token}"}}"#

@@ -56,7 +56,7 @@ impl Listener for Tcp {
         _: &NodeUnderTest,
         address: Option<SocketAddr>,
     ) -> Result<Box<dyn ListenerClient>> {
-        let address = address.context("no address")?;
+        let address = address.context("the listener has no address")?;
         RemoteClient::connect(&format!("dunlin://{address}"))
     }
 }

@@ -38,7 +38,7 @@ impl Listener for Binary {
         _: &NodeUnderTest,
         address: Option<SocketAddr>,
     ) -> Result<Box<dyn ListenerClient>> {
-        let bridge = bridge_to(address.context("no address")?)?;
+        let bridge = bridge_to(address.context("the listener has no address")?)?;
         RemoteClient::connect(&format!("dunlin://{bridge}"))
     }
 }
@@ -65,7 +65,11 @@ impl Listener for Json {
         _: &NodeUnderTest,
         address: Option<SocketAddr>,
     ) -> Result<Box<dyn ListenerClient>> {
-        Ok(Box::new(Client { address: address.context("no address")?, connection: None, requests: 0 }))
+        Ok(Box::new(Client {
+            address: address.context("the listener has no address")?,
+            connection: None,
+            requests: 0,
+        }))
     }
 }
 
@@ -154,7 +158,7 @@ impl WsConnection {
         let (socket, stream) = open(address, "dunlin.v1.json")?;
         let mut connection = WsConnection { socket, stream };
         connection.send(&json!({"op": "hello", "token": TOKEN.0}))?;
-        let welcome = connection.receive(PATIENCE)?.context("no welcome")?;
+        let welcome = connection.receive(PATIENCE)?.context("the node sent no `welcome`")?;
         ensure!(welcome["op"] == "welcome", "{welcome}");
         Ok(connection)
     }
@@ -196,7 +200,7 @@ impl ListenerClient for Client {
         if self.connection.is_none() {
             self.connection = Some(WsConnection::connect(self.address)?);
         }
-        let connection = self.connection.as_mut().context("no connection")?;
+        let connection = self.connection.as_mut().context("the client has no connection")?;
         self.requests += 1;
         let headers: Vec<_> =
             message.headers.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
@@ -204,7 +208,7 @@ impl ListenerClient for Client {
             "op": "publish", "request": self.requests, "subject": message.subject,
             "payload": String::from_utf8(message.payload.to_vec())?, "headers": headers,
         }))?;
-        let message = connection.receive(PATIENCE)?.context("no answer")?;
+        let message = connection.receive(PATIENCE)?.context("the node sent no response")?;
         ensure!(message["op"] == "published" && message["request"] == self.requests, "{message}");
         Ok(message["seq"].as_u64())
     }
@@ -243,7 +247,7 @@ impl WsReader {
         let mut request = self.request.clone();
         request["resume"] = self.resume.clone();
         connection.send(&request)?;
-        let message = connection.receive(PATIENCE)?.context("no answer")?;
+        let message = connection.receive(PATIENCE)?.context("the node sent no response")?;
         ensure!(message["op"] == "subscribed", "{message}");
         self.connection = Some(connection);
         self.add_event(&message)

@@ -327,7 +327,7 @@ fn cost(arguments: &SimulateArguments, prices: &Prices) -> Result<PrintedTable> 
     let policy = policy(arguments, name);
     let rows = sim::savings(arguments.seed, &workload, &policy, mean_us, prices, (need, "m6i.large"));
     let rows = rows
-        .context("the table of prices must have m6i.large and a machine that is large enough for a worker")?;
+        .context("the table of prices has no m6i.large, or no machine that is large enough for a worker")?;
     let rows = rows.into_iter().map(|row| {
         let cells = vec![
             row.strategy.clone(),
