@@ -43,10 +43,10 @@ pub(crate) fn neighbours(ahead: u64, behind: u64) -> u64 {
 
 /// Hash of a key and its value.
 pub(crate) fn value(key: &[u8], value: &[u8]) -> u64 {
-    bytes(bytes(VALUE, key), value)
+    hash_bytes(hash_bytes(VALUE, key), value)
 }
 
-fn bytes(hash: u64, bytes: &[u8]) -> u64 {
+fn hash_bytes(hash: u64, bytes: &[u8]) -> u64 {
     let mut hash = mix(hash, bytes.len() as u64);
     for chunk in bytes.chunks(8) {
         let mut word = [0; 8];

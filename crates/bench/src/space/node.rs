@@ -255,7 +255,7 @@ fn run(space: &Worker, every_ns: u64, ticks: u64, before: &mut (u64, u64)) -> Re
     })?;
     ensure!(
         host_counts.refused == 0 && host_counts.unpublished == 0,
-        "messages were refused or records not published: {host_counts:?}"
+        "regions refused messages, or topics refused regions' records: {host_counts:?}"
     );
     let report = WorldReport {
         start_ns,

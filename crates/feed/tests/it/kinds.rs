@@ -20,7 +20,7 @@ fn each_reducer_name_creates_its_reducer_type() {
 }
 
 #[test]
-fn unknown_reducer_kind_or_option_is_refused_by_name() {
+fn error_names_an_unknown_reducer_kind_or_option() {
     let refused = |kind, pairs: &[_]| make_reducer(kind, &options(pairs)).unwrap_err().to_string();
     assert_eq!(refused("l4", &[]), "there is no state of kind `l4`: use one of book, orders, last");
     assert_eq!(refused("last", &[("tick", "1")]), "`last` has no option `tick`");

@@ -152,7 +152,7 @@ impl OwnershipFollower {
                         self.revision.store(revision, Ordering::Release);
                     } else {
                         // The state that was read as a whole includes this change already.
-                        self.deleted_before(&ownership, Ownership::deleted_topics(events));
+                        self.remove_if_deleted(&ownership, Ownership::deleted_topics(events));
                     }
                 }
                 Ok(Some(Event::Notice(Notice::Gap(_) | Notice::EpochChanged(_)))) => is_complete = false,
@@ -218,7 +218,7 @@ impl OwnershipFollower {
         }
     }
 
-    fn deleted_before(&self, ownership: &Arc<Ownership>, names: impl Iterator<Item = String>) {
+    fn remove_if_deleted(&self, ownership: &Arc<Ownership>, names: impl Iterator<Item = String>) {
         let mut names = names.peekable();
         if names.peek().is_some()
             && let Ok(state) = self.control.with(ControlState::clone)

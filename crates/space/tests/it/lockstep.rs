@@ -138,7 +138,7 @@ fn flock_without_a_ghost_strip_depends_on_the_region_count() {
 }
 
 #[test]
-fn standby_that_reads_the_records_equals_its_owner() {
+fn standby_that_reads_the_records_has_its_owners_state() {
     let world = WorldBox::<3>::cube(100.0).unwrap();
     let walk = Sees(Walk { speed_max: 40.0, turn: 6.0 });
     let mut setup = RegionSetup::new(RegionId(0), world, 1.0);
