@@ -234,7 +234,7 @@ fn ghost_points(options: &BenchOptions) -> PointGroup {
 }
 
 /// The points with flocks in which each member has 30 neighbours on average at the start: in space with two processes
-/// and with one, and in a plane with two processes. `with_peers` adds a point for krABMaga, with the flock in the plane.
+/// and with one, and in a plane with two processes. `with_peers` adds a point for krABMaga: a flock in the plane.
 fn flock_points(options: &BenchOptions, with_peers: bool) -> PointGroup {
     let entities = options.count(100_000, 500);
     let (edge, neighbours) = (100.0_f32, 31.0 / entities as f32);

@@ -85,8 +85,8 @@ impl Ownership {
         events.filter_map(name)
     }
 
-    /// Deletes this node's copies of those topics in `names` that the cluster has deleted, according to `state`. Keeps a
-    /// topic that was created again with the same name.
+    /// Deletes this node's copies of those topics in `names` that the cluster has deleted, according to `state`. Keeps
+    /// a topic that was created again with the same name.
     pub fn remove_deleted_topics(
         self: &Arc<Ownership>,
         state: &ControlState,

@@ -82,8 +82,8 @@ impl LossInjector {
 }
 
 impl Selector {
-    /// Returns the state for a subscriber that sleeps until a record of some subjects is appended. Returns `None` if the
-    /// filter's subjects cannot be written as one pattern.
+    /// Returns the state for a subscriber that sleeps until a record of some subjects is appended. Returns `None` if
+    /// the filter's subjects cannot be written as one pattern.
     pub(super) fn prepare_subject_sleep(&mut self) -> Option<&mut SubjectSleep> {
         if self.subject_sleep.is_none() {
             let pattern = self.filter.as_ref()?.tails.as_ref()?.to_pattern()?;

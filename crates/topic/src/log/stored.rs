@@ -418,8 +418,9 @@ impl Log {
         self.update_warn_position(state);
     }
 
-    /// Returns the progress of a record towards `level`, without blocking. The record was appended here, or forwarded to
-    /// its owner. After [`AckProgress::Waiting`], the log notifies `waiter` of `token` when the progress may have changed.
+    /// Returns the progress of a record towards `level`, without blocking. The record was appended here, or forwarded
+    /// to its owner. After [`AckProgress::Waiting`], the log notifies `waiter` of `token` when the progress may have
+    /// changed.
     pub fn poll_ack(&self, at: Position, level: AckLevel, waiter: &Arc<Waiter>, token: u32) -> AckProgress {
         if level == AckLevel::ByOwner
             && let Some(upstream) = self.upstream.get()
