@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One line of a trace.
+/// One line of a trace: an event, or several consecutive records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TraceLine {
     /// The subscription has begun.

@@ -51,7 +51,7 @@ impl TransferProgress {
         }
     }
 
-    /// Sets the message.
+    /// Sets the text that is shown beside the bar.
     pub fn set_message(&self, what: &str) {
         self.0.set_message(what.to_owned());
     }

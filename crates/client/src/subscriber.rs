@@ -83,7 +83,7 @@ impl Subscriber {
         &self.shared
     }
 
-    /// The current item.
+    /// The item that was taken last from the batch, and the bytes to which it refers.
     #[inline(always)]
     pub(crate) fn current_item(&self) -> (&InboxItem, &[u8]) {
         let item = &self.batch.items[self.next - 1];

@@ -102,12 +102,12 @@ impl<'a> Placement<'a> {
     }
 }
 
-/// The key of a topic.
+/// The key under which the cluster stores a topic's placement.
 pub fn topic_key(topic: &[u8]) -> Vec<u8> {
     [TOPICS, topic].concat()
 }
 
-/// The key of a node.
+/// The key under which the cluster stores a node's address.
 pub fn node_key(node: u64) -> Vec<u8> {
     [NODES, format!("{node:016x}").as_bytes()].concat()
 }

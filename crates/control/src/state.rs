@@ -102,7 +102,7 @@ impl ControlState {
         self.keys.is_empty()
     }
 
-    /// The limits.
+    /// The limits of the state, such as the size of a value.
     pub fn limits(&self) -> ControlStateLimits {
         self.limits
     }

@@ -120,7 +120,7 @@ impl<F: Reducer, S: Subscribe> Replica<F, S> {
         self.counts
     }
 
-    /// The subscriber.
+    /// The subscriber from which the replica reads.
     pub fn subscriber(&mut self) -> &mut S {
         &mut self.subscriber
     }

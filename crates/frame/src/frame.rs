@@ -73,7 +73,7 @@ impl<'a> Frame<'a> {
         Frame { meta, payload, flags }
     }
 
-    /// The payload.
+    /// The record's payload, without the padding of the frame.
     #[inline(always)]
     pub fn payload(&self) -> &'a [u8] {
         self.payload

@@ -134,7 +134,7 @@ impl<P: Provider> Autoscaler<P> {
         &self.scaler
     }
 
-    /// Returns the provider.
+    /// Returns the provider, which starts and ends the instances.
     pub fn provider(&mut self) -> &mut P {
         &mut self.provider
     }

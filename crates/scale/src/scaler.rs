@@ -134,7 +134,7 @@ impl Scaler {
         self.refill_warm_pool(now_ms, actions);
     }
 
-    /// Returns the policy.
+    /// Returns the policy by which the scaler decides.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -144,7 +144,7 @@ impl Scaler {
         &self.fleet
     }
 
-    /// Returns the decisions.
+    /// Returns the scaler's most recent decisions.
     pub fn decisions(&self) -> &Decisions {
         &self.decisions
     }

@@ -264,7 +264,7 @@ impl Handover {
         self
     }
 
-    /// The region.
+    /// The region to whose entities these handovers belong.
     pub fn region(&self) -> RegionId {
         self.region
     }

@@ -198,7 +198,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         self.state.store()
     }
 
-    /// The handovers.
+    /// The state of the region's handovers to and from other regions.
     pub fn handover(&self) -> &Handover {
         self.state.handover()
     }

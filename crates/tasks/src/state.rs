@@ -122,7 +122,7 @@ impl SchedulerState {
         self.now_ms
     }
 
-    /// The limits.
+    /// The limits with which the state was created.
     pub fn limits(&self) -> SchedulerLimits {
         self.limits
     }
@@ -142,7 +142,7 @@ impl SchedulerState {
         self.len() == 0
     }
 
-    /// Name of a tenant.
+    /// The name of the tenant with this number; `None` if there is no such tenant.
     pub fn tenant_name(&self, tenant: u32) -> Option<&Arc<[u8]>> {
         self.tenants.get(tenant as usize).map(|tenant| &tenant.name)
     }

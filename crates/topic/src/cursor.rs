@@ -107,7 +107,7 @@ impl Cursor {
         true
     }
 
-    /// The log.
+    /// The log that the cursor reads.
     pub fn log(&self) -> &Arc<Log> {
         &self.log
     }

@@ -65,7 +65,7 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The payload.
+    /// The bytes that the publisher sent as the record's content.
     #[inline(always)]
     pub fn payload(&self) -> &'a [u8] {
         self.frame.payload()
@@ -199,7 +199,7 @@ pub enum Notice {
     },
     /// A state, in place of the records up to its position.
     Snapshot(Snapshot),
-    /// The checksum that a subscriber's copy of the state should have. Sent now and then, when the subscriber has read
+    /// The checksum that a subscriber's copy of the state should have. Sent at times when the subscriber has read
     /// everything.
     Checksum(Checksum),
     /// The first publisher of a state topic connected, or the last one left. Sent when the subscriber has read

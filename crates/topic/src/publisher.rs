@@ -74,7 +74,7 @@ impl Publisher {
         self
     }
 
-    /// The topic.
+    /// The topic to which the publisher appends.
     pub fn topic(&self) -> &Arc<Topic> {
         &self.topic
     }

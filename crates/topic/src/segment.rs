@@ -424,7 +424,7 @@ pub(crate) struct SegmentFrames<'a> {
     rest: &'a [u8],
 }
 
-/// A frame in a segment.
+/// A frame and its bytes in a segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SegmentFrame<'a> {
     pub(crate) frame: Frame<'a>,

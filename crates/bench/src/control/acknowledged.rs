@@ -33,7 +33,7 @@ struct Inner {
     next: Cell<usize>,
 }
 
-/// Name of a key.
+/// The name of the benchmark's key with this number.
 pub fn key_name(nth: usize) -> String {
     format!("key-{nth:012}")
 }

@@ -24,7 +24,7 @@ impl LocalNode {
         Node::start(config).map(Self).context("cannot start a node")
     }
 
-    /// The node.
+    /// The embedded node on which the benchmark runs.
     pub fn node(&self) -> &Node {
         &self.0
     }

@@ -36,7 +36,7 @@ impl AssignedTask {
         self.start.token
     }
 
-    /// The tenant.
+    /// The name of the tenant to which the task belongs.
     pub fn tenant(&self) -> &[u8] {
         &self.start.tenant
     }
@@ -46,7 +46,7 @@ impl AssignedTask {
         &self.start.kind
     }
 
-    /// The payload.
+    /// The bytes that the submitter of the task passed to the worker.
     pub fn payload(&self) -> &[u8] {
         &self.start.payload
     }

@@ -89,7 +89,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// The payload.
+    /// The bytes that the submitter of the task passed to the worker.
     pub fn payload(&self) -> &[u8] {
         self.assigned.payload()
     }

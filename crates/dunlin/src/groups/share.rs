@@ -79,7 +79,7 @@ impl ShareMember {
         Ok(ShareMember { location, rejoin: Some(Box::new(rejoin)) })
     }
 
-    /// The topic.
+    /// The topic whose records the group shares.
     pub fn topic(&self) -> &Arc<Topic> {
         self.location.topic()
     }

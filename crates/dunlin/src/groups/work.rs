@@ -61,7 +61,7 @@ pub struct ClaimedRecord {
 }
 
 impl ClaimedRecord {
-    /// The record.
+    /// The claimed record, with its position.
     pub fn record(&self) -> Record<'_> {
         let (frame, _) = Frame::split(&self.frame).expect("the frame was copied completely");
         Record { position: self.position, prev_seq: self.position.seq - 1, frame, log: &self.log }
@@ -78,7 +78,7 @@ impl WorkMember {
         WorkMember { membership, open: HashMap::new(), events: VecDeque::new() }
     }
 
-    /// The topic.
+    /// The topic whose records the group shares.
     pub fn topic(&self) -> &Arc<Topic> {
         self.membership.topic()
     }

@@ -54,9 +54,9 @@ pub struct InterestQuery {
 /// The reason for a query, which decides how a missing response counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum QueryPurpose {
-    /// A record is to be published. A node that does not respond may have a subscriber.
+    /// A record will be published. A node that does not respond may have a subscriber.
     Record,
-    /// A reply inbox is to accept the replies. A node that does not respond counts as one without a subscriber.
+    /// A reply will be published. A node that does not respond counts as one without a subscriber.
     Reply,
     /// A client opens an inbox of this pattern, and no other user may have such an inbox. A node that does not respond
     /// counts as one without such an inbox.
@@ -266,8 +266,8 @@ impl Node {
         }
     }
 
-    /// Whether another node has a subscriber for the pattern, for a reply inbox at this node that is to accept the
-    /// replies. A node that does not respond counts as one without a subscriber. For code that must not wait.
+    /// Whether another node has a subscriber for a reply's subject. A node that does not respond counts as one without a
+    /// subscriber. For code that must not wait.
     pub fn has_remote_reply_subscriber_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
         match self.ownership() {
             Some(ownership) => ownership.has_remote_reply_subscriber(pattern.as_str()),

@@ -55,7 +55,7 @@ pub struct UserDirectory {
     by_nkey: HashMap<String, String>,
 }
 
-/// A user.
+/// A user of the users file: credentials, permissions and limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AccessUser {
     pub(crate) tenant: String,
@@ -70,7 +70,7 @@ pub(crate) struct AccessUser {
     pub(crate) limits: UserLimits,
 }
 
-/// A tenant.
+/// A tenant of the users file: the subjects to which its users are restricted, and their common limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AccessTenant {
     pub(crate) bounds: Rule,
@@ -141,7 +141,7 @@ impl UserDirectory {
         lines.flat_map(|line| [line, "\n"]).collect()
     }
 
-    /// The user with this token.
+    /// Returns the name of the user with a token of this digest; `None` if no user has it.
     pub(crate) fn user_by_token(&self, digest: &TokenDigest) -> Option<&str> {
         let (stored, name) = self.by_token.get_key_value(digest)?;
         secret::digests_equal(stored, digest).then_some(name.as_str())

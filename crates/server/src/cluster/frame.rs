@@ -26,7 +26,7 @@ const READ_BYTES: usize = 64 << 10;
 /// thread run.
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// The kind of a frame.
+/// The purpose of a frame between two nodes, such as a request or its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum ClusterFrameKind {
@@ -50,7 +50,7 @@ impl ClusterFrameKind {
     }
 }
 
-/// One frame.
+/// A message between two nodes. A response has the id of its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClusterFrame {
     pub(super) id: u64,

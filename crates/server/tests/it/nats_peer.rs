@@ -70,7 +70,7 @@ impl NatsPeer {
         peer
     }
 
-    /// Sends a line.
+    /// Sends `line` and a line end (CR LF).
     pub fn send_line(&mut self, line: &str) {
         self.send(format!("{line}\r\n").as_bytes());
     }

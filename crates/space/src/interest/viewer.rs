@@ -14,7 +14,7 @@ use crate::layout::{Fields, SpaceDecodeError, put_bytes, put_point, put_u32, put
 use crate::store::EntityStore;
 use crate::world::Point;
 
-/// The id of a viewer.
+/// The id of a client that sees the entities around one entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewerId(pub u64);
 

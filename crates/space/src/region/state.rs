@@ -140,7 +140,7 @@ impl<const D: usize> RegionState<D> {
         &self.store
     }
 
-    /// The handovers.
+    /// The state of the region's handovers to and from other regions.
     pub fn handover(&self) -> &Handover {
         &self.handover
     }

@@ -52,7 +52,7 @@ pub struct Writer {
     acknowledged: Arc<AtomicU64>,
 }
 
-/// Returns the payload of a record.
+/// Returns a payload that contains the topic, the record's number, and padding of up to 299 bytes.
 pub fn record_payload(topic: &str, number: u64) -> Vec<u8> {
     let padding = Seed::new(number).draw() % 300;
     format!("{topic} {number} {}", "-".repeat(padding as usize)).into_bytes()

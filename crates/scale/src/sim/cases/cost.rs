@@ -27,7 +27,7 @@ pub struct CostRow {
 }
 
 impl CostRow {
-    /// Returns the savings per month.
+    /// Returns how much less the workers cost per month with the strategy: `before - after`.
     pub fn savings_per_month(&self) -> f64 {
         self.before - self.after
     }

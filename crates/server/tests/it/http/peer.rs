@@ -80,7 +80,7 @@ impl Peer {
         self.read_response()
     }
 
-    /// Reads a response.
+    /// Reads a response with its body, which has a known length or is chunked.
     pub(crate) fn read_response(&mut self) -> HttpResponse {
         let (status, headers) = self.read_response_head();
         let header =

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use super::claim::DeadLetter;
 use crate::group::MemberId;
 
-/// The state of a record.
+/// Whether a record of a work group can be claimed, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RecordState {
     /// Can be claimed.
