@@ -266,8 +266,8 @@ impl Node {
         }
     }
 
-    /// Whether another node has a subscriber for a reply's subject. A node that does not respond counts as one without a
-    /// subscriber. For code that must not wait.
+    /// Whether another node has a subscriber for a reply's subject. A node that does not respond counts as one without
+    /// a subscriber. For code that must not wait.
     pub fn has_remote_reply_subscriber_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
         match self.ownership() {
             Some(ownership) => ownership.has_remote_reply_subscriber(pattern.as_str()),
