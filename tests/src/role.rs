@@ -30,7 +30,7 @@ pub fn run(mut arguments: Vec<String>) -> Result<()> {
         "crowd" => crowd::run(&arguments),
         "space" => space::run(&arguments),
         "worker" => worker::run(&arguments),
-        other => bail!("unknown role {other}"),
+        other => bail!("role `{other}` does not exist"),
     }
 }
 

@@ -123,7 +123,7 @@ async fn make_request(
         "batch" => values.put_all(lane, (0..work.batch).map(|at| lane + work.in_flight * at)).await,
         "get" => values.get(lane, rng.below(work.keys)).await,
         "range" => values.range(lane, rng.below(work.keys - work.batch), work.batch).await,
-        other => bail!("unknown case {other}"),
+        other => bail!("case `{other}` does not exist"),
     }
 }
 

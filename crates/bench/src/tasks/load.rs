@@ -82,7 +82,9 @@ pub fn measure_noisy_tenant(bench: &Bench, work: &TaskWork, times: f64) -> Resul
         .zip(&before.tenants)
         .map(|(during, before)| *during as f64 / *before as f64)
         .collect();
-    let [a, b, c, d] = ratios.as_slice() else { anyhow::bail!("{} tenants", ratios.len()) };
+    let [a, b, c, d] = ratios.as_slice() else {
+        anyhow::bail!("the run has ratios of {} tenants, expected four", ratios.len())
+    };
     Ok(RunSample::new()
         .with("usual_load_share", load_share(work))
         .with("noisy_times", *a)
