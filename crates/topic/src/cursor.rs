@@ -2,6 +2,10 @@
 //!
 //! To read, call [`Cursor::fill`], then walk over the records that it found. Between reads, a cursor keeps a position
 //! and a hint for the next lookup, but no buffer.
+//!
+//! A log has no index of its history, so a cursor with a filter checks every record. The cursor therefore skips only as
+//! many records at a time as its [`SkipBudget`] allows, and returns [`ReadOutcome::Skipped`]. The caller lets others
+//! run, and calls again.
 
 mod begin;
 mod follower;
@@ -21,16 +25,19 @@ use crate::subscribe::{OnGap, SubscribeError};
 use crate::wake::Waiter;
 
 use follower::FollowerState;
-pub use select::Filter;
+pub use select::{Filter, SkipBudget};
 use select::{RecordVerdict, Selector};
 pub use spans::{Span, SpanContent, Spans};
 pub use view::PayloadView;
 
-/// The result of [`Cursor::fill`]: records, a notice, nothing to read yet, or the end of the log.
+/// The result of [`Cursor::fill`]: records, a notice, skipped records, nothing to read yet, or the end of the log.
 #[derive(Debug)]
 pub enum ReadOutcome {
     /// There is at least one record to read.
     Records,
+    /// The read has skipped as many records as its budget allows. There may be more to read: the caller must call again,
+    /// and must not treat the cursor as caught up.
+    Skipped,
     /// There is nothing to read at present.
     Empty,
     /// There is a notice instead of a record.
@@ -124,20 +131,30 @@ impl Cursor {
     }
 
     /// Finds the next records or notice. After [`ReadOutcome::Records`] the segment stays pinned until all records are
-    /// walked, or until [`release`](Cursor::release).
+    /// walked, or until [`release`](Cursor::release). After [`ReadOutcome::Skipped`] no segment is pinned.
     #[inline(always)]
     pub fn fill(&mut self) -> ReadOutcome {
+        self.fill_within(&mut SkipBudget::default())
+    }
+
+    /// Like [`fill`](Cursor::fill), with a budget that several reads share.
+    #[inline(always)]
+    pub fn fill_within(&mut self, skips: &mut SkipBudget) -> ReadOutcome {
         loop {
             if let Hint::PinnedSegment(pinned) = &mut self.hint {
                 if self.offset < pinned.length().bytes || self.offset < pinned.refresh().bytes {
-                    if self.select.is_none() || self.skip_unselected() && self.apply_view() {
+                    if self.select.is_none() || self.skip_unselected(skips) && self.apply_view(skips) {
                         return ReadOutcome::Records;
+                    }
+                    if skips.is_spent() {
+                        self.release();
+                        return ReadOutcome::Skipped;
                     }
                     continue;
                 }
                 self.release();
             }
-            match self.fill_slow_path() {
+            match self.fill_slow_path(skips) {
                 Some(fill) => return fill,
                 None => continue,
             }
@@ -145,10 +162,10 @@ impl Cursor {
     }
 
     /// Continues [`Cursor::fill`] without the fast path. Returns `None` if a pinned segment is to be read.
-    fn fill_slow_path(&mut self) -> Option<ReadOutcome> {
+    fn fill_slow_path(&mut self, skips: &mut SkipBudget) -> Option<ReadOutcome> {
         if let Hint::MergedRecord(merged) = &self.hint {
             let left = (self.offset as usize) < merged.frame.len();
-            if left && (self.select.is_none() || self.skip_unselected()) {
+            if left && (self.select.is_none() || self.skip_unselected(skips)) {
                 return Some(ReadOutcome::Records);
             }
             self.finish_merged();
@@ -309,8 +326,8 @@ impl Cursor {
         }
     }
 
-    /// Skips records that the subscriber does not receive; `true` if a wanted record follows.
-    fn skip_unselected(&mut self) -> bool {
+    /// Skips records that the subscriber does not receive, until the budget is spent; `true` if a wanted record follows.
+    fn skip_unselected(&mut self, skips: &mut SkipBudget) -> bool {
         let (Some(frames), Some(select)) = (self.frames(), &self.select) else { return true };
         let (mut next, mut skipped) = (self.next.seq, self.skipped);
         let mut bytes = 0;
@@ -326,6 +343,10 @@ impl Cursor {
             }
             next += 1;
             bytes += entry.bytes.len() as u32;
+            skips.count(entry.bytes.len() as u32);
+            if skips.is_spent() {
+                break;
+            }
         }
         self.advance(next - self.next.seq, bytes);
         self.skipped = skipped;

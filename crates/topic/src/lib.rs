@@ -43,7 +43,9 @@ pub use claim::StateClaim;
 pub use config::{
     Clock, ConfigError, Durable, OnFull, RETENTION_BYTES_MIN, Reliable, Retention, TopicConfig,
 };
-pub use cursor::{ConsumeMode, Cursor, Filter, PayloadView, ReadOutcome, Span, SpanContent, Spans};
+pub use cursor::{
+    ConsumeMode, Cursor, Filter, PayloadView, ReadOutcome, SkipBudget, Span, SpanContent, Spans,
+};
 pub use dunlin_frame as frame;
 pub use dunlin_frame::{Frame, FrameError, Meta};
 pub use event::{

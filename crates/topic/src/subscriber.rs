@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::config::Clock;
-use crate::cursor::{ConsumeMode, Cursor, ReadOutcome};
+use crate::cursor::{ConsumeMode, Cursor, ReadOutcome, SkipBudget};
 use crate::event::{Event, LogName, Notice, Position};
 use crate::spinning::SpinBudget;
 use crate::subscribe::{Resync, Subscribe, SubscribeError, SubscribeOptions, Wait};
@@ -36,6 +36,8 @@ pub struct Subscriber {
     spinning: SpinBudget,
     pauses: u8,
     clock: Clock,
+    /// Whether a read that has spent its budget of skipped records returns without an event.
+    limits_skips: bool,
 }
 
 /// The cursors of a subscriber. A single one needs no list.
@@ -77,7 +79,15 @@ impl Subscriber {
             spinning,
             pauses: PAUSES_MIN,
             clock,
+            limits_skips: false,
         }
+    }
+
+    /// Lets a read return without an event after it has skipped as many records as a [`SkipBudget`] allows, although
+    /// there may be more to read. [`poll_ready`](Subscribe::poll_ready) and [`wait`](Subscribe::wait) then return at
+    /// once. For callers that share their thread with others.
+    pub fn limit_skips(&mut self) {
+        self.limits_skips = true;
     }
 
     /// Number of unread records in all logs.
@@ -121,24 +131,31 @@ impl Subscriber {
     }
 
     #[inline(always)]
-    fn poll_cursors(&mut self) -> Result<bool, SubscribeError> {
-        let fill = match &mut self.cursors {
-            CursorSet::One(cursor) => {
-                if cursor.is_armed() && self.waiter.take_ready(|_| ()) {
-                    cursor.handle_wake();
+    fn poll_cursors(&mut self, skips: &mut SkipBudget) -> Result<bool, SubscribeError> {
+        loop {
+            let fill = match &mut self.cursors {
+                CursorSet::One(cursor) => {
+                    if cursor.is_armed() && self.waiter.take_ready(|_| ()) {
+                        cursor.handle_wake();
+                    }
+                    cursor.fill_within(skips)
                 }
-                cursor.fill()
-            }
-            CursorSet::ManyCursors(many) => many.fill(&self.waiter)?,
-        };
-        match fill {
-            ReadOutcome::Records => Ok(true),
-            ReadOutcome::Empty => Ok(false),
-            ReadOutcome::Notice(notice) => {
-                self.pending = Some(Box::new(notice));
-                Ok(true)
-            }
-            ReadOutcome::Closed => Err(self.end_error()),
+                CursorSet::ManyCursors(many) => many.fill(&self.waiter, skips)?,
+            };
+            return match fill {
+                ReadOutcome::Records => Ok(true),
+                ReadOutcome::Empty => Ok(false),
+                ReadOutcome::Skipped if self.limits_skips => Ok(false),
+                ReadOutcome::Skipped => {
+                    *skips = SkipBudget::default();
+                    continue;
+                }
+                ReadOutcome::Notice(notice) => {
+                    self.pending = Some(Box::new(notice));
+                    Ok(true)
+                }
+                ReadOutcome::Closed => Err(self.end_error()),
+            };
         }
     }
 
@@ -239,7 +256,8 @@ impl Subscribe for Subscriber {
         if self.pending.is_some() {
             return Ok(true);
         }
-        while self.poll_cursors()? {
+        let mut skips = SkipBudget::default();
+        while self.poll_cursors(&mut skips)? {
             if self.pending.is_some() {
                 return Ok(true);
             }
@@ -249,7 +267,13 @@ impl Subscribe for Subscriber {
                     self.found_bytes = bytes;
                     return Ok(true);
                 }
-                Some((None, expired)) => cursor.skip(1, expired),
+                Some((None, expired)) => {
+                    cursor.skip(1, expired);
+                    skips.count(expired);
+                    if self.limits_skips && skips.is_spent() {
+                        return Ok(false);
+                    }
+                }
                 None => return Ok(false),
             }
         }
@@ -277,6 +301,7 @@ impl Subscribe for Subscriber {
             CursorSet::ManyCursors(_) => false,
         };
         let mut delivered = 0;
+        let mut skips = SkipBudget::default();
         while delivered < max {
             if let Some(notice) = self.pending.take() {
                 each(Event::Notice(*notice));
@@ -285,7 +310,7 @@ impl Subscribe for Subscriber {
                 // delivery.
                 continue;
             }
-            match self.poll_cursors() {
+            match self.poll_cursors(&mut skips) {
                 Ok(true) if self.pending.is_some() => continue,
                 Ok(true) => {}
                 Ok(false) => break,

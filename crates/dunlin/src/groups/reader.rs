@@ -64,6 +64,8 @@ impl RecordSource for GroupReader<'_> {
                     (None, expired_bytes) => self.cursor.advance(1, expired_bytes),
                 },
                 ReadOutcome::Empty => return None,
+                // A group has no filter. It skips only the records before its start time, which are in one segment.
+                ReadOutcome::Skipped => {}
                 ReadOutcome::Notice(Notice::Gap(gap)) => {
                     return Some(SourceItem::LostRecords { first: gap.first, last: gap.last });
                 }

@@ -15,8 +15,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin::topic::{
-    Charge, ConsumeMode, Cursor, Filter, Log, NewLogs, Notice, Position, ReadOutcome, Snapshot, SpanContent,
-    Start, SubscribeError, SubscribeOptions, Waiter,
+    Charge, ConsumeMode, Cursor, Filter, Log, NewLogs, Notice, Position, ReadOutcome, SkipBudget, Snapshot,
+    SpanContent, Start, SubscribeError, SubscribeOptions, Waiter,
 };
 use dunlin::wire::ErrorCode;
 use dunlin::{CursorFuture, Refused};
@@ -105,6 +105,8 @@ struct Channel {
 /// The result of reading a channel once.
 enum ReadProgress {
     More,
+    /// The channel has skipped as many records as the budget allows, and may have more.
+    Skipped,
     Sleeps,
     Ended,
 }
@@ -229,11 +231,13 @@ impl SubscriptionReader {
             self.poll_opening(cx).map_err(|refused| status(&refused))?;
             self.write_start_positions(out, writer);
             let mut reads = 0;
+            let mut skips = SkipBudget::default();
             while out.len() < self.batch_bytes_max
                 && reads < READS_PER_POLL
+                && !skips.is_spent()
                 && let Some(number) = self.queue.pop_front()
             {
-                self.read_channel(number, out, writer)?;
+                self.read_channel(number, &mut skips, out, writer)?;
                 reads += 1;
             }
             self.advance_skipped(cx, out, writer)?;
@@ -243,7 +247,7 @@ impl SubscriptionReader {
             if self.open_channels == 0 && self.opening.is_empty() && self.newcomers.is_none() {
                 return Poll::Ready(Err(status(&Refused::from(&SubscribeError::Closed))));
             }
-            if reads == READS_PER_POLL && !self.queue.is_empty() {
+            if (reads == READS_PER_POLL || skips.is_spent()) && !self.queue.is_empty() {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -301,6 +305,7 @@ impl SubscriptionReader {
     fn read_channel(
         &mut self,
         number: u32,
+        skips: &mut SkipBudget,
         out: &mut OutgoingMessages,
         writer: &mut impl EventWriter,
     ) -> Result<(), Status> {
@@ -309,10 +314,17 @@ impl SubscriptionReader {
             self.queue.push_back(number);
             return Ok(());
         }
-        let progress = channel.read(out, writer, self.batch_bytes_max);
+        let progress = channel.read(skips, out, writer, self.batch_bytes_max);
         channel.cursor.release();
         match progress? {
             ReadProgress::More => self.queue.push_back(number),
+            ReadProgress::Skipped => {
+                self.queue.push_back(number);
+                // The client learns the position at the next interval, also while the channel skips a long history.
+                if !std::mem::replace(&mut channel.skipped, true) {
+                    self.skipped.push(number);
+                }
+            }
             ReadProgress::Sleeps => {
                 if !channel.cursor.arm(&self.waiter, number) {
                     self.queue.push_back(number);
@@ -372,6 +384,7 @@ impl SubscriptionReader {
 impl Channel {
     fn read(
         &mut self,
+        skips: &mut SkipBudget,
         out: &mut OutgoingMessages,
         writer: &mut impl EventWriter,
         batch_bytes_max: usize,
@@ -382,8 +395,9 @@ impl Channel {
                 self.send_state(out, writer);
                 continue;
             }
-            match self.cursor.fill() {
+            match self.cursor.fill_within(skips) {
                 ReadOutcome::Records => records += self.write_span(out, writer, batch_bytes_max),
+                ReadOutcome::Skipped => return Ok(ReadProgress::Skipped),
                 ReadOutcome::Empty => return Ok(ReadProgress::Sleeps),
                 ReadOutcome::Closed => return Ok(ReadProgress::Ended),
                 ReadOutcome::Notice(Notice::Snapshot(snapshot)) => self.sending = Some((snapshot, 0)),

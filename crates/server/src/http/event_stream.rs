@@ -146,9 +146,8 @@ impl<S: EventSource + Unpin> Body for EventStream<S> {
         }
         match this.source.subscriber().poll_ready(cx) {
             Poll::Ready(Ok(())) => {
-                // The source has passed many records without an event. The other connections of the thread run first.
+                // The source has passed many records without an event. The thread's other connections run first.
                 cx.waker().wake_by_ref();
-                return Poll::Pending;
             }
             Poll::Ready(Err(refused)) => {
                 this.end(&Problem::from(refused), &mut out);

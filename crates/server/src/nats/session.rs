@@ -152,6 +152,8 @@ pub(crate) struct Session {
     number_last: u32,
     /// Queue of the channels that may have something to send.
     channel_queue: VecDeque<u32>,
+    /// Whether the channels have skipped as many records as they may before the other sessions of the thread run.
+    is_skip_budget_spent: bool,
     /// Channels that are paused until the thread's next write interval.
     paused_channels: PausedChannels,
     session_trace: SessionTrace,
@@ -235,6 +237,7 @@ impl Session {
             member_queue: VecDeque::new(),
             number_last: 0,
             channel_queue: VecDeque::new(),
+            is_skip_budget_spent: false,
             paused_channels: PausedChannels::default(),
             session_trace: SessionTrace::begin(&shared, Protocol::Nats, &stream, id),
             node: shared.node.clone(),
@@ -278,7 +281,8 @@ impl Session {
             }
             if [wrote_first, read, wrote].contains(&RoundProgress::Some) {
                 self.spin.record_success();
-                if std::mem::take(&mut self.is_large_read) {
+                let is_long_skip = std::mem::take(&mut self.is_skip_budget_spent);
+                if std::mem::take(&mut self.is_large_read) || is_long_skip {
                     break;
                 }
             } else if self.sleep(cx) {

@@ -131,6 +131,8 @@ pub(crate) struct Session {
     member_queue: VecDeque<u32>,
     /// Queue of the channels that may have something to send.
     channel_queue: VecDeque<u32>,
+    /// Whether the channels have skipped as many records as they may before the other sessions of the thread run.
+    is_skip_budget_spent: bool,
     /// Channels that are paused until the thread's next write interval.
     paused_channels: PausedChannels,
     /// Channels on which something was sent since the last heartbeat.
@@ -230,6 +232,7 @@ impl Session {
             member_tokens: HashMap::new(),
             member_queue: VecDeque::new(),
             channel_queue: VecDeque::new(),
+            is_skip_budget_spent: false,
             paused_channels: PausedChannels::default(),
             touched: Vec::new(),
             session_trace,
@@ -261,6 +264,9 @@ impl Session {
             }
             if [wrote_first, read, wrote].contains(&RoundProgress::Some) {
                 self.spin.record_success();
+                if std::mem::take(&mut self.is_skip_budget_spent) {
+                    break;
+                }
             } else if self.sleep(cx) {
                 self.paused_channels.request_wakeup(&mut scratch.pace, cx.waker());
                 return Ok(Poll::Pending);

@@ -10,6 +10,41 @@ use super::PayloadView;
 use crate::log::ResumeSeq;
 use crate::subject::{Pattern, TailPattern};
 
+/// The number of bytes of unselected records after which a reader lets others run.
+const SKIP_BYTES_MAX: u32 = 1 << 20;
+/// The smallest number of bytes that a skipped record counts as. To check a small record takes as long.
+const SKIP_RECORD_BYTES_MIN: u32 = 128;
+
+/// The amount of unselected records that reads may skip before the thread's other work runs: about 1 MiB, or 8,192
+/// records.
+///
+/// A read that has spent the budget still skips one record, so that each read makes progress.
+#[derive(Debug)]
+pub struct SkipBudget {
+    bytes_left: u32,
+}
+
+impl Default for SkipBudget {
+    #[inline(always)]
+    fn default() -> SkipBudget {
+        SkipBudget { bytes_left: SKIP_BYTES_MAX }
+    }
+}
+
+impl SkipBudget {
+    /// Whether the thread's other work must run before more records are skipped.
+    #[inline(always)]
+    pub fn is_spent(&self) -> bool {
+        self.bytes_left == 0
+    }
+
+    /// Counts one skipped record.
+    #[inline(always)]
+    pub(crate) fn count(&mut self, record_bytes: u32) {
+        self.bytes_left = self.bytes_left.saturating_sub(record_bytes.max(SKIP_RECORD_BYTES_MIN));
+    }
+}
+
 /// A filter that selects the records of a log for a subscriber, and may shorten their payloads.
 #[derive(Clone)]
 pub struct Filter {

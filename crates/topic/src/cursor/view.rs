@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dunlin_frame::{Frame, Meta};
 
-use super::{Cursor, Hint};
+use super::{Cursor, Hint, SkipBudget};
 use crate::log::MergedRecord;
 
 /// A function that, for one subscriber, shortens payloads to the visible part or leaves records out.
@@ -35,15 +35,15 @@ impl std::fmt::Debug for PayloadView {
 impl Cursor {
     /// Replaces the next record by its reduced copy; `false` if nothing of it is visible.
     #[inline(always)]
-    pub(super) fn apply_view(&mut self) -> bool {
+    pub(super) fn apply_view(&mut self, skips: &mut SkipBudget) -> bool {
         match self.select.as_ref().and_then(|select| select.filter.as_ref()?.view.clone()) {
             None => true,
-            Some(view) => self.apply_view_slow_path(&view),
+            Some(view) => self.apply_view_slow_path(&view, skips),
         }
     }
 
     #[cold]
-    fn apply_view_slow_path(&mut self, view: &PayloadView) -> bool {
+    fn apply_view_slow_path(&mut self, view: &PayloadView, skips: &mut SkipBudget) -> bool {
         let Hint::PinnedSegment(pinned) = &self.hint else { return true };
         let Some(entry) = pinned.frames(self.offset).next() else { return true };
         let bytes = entry.bytes.len() as u32;
@@ -51,6 +51,7 @@ impl Cursor {
             (view.0)(entry.frame.payload()).and_then(|reduced| with_payload(&entry.frame, &reduced))
         else {
             self.skip(1, bytes);
+            skips.count(bytes);
             return false;
         };
         let Hint::PinnedSegment(pinned) = std::mem::replace(&mut self.hint, Hint::None) else { return true };

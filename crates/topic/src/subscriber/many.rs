@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::cursor::{Cursor, ReadOutcome};
+use crate::cursor::{Cursor, ReadOutcome, SkipBudget};
 use crate::event::{LogName, Notice};
 use crate::log::Log;
 use crate::subscribe::{Resync, SubscribeError, SubscribeOptions};
@@ -157,7 +157,11 @@ impl ManyCursors {
     }
 
     /// Finds the next cursor with something to read.
-    pub(super) fn fill(&mut self, waiter: &Arc<Waiter>) -> Result<ReadOutcome, SubscribeError> {
+    pub(super) fn fill(
+        &mut self,
+        waiter: &Arc<Waiter>,
+        skips: &mut SkipBudget,
+    ) -> Result<ReadOutcome, SubscribeError> {
         self.take_notified(waiter)?;
         loop {
             if self.must_switch_cursor()
@@ -176,7 +180,12 @@ impl ManyCursors {
                 self.current = None;
                 continue;
             };
-            match cursor.fill() {
+            match cursor.fill_within(skips) {
+                ReadOutcome::Skipped => {
+                    self.current = None;
+                    self.ready.push_back(token);
+                    return Ok(ReadOutcome::Skipped);
+                }
                 ReadOutcome::Empty if cursor.arm(waiter, token) => self.current = None,
                 ReadOutcome::Empty => {}
                 ReadOutcome::Closed if cursor.has_ended_at_gap() => return Err(SubscribeError::Lost),

@@ -39,7 +39,7 @@ impl Subscriber {
                     self.cursor.drain(usize::MAX, |record| seen.push(record.seq()));
                 }
                 ReadOutcome::Empty if self.cursor.arm(&self.waiter, TOKEN) => return,
-                ReadOutcome::Empty => {}
+                ReadOutcome::Empty | ReadOutcome::Skipped => {}
                 ReadOutcome::Notice(Notice::Gap(_)) => self.gaps += 1,
                 ReadOutcome::Notice(_) => {}
                 ReadOutcome::Closed => return,

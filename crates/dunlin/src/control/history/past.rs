@@ -61,7 +61,7 @@ impl PastChanges {
                     });
                     written?;
                 }
-                ReadOutcome::Notice(_) => {}
+                ReadOutcome::Notice(_) | ReadOutcome::Skipped => {}
                 ReadOutcome::Empty | ReadOutcome::Closed => break,
             }
         }

@@ -80,6 +80,8 @@ pub(in crate::http) async fn subscribe(
         (1, None) => Subscriber::one(cursors.remove(0), options.wait),
         (_, newcomers) => Subscriber::many(cursors, newcomers, options.clone(), CLOCK),
     };
+    // The thread also serves other connections.
+    subscriber.limit_skips();
     let mut stream_positions = StreamPositions::new(is_single_log, options.start, options.follows_state());
     stream_positions.copy_from(&mut subscriber);
     Ok(EventSubscription { subscriber, stream_positions, deleted_logs, charge })

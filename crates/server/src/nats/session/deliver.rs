@@ -6,7 +6,7 @@
 use std::io;
 use std::task::{Context, Poll};
 
-use dunlin::topic::{Notice, ReadOutcome};
+use dunlin::topic::{Notice, ReadOutcome, SkipBudget};
 
 use super::encode::{CursorMove, EncodeOptions, WritePlan};
 use super::{CONTROL_BYTES_MAX, NatsScratch, Session};
@@ -32,7 +32,9 @@ impl Session {
             self.write_due_pongs();
             self.select_channels(&mut scratch.selected, pace);
             if self.outbound.is_empty() && scratch.selected.is_empty() {
-                return self.poll_flush_buffered(cx);
+                let flushed = self.poll_flush_buffered(cx)?;
+                // The queue still has channels to read, so the session does not sleep.
+                return Ok(if self.is_skip_budget_spent { RoundProgress::Some } else { flushed });
             }
             if self.write(scratch)? {
                 if !scratch.moves.is_empty() {
@@ -64,15 +66,17 @@ impl Session {
     /// Picks channels with records from the head of the queue. Sends the notices that are found during this search.
     fn select_channels(&mut self, selected: &mut Vec<u32>, pace: &WritePacer) {
         selected.clear();
+        let mut skips = SkipBudget::default();
         for _ in 0..self.channel_queue.len() {
             if self.is_closing()
                 || selected.len() == WRITE_CHANNELS_MAX
                 || self.outbound.control.len() > CONTROL_BYTES_MAX
+                || skips.is_spent()
             {
-                return;
+                break;
             }
-            let Some(number) = self.channel_queue.pop_front() else { return };
-            if self.prepare_channel(number, pace)
+            let Some(number) = self.channel_queue.pop_front() else { break };
+            if self.prepare_channel(number, pace, &mut skips)
                 && let Some(channel) = self.channels.get_mut(&number)
                 // A woken channel may be in the queue twice.
                 && !std::mem::replace(&mut channel.is_selected, true)
@@ -80,25 +84,27 @@ impl Session {
                 selected.push(number);
             }
         }
+        self.is_skip_budget_spent |= skips.is_spent();
     }
 
-    /// Whether the channel has records to send. If it has none, it waits, is paused, or has ended.
-    fn prepare_channel(&mut self, number: u32, pace: &WritePacer) -> bool {
+    /// Whether the channel has records to send. If it has none, it waits, is queued again after it has skipped many
+    /// records, is paused, or has ended.
+    fn prepare_channel(&mut self, number: u32, pace: &WritePacer, skips: &mut SkipBudget) -> bool {
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };
-            match channel.cursor.fill() {
+            match channel.cursor.fill_within(skips) {
                 _ if channel.is_through() => {
                     self.end_channel(number);
                     return false;
                 }
                 ReadOutcome::Records => return true,
+                ReadOutcome::Skipped => {
+                    channel.record_position();
+                    self.channel_queue.push_back(number);
+                    return false;
+                }
                 ReadOutcome::Empty => {
-                    // This position includes the skipped records that the cursor has passed.
-                    let through = channel.cursor.read_through();
-                    channel.progress.set_position(through);
-                    if channel.cursor.is_registered() {
-                        channel.cursor.consume(through.seq);
-                    }
+                    channel.record_position();
                     if std::mem::take(&mut channel.sent) && pace.is_busy() && !self.spin.is_on() {
                         channel.cursor.release();
                         self.paused_channels.add(number);
@@ -201,11 +207,7 @@ impl Session {
         channel.sent |= messages > 0;
         self.session_trace.sent(messages);
         channel.cursor.advance(records, bytes);
-        let through = channel.cursor.read_through();
-        channel.progress.set_position(through);
-        if channel.cursor.is_registered() {
-            channel.cursor.consume(through.seq);
-        }
+        channel.record_position();
         if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) {
             subscription.delivered += messages;
         }

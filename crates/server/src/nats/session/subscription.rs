@@ -104,6 +104,15 @@ impl Subscription {
 }
 
 impl Channel {
+    /// Records the position of the last record that was sent or skipped, for operators and for waiting publishers.
+    pub(super) fn record_position(&self) {
+        let through = self.cursor.read_through();
+        self.progress.set_position(through);
+        if self.cursor.is_registered() {
+            self.cursor.consume(through.seq);
+        }
+    }
+
     /// Whether the channel has delivered its last record.
     pub(super) fn is_through(&self) -> bool {
         self.until.is_some_and(|until| self.is_past(until))

@@ -6,7 +6,7 @@
 use std::io;
 use std::task::{Context, Poll};
 
-use dunlin::topic::{Notice, ReadOutcome};
+use dunlin::topic::{Notice, ReadOutcome, SkipBudget};
 use dunlin::wire::{Advance, Checksum, Deleted, EpochChanged, FromNode, GapMessage, Lagging, Publishers};
 
 use super::pace::WritePacer;
@@ -34,7 +34,9 @@ impl Session {
             self.deliver_to_members();
             self.select_channels(&mut scratch.selected, pace);
             if self.outbound.is_empty() && scratch.selected.is_empty() {
-                return self.poll_flush_buffered(cx);
+                let flushed = self.poll_flush_buffered(cx)?;
+                // The queue still has channels to read, so the session does not sleep.
+                return Ok(if self.is_skip_budget_spent { RoundProgress::Some } else { flushed });
             }
             if self.write(scratch)? {
                 if !scratch.moves.is_empty() {
@@ -69,12 +71,16 @@ impl Session {
         if self.is_closing() || !self.announcing.is_empty() {
             return;
         }
+        let mut skips = SkipBudget::default();
         for _ in 0..self.channel_queue.len() {
-            if selected.len() == WRITE_CHANNELS_MAX || self.outbound.control.len() > CONTROL_BYTES_MAX {
-                return;
+            if selected.len() == WRITE_CHANNELS_MAX
+                || self.outbound.control.len() > CONTROL_BYTES_MAX
+                || skips.is_spent()
+            {
+                break;
             }
-            let Some(number) = self.channel_queue.pop_front() else { return };
-            if self.prepare_channel(number, pace)
+            let Some(number) = self.channel_queue.pop_front() else { break };
+            if self.prepare_channel(number, pace, &mut skips)
                 && let Some(channel) = self.channels.get_mut(&number)
                 // A channel that received credit or is resynchronized may be in the queue twice.
                 && !std::mem::replace(&mut channel.is_selected, true)
@@ -82,10 +88,12 @@ impl Session {
                 selected.push(number);
             }
         }
+        self.is_skip_budget_spent |= skips.is_spent();
     }
 
-    /// Whether the channel has records to send. If it has none, it waits, is paused, needs credit, or has ended.
-    fn prepare_channel(&mut self, number: u32, pace: &WritePacer) -> bool {
+    /// Whether the channel has records to send. If it has none, it waits, is queued again after it has skipped many
+    /// records, is paused, needs credit, or has ended.
+    fn prepare_channel(&mut self, number: u32, pace: &WritePacer, skips: &mut SkipBudget) -> bool {
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };
             let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) else { return false };
@@ -105,20 +113,18 @@ impl Session {
                 subscription.starved.push(number);
                 return false;
             }
-            match channel.cursor.fill() {
+            match channel.cursor.fill_within(skips) {
                 ReadOutcome::Records => {
                     channel.skip_lost();
                     return true;
                 }
+                ReadOutcome::Skipped => {
+                    self.report_skipped(number);
+                    self.channel_queue.push_back(number);
+                    return false;
+                }
                 ReadOutcome::Empty => {
-                    let has_lost = channel.skip_lost();
-                    if channel.cursor.is_registered() {
-                        self.advance_channel(number);
-                    } else if has_lost || !channel.is_all_reported() {
-                        // The next heartbeat has the channel's position. A subscriber that lost the last record notices
-                        // the loss by this position.
-                        channel.touch(number, &mut self.touched);
-                    }
+                    self.report_skipped(number);
                     let Some(channel) = self.channels.get_mut(&number) else { return false };
                     if std::mem::take(&mut channel.sent) && pace.is_busy() && !self.spin.is_on() {
                         channel.cursor.release();
@@ -165,6 +171,20 @@ impl Session {
                     return false;
                 }
             }
+        }
+    }
+
+    /// Lets the client know the channel's position, if the channel has skipped records since the last one that the
+    /// client knows.
+    fn report_skipped(&mut self, number: u32) {
+        let Some(channel) = self.channels.get_mut(&number) else { return };
+        let has_lost = channel.skip_lost();
+        if channel.cursor.is_registered() {
+            self.advance_channel(number);
+        } else if has_lost || !channel.is_all_reported() {
+            // The next heartbeat has the channel's position. A subscriber that lost the last record notices the loss by
+            // this position.
+            channel.touch(number, &mut self.touched);
         }
     }
 

@@ -39,6 +39,7 @@ impl Feed {
                     }
                 }
                 ReadOutcome::Empty => return None,
+                ReadOutcome::Skipped => {}
                 ReadOutcome::Notice(Notice::Gap(gap)) => {
                     self.check_skipped_before(gap.first, expected);
                     assert!(gap.first < expected.info.oldest_seq, "a retained record is not lost");
