@@ -181,6 +181,29 @@ fn subscriber_learns_the_position_after_filtered_records() {
 }
 
 #[test]
+fn long_skip_of_one_log_does_not_delay_the_others() {
+    let (node, server) = serve();
+    for topic in ["a", "m", "z"] {
+        let retention = Retention { bytes: 32 << 20, ..Retention::default() };
+        let config = TopicConfig { pattern: Some(format!("{topic}.>")), retention, ..TopicConfig::default() };
+        node.create_topic(topic, config, false).unwrap();
+    }
+    // Only the last record of this long history is for the subscriber.
+    let mut unwanted = node.publisher("m.us").unwrap();
+    (0..12_000).for_each(|_| _ = unwanted.publish(&[0; 1_000]).unwrap());
+    for topic in ["m", "a", "z"] {
+        node.publisher(&format!("{topic}.eu")).unwrap().publish(topic).unwrap();
+    }
+    let mut subscriber = Peer::connect(&server);
+    subscriber.subscribe(1, "*.eu", StartAt::Earliest, PLENTY);
+    subscriber.await_subscribed();
+    let mut records: Vec<_> = (0..3).flat_map(|_| subscriber.records(1)).collect();
+    assert_eq!(records.pop(), Some((12_001, b"m".to_vec())), "the long history comes last");
+    records.sort_unstable();
+    assert_eq!(records, [(1, b"a".to_vec()), (1, b"z".to_vec())]);
+}
+
+#[test]
 fn tcp_wildcard_subscriber_reads_topics_created_later() {
     let (node, server) = serve();
     let mut subscriber = Peer::connect(&server);

@@ -21,6 +21,7 @@ mod model;
 mod order;
 mod reliable;
 mod retention;
+mod skipping;
 mod start;
 mod stateful;
 mod subject_sleep;

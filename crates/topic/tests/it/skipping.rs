@@ -1,0 +1,127 @@
+//! Subscribers that receive few of a long history's records.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use dunlin_topic::*;
+
+use crate::fixture::*;
+
+const UNWANTED: u64 = 20_000;
+/// Minimum number of reads that end before they find the wanted record.
+const READS_MIN: usize = 4;
+/// Maximum number of records that one read skips.
+const SKIPPED_MAX: u64 = 10_000;
+
+/// A topic of several MiB of which only the last record is wanted.
+fn long_topic(name: &str) -> Arc<Topic> {
+    let config = TopicConfig { pattern: Some(format!("{name}.>")), ..config(64 << 20) };
+    let topic = Arc::new(Topic::new(name, Arc::new(config), &budget(), MANUAL, 1).unwrap());
+    let mut unwanted = topic.publisher(&format!("{name}.us"));
+    (0..UNWANTED).for_each(|_| _ = unwanted.publish(&[0; 256]).unwrap());
+    topic.publisher(&format!("{name}.eu")).publish(b"wanted").unwrap();
+    topic
+}
+
+/// Shows only the wanted payload.
+fn wanted(payload: &[u8]) -> Option<Cow<'_, [u8]>> {
+    (payload == b"wanted").then_some(Cow::Borrowed(payload))
+}
+
+fn filters() -> [Filter; 2] {
+    let view = Some(PayloadView::new(wanted));
+    [Filter::new(|tail: &str| tail == "eu"), Filter { view, ..Filter::new(|_| true) }]
+}
+
+fn filtered(topic: &Topic, filter: Filter) -> Cursor {
+    Cursor::new(Arc::clone(&topic.logs()[0]), &earliest(), Some(filter), ConsumeMode::Reads).unwrap()
+}
+
+#[test]
+fn long_skip_ends_reads_but_loses_no_record() {
+    let topic = long_topic("orders");
+    for filter in filters() {
+        let (mut cursor, waiter) = (filtered(&topic, filter), Waiter::new());
+        let mut skipped = 0;
+        loop {
+            let before = cursor.next().seq;
+            match cursor.fill() {
+                ReadOutcome::Skipped => {}
+                ReadOutcome::Records => break,
+                other => panic!("unexpected {other:?}"),
+            }
+            skipped += 1;
+            let passed = cursor.next().seq - before;
+            assert!((1..=SKIPPED_MAX).contains(&passed), "{passed} records in one read");
+            assert_eq!(cursor.prev_seq(), 0, "no record was delivered yet");
+            assert!(cursor.lag() > 0 && cursor.may_have_more());
+            assert!(!cursor.arm(&waiter, 0), "a cursor with unread records does not sleep");
+        }
+        assert!(skipped >= READS_MIN, "{skipped} reads ended early");
+        let mut seen = Vec::new();
+        cursor.drain(usize::MAX, |record| seen.push((record.seq(), record.prev_seq)));
+        assert_eq!(seen, [(UNWANTED + 1, 0)]);
+        assert!(matches!(cursor.fill(), ReadOutcome::Empty));
+        assert_eq!(cursor.lag(), 0);
+    }
+}
+
+#[test]
+fn spent_skip_budget_still_lets_a_read_advance() {
+    let topic = long_topic("orders");
+    for filter in filters() {
+        let (mut cursor, mut skips) = (filtered(&topic, filter), SkipBudget::default());
+        assert!(matches!(cursor.fill_within(&mut skips), ReadOutcome::Skipped));
+        assert!(skips.is_spent());
+        let before = cursor.next().seq;
+        assert!(matches!(cursor.fill_within(&mut skips), ReadOutcome::Skipped));
+        assert_eq!(cursor.next().seq, before + 1);
+    }
+}
+
+#[test]
+fn embedded_subscriber_finds_a_record_after_a_long_skip() {
+    let topic = long_topic("orders");
+    for filter in filters() {
+        let mut subscriber = Subscriber::one(filtered(&topic, filter), Wait::Parked);
+        let Some(Event::Record(record)) = subscriber.try_next().unwrap() else { panic!("no record") };
+        assert_eq!((record.seq(), record.prev_seq), (UNWANTED + 1, 0));
+        assert!(subscriber.try_next().unwrap().is_none());
+    }
+}
+
+#[test]
+fn subscriber_with_limited_skips_does_not_sleep_during_one() {
+    let topic = long_topic("orders");
+    let [filter, _] = filters();
+    let mut subscriber = Subscriber::one(filtered(&topic, filter), Wait::Parked);
+    subscriber.limit_skips();
+    let mut skipped = 0;
+    while !subscriber.ready().unwrap() {
+        skipped += 1;
+        let polled = subscriber.poll_ready(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(polled, Poll::Ready(Ok(()))));
+        assert!(subscriber.wait(Some(Duration::ZERO)).unwrap());
+    }
+    assert!(skipped >= READS_MIN, "{skipped} reads ended early");
+    let Event::Record(record) = subscriber.take() else { panic!("a notice") };
+    assert_eq!((record.seq(), record.prev_seq), (UNWANTED + 1, 0));
+}
+
+#[test]
+fn long_skip_of_one_log_lets_the_other_logs_be_read_first() {
+    let (long, short) = (long_topic("long"), small_topic());
+    short.publisher("t").publish(b"short").unwrap();
+    let [filter, _] = filters();
+    let cursors = vec![filtered(&long, filter), cursor(&short, &earliest())];
+    let mut subscriber = Subscriber::many(cursors, None, earliest(), MANUAL);
+    let mut order = Vec::new();
+    while order.len() < 2 {
+        if let Event::Record(record) = subscriber.next().unwrap() {
+            order.push(record.payload().to_vec());
+        }
+    }
+    assert_eq!(order, [&b"short"[..], b"wanted"]);
+}
