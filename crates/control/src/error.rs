@@ -109,6 +109,10 @@ choice! {
         #[error("the tenant's users have {count_max} leases, the limit for each tenant at present (three times the free leases): end some leases")]
         TooManyLeasesOfTenant { /// The limit.
             count_max: u64 } = 18,
+        /// The transactions of one log entry have read as much as they may.
+        #[error("transactions at the same time read more than entry_read_bytes_max = {bytes_max} bytes: retry")]
+        TooManyReads { /// The limit.
+            bytes_max: u64 } = 19,
         /// There is no such topic.
         #[error("the topic does not exist")]
         NoTopic = 20,

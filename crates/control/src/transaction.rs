@@ -30,9 +30,14 @@ impl ControlState {
         let succeeded = compare.iter().all(|compare| compare.holds(self.get(compare.key)));
         let operations = if succeeded { then } else { otherwise };
         self.check_each_operation(source, operations)?;
-        // Reads do not change the state, so that nodes may limit them differently.
-        let entry_bytes_left = ControlStateLimits::ENTRY_READ_BYTES_MAX.saturating_sub(effects.read_bytes);
-        let bytes_max = self.limits.range_bytes_max.min(entry_bytes_left);
+        let bytes_max = self.limits.range_bytes_max;
+        let reads = |operation: &KeyOperation<'_>| {
+            matches!(operation, KeyOperation::Get { .. } | KeyOperation::Range { .. })
+        };
+        let entry_bytes_max = ControlStateLimits::ENTRY_READ_BYTES_MAX;
+        if operations.iter().any(reads) && effects.read_bytes + bytes_max > entry_bytes_max {
+            return Err(ControlRefusal::TooManyReads { bytes_max: entry_bytes_max });
+        }
         let mut bytes_left = bytes_max;
         let mut revision_builder = RevisionBuilder::begin(self, effects);
         let results = operations

@@ -123,18 +123,22 @@ fn transaction_reads_stop_at_the_byte_limit() {
 fn transactions_of_one_entry_share_a_limit_of_read_bytes() {
     let mut test = TestState::default();
     test.put("a", &"x".repeat(1 << 20));
-    let read = |test: &mut TestState| {
-        let reply = test.apply(transaction(vec![KeyOperation::Get { key: b"a" }]));
-        let Ok(ControlReply::Transaction { results, .. }) = reply else { panic!("{reply:?}") };
-        match &results[..] {
-            [OperationOutcome::Found { found }] => (found.items.len(), found.more),
-            other => panic!("{other:?}"),
+    let get = |test: &mut TestState| test.apply(transaction(vec![KeyOperation::Get { key: b"a" }]));
+    let bytes_max = ControlStateLimits::ENTRY_READ_BYTES_MAX;
+    let refusal = loop {
+        match get(&mut test) {
+            Ok(ControlReply::Transaction { results, .. }) => {
+                assert!(
+                    matches!(&results[..], [OperationOutcome::Found { found }] if found.items.len() == 1)
+                );
+            }
+            other => break other,
         }
+        assert!(test.effects.read_bytes <= bytes_max);
     };
-    // The key and its overhead count, too.
-    let fitting = ControlStateLimits::ENTRY_READ_BYTES_MAX / (1 << 20) - 1;
-    (0..fitting).for_each(|_| assert_eq!(read(&mut test), (1, false)));
-    assert_eq!(read(&mut test), (0, true));
+    assert_eq!(refusal, Err(ControlRefusal::TooManyReads { bytes_max }));
+    let put = KeyOperation::Put { key: b"b", value: b"1", lease: 0 };
+    assert!(test.apply(transaction(vec![put])).is_ok(), "a transaction without reads");
     test.effects.read_bytes = 0;
-    assert_eq!(read(&mut test), (1, false), "the next entry");
+    assert!(get(&mut test).is_ok(), "the next entry");
 }

@@ -30,6 +30,7 @@ impl From<&ControlRefusal> for Refused {
                 Refused::limit("leases_of_tenant_max", count_max)
             }
             ControlRefusal::TooManyWaiters { count_max } => Refused::limit("waiters_max", count_max),
+            ControlRefusal::TooManyReads { bytes_max } => Refused::limit("entry_read_bytes_max", bytes_max),
             ControlRefusal::Held { holder, token } => of(Code::LockHeld, [holder, token, 0]),
             ControlRefusal::NotHeld { lease } => of(Code::LockNotHeld, [lease, 0, 0]),
             ControlRefusal::NoRoom { bytes, bytes_max } | ControlRefusal::NoShare { bytes, bytes_max } => {
