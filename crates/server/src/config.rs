@@ -207,6 +207,8 @@ pub struct GrpcLimits {
     pub streams_max: u32,
     /// Largest message of a call, bytes.
     pub message_bytes_max: usize,
+    /// Maximum number of repeated elements in one message of a call, including nested ones.
+    pub message_elements_max: usize,
     /// Maximum time for a message, from its first byte to its last, ms.
     pub message_ms_max: u32,
     /// Maximum size of the metadata of one call, bytes.
@@ -257,6 +259,7 @@ impl Default for GrpcLimits {
         GrpcLimits {
             streams_max: 1_024,
             message_bytes_max: 16 << 20,
+            message_elements_max: 1 << 18,
             message_ms_max: 30_000,
             header_bytes_max: 16 << 10,
             subjects_max: 1_024,

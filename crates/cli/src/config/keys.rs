@@ -99,6 +99,12 @@ pub const KEYS: &[ConfigKey] = &[
         help: "Largest message that a gRPC client may send",
     },
     ConfigKey {
+        name: "grpc.message_elements_max",
+        value: "COUNT",
+        default: "262144",
+        help: "Maximum number of repeated elements in a gRPC message, such as records, headers, tasks and labels",
+    },
+    ConfigKey {
         name: "grpc.message_ms_max",
         value: "MILLISECONDS",
         default: "30000",

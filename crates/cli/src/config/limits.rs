@@ -48,6 +48,7 @@ pub(super) fn grpc(raw: &RawConfig) -> Result<GrpcLimits> {
     Ok(GrpcLimits {
         streams_max: narrow("grpc.streams_max")?,
         message_bytes_max: bytes("grpc.message_bytes_max")?,
+        message_elements_max: count(raw, "grpc.message_elements_max")?,
         message_ms_max: narrow("grpc.message_ms_max")?,
         header_bytes_max: window("grpc.header_bytes_max")?,
         subjects_max: count(raw, "grpc.subjects_max")?,

@@ -18,7 +18,8 @@ use tonic_reflection::server::Builder as Reflection;
 
 use super::connection::GrpcConnection;
 use super::delivery::SubscriptionBody;
-use super::intake::BoundedRequestBody;
+use super::elements::{has_many_messages, request_shape};
+use super::intake::{BoundedRequestBody, ElementCharge};
 use super::kv::{self, KvService};
 use super::proto::DESCRIPTORS;
 use super::proto::dunlin::dunlin_server::DunlinServer;
@@ -106,8 +107,12 @@ impl CallRouter {
         let (service, call) =
             path.strip_prefix('/').and_then(|path| path.rsplit_once('/')).unwrap_or(("", ""));
         let this = self.clone();
-        let intake = |body| BoundedRequestBody::new(body, &this.connection.shared);
-        match (service, call) {
+        let shape = request_shape(service, call);
+        let has_many_messages = has_many_messages(service, call);
+        let charge = ElementCharge::default();
+        let shared = &self.connection.shared;
+        let intake = |body| BoundedRequestBody::new(body, shared, shape, has_many_messages, &charge);
+        let response: CallFuture = match (service, call) {
             (DUNLIN, "Subscribe") => {
                 let request = request.map(intake);
                 Box::pin(async move { Ok(this.subscribe(request).await.unwrap_or_else(|s| s.into_http())) })
@@ -145,7 +150,15 @@ impl CallRouter {
             _ => refuse(&Status::unimplemented(format!(
                 "{path} is not a method of this node's services; list them by reflection"
             ))),
+        };
+        if shape.is_none() || has_many_messages {
+            return response;
         }
+        // The body ends before the call has handled its message.
+        Box::pin(async move {
+            let _charge = charge;
+            response.await
+        })
     }
 
     async fn subscribe(&self, request: Request<BoundedRequestBody>) -> Result<Response<Body>, Status> {

@@ -68,6 +68,28 @@ fn grpc_message_over_the_limit_is_refused() {
 }
 
 #[test]
+fn grpc_message_with_too_many_elements_is_refused() {
+    run(async {
+        let (_node, server) = serve_grpc_with(|config| config.limits.grpc.message_elements_max = 100);
+        let mut client = connect(&server).await;
+        let batch = |records| v1::PublishBatchRequest { requests: vec![publish("t", "x"); records] };
+        let outcomes = client.publish_batch(batch(100)).await.unwrap().into_inner().outcomes;
+        assert_eq!(outcomes.len(), 100);
+        let refused = client.publish_batch(batch(101)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+        let text = refused.message();
+        assert!(text.contains("grpc.message_elements_max") && text.contains("100"), "{text}");
+        // The elements of nested messages count, too.
+        let mut with_headers = publish("t", "x");
+        let header = v1::Header { name: "h".to_owned(), value: "v".into() };
+        with_headers.record.as_mut().unwrap().headers = vec![header; 101];
+        let refused = client.publish(with_headers).await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+        client.publish(publish("t", "x")).await.unwrap();
+    });
+}
+
+#[test]
 fn compressed_messages_are_refused() {
     run(async {
         let (_node, server) = serve_grpc();

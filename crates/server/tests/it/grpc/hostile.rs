@@ -79,6 +79,46 @@ fn message_marked_compressed_is_refused_without_decoding() {
 }
 
 #[test]
+fn million_empty_elements_are_refused_without_decoding() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut other = connect(&server).await;
+        other.publish(publish("t", "x")).await.unwrap();
+        let before = node.budget().used();
+        // An empty element of field 1 or 2, and a record with a million empty headers (field 4).
+        let in_field = |key: u8| [key, 0].repeat(1_000_000);
+        let headers = in_field(0x22);
+        let mut record = vec![0x12];
+        prost::encoding::encode_varint(headers.len() as u64, &mut record);
+        record.extend_from_slice(&headers);
+        for (name, message) in [
+            ("PublishBatch", in_field(0x0a)),
+            ("PublishStream", in_field(0x12)),
+            ("Subscribe", in_field(0x0a)),
+            ("Publish", record),
+        ] {
+            let mut client = connect_h2(&server, |_| ()).await;
+            let refused = status_of(&mut client, name, grpc_frame(0, &message)).await;
+            assert_eq!(refused, Some(Code::ResourceExhausted), "{name}");
+        }
+        until(async || node.budget().used() <= before + (64 << 10)).await;
+        other.publish(publish("t", "x")).await.unwrap();
+    });
+}
+
+#[test]
+fn second_message_of_a_call_with_one_message_is_refused() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut client = connect_h2(&server, |_| ()).await;
+        let message = grpc_frame(0, &publish("t", "x").encode_to_vec());
+        let refused = status_of(&mut client, "Publish", [&message[..], &message[..]].concat().into()).await;
+        assert_eq!(refused, Some(Code::InvalidArgument));
+        assert_eq!(status_of(&mut client, "Publish", message).await, Some(Code::Ok));
+    });
+}
+
+#[test]
 fn invalid_utf8_text_is_refused_but_the_connection_works() {
     run(async {
         let (node, server) = serve_grpc();

@@ -33,6 +33,23 @@ fn label(key: &str, value: &str) -> v1::TaskLabel {
 }
 
 #[test]
+fn largest_submission_fits_the_limit_of_elements() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut client = connect_tasks(&server).await;
+        submit(&mut client, "acme", vec![draft("k")]).await;
+        let before = node.budget().used();
+        // The scheduler accepts 10,000 tasks together.
+        let labels = vec![label("user", "ann"), label("zone", "eu")];
+        let tasks = vec![v1::TaskDraft { labels, ..draft("k") }; 10_000];
+        let taken = submit(&mut client, "acme", tasks).await;
+        assert_eq!(taken.len(), 10_000);
+        let charged = 10_000 * size_of::<v1::TaskDraft>() as u64;
+        until(async || node.budget().used() < before + charged).await;
+    });
+}
+
+#[test]
 fn tasks_are_submitted_found_explained_and_cancelled() {
     run(async {
         let (_node, server) = serve_grpc();
