@@ -23,6 +23,7 @@ mod events;
 mod gate;
 mod health;
 mod kv;
+mod limited;
 mod metrics;
 mod node_report;
 mod page;

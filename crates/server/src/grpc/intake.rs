@@ -61,6 +61,7 @@ pub(super) struct BoundedRequestBody {
     element_charge: ElementCharge,
     /// Whether the call has several messages, each of which is handled before the next is read.
     has_many_messages: bool,
+    /// Whether the call's first message has begun.
     has_message: bool,
     timeout: Option<Pin<Box<Sleep>>>,
 }

@@ -1,4 +1,7 @@
 //! `POST /v1/kv` executes a transaction.
+//!
+//! Limit: each list has at most [`OPERATIONS_MAX`] elements, because a decoded operation takes more memory than its
+//! shortest JSON.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -11,16 +14,20 @@ use serde_json::{Value, json};
 
 use super::{body, command, json as kv_json, unexpected_reply};
 use crate::http::context::Context;
+use crate::http::limited;
 use crate::http::problem::Problem;
+
+/// Maximum number of comparisons or operations in one list, which is more than a transaction may have.
+const OPERATIONS_MAX: usize = 10_000;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawTransaction {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "limited::list::<OPERATIONS_MAX, _, _>")]
     compare: Vec<RawCompare>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "limited::list::<OPERATIONS_MAX, _, _>")]
     then: Vec<RawOperation>,
-    #[serde(default, rename = "else")]
+    #[serde(default, deserialize_with = "limited::list::<OPERATIONS_MAX, _, _>", rename = "else")]
     otherwise: Vec<RawOperation>,
 }
 

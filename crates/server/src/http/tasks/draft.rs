@@ -1,6 +1,8 @@
 //! The JSON of submitted tasks.
 //!
-//! Limit: [`TASKS_MAX`] tasks of a request are kept, because a task takes much more memory than its shortest JSON.
+//! Limits: [`TASKS_MAX`] tasks of a request are kept, because a task takes much more memory than its shortest JSON. For
+//! the same reason, a task has at most [`DEPENDENCIES_MAX`] dependencies and [`LABELS_MAX`] labels, and all tasks of a
+//! request together have at most [`ELEMENTS_MAX`].
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,14 +13,21 @@ use base64::engine::general_purpose::STANDARD;
 use dunlin::Refused;
 use dunlin::scheduler::{Backoff, Label, NewTask, RetryPolicy, TaskDependency};
 use dunlin::wire::ErrorCode;
-use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::http::limited;
 use crate::http::problem::Problem;
 
 /// Maximum number of tasks that the scheduler accepts together.
 pub(super) const TASKS_MAX: u64 = 10_000;
+/// Maximum number of dependencies of a task, which is more than the scheduler accepts.
+const DEPENDENCIES_MAX: usize = 10_000;
+/// Maximum number of labels of a task, and of labels that it needs, which is more than the scheduler accepts.
+const LABELS_MAX: usize = 1_000;
+/// Maximum number of dependencies and labels of all tasks of a request.
+const ELEMENTS_MAX: usize = 1 << 18;
 
 /// The tasks in the body of a request.
 #[derive(Debug)]
@@ -45,9 +54,16 @@ impl<'de> Visitor<'de> for TaskListVisitor {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<JsonTasks<'de>, A::Error> {
-        let (mut tasks, mut count) = (Vec::new(), 0);
+        let (mut tasks, mut count, mut elements) = (Vec::new(), 0, 0);
         while count < TASKS_MAX {
-            let Some(task) = list.next_element()? else { return Ok(JsonTasks { tasks, count }) };
+            let Some(task) = list.next_element::<JsonTask<'_>>()? else {
+                return Ok(JsonTasks { tasks, count });
+            };
+            elements += task.after.len() + task.labels.len() + task.needs.len();
+            if elements > ELEMENTS_MAX {
+                let text = format!("the tasks have more than {ELEMENTS_MAX} dependencies and labels");
+                return Err(A::Error::custom(text));
+            }
             tasks.push(task);
             count += 1;
         }
@@ -78,11 +94,11 @@ pub(super) struct JsonTask<'a> {
     retry: Option<RawRetry>,
     #[serde(default)]
     idempotency_key: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "limited::list::<DEPENDENCIES_MAX, _, _>")]
     after: Vec<RawAfter>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "limited::map::<LABELS_MAX, _>")]
     labels: BTreeMap<String, String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "limited::map::<LABELS_MAX, _>")]
     needs: BTreeMap<String, String>,
     #[serde(default)]
     cpu_milli: u32,
@@ -203,5 +219,20 @@ mod tests {
     #[test]
     fn json_task_limit_is_that_of_the_scheduler() {
         assert_eq!(TASKS_MAX, u64::from(SchedulerLimits::default().batch_max));
+    }
+
+    #[test]
+    fn many_dependencies_of_many_tasks_are_refused() {
+        let task = |after: usize| format!(r#"{{"kind":"k","after":[{}]}}"#, vec!["0"; after].join(","));
+        let read = |tasks: usize, after: usize| {
+            let text = format!("[{}]", vec![task(after); tasks].join(","));
+            let read: Result<JsonTasks<'_>, _> = serde_json::from_str(&text);
+            read.map(|read| read.count).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(26, DEPENDENCIES_MAX), Ok(26));
+        let error = read(27, DEPENDENCIES_MAX).unwrap_err();
+        assert!(error.contains("more than 262144 dependencies and labels"), "{error}");
+        let error = read(1, DEPENDENCIES_MAX + 1).unwrap_err();
+        assert!(error.contains("more than 10000 elements"), "{error}");
     }
 }
