@@ -290,9 +290,69 @@ fn invalid() -> Refused {
 
 #[cfg(test)]
 mod tests {
-    use prost::Message;
+    use std::collections::HashMap;
 
+    use prost::Message;
+    use prost_types::field_descriptor_proto::{Label, Type};
+    use prost_types::{DescriptorProto, FileDescriptorSet};
+
+    use super::super::proto::DESCRIPTORS;
     use super::*;
+
+    /// The messages of the protocols by their full names, which begin with a point.
+    type Messages = HashMap<String, DescriptorProto>;
+
+    fn add_message(scope: &str, message: &DescriptorProto, all: &mut Messages) {
+        let name = format!("{scope}.{}", message.name());
+        message.nested_type.iter().for_each(|nested| add_message(&name, nested, all));
+        all.insert(name, message.clone());
+    }
+
+    /// Checks that the shape lists exactly the fields of the message that contain repeated elements.
+    fn check_shape(name: &str, shape: &MessageShape, messages: &Messages) {
+        for field in &messages[name].field {
+            let path = format!("{name}.{}", field.name());
+            let listed =
+                shape.fields.iter().find(|(number, _)| i64::from(*number) == i64::from(field.number()));
+            let listed = listed.map(|(_, field)| *field);
+            let is_repeated = field.label() == Label::Repeated;
+            let inner = match (is_repeated, field.r#type(), listed) {
+                (true, Type::Message | Type::String | Type::Bytes, Some(Field::Repeated { shape, .. })) => {
+                    shape
+                }
+                (false, Type::Message, Some(Field::Message(shape))) => shape,
+                (false, _, None) => &LEAF,
+                (true, Type::Uint64, Some(Field::Numbers)) => continue,
+                _ => panic!("{path} is listed as {listed:?}"),
+            };
+            if field.r#type() == Type::Message {
+                check_shape(field.type_name(), inner, messages);
+            }
+        }
+    }
+
+    #[test]
+    fn shapes_list_every_repeated_field_of_requests() {
+        let files = FileDescriptorSet::decode(DESCRIPTORS).unwrap().file;
+        let mut messages = Messages::new();
+        for file in &files {
+            let scope = format!(".{}", file.package());
+            file.message_type.iter().for_each(|message| add_message(&scope, message, &mut messages));
+        }
+        let mut calls = 0;
+        for file in &files {
+            for service in &file.service {
+                let service_name = format!("{}.{}", file.package(), service.name());
+                for call in &service.method {
+                    let shape = request_shape(&service_name, call.name()).unwrap_or(&LEAF);
+                    check_shape(call.input_type(), shape, &messages);
+                    assert_eq!(has_many_messages(&service_name, call.name()), call.client_streaming());
+                    calls += 1;
+                }
+            }
+        }
+        assert!(calls > 30, "{calls} calls");
+    }
 
     /// Counts the elements of a message that arrives in parts of this size.
     fn count(

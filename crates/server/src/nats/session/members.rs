@@ -169,8 +169,7 @@ impl Session {
             .map_or_else(BTreeSet::new, |subscription| subscription.members.clone());
         for number in members {
             let mut outcome = DeliveryOutcome::More;
-            while self.outbound.control.len() <= CONTROL_BYTES_MAX
-                && matches!(outcome, DeliveryOutcome::More)
+            while self.outbound.control.len() <= CONTROL_BYTES_MAX && matches!(outcome, DeliveryOutcome::More)
             {
                 outcome = self.deliver_to_member(number);
             }
