@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::body::{self, media_type};
 use super::context::Context;
+use super::limited::{self, HEADERS_MAX};
 use super::problem::Problem;
 use super::publish::{PublishOptions, PublishTarget, encode, receipt_json};
 use super::query::{time_ns, whole_number};
@@ -41,7 +42,7 @@ struct BatchLine<'a> {
     event_time: Option<String>,
     #[serde(default, deserialize_with = "whole_number")]
     expires_ns: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "limited::list::<HEADERS_MAX, _, _>")]
     headers: Vec<Header>,
 }
 

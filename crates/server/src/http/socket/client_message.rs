@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::http::limited::{self, HEADERS_MAX};
 use crate::http::problem::Problem;
 use crate::http::query::whole_number;
 
@@ -77,7 +78,7 @@ pub(super) struct Publish<'a> {
     payload: Option<&'a RawValue>,
     payload_base64: Option<String>,
     pub(super) key: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "limited::list::<HEADERS_MAX, _, _>")]
     pub(super) headers: Vec<Header>,
     pub(super) reply: Option<String>,
     #[serde(default, deserialize_with = "whole_number")]
