@@ -550,6 +550,21 @@ mod tests {
     }
 
     #[test]
+    fn conditional_record_keeps_its_condition_when_it_is_sent_again() {
+        let mut lane = PublishLane::new(0);
+        send(&mut lane, &[b"a"]);
+        lane.push(&Meta::default(), b"b", 1 << 20).unwrap();
+        lane.seal(7, FLAG_ACK | FLAG_EXPECT, 9, true, false, |_| ());
+        lane.handle_refusal(1, BatchOutcome::Refused, Some(1));
+        lane.handle_refusal(2, BatchOutcome::Refused, None);
+        let mut again = Vec::new();
+        lane.resend_refused(7, |bytes| again.extend_from_slice(bytes));
+        let again = publish(&again);
+        assert_eq!((again.header.producer_seq, again.header.expect_seq), (1, 9));
+        assert_eq!(again.flags, FLAG_ACK | FLAG_EXPECT);
+    }
+
+    #[test]
     fn unnamed_refused_record_is_found_by_bisection() {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a", b"b", b"c", b"d"]);
