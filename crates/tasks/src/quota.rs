@@ -42,7 +42,7 @@ impl Quota {
     }
 
     /// The amount that is kept free, used or not.
-    pub(crate) fn kept_free(&self) -> u64 {
+    pub(crate) fn reserved_amount(&self) -> u64 {
         self.reserved.min(RESERVED_MAX)
     }
 

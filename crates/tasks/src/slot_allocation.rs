@@ -261,7 +261,7 @@ impl SchedulerState {
             let quota: &Quota = &tenant.quotas[0];
             let room = quota.most().map_or(u64::MAX, |most| most.saturating_sub(tenant.used[0].now));
             let demand = held + ready.min(room);
-            TenantDemand { demand, weight: tenant.weight, reserved: quota.kept_free() }
+            TenantDemand { demand, weight: tenant.weight, reserved: quota.reserved_amount() }
         });
         ShardDemand { tenants: tenants.collect(), slots }
     }

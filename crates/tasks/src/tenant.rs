@@ -178,7 +178,7 @@ impl Tenant {
 
     /// Unused part of the tenant's reserved quota.
     pub(crate) fn unused_reserve(&self) -> Amounts {
-        std::array::from_fn(|at| self.quotas[at].kept_free().saturating_sub(self.used[at].now))
+        std::array::from_fn(|at| self.quotas[at].reserved_amount().saturating_sub(self.used[at].now))
     }
 
     /// Adds to the retry budget when a task starts for the first time. Each retry takes from the budget.
