@@ -43,6 +43,10 @@ fn until(dir: &str, what: &str, condition: impl Fn(&[serde_json::Value]) -> bool
     }
 }
 
+fn has_leader(nodes: &[serde_json::Value]) -> bool {
+    nodes.iter().any(|node| node["role"] == "leader")
+}
+
 fn leader(nodes: &[serde_json::Value]) -> u64 {
     let leader = nodes.iter().find(|node| node["role"] == "leader").expect("a node is the leader");
     leader["node"].as_u64().expect("a number")
@@ -57,6 +61,7 @@ fn cluster_of_three_nodes_can_be_administered() {
     let first = format!("{dir}/node-1");
     let nodes = until(&first, "all are ready", |nodes| {
         nodes.len() == 3
+            && has_leader(nodes)
             && nodes
                 .iter()
                 .all(|node| node["ready"] == true && node["voters"].as_array().is_some_and(|v| v.len() == 3))
@@ -377,13 +382,14 @@ fn lead_is_not_transferred_to_a_node_that_does_not_respond() {
     });
     let nodes = until(&one, "all nodes vote", |nodes| {
         nodes.len() == 3
+            && has_leader(nodes)
             && nodes.iter().all(|node| node["voters"].as_array().is_some_and(|voters| voters.len() == 3))
     });
     assert_eq!(leader(&nodes), 1);
     third.kill();
     let Outcome { code, err, .. } = run(&["cluster", "transfer", "3", "--data-dir", &one]);
     assert!(code == Some(1) && err.contains("node 3 does not respond"), "{err}");
-    assert_eq!(leader(&until(&one, "a node leads", |nodes| nodes.iter().any(|n| n["role"] == "leader"))), 1);
+    assert_eq!(leader(&until(&one, "a node leads", has_leader)), 1);
     assert_eq!(first.stop(), Some(0));
 }
 
