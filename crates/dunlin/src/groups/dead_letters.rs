@@ -63,10 +63,8 @@ pub(super) fn send(
     let outcome = log.read(letter.seq, |record| append(node, subject, (group, creation), &record, letter));
     match outcome {
         Some(Ok(())) => SendOutcome::Done,
-        None
-        | Some(Err(PublishError::Frame(_) | PublishError::RecordTooLarge { .. } | PublishError::Batch(_))) => {
-            SendOutcome::Never
-        }
+        None | Some(Err(PublishError::Batch(_))) => SendOutcome::Never,
+        Some(Err(error)) if error.concerns_one_record() => SendOutcome::Never,
         Some(Err(_)) => SendOutcome::NotYet,
     }
 }

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use dunlin::topic::{Event, Publish, Retention, Subscribe, SubscribeError, TopicConfig};
+use dunlin::topic::{Event, Publish, ReducerConfig, Retention, Subscribe, SubscribeError, TopicConfig};
 use dunlin::{Config, DeadLetterTarget, JoinError, Node, NodeLimits, StaleClaim, WorkEvent, WorkOptions};
 use dunlin_wait::until;
 
@@ -260,6 +260,24 @@ fn dead_letter_waits_for_room_in_its_topic() {
         node.tick();
     }
     assert_eq!(dead_letters, 1_000);
+}
+
+#[test]
+fn letter_that_a_state_refuses_is_lost_without_delaying_others() {
+    let node = node();
+    let last = ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() };
+    node.create_topic("dead.jobs", TopicConfig { reducer: Some(last), ..Default::default() }, false).unwrap();
+    let mut publisher = node.publisher("jobs").unwrap();
+    // The state refuses a record with neither a key nor entries.
+    publisher.publish("").unwrap();
+    publisher.publish(keyed(b"k", b"accepted")).unwrap();
+    let options = WorkOptions { attempts_max: 1, ..work_from_start() };
+    let mut member = node.join_work("jobs", "g", &options).unwrap();
+    while let Some(claimed) = claim(&mut member) {
+        member.nack(claimed.token, Duration::ZERO).unwrap();
+    }
+    assert_eq!(member.lost(), 1);
+    assert_eq!(node.topic("dead.jobs").unwrap().logs()[0].last().seq, 1);
 }
 
 #[test]
