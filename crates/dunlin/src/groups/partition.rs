@@ -136,7 +136,9 @@ impl<M: GroupMachine> GroupPartition<M> {
     pub(super) fn release(&mut self) {
         self.cursor.release();
         if self.cursor.is_registered() {
-            self.cursor.consume(self.machine.position());
+            // The log keeps the record of a dead letter until the letter is appended.
+            let before_letter = self.pending.map_or(u64::MAX, |letter| letter.seq - 1);
+            self.cursor.consume(self.machine.position().min(before_letter));
         }
     }
 }

@@ -3,7 +3,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use dunlin::topic::{Event, Publish, ReducerConfig, Retention, Subscribe, SubscribeError, TopicConfig};
+use dunlin::topic::{
+    Event, Publish, PublishError, ReducerConfig, Reliable, Retention, Subscribe, SubscribeError, TopicConfig,
+};
 use dunlin::{Config, DeadLetterTarget, JoinError, Node, NodeLimits, StaleClaim, WorkEvent, WorkOptions};
 use dunlin_wait::until;
 
@@ -278,6 +280,48 @@ fn letter_that_a_state_refuses_is_lost_without_delaying_others() {
     }
     assert_eq!(member.lost(), 1);
     assert_eq!(node.topic("dead.jobs").unwrap().logs()[0].last().seq, 1);
+}
+
+#[test]
+fn reliable_topic_keeps_the_record_of_a_waiting_dead_letter() {
+    let node = node();
+    let reliable = Some(Reliable { wait_max: Duration::from_millis(1), ..Reliable::default() });
+    let of_bytes = |bytes| TopicConfig {
+        retention: Retention { bytes, ..Retention::default() },
+        reliable,
+        ..TopicConfig::default()
+    };
+    node.create_topic("dead.jobs", of_bytes(16 << 10), false).unwrap();
+    node.create_topic("jobs", of_bytes(64 << 10), false).unwrap();
+    let registered = dunlin::topic::SubscribeOptions { registered: true, ..from_earliest() };
+    let mut graves = node.subscribe("dead.jobs", &registered).unwrap();
+    let mut filler = node.publisher("dead.jobs").unwrap();
+    let is_full = (0..10_000_u64).any(|n| filler.publish(&n.to_le_bytes()).is_err());
+    assert!(is_full);
+    let dead_topic = node.topic("dead.jobs").unwrap();
+    let filled = dead_topic.logs()[0].last().seq;
+
+    let options = WorkOptions { attempts_max: 1, registered: true, ..work_from_start() };
+    let mut member = node.join_work("jobs", "g", &options).unwrap();
+    let mut publisher = node.publisher("jobs").unwrap();
+    publisher.publish("poison").unwrap();
+    let poison = claim(&mut member).unwrap();
+    member.nack(poison.token, Duration::ZERO).unwrap();
+    let refused = (0..10_000_u64).find_map(|n| {
+        let refused = publisher.publish(&n.to_le_bytes()).err();
+        while let Some(claimed) = claim(&mut member) {
+            member.ack(claimed.token).unwrap();
+        }
+        refused
+    });
+    assert!(matches!(refused, Some(PublishError::Full { .. })), "{refused:?}");
+    until("the dead letter is stored", || {
+        graves.drain(100, |_| ()).unwrap();
+        node.tick();
+        dead_topic.logs()[0].last().seq > filled
+    });
+    assert!(claim(&mut member).is_none());
+    assert_eq!(member.lost(), 0);
 }
 
 #[test]
