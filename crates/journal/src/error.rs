@@ -28,6 +28,14 @@ impl DiskError {
         matches!(self.source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
     }
 
+    /// The same error, but a failed sync does not count as a full disk: the sync may have lost earlier writes.
+    pub(crate) fn without_retry_of_sync(self) -> DiskError {
+        match self.action {
+            "sync" => DiskError { source: io::Error::other(self.source), ..self },
+            _ => self,
+        }
+    }
+
     pub(crate) fn is_missing(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
     }

@@ -36,6 +36,8 @@ pub struct FakeDisk {
 pub struct Faults {
     /// The number of successful syncs before one fails. `None`: no sync fails.
     pub sync_fails: Option<u32>,
+    /// Whether the sync that fails reports a full disk, as a network file system does.
+    pub sync_reports_full: bool,
     /// The number of successful writes before one fails with a device error. `None`: no write fails.
     pub write_fails: Option<u32>,
     /// The number of successful creations, renames, removals and directory syncs before one of them fails. `None`: none

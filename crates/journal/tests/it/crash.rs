@@ -302,7 +302,12 @@ impl Play {
             0 => Faults { sync_fails: Some(syncs), ..Faults::default() },
             1 => Faults { write_fails: Some(writes), ..Faults::default() },
             2 => Faults { names_fail: Some(names), ..Faults::default() },
-            _ => Faults { sync_fails: Some(syncs), write_fails: Some(writes), names_fail: Some(names) },
+            _ => Faults {
+                sync_fails: Some(syncs),
+                write_fails: Some(writes),
+                names_fail: Some(names),
+                ..Faults::default()
+            },
         };
         self.disk.set_faults(faults);
     }

@@ -72,6 +72,19 @@ fn failed_sync_is_never_tried_again() {
 }
 
 #[test]
+fn sync_that_fails_on_a_full_disk_at_a_new_file_ends_the_log() {
+    let disk = FakeDisk::new(10);
+    let (mut journal, _) = open(&disk).unwrap();
+    append(&mut journal, 1, 1, 5, 100).unwrap();
+    journal.end_file().unwrap();
+    // The first sync is that of the new file; the second one is that of the old file and its records.
+    disk.set_faults(Faults { sync_fails: Some(1), sync_reports_full: true, ..Faults::default() });
+    let refused = append(&mut journal, 1, 6, 1, 100);
+    assert!(matches!(refused, Err(AppendError::Disk(_))), "{refused:?}");
+    assert!(matches!(journal.sync(), Err(AppendError::Ended(_))));
+}
+
+#[test]
 fn next_start_rewrites_records_of_a_failed_sync() {
     for seed in 0..64 {
         let disk = FakeDisk::new(seed);

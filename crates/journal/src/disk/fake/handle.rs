@@ -71,7 +71,9 @@ impl DiskFile for FakeFileHandle {
 
     fn sync(&self) -> io::Result<()> {
         self.with(|state| {
-            let failed = count_down(&mut state.faults.sync_fails);
+            let reports_full = state.faults.sync_reports_full;
+            let failed = count_down(&mut state.faults.sync_fails)
+                .map_err(|error| if reports_full { io::ErrorKind::StorageFull.into() } else { error });
             let dirty = std::mem::take(&mut state.files[self.index].dirty);
             if failed.is_ok() || state.below(2) == 0 {
                 state.files[self.index].sync_length();
