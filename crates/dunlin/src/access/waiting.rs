@@ -8,6 +8,8 @@
 //! same lease, at any node.
 
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use dunlin_control::ControlCommand;
 use tokio::sync::watch;
@@ -20,6 +22,8 @@ use crate::refusal::Refused;
 /// How often the node sends the cluster a request to end a wait or lease before it gives up. Each attempt may take
 /// `answer_ms_max`.
 const ATTEMPTS: u32 = 12;
+/// The pause after a failed attempt. Some errors need no time, for example if too many commands wait.
+const PAUSE: Duration = Duration::from_secs(1);
 
 impl Node {
     /// Waits for a lock under one of the user's leases and returns its token. Fails as soon as the user loses the
@@ -116,8 +120,9 @@ fn may(user: &dyn User, command: &ControlCommand<'_>) -> bool {
 
 fn retry(mut attempt: impl FnMut() -> Result<(), ControlError>) {
     for _ in 0..ATTEMPTS {
-        if attempt().is_ok() {
-            return;
+        match attempt() {
+            Ok(()) | Err(ControlError::Stopped(_)) => return,
+            Err(_) => thread::sleep(PAUSE),
         }
     }
 }
