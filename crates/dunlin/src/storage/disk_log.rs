@@ -570,7 +570,8 @@ impl Store for DiskLog {
     }
 
     fn seek_time(&self, ns: u64) -> Option<Position> {
-        let at = self.reader.position_at(ns).ok().flatten()?;
+        // If the search fails, the subscriber reads the whole history and skips older records.
+        let at = self.reader.position_at(ns).unwrap_or_else(|_| self.reader.oldest())?;
         Some(Position { epoch: at.epoch, seq: at.seq })
     }
 }

@@ -33,8 +33,13 @@ fn publish(node: &Node, subject: &str, numbers: std::ops::RangeInclusive<u64>) -
 
 /// The numbers in the records that a subscriber reads, and the notices of new epochs between them.
 fn read(node: &Node, subject: &str, start: Start) -> (Vec<u64>, Vec<EpochChanged>) {
+    let options = SubscribeOptions { start, ..Default::default() };
+    read_all(&mut node.subscribe(subject, &options).unwrap())
+}
+
+/// Like [`read`], from a subscriber's position on.
+fn read_all(subscriber: &mut Subscriber) -> (Vec<u64>, Vec<EpochChanged>) {
     let (mut numbers, mut epochs) = (Vec::new(), Vec::new());
-    let mut subscriber = node.subscribe(subject, &SubscribeOptions { start, ..Default::default() }).unwrap();
     while let Some(event) = subscriber.try_next().unwrap() {
         match event {
             Event::Record(record) => numbers.push(u64::from_le_bytes(record.payload().try_into().unwrap())),
@@ -336,6 +341,20 @@ fn failed_sync_stops_only_the_topic_of_the_failed_file() {
     assert!(matches!(node.publisher("a").unwrap().publish("y"), Err(PublishError::DiskFailed(_))));
     assert_eq!(publish(&node, "b", 11..=20).position.seq, 20);
     assert!(read(&node, "a", Start::Earliest).0.into_iter().eq(1..=10), "stored records stay readable");
+}
+
+#[test]
+fn start_by_time_skips_no_record_if_the_search_fails() {
+    let disk = FakeDisk::new(13);
+    let (node, _) = open(&disk);
+    node.create_topic("a", durable(), false).unwrap();
+    publish(&node, "a", 1..=5_000);
+    disk.set_faults(Faults { opens_fail: true, ..Faults::default() });
+    let options = SubscribeOptions { start: Start::Time(1), ..Default::default() };
+    let mut subscriber = node.subscribe("a", &options).unwrap();
+    disk.set_faults(Faults::default());
+    let (numbers, _) = read_all(&mut subscriber);
+    assert!(numbers.iter().copied().eq(1..=5_000), "{} records", numbers.len());
 }
 
 #[test]

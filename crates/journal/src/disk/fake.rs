@@ -38,6 +38,8 @@ pub struct Faults {
     pub sync_fails: Option<u32>,
     /// Whether the sync that fails reports a full disk, as a network file system does.
     pub sync_reports_full: bool,
+    /// Whether files cannot be opened, because the process has too many open files.
+    pub opens_fail: bool,
     /// The number of successful writes before one fails with a device error. `None`: no write fails.
     pub write_fails: Option<u32>,
     /// The number of successful creations, renames, removals and directory syncs before one of them fails. `None`: none
@@ -182,6 +184,9 @@ impl Disk for FakeDisk {
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn DiskFile>> {
         let state = self.state();
+        if state.faults.opens_fail {
+            return Err(rustix::io::Errno::MFILE.into());
+        }
         let index = state.index_of(path)?;
         Ok(Box::new(FakeFileHandle { disk: self.clone(), index, crashes: state.crashes, write }))
     }
