@@ -5,10 +5,11 @@
 //! - An unconfirmed task is published again after `publish_retry_ms`, with the same producer and sequence number. A
 //!   topic that remembers the producer appends it once.
 //! - A topic that is full, or whose owner is away, does not delay tasks for other topics: the thread does not wait for
-//!   room, and waits for the confirmations of all due tasks together, at most [`CONFIRM_WAIT_MAX`]. A record without an
-//!   outcome is not sent again: when its task is due again, the thread only asks for the outcome.
+//!   room, and waits for the confirmations of all due tasks together, at most [`CONFIRM_WAIT_MAX`]. Tasks that become
+//!   due during a wait share the next one. A record without an outcome is not sent again: when its task is due again,
+//!   the thread only asks for the outcome.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -29,6 +30,8 @@ use crate::node::Node;
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of tasks confirmed by one command.
 const BATCH_MAX: usize = 1_000;
+/// When this many tasks are due together, tasks that are due later do not join them.
+const DUE_MAX: usize = 10_000;
 /// The longest wait for the confirmations of tasks that are due together.
 const CONFIRM_WAIT_MAX: Duration = Duration::from_secs(1);
 
@@ -93,7 +96,10 @@ fn run(receiver: &Receiver<HousekeeperCommand>, shard: &Weak<TaskShard>, node: &
         let work = receiver.recv_timeout(CHECK_INTERVAL.saturating_sub(checked_at.elapsed()));
         let Some(shard) = shard.upgrade() else { return };
         match work {
-            Ok(HousekeeperCommand::Publish(due)) => publish(&shard, node, due, &mut attempts),
+            Ok(HousekeeperCommand::Publish(due)) => {
+                let Some(due) = with_later_tasks(due, receiver) else { return };
+                publish(&shard, node, due, &mut attempts);
+            }
             Ok(HousekeeperCommand::End) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -110,6 +116,19 @@ fn run(receiver: &Receiver<HousekeeperCommand>, shard: &Weak<TaskShard>, node: &
     }
 }
 
+/// Adds the tasks that have become due since then: each group of tasks costs a wait if a topic does not confirm its
+/// record. `None` if the thread ends.
+fn with_later_tasks(mut due: Vec<Due>, receiver: &Receiver<HousekeeperCommand>) -> Option<Vec<Due>> {
+    while due.len() < DUE_MAX {
+        match receiver.try_recv() {
+            Ok(HousekeeperCommand::Publish(later)) => due.extend(later),
+            Ok(HousekeeperCommand::End) => return None,
+            Err(_none) => break,
+        }
+    }
+    Some(due)
+}
+
 fn is_publishing(state: &SchedulerState, task: u64) -> bool {
     state.get(task).is_ok_and(|task| task.stage == TaskStage::Running)
 }
@@ -119,9 +138,13 @@ fn publish(shard: &Arc<TaskShard>, node: &Node, due: Vec<Due>, attempts: &mut At
     if !shard.leads() || block_on(shard.catch_up()).is_err() {
         return;
     }
-    let is_due = |due: &Due| shard.with(|state| is_publishing(state, due.task)).unwrap_or(false);
+    let mut tasks = HashSet::new();
+    let is_due = |due: &Due| {
+        tasks.insert(due.task) && shard.with(|state| is_publishing(state, due.task)).unwrap_or(false)
+    };
     let (began, mut sent) = (Instant::now(), Vec::new());
-    for due in due.into_iter().filter(is_due) {
+    // A topic may have to be created first, which takes time. A node that stops or no longer leads does not go on.
+    for due in due.into_iter().filter(is_due).take_while(|_| shard.leads()) {
         // The thread has waited for an earlier attempt already.
         let (publisher, until) = match attempts.unconfirmed.remove(&due.task) {
             Some(earlier) => (Ok(Some(earlier)), began),

@@ -9,7 +9,7 @@ use dunlin_wait::until;
 
 use crate::{all, from_earliest, node};
 
-fn submit(node: &Node, subject: &str, payload: &[u8]) -> u64 {
+pub fn submit(node: &Node, subject: &str, payload: &[u8]) -> u64 {
     let (tasks, tenant) = (node.tasks().unwrap(), &b"t"[..]);
     let task = NewTask { subject: subject.as_bytes(), ..NewTask::new(b"publish", payload) };
     block_on(tasks.execute(&TaskCommand::EnsureTenant { tenant })).unwrap();
@@ -19,7 +19,7 @@ fn submit(node: &Node, subject: &str, payload: &[u8]) -> u64 {
     }
 }
 
-fn stage(node: &Node, task: u64) -> TaskStage {
+pub fn stage(node: &Node, task: u64) -> TaskStage {
     match node.tasks().unwrap().answer(&TaskQuery::Get { task }) {
         Ok(TaskQueryResult::Task { task, .. }) => task.stage,
         other => panic!("{other:?}"),

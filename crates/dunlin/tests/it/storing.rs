@@ -7,9 +7,12 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use dunlin::journal::{DirLock, Disk, DiskFile, FakeDisk};
+use dunlin::scheduler::TaskStage;
 use dunlin::topic::*;
 use dunlin::{Config, Node};
-use dunlin_wait::PATIENCE;
+use dunlin_wait::{PATIENCE, until};
+
+use crate::publishing_tasks::{stage, submit};
 
 /// A disk with a gate for each topic. While the gate is shut, writes to the topic's logs wait.
 #[derive(Debug, Clone)]
@@ -246,5 +249,27 @@ fn records_of_publishers_with_and_without_flush_are_all_stored() {
         }
     });
     assert_eq!(read(&mut reader(&node, "1"), 1), 9_000);
+    node.stop();
+}
+
+#[test]
+fn unconfirmed_records_of_tasks_delay_no_other_task() {
+    let disk = GatedDisk::new(4);
+    let node = node(&disk, 1);
+    node.create_topic("free", TopicConfig::default(), false).unwrap();
+    node.publisher("1").unwrap().publish(b"0").unwrap();
+    let _open = OpenAtEnd(disk.clone());
+    disk.shut(&[1]);
+    // One wait for each of these tasks would take longer than the test's patience.
+    let pending: Vec<u64> = (0..200).map(|_| submit(&node, "1", b"1")).collect();
+    disk.wait_for(1);
+    let other = submit(&node, "free", b"2");
+    until("the other task has published", || stage(&node, other) == TaskStage::Completed);
+    assert!(pending.iter().all(|&task| stage(&node, task) == TaskStage::Running));
+    disk.open_gate(1);
+    until("all tasks have published", || {
+        pending.iter().all(|&task| stage(&node, task) == TaskStage::Completed)
+    });
+    assert_eq!(read(&mut reader(&node, "1"), 1), 201, "each record is appended once");
     node.stop();
 }
