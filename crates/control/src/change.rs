@@ -38,7 +38,7 @@ pub struct KeyEvents<'a> {
 impl<'a> KeyEvents<'a> {
     /// Decodes the events of a change.
     pub fn new(bytes: &'a [u8]) -> Result<KeyEvents<'a>, ControlDecodeError> {
-        let mut fields = Fields { rest: bytes };
+        let mut fields = Fields::new(bytes);
         match u8::read(&mut fields)? {
             crate::VERSION => Ok(KeyEvents { fields }),
             version => Err(ControlDecodeError::Version(version)),

@@ -1,7 +1,7 @@
 //! Commands that change a [`ControlState`](crate::ControlState).
 
 use crate::error::ControlDecodeError;
-use crate::layout::{choice, decode, encode, layout};
+use crate::layout::{choice, decode, decode_with_lists_up_to, encode, layout};
 use crate::limits::ControlStateLimits;
 use crate::placement::OwnerRequest;
 
@@ -187,6 +187,10 @@ choice! {
 }
 
 impl<'a> ControlCommand<'a> {
+    /// Maximum number of items in each list of a client's command. It is well above
+    /// [`operations_max`](ControlStateLimits::operations_max), which the state checks.
+    pub const CLIENT_ITEMS_MAX: usize = 64 << 10;
+
     /// Whether the command can make the stored data of clients larger. A nearly full disk refuses such commands first.
     /// Leases and locks are small and temporary, and commands of nodes must always be possible.
     pub fn grows(&self) -> bool {
@@ -267,6 +271,13 @@ impl<'a> ControlCommand<'a> {
     /// Appends the encoded command.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
+    }
+
+    /// Decodes a command that a client sent, but not a command inside it. Refuses lists with more than
+    /// [`CLIENT_ITEMS_MAX`](ControlCommand::CLIENT_ITEMS_MAX) items, because a decoded operation takes up to ten times
+    /// its encoded size.
+    pub fn decode_from_client(bytes: &'a [u8]) -> Result<ControlCommand<'a>, ControlDecodeError> {
+        decode_with_lists_up_to(ControlCommand::CLIENT_ITEMS_MAX, bytes)
     }
 
     /// Decodes a command; its keys and values borrow from `bytes`.

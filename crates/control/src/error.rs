@@ -23,6 +23,14 @@ pub enum ControlDecodeError {
         /// The byte.
         number: u8,
     },
+    /// A list of a client's command has too many items.
+    #[error("a list of {count} items is longer than the limit of {count_max}")]
+    TooMany {
+        /// Number of items.
+        count: usize,
+        /// The limit.
+        count_max: usize,
+    },
     /// Entries are out of order.
     #[error("{0} are out of order")]
     Order(&'static str),

@@ -12,9 +12,15 @@ use crate::item::Key;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a> {
     pub(crate) rest: &'a [u8],
+    /// Maximum number of items of a list.
+    items_max: usize,
 }
 
 impl<'a> Fields<'a> {
+    pub(crate) fn new(rest: &'a [u8]) -> Fields<'a> {
+        Fields { rest, items_max: usize::MAX }
+    }
+
     pub(crate) fn take(&mut self, bytes: usize) -> Result<&'a [u8], ControlDecodeError> {
         let (here, after) = self.rest.split_at_checked(bytes).ok_or(ControlDecodeError::Short)?;
         self.rest = after;
@@ -24,13 +30,25 @@ impl<'a> Fields<'a> {
     /// The number of items of a list. Each item takes at least a byte.
     pub(crate) fn count(&mut self) -> Result<usize, ControlDecodeError> {
         let count = u32::read(self)? as usize;
-        if count > self.rest.len() { Err(ControlDecodeError::Short) } else { Ok(count) }
+        match self.items_max {
+            _ if count > self.rest.len() => Err(ControlDecodeError::Short),
+            count_max if count > count_max => Err(ControlDecodeError::TooMany { count, count_max }),
+            _ => Ok(count),
+        }
     }
 }
 
 /// Decodes a version and a complete `T`.
 pub(crate) fn decode<'a, T: Layout<'a>>(bytes: &'a [u8]) -> Result<T, ControlDecodeError> {
-    let mut fields = Fields { rest: bytes };
+    decode_with_lists_up_to(usize::MAX, bytes)
+}
+
+/// Like [`decode`], but refuses lists with more items before they take memory.
+pub(crate) fn decode_with_lists_up_to<'a, T: Layout<'a>>(
+    items_max: usize,
+    bytes: &'a [u8],
+) -> Result<T, ControlDecodeError> {
+    let mut fields = Fields { rest: bytes, items_max };
     let version = u8::read(&mut fields)?;
     if version != crate::VERSION {
         return Err(ControlDecodeError::Version(version));

@@ -206,7 +206,7 @@ pub struct StateRestorer {
 impl StateRestorer {
     /// Decodes the next block of the snapshot and adds its entries to the state.
     pub fn read_block(&mut self, block: &[u8]) -> Result<(), ControlDecodeError> {
-        let mut fields = Fields { rest: block };
+        let mut fields = Fields::new(block);
         let (version, kind) = (u8::read(&mut fields)?, u8::read(&mut fields)?);
         if version != crate::VERSION {
             return Err(ControlDecodeError::Version(version));

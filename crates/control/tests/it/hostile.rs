@@ -31,6 +31,21 @@ fn list_whose_item_count_exceeds_its_bytes_is_refused() {
 }
 
 #[test]
+fn long_list_is_refused_only_in_a_clients_command() {
+    let count_max = ControlCommand::CLIENT_ITEMS_MAX;
+    let encoded = |count| {
+        let (mut bytes, then) = (Vec::new(), vec![KeyOperation::Get { key: b"" }; count]);
+        ControlCommand::Transaction { compare: vec![], then, otherwise: vec![] }.encode(&mut bytes);
+        bytes
+    };
+    assert!(ControlCommand::decode_from_client(&encoded(count_max)).is_ok());
+    let bytes = encoded(count_max + 1);
+    let refused = ControlDecodeError::TooMany { count: count_max + 1, count_max };
+    assert_eq!(ControlCommand::decode_from_client(&bytes), Err(refused));
+    assert!(ControlCommand::decode(&bytes).is_ok(), "a log may contain such a command");
+}
+
+#[test]
 fn unknown_version_is_named_in_the_error() {
     let refused = ControlCommand::decode(&[9, 1]).unwrap_err();
     assert_eq!(
