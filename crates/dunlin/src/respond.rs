@@ -151,11 +151,12 @@ impl<'a> Request<'a, '_> {
     }
 
     /// Publishes the reply. Returns `None` if the request names no reply subject. A full topic refuses the reply at
-    /// once, because a listener's thread may run the responder.
+    /// once, and a durable topic stores it later, because a listener's thread may run the responder.
     pub fn reply<'d>(&mut self, draft: impl Into<Draft<'d>>) -> Result<Option<Receipt>, PublishError> {
         let Some(subject) = self.record.frame.reply() else { return Ok(None) };
         let topic = self.replies.topic(subject)?;
-        topic.publisher(subject).without_room_wait(false).publish(draft).map(Some)
+        let mut publisher = topic.publisher(subject).without_room_wait(false).without_disk_wait();
+        publisher.publish(draft).map(Some)
     }
 }
 

@@ -37,6 +37,7 @@ pub struct Publisher {
     /// forwarded record without an outcome.
     unstored: VecDeque<Receipt>,
     waits_for_room: bool,
+    waits_for_disk: bool,
     /// Whether a full topic unregisters subscribers that leave no room at once, instead of after its wait time.
     evicts: bool,
 }
@@ -45,7 +46,7 @@ impl Publisher {
     pub(crate) fn new(topic: PublisherRegistration, subject_tail: String) -> Publisher {
         let claims = topic.claims();
         let (waiter, unstored) = (None, VecDeque::new());
-        let (waits_for_room, evicts) = (true, false);
+        let (waits_for_room, waits_for_disk, evicts) = (true, true, false);
         Publisher {
             topic,
             subject_tail,
@@ -55,6 +56,7 @@ impl Publisher {
             last: None,
             unstored,
             waits_for_room,
+            waits_for_disk,
             evicts,
         }
     }
@@ -71,6 +73,13 @@ impl Publisher {
         let can_evict =
             self.topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
         (self.waits_for_room, self.evicts) = (false, evicts && can_evict);
+        self
+    }
+
+    /// From now on, `publish` returns once a record is in the topic's memory, and the receipt says so. The disk stores
+    /// the record soon after.
+    pub fn without_disk_wait(mut self) -> Publisher {
+        self.waits_for_disk = false;
         self
     }
 
@@ -302,7 +311,12 @@ impl Publisher {
     /// Returns the receipt once its acknowledgement level is reached.
     #[inline(always)]
     fn wait_acknowledged(&mut self, receipt: Receipt) -> Result<Receipt, PublishError> {
-        if receipt.acknowledged != AckLevel::Memory { self.wait_stored(receipt) } else { Ok(receipt) }
+        match receipt.acknowledged {
+            AckLevel::Memory => Ok(receipt),
+            AckLevel::ByOwner => self.wait_stored(receipt),
+            _ if self.waits_for_disk => self.wait_stored(receipt),
+            _ => Ok(Receipt { acknowledged: AckLevel::Memory, ..receipt }),
+        }
     }
 
     /// After the state was lost, starts a new claim. The caller has received the error and is expected to publish the

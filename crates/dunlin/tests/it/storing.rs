@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 
 use dunlin::journal::{DirLock, Disk, DiskFile, FakeDisk};
@@ -271,5 +271,27 @@ fn unconfirmed_records_of_tasks_delay_no_other_task() {
         pending.iter().all(|&task| stage(&node, task) == TaskStage::Completed)
     });
     assert_eq!(read(&mut reader(&node, "1"), 1), 201, "each record is appended once");
+    node.stop();
+}
+
+#[test]
+fn responder_does_not_wait_for_the_disk_of_its_reply() {
+    let disk = GatedDisk::new(5);
+    let node = node(&disk, 1);
+    node.create_topic("service", TopicConfig::default(), false).unwrap();
+    node.publisher("1").unwrap().publish(b"0").unwrap();
+    let (sender, replied) = mpsc::channel();
+    let handler = move |mut request: dunlin::Request<'_, '_>| sender.send(request.reply("reply")).unwrap();
+    let _responder = node.respond("service", handler).unwrap();
+    let _open = OpenAtEnd(disk.clone());
+    disk.shut(&[1]);
+    let meta = Meta { reply: Some("1"), ..Meta::default() };
+    let request = Draft { meta, payload: Payload::Copied(b"request") };
+    node.publisher("service").unwrap().publish(request).unwrap();
+    let receipt = replied.recv_timeout(PATIENCE).unwrap().unwrap().unwrap();
+    assert_eq!((receipt.position.seq, receipt.acknowledged), (2, AckLevel::Memory));
+    disk.open_gate(1);
+    let mut subscriber = reader(&node, "1");
+    (0..2).for_each(|_| assert!(subscriber.next_timeout(PATIENCE).unwrap().is_some()));
     node.stop();
 }
