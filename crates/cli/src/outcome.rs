@@ -1,12 +1,15 @@
 //! The end of a failed command: its message, advice and exit code.
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Write, stderr, stdout};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitCode;
 
 use dunlin::Refused;
 use dunlin_client::{CallError, KvError, TasksError, WatchError};
 use dunlin_topic::{PublishError, SubjectError, SubscribeError};
 use dunlin_wire::{CODES, CodeRow, ErrorCode};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde_json::json;
 
 use crate::console::Console;
@@ -54,7 +57,7 @@ Exit codes:
 /// Prints the error on standard error, as an object with `--json`, and returns the exit code.
 pub fn report(error: &anyhow::Error, console: &Console) -> ExitCode {
     // The program that reads the output has ended, as `head` does; this is not an error.
-    if is_broken_pipe(error) {
+    if is_end_of_reader(error, [stdout().as_fd(), stderr().as_fd()]) {
         return ExitCode::SUCCESS;
     }
     if console.json {
@@ -96,9 +99,19 @@ fn message_of(error: &anyhow::Error) -> String {
     message
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
+/// Returns whether the error is the end of a program that reads one of the outputs. Pipes to child processes, and
+/// sockets, fail with the same error.
+fn is_end_of_reader(error: &anyhow::Error, outputs: [BorrowedFd<'_>; 2]) -> bool {
     let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
-    io.is_some_and(|io| io.kind() == ErrorKind::BrokenPipe)
+    io.is_some_and(|io| io.kind() == ErrorKind::BrokenPipe) && outputs.into_iter().any(has_no_reader)
+}
+
+fn has_no_reader(output: BorrowedFd<'_>) -> bool {
+    // The system reports the closed pipe although no event is requested.
+    let mut poll_fds = [PollFd::new(&output, PollFlags::empty())];
+    let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+    while poll(&mut poll_fds, Some(&no_wait)) == Err(Errno::INTR) {}
+    poll_fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 /// The error's row in the table of errors, if it has one.
@@ -171,6 +184,8 @@ fn subscribe_refused(error: &SubscribeError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
     use anyhow::Context;
 
@@ -202,6 +217,19 @@ mod tests {
         assert_eq!(message_of(&error), once);
         let error = anyhow::anyhow!("No such file or directory (os error 2)").context(once);
         assert_eq!(message_of(&error), once);
+    }
+
+    #[test]
+    fn broken_pipe_is_no_failure_only_if_the_output_has_no_reader() {
+        let error = anyhow::Error::from(std::io::Error::from(ErrorKind::BrokenPipe)).context("writing");
+        let (output, reader) = UnixStream::pair().unwrap();
+        let (other, _other_reader) = UnixStream::pair().unwrap();
+        assert!(!is_end_of_reader(&error, [output.as_fd(), other.as_fd()]));
+        drop(reader);
+        assert!(is_end_of_reader(&error, [output.as_fd(), other.as_fd()]));
+        assert!(is_end_of_reader(&error, [other.as_fd(), output.as_fd()]));
+        let full = anyhow::Error::from(std::io::Error::from(ErrorKind::StorageFull));
+        assert!(!is_end_of_reader(&full, [output.as_fd(), other.as_fd()]));
     }
 
     #[test]
