@@ -174,7 +174,6 @@ impl Recorder {
 
     fn write(&mut self, change: &StateChange<'_, State>) -> Result<()> {
         let topic = &change.log.topic;
-        let skipped = (change.to.seq - change.from.seq).saturating_sub(1);
         let Some(log) = self.logs.get_mut(topic) else {
             // The first record of a recording is a complete state.
             let mut log = RecordedLog::create(&self.out, topic)?;
@@ -190,7 +189,8 @@ impl Recorder {
             self.suspect.insert(topic.clone());
             return log.append_state(change.state);
         }
-        self.skipped += skipped;
+        // Within an epoch, positions only increase.
+        self.skipped += (change.to.seq - change.from.seq).saturating_sub(1);
         match change.cause {
             ChangeCause::Record(frame) | ChangeCause::Merged(frame) => log.append_frame(&frame),
             // A state that replaces missed records is recorded too.
