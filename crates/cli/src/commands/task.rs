@@ -14,7 +14,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use dunlin_client::scheduler::{ListFilter, TaskStage};
-use dunlin_client::{Tasks, TasksError};
+use dunlin_client::Tasks;
 use serde_json::json;
 
 use crate::arguments::Global;
@@ -216,8 +216,8 @@ fn change_each(
 
 /// Runs dead letters again, in several steps because the cluster limits the number of tasks of one step.
 fn redrive(tasks: &Tasks, tenant: &str, limit: Option<u32>, poisoned: bool, console: &Console) -> Result<()> {
-    let count = || Ok::<u64, TasksError>(tasks.tenants(tenant)?.iter().map(|found| found.dead).sum());
-    let dead = count()?;
+    // Without a tenant, a user with permission `manage` receives all tenants, and only the node knows the user's own.
+    let dead: u64 = tasks.tenants(tenant)?.iter().map(|found| found.dead).sum();
     let (mut all, limit) = (0, limit.map_or(dead, u64::from).min(dead));
     while all < limit {
         let left = u32::try_from(limit - all).unwrap_or(u32::MAX);
@@ -237,11 +237,21 @@ fn redrive(tasks: &Tasks, tenant: &str, limit: Option<u32>, poisoned: bool, cons
     }
     out.flush()?;
     if !poisoned && !console.json && all < limit {
-        let left = count()?;
-        writeln!(
-            std::io::stderr(),
-            "{left} dead letters remain: they crashed their workers, or failed again; --poisoned includes the former"
-        )?;
+        let found = tasks.tenants(tenant)?;
+        let mut errors = std::io::stderr();
+        match found.as_slice() {
+            [own] if own.dead > 0 => writeln!(
+                errors,
+                "{} dead letters remain: they crashed their workers, or failed again; --poisoned includes the former",
+                own.dead
+            )?,
+            [] | [_] => {}
+            _ => writeln!(
+                errors,
+                "dead letters may remain, as `dunlin task tenants` shows; --poisoned includes those that crashed their \
+                 workers"
+            )?,
+        }
     }
     Ok(())
 }

@@ -185,6 +185,25 @@ fn failed_task_becomes_a_dead_letter_that_can_be_retried() {
 }
 
 #[test]
+fn redrive_counts_no_dead_letters_of_other_tenants() {
+    let node = Node::start();
+    let worker = start_worker(&node, &["--kind", "bad", "--", "sh", "-c", "exit 100"]);
+    for tenant in ["default", "acme"] {
+        node.run(&["task", "submit", "bad", "x", "--tenant", tenant]).done();
+        until("the task is a dead letter", || {
+            json(&node.run(&["task", "tenants", tenant, "--json"]).done())["dead"] == 1
+        });
+    }
+    drop(worker);
+    let redriven = node.run(&["task", "redrive"]);
+    assert_eq!(redriven.out, "1 dead letters restarted\n", "{redriven:?}");
+    let hint = "dead letters may remain, ";
+    assert!(redriven.code == Some(0) && redriven.err.starts_with(hint), "{redriven:?}");
+    let redriven = node.run(&["task", "redrive", "--tenant", "acme"]);
+    assert_eq!((redriven.out.as_str(), redriven.err.as_str()), ("1 dead letters restarted\n", ""));
+}
+
+#[test]
 fn cancelling_a_task_ends_its_command() {
     let node = Node::start();
     let worker = start_worker(&node, &["--kind", "long", "--", "sh", "-c", "echo began >&2; exec sleep 600"]);
