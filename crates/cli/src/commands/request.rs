@@ -1,6 +1,6 @@
 //! `req`: sends a request and prints its reply.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -14,6 +14,7 @@ use crate::connect::connect;
 use crate::console::Console;
 use crate::format::base64;
 use crate::format::text::payload;
+use crate::input::read_all;
 use crate::outcome::CommandRefusal;
 
 /// Arguments of `dunlin req`, which sends a request and prints the reply.
@@ -73,11 +74,7 @@ fn request_error(error: RequestError) -> anyhow::Error {
 
 fn read_payload(arguments: &Arguments) -> Result<Vec<u8>> {
     match arguments.text.as_deref() {
-        Some("-") => {
-            let mut bytes = Vec::new();
-            std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
-            Ok(bytes)
-        }
+        Some("-") => read_all(std::io::stdin().lock()).context("cannot read standard input"),
         Some(text) => Ok(text.as_bytes().to_vec()),
         None => Ok(Vec::new()),
     }

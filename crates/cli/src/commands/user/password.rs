@@ -1,6 +1,6 @@
 //! A password: from a file, from the terminal without showing it, or from standard input.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -8,6 +8,9 @@ use dunlin_server::read_input;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 use crate::outcome::CommandRefusal;
+
+/// The largest line with a password, in bytes.
+const LINE_BYTES_MAX: u64 = 64 << 10;
 
 pub fn read(file: Option<&Path>, user: &str) -> Result<Vec<u8>> {
     let password = match file {
@@ -59,7 +62,28 @@ fn prompt(text: &str) -> Result<Vec<u8>> {
 }
 
 fn line() -> Result<Vec<u8>> {
+    line_of(std::io::stdin().lock()).context("cannot read the password")
+}
+
+/// Reads a line. Fails above [`LINE_BYTES_MAX`], because a device may never end it.
+fn line_of(input: impl BufRead) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    std::io::stdin().lock().read_until(b'\n', &mut bytes).context("cannot read the password")?;
+    input.take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut bytes)?;
+    if bytes.len() as u64 > LINE_BYTES_MAX {
+        return Err(io::Error::other(format!("the line has more than {LINE_BYTES_MAX} bytes")));
+    }
     Ok(trim_line_end(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn password_without_a_line_end_is_limited() {
+        let refused = line_of(io::BufReader::new(io::repeat(b'x'))).unwrap_err();
+        assert_eq!(refused.to_string(), "the line has more than 65536 bytes");
+        assert_eq!(line_of(&b"secret\r\nrest"[..]).unwrap(), b"secret");
+        assert_eq!(line_of(&b"secret"[..]).unwrap(), b"secret");
+    }
 }
