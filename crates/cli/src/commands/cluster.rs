@@ -107,7 +107,7 @@ fn run_verb(verb: &Verb, dir: &Path, console: &Console) -> Result<()> {
                 dir.display(),
                 dir.display()
             );
-            print_result(console, &json!({"cluster": cluster, "data_dir": dir}), &text)
+            print_result(console, &json!({"cluster": cluster, "data_dir": dir.to_string_lossy()}), &text)
         }
         Verb::Status => status(&ClusterClient::open(dir)?, console),
         Verb::Add { ttl } => add(&ClusterClient::open(dir)?, *ttl, console),
@@ -128,7 +128,7 @@ fn run_verb(verb: &Verb, dir: &Path, console: &Console) -> Result<()> {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let revision = back_up(&ClusterClient::open(dir)?, file, now.as_millis() as u64)?;
             let text = format!("wrote {}: all keys at revision {revision}, and all tasks", file.display());
-            print_result(console, &json!({"file": file, "revision": revision}), &text)
+            print_result(console, &json!({"file": file.to_string_lossy(), "revision": revision}), &text)
         }
         Verb::Restore { file, address } => {
             let header = restore(file, dir, address)?;
@@ -140,7 +140,7 @@ fn run_verb(verb: &Verb, dir: &Path, console: &Console) -> Result<()> {
             );
             print_result(
                 console,
-                &json!({"data_dir": dir, "from": header.cluster, "made_ms": header.made_ms}),
+                &json!({"data_dir": dir.to_string_lossy(), "from": header.cluster, "made_ms": header.made_ms}),
                 &text,
             )
         }
@@ -207,10 +207,18 @@ fn role(surveyed: &NodeSurvey, all: &[NodeSurvey]) -> &'static str {
 
 fn status(client: &ClusterClient, console: &Console) -> Result<()> {
     let all = client.survey();
+    print_status(client, &all, console)?;
+    if all.iter().all(|surveyed| surveyed.status.is_err()) {
+        bail!("no node of the cluster responds");
+    }
+    Ok(())
+}
+
+fn print_status(client: &ClusterClient, all: &[NodeSurvey], console: &Console) -> Result<()> {
     let mut out = console.out();
     if console.json {
-        for surveyed in &all {
-            writeln!(out, "{}", node_object(client, surveyed, &all))?;
+        for surveyed in all {
+            writeln!(out, "{}", node_object(client, surveyed, all))?;
         }
         return Ok(out.flush()?);
     }
@@ -219,7 +227,7 @@ fn status(client: &ClusterClient, console: &Console) -> Result<()> {
     let mut table = TextTable::new(&[
         "NODE", "ADDRESS", "ROLE", "TERM", "LOG", "APPLIED", "REVISION", "RELEASE", "STATE",
     ]);
-    for surveyed in &all {
+    for surveyed in all {
         let number = |of: fn(&NodeStatus) -> u64| {
             surveyed.status.as_ref().map_or("–".to_owned(), |status| of(status).to_string())
         };
@@ -230,7 +238,7 @@ fn status(client: &ClusterClient, console: &Console) -> Result<()> {
         table.row([
             surveyed.node.to_string(),
             surveyed.address.clone(),
-            role(surveyed, &all).to_owned(),
+            role(surveyed, all).to_owned(),
             number(|status| status.term),
             number(|status| status.last),
             number(|status| status.applied),
@@ -240,11 +248,7 @@ fn status(client: &ClusterClient, console: &Console) -> Result<()> {
         ]);
     }
     table.write(&mut out, paint)?;
-    out.flush()?;
-    if all.iter().all(|surveyed| surveyed.status.is_err()) {
-        bail!("no node of the cluster responds");
-    }
-    Ok(())
+    Ok(out.flush()?)
 }
 
 fn node_object(client: &ClusterClient, surveyed: &NodeSurvey, all: &[NodeSurvey]) -> serde_json::Value {

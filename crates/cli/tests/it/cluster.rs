@@ -2,8 +2,10 @@
 
 use dunlin_chaos::port;
 use dunlin_wait::{Deadline, find};
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, Command, Stdio};
 
 use crate::dunlin::{Node, Outcome, Program, dunlin, run, run_with, signal};
@@ -28,7 +30,8 @@ fn start_dev(dir: &str) -> (Program, Vec<String>) {
 }
 
 fn status(dir: &str) -> Vec<serde_json::Value> {
-    let out = run(&["cluster", "status", "--json", "--data-dir", dir]).done();
+    // The command fails while no node responds.
+    let out = run(&["cluster", "status", "--json", "--data-dir", dir]).out;
     out.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
 }
 
@@ -93,6 +96,18 @@ fn cluster_of_three_nodes_can_be_administered() {
     let unreachable = run(&["cluster", "status", "--data-dir", &first]);
     assert_eq!(unreachable.code, Some(2), "{unreachable:?}");
     assert!(unreachable.err.contains("no node of the cluster responds"), "{unreachable:?}");
+    let unreachable = run(&["cluster", "status", "--json", "--data-dir", &first]);
+    assert_eq!((unreachable.code, unreachable.out.lines().count()), (Some(2), 3), "{unreachable:?}");
+}
+
+#[test]
+fn data_directory_may_have_a_name_that_is_not_utf_8() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path().join(OsStr::from_bytes(b"\xff"));
+    let mut command = dunlin(&["cluster", "init", "--json", "--data-dir"]);
+    command.arg(&dir);
+    let created: serde_json::Value = serde_json::from_str(&run_with(command, b"").done()).expect("an object");
+    assert_eq!(created["data_dir"].as_str(), Some(&*dir.to_string_lossy()));
 }
 
 /// Moves a topic to the second node and then to the third, by requests to the first node.
