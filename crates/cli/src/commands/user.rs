@@ -1,12 +1,12 @@
 //! `user`: manages the users in the users file.
 //!
 //! The file keeps its formatting and comments; only the changed entries are written. A change replaces the file
-//! atomically, and keeps the file's permissions. Only the owner of a new file can read it.
+//! atomically, and keeps the file's owner and permissions. Only the owner of a new file can read it.
 
 mod password;
 
 use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -205,7 +205,7 @@ fn add(file: &Path, add: &Add, console: &Console) -> Result<()> {
         tenants.entry(tenant).or_insert_with(|| Item::Table(Toml::new()));
     }
     write(file, &document)?;
-    writeln!(console.out(), "{} added to {}", add.name, file.display())?;
+    print_done("added", &format!("{} added to {}", add.name, file.display()), &add.name, console)?;
     show(file, &add.name, console)
 }
 
@@ -221,12 +221,25 @@ fn change(file: &Path, change: &Change, console: &Console) -> Result<()> {
     }
     change.permissions.write_to(user);
     write(file, &document)?;
-    writeln!(console.out(), "{} changed in {}", change.name, file.display())?;
+    print_done("changed", &format!("{} changed in {}", change.name, file.display()), &change.name, console)?;
     show(file, &change.name, console)
+}
+
+/// Prints what the command did, as an object with `--json`.
+fn print_done(done: &str, text: &str, user: &str, console: &Console) -> Result<()> {
+    let mut out = console.out();
+    match console.json {
+        true => writeln!(out, "{}", json!({"user": user, "done": done}))?,
+        false => writeln!(out, "{text}")?,
+    }
+    Ok(out.flush()?)
 }
 
 /// Prints all permissions of the user, so that a change that replaced some of them is visible.
 fn show(file: &Path, name: &str, console: &Console) -> Result<()> {
+    if console.json {
+        return Ok(());
+    }
     let users = UserDirectory::read(file)?;
     let Some(user) = users.list().find(|user| user.name == name) else { return Ok(()) };
     let mut out = console.out();
@@ -307,7 +320,7 @@ fn remove(file: &Path, name: &str, console: &Console) -> Result<()> {
     find_user(&mut document, name)?;
     table(&mut document, "users")?.remove(name);
     write(file, &document)?;
-    Ok(writeln!(console.out(), "{name} removed from {}", file.display())?)
+    print_done("removed", &format!("{name} removed from {}", file.display()), name, console)
 }
 
 fn list(file: &Path, console: &Console) -> Result<()> {
@@ -384,7 +397,11 @@ fn write(file: &Path, document: &DocumentMut) -> Result<()> {
     let written = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
     let written = written.and_then(|mut new| {
         if let Ok(found) = std::fs::metadata(file) {
-            // Keeps the file's permissions.
+            // Keeps the file's owner, so that a node can still read the file after an administrator has changed it.
+            let created = new.metadata()?;
+            if (created.uid(), created.gid()) != (found.uid(), found.gid()) {
+                fchown(&new, Some(found.uid()), Some(found.gid()))?;
+            }
             new.set_permissions(PermissionsExt::from_mode(found.permissions().mode() & 0o777))?;
         }
         new.write_all(text.as_bytes())?;

@@ -1,6 +1,7 @@
 //! `dunlin user`, and a node with users.
 
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 
 use dunlin_wait::until;
@@ -88,6 +89,37 @@ fn user_add_does_not_use_the_connections_password() {
     command.env("DUNLIN_PASSWORD_FILE", &secret);
     let output = run_with(command, b"typed\n");
     assert_eq!(output.code, Some(0), "{output:?}");
+}
+
+#[test]
+fn user_prints_one_object_per_line_with_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("users.toml").to_str().unwrap().to_owned();
+    for (verb, options, done) in [
+        ("add", &["--no-password", "--publish", ">"][..], "added"),
+        ("change", &["--publish", "a"][..], "changed"),
+        ("remove", &[][..], "removed"),
+    ] {
+        let arguments = [&["user", "--users-file", &file, "--json", verb, "ana"][..], options].concat();
+        let output = run(&arguments, "").done();
+        let object: serde_json::Value = serde_json::from_str(&output).expect("one object");
+        assert_eq!((&object["user"], &object["done"]), (&"ana".into(), &done.into()));
+    }
+}
+
+#[test]
+fn changed_users_file_keeps_its_owner() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("users.toml");
+    std::fs::write(&path, "# users\n").unwrap();
+    // Only an administrator may give a file away.
+    let (owner, group) = (60_001, 60_002);
+    if std::os::unix::fs::chown(&path, Some(owner), Some(group)).is_err() {
+        return;
+    }
+    run(&["user", "--users-file", path.to_str().unwrap(), "add", "ana", "--no-password"], "").done();
+    let changed = std::fs::metadata(&path).unwrap();
+    assert_eq!((changed.uid(), changed.gid()), (owner, group));
 }
 
 #[test]
