@@ -217,7 +217,7 @@ export function followBook(client: Client, pattern: string, options: FollowBookO
     // Records that came before may have left levels that the node has removed.
     book.right = false;
     beginningAgain.add(book);
-    for (const { topic, partition } of subscription.logs.values()) {
+    for (const { topic, partition } of subscription.positions()) {
       if (topic === book.topic) subscription.resync(topic, partition);
     }
   };

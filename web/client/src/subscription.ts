@@ -65,6 +65,10 @@ export class Subscription implements AsyncIterable<Event> {
   private readonly channels = new Map<number, Channel>();
   /** The positions of logs that the node has not announced since the loss of the connection, by topic and partition. */
   private before = new Map<string, { topic: string; partition: number; position: Position }>();
+  /** Logs without a channel whose reader has requested a state. */
+  private readonly stateRequests = new Set<string>();
+  /** The channels that the node replaces after a request for a state, by topic and partition. */
+  private readonly replaced = new Map<string, number>();
   private subscribedOnce = false;
   private readonly credit: number;
   private granted = 0;
@@ -184,6 +188,7 @@ export class Subscription implements AsyncIterable<Event> {
       }
     }
     this.channels.clear();
+    this.replaced.clear();
   }
 
   /** @internal Assigns a channel to a log. */
@@ -194,10 +199,14 @@ export class Subscription implements AsyncIterable<Event> {
     const topic = fields.text();
     const subjectPrefix = fields.text();
     const stood = this.subscribedOnce ? this.before.get(key(topic, partition))?.position : undefined;
+    // The node sends no messages of a channel after it has announced its replacement.
+    this.channels.delete(this.replaced.get(key(topic, partition)) ?? channel);
+    this.replaced.delete(key(topic, partition));
     const found = { log: { topic, partition, channel, subjectPrefix, position: stood ?? position }, gone: false };
     this.channels.set(channel, found);
     this.skipTo(found, position);
     this.before.delete(key(topic, partition));
+    if (this.stateRequests.delete(key(topic, partition))) this.resync(topic, partition);
     return channel;
   }
 
@@ -396,9 +405,12 @@ export class Subscription implements AsyncIterable<Event> {
 
   /** Requests a new state, because the reader has detected an error in its state. */
   resync(topic: string, partition: number): void {
+    // Between a lost connection and the next announcement, the log has no channel.
+    if (this.before.has(key(topic, partition))) this.stateRequests.add(key(topic, partition));
     for (const [number, channel] of this.channels) {
       if (channel.log.topic !== topic || channel.log.partition !== partition || channel.gone) continue;
       channel.gone = true;
+      this.replaced.set(key(topic, partition), number);
       this.port.out?.message(ToNode.RESYNC, (out) => out.u32(number).bool(true).position({ epoch: 0, seq: 0 }));
       this.port.wrote();
     }

@@ -5,6 +5,7 @@ import { test } from "node:test";
 
 import { type Fields, Writer } from "../src/bytes.js";
 import type { NoticeEvent } from "../src/events.js";
+import { ToNode } from "../src/kinds.js";
 import { Subscription } from "../src/subscription.js";
 
 /** Fields that return these values, one after another. */
@@ -62,4 +63,23 @@ test("messages about a position are compared with the subscription's own positio
   subscription.begin(new Writer());
   announce(5, 2);
   check(5, 2, "epoch 4-3 5-3");
+});
+
+test("state requested without a connection is requested when the log is announced", () => {
+  const sent: number[] = [];
+  const port = { out: undefined as Writer | undefined, wrote: () => {}, forget: () => {}, stats: { records: 0, gaps: 0 } };
+  const subscription = new Subscription(1, "t", { follow: true, onBatch: () => {}, onEvent: () => {} }, port);
+  const announce = (channel: number) => subscription.log(fields(channel, 0, { epoch: 1, seq: 5 }, "t", "t"));
+  announce(1);
+  subscription.subscribed(1);
+  subscription.lost();
+  subscription.resync("t", 0);
+  subscription.begin(new Writer());
+  port.out = { message: (kind: number) => sent.push(kind) } as unknown as Writer;
+  announce(2);
+  assert.deepEqual(sent, [ToNode.RESYNC]);
+  assert.deepEqual(subscription.positions(), []);
+  announce(3);
+  assert.deepEqual(sent, [ToNode.RESYNC]);
+  assert.deepEqual([...subscription.logs.keys()], [3]);
 });
