@@ -1,7 +1,7 @@
 //! The submitters of our clients: they keep tasks waiting, or submit tasks at a rate.
 
 use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -71,26 +71,37 @@ pub fn submit_at_rate(tasks: &Tasks, work: &TaskWork, tally: &ClientTally) -> Re
     let (sender, in_flight) = sync_channel(IN_FLIGHT_PACED_MAX);
     std::thread::scope(|scope| {
         let receiving = scope.spawn(move || receive_responses(&in_flight));
-        while !tally.is_time_up() {
-            for (tenant, arrivals) in arrivals.iter_mut().enumerate() {
-                let now_ns = monotonic_ns();
-                let mut payloads = Vec::new();
-                while let Some(due_ns) = arrivals.due(now_ns) {
-                    payloads.push(tally.next(tenant, due_ns, work.bytes));
-                }
-                for payloads in payloads.chunks(work.ours.batch.max(1)) {
-                    let pending = begin_submit(tasks, &names[tenant], payloads)?;
-                    sender
-                        .send(pending)
-                        .map_err(|_| anyhow!("the thread that receives responses has ended"))?;
-                }
-            }
-            let next_ns = arrivals.iter().map(|arrivals| arrivals.next_ns).min().unwrap_or(0);
-            std::thread::sleep(Duration::from_nanos(next_ns.saturating_sub(monotonic_ns())));
-        }
+        let submitted = submit_arrivals(tasks, work, tally, (&names, &mut arrivals), &sender);
         drop(sender);
-        receiving.join().map_err(|_| anyhow!("the thread that receives responses panicked"))?
+        let received = receiving.join().map_err(|_| anyhow!("the thread that receives responses panicked"))?;
+        // If the receiving thread fails, the submission fails, too, and does not know the reason.
+        received.and(submitted)
     })
+}
+
+fn submit_arrivals(
+    tasks: &Tasks,
+    work: &TaskWork,
+    tally: &ClientTally,
+    (names, arrivals): (&[String], &mut [Arrivals]),
+    sender: &SyncSender<PendingTaskCommands>,
+) -> Result<()> {
+    while !tally.is_time_up() {
+        for (tenant, arrivals) in arrivals.iter_mut().enumerate() {
+            let now_ns = monotonic_ns();
+            let mut payloads = Vec::new();
+            while let Some(due_ns) = arrivals.due(now_ns) {
+                payloads.push(tally.next(tenant, due_ns, work.bytes));
+            }
+            for payloads in payloads.chunks(work.ours.batch.max(1)) {
+                let pending = begin_submit(tasks, &names[tenant], payloads)?;
+                sender.send(pending).map_err(|_| anyhow!("the thread that receives responses has ended"))?;
+            }
+        }
+        let next_ns = arrivals.iter().map(|arrivals| arrivals.next_ns).min().unwrap_or(0);
+        std::thread::sleep(Duration::from_nanos(next_ns.saturating_sub(monotonic_ns())));
+    }
+    Ok(())
 }
 
 fn receive_responses(in_flight: &Receiver<PendingTaskCommands>) -> Result<()> {
