@@ -7,9 +7,9 @@ mod command;
 mod view;
 mod window;
 
-use std::io::{BufRead, IsTerminal};
+use std::io::{BufRead, IsTerminal, Read};
 use std::num::NonZeroU32;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -67,6 +67,10 @@ pub struct Arguments {
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The largest number of changes that are applied before the next drawing.
 const CHANGES_MAX: usize = 1024;
+/// The largest line in bytes. The rest of a longer one is read as another line.
+const LINE_BYTES_MAX: u64 = 4 << 10;
+/// The largest number of lines that are read before the command handles them.
+const LINES_AHEAD_MAX: usize = 16;
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
@@ -100,10 +104,12 @@ fn watch(arguments: &Arguments, client: Client, stop: &StopFlag, console: &Conso
 
 /// Reads lines from standard input in a thread.
 fn read_lines() -> Receiver<String> {
-    let (sender, lines) = channel();
+    let (sender, lines) = sync_channel(LINES_AHEAD_MAX);
     // The thread ends with the process, because a read of a terminal cannot be interrupted.
     thread::spawn(move || {
-        std::io::stdin().lock().lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        let (mut input, mut line) = (std::io::stdin().lock(), String::new());
+        let mut read = |line: &mut String| Read::take(&mut input, LINE_BYTES_MAX).read_line(line);
+        while read(&mut line).is_ok_and(|bytes| bytes > 0) && sender.send(std::mem::take(&mut line)).is_ok() {}
     });
     lines
 }
