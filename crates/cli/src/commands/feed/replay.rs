@@ -22,7 +22,7 @@ use crate::connect::connect;
 use crate::console::Console;
 use crate::outcome::CommandRefusal;
 use crate::progress::{TransferProgress, bytes_in};
-use crate::signals::StopFlag;
+use crate::signals::{GRACE, StopFlag};
 
 /// Arguments of `dunlin feed replay`, which publishes the records of recordings again.
 #[derive(Debug, clap::Args)]
@@ -86,8 +86,11 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     mark_continued_topics(&mut tracks);
     let start = Instant::now();
     let progress = TransferProgress::of_bytes("replaying", Some(bytes));
-    let published = play(&client, &mut tracks, arguments.speed, start, &stop, &progress)?;
+    let played = stop.run_interruptible_after(GRACE, || {
+        play(&client, &mut tracks, arguments.speed, start, &stop, &progress)
+    });
     drop(progress);
+    let published = played?.context("interrupted before the node acknowledged all records")?;
     let mark = console.errors.good("published");
     let seconds = start.elapsed().as_secs_f64();
     Ok(writeln!(std::io::stderr(), "{mark} {} in {seconds:.1} s", published.describe(tracks.len()))?)
@@ -154,7 +157,8 @@ fn play(
         }
         let before = tracks[index].offset;
         published += tracks[index].publish(client)?;
-        progress.add((tracks[index].offset - before) as u64);
+        // After the end of a region, the offset may be at the start of the next block.
+        progress.add(tracks[index].offset.saturating_sub(before) as u64);
         next.extend(tracks[index].next_time()?.map(|time_ns| Reverse((time_ns, index))));
     }
     tracks.iter_mut().try_for_each(|track| track.publisher.flush().map(drop))?;
