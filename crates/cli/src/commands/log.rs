@@ -82,13 +82,13 @@ fn dump_topic(
     while !ends.are_reached() && dump.count.is_none_or(|count| written < count) && !stop.is_set() {
         // If no event arrives within this time, the remaining records have left the log.
         let Some(event) = subscriber.next_timeout(std::time::Duration::from_secs(2))? else { break };
+        written += u64::from(matches!(&event, Event::Record(record) if !ends.is_past(record)));
         match &event {
             Event::Record(record) if ends.is_past(record) => {}
             Event::Record(record) if console.json => writer.record(record, None, &mut out)?,
             Event::Record(record) => write_line(record, &writer.interpreters, console, &mut out)?,
             Event::Notice(notice) => writer.notice(notice, &mut out, &mut std::io::stderr())?,
         }
-        written += u64::from(matches!(event, Event::Record(_)));
         ends.advance(&event);
     }
     Ok(out.flush()?)

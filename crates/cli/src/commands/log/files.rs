@@ -30,7 +30,7 @@ pub fn dump(dump: &Dump, writer: &EventPrinter, console: &Console, stop: &StopFl
             .with_context(|| format!("cannot read {}", dir.display()))?;
         let name = Arc::new(log_name(reader.name(), &dir));
         let from = match dump.from {
-            Start::After(position) => journal::Position::new(position.epoch, position.seq + 1),
+            Start::After(position) => journal::Position::new(position.epoch, position.seq.saturating_add(1)),
             Start::Time(ns) => match reader.position_at(ns)? {
                 Some(position) => position,
                 // This log has no records at or after the start.
