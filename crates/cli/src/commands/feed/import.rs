@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use dunlin_feed::recording::{Recording, RecordingFormat, RecordingItem, RecordingOptions};
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ use crate::console::{Console, TextPainter, grouped};
 use crate::input::{Chunk, Input};
 use crate::outcome::CommandRefusal;
 use crate::progress::TransferProgress;
-use crate::signals::StopFlag;
+use crate::signals::{GRACE, StopFlag};
 use target::{CheckOnly, ImportTarget, NodeTarget, RecordingFolder};
 
 /// Number of a file's defects that are printed; the rest are counted.
@@ -86,7 +86,9 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
             let client = connect(global, "dunlin feed import")?;
             let bytes = arguments.retention_bytes.map_or(0, |size| size.0);
             let mut node = NodeTarget::new(&client, bytes, stop.clone(), console.errors);
-            import_all(arguments, &mut node, &stop, console)?
+            let imported = || import_all(arguments, &mut node, &stop, console);
+            let imported = stop.run_interruptible_after(GRACE, imported)?;
+            imported.context("interrupted before the node acknowledged all records")?
         }
     };
     if arguments.strict && defects > 0 {
@@ -103,9 +105,11 @@ fn import_to_directory(arguments: &Arguments, out: &Path, stop: &StopFlag, conso
     let outcome = import_all(arguments, &mut directory, stop, console);
     // Ends the recording even after an error, so that the written records stay readable.
     let topics = directory.topics();
-    let (counts, bytes) = directory.close()?;
-    recording::print_counts(counts, topics, bytes, "", console)?;
-    outcome
+    let closed = directory.close();
+    let printed =
+        closed.and_then(|(counts, bytes)| recording::print_counts(counts, topics, bytes, "", console));
+    // An error of the import is most likely the cause of an error of its end.
+    outcome.and_then(|defects| printed.map(|()| defects))
 }
 
 /// Reads all files. Returns the number of defects.
@@ -139,7 +143,10 @@ fn import(
     let start = Instant::now();
     let (input, bytes) = open(path, stop)?;
     let mut head = Vec::new();
-    let format = detect_format(&input, &mut head)?;
+    let format = detect_format(&input, &mut head).map_err(|error| match stop.is_set() {
+        true => anyhow!("interrupted before the file's format was known"),
+        false => error,
+    })?;
     let options =
         RecordingOptions { market: arguments.market.clone(), evict_phantoms: arguments.evict_phantoms };
     let mut recording = Recording::new(format, &options);

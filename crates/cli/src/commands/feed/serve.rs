@@ -21,7 +21,7 @@ use crate::connect::connect;
 use crate::console::{Console, format_duration, grouped};
 use crate::outcome::CommandRefusal;
 use crate::running::RunningNode;
-use crate::signals::StopFlag;
+use crate::signals::{GRACE, StopFlag};
 
 /// Arguments of `dunlin feed serve`, which publishes simulated order books.
 #[derive(Debug, clap::Args)]
@@ -171,7 +171,9 @@ fn publish_to_running_node(
         client.publisher(&topic).with_context(|| format!("cannot publish to {topic}"))
     };
     let publishers = instruments.list().iter().map(publisher).collect::<Result<Vec<_>>>()?;
-    simulate(arguments, instruments, publishers, console, stop)
+    let simulated = || simulate(arguments, instruments, publishers, console, stop);
+    stop.run_interruptible_after(GRACE, simulated)?
+        .context("interrupted before the node acknowledged all updates")
 }
 
 /// The interval of warnings about a late source.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use dunlin_client::{Client, Publisher};
 use dunlin_feed::recording::RecordedBook;
 use dunlin_topic::{
@@ -220,7 +220,9 @@ impl ImportTarget for NodeTarget<'_> {
 
     fn finish(&mut self) -> Result<Option<u64>> {
         for topic in 0..self.topics.len() {
-            self.retry(topic, Publisher::flush)?;
+            if self.retry(topic, Publisher::flush)?.is_none() {
+                bail!("interrupted before the node acknowledged all records");
+            }
         }
         let topics = self.topics.drain(..);
         Ok(Some(topics.map(|(_, publisher)| publisher.acknowledged_records()).sum()))
