@@ -19,7 +19,8 @@ pub fn run(arguments: &Arguments, global: &Global) -> Result<()> {
             );
         }
     };
-    let command_line = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let command_line = words.collect::<Vec<_>>().join(" ");
     let request = BenchRequest {
         suite: suite.clone(),
         with_peers,
