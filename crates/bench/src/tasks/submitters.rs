@@ -71,9 +71,11 @@ pub fn submit_at_rate(tasks: &Tasks, work: &TaskWork, tally: &ClientTally) -> Re
     let (sender, in_flight) = sync_channel(IN_FLIGHT_PACED_MAX);
     std::thread::scope(|scope| {
         let receiving = scope.spawn(move || receive_responses(&in_flight));
-        let submitted = submit_arrivals(tasks, work, tally, (&names, &mut arrivals), &sender);
+        let submitted =
+            submit_arrivals(tasks, work, tally, (names.as_slice(), arrivals.as_mut_slice()), &sender);
         drop(sender);
-        let received = receiving.join().map_err(|_| anyhow!("the thread that receives responses panicked"))?;
+        let received =
+            receiving.join().map_err(|_| anyhow!("the thread that receives responses panicked"))?;
         // If the receiving thread fails, the submission fails, too, and does not know the reason.
         received.and(submitted)
     })

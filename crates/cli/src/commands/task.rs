@@ -13,8 +13,8 @@ mod worker;
 use std::io::Write;
 
 use anyhow::Result;
-use dunlin_client::scheduler::{ListFilter, TaskStage};
 use dunlin_client::Tasks;
+use dunlin_client::scheduler::{ListFilter, TaskStage};
 use serde_json::json;
 
 use crate::arguments::Global;

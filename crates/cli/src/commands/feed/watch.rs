@@ -109,7 +109,11 @@ fn read_lines() -> Receiver<String> {
     thread::spawn(move || {
         let (mut input, mut line) = (std::io::stdin().lock(), String::new());
         let mut read = |line: &mut String| Read::take(&mut input, LINE_BYTES_MAX).read_line(line);
-        while read(&mut line).is_ok_and(|bytes| bytes > 0) && sender.send(std::mem::take(&mut line)).is_ok() {}
+        while read(&mut line).is_ok_and(|bytes| bytes > 0) {
+            if sender.send(std::mem::take(&mut line)).is_err() {
+                return;
+            }
+        }
     });
     lines
 }
