@@ -37,9 +37,27 @@ impl Spin {
         self.failures = 0;
     }
 
-    /// Counts a failed attempt. Returns whether to try again.
+    /// Counts a failed attempt. Returns whether to try again. The last attempt is followed by one that waits for
+    /// readiness, because a session that polls has not registered to be woken when its socket is readable.
     pub(crate) fn record_failure(&mut self) -> bool {
+        let was_on = self.is_on();
         self.failures = self.failures.saturating_add(1);
-        self.is_on()
+        was_on
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn session_that_stops_polling_tries_again_to_wait_for_readiness() {
+        let mut spin = Spin::new(true);
+        while spin.is_on() {
+            assert!(spin.record_failure(), "{} failures", spin.failures);
+        }
+        assert!(!spin.record_failure());
+        spin.record_success();
+        assert!(spin.is_on() && spin.record_failure());
     }
 }
