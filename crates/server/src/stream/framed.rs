@@ -22,6 +22,9 @@ use crate::tls::ClientCertificate;
 const FRAME_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of pieces of one frame, including its header.
 const PIECES_MAX: usize = 66;
+/// Maximum number of reads from the socket without payload. A client that sends pings or empty frames faster than they
+/// are decoded then lets the other sessions of the thread run.
+const READS_MAX: usize = 4;
 /// The status of a close frame that reports no error.
 const NORMAL_CLOSURE: u16 = 1_000;
 
@@ -139,13 +142,19 @@ impl WebSocketStream {
         self.read_with(into, Stream::read_now)
     }
 
-    /// Calls `read` until payload bytes arrive or the socket is empty.
+    /// Calls `receive` until payload bytes arrive or the socket is empty. Returns `WouldBlock` after [`READS_MAX`]
+    /// calls, with the socket still readable.
     fn read_with(
         &mut self,
         into: &mut [u8],
         receive: impl Fn(&mut Stream, &mut [u8]) -> io::Result<usize>,
     ) -> io::Result<usize> {
+        let mut reads = 0;
         while !self.close_received && !into.is_empty() {
+            if reads == READS_MAX {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            reads += 1;
             let received = self.receive_with(into, &receive)?;
             if received == 0 {
                 return Ok(0);
@@ -351,5 +360,27 @@ mod tests {
         // At most one pong was queued, and at most one ping waits for its pong.
         assert!(node.unsent.len() <= unsent + PING.len(), "{} of {unsent}", node.unsent.len());
         assert!(node.ping.is_some());
+    }
+
+    #[tokio::test]
+    async fn frames_without_payload_are_read_a_few_at_a_time() {
+        let (node_end, client_end) = UnixStream::pair().unwrap();
+        let mut node = WebSocketStream::binary(Stream::Unix(node_end), Vec::new());
+        let frames = [&PING.repeat(64)[..], &[0x82, 0x81, 0, 0, 0, 0, b'x']].concat();
+        client_end.writable().await.unwrap();
+        assert_eq!(client_end.try_write(&frames).unwrap(), frames.len());
+        // Each read from the socket gets exactly one ping.
+        let mut buffer = [0; PING.len()];
+        let mut pauses = 0;
+        let read = loop {
+            poll_fn(|cx| node.poll_readable(cx)).await.unwrap();
+            match node.read(&mut buffer) {
+                Ok(read) => break read,
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            }
+            pauses += 1;
+        };
+        assert_eq!(&buffer[..read], b"x");
+        assert!(pauses >= 64 / READS_MAX, "{pauses}");
     }
 }

@@ -16,6 +16,10 @@ use crate::tls::ClientCertificate;
 /// Maximum number of bytes that are read from a socket at once.
 const READ_BYTES: usize = 64 << 10;
 
+/// Maximum number of reads from the socket without payload. A peer that sends empty TLS records faster than they are
+/// decrypted then lets the other sessions of the thread run.
+const READS_MAX: usize = 4;
+
 thread_local! {
     static INCOMING: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
 }
@@ -125,7 +129,8 @@ impl TlsStream {
         })
     }
 
-    /// Calls `read` until payload bytes arrive or the socket is empty.
+    /// Calls `receive` until payload bytes arrive or the socket is empty. Returns `WouldBlock` after [`READS_MAX`]
+    /// calls, with the socket still readable.
     fn read_with(
         &mut self,
         into: &mut [u8],
@@ -153,6 +158,7 @@ impl TlsStream {
         receive: impl Fn(&TcpStream, &mut [u8]) -> io::Result<usize>,
     ) -> io::Result<usize> {
         let mut received = if self.codec.has_unread() { 0 } else { receive(&self.socket, buffer)? };
+        let mut reads = 1;
         loop {
             if received == 0 && !self.codec.has_unread() {
                 return Ok(0);
@@ -173,6 +179,10 @@ impl TlsStream {
             if self.codec.has_ended() {
                 return Ok(0);
             }
+            if reads == READS_MAX {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            reads += 1;
             received = receive(&self.socket, buffer)?;
         }
     }
