@@ -75,10 +75,9 @@ impl Session {
         }
         self.pings += 1;
         self.timer.set_ms(limits.ping_ms);
-        // A client that reads nothing is sent no further `PING`, but counts as missing a `PONG`.
-        if self.outbound.is_empty() {
-            self.outbound.control.extend_from_slice(PING);
-        }
+        // A client that is behind receives the `PING` after the message of which a part was sent. Without one, a client
+        // that reads all the time would count as missing a `PONG`.
+        self.outbound.control.extend_from_slice(PING);
     }
 
     pub(super) fn reset_pings(&mut self) {
