@@ -290,6 +290,11 @@ impl Session {
                 return Ok(Poll::Pending);
             }
         }
+        // A client that keeps the session busy stops neither the timer nor the paused channels.
+        if self.timer.poll_due(cx) {
+            self.on_timer();
+        }
+        self.paused_channels.request_wakeup(&mut scratch.pace, cx.waker());
         cx.waker().wake_by_ref();
         Ok(Poll::Pending)
     }

@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use std::thread;
 
 use dunlin_server::Server;
-use dunlin_wait::POLL;
+use dunlin_wait::{Deadline, POLL};
 
 use crate::bad_input::await_sessions;
 use crate::nats_peer::{NatsPeer, serve_nats};
@@ -106,6 +106,20 @@ fn nats_client_that_answers_no_ping_is_disconnected() {
     dead.send_line("CONNECT {\"verbose\":false}");
     assert_eq!([dead.line(), dead.line(), dead.line()], ["PING", "PING", "-ERR 'Stale Connection'"]);
     assert!(dead.is_at_end());
+}
+
+/// The session of such a client has something to read at all times, and must still end.
+#[test]
+fn refused_nats_client_that_keeps_sending_is_disconnected() {
+    let (_node, server) = serve_nats(|_| {});
+    let mut peer = NatsPeer::open(&server);
+    peer.send(b"NONSENSE\r\n");
+    let mut sending = peer.reader.get_ref();
+    let flood = vec![b'x'; 1 << 20];
+    let deadline = Deadline::new();
+    while sending.write_all(&flood).is_ok() {
+        deadline.check("the node disconnects the client");
+    }
 }
 
 #[test]
