@@ -48,6 +48,7 @@ pub(crate) use login::{Login, PendingLogin};
 pub(crate) use login_cache::RequestLoginCache;
 pub(crate) use quota::{pause, slow_down};
 pub use secret::{SecretError, TOKEN_PREFIX, hash_password, new_token};
+pub(crate) use throttle::{ClientIp, network};
 pub use users::{TENANT_DEFAULT, TenantLimits, UserDirectory, UserInfo, UserLimits, UsersError, is_name};
 pub(crate) use users_file::UsersFile;
 pub(crate) use validity::{Admission, SubscriptionAccess};

@@ -71,7 +71,8 @@ pub struct ServerLimits {
     pub channels_max: usize,
     /// Maximum time for the TLS handshake, and then for HELLO, ms. A slower client is disconnected.
     pub handshake_ms_max: u32,
-    /// Maximum number of TLS handshakes at a time, about 30 KiB each; further ones wait.
+    /// Maximum number of TLS handshakes at a time, about 30 KiB each; further ones wait. The clients of one address get
+    /// at most half.
     pub handshakes_max: usize,
     /// Longest pause between two messages of a session to its client, ms.
     pub heartbeat_ms: u32,

@@ -9,7 +9,6 @@ use std::time::Instant;
 use dunlin::topic::{Charge, SubscribeError, Topic, Waiter};
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused};
-use tokio::sync::Semaphore;
 
 use crate::access::{Access, ChangedUsers, UsersError};
 use crate::cluster::{ClusterMember, TopicOwner};
@@ -24,7 +23,7 @@ use crate::opening::StartupProgress;
 use crate::protocol::Protocol;
 use crate::reload::Reloads;
 use crate::runtime::Core;
-use crate::tls::TlsIdentity;
+use crate::tls::{HandshakePermits, TlsIdentity};
 use crate::traffic::Traffic;
 
 /// Token with which a waiter is notified that the server stops.
@@ -65,7 +64,7 @@ pub(crate) struct SharedServer {
     /// Number of stalls that the watchdog has detected in listener threads.
     pub(crate) stalls: Arc<AtomicU64>,
     /// Permits for TLS handshakes.
-    pub(crate) handshakes: Semaphore,
+    pub(crate) handshakes: HandshakePermits,
     cores: OnceLock<Vec<Core>>,
     addresses: OnceLock<Vec<(Protocol, SocketAddr)>>,
     /// The node's part in its cluster, if it has one.
@@ -117,7 +116,7 @@ impl SharedServer {
             housekeeping: Housekeeping::default(),
             stalls: Arc::default(),
             grpc: grpc::Services::default(),
-            handshakes: Semaphore::new(config.limits.handshakes_max.clamp(1, Semaphore::MAX_PERMITS)),
+            handshakes: HandshakePermits::new(config.limits.handshakes_max),
             cores: OnceLock::new(),
             addresses: OnceLock::new(),
             cluster: OnceLock::new(),

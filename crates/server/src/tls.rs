@@ -1,14 +1,15 @@
 //! TLS for the listeners: the files, and the handshake with clients.
 //!
-//! TLS 1.2 and 1.3 by rustls with ring. `files` reads the certificates and keys, `handshake` accepts a connection, and
-//! `identity` reads the names in a client's certificate. When the files are read again, open connections continue
-//! unchanged, and new ones use the new files.
+//! TLS 1.2 and 1.3 by rustls with ring. `files` reads the certificates and keys, `handshake` accepts a connection,
+//! `permits` limits the handshakes, and `identity` reads the names in a client's certificate. When the files
+//! are read again, open connections continue unchanged, and new ones use the new files.
 //!
 //! Unix sockets have no TLS: the permissions of their directory decide which users may connect.
 
 mod files;
 mod handshake;
 mod identity;
+mod permits;
 
 use std::path::PathBuf;
 
@@ -16,6 +17,7 @@ pub use files::TlsFilesError;
 pub(crate) use files::TlsIdentity;
 pub(crate) use handshake::{TlsConnection, accept_tls, poll_handshake};
 pub(crate) use identity::ClientCertificate;
+pub(crate) use permits::HandshakePermits;
 
 /// The paths of a node's TLS files, all PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -116,7 +116,7 @@ impl Throttle {
 }
 
 /// The part of an address by which clients are counted: an IPv4 address, or the first 64 bits of an IPv6 address.
-pub(super) fn network(from: ClientIp) -> ClientIp {
+pub(crate) fn network(from: ClientIp) -> ClientIp {
     from.map(|address| match address.to_canonical() {
         IpAddr::V6(v6) => {
             let [a, b, c, d, ..] = v6.segments();

@@ -1,8 +1,8 @@
 //! The TLS handshake of a new connection.
 //!
 //! Limits: `handshake_ms_max` for the whole handshake, during which the connection counts as a session (`sessions_max`)
-//! and needs the memory of [`TlsCodec`]. `handshakes_max` handshakes run at a time. Further ones wait after the
-//! client's first byte; the same time limit applies to them.
+//! and needs the memory of [`TlsCodec`]. `handshakes_max` handshakes run at a time, of which the clients of one
+//! address get at most half. Further ones wait after the client's first byte; the same time limit applies to them.
 
 use std::future::poll_fn;
 use std::io;
@@ -66,8 +66,8 @@ pub(crate) async fn accept_tls(
         if first_byte(&socket).await? != HANDSHAKE {
             return Ok(HandshakeOutcome::Plain(socket));
         }
-        // The semaphore is never closed.
-        let _permit = shared.handshakes.acquire().await;
+        let address = socket.peer_addr().ok().map(|address| address.ip());
+        let _permit = shared.handshakes.acquire(address).await;
         let codec = TlsCodec::server(identity.config_for(protocol)).map_err(io::Error::other)?;
         let mut tls = Box::new(TlsStream::new(socket, codec));
         let result = poll_fn(|cx| poll_handshake(&mut tls, cx)).await;

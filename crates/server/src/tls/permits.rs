@@ -1,0 +1,108 @@
+//! Permits for TLS handshakes: a limited number at a time, of which the clients of one address get at most half.
+//!
+//! Limits: one entry for each address with a handshake that runs or waits. An IPv6 address counts by its first 64 bits.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+
+use crate::access::{ClientIp, network};
+
+#[derive(Debug)]
+pub(crate) struct HandshakePermits {
+    all: Semaphore,
+    /// Maximum number of permits of one address.
+    address_max: usize,
+    by_address: Mutex<HashMap<ClientIp, Arc<Semaphore>>>,
+}
+
+/// The permit for one handshake.
+#[derive(Debug)]
+pub(super) struct HandshakePermit<'a> {
+    _one_of_all: Option<SemaphorePermit<'a>>,
+    _one_of_address: Option<OwnedSemaphorePermit>,
+    /// Dropped last, because it removes the entry of the address.
+    _share: AddressShare<'a>,
+}
+
+/// Keeps the entry of an address until it is dropped.
+#[derive(Debug)]
+struct AddressShare<'a> {
+    permits: &'a HandshakePermits,
+    address: ClientIp,
+    semaphore: Arc<Semaphore>,
+}
+
+impl HandshakePermits {
+    pub(crate) fn new(handshakes_max: usize) -> HandshakePermits {
+        let handshakes_max = handshakes_max.clamp(1, Semaphore::MAX_PERMITS);
+        HandshakePermits {
+            all: Semaphore::new(handshakes_max),
+            address_max: handshakes_max.div_ceil(2),
+            by_address: Mutex::default(),
+        }
+    }
+
+    /// Waits for a permit of a client of this address.
+    pub(super) async fn acquire(&self, address: ClientIp) -> HandshakePermit<'_> {
+        let share = self.share_of(network(address));
+        // The semaphores are never closed.
+        let one_of_address = Arc::clone(&share.semaphore).acquire_owned().await.ok();
+        let one_of_all = self.all.acquire().await.ok();
+        HandshakePermit { _one_of_all: one_of_all, _one_of_address: one_of_address, _share: share }
+    }
+
+    fn share_of(&self, address: ClientIp) -> AddressShare<'_> {
+        let semaphore = Arc::clone(
+            self.entries().entry(address).or_insert_with(|| Arc::new(Semaphore::new(self.address_max))),
+        );
+        AddressShare { permits: self, address, semaphore }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<ClientIp, Arc<Semaphore>>> {
+        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for AddressShare<'_> {
+    fn drop(&mut self) {
+        let mut entries = self.permits.entries();
+        // The other reference is the entry's own. New ones are made only under the lock.
+        if Arc::strong_count(&self.semaphore) == 2 {
+            entries.remove(&self.address);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::net::Ipv4Addr;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn clients_of_one_address_leave_half_of_the_handshakes() {
+        let permits = HandshakePermits::new(4);
+        let [one, other] = [1, 2].map(|last| Some(Ipv4Addr::new(10, 0, 0, last).into()));
+        let first = permits.acquire(one).await;
+        let second = permits.acquire(one).await;
+        {
+            let mut waiting = pin!(permits.acquire(one));
+            poll_fn(|cx| {
+                assert!(waiting.as_mut().poll(cx).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            drop((permits.acquire(other).await, permits.acquire(other).await));
+            drop(first);
+            waiting.await;
+        }
+        assert_eq!(permits.entries().len(), 1);
+        drop(second);
+        assert!(permits.entries().is_empty());
+    }
+}
