@@ -191,8 +191,10 @@ impl Session {
         if !self.is_closing() {
             self.unread = bytes[at..].to_vec();
             self.track_unread(at > 0);
+            // While a publish waits, the session reads nothing, and the wait uses the timer that would end the pause.
             if let Some(pause_ms) = self.pressure.take_pause_ms()
                 && self.blocked.is_none()
+                && !self.is_waiting()
             {
                 self.pause_reading_for(pause_ms);
             }
