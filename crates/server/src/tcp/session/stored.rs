@@ -119,8 +119,14 @@ impl AckQueue {
 
 impl Session {
     pub(super) fn acknowledge_stored(&mut self) {
+        while self.acknowledge_due() {}
+    }
+
+    /// Sends the acknowledgements and refusals that are due, at most one refusal for each publisher and partition.
+    /// Returns whether more may already be due.
+    fn acknowledge_due(&mut self) -> bool {
         if self.pending_acks.is_empty() {
-            return;
+            return false;
         }
         let waiter = Arc::clone(&self.waiter);
         let outcomes: Vec<_> = self.pending_acks.0.iter_mut().map(|queue| queue.take_due(&waiter)).collect();
@@ -135,8 +141,6 @@ impl Session {
                 lost.iter().for_each(|header| self.refuse_publish(header, &refused));
             }
         }
-        if more {
-            self.acknowledge_stored();
-        }
+        more
     }
 }
