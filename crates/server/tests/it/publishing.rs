@@ -110,6 +110,24 @@ fn blocked_publisher_continues_when_there_is_room() {
 }
 
 #[test]
+fn publisher_to_a_topic_that_waits_forever_is_never_refused() {
+    let (node, server) = serve();
+    let reliable = Some(Reliable { wait_max: Duration::MAX, ..Reliable::default() });
+    let retention = Retention { bytes: 64 << 10, ..Retention::default() };
+    node.create_topic("full", TopicConfig { reliable, retention, ..TopicConfig::default() }, false).unwrap();
+    let options = SubscribeOptions { registered: true, ..SubscribeOptions::default() };
+    let mut subscriber = node.subscribe("full", &options).unwrap();
+    let mut writer = Peer::connect(&server);
+    writer.open_publisher(1, "full");
+    (1..=500).for_each(|number| writer.publish(1, number, &[&[7; 1_000]]));
+    let mut read = 0;
+    while read < 500 {
+        assert!(subscriber.wait(Some(PATIENCE)).unwrap());
+        read += subscriber.drain(50, |_| ()).unwrap();
+    }
+}
+
+#[test]
 fn connection_can_read_a_full_topic_to_which_it_publishes() {
     let (node, server) = serve();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };

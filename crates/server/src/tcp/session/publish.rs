@@ -388,7 +388,7 @@ impl Session {
         let wait_max = self.wait_max_of(header.publisher);
         let blocked = self.publishing.blocked.get_or_insert_with(|| Blocked {
             began_ns: now_ns,
-            deadline_ns: now_ns + wait_max.as_nanos() as u64,
+            deadline_ns: now_ns.saturating_add(wait_max.as_nanos() as u64),
             retry: false,
         });
         if now_ns < blocked.deadline_ns {
