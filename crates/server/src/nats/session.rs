@@ -148,6 +148,8 @@ pub(crate) struct Session {
     members: HashMap<u32, Box<QueueMember>>,
     /// Queue of the queue group members that may have something to send.
     member_queue: VecDeque<u32>,
+    /// Whether the output was full after the members' last deliveries, so that the channels write first.
+    members_filled_output: bool,
     /// The last number that was assigned to a subscription, channel or member.
     number_last: u32,
     /// Queue of the channels that may have something to send.
@@ -235,6 +237,7 @@ impl Session {
             waits_for_opening: None,
             members: HashMap::new(),
             member_queue: VecDeque::new(),
+            members_filled_output: false,
             number_last: 0,
             channel_queue: VecDeque::new(),
             is_skip_budget_spent: false,

@@ -346,6 +346,26 @@ fn full_reliable_topic_delays_its_nats_publisher_without_loss() {
 }
 
 #[test]
+fn backlog_of_a_queue_does_not_hold_back_a_plain_subscription() {
+    // More than the buffers between the node and the client hold.
+    const RECORDS: usize = 4_000;
+    let (node, server) = serve_nats(|_| {});
+    let retention = Retention { bytes: 64 << 20, records: None, age: None };
+    node.create_topic("jobs", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
+    let mut worker = NatsPeer::open(&server);
+    worker.subscribe("jobs crew 1");
+    worker.subscribe("news 2");
+    let mut publisher = node.publisher("jobs").unwrap();
+    let job = vec![b'x'; 10 << 10];
+    for _ in 0..RECORDS {
+        publisher.publish(job.as_slice()).unwrap();
+    }
+    node.publisher("news").unwrap().publish("hello").unwrap();
+    let before = (0..RECORDS).take_while(|_| worker.text().0 == "jobs").count();
+    assert!(before < RECORDS, "the news came after all jobs");
+}
+
+#[test]
 fn queue_members_share_messages_and_plain_subscribers_get_all() {
     let (node, server) = serve_nats(|_| {});
     let mut members: Vec<NatsPeer> = (0..3).map(|_| NatsPeer::open(&server)).collect();

@@ -28,13 +28,14 @@ impl Session {
         let Scratch { nats: scratch, pace, .. } = scratch;
         if !self.outbound.full {
             self.send_pending_refusals();
-            self.deliver_to_members();
+            let skips_members = !self.deliver_if_members_are_next();
             self.write_due_pongs();
             self.select_channels(&mut scratch.selected, pace);
             if self.outbound.is_empty() && scratch.selected.is_empty() {
                 let flushed = self.poll_flush_buffered(cx)?;
-                // The queue still has channels to read, so the session does not sleep.
-                return Ok(if self.is_skip_budget_spent { RoundProgress::Some } else { flushed });
+                // The queues still have channels or members to serve, so the session does not sleep.
+                let is_unfinished = self.is_skip_budget_spent || skips_members;
+                return Ok(if is_unfinished { RoundProgress::Some } else { flushed });
             }
             if self.write(scratch)? {
                 if !scratch.moves.is_empty() {
@@ -52,6 +53,19 @@ impl Session {
                 Ok(RoundProgress::Some)
             }
         }
+    }
+
+    /// Delivers records to queue group members, unless they filled the output the last time: a full output would let no
+    /// channel write as long as the groups have records. Returns whether it was their turn.
+    fn deliver_if_members_are_next(&mut self) -> bool {
+        let has_room = self.outbound.control.len() <= CONTROL_BYTES_MAX;
+        if self.members_filled_output && has_room && !self.channel_queue.is_empty() {
+            self.members_filled_output = false;
+            return false;
+        }
+        self.deliver_to_members();
+        self.members_filled_output = self.outbound.control.len() > CONTROL_BYTES_MAX;
+        true
     }
 
     /// Flushes bytes that were written to the stream but that the socket has not taken.
