@@ -301,7 +301,7 @@ pub struct Draft {
     #[prost(fixed64, optional, tag = "6")]
     pub expires_ns: ::core::option::Option<u64>,
 }
-/// Identifies a retry: the owner stores the last numbers of each producer.
+/// Identifies a retry: the owner stores the last numbers of each producer. `id` and `seq` are at least 1.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Producer {
     #[prost(fixed64, tag = "1")]
