@@ -199,6 +199,7 @@ impl Cluster {
         threads.extend(schedules.into_iter().map(|(_, thread)| thread));
         threads.push(connections);
         state_handle.spawn(reconcile::run(Arc::clone(&member)));
+        state_handle.spawn(reconcile::reconcile_groups(Arc::clone(&member)));
         state_handle.spawn(reconcile::track_current_state(Arc::clone(&member)));
         Ok(Cluster { member, address, handle, topics, threads })
     }

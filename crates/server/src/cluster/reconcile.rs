@@ -1,5 +1,5 @@
-//! Periodic work of a member: it keeps its entry in the cluster's table current. The leader also makes Raft's
-//! voters follow the table.
+//! Periodic work of a member: it keeps its entry in the cluster's table current. The leader of a Raft group also makes
+//! the group's voters follow the table.
 //!
 //! Invariants: only the leader changes voters, one at a time; a node becomes a voter when it has caught up.
 
@@ -10,6 +10,7 @@ use std::time::Duration;
 use dunlin::raft::{RaftMember, Status};
 use dunlin::state::{ControlCommand, ControlState, KeyOperation};
 use dunlin::{Consistency, Control, ControlError, TaskShard, Tasks, TasksError};
+use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::admin;
@@ -23,13 +24,13 @@ use super::registration::{self, StartOutcome};
 const INTERVAL: Duration = Duration::from_millis(300);
 /// Maximum number of records of a restored state that are deleted in one transaction.
 const DELETES_MAX: usize = 32;
-/// How long the leader waits for a node to catch up before it handles other nodes. The node continues to
+/// How long a group's leader waits for a node to catch up before it handles other nodes. The node continues to
 /// catch up.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which a leader with a full disk tries to transfer the lead.
 const TRANSFER_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Does the periodic work until the future is dropped.
+/// Does the periodic work, except that on the Raft groups' members, until the future is dropped.
 pub(super) async fn run(member: Arc<ClusterMember>) {
     let mut written_members = Vec::new();
     let mut leader = None;
@@ -46,21 +47,36 @@ pub(super) async fn run(member: Arc<ClusterMember>) {
         if let Err(error) = announce(&member, control).await {
             tracing::debug!("cannot register this node's address yet: {error}");
         }
-        if status.leader == Some(status.id)
-            && let Err(error) = reconcile_members(&**control, control, &status, &table).await
-        {
-            tracing::info!("the voters do not match the table of nodes yet: {error}");
-        }
-        if let Some(tasks) = member.tasks()
-            && let Err(error) = reconcile_tasks(tasks, control, &status, &table).await
-        {
-            tracing::info!("the tasks' Raft group does not match the table of nodes yet: {error}");
-        }
         write_members(&member, &status, &mut written_members);
         if member.lacks_room().is_some() && Instant::now() >= next_transfer_at {
             transfer_leads(&member, control, &status).await;
             next_transfer_at = Instant::now() + TRANSFER_INTERVAL;
         }
+    }
+}
+
+/// Makes the members of the Raft groups equal to the table, until the future is dropped. The groups do so at the same
+/// time, because each may wait for a node that does not respond.
+pub(super) async fn reconcile_groups(member: Arc<ClusterMember>) {
+    loop {
+        sleep(INTERVAL).await;
+        let Some(control) = member.control() else { continue };
+        let (Ok(status), Ok(table)) = (control.status(), control.with(records::nodes)) else { return };
+        let keys = async {
+            if status.leader == Some(status.id)
+                && let Err(error) = reconcile_members(&**control, control, &status, &table).await
+            {
+                tracing::info!("the voters do not match the table of nodes yet: {error}");
+            }
+        };
+        let tasks = async {
+            if let Some(tasks) = member.tasks()
+                && let Err(error) = reconcile_tasks(tasks, control, &status, &table).await
+            {
+                tracing::info!("the tasks' Raft group does not match the table of nodes yet: {error}");
+            }
+        };
+        tokio::join!(keys, tasks);
     }
 }
 
@@ -231,12 +247,11 @@ async fn reconcile_tasks(
             return control.execute(&command).await.map(drop).map_err(failed);
         }
         Some(node) => {
-            let mut outcome = Ok(());
-            for shard in tasks.shards() {
-                // A failure of one shard does not stop the others.
-                outcome = outcome.and(reconcile_shard(shard, control, node == status.id, table).await);
-            }
-            outcome
+            let begins = node == status.id;
+            let shards: Vec<_> =
+                tasks.shards().iter().map(|shard| reconcile_shard(shard, control, begins, table)).collect();
+            // A failure of one shard does not stop the others.
+            join_all(shards).await.into_iter().collect()
         }
         None => Ok(()),
     }
