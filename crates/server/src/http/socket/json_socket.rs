@@ -122,6 +122,8 @@ pub(super) async fn serve(context: Context, framed: WebSocketStream) {
         context,
     };
     let ended = match guard {
+        // `stop` has not notified this session if it began only now.
+        Some(_) if shared.is_stopping() => Err(end_reason(Refused::new(ErrorCode::ShuttingDown, ""))),
         Some(_) => socket.log_in_client().await,
         None => Err(end_reason(shared.admission_refusal())),
     };
