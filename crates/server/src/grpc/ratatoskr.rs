@@ -131,6 +131,9 @@ impl Ratatoskr {
                 Some(last) if page.more => after = last.name().to_owned(),
                 _ => return Ok(Response::new(rata::ListTopicsResponse { topics: names })),
             }
+            // The other calls of the thread run between two pages.
+            drop(page);
+            tokio::task::yield_now().await;
         }
     }
 
