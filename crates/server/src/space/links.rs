@@ -26,6 +26,11 @@ use super::secret::{Role, Secret, random};
 /// First and longest pause before a connection to an unreachable process is tried again, ns. The pause doubles after
 /// each attempt.
 const RETRY_PAUSE_NS: (u64, u64) = (20_000_000, 500_000_000);
+/// Maximum number of connections that are accepted at once. Ticks are due between them.
+const ACCEPTS_MAX: usize = 64;
+/// Pause before connections are accepted again, after accepting has failed, ns. Without it, the thread would not sleep
+/// while connections wait and the process has no free file descriptor.
+const ACCEPT_PAUSE_NS: u64 = 50_000_000;
 /// Maximum number of refusals that are kept for the program to take.
 const REFUSALS_MAX: usize = 64;
 
@@ -97,6 +102,10 @@ pub(super) struct ProcessLinks {
     next_key: LinkId,
     by_process: BTreeMap<u64, LinkId>,
     dials: BTreeMap<u64, DialSchedule>,
+    /// When connections are accepted again, ns; `None` if they are accepted now.
+    accepts_from_ns: Option<u64>,
+    /// Whether accepting has failed since the last accepted connection.
+    accept_has_failed: bool,
     /// For each region that runs at another process, the process and the epoch.
     routes: BTreeMap<RegionId, (u64, u64)>,
     turn: (u64, u64),
@@ -124,6 +133,8 @@ impl ProcessLinks {
             next_key: 0,
             by_process: BTreeMap::new(),
             dials: BTreeMap::new(),
+            accepts_from_ns: None,
+            accept_has_failed: false,
             routes: BTreeMap::new(),
             turn: (0, 0),
             events: Vec::new(),
@@ -154,8 +165,10 @@ impl ProcessLinks {
         }
     }
 
-    /// Connects to the processes whose pause is over, and closes connections that were not verified in time.
+    /// Connects to the processes whose pause is over, and closes connections that were not verified in time. Ends the
+    /// pause of accepting.
     pub(super) fn dial(&mut self, now_ns: u64) {
+        self.accepts_from_ns = self.accepts_from_ns.filter(|from_ns| *from_ns > now_ns);
         let due = |(process, dial): (&u64, &DialSchedule)| {
             (dial.due_ns <= now_ns).then_some((*process, dial.address))
         };
@@ -191,12 +204,31 @@ impl ProcessLinks {
         let unverified = self.links.values().filter(|link| link.process.is_none());
         let time_limit_ns = self.limits.hello_ms_max * 1_000_000;
         let deadlines = unverified.map(|link| link.since_ns + time_limit_ns + 1);
-        self.dials.values().map(|dial| dial.due_ns).chain(deadlines).min()
+        self.dials.values().map(|dial| dial.due_ns).chain(deadlines).chain(self.accepts_from_ns).min()
     }
 
-    /// Accepts the connections that wait at the listening socket.
+    /// Whether connections are accepted now.
+    pub(super) fn is_accepting(&self) -> bool {
+        self.accepts_from_ns.is_none()
+    }
+
+    /// Accepts connections that wait at the listening socket. If this fails, accepting pauses.
     pub(super) fn accept(&mut self, now_ns: u64) {
-        while let Ok((stream, _)) = self.listener.accept() {
+        for _ in 0..ACCEPTS_MAX {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // The peer disconnected before it was accepted.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+                Err(error) => {
+                    if !std::mem::replace(&mut self.accept_has_failed, true) {
+                        tracing::warn!(%error, "cannot accept connections of other processes; retrying");
+                    }
+                    self.accepts_from_ns = Some(now_ns + ACCEPT_PAUSE_NS);
+                    return;
+                }
+            };
+            self.accept_has_failed = false;
             let unverified =
                 || self.links.iter().filter(|(_, link)| link.process.is_none() && link.expected.is_none());
             // At the limit, closes the oldest unverified connection, so that unverified peers cannot keep a process of

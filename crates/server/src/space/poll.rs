@@ -47,7 +47,8 @@ pub(super) fn wait(
     ready.writable.clear();
     let keys: Vec<LinkId> = links.all().map(|(key, _)| key).collect();
     let mut fds = Vec::with_capacity(keys.len() + 2);
-    fds.push(PollFd::new(&links.listener, PollFlags::IN));
+    let accepts = if links.is_accepting() { PollFlags::IN } else { PollFlags::empty() };
+    fds.push(PollFd::new(&links.listener, accepts));
     fds.push(PollFd::from_borrowed_fd(waker.0.as_fd(), PollFlags::IN));
     for (_, link) in links.all() {
         let mut interest = PollFlags::empty();

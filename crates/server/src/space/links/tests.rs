@@ -128,3 +128,26 @@ fn unauthenticated_connections_do_not_block_world_processes() {
     both.1.add_peer(WorldPeer { process: 1, address }, 0);
     connect(&mut both, |_| true);
 }
+
+#[test]
+fn accepting_pauses_after_an_error_and_then_continues() {
+    let mut links = links(1, Vec::new());
+    let address = links.listener.local_addr().unwrap();
+    // The other end of a connection is no listening socket: accepting fails, as it does without free descriptors.
+    let other = std::net::TcpStream::connect(address).unwrap();
+    let fd = std::os::fd::OwnedFd::from(other);
+    let listener = std::mem::replace(&mut links.listener, TcpListener::from(fd));
+    links.accept(7);
+    assert!(!links.is_accepting());
+    assert_eq!(links.next_dial_ns(), Some(7 + ACCEPT_PAUSE_NS));
+    let _other = std::mem::replace(&mut links.listener, listener);
+    links.dial(6 + ACCEPT_PAUSE_NS);
+    assert!(!links.is_accepting());
+    links.dial(7 + ACCEPT_PAUSE_NS);
+    assert!(links.is_accepting() && links.next_dial_ns().is_none());
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while links.all().next().is_none() {
+        assert!(Instant::now() < deadline, "nobody is let in");
+        links.accept(7 + ACCEPT_PAUSE_NS);
+    }
+}
