@@ -54,6 +54,14 @@ pub(super) struct JoinRequest {
     address: String,
 }
 
+impl JoinRequest {
+    /// The digest of the token; `None` if the secret is malformed.
+    fn token_digest(&self) -> Option<String> {
+        let secret = hex::read(&self.secret).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+        secret.map(|secret| JoinToken::digest(&secret))
+    }
+}
+
 /// The reply to a joining node.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -200,6 +208,12 @@ async fn request_join(
     super::parse(frames.next().await?, ClusterFrameKind::Response).map(Ok)
 }
 
+/// Whether the request has a token that the cluster accepts, as far as this node knows.
+pub(super) fn is_token_valid(member: &ClusterMember, join: &JoinRequest) -> bool {
+    let Some((control, digest)) = member.control().zip(join.token_digest()) else { return false };
+    control.with(|state| records::token(state, &digest).is_some()).unwrap_or(false)
+}
+
 /// Handles the request of a joining node and returns the reply.
 pub(super) async fn handle_request(member: &Arc<ClusterMember>, join: JoinRequest) -> JoinReply {
     let Some(control) = member.control() else {
@@ -235,8 +249,7 @@ async fn admit(member: &Arc<ClusterMember>, join: &JoinRequest) -> Result<u64, J
     let refused = |why: String| JoinReply::Refused { why };
     let later = |error: ControlError| JoinReply::Later { why: error.to_string() };
     let control = member.control().ok_or_else(|| refused("the node is stopping".to_owned()))?;
-    let secret = hex::read(&join.secret).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
-    let digest = JoinToken::digest(&secret.ok_or_else(|| refused(TOKEN_REFUSED.to_owned()))?);
+    let digest = join.token_digest().ok_or_else(|| refused(TOKEN_REFUSED.to_owned()))?;
     let read = |state: &_| (records::token(state, &digest), records::next(state), records::nodes(state));
     let (token, (node, next_revision), nodes) =
         control.read(Consistency::Linearizable, read).await.map_err(later)?;

@@ -9,6 +9,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -93,9 +94,17 @@ async fn serve(
         _ = &mut closed => return Err(io::ErrorKind::ConnectionAborted.into()),
     };
     let Some(node) = peer.node else {
+        let has_token = AtomicBool::new(false);
+        let must_close = async {
+            let _ = closed.await;
+            // The join may already have used up the token, so the new node needs the reply.
+            if has_token.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+        };
         return tokio::select! {
-            served = serve_peer(member, peer) => served,
-            _ = closed => Err(io::ErrorKind::ConnectionAborted.into()),
+            served = serve_peer(member, peer, &has_token) => served,
+            () = must_close => Err(io::ErrorKind::ConnectionAborted.into()),
         };
     };
     drop(closed);
@@ -104,11 +113,15 @@ async fn serve(
         tracing::warn!(node, "closed a connection of another node: there are {max} (connections_max)");
         return Err(io::ErrorKind::ConnectionAborted.into());
     };
-    serve_peer(member, peer).await
+    serve_peer(member, peer, &AtomicBool::new(false)).await
 }
 
-/// Serves one connection until it ends.
-async fn serve_peer(member: Arc<ClusterMember>, peer: AcceptedNode) -> io::Result<()> {
+/// Serves one connection until it ends. Sets `has_token` if the peer joins with a token of the cluster.
+async fn serve_peer(
+    member: Arc<ClusterMember>,
+    peer: AcceptedNode,
+    has_token: &AtomicBool,
+) -> io::Result<()> {
     let time_limit = Duration::from_millis(member.limits.handshake_ms_max);
     if peer.is_for_listener {
         let Some(node) = peer.node else { return Err(io::ErrorKind::PermissionDenied.into()) };
@@ -159,8 +172,9 @@ async fn serve_peer(member: Arc<ClusterMember>, peer: AcceptedNode) -> io::Resul
         }
         Purpose::Join => {
             let request = timeout(time_limit, frames.next()).await??;
-            let response =
-                join::handle_request(&member, super::parse(request, ClusterFrameKind::Request)?).await;
+            let request = super::parse(request, ClusterFrameKind::Request)?;
+            has_token.store(join::is_token_valid(&member, &request), Ordering::Relaxed);
+            let response = join::handle_request(&member, request).await;
             send_frame(&mut write, 1, ClusterFrameKind::Response, &super::to_json(&response)).await?;
             let _ = timeout(REFUSAL_READ_TIMEOUT, frames.next()).await;
             Ok(())
