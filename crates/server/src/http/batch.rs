@@ -3,7 +3,8 @@
 //! Records of one partition are appended together, all or none. If keys select several partitions, each has its own
 //! outcome.
 //!
-//! Limit: [`BATCH_BYTES_MAX`] of a body, and of the records of a partition.
+//! Limits: [`BATCH_BYTES_MAX`] of a body, and of the records of a partition; above it, nothing is published. The memory
+//! of the records is charged to the node's budget, because it may be several times that of their lines.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use axum::{Extension, Json};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dunlin::topic::frame::{FrameError, Meta};
-use dunlin::topic::{BATCH_BYTES_MAX, Topic};
+use dunlin::topic::{BATCH_BYTES_MAX, Charge, PublishError, Topic};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -54,6 +55,21 @@ struct Header {
     value_base64: Option<String>,
 }
 
+/// Number of bytes of lines that are encoded before other connections of the thread run.
+const TURN_BYTES: usize = 256 << 10;
+
+/// The records of a batch, by partition. Their bytes are charged to the memory budget.
+#[derive(Debug)]
+struct EncodedBatch {
+    parts: BTreeMap<usize, PartitionFrames>,
+    count: u32,
+    bytes: usize,
+    charge: Charge,
+}
+
+/// A function that encodes one line.
+type LineEncoder = fn(&PublishTarget, &[u8], &mut EncodedBatch) -> Result<(), Problem>;
+
 /// The frames that are appended to one partition.
 #[derive(Debug, Default)]
 struct PartitionFrames {
@@ -70,11 +86,9 @@ pub(super) async fn publish(
     let options = PublishOptions::read(&context, &parts.headers)?;
     let target = PublishTarget::find(&context, &subject, 0, options.after).await?;
     let content = body::read(&context, body, BATCH_BYTES_MAX).await?;
-    let parts = match media_type(&parts.headers) {
-        "application/x-ndjson" | "application/jsonl" | "application/json" => {
-            encode_lines(&target, &content.bytes, encode_json)?
-        }
-        "text/plain" => encode_lines(&target, &content.bytes, encode_plain)?,
+    let encoder: LineEncoder = match media_type(&parts.headers) {
+        "application/x-ndjson" | "application/jsonl" | "application/json" => encode_json,
+        "text/plain" => encode_plain,
         other => {
             let text = format!(
                 "Content-Type: {other:?}; expected application/x-ndjson with an object on each line, or \
@@ -84,15 +98,17 @@ pub(super) async fn publish(
             return Err(Problem::of(status, dunlin::wire::ErrorCode::Protocol, text));
         }
     };
-    if parts.len() > 1 && (options.mark.is_some() || options.expect_last.is_some() || options.after.is_some())
+    let batch = encode_lines(&context, &target, &content.bytes, encoder).await?;
+    drop(content);
+    if batch.parts.len() > 1
+        && (options.mark.is_some() || options.expect_last.is_some() || options.after.is_some())
     {
         let text = "a producer's number, an expected sequence and a last position need a single partition, but the keys \
                     select several";
         return Err(Problem::from(dunlin::Refused::new(dunlin::wire::ErrorCode::Batch, text)));
     }
-    let count = parts.values().map(|part| part.count).sum();
-    context.admit_publish(count, parts.values().map(|part| part.frames.len()).sum()).await?;
-    let published = append_all(&context, &target, &options, parts).await?;
+    context.admit_publish(batch.count, batch.bytes).await?;
+    let published = append_all(&context, &target, &options, batch.parts).await?;
     context.record_publish(&target.topic);
     Ok(published)
 }
@@ -134,40 +150,40 @@ async fn append_all(
 }
 
 /// Encodes the frames of all lines, grouped by partition.
-fn encode_lines(
+async fn encode_lines(
+    context: &Context,
     target: &PublishTarget,
     content: &[u8],
-    encode_line: impl Fn(&PublishTarget, &[u8], &mut BTreeMap<usize, PartitionFrames>) -> Result<(), Problem>,
-) -> Result<BTreeMap<usize, PartitionFrames>, Problem> {
-    let mut parts = BTreeMap::new();
+    encode_line: LineEncoder,
+) -> Result<EncodedBatch, Problem> {
+    let charge = Charge::none(context.node().budget());
+    let mut batch = EncodedBatch { parts: BTreeMap::new(), count: 0, bytes: 0, charge };
+    let mut turn_bytes = 0;
     let content = content.strip_suffix(b"\n").unwrap_or(content);
     for line in content.split(|&byte| byte == b'\n') {
-        encode_line(target, line.strip_suffix(b"\r").unwrap_or(line), &mut parts)?;
+        encode_line(target, line.strip_suffix(b"\r").unwrap_or(line), &mut batch)?;
+        turn_bytes += line.len() + 1;
+        if turn_bytes >= TURN_BYTES {
+            turn_bytes = 0;
+            tokio::task::yield_now().await;
+        }
     }
-    if parts.is_empty() {
-        return Err(Problem::from(dunlin::topic::PublishError::Batch("a batch needs at least one record")));
+    if batch.count == 0 {
+        return Err(Problem::from(PublishError::Batch("a batch needs at least one record")));
     }
-    Ok(parts)
+    Ok(batch)
 }
 
-fn encode_plain(
-    target: &PublishTarget,
-    line: &[u8],
-    parts: &mut BTreeMap<usize, PartitionFrames>,
-) -> Result<(), Problem> {
+fn encode_plain(target: &PublishTarget, line: &[u8], batch: &mut EncodedBatch) -> Result<(), Problem> {
     let meta = Meta { subject_tail: &target.tail, ..Meta::default() };
-    add_frame(target, &meta, line, parts)
+    batch.add_frame(target, &meta, line)
 }
 
-fn encode_json(
-    target: &PublishTarget,
-    line: &[u8],
-    parts: &mut BTreeMap<usize, PartitionFrames>,
-) -> Result<(), Problem> {
+fn encode_json(target: &PublishTarget, line: &[u8], batch: &mut EncodedBatch) -> Result<(), Problem> {
     if line.trim_ascii().is_empty() {
         return Ok(());
     }
-    let number = 1 + parts.values().map(|part| part.count).sum::<u32>();
+    let number = batch.count + 1;
     let wrong = |fault: String| Problem::bad_request(format!("record {number} of the batch: {fault}"));
     // Refuses a JSON list. serde would accept it, with its values in the order of the fields.
     if !line.trim_ascii_start().starts_with(b"{") {
@@ -196,7 +212,7 @@ fn encode_json(
         reply: None,
         headers: &headers,
     };
-    add_frame(target, &meta, &payload, parts)
+    batch.add_frame(target, &meta, &payload)
 }
 
 impl BatchLine<'_> {
@@ -225,21 +241,22 @@ fn bytes_of(name: &str, plain: Option<String>, base64: Option<String>) -> Result
     }
 }
 
-fn add_frame(
-    target: &PublishTarget,
-    meta: &Meta<'_>,
-    payload: &[u8],
-    parts: &mut BTreeMap<usize, PartitionFrames>,
-) -> Result<(), Problem> {
-    let part = parts.entry(target.topic.partition_of(meta.key)).or_default();
-    encode(meta, payload, &mut part.frames)?;
-    part.count += 1;
-    // A frame takes more bytes than a short line. The append would refuse the frames, too, but only after all lines
-    // were encoded.
-    let bytes = part.frames.len();
-    if part.count > 1 && bytes > BATCH_BYTES_MAX {
-        let too_large = FrameError::TooLarge { bytes, bytes_max: BATCH_BYTES_MAX };
-        return Err(Problem::from(dunlin::Refused::from(&too_large)));
+impl EncodedBatch {
+    fn add_frame(&mut self, target: &PublishTarget, meta: &Meta<'_>, payload: &[u8]) -> Result<(), Problem> {
+        let part = self.parts.entry(target.topic.partition_of(meta.key)).or_default();
+        let bytes_before = part.frames.len();
+        encode(meta, payload, &mut part.frames)?;
+        part.count += 1;
+        self.count += 1;
+        // A frame takes more bytes than a short line. The append would refuse the frames, too, but only after all lines
+        // were encoded.
+        let bytes = part.frames.len();
+        if part.count > 1 && bytes > BATCH_BYTES_MAX {
+            let too_large = FrameError::TooLarge { bytes, bytes_max: BATCH_BYTES_MAX };
+            return Err(Problem::from(dunlin::Refused::from(&too_large)));
+        }
+        self.bytes += bytes - bytes_before;
+        self.charge.grow_to(self.bytes).map_err(PublishError::from)?;
+        Ok(())
     }
-    Ok(())
 }

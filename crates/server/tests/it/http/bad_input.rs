@@ -44,6 +44,18 @@ fn body_over_the_memory_budget_is_refused() {
 }
 
 #[test]
+fn batch_of_records_over_the_memory_budget_is_refused() {
+    let limits = NodeLimits { memory_bytes_max: 4 << 20, ..NodeLimits::default() };
+    let fixture = HttpServer::of(Node::start(Config { limits, ..Config::default() }).unwrap(), |_| ());
+    let post = |lines: &[u8]| fixture.post("/v1/topics/t/batch", &[("content-type", "text/plain")], lines);
+    // The body is within the budget, but the records of its empty lines are not.
+    let refused = post(&vec![b'\n'; 512 << 10]);
+    assert_eq!((refused.status, refused.code().as_str()), (503, "BUDGET_SPENT"));
+    assert_eq!(post(b"small\n").json()["published"], 1);
+    assert!(fixture.node.budget().used() < 1 << 20, "the memory charge was released");
+}
+
+#[test]
 fn http_request_heads_over_the_limits_are_refused() {
     let fixture = HttpServer::new();
     let mut peer = fixture.peer();
