@@ -22,9 +22,10 @@ use super::problem::Problem;
 
 /// How long a browser may cache a preflight response, seconds.
 const PREFLIGHT_CACHE_S: &str = "600";
+/// `*` allows the headers of records (`dunlin-header-NAME`), but `authorization` has to be named.
 const ALLOWED_REQUEST_HEADERS: &str = "authorization, content-type, if-match, if-none-match, last-event-id, dunlin-key, \
                              dunlin-event-time, dunlin-expires, dunlin-producer, dunlin-producer-epoch, \
-                             dunlin-producer-seq, dunlin-expect-seq";
+                             dunlin-producer-seq, dunlin-expect-seq, dunlin-last-position, *";
 
 const EXPOSED_RESPONSE_HEADERS: &str =
     "etag, retry-after, dunlin-node, dunlin-created, dunlin-version, dunlin-lease";
