@@ -14,7 +14,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -52,12 +52,12 @@ pub struct BackupHeader {
     pub made_ms: u64,
 }
 
-/// Writes a backup to `file`; returns the revision of its keys. An incomplete backup has the suffix `.part` instead of
-/// the file's own.
+/// Writes a backup to `file`; returns the revision of its keys. An incomplete backup has the file's name with the
+/// suffix `.part`.
 pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64, ClusterError> {
     let header =
         BackupHeader { cluster: client.cluster().to_owned(), release: super::RELEASE.to_owned(), made_ms };
-    let temporary = file.with_extension("part");
+    let temporary = part_path(file);
     let error_context = || ClusterError::io(format!("cannot write {}", file.display()));
     let created = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary);
     let mut out = ChecksumWriter::new(BufWriter::new(created.map_err(error_context())?));
@@ -80,6 +80,13 @@ pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64,
         Ok(revision)
     });
     result.inspect_err(|_| drop(std::fs::remove_file(&temporary)))
+}
+
+/// The path of an incomplete backup. It differs for all files, because several backups may be made at the same time.
+fn part_path(file: &Path) -> PathBuf {
+    let mut path = file.as_os_str().to_owned();
+    path.push(".part");
+    path.into()
 }
 
 /// Prepares an empty data directory for the first node of a new cluster that begins with a backup's state.
@@ -314,6 +321,13 @@ mod tests {
             assert!(read(&changed).is_err(), "byte {at} was changed");
             assert!(read(&bytes[..at]).is_err(), "cut after {at}");
         }
+    }
+
+    #[test]
+    fn incomplete_backups_of_different_files_have_different_names() {
+        assert_eq!(part_path(Path::new("b/cluster.eu")), Path::new("b/cluster.eu.part"));
+        assert_ne!(part_path(Path::new("b/cluster.eu")), part_path(Path::new("b/cluster.us")));
+        assert_ne!(part_path(Path::new("cluster.part")), Path::new("cluster.part"));
     }
 
     #[test]
