@@ -89,7 +89,7 @@ impl RefusedRecords {
 }
 
 /// Publishes records to one subject, or to the subjects of a topic. Calls from several threads run one at a time.
-#[pyclass(frozen, name = "Publisher", module = "dunlin")]
+#[pyclass(frozen, weakref, name = "Publisher", module = "dunlin")]
 pub struct PyPublisher {
     pub subject: String,
     /// The literal prefix of a pattern.

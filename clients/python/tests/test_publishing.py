@@ -174,3 +174,15 @@ def test_refused_record_of_a_forgotten_subject_is_reported_by_flush(client: dunl
     with pytest.raises(errors.ReducerError):
         client.flush()
     client.flush()
+
+
+def test_closing_client_waits_for_records_of_its_publishers(client: dunlin.Client, url: str, topic: str) -> None:
+    client.create_topic(topic, reducer="book")
+    other = dunlin.connect(url)
+    publisher = other.publisher(topic)
+    publisher.send(b"no entry of a book")
+    with pytest.raises(errors.ReducerError):
+        other.close()
+    assert other.closed
+    with pytest.raises(errors.HandleClosedError):
+        publisher.flush()

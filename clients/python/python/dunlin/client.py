@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,6 +147,8 @@ class Client:
         self._connection = connection
         self._wait: Wait = wait
         self._publishers: dict[str, _CachedPublisher] = {}
+        # The publishers of `publisher`, which the caller owns.
+        self._own_publishers: weakref.WeakSet[Publisher] = weakref.WeakSet()
         self._publishers_lock = threading.Lock()
         # The first error of a publisher that was closed because the client keeps too many.
         self._unreported: errors.Error | None = None
@@ -159,11 +162,16 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection, after all sent records are answered."""
+        """Closes the connection, after all sent records are answered, also those of `publisher`.
+
+        Raises the first refusal.
+        """
         if self._connection.closed:
             return
+        with self._publishers_lock:
+            publishers = list(self._own_publishers)
         try:
-            self.flush()
+            _run_all([self.flush, *(publisher.close for publisher in publishers)])
         finally:
             self._connection.close()
 
@@ -251,7 +259,7 @@ class Client:
             self._give_back(cached)
 
     def flush(self) -> None:
-        """Waits until all sent records are answered. Raises the first refusal at the end."""
+        """Waits until all records of `send` are answered. Raises the first refusal at the end."""
         with self._publishers_lock:
             all_cached = list(self._publishers.values())
             for cached in all_cached:
@@ -271,7 +279,10 @@ class Client:
 
         Records of one publisher keep their order. A `quiet` publisher requests no acknowledgements.
         """
-        return self._connection.publisher(subject, quiet=quiet)
+        publisher = self._connection.publisher(subject, quiet=quiet)
+        with self._publishers_lock:
+            self._own_publishers.add(publisher)
+        return publisher
 
     def _borrow(self, subject: str) -> _CachedPublisher:
         """The cached publisher to a subject. It is not closed before it is given back."""
@@ -280,7 +291,7 @@ class Client:
             if cached is not None:
                 cached.users += 1
                 return cached
-        made = _CachedPublisher(self.publisher(subject))
+        made = _CachedPublisher(self._connection.publisher(subject))
         with self._publishers_lock:
             cached = self._publishers.setdefault(subject, made)
             cached.users += 1
