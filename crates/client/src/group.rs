@@ -220,12 +220,7 @@ impl Member {
 
     /// Returns the next record or notice; `None` after `timeout`.
     pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<GroupEvent<'_>>, SubscribeError> {
-        while !self.subscriber.has_received()? {
-            if !self.subscriber.wait(Some(timeout))? {
-                return Ok(None);
-            }
-        }
-        Ok(Some(self.take()))
+        Ok(if self.subscriber.receive_within(timeout)? { Some(self.take()) } else { None })
     }
 
     /// Returns the next record or notice if one has arrived.

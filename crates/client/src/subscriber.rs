@@ -320,12 +320,7 @@ impl Subscribe for Subscriber {
     }
 
     fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Event<'_>>, SubscribeError> {
-        while !self.has_received()? {
-            if !self.wait(Some(timeout))? {
-                return Ok(None);
-            }
-        }
-        Ok(Some(self.take()))
+        Ok(if self.receive_within(timeout)? { Some(self.take()) } else { None })
     }
 
     #[inline]
@@ -386,6 +381,21 @@ impl Subscriber {
     #[inline]
     pub(crate) fn has_received(&mut self) -> Result<bool, SubscribeError> {
         if self.events_left > 0 { Ok(true) } else { self.advance(false) }
+    }
+
+    /// Waits until an event is received, for at most `timeout`. Returns whether there is one.
+    #[inline]
+    pub(crate) fn receive_within(&mut self, timeout: Duration) -> Result<bool, SubscribeError> {
+        let mut until = None;
+        while !self.has_received()? {
+            let until = *until.get_or_insert_with(|| deadline(timeout));
+            let remaining = until.saturating_duration_since(Instant::now());
+            // A wait also ends to return credit, without an event.
+            if !self.wait(Some(remaining))? || remaining.is_zero() {
+                return self.has_received();
+            }
+        }
+        Ok(true)
     }
 
     /// Waits like [`wait`](Subscribe::wait), but also ends when `is_done` returns `true`.

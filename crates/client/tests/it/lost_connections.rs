@@ -381,6 +381,33 @@ fn wait_times_out_while_other_messages_arrive_without_a_pause() {
 }
 
 #[test]
+fn messages_without_events_do_not_extend_a_timed_read() {
+    // Each message returns credit, for which a wait ends.
+    let limits = ClientLimits { credit_bytes: 1, ..ClientLimits::default() };
+    let (timed_out_sender, timed_out) = std::sync::mpsc::channel();
+    let (client, node) =
+        Peer::serve_with(ClientOptions { limits, ..ClientOptions::default() }, move |_, mut link| {
+            link.accept_subscription(at(2, 10));
+            let mut advances = Vec::new();
+            for _ in 0..10_000 {
+                FromNode::Advance(Advance { channel: 1, through: at(2, 20) }).encode(&mut advances);
+            }
+            let has_timed_out = (0..500).any(|_| {
+                link.send_bytes(&advances);
+                timed_out.try_recv().is_ok()
+            });
+            assert!(has_timed_out, "the read lasts as long as messages arrive");
+            link.wait_until_closed();
+        });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    assert!(subscriber.next_timeout(Duration::from_millis(1)).unwrap().is_none());
+    let _ = timed_out_sender.send(());
+    // The node may still be writing.
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
 fn idle_subscriber_continues_after_a_reconnect() {
     let (client, node) = Peer::serve_with_fast_heartbeats(ClientOptions::default(), |peer, mut link| {
         link.accept_subscription(at(2, 10));
