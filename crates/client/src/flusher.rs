@@ -43,8 +43,9 @@ impl Flusher {
         }
         let (flusher, shared) = (Arc::clone(self), Arc::downgrade(shared));
         let thread = std::thread::Builder::new().name("dunlin-flush".to_owned());
-        // If no thread could start, the next call sends the batch.
         state.is_running = thread.spawn(move || flusher.run(&shared)).is_ok();
+        // If no thread could start, the next call tries again. Threads that wait send the batch, too.
+        state.is_due = state.is_running;
     }
 
     pub(crate) fn end(&self) {
