@@ -524,4 +524,18 @@ mod tests {
         assert!(!busy.may_end_unconfirmed(ttl, soon), "the result counts until the lease ends");
         assert!(busy.may_end_unconfirmed(ttl, late));
     }
+
+    #[test]
+    fn refused_pull_is_sent_again_unless_its_outcome_is_unknown() {
+        let mut worker_state = Phase::default().worker_state;
+        (worker_state.worker, worker_state.is_attached) = (1, true);
+        let pull = TaskCommand::Pull { worker: 1, credit: 1 };
+        worker_state.enqueue(QueuedCommand::new(&pull, None, false));
+        let sent = worker_state.next_request(7);
+        assert!(sent.is_some());
+        worker_state.requeue_request(7, true);
+        assert_eq!(worker_state.next_request(8), sent);
+        worker_state.requeue_request(8, false);
+        assert_eq!(worker_state.next_request(9), None, "the worker would receive two tasks for one slot");
+    }
 }

@@ -272,8 +272,10 @@ impl AttachmentShared {
                     {
                         worker_state.discard_request(request, &refused);
                     }
-                    Err(_) => {
-                        worker_state.requeue_request(request);
+                    Err(error) => {
+                        let had_no_effect =
+                            matches!(&error, TasksError::Refused(refused) if !outcome_is_unknown(refused));
+                        worker_state.requeue_request(request, had_no_effect);
                         pause = Some(PAUSE);
                     }
                 }

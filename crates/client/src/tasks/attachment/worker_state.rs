@@ -113,6 +113,11 @@ impl QueuedCommand {
         ))
     }
 
+    fn is_pull(&self) -> bool {
+        let command = self.bytes.get(LENGTH_BYTES..).map(TaskCommand::decode);
+        matches!(command, Some(Ok(TaskCommand::Pull { .. })))
+    }
+
     fn repeated(self) -> QueuedCommand {
         QueuedCommand { is_repeated: true, ..self }
     }
@@ -344,15 +349,16 @@ impl WorkerState {
         is_known
     }
 
-    /// Handles the temporary refusal of a request: its commands are sent again.
-    pub(super) fn requeue_request(&mut self, request: u32) {
+    /// Handles the temporary refusal of a request: its commands are sent again. A pull is sent again only if the
+    /// request `had_no_effect`, because a second pull would request a second task.
+    pub(super) fn requeue_request(&mut self, request: u32, had_no_effect: bool) {
         let Some(at) = self.unanswered_requests.iter().position(|(number, _)| *number == request) else {
             return;
         };
         let Some((_, queued_commands)) = self.unanswered_requests.remove(at) else { return };
         let repeated: Vec<QueuedCommand> = queued_commands
             .into_iter()
-            .filter(|queued| queued.is_kept)
+            .filter(|queued| queued.is_kept || had_no_effect && queued.is_pull())
             .map(QueuedCommand::repeated)
             .collect();
         repeated.into_iter().rev().for_each(|queued| self.unsent.push_front(queued));
