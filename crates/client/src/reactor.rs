@@ -20,6 +20,9 @@ use crate::follow::{HandleWaker, lock};
 use crate::link::{Link, PumpOutcome, PumpWait, WakeConditions};
 use crate::socket::Socket;
 
+/// Maximum number of reads before a task lets the other tasks of its thread run.
+const READS_MAX: usize = 64;
+
 /// The registration of the socket and a timer with the runtime of the task that last had to wait.
 #[derive(Debug, Default)]
 pub(crate) struct Reactor {
@@ -45,7 +48,7 @@ impl SharedClient {
         }
         waker.set(cx.waker());
         self.followers.add_task(number, cx.waker());
-        let lead_result = self.link.try_lock().map(|mut link| self.poll_lead(&mut link, &mut done));
+        let lead_result = self.link.try_lock().map(|mut link| self.poll_lead(&mut link, cx, &mut done));
         let polled = match &lead_result {
             Ok(polled) => polled.clone(),
             Err(_) if done() => Poll::Ready(WaitOutcome::Done),
@@ -63,9 +66,14 @@ impl SharedClient {
         polled
     }
 
-    fn poll_lead(&self, link: &mut Link, done: &mut impl FnMut() -> bool) -> Poll<WaitOutcome> {
+    fn poll_lead(
+        &self,
+        link: &mut Link,
+        cx: &Context<'_>,
+        done: &mut impl FnMut() -> bool,
+    ) -> Poll<WaitOutcome> {
         let mut reactor = lock(&self.reactor);
-        loop {
+        for _ in 0..READS_MAX {
             let paused = if reactor.socket.is_some() { link.pause_reading(self) } else { None };
             let pumped = paused.unwrap_or_else(|| link.pump(self, PumpWait::Now));
             if done() {
@@ -97,6 +105,9 @@ impl SharedClient {
             }
             link.resume_reading();
         }
+        // Messages for other handles may arrive without a pause.
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 

@@ -75,6 +75,33 @@ fn async_subscriber_continues_in_a_second_runtime() {
 }
 
 #[test]
+fn async_wait_times_out_while_other_messages_arrive() {
+    let (timed_out_sender, timed_out) = channel();
+    let (client, node) = Peer::serve(move |_, mut link| {
+        link.accept_subscription(at(2, 10));
+        let mut heartbeats = Vec::new();
+        for _ in 0..10_000 {
+            FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }).encode(&mut heartbeats);
+        }
+        let has_timed_out = (0..500).any(|_| {
+            link.send_bytes(&heartbeats);
+            timed_out.try_recv().is_ok()
+        });
+        assert!(has_timed_out, "the wait lasts as long as messages arrive");
+        link.wait_until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    let has_timed_out = block_on(async {
+        tokio::time::timeout(Duration::from_millis(1), subscriber.next_async()).await.is_err()
+    });
+    assert!(has_timed_out);
+    let _ = timed_out_sender.send(());
+    // The node may still be writing.
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
 fn two_async_subscribers_share_a_connection() {
     let (read_sender, read_receiver) = channel();
     let (client, node) = Peer::serve(move |_, mut link| {
