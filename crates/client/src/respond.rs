@@ -28,21 +28,30 @@ impl Client {
 }
 
 impl Responder {
-    /// Sends a reply to the request's reply `subject`, without waiting for an acknowledgement.
+    /// Sends a reply to the request's reply `subject`, without waiting for an acknowledgement. If the node refused an
+    /// earlier reply to the same requester, sends this reply nevertheless and returns the error of the earlier one.
     pub fn reply<'a>(&mut self, subject: &str, draft: impl Into<Draft<'a>>) -> Result<(), PublishError> {
         let (topic, tail) = split_inbox(subject);
+        let earlier = self.publishers.get_mut(topic).map_or(Ok(()), Publisher::check_failure);
+        if earlier.is_err() {
+            // The requester has most likely disconnected.
+            self.publishers.remove(topic);
+        }
         if !self.publishers.contains_key(topic) {
             self.open(topic, tail)?;
         }
         let Some(publisher) = self.publishers.get_mut(topic) else { return Err(PublishError::Closed) };
         let mut draft = draft.into();
         draft.meta.subject_tail = tail;
-        let sent = publisher.send(draft).and_then(|()| publisher.send_batches());
+        // Without a connection, the reply fails only when it is written.
+        let sent = publisher
+            .send(draft)
+            .and_then(|()| publisher.send_batches())
+            .and_then(|()| publisher.check_failure());
         if sent.is_err() {
-            // The requester has most likely disconnected; the error belongs to an earlier reply.
             self.publishers.remove(topic);
         }
-        sent
+        sent.and(earlier)
     }
 
     fn open(&mut self, topic: &str, tail: &str) -> Result<(), PublishError> {

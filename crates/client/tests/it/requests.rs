@@ -159,6 +159,44 @@ fn replies_are_sent_without_waiting_for_an_acknowledgement() {
 }
 
 #[test]
+fn reply_after_a_refused_reply_is_sent() {
+    let (returned_sender, first_returned) = std::sync::mpsc::channel();
+    let (client, node) = Peer::serve(move |_, mut link| {
+        link.accept_subscription(at(1, 0));
+        let publisher = link.next(|message| match message {
+            FromClient::OpenPublisher(open) => open.publisher,
+            other => panic!("{other:?}"),
+        });
+        link.accept_publish();
+        first_returned.recv_timeout(PATIENCE).unwrap();
+        let refusal = Refusal::new(ErrorCode::Forbidden, "_INBOX.9.3.1");
+        link.send(FromNode::PublisherRefused(PublisherRefused { publisher, refusal }));
+        link.send_batch(1, 0, 1, &["ask"]);
+        let mut replies = Vec::new();
+        while replies.is_empty() {
+            link.next(|message| {
+                if let FromClient::Publish(publish) = message {
+                    let (frame, _) = dunlin_frame::Frame::check(publish.frames, 4096).unwrap();
+                    replies.push((frame.subject_tail().to_owned(), frame.payload().to_vec()));
+                }
+            });
+        }
+        assert_eq!(replies, [("4.7".to_owned(), b"second".to_vec())]);
+        link.wait_until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", Default::default()).unwrap();
+    let mut responder = client.responder();
+    responder.reply("_INBOX.9.3.1", "first").unwrap();
+    returned_sender.send(()).unwrap();
+    // The refusal arrives before this record.
+    assert!(matches!(subscriber.next().unwrap(), Event::Record(_)));
+    let refused = responder.reply("_INBOX.9.4.7", "second");
+    assert!(matches!(refused, Err(PublishError::Forbidden(_))), "{refused:?}");
+    drop((subscriber, responder, client));
+    node.join().unwrap();
+}
+
+#[test]
 fn topics_are_listed_page_by_page() {
     let (client, node) = Peer::serve(|_, mut link| {
         for (after, names, more) in [("", &["a", "b"][..], true), ("b", &["c"], false)] {
