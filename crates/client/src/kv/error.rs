@@ -67,6 +67,11 @@ impl KvError {
         matches!(self, KvError::Unknown(_) | KvError::Disconnected(_)) && !is_interrupted()
     }
 
+    /// Whether the cluster has no leader at present, so that a command that waits can be repeated.
+    pub(super) fn lacks_leader(&self) -> bool {
+        matches!(self, KvError::Refused(refused) if refused.code == ErrorCode::NoLeader) && !is_interrupted()
+    }
+
     pub(super) fn unexpected_response() -> KvError {
         KvError::Unknown("the node sent an unexpected response".to_owned())
     }

@@ -114,7 +114,8 @@ impl Kv {
                 Err(error) => Err(error),
             };
             match waited.map_err(KvError::from) {
-                Err(error) if error.is_lost() => {
+                // An earlier attempt may be in the lock's queue.
+                Err(error) if error.is_lost() || error.lacks_leader() => {
                     next_deadline()?;
                     std::thread::sleep(PAUSE);
                 }

@@ -273,6 +273,32 @@ fn command_unanswered_at_shutdown_is_sent_to_the_next_node() {
     node.join().unwrap();
 }
 
+/// Reads a command, and responds to it.
+fn answer_command(link: &mut Link, reply: ControlReply) {
+    let request = accept_command(link);
+    let mut done = Vec::new();
+    ControlOutcome::Done { reply }.encode(&mut done);
+    link.send(FromNode::ControlResult(ControlResult { request, bytes: LongBytes(&done) }));
+}
+
+#[test]
+fn wait_for_a_lock_lasts_while_the_cluster_has_no_leader() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        answer_command(&mut link, ControlReply::Granted { lease: 7, ttl_ms: 3_600_000 });
+        let request = accept_command(&mut link);
+        let refusal = Refusal::new(ErrorCode::NoLeader, "no majority");
+        link.send(FromNode::RequestRefused(RequestRefused { request, refusal }));
+        answer_command(&mut link, ControlReply::Held { token: 5 });
+        link.wait_until_closed();
+    });
+    let kv = client.kv();
+    let lease = kv.lease(Duration::from_secs(3_600)).unwrap();
+    let lock = kv.lock("gate", &lease, b"").unwrap();
+    assert_eq!(lock.token(), 5);
+    drop((lock, lease, kv, client));
+    node.join().unwrap();
+}
+
 #[test]
 fn unconfirmed_command_returns_unknown_after_a_goodbye() {
     let (client, node) = Peer::serve(|peer, mut link| {
