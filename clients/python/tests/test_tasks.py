@@ -306,3 +306,16 @@ def test_idempotency_key_of_a_different_task_is_refused(client: dunlin.Client, t
     client.tasks.cancel(task)
     with pytest.raises(errors.TaskOverError, match="cancelled"):
         submit(tenant, "mail", "x", idempotency_key="order-17")
+
+
+def test_worker_that_cannot_connect_restores_signal_handlers() -> None:
+    def refuse() -> dunlin.Client:
+        raise RuntimeError("no credentials")
+
+    worker = dunlin.Worker(connect=refuse)
+    worker.task("upper")(lambda task: task.payload)
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.getsignal(number) for number in numbers]
+    with pytest.raises(RuntimeError, match="no credentials"):
+        worker.run()
+    assert [signal.getsignal(number) for number in numbers] == before

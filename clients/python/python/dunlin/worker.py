@@ -219,9 +219,15 @@ class Worker:
         if not self._functions:
             raise ValueError("a worker needs a function for at least one kind of task")
         restore = self._hear_signals()
+        try:
+            self._run()
+        finally:
+            restore()
+
+    def _run(self) -> None:
         client = self._connected()
         if client is None:
-            return restore()
+            return
         try:
             if not self._is_to_work():
                 return
@@ -245,7 +251,6 @@ class Worker:
                 attachment.leave()
         finally:
             client.close()
-            restore()
 
     def _connected(self) -> Client | None:
         """Waits for the node; `None` if the worker has to end first."""
