@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import dunlin
 import pytest
 from conftest import PATIENCE, Node, until
 from dunlin import errors
 from dunlin.tasks import Limit, NewTask, Retry
+from dunlin.worker import _RunningTasks
 
 WORKER = Path(__file__).with_name("tasks_worker.py")
 _tenants = count(1)
@@ -319,3 +323,39 @@ def test_worker_that_cannot_connect_restores_signal_handlers() -> None:
     with pytest.raises(RuntimeError, match="no credentials"):
         worker.run()
     assert [signal.getsignal(number) for number in numbers] == before
+
+
+class _StoppedAttachment:
+    """The attachment of a worker whose tasks all have to stop."""
+
+    def __init__(self) -> None:
+        self.checks = 0
+        self.failed = threading.Event()
+
+    def is_stopped(self, _token: int) -> bool:
+        self.checks += 1
+        return True
+
+    def fail(self, *_report: object) -> None:
+        self.failed.set()
+
+
+def test_stopped_coroutine_is_cancelled_once_and_cleans_up() -> None:
+    attachment: Any = _StoppedAttachment()
+    cleaned_up = threading.Event()
+
+    async def function(_task: dunlin.Task) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            first = attachment.checks
+            while attachment.checks < first + 2:
+                await asyncio.sleep(0)
+            cleaned_up.set()
+
+    running = _RunningTasks(attachment, {"k": function}, 1, False)
+    running.begin(dunlin.Task("1-1", 1, "k", "tenant", b"", 1, 60.0, attachment))
+    assert attachment.failed.wait(PATIENCE)
+    until(lambda: running.is_idle)
+    running.end()
+    assert cleaned_up.is_set()

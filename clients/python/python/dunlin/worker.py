@@ -387,10 +387,12 @@ class _RunningTasks:
         started = time.monotonic_ns()
         used = _CpuUse()
         work = asyncio.ensure_future(_run_async(self._functions[task.kind], task, used))
+        is_cancelled = False
         while not work.done():
             await asyncio.wait([work], timeout=_LOOK)
-            if not work.done() and task.is_stopped:
-                work.cancel()
+            if not work.done() and task.is_stopped and not is_cancelled:
+                # Another cancellation would end the function's own clean-up.
+                is_cancelled = work.cancel()
         try:
             slot_result = work.result()
         except BaseException as error:
