@@ -20,6 +20,7 @@ import dunlin
 import pytest
 from conftest import PATIENCE, Node, until
 from dunlin import errors
+from dunlin._slots import ProcessSlot
 from dunlin.tasks import Limit, NewTask, Retry
 from dunlin.worker import _RunningTasks
 
@@ -359,3 +360,19 @@ def test_stopped_coroutine_is_cancelled_once_and_cleans_up() -> None:
     until(lambda: running.is_idle)
     running.end()
     assert cleaned_up.is_set()
+
+
+def test_process_ended_by_a_nameless_signal_fails_only_its_task() -> None:
+    slot = ProcessSlot()
+    number = signal.SIGRTMIN + 1
+    result = slot.run(signal.raise_signal, (number,), lambda: False)
+    assert result.error == f"the task's process was ended by signal {number}"
+    assert slot.run(abs, (-1,), lambda: False).value == 1
+    slot.end()
+
+
+def test_closed_standard_output_does_not_fail_a_process_task() -> None:
+    slot = ProcessSlot()
+    for program in ("import sys; sys.stdout.close()", "import sys; sys.stdout = None", ""):
+        assert slot.run(exec, (program,), lambda: False).error is None
+    slot.end()

@@ -7,6 +7,7 @@ stop cannot be stopped otherwise.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import resource
@@ -136,8 +137,16 @@ class ProcessSlot:
         code = process.exitcode
         self.end()
         if code is not None and code < 0:
-            return f"the task's process was ended by {signal.Signals(-code).name}"
+            return f"the task's process was ended by {_signal_name(-code)}"
         return f"the task's process ended with code {code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        # Most real-time signals have no name.
+        return f"signal {number}"
 
 
 def _serve(pipe: Pipe, parent: int) -> None:
@@ -155,7 +164,9 @@ def _serve(pipe: Pipe, parent: int) -> None:
             continue
         result = run_here(function, arguments)
         result = SlotResult(result.value, result.error, result.retry, result.cpu_us, peak_memory_bytes())
-        sys.stdout.flush()
+        # Standard output may be closed, which does not concern the result.
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
         try:
             pipe.send(result)
         except (BrokenPipeError, ConnectionResetError):
