@@ -1,6 +1,6 @@
 //! A password: from a file, from the terminal without showing it, or from standard input.
 
-use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};

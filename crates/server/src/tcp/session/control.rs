@@ -110,7 +110,8 @@ impl Session {
     }
 
     fn accept_command(&mut self, request: PendingRequest, bytes: &[u8]) -> Result<(), Refused> {
-        let command = ControlCommand::decode_from_client(bytes).map_err(|error| protocol(error.to_string()))?;
+        let command =
+            ControlCommand::decode_from_client(bytes).map_err(|error| protocol(error.to_string()))?;
         if let ControlCommand::Move { topic, node, .. } = command {
             return self.accept_move(request, topic, node);
         }
