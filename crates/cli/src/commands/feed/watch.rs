@@ -110,7 +110,9 @@ fn read_lines() -> Receiver<String> {
         let (mut input, mut line) = (std::io::stdin().lock(), String::new());
         let mut read = |line: &mut String| Read::take(&mut input, LINE_BYTES_MAX).read_line(line);
         while read(&mut line).is_ok_and(|bytes| bytes > 0) {
-            if sender.send(std::mem::take(&mut line)).is_err() {
+            let text = line.trim_end_matches(['\n', '\r']).to_owned();
+            line.clear();
+            if sender.send(text).is_err() {
                 return;
             }
         }
