@@ -169,7 +169,7 @@ impl Session {
             && let Some(pattern) = pattern_of(subject)
             && !self.has_subscriber(&pattern, first.offset)?
         {
-            self.blocked = None;
+            self.end_blocked();
             self.write_no_responders(reply);
             return Ok(());
         }
@@ -179,7 +179,7 @@ impl Session {
             return Err(RetryFrom { from: first.offset });
         }
         if self.is_reply_without_requester(subject, first.offset)? {
-            self.blocked = None;
+            self.end_blocked();
             return Ok(());
         }
         self.find_target(first)?;
@@ -244,7 +244,7 @@ impl Session {
             }
             Err(AppendRefusal::TargetError(TargetError::NoReceiver)) => {}
         }
-        self.blocked = None;
+        self.end_blocked();
         Ok(())
     }
 
@@ -265,6 +265,13 @@ impl Session {
         }
     }
 
+    /// Ends the wait of a publish, if there is one, and its use of the session's timer.
+    fn end_blocked(&mut self) {
+        if self.blocked.take().is_some() {
+            self.start_ping_timer();
+        }
+    }
+
     /// Sets the maximum batch size that the user's publish rates allow.
     pub(super) fn set_batch_limits(&mut self) {
         let step = self.login().map_or((u64::MAX, u64::MAX), |login| login.account().step());
@@ -279,9 +286,7 @@ impl Session {
         let Some(account) = self.metered_account() else { return Ok(RateOutcome::Within) };
         let bytes = batch.iter().map(BatchRecord::bytes).sum::<usize>() as u64;
         let Err(refused) = account.admit_publish(batch.len() as u64, bytes) else {
-            if self.blocked.take().is_some() {
-                self.start_ping_timer();
-            }
+            self.end_blocked();
             return Ok(RateOutcome::Within);
         };
         let [retry_after_ms, per_s, _] = refused.numbers;
@@ -293,8 +298,7 @@ impl Session {
         };
         if now_ns >= deadline_ns {
             let why = format!("{} of {per_s} is reached; retry in {retry_after_ms} ms", refused.text);
-            self.blocked = None;
-            self.start_ping_timer();
+            self.end_blocked();
             self.refuse_publish(batch[0].published.subject, &why, batch.len());
             return Ok(RateOutcome::Refused);
         }
@@ -395,8 +399,7 @@ impl Session {
             None => now_ns.saturating_add(self.wait_max_ns(subject)),
         };
         if now_ns >= deadline_ns {
-            self.blocked = None;
-            self.start_ping_timer();
+            self.end_blocked();
             self.refuse_publish(subject, &full.to_string(), batch.len());
             return Ok(());
         }
