@@ -38,7 +38,7 @@ layout! {
         pub reliable_subscribers_max: u32,
         /// Maximum time for which a publisher waits for registered subscribers, ms.
         pub wait_ms_max: u32,
-        /// What the topic does if registered subscribers have not freed room within this time.
+        /// The action of the topic if registered subscribers have not freed room within this time.
         pub when_full: WhenFull,
     }
 }

@@ -15,7 +15,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_millis(900);
 /// The longest search for a node that accepts a command.
 const SEARCH_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// What a client knows about its command.
+/// A client's knowledge of the outcome of its command.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CommandResult {
     /// The command was done.

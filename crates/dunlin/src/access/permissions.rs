@@ -109,7 +109,7 @@ impl Permissions {
             NODE_TOPIC => (self.surveys && self.tenant.is_everything()).then_some(filter),
             TASKS => Some(match self.tasks.readable_tenant()? {
                 None => filter,
-                Some(tenant) => Some(of_tenant(tenant, filter)),
+                Some(tenant) => Some(restrict_to_tenant(tenant, filter)),
             }),
             _ => Some(filter),
         }
@@ -148,7 +148,7 @@ impl Permissions {
 }
 
 /// Extends a filter so that it accepts only events of this tenant's tasks.
-fn of_tenant(tenant: String, filter: Option<Filter>) -> Filter {
+fn restrict_to_tenant(tenant: String, filter: Option<Filter>) -> Filter {
     match filter {
         None => Filter::new(move |tail| tail == tenant),
         Some(Filter { accepts: wants, tails: within, view }) => {

@@ -81,7 +81,7 @@ impl TasksHousekeeper {
     }
 }
 
-/// What the thread remembers of tasks that are not published yet.
+/// State of the tasks that are not published yet.
 #[derive(Default)]
 struct Attempts {
     /// For each task that a full topic refused, the time of its first refusal.
