@@ -5,12 +5,16 @@
 //!
 //! The reserve has the configured size. It is filled only if twice as much is free, so that the reserve itself does not
 //! fill the disk.
+//!
+//! Room that is freed on a full disk can be taken by any other file. [`Journal::begin_file_in`](crate::Journal) therefore
+//! makes the reserve's file the journal's next file, so that its room is never free.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskFile};
 use crate::error::DiskError;
+use crate::layout::TEMPORARY_SUFFIX;
 
 /// The zeros that one write appends to the reserve.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -85,17 +89,51 @@ impl DiskReserve {
         Ok(false)
     }
 
+    /// Gives the file a temporary name, so that another file can be made of it, and returns its path and size. The file
+    /// is enlarged to `need` bytes if it is smaller. Returns `None`, and keeps the reserve, if there is no reserve, or no
+    /// room to enlarge it.
+    pub(crate) fn hand_over(&mut self, need: u64) -> Result<Option<(PathBuf, u64)>, DiskError> {
+        if !self.is_filled || (need > self.bytes && !self.enlarge(need)?) {
+            return Ok(None);
+        }
+        let mut temporary = self.path.clone().into_os_string();
+        temporary.push(TEMPORARY_SUFFIX);
+        let temporary = PathBuf::from(temporary);
+        self.disk.rename(&self.path, &temporary).map_err(DiskError::of("rename", &self.path))?;
+        self.is_filled = false;
+        Ok(Some((temporary, self.bytes.max(need))))
+    }
+
+    /// Enlarges the file to `need` bytes. Returns `false`, and changes nothing, if there is no room.
+    fn enlarge(&self, need: u64) -> Result<bool, DiskError> {
+        let of = |action| DiskError::of(action, &self.path);
+        let file = self.disk.open(&self.path, true).map_err(of("open"))?;
+        match self.write_zeros(&*file, self.bytes, need) {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_full() => {
+                file.set_bytes(self.bytes).map_err(of("truncate"))?;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     fn write(&self) -> Result<(), DiskError> {
         let of = |action| DiskError::of(action, &self.path);
         let file = self.disk.create(&self.path).map_err(of("create"))?;
-        let mut written = 0;
-        while written < self.bytes {
-            let count = (self.bytes - written).min(ZEROS.len() as u64);
+        self.write_zeros(&*file, 0, self.bytes)?;
+        self.disk.sync_dir(&self.dir).map_err(DiskError::of("sync", &self.dir))
+    }
+
+    fn write_zeros(&self, file: &dyn DiskFile, from: u64, to: u64) -> Result<(), DiskError> {
+        let of = |action| DiskError::of(action, &self.path);
+        let mut written = from;
+        while written < to {
+            let count = (to - written).min(ZEROS.len() as u64);
             file.write_at(&[&ZEROS[..count as usize]], written).map_err(of("allocate space in"))?;
             written += count;
         }
-        file.sync().map_err(of("sync"))?;
-        self.disk.sync_dir(&self.dir).map_err(DiskError::of("sync", &self.dir))
+        file.sync().map_err(of("sync"))
     }
 
     fn remove(&self) -> Result<(), DiskError> {

@@ -15,7 +15,7 @@ mod recover;
 mod retain;
 mod roll;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::disk::{DirLock, Disk, DiskFile};
@@ -38,6 +38,8 @@ pub struct Journal {
     current: Option<Current>,
     tail: Tail,
     must_begin_file: bool,
+    /// A file of zeros that becomes the next file, and its size, bytes.
+    next_file: Option<(PathBuf, u64)>,
     /// The reason why the log has ended.
     ended: Option<String>,
     /// Buffer in which the parts of a small batch are joined before the write.

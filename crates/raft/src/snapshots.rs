@@ -2,8 +2,8 @@
 //! ignored.
 //!
 //! Each snapshot begins an epoch, and thus a file, so that older files can be removed. A snapshot is written only if
-//! the disk has room for the whole snapshot. If necessary, the [`DiskReserve`] is released, and filled again after
-//! older snapshots are removed.
+//! the disk has room for the whole snapshot. If necessary, the [`DiskReserve`] becomes the snapshot's file, and is filled
+//! again after older snapshots are removed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,8 +25,8 @@ const BATCH_BYTES: usize = 1 << 20;
 const RESERVE: &str = "reserve";
 /// Upper bound of the bytes that the frame of a block adds to the block.
 const BLOCK_BYTES_EXTRA: u64 = 64;
-/// Upper bound of the size of the first file's header and marks, bytes.
-const FIRST_FILE_BYTES_EXTRA: u64 = 8 << 10;
+/// Upper bound of the size of the first file's header and marks, and of the marks of the file before it, bytes.
+const FIRST_FILE_BYTES_EXTRA: u64 = 16 << 10;
 /// Upper bound of the size of each further file's header, marks and preallocation, bytes.
 const FILE_BYTES_EXTRA: u64 = 2 << 20;
 
@@ -186,14 +186,17 @@ impl Snapshots {
         Ok(free.saturating_sub(for_reserve) >= need.saturating_mul(2))
     }
 
-    /// Whether there is room for this snapshot; releases the reserve if necessary.
+    /// Whether there is room for this snapshot. If necessary, the reserve becomes the snapshot's file: the log, and other
+    /// logs on the disk, take any room that is free.
     fn has_room(&mut self, blocks: &Blocks) -> io::Result<bool> {
         let (free, need) = self.free_and_needed(blocks)?;
         if free >= need {
             return Ok(true);
         }
         let releasable = if self.reserve.is_filled() { self.reserve.bytes() } else { 0 };
-        Ok(free + releasable >= need && self.reserve.release().map_err(io::Error::other)?)
+        let first_file = need.min(JournalConfig::default().file_bytes);
+        Ok(free + releasable >= need
+            && self.journal.begin_file_in(&mut self.reserve, first_file).map_err(io::Error::other)?)
     }
 
     /// Whether the reserve should be filled.
@@ -221,6 +224,8 @@ impl Snapshots {
             Err(error) => return Err(io::Error::other(error)),
         }
         self.last = Some((meta.clone(), begin));
+        // Frees what the snapshot did not use of the reserve.
+        self.journal.end_file().map_err(io::Error::other)?;
         // Files that could not be removed are removed after the next snapshot.
         let _ = self.journal.truncate_before(begin);
         Ok(true)

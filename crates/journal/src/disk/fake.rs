@@ -45,6 +45,8 @@ pub struct Faults {
     /// The number of successful creations, renames, removals and directory syncs before one of them fails. `None`: none
     /// of them fails.
     pub names_fail: Option<u32>,
+    /// Whether other programs at once use the room that a removed file frees.
+    pub freed_room_is_taken: bool,
 }
 
 #[derive(Debug)]
@@ -203,8 +205,11 @@ impl Disk for FakeDisk {
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
         count_down(&mut state.faults.names_fail)?;
-        state.index_of(path)?;
+        let index = state.index_of(path)?;
         state.names.remove(path);
+        if state.faults.freed_room_is_taken {
+            state.capacity -= state.files[index].content.len() as u64;
+        }
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 
 use super::{Current, Journal};
 use crate::error::{AppendError, DiskError};
-use crate::layout::MARK_BYTES;
+use crate::layout::{FILE_HEADER_BYTES, MARK_BYTES};
 
 /// Room reserved in every file for marks, bytes.
 pub(super) const MARKS_BYTES: u64 = 4 * MARK_BYTES as u64;
@@ -25,6 +25,10 @@ impl Journal {
     /// [`Journal::room_left`] stays 0.
     pub fn reserve_room(&mut self, bytes: u64) -> Result<(), AppendError> {
         self.check_not_ended()?;
+        if self.next_file.is_some() {
+            let (need, free) = (bytes, self.room_left());
+            return if free < need { Err(AppendError::Full { need, free }) } else { Ok(()) };
+        }
         if self.can_continue_file() {
             return self.ensure_room(bytes);
         }
@@ -40,11 +44,14 @@ impl Journal {
 
     /// Bytes that can be written even if the disk is full, including block headers.
     pub fn room_left(&self) -> u64 {
+        if let Some((_, bytes)) = self.next_file {
+            return bytes.saturating_sub(FILE_HEADER_BYTES as u64 + super::roll::NEW_FILE_BYTES_MIN);
+        }
         self.current.as_ref().filter(|_| self.can_continue_file()).map_or(0, Current::room_left)
     }
 
     /// Whether the last file accepts further records, because its epoch has not ended.
-    fn can_continue_file(&self) -> bool {
+    pub(super) fn can_continue_file(&self) -> bool {
         self.current.as_ref().is_some_and(|current| current.log.name.first.epoch >= self.tail.epoch_least)
     }
 

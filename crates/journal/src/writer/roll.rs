@@ -12,9 +12,12 @@ use crate::error::{AppendError, DiskError};
 use crate::files::LogFile;
 use crate::layout::{BlockKind, FILE_HEADER_BYTES, FileHeader, FileName, TEMPORARY_SUFFIX};
 use crate::position::Position;
+use crate::reserve::DiskReserve;
 
 /// Minimum size of a new file, bytes: its header and room for marks.
 pub(super) const NEW_FILE_BYTES_MIN: u64 = 1024;
+/// Room, bytes, that the file of a reserve gives up for the marks of the previous file: two blocks of a file system.
+const LINK_BYTES: u64 = 8 << 10;
 
 impl Journal {
     /// Makes the next append begin a new file, so that the earlier ones can be dropped. Frees the preallocation of
@@ -28,6 +31,47 @@ impl Journal {
         match current.release_ahead() {
             Ok(()) => Ok(()),
             Err(error) => Err(self.end(error)),
+        }
+    }
+
+    /// Makes the next append begin a new file, in place of the reserve's file and with its room, which is therefore never
+    /// free for others. The room is at least `need` bytes with the file's header and marks.
+    ///
+    /// Returns `false`, and keeps the reserve, if the reserve is not filled, or if it is smaller than `need` and there is
+    /// no room for the rest. A last file without records continues instead; the reserve is then only released.
+    pub fn begin_file_in(&mut self, reserve: &mut DiskReserve, need: u64) -> Result<bool, AppendError> {
+        self.check_not_ended()?;
+        if self.current.as_ref().is_some_and(|current| current.records == 0) && self.can_continue_file() {
+            return reserve.release().map_err(AppendError::Disk);
+        }
+        match reserve.hand_over(need) {
+            Ok(None) => return Ok(false),
+            Ok(next_file) => self.next_file = next_file,
+            // Even a new name can need room in the directory.
+            Err(error) if error.is_full() => return reserve.release().map_err(AppendError::Disk),
+            Err(error) => return Err(AppendError::Disk(error)),
+        }
+        self.end_file()?;
+        match self.prepare_marks() {
+            Err(error) if !error.is_full() => Err(self.end(error)),
+            _ => Ok(true),
+        }
+    }
+
+    /// Ensures room for the mark that names the next file. A file that was repaired at the start has none; on a full disk,
+    /// the next file then gives up a part of its room.
+    fn prepare_marks(&mut self) -> Result<(), DiskError> {
+        let Some(current) = &mut self.current else { return Ok(()) };
+        let end = current.end + MARKS_BYTES;
+        match (current.prepare(end), &mut self.next_file) {
+            (Err(error), Some((path, bytes))) if error.is_full() => {
+                let path = path.clone();
+                *bytes = bytes.saturating_sub(LINK_BYTES);
+                let file = self.shared.disk.open(&path, true).map_err(DiskError::of("open", &path))?;
+                file.set_bytes(*bytes).map_err(DiskError::of("truncate", &path))?;
+                current.prepare(end)
+            }
+            (prepared, _) => prepared,
         }
     }
 
@@ -46,7 +90,14 @@ impl Journal {
             return Ok(());
         }
         let was_requested = std::mem::take(&mut self.must_begin_file);
-        match self.roll(batch, need) {
+        let rolled = self.roll(batch, need);
+        if rolled.is_err()
+            && let Some((zeros, _)) = self.next_file.take()
+        {
+            // Frees its room. If this fails, the next start removes the file.
+            let _ = self.shared.disk.remove(&zeros);
+        }
+        match rolled {
             // The old file has the room that was promised.
             Err(error) if error.is_full() && (has_room || was_requested && same_epoch) => Ok(()),
             Err(error) if error.is_full() => Err(self.full(need + NEW_FILE_BYTES_MIN)),
@@ -65,9 +116,7 @@ impl Journal {
         };
         // The new file must also have the room that was promised.
         let promised = self.room_left();
-        if let Some(old) = &mut self.current {
-            old.prepare(old.end + MARKS_BYTES)?;
-        }
+        self.prepare_marks()?;
         let new = self.create_file(&header, need.max(promised))?;
         if let Some(mut old) = self.current.take() {
             let linked = self.link_next(&mut old, header.identity);
@@ -97,18 +146,28 @@ impl Journal {
         self.shared.files().all.first().map_or(Position::default(), |file| file.name.first)
     }
 
-    fn create_file(&self, header: &FileHeader, need: u64) -> Result<Current, DiskError> {
+    fn create_file(&mut self, header: &FileHeader, need: u64) -> Result<Current, DiskError> {
+        let next_file = self.next_file.take();
         let disk = &*self.shared.disk;
         let name = FileName { first: header.first, identity: header.identity };
         let temporary = self.shared.dir.join(format!("{name}{TEMPORARY_SUFFIX}"));
         let log = Arc::new(LogFile::new(&self.shared.dir, header, FILE_HEADER_BYTES as u64));
-        let file = disk.create(&temporary).map_err(DiskError::of("create", &temporary))?;
         let start = FILE_HEADER_BYTES as u64;
+        let (file, prepared) = match next_file {
+            Some((zeros, bytes)) => {
+                if let Err(source) = disk.rename(&zeros, &temporary) {
+                    let _ = disk.remove(&zeros);
+                    return Err(DiskError { action: "rename", path: zeros, source });
+                }
+                (disk.open(&temporary, true).map_err(DiskError::of("open", &temporary))?, bytes.max(start))
+            }
+            None => (disk.create(&temporary).map_err(DiskError::of("create", &temporary))?, start),
+        };
         let mut current = Current {
             log,
             file,
             end: start,
-            prepared: start,
+            prepared,
             synced: start,
             blocks: 0,
             records: 0,

@@ -4,8 +4,11 @@
 //! processes that end without closing the log, and flipped bits. `DUNLIN_JOURNAL_SEEDS` sets the number of seeds;
 //! `DUNLIN_JOURNAL_SEED` runs one.
 
+use std::sync::Arc;
+
 use dunlin_journal::{
-    AppendError, Disk, FakeDisk, Faults, Hole, Journal, JournalConfig, Position, Recovered, verify,
+    AppendError, Disk, DiskReserve, FakeDisk, Faults, Hole, Journal, JournalConfig, Position, Recovered,
+    verify,
 };
 
 use crate::fixture::{JournalEntry, append, dir, log_files, open_with, payload, read};
@@ -92,7 +95,7 @@ impl Play {
     fn run(mut self) {
         self.start();
         for _ in 0..STEPS {
-            match self.below(32) {
+            match self.below(33) {
                 0..=14 => self.append(),
                 15..=21 => self.sync(),
                 22 => self.crash(),
@@ -105,6 +108,7 @@ impl Play {
                 28 => self.fill_disk(),
                 29 => self.disk.set_capacity(u64::MAX),
                 30 => self.use_reserved_room(),
+                31 => self.use_disk_reserve(),
                 _ => self.compare_synced(),
             }
         }
@@ -213,6 +217,35 @@ impl Play {
                     Err(AppendError::Full { .. }) => panic!("the reserved room does not exist"),
                     Err(_) => return self.restart(),
                 }
+            }
+        }
+    }
+
+    fn use_disk_reserve(&mut self) {
+        let Some(journal) = &mut self.journal else { return };
+        let begun = DiskReserve::open(Arc::new(self.disk.clone()), &dir(), "reserve", 12_000)
+            .map_err(AppendError::Disk)
+            .and_then(|mut reserve| {
+                reserve.fill().map_err(AppendError::Disk)?;
+                self.disk.set_capacity(self.disk.used());
+                journal.begin_file_in(&mut reserve, 0)
+            });
+        match begun {
+            Ok(true) => {}
+            Err(_) if matches!(journal.sync(), Err(AppendError::Ended(_))) => return self.restart(),
+            // A reserve that cannot be filled or renamed does not end the log.
+            Ok(false) | Err(_) => return,
+        }
+        for _ in 0..2 {
+            let (epoch, seq) = (self.epoch, self.next_seq);
+            self.ledger.record_append(Position::new(epoch, seq), payload(epoch, seq, 700));
+            let Some(journal) = &mut self.journal else { return };
+            match append(journal, epoch, seq, 1, 700) {
+                Ok(()) => self.next_seq += 1,
+                Err(AppendError::Full { need, free }) => {
+                    panic!("the reserve lacks room: {need}, free {free}")
+                }
+                Err(_) => return self.restart(),
             }
         }
     }

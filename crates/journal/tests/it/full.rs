@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_journal::{AppendError, Disk, DiskReserve, FakeDisk, Faults, Position, verify};
+use dunlin_journal::{AppendError, Disk, DiskReserve, FakeDisk, Faults, Journal, Position, verify};
 
 use crate::fixture::{append, dir, expected, open, read};
 
@@ -185,6 +185,74 @@ fn released_reserve_lets_a_full_disk_take_more_records() {
     assert!(seq > refused_at + 10_000 / 300, "from {refused_at} to {seq}");
     journal.close().unwrap();
     assert!(verify(&disk, &dir()).unwrap().is_sound(true));
+}
+
+/// Fills a disk with records until it refuses the returned sequence. Other programs use any room that becomes free.
+fn fill(disk: &FakeDisk, journal: &mut Journal) -> u64 {
+    disk.set_capacity(disk.used() + 20_000);
+    disk.set_faults(Faults { freed_room_is_taken: true, ..Faults::default() });
+    let mut seq = 1;
+    while append(journal, 1, seq, 1, 100).is_ok() {
+        seq += 1;
+    }
+    disk.set_capacity(disk.used());
+    seq
+}
+
+#[test]
+fn reserve_becomes_the_next_file_of_a_full_disk() {
+    let disk = FakeDisk::new(11);
+    let (mut journal, _) = open(&disk).unwrap();
+    let mut reserve = reserve(&disk);
+    assert!(!journal.begin_file_in(&mut reserve, 0).unwrap(), "it is not filled");
+    assert!(reserve.fill().unwrap());
+    let first = fill(&disk, &mut journal);
+    assert!(journal.begin_file_in(&mut reserve, 0).unwrap() && reserve.needs_fill());
+    disk.set_capacity(disk.used());
+    assert!(journal.room_left() > 8_000);
+    journal.reserve_room(8_000).unwrap();
+    assert!(matches!(journal.reserve_room(10_000), Err(AppendError::Full { .. })));
+    let mut seq = first;
+    while append(&mut journal, 1, seq, 1, 100).is_ok() {
+        seq += 1;
+    }
+    assert!(seq > first + 8_000 / 300, "from {first} to {seq}");
+    journal.sync().unwrap();
+    disk.crash();
+    let (journal, _) = open(&disk).unwrap();
+    assert_eq!(read(&journal.reader(), Position::default()), expected(1, 1, seq - 1, 100));
+    journal.close().unwrap();
+    assert!(verify(&disk, &dir()).unwrap().is_sound(true));
+}
+
+#[test]
+fn reserve_is_enlarged_to_the_needed_room_or_kept() {
+    let disk = FakeDisk::new(12);
+    let (mut journal, _) = open(&disk).unwrap();
+    let mut reserve = reserve(&disk);
+    assert!(reserve.fill().unwrap());
+    let seq = fill(&disk, &mut journal);
+    let used = disk.used();
+    disk.set_capacity(used + 5_000);
+    assert!(!journal.begin_file_in(&mut reserve, 15_001).unwrap() && reserve.is_filled());
+    assert_eq!(disk.used(), used);
+    assert!(journal.begin_file_in(&mut reserve, 15_000).unwrap());
+    assert!(journal.room_left() > 13_000);
+    append(&mut journal, 1, seq, 1, 12_000).unwrap();
+}
+
+#[test]
+fn reserve_that_no_append_used_is_free_after_a_restart() {
+    let disk = FakeDisk::new(13);
+    let (mut journal, _) = open(&disk).unwrap();
+    let mut filled = reserve(&disk);
+    assert!(filled.fill().unwrap());
+    append(&mut journal, 1, 1, 1, 100).unwrap();
+    assert!(journal.begin_file_in(&mut filled, 0).unwrap());
+    drop(journal);
+    let (journal, _) = open(&disk).unwrap();
+    assert!(reserve(&disk).needs_fill() && disk.used() < 10_000, "{}", disk.used());
+    drop(journal);
 }
 
 #[test]

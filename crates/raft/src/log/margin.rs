@@ -56,14 +56,11 @@ impl Margin {
         Ok(())
     }
 
-    /// Releases the reserve and claims its room for the journal. Returns whether there was any room to release.
+    /// Makes the reserve the journal's next file. Returns whether there was a reserve.
     pub(super) fn release_reserve(&mut self, journal: &mut Journal, why: &str) -> Result<bool, AppendError> {
         self.report_low(why);
-        // A reserve that cannot be removed provides no room.
-        let is_released = self.reserve.release().unwrap_or(false);
-        if is_released {
-            self.claim(journal)?;
-        }
+        let is_released = journal.begin_file_in(&mut self.reserve, 0)?;
+        self.is_claimed |= is_released;
         Ok(is_released)
     }
 

@@ -72,6 +72,24 @@ async fn full_disk_takes_only_commands_that_free_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn snapshot_fits_although_all_freed_room_is_taken_at_once() {
+    let cluster = TestCluster::with_nodes(1, LIMITS).await;
+    wait_for_reserve(&cluster, 1).await;
+    cluster.disks[&1].set_capacity(cluster.disks[&1].used() + (512 << 10));
+    fill(&cluster, 1).await;
+    cluster.disks[&1].set_capacity(cluster.disks[&1].used());
+    cluster.disks[&1].set_faults(Faults { freed_room_is_taken: true, ..Faults::default() });
+    let applied = cluster.nodes[&1].status().applied;
+    let outcome = cluster.nodes[&1].propose(Bytes::from("forget")).await;
+    assert!(outcome.is_ok(), "{outcome:?}");
+    cluster
+        .wait_until("a snapshot contains the deletion", |cluster| {
+            cluster.nodes[&1].status().snapshot > applied && cluster.nodes[&1].status().purged.is_some()
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn writes_continue_when_a_full_disk_has_room() {
     let limits = RaftLimits { answer_ms_max: 2_000, ..LIMITS };
     let cluster = TestCluster::with_nodes(1, limits).await;
