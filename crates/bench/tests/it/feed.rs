@@ -50,7 +50,7 @@ fn assert_healed(rows: &[FigureRow]) {
 }
 
 #[test]
-fn slow_conflated_client_misses_no_update() {
+fn slow_conflated_client_gets_merged_updates_without_loss() {
     let rows = scenario("slow_client", &["--conflate=yes"]);
     assert!(figure(&rows, "merged") > 0.0 && figure(&rows, "stale_p99_ns") > 0.0, "{rows:?}");
     assert_eq!((figure(&rows, "drops"), figure(&rows, "divergent")), (0.0, 0.0));

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_cut_and_newer_topic_files_are_refused() {
+    fn damaged_truncated_or_later_version_topic_files_are_refused() {
         let text = encode("orders", &config());
         let why = |text: &str| parse(text).unwrap_err();
         for cut in 0..text.len() - 1 {

@@ -280,7 +280,7 @@ fn full_disk_refuses_publishers_and_loses_no_record() {
 
 /// The topic was granted more room than the disk has now. It accepts a record, which waits until there is room.
 #[test]
-fn topic_on_a_full_disk_has_room_once_its_record_is_stored() {
+fn topic_has_room_again_once_its_waiting_record_is_stored() {
     let disk = FakeDisk::new(11);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();

@@ -66,7 +66,7 @@ fn responder_handles_a_limited_number_of_requests_at_once() {
 }
 
 #[test]
-fn responder_whose_handler_panics_ends_without_the_others() {
+fn panicking_handler_ends_only_its_own_responder() {
     let node = node();
     let ended = node.respond("fails", |_| panic!("this handler fails")).unwrap();
     let _responder = node.respond("works", |mut request| {

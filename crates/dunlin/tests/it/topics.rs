@@ -114,7 +114,7 @@ fn topics_with_equal_settings_share_one_configuration_object() {
 }
 
 #[test]
-fn creating_an_identical_topic_again_needs_or_same() {
+fn create_topic_accepts_an_identical_topic_only_if_allowed() {
     let node = node();
     let config = TopicConfig { partitions: 2, ..TopicConfig::default() };
     node.create_topic("a", config.clone(), false).unwrap();

@@ -278,7 +278,7 @@ fn damage_followed_by_synced_records_is_an_exact_hole() {
 }
 
 #[test]
-fn damaged_or_newer_snapshot_is_refused() {
+fn verification_finds_a_damaged_or_truncated_snapshot() {
     let disk = FakeDisk::new(9);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 4, 10).unwrap();

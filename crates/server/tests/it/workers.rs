@@ -199,7 +199,7 @@ fn worker_process_that_ends_or_sends_nothing_is_reported_gone() {
 }
 
 #[test]
-fn workers_follow_the_backlog_and_end_with_the_node() {
+fn worker_count_follows_backlog_and_workers_end_with_the_node() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("lives");
     let script = format!(

@@ -26,7 +26,7 @@ fn any_node_accepts_commands_and_delivers_the_same_changes() {
 }
 
 #[test]
-fn command_with_a_lost_response_is_unknown_and_applied_once() {
+fn command_with_a_lost_response_returns_unknown_and_runs_once() {
     let cluster = TestCluster::of(3, limits());
     block_on(cluster.control(1).execute(&put("a", "1"))).unwrap();
     let follower = cluster.followers()[0];

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn many_dependencies_of_many_tasks_are_refused() {
+    fn batch_with_too_many_dependencies_in_total_is_refused() {
         let task = |after: usize| format!(r#"{{"kind":"k","after":[{}]}}"#, vec!["0"; after].join(","));
         let read = |tasks: usize, after: usize| {
             let text = format!("[{}]", vec![task(after); tasks].join(","));

@@ -110,7 +110,7 @@ fn lock_wait_ends_when_its_user_is_removed() {
 }
 
 #[test]
-fn lock_wait_of_a_disconnected_client_ends_without_permission() {
+fn revoked_permission_ends_lock_waits_of_disconnected_clients() {
     let guarded = Guarded::new(&users("keys = [\"*\"]"));
     let root = guarded.by_password("root").kv();
     let held = root.lease(PATIENCE).unwrap();
