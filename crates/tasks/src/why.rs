@@ -15,7 +15,7 @@ const AHEAD_MAX: u64 = 100_000;
 const NAMED_MAX: usize = 3;
 
 impl SchedulerState {
-    /// One sentence about a task.
+    /// Explains in one sentence why a task does not run, or what a running task does.
     pub fn why(&self, task: u64) -> Result<String, TaskRefusal> {
         let at = self.find_task(task)?;
         let found = &self.tasks[at];

@@ -58,7 +58,7 @@ impl Default for TopicConfig {
 /// The log frees memory in segments of an eighth of `bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Maximum size of segments and of payloads by reference, bytes.
+    /// Maximum size of segments and of payloads kept by reference, bytes.
     pub bytes: u64,
     /// Maximum number of records. Registered subscribers of a reliable topic receive more, if further records are still
     /// in memory.

@@ -175,7 +175,7 @@ struct Rare {
     /// The position of the first record that this process appended as the owner, and the append time of the record
     /// before that one.
     owned_from: (Position, u64),
-    /// Payloads by reference of dropped segments. They are freed outside the lock.
+    /// Payloads that dropped segments kept by reference. They are freed outside the lock.
     dropped_payloads: Vec<Bytes>,
 }
 

@@ -17,8 +17,8 @@
 //! - A read in progress holds a [`PinnedSegment`]. An idle cursor holds only the `Arc`, which keeps this header of
 //!   about 200 bytes, but not the buffer.
 //!
-//! A payload by reference is a [`Bytes`] in the buffer after its frame's meta. Only [`SegmentWriter::push_by_ref`] sets
-//! [`FLAG_BY_REF`]; [`Frame::check`] refuses it in foreign bytes.
+//! For a payload kept by reference, the buffer has a [`Bytes`] after the frame's meta. Only
+//! [`SegmentWriter::push_by_ref`] sets [`FLAG_BY_REF`]; [`Frame::check`] refuses it in foreign bytes.
 //!
 //! Rejected alternatives: Epoch-based reclamation needs one more crate for one word of state. A reference count
 //! per record costs two contended writes each. Aeron's length in the frame needs zeroed memory ahead of the
@@ -40,7 +40,7 @@ use crate::sync::{AtomicU32, AtomicU64, COMMIT_LOAD, COMMIT_STORE, Ordering, PIN
 
 pub(crate) use buffer::{BUFFER_BYTES_MIN, Buffer, BufferPool};
 
-/// Number of bytes in the buffer that a payload by reference takes.
+/// Number of bytes that the reference to a payload takes in the buffer.
 const SLOT_BYTES: usize = padded(size_of::<Bytes>());
 /// How far ahead of a read cache lines are prefetched, bytes.
 const READ_AHEAD_BYTES: usize = 512;
@@ -121,7 +121,7 @@ impl Segment {
         SegmentWriter { segment, base, capacity, written: Commit::default() }
     }
 
-    /// Bytes of memory, without payloads by reference.
+    /// Bytes of memory, without payloads kept by reference.
     pub(crate) fn buffer_bytes(&self) -> u64 {
         self.capacity.into()
     }
@@ -138,8 +138,8 @@ impl Segment {
         Commit::unpack(self.commit.load(COMMIT_LOAD))
     }
 
-    /// Frees the buffer; `false` while a read is in progress. Payloads by reference are moved to `payloads`, because
-    /// dropping them may run foreign code, which must not run inside a log's lock.
+    /// Frees the buffer; `false` while a read is in progress. Payloads kept by reference are moved to `payloads`,
+    /// because dropping them may run foreign code, which must not run inside a log's lock.
     pub(crate) fn retire(&self, payloads: &mut Vec<Bytes>) -> bool {
         debug_assert!(self.commit().sealed, "only a sealed segment is retired");
         if self.pins.0.compare_exchange(0, RETIRED, RETIRE, Ordering::Relaxed).is_err() {
@@ -457,7 +457,7 @@ impl<'a> SegmentFrames<'a> {
     /// Iterates over the one frame in `bytes`.
     ///
     /// # Panics
-    /// If its payload is by reference.
+    /// If the frame's payload is kept by reference.
     pub(crate) fn single(bytes: &'a [u8]) -> SegmentFrames<'a> {
         // Only frames inside a segment may refer to their payload.
         assert!(bytes.get(5).is_none_or(|flags| flags & FLAG_BY_REF == 0));

@@ -53,7 +53,7 @@ impl DiskFaults {
     }
 }
 
-/// A disk whose power fails with the process.
+/// A disk that loses unsynced data when the process ends.
 #[derive(Debug, Default)]
 pub struct PowerDisk {
     faults: Arc<DiskFaults>,

@@ -45,7 +45,8 @@ impl Dialect {
         }
     }
 
-    /// Returns the first message of a connection on which [`BrokerFrame::Done`] confirms every later publish too.
+    /// Returns the first message of a connection, after which the broker confirms each publish with
+    /// [`BrokerFrame::Done`].
     pub fn verbose_greeting(self) -> &'static str {
         match self {
             Self::Nats => CONNECT_VERBOSE,

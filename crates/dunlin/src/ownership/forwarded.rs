@@ -222,7 +222,7 @@ impl Tickets {
         lock(&self.state)
     }
 
-    /// Whether publishers that wait for room are notified.
+    /// Whether at least half of the bytes are free. Publishers that wait for room are notified only then.
     fn has_room(&self, state: &State) -> bool {
         state.bytes <= self.bytes_max / 2
     }

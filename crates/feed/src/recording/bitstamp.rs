@@ -14,7 +14,7 @@
 //! - A bid at 999,999,999 or an ask at 0 is a market order. A market order never rests, and is therefore not
 //!   part of the book.
 //!
-//! Module [`phantoms`] finds orders of the opening that cannot exist.
+//! Module [`phantoms`] finds orders in the opening book that cannot exist.
 
 mod open_orders;
 mod phantoms;
@@ -37,7 +37,7 @@ pub const ORDERS_MAX: usize = 1 << 22;
 
 /// Maximum number of rows that are held back as possible closing rows.
 const CLOSING_ROWS_MAX: usize = 1 << 20;
-/// The size in bytes at which a record of the opening ends. The next record contains the further orders.
+/// The size in bytes at which a record of the opening book ends. The next record contains the further orders.
 const OPENING_PAYLOAD_BYTES: usize = 2 << 20;
 const MS: u64 = 1_000_000;
 
@@ -46,7 +46,7 @@ const MS: u64 = 1_000_000;
 pub struct Bitstamp {
     book: [RecordedBook; 1],
     columns: Heading,
-    /// Rows of the opening, until a row of another time comes.
+    /// Rows of the opening book, until a row of another time comes.
     opening: Option<Vec<(u64, BitstampRow)>>,
     open_orders: OpenOrders,
     evict_phantoms: bool,
@@ -140,7 +140,7 @@ impl Bitstamp {
         &self.tally
     }
 
-    /// Holds a row back while it may belong to the opening or the closing.
+    /// Holds a row back while it may belong to the opening book, or to the rows that empty the book at the end.
     fn hold_back_or_apply(&mut self, line_number: u64, row: BitstampRow, sink: &mut ItemSink<'_>) {
         if let Some(rows) = &mut self.opening {
             let same =
@@ -163,7 +163,7 @@ impl Bitstamp {
         self.apply_row(line_number, &row, sink);
     }
 
-    /// Ends the opening: emits its orders as one record, or a few if there are very many.
+    /// Ends the opening book: emits its orders as one record, or a few if there are very many.
     fn emit_opening(&mut self, sink: &mut ItemSink<'_>) {
         let Some(rows) = self.opening.take().filter(|rows| !rows.is_empty()) else { return };
         let time_ns = rows[0].1.exchange_ms.saturating_mul(MS);

@@ -108,7 +108,7 @@ fn counts_of_bitstamp_orders_equal_independent_counts() {
     };
     let counted = [
         ("lines", 314_058),
-        ("orders in the opening", 6_512),
+        ("orders in the opening book", 6_512),
         ("orders created", 156_889),
         ("orders changed", 266),
         ("orders deleted", 156_902 - 6_518 - 13),
@@ -125,8 +125,8 @@ fn counts_of_bitstamp_orders_equal_independent_counts() {
     assert_eq!(books[0].topic, "md.bitstamp.btcusd");
 }
 
-/// Later events contradict two orders of the opening. Without these orders, the book is never crossed or locked at the
-/// end of a millisecond; with these orders, it mostly is.
+/// Later events contradict two orders in the opening book. Without these orders, the book is never crossed or locked at
+/// the end of a millisecond; with these orders, it mostly is.
 #[test]
 fn bitstamp_book_without_phantom_orders_is_never_crossed() {
     for (evict_phantoms, phantoms_left) in [(false, true), (true, false)] {

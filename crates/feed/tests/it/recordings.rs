@@ -260,7 +260,7 @@ fn opening_order_crossed_by_another_order_is_a_phantom() {
         "{CROSSED}4,20,20000,101.0,1,created,bid\n5,30,20999,90.0,1,created,bid\n6,40,21000,90.0,1,created,bid\n"
     );
     let result = bitstamp(&rows, false);
-    let message = "line 7: phantom order 2, ask 1.00000000 at 101.0 in the opening: at 20000 ms order 4 stood across it at 101.0";
+    let message = "line 7: phantom order 2, ask 1.00000000 at 101.0 in the opening book: at 20000 ms order 4 stood across it at 101.0";
     assert_eq!(result.messages, [message]);
     assert!(!result.entries().contains(&"-2"), "the phantom is only reported");
     let evicted = bitstamp(&rows, true);
@@ -275,7 +275,7 @@ fn opening_order_at_a_better_price_than_a_trade_is_a_phantom() {
     let messages = bitstamp(&rows, false).messages;
     assert_eq!(messages.len(), 2, "{messages:?}");
     assert!(messages[1].ends_with(
-        "phantom order 3, ask 1.00000000 at 102.0 in the opening: at 15001 ms a trade at 105.0 went past it"
+        "phantom order 3, ask 1.00000000 at 102.0 in the opening book: at 15001 ms a trade at 105.0 went past it"
     ));
 }
 

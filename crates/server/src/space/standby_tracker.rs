@@ -117,7 +117,7 @@ impl<const D: usize> StandbyTracker<D> {
         Some(candidate.map_or(progress, |other| (progress.0.min(other.0), progress.1.min(other.1))))
     }
 
-    /// Whether the named standby has begun, and has all changes that count as confirmed.
+    /// Whether the named standby is the region's follower, or has confirmed all changes up to `acknowledged`.
     pub(super) fn has_candidate(&self, region: RegionId, acknowledged: StandbyProgress) -> bool {
         let named = self.named.get(&region).copied();
         let is_follower = self.followers.get(&region).is_some_and(|follower| Some(follower.process) == named);

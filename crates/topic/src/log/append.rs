@@ -48,7 +48,7 @@ pub(crate) struct AppendOptions {
     pub(crate) as_owner: bool,
 }
 
-/// The size of an append: bytes in the segment, and bytes of payloads by reference.
+/// The size of an append: bytes in the segment, and bytes of payloads kept by reference.
 #[derive(Debug, Clone, Copy, Default)]
 struct RecordSize {
     bytes: usize,

@@ -74,7 +74,7 @@ impl StagedBatch {
         self.pinned.length().count - self.from.count
     }
 
-    /// The frames. They are copied only if some payloads are by reference.
+    /// The frames. They are copied only if some payloads are kept by reference.
     pub fn frames(&self) -> Cow<'_, [u8]> {
         if !self.by_ref {
             return Cow::Borrowed(self.pinned.bytes(self.from.bytes));

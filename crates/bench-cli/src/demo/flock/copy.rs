@@ -6,7 +6,7 @@ use dunlin_topic::{Event, Notice, Position};
 
 use crate::demo::account::ContentDigest;
 
-/// The progress of one reader in one topic, with a hash of the received lines.
+/// One reader's copy of a topic: the position up to which it is complete, and a hash of its lines.
 #[derive(Debug, Default)]
 pub struct TopicCopy {
     /// The position up to which the reader has received every record.
@@ -19,7 +19,7 @@ pub struct TopicCopy {
     pub fault: Option<String>,
 }
 
-/// The progress of one reader in all of its topics: a [`TopicCopy`] for each topic.
+/// One reader's copies of all topics that it reads, by topic.
 pub type TopicCopies = BTreeMap<String, TopicCopy>;
 
 /// Adds a record or notice to the copy of its topic.

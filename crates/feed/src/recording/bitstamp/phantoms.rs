@@ -1,4 +1,4 @@
-//! Phantoms: orders of the opening that cannot exist.
+//! Phantoms: orders in the opening book that cannot exist.
 //!
 //! A recorder that first requests all orders and then listens to events misses the events in between. An
 //! order that was deleted then stays in the recorded book for ever: a phantom. The venue matches by price, so
@@ -11,8 +11,8 @@
 //!
 //! A trade counts as proof if no event names the opening order within [`GRACE_MS`]. A resting order counts as proof if,
 //! in addition, it still rests at the end of this time. The order of rows within a match, and orders that are just
-//! being matched, therefore give no false proof. Both proofs rely on the later event and not on the opening. A phantom
-//! that the market never reaches cannot be detected.
+//! being matched, therefore give no false proof. Both proofs rely on the later event and not on the opening book. A
+//! phantom that the market never reaches cannot be detected.
 //!
 //! At most [`EVIDENCE_MAX`] prices are kept as evidence. Further evidence is dropped; the next trade gives it again.
 
@@ -71,7 +71,7 @@ impl fmt::Display for Phantom {
         let (price, size) = (price_text(self.price), decimal::text(self.size, SIZE_DECIMALS));
         write!(
             f,
-            "line {line}: phantom order {id}, {side} {size} at {price} in the opening: at {evidence_ms} ms "
+            "line {line}: phantom order {id}, {side} {size} at {price} in the opening book: at {evidence_ms} ms "
         )?;
         match self.proof {
             PhantomProof::Trade { price } => write!(f, "a trade at {} went past it", price_text(price)),

@@ -3,13 +3,13 @@
 /// The numbers of orders, by the changes that a Bitstamp recording contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BitstampTally {
-    /// Number of orders of the opening, all in the first record.
+    /// Number of orders in the opening book.
     pub opening: u64,
-    /// Number of created orders, including the opening's.
+    /// Number of created orders, including those of the opening book.
     pub created: u64,
     /// Number of changed orders.
     pub changed: u64,
-    /// Number of deleted orders, without the closing's.
+    /// Number of deleted orders, except by the recorder's rows at the end.
     pub deleted: u64,
     /// Number of changed and deleted orders that a trade filled in part or whole.
     pub fills: u64,
@@ -21,7 +21,7 @@ pub struct BitstampTally {
     pub without_size: u64,
     /// Number of rows with an earlier exchange time than the row before.
     pub times_back: u64,
-    /// Number of orders of the opening that cannot exist.
+    /// Number of orders in the opening book that cannot exist.
     pub phantoms: u64,
     /// Number of phantoms that were deleted from the book.
     pub evicted: u64,
@@ -36,7 +36,7 @@ pub struct BitstampTally {
 impl BitstampTally {
     pub(crate) fn rows(&self) -> Vec<(&'static str, u64)> {
         vec![
-            ("orders in the opening", self.opening),
+            ("orders in the opening book", self.opening),
             ("orders created", self.created),
             ("orders changed", self.changed),
             ("orders deleted", self.deleted),

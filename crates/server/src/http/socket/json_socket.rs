@@ -88,7 +88,7 @@ struct JsonSocket {
     charge: Charge,
     buffer: Box<[u8]>,
     subscriptions: BTreeMap<u64, SocketSubscription>,
-    /// Subscriptions that are being started, by the client's number.
+    /// Subscriptions that are being started, each with the id that the client chose.
     pending_subscriptions: Vec<(u64, PendingSubscription)>,
     /// The pending publish; no message is read before its response.
     pending_publish: Option<PendingPublish>,

@@ -55,8 +55,8 @@ impl Session {
         }
     }
 
-    /// Delivers records to queue group members, unless they filled the output the last time: a full output would let no
-    /// channel write as long as the groups have records. Returns whether it was their turn.
+    /// Delivers records to queue group members. If they filled the output the last time, waiting channels write first,
+    /// because groups with many records would otherwise leave them no room. Returns whether it was the members' turn.
     fn deliver_if_members_are_next(&mut self) -> bool {
         let has_room = self.outbound.control.len() <= CONTROL_BYTES_MAX;
         if self.members_filled_output && has_room && !self.channel_queue.is_empty() {
