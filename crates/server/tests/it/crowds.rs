@@ -9,7 +9,7 @@ use dunlin_server::space::Runner;
 
 use crate::clients::connect;
 use crate::serve;
-use crate::worlds::{Member, Scene, until, wait_until_all_tick};
+use crate::worlds::{Member, WorldSettings, until, wait_until_all_tick};
 
 const REGIONS: [RegionId; 3] = [RegionId(1), RegionId(2), RegionId(3)];
 const ENTITIES: u64 = 3_000;
@@ -49,11 +49,11 @@ fn populate(host: &mut Host<3, Gather>, region: RegionId) {
     }
 }
 
-fn scene() -> Scene<Gather> {
+fn settings() -> WorldSettings<Gather> {
     let mut setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 4.0);
     (setup.tick_ns, setup.standby) = (20_000_000, StandbyMode::Required);
     let balance = Some(BalancePolicy { spare: 20.0, ..BalancePolicy::default() });
-    Scene {
+    WorldSettings {
         name: "crowded",
         setup,
         behaviour: Gather,
@@ -113,7 +113,7 @@ fn assert_all_entities(kv: &Kv, members: &[Member<Gather>]) {
 fn entities_crowded_in_one_region_are_divided_among_processes() {
     let keys = serve();
     let kv = || connect(&keys.1).kv();
-    let members: Vec<_> = (1..=3).map(|number| Member::start(&scene(), kv(), number)).collect();
+    let members: Vec<_> = (1..=3).map(|number| Member::start(&settings(), kv(), number)).collect();
     wait_until_all_tick("all regions begin", &kv(), &members);
     // While entities walk, the loads become uneven repeatedly.
     until("they have arrived, and loads are even", &kv(), &members, || {
@@ -134,14 +134,14 @@ fn entities_crowded_in_one_region_are_divided_among_processes() {
 fn process_killed_during_repartitioning_loses_no_entity() {
     let keys = serve();
     let kv = || connect(&keys.1).kv();
-    let mut members: Vec<_> = (1..=3).map(|number| Member::start(&scene(), kv(), number)).collect();
+    let mut members: Vec<_> = (1..=3).map(|number| Member::start(&settings(), kv(), number)).collect();
     wait_until_all_tick("all regions begin", &kv(), &members);
     for round in 0..2 {
         // The killed processes include the one that decides on partitions.
         let before = version(&members[0]);
         until("the curve is cut anew", &kv(), &members, || version(&members[0]) > before || round > 0);
         members.remove(0).kill();
-        members.push(Member::start(&scene(), kv(), 4 + round));
+        members.push(Member::start(&settings(), kv(), 4 + round));
         wait_until_all_tick("all go on", &kv(), &members);
     }
     let newest = members.iter().map(version).max();

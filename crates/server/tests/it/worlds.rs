@@ -33,7 +33,7 @@ const KILLED: u64 = 8;
 const MIN_TICKS: u64 = 5;
 
 /// The settings that all processes of a world share.
-pub struct Scene<B> {
+pub struct WorldSettings<B> {
     pub name: &'static str,
     pub setup: RegionSetup<3>,
     pub behaviour: B,
@@ -55,15 +55,15 @@ pub struct Member<B> {
 }
 
 impl<B: Behaviour<3> + Clone + Send + 'static> Member<B> {
-    pub fn start(scene: &Scene<B>, kv: Kv, number: u64) -> Member<B> {
-        let (name, regions, setup) = (scene.name, scene.regions, scene.setup.clone());
+    pub fn start(settings: &WorldSettings<B>, kv: Kv, number: u64) -> Member<B> {
+        let (name, regions, setup) = (settings.name, settings.regions, settings.setup.clone());
         let pace = TickPace::Every(setup.tick_ns);
         let node = Node::start(Config::default()).unwrap();
         let early =
             |region: &RegionId| node.subscribe(&topic_of(name, *region), &Default::default()).unwrap();
         let early = regions.iter().map(early).collect();
         let fixture = WorldTopics { node, world: name.to_owned(), history_bytes: 1 << 20 };
-        let host = Host::new(setup, scene.behaviour.clone(), Partition::even(3, regions), Some(fixture));
+        let host = Host::new(setup, settings.behaviour.clone(), Partition::even(3, regions), Some(fixture));
         let config = SpaceConfig {
             world: name.to_owned(),
             process: number,
@@ -71,7 +71,7 @@ impl<B: Behaviour<3> + Clone + Send + 'static> Member<B> {
             peers: Vec::new(),
             pace,
             lockstep: false,
-            balance: scene.balance,
+            balance: settings.balance,
             insecure: false,
             secret: Secret::of([1; 32]),
             limits: SpaceLimits::default(),
@@ -83,8 +83,8 @@ impl<B: Behaviour<3> + Clone + Send + 'static> Member<B> {
             address: space.address(),
             url: String::new(),
             regions: regions.to_vec(),
-            expected: scene.expected,
-            standby: scene.setup.standby == StandbyMode::Required,
+            expected: settings.expected,
+            standby: settings.setup.standby == StandbyMode::Required,
             ttl: PATIENCE,
             poll_interval: POLL_INTERVAL,
             patience: PATIENCE,
@@ -96,7 +96,7 @@ impl<B: Behaviour<3> + Clone + Send + 'static> Member<B> {
             let events = Arc::clone(&events);
             move |event| events.lock().unwrap().push(format!("{event:?}"))
         };
-        let populate: Populate<3, B> = Arc::new(scene.populate);
+        let populate: Populate<3, B> = Arc::new(settings.populate);
         let owners = RegionOwnership::start(kv, config, Arc::clone(&space), populate, record_event).unwrap();
         Member { number, owners, space, events, _early: early }
     }
@@ -195,13 +195,20 @@ fn world_keeps_all_entities_as_processes_die_one_by_one() {
     let mut setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 4.0);
     (setup.tick_ns, setup.standby) = (5_000_000, StandbyMode::Required);
     let behaviour = Walk { speed_max: 40.0, turn: 4.0 };
-    let scene =
-        Scene { name: WORLD, setup, behaviour, regions: &REGIONS, expected: 3, balance: None, populate };
-    let mut members: Vec<_> = (1..=3).map(|number| Member::start(&scene, kv(), number)).collect();
+    let settings = WorldSettings {
+        name: WORLD,
+        setup,
+        behaviour,
+        regions: &REGIONS,
+        expected: 3,
+        balance: None,
+        populate,
+    };
+    let mut members: Vec<_> = (1..=3).map(|number| Member::start(&settings, kv(), number)).collect();
     wait_until_all_tick("all regions begin", &client.kv(), &members);
     for killed in 0..KILLED {
         members.remove((killed % 3) as usize).kill();
-        members.push(Member::start(&scene, kv(), 4 + killed));
+        members.push(Member::start(&settings, kv(), 4 + killed));
         wait_until_all_tick(&format!("all go on after {killed} others"), &client.kv(), &members);
     }
     client.kv().put(format!("space/{WORLD}/hold/0"), "1").unwrap();
@@ -214,12 +221,12 @@ fn world_keeps_all_entities_as_processes_die_one_by_one() {
 }
 
 /// A world of `count` regions and processes.
-fn scene(name: &'static str, count: usize, standby: StandbyMode) -> Scene<Walk> {
+fn settings(name: &'static str, count: usize, standby: StandbyMode) -> WorldSettings<Walk> {
     let mut setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 4.0);
     (setup.tick_ns, setup.standby) = (5_000_000, standby);
     let behaviour = Walk { speed_max: 40.0, turn: 4.0 };
     let regions = &REGIONS[..count];
-    Scene { name, setup, behaviour, regions, expected: count, balance: None, populate }
+    WorldSettings { name, setup, behaviour, regions, expected: count, balance: None, populate }
 }
 
 /// Ends the lease of each process, as if the process had been stopped for longer than its lease.
@@ -285,9 +292,9 @@ fn owner_with_an_expired_lease_continues_its_regions() {
     for standby in [StandbyMode::None, StandbyMode::Required] {
         let keys = serve();
         let kv = connect(&keys.1).kv();
-        let scene = scene("paused", 2, standby);
-        let scene = Scene { expected: 1, ..scene };
-        let members = [Member::start(&scene, connect(&keys.1).kv(), 1)];
+        let settings = settings("paused", 2, standby);
+        let settings = WorldSettings { expected: 1, ..settings };
+        let members = [Member::start(&settings, connect(&keys.1).kv(), 1)];
         until("both regions tick", &kv, &members, || {
             let ticks = members[0].ticks();
             ticks.len() == 2 && ticks.values().all(|tick| *tick > 0)
@@ -304,9 +311,9 @@ fn owner_with_an_expired_lease_continues_its_regions() {
 fn world_continues_after_the_cluster_lost_its_keys() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
-    let scene = scene("forgotten", 2, StandbyMode::Required);
+    let settings = settings("forgotten", 2, StandbyMode::Required);
     let members: Vec<_> =
-        (1..=2).map(|number| Member::start(&scene, connect(&keys.1).kv(), number)).collect();
+        (1..=2).map(|number| Member::start(&settings, connect(&keys.1).kv(), number)).collect();
     wait_until_all_tick("all regions begin", &kv, &members);
     let before = mark_entity(&members);
     delete_keys(&kv, "forgotten");
@@ -320,8 +327,8 @@ fn world_continues_after_the_cluster_lost_its_keys() {
 fn joining_process_does_not_repopulate_existing_regions() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
-    let scene = scene("survived", 2, StandbyMode::Required);
-    let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
+    let settings = settings("survived", 2, StandbyMode::Required);
+    let member = |number| Member::start(&settings, connect(&keys.1).kv(), number);
     let mut members = vec![member(1), member(2)];
     wait_until_all_tick("all regions begin", &kv, &members);
     let before = mark_entity(&members);
@@ -336,10 +343,10 @@ fn joining_process_does_not_repopulate_existing_regions() {
 fn process_with_a_number_in_use_is_refused() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
-    let scene = Scene { expected: 1, ..scene("numbered", 1, StandbyMode::None) };
-    let first = Member::start(&scene, connect(&keys.1).kv(), 4);
+    let settings = WorldSettings { expected: 1, ..settings("numbered", 1, StandbyMode::None) };
+    let first = Member::start(&settings, connect(&keys.1).kv(), 4);
     until("the first begins", &kv, std::slice::from_ref(&first), || first.ticks().len() == 1);
-    let members = [first, Member::start(&scene, connect(&keys.1).kv(), 4)];
+    let members = [first, Member::start(&settings, connect(&keys.1).kv(), 4)];
     let refused = "Away(\"another process of this world has number 4";
     until("the second is refused", &kv, &members, || has_event(&members[1], refused));
     assert_eq!((members[0].ticks().len(), members[1].ticks().len()), (1, 0));
@@ -349,8 +356,8 @@ fn process_with_a_number_in_use_is_refused() {
 fn process_joining_without_standbys_is_given_a_region() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
-    let scene = Scene { expected: 1, ..scene("shared", 2, StandbyMode::None) };
-    let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
+    let settings = WorldSettings { expected: 1, ..settings("shared", 2, StandbyMode::None) };
+    let member = |number| Member::start(&settings, connect(&keys.1).kv(), number);
     let mut members = vec![member(1)];
     until("it has both", &kv, &members, || members[0].ticks().len() == 2);
     let before = mark_entity(&members);
@@ -378,8 +385,8 @@ fn entity_created_in_two_regions_is_kept_in_only_one() {
         populate(host, region);
         host.spawn(&Entity::at(TWICE, position_in(host, region))).unwrap();
     };
-    let scene = Scene { populate, ..scene("twice", 2, StandbyMode::None) };
-    let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
+    let settings = WorldSettings { populate, ..settings("twice", 2, StandbyMode::None) };
+    let member = |number| Member::start(&settings, connect(&keys.1).kv(), number);
     let members = [member(1), member(2)];
     let mut reports = Vec::new();
     until("one of them is taken out again", &kv, &members, || {
@@ -415,8 +422,8 @@ fn spawn(member: &Member<Walk>, id: u64, region: RegionId) -> Spawned {
 fn concurrent_spawns_of_one_id_in_two_regions_create_one_entity() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
-    let scene = scene("raced", 2, StandbyMode::None);
-    let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
+    let settings = settings("raced", 2, StandbyMode::None);
+    let member = |number| Member::start(&settings, connect(&keys.1).kv(), number);
     let members = [member(1), member(2)];
     wait_until_all_tick("both regions begin", &kv, &members);
     let own = |member: &Member<Walk>| RegionId(*member.ticks().keys().next().unwrap());
@@ -444,8 +451,8 @@ fn concurrent_spawns_of_one_id_in_two_regions_create_one_entity() {
 fn spawn_is_refused_while_a_region_has_no_owner() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
-    let scene = scene("away", 2, StandbyMode::None);
-    let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
+    let settings = settings("away", 2, StandbyMode::None);
+    let member = |number| Member::start(&settings, connect(&keys.1).kv(), number);
     let mut members = vec![member(1), member(2)];
     wait_until_all_tick("both regions begin", &kv, &members);
     members.remove(1).kill();
@@ -471,8 +478,8 @@ fn spawn_is_refused_while_a_region_has_no_owner() {
 fn replaced_owner_reports_the_entity_count_of_its_lost_region() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
-    let scene = Scene { expected: 1, ..scene("robbed", 1, StandbyMode::None) };
-    let members = [Member::start(&scene, connect(&keys.1).kv(), 1)];
+    let settings = WorldSettings { expected: 1, ..settings("robbed", 1, StandbyMode::None) };
+    let members = [Member::start(&settings, connect(&keys.1).kv(), 1)];
     until("it begins", &kv, &members, || {
         members[0].ticks().values().all(|tick| *tick > 0) && !members[0].ids().is_empty()
     });
@@ -494,8 +501,8 @@ fn replaced_owner_reports_the_entity_count_of_its_lost_region() {
 fn replaced_owner_reports_the_standby_that_took_over() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
-    let scene = scene("heir", 2, StandbyMode::Required);
-    let members = [1, 2].map(|number| Member::start(&scene, connect(&keys.1).kv(), number));
+    let settings = settings("heir", 2, StandbyMode::Required);
+    let members = [1, 2].map(|number| Member::start(&settings, connect(&keys.1).kv(), number));
     wait_until_all_tick("each has a region", &kv, &members);
     let (region, epoch) = (*members[0].ticks().keys().next().unwrap(), 1_u64 << 60);
     kv.put(format!("space/heir/epoch/{region}"), epoch.to_string()).unwrap();
