@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use crate::arguments::Global;
-use crate::commands::kv::shown;
+use crate::commands::kv::to_json;
 use crate::commands::lock::holder_value;
 use crate::commands::parse::ttl;
 use crate::connect::connect;
@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 fn print_candidate(value: &[u8], token: u64, console: &Console) -> Result<()> {
     let mut out = console.out();
     if console.json {
-        writeln!(out, "{}", json!({"value": shown(value), "token": token}))?;
+        writeln!(out, "{}", json!({"value": to_json(value), "token": token}))?;
     } else {
         writeln!(out, "{} is elected, token {token}", escaped(value))?;
     }

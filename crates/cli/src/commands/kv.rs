@@ -19,7 +19,7 @@ use crate::input::read_all;
 use crate::outage::OutageReport;
 use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
-pub use show::{line, text as shown};
+pub use show::{line, to_json};
 
 /// Arguments of `dunlin kv`, which reads, writes and watches keys.
 #[derive(Debug, clap::Args)]
@@ -281,7 +281,7 @@ fn range(kv: &Kv, start: &str, end: &[u8], show: &RangeOptions, console: &Consol
             remaining -= 1;
             match (console.json, keys) {
                 (true, false) => writeln!(out, "{}", show::entry(entry))?,
-                (true, true) => writeln!(out, "{}", json!({"key": show::text(&entry.key)}))?,
+                (true, true) => writeln!(out, "{}", json!({"key": show::to_json(&entry.key)}))?,
                 (false, true) => writeln!(out, "{}", show::line(&entry.key))?,
                 (false, false) => {
                     writeln!(out, "{}\t{}", show::line(&entry.key), show::line(&entry.value))?;

@@ -68,17 +68,17 @@ impl KeyRule {
         let rule = self.clone();
         // If a change cannot be decoded, the filter hides it.
         let view = PayloadView::new(move |change| {
-            visible_events(change, |key| rule.key(key).is_ok()).ok().flatten()
+            visible_events(change, |key| rule.check_key(key).is_ok()).ok().flatten()
         });
         let view = Some(view);
         Some(Some(Filter { view, ..filter.unwrap_or_else(|| Filter::new(|_| true)) }))
     }
 
-    fn key(&self, key: &[u8]) -> Result<(), String> {
+    fn check_key(&self, key: &[u8]) -> Result<(), String> {
         if self.allows(key, &key_after(key)) { Ok(()) } else { Err(display_key(key)) }
     }
 
-    fn range(&self, start: &[u8], end: &[u8]) -> Result<(), String> {
+    fn check_range(&self, start: &[u8], end: &[u8]) -> Result<(), String> {
         if self.allows(start, end) {
             Ok(())
         } else {
@@ -86,20 +86,20 @@ impl KeyRule {
         }
     }
 
-    fn operation(&self, operation: &KeyOperation<'_>) -> Result<(), String> {
+    fn check_operation(&self, operation: &KeyOperation<'_>) -> Result<(), String> {
         match *operation {
             KeyOperation::Put { key, .. } | KeyOperation::Delete { key } | KeyOperation::Get { key } => {
-                self.key(key)
+                self.check_key(key)
             }
             KeyOperation::DeleteRange { start, end } | KeyOperation::Range { start, end, .. } => {
-                self.range(start, end)
+                self.check_range(start, end)
             }
         }
     }
 
     /// Returns an error that names `what` if the user may use no key at all. A command without keys requires permission
     /// for at least one key.
-    fn check_any_key(&self, what: &str) -> Result<(), String> {
+    fn require_key_permission(&self, what: &str) -> Result<(), String> {
         if self.allow.is_empty() { Err(what.to_owned()) } else { Ok(()) }
     }
 
@@ -110,20 +110,20 @@ impl KeyRule {
             ControlCommand::Put { key, .. }
             | ControlCommand::PutIf { key, .. }
             | ControlCommand::Delete { key }
-            | ControlCommand::DeleteIf { key, .. } => self.key(key),
-            ControlCommand::DeleteRange { start, end } => self.range(start, end),
+            | ControlCommand::DeleteIf { key, .. } => self.check_key(key),
+            ControlCommand::DeleteRange { start, end } => self.check_range(start, end),
             ControlCommand::Transaction { compare, then, otherwise } => {
-                compare.iter().try_for_each(|compare| self.key(compare.key))?;
-                then.iter().chain(otherwise).try_for_each(|operation| self.operation(operation))?;
+                compare.iter().try_for_each(|compare| self.check_key(compare.key))?;
+                then.iter().chain(otherwise).try_for_each(|operation| self.check_operation(operation))?;
                 // A transaction without keys still adds a log entry and reveals the revision.
-                self.check_any_key("transactions")
+                self.require_key_permission("transactions")
             }
             ControlCommand::Acquire { name, .. }
             | ControlCommand::Release { name, .. }
-            | ControlCommand::Proclaim { name, .. } => self.key(&[LOCKS, name].concat()),
+            | ControlCommand::Proclaim { name, .. } => self.check_key(&[LOCKS, name].concat()),
             ControlCommand::Grant { .. }
             | ControlCommand::KeepAlive { .. }
-            | ControlCommand::Revoke { .. } => self.check_any_key("leases"),
+            | ControlCommand::Revoke { .. } => self.require_key_permission("leases"),
             // The remaining commands are for operators of the cluster.
             _ => Err("the cluster".to_owned()),
         }
@@ -132,11 +132,11 @@ impl KeyRule {
     /// Checks the permission for a query; the error names the keys.
     pub fn query(&self, query: &ControlQuery<'_>) -> Result<(), String> {
         match *query {
-            ControlQuery::Get { key } => self.key(key),
-            ControlQuery::Range { start, end, .. } => self.range(start, end),
+            ControlQuery::Get { key } => self.check_key(key),
+            ControlQuery::Range { start, end, .. } => self.check_range(start, end),
             ControlQuery::Lease { .. } | ControlQuery::Status if !self.allow.is_empty() => Ok(()),
             ControlQuery::Lease { .. } | ControlQuery::Status | ControlQuery::Leases { .. } => {
-                self.range(b"", b"")
+                self.check_range(b"", b"")
             }
         }
     }
@@ -167,7 +167,11 @@ mod tests {
             ("*", "a/*", "a", true),
             ("*", "*", "a", false),
         ] {
-            assert_eq!(rule(allow, deny).key(key.as_bytes()).is_ok(), allowed, "{allow} but {deny}: {key}");
+            assert_eq!(
+                rule(allow, deny).check_key(key.as_bytes()).is_ok(),
+                allowed,
+                "{allow} but {deny}: {key}"
+            );
         }
     }
 

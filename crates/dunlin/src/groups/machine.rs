@@ -38,7 +38,7 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
     }
 
     /// Whether a record can be delivered without reading the log.
-    fn has_ready(&self) -> bool {
+    fn has_ready_record(&self) -> bool {
         false
     }
 
@@ -111,7 +111,7 @@ impl GroupMachine for ShareGroup {
         ShareGroup::delivered_since(self, first)
     }
 
-    fn has_ready(&self) -> bool {
+    fn has_ready_record(&self) -> bool {
         ShareGroup::has_returned(self)
     }
 
@@ -164,7 +164,7 @@ impl GroupMachine for WorkGroup {
         WorkGroup::drop_before(self, oldest_seq);
     }
 
-    fn has_ready(&self) -> bool {
+    fn has_ready_record(&self) -> bool {
         WorkGroup::has_ready(self)
     }
 

@@ -104,7 +104,7 @@ impl<M: GroupMachine> GroupPartition<M> {
     }
 
     pub(super) fn has_more(&self) -> bool {
-        self.machine.has_ready() || self.can_read() && self.cursor.may_have_more()
+        self.machine.has_ready_record() || self.can_read() && self.cursor.may_have_more()
     }
 
     /// Whether the group accepts more records from the log.

@@ -30,7 +30,7 @@ impl AccessFixture {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("users.toml");
         let (token, digest) = new_token().unwrap();
-        fs::write(&file, ana(&digest, permissions)).unwrap();
+        fs::write(&file, users_file(&digest, permissions)).unwrap();
         let node = Node::start(Config::default()).unwrap();
         let access = Access::open(&file, &node, AccessLimits::default()).unwrap();
         AccessFixture { node, access, file, token, digest, _dir: dir }
@@ -56,7 +56,7 @@ impl AccessFixture {
     }
 }
 
-fn ana(digest: &str, permissions: &str) -> String {
+fn users_file(digest: &str, permissions: &str) -> String {
     format!("[users.ana]\ntokens = [\"{digest}\"]\n{permissions}\n")
 }
 
@@ -66,7 +66,7 @@ const NO_USERS: &str = "# nobody\n";
 fn login_checked_before_a_credential_change_is_refused() {
     let fixture = AccessFixture::new("publish = [\">\"]");
     let pending = fixture.pending();
-    fixture.rewrite(&ana(&new_token().unwrap().1, "publish = [\">\"]"));
+    fixture.rewrite(&users_file(&new_token().unwrap().1, "publish = [\">\"]"));
     // The login succeeded before the users file changed, but the session takes the result only here.
     let refused = pending.take().unwrap().unwrap_err();
     assert_eq!(refused.code, ErrorCode::Unauthenticated, "{refused:?}");
@@ -77,7 +77,7 @@ fn login_checked_before_a_credential_change_is_refused() {
 fn account_created_during_a_reload_has_the_new_permissions() {
     let fixture = AccessFixture::new("publish = [\">\"]");
     let before = fixture.access.users();
-    fixture.rewrite(&ana(&fixture.digest, "publish = [\"a\"]"));
+    fixture.rewrite(&users_file(&fixture.digest, "publish = [\"a\"]"));
     // A login that began before the change still uses the old users file.
     assert!(before.by_name.contains_key("ana"));
     let account = fixture.access.account("ana").unwrap();
@@ -92,7 +92,7 @@ fn recreated_user_does_not_revive_an_old_login() {
     let login = fixture.log_in();
     fixture.rewrite(NO_USERS);
     // This login is checked only after the user is back in the file.
-    fixture.rewrite(&ana(&fixture.digest, "publish = [\">\"]"));
+    fixture.rewrite(&users_file(&fixture.digest, "publish = [\">\"]"));
     assert_eq!(*login.account().permissions(), dunlin::Permissions::default());
     assert_eq!(login.check_validity().unwrap_err().code, ErrorCode::Unauthenticated);
     fixture.log_in().check_validity().unwrap();
@@ -121,7 +121,7 @@ fn stream_ends_only_when_its_read_permissions_shrink() {
     ] {
         let fixture = AccessFixture::new(everything);
         let mut subscription_access = SubscriptionAccess::of(&fixture.log_in());
-        fixture.rewrite(&ana(&fixture.digest, &after));
+        fixture.rewrite(&users_file(&fixture.digest, &after));
         assert_eq!(subscription_access.check().is_err(), ends, "{after}");
     }
 }
@@ -138,7 +138,7 @@ fn query_permission_is_checked_when_the_query_is_answered() {
     node.may_query(&query).unwrap();
     run_query().unwrap();
     // The query below waits in a session's queue when the permissions change.
-    fixture.rewrite(&ana(&fixture.digest, "keys = [\"b\"]"));
+    fixture.rewrite(&users_file(&fixture.digest, "keys = [\"b\"]"));
     assert_eq!(run_query().unwrap_err().code, ErrorCode::Forbidden);
 }
 
@@ -185,7 +185,7 @@ fn pending_record_is_refused_after_its_permission_ends() {
     let mut waiting = pin!(append_when_there_is_room(&topic, request));
     let mut cx = Context::from_waker(Waker::noop());
     assert!(waiting.as_mut().poll(&mut cx).is_pending());
-    fixture.rewrite(&ana(&fixture.digest, "publish = [\"b\"]"));
+    fixture.rewrite(&users_file(&fixture.digest, "publish = [\"b\"]"));
     while let Ok(Some(_)) = reader.try_next() {}
     let _ = reader.drain(0, |_| ());
     drop(reader);

@@ -206,7 +206,7 @@ impl WorkGroup {
 
     /// Whether a record can be claimed without reading the log.
     pub fn has_ready(&self) -> bool {
-        self.backlog.has_ready()
+        self.backlog.has_ready_record()
     }
 
     /// The name of the limit at which the group stops reading ahead or making claims; `None` if it is at no limit.

@@ -10,7 +10,7 @@ use crate::format::base64;
 use crate::format::text::is_terminal_control;
 
 /// Returns UTF-8 bytes as text, and other bytes as an object with their base64.
-pub fn text(bytes: &[u8]) -> Value {
+pub fn to_json(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => json!(text),
         Err(_) => json!({ "base64": base64(bytes) }),
@@ -29,7 +29,7 @@ fn escaped(char: char) -> Vec<char> {
 /// Returns an entry as a JSON object: the key with all its fields.
 pub fn entry(entry: &KvEntry) -> Value {
     json!({
-        "key": text(&entry.key), "value": text(&entry.value), "created": entry.created,
+        "key": to_json(&entry.key), "value": to_json(&entry.value), "created": entry.created,
         "modified": entry.modified, "version": entry.version, "lease": entry.lease,
     })
 }
@@ -40,7 +40,7 @@ pub fn change(change: &Change, console: &Console, out: &mut impl Write) -> io::R
     if console.json {
         let events = change.events.iter().map(|event| match event {
             Ok(put) => entry(put),
-            Err(key) => json!({ "deleted": text(key) }),
+            Err(key) => json!({ "deleted": to_json(key) }),
         });
         return writeln!(
             out,

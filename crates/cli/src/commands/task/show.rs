@@ -10,7 +10,7 @@ use dunlin_client::scheduler::{
 };
 use serde_json::{Value, json};
 
-use crate::commands::kv::{line, shown as text};
+use crate::commands::kv::{line, to_json};
 use crate::console::{Console, format_bytes, grouped};
 use crate::table::TextTable;
 
@@ -186,33 +186,35 @@ fn needs(task: &TaskView) -> String {
 
 /// Returns the labels as a list, because a key may appear more than once.
 fn pairs(labels: &[StoredLabel]) -> Value {
-    labels.iter().map(|label| json!([text(&label.key), text(&label.value)])).collect()
+    labels.iter().map(|label| json!([to_json(&label.key), to_json(&label.value)])).collect()
 }
 
 pub fn task_object(task: &TaskView, now_ms: u64) -> Value {
     let when = |ms: u64| unix_ms(ms, now_ms);
     let outcome = task.outcome.as_ref().map(|outcome| {
         json!({
-            "bytes": text(&outcome.bytes), "failure": outcome.failure.map(failure_name),
+            "bytes": to_json(&outcome.bytes), "failure": outcome.failure.map(failure_name),
             "at_ms": when(outcome.at_ms), "run_us": outcome.run_us, "cpu_us": outcome.cpu_us, "memory_bytes": outcome.memory_bytes,
         })
     });
     let labels: serde_json::Map<String, Value> = task
         .labels
         .iter()
-        .map(|label| (String::from_utf8_lossy(&label.key).into_owned(), text(&label.value)))
+        .map(|label| (String::from_utf8_lossy(&label.key).into_owned(), to_json(&label.value)))
         .collect();
     json!({
-        "task": hex(task.task), "tenant": text(&task.tenant), "queue": text(&task.queue), "kind": text(&task.kind),
+        "task": hex(task.task), "tenant": to_json(&task.tenant), "queue": to_json(&task.queue),
+        "kind": to_json(&task.kind),
         "stage": stage_name(task.stage), "priority": task.priority, "attempts": task.attempts, "lost": task.lost,
         "submitted_ms": when(task.submitted_ms), "not_before_ms": task.not_before_ms.map(when),
         "started_ms": task.started_ms.map(when), "deadline_ms": task.deadline_ms.map(when),
         "timeout_ms": task.timeout_ms, "retry": task.retry.as_ref().map(retry_object),
-        "idempotency_key": text(&task.idempotency_key), "subject": text(&task.subject),
-        "worker": task.worker.map(hex), "payload": text(&task.payload), "labels": labels,
+        "idempotency_key": to_json(&task.idempotency_key), "subject": to_json(&task.subject),
+        "worker": task.worker.map(hex), "payload": to_json(&task.payload), "labels": labels,
         "needs": pairs(&task.needs), "cpu_milli": task.amounts[0], "memory_bytes": task.amounts[1],
         "after": task.after.iter().map(|id| hex(*id)).collect::<Vec<_>>(),
-        "permille": task.progress.0, "note": task.progress.1.as_ref().map(|note| text(note)), "outcome": outcome,
+        "permille": task.progress.0, "note": task.progress.1.as_ref().map(|note| to_json(note)),
+        "outcome": outcome,
     })
 }
 
@@ -257,7 +259,8 @@ pub fn queues(queues: &[QueueView], console: &Console) -> Result<()> {
     if console.json {
         for queue in queues {
             let object = json!({
-                "tenant": text(&queue.tenant), "queue": text(&queue.queue), "kind": text(&queue.kind),
+                "tenant": to_json(&queue.tenant), "queue": to_json(&queue.queue),
+                "kind": to_json(&queue.kind),
                 "needs": pairs(&queue.needs), "ready": queue.ready, "oldest_ms": queue.oldest_ms,
                 "cost_us": queue.cost_us,
             });
@@ -289,7 +292,8 @@ pub fn tenants(tenants: &[TenantView], console: &Console) -> Result<()> {
             let account = tenant.account;
             let limits = tenant.limits.iter();
             let object = json!({
-                "tenant": text(&tenant.name), "weight": tenant.weight, "queued": tenant.queued, "ready": tenant.ready,
+                "tenant": to_json(&tenant.name), "weight": tenant.weight, "queued": tenant.queued,
+                "ready": tenant.ready,
                 "dead": tenant.dead, "used": tenant.used, "queued_max": tenant.queued_max,
                 "retry_percent": tenant.retry_percent, "concurrency": concurrency, "cpu_milli": cpu_milli,
                 "memory_bytes": memory_bytes,
@@ -337,7 +341,7 @@ pub fn tenants(tenants: &[TenantView], console: &Console) -> Result<()> {
 fn limit(of: &StoredKeyLimit) -> Value {
     let rate = of.rate.map(|rate| json!({"count": rate.count, "per_ms": rate.per_ms, "burst": rate.burst}));
     let running_max = (of.running_max < u32::MAX).then_some(of.running_max);
-    json!({"key": text(&of.key), "running_max": running_max, "rate": rate})
+    json!({"key": to_json(&of.key), "running_max": running_max, "rate": rate})
 }
 
 fn quota_object(quota: Quota) -> Value {
@@ -349,11 +353,11 @@ pub fn workers(workers: &[WorkerView], console: &Console) -> Result<()> {
     if console.json {
         for worker in workers {
             let object = json!({
-                "worker": hex(worker.worker), "name": text(&worker.name),
-                "kinds": worker.kinds.iter().map(|kind| text(kind)).collect::<Vec<_>>(),
-                "queues": worker.queues.iter().map(|queue| text(queue)).collect::<Vec<_>>(),
+                "worker": hex(worker.worker), "name": to_json(&worker.name),
+                "kinds": worker.kinds.iter().map(|kind| to_json(kind)).collect::<Vec<_>>(),
+                "queues": worker.queues.iter().map(|queue| to_json(queue)).collect::<Vec<_>>(),
                 "labels": pairs(&worker.labels),
-                "tenants": worker.tenants.iter().map(|tenant| text(tenant)).collect::<Vec<_>>(),
+                "tenants": worker.tenants.iter().map(|tenant| to_json(tenant)).collect::<Vec<_>>(),
                 "cpu_milli": worker.capacity[0], "memory_bytes": worker.capacity[1],
                 "held": worker.held, "credit": worker.credit, "done": worker.done,
                 "draining": worker.is_draining, "left_ms": worker.left_ms,

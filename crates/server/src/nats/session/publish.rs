@@ -151,7 +151,7 @@ impl Session {
             }
             batch.clear();
             self.subscriber_queries.clear();
-            self.targets.end_reply();
+            self.targets.clear_reply_target();
         }
         outcome
     }
@@ -253,7 +253,7 @@ impl Session {
     fn find_target(&mut self, first: &BatchRecord<'_>) -> Result<(), RetryFrom> {
         let PublishOperation { subject, payload, .. } = first.published;
         if let Some(inbox) = self.find_reply_inbox(subject, first.offset)? {
-            self.targets.reply_to(subject, &inbox);
+            self.targets.set_reply_target(subject, &inbox);
             return Ok(());
         }
         match self.targets.start_search(&self.node, subject, payload.len()) {

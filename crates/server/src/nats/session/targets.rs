@@ -168,14 +168,14 @@ impl PublishTargets {
     }
 
     /// Makes the next record, which is a reply with this subject, go to this inbox.
-    pub(super) fn reply_to(&mut self, subject: &[u8], inbox: &Arc<Topic>) {
+    pub(super) fn set_reply_target(&mut self, subject: &[u8], inbox: &Arc<Topic>) {
         let subject = std::str::from_utf8(subject).ok();
         self.reply = subject.map(|subject| (subject.into(), inbox.register_publisher()));
     }
 
-    /// Ends the effect of [`reply_to`](PublishTargets::reply_to); called after the publish.
+    /// Ends the effect of [`set_reply_target`](PublishTargets::set_reply_target); called after the publish.
     #[inline]
-    pub(super) fn end_reply(&mut self) {
+    pub(super) fn clear_reply_target(&mut self) {
         if self.reply.is_some() {
             self.reply = None;
         }

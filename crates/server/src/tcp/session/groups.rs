@@ -264,7 +264,7 @@ impl Session {
 fn share_options(join: &JoinGroup<'_>) -> ShareOptions {
     ShareOptions {
         member: join.member.to_owned(),
-        start: start(join.start),
+        start: start_from_wire(join.start),
         registered: true,
         ..ShareOptions::default()
     }
@@ -274,7 +274,7 @@ pub(super) fn work_options(join: &JoinGroup<'_>) -> WorkOptions {
     let defaults = WorkOptions::default();
     WorkOptions {
         member: join.member.to_owned(),
-        start: start(join.start),
+        start: start_from_wire(join.start),
         registered: true,
         claim: match join.claim_ms {
             0 => defaults.claim,
@@ -288,7 +288,7 @@ pub(super) fn work_options(join: &JoinGroup<'_>) -> WorkOptions {
     }
 }
 
-fn start(start: StartAt) -> Start {
+fn start_from_wire(start: StartAt) -> Start {
     match start {
         StartAt::Latest => Start::Latest,
         StartAt::After(position) => Start::After(position_from_wire(position)),

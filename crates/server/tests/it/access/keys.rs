@@ -265,36 +265,36 @@ fn grpc_user_reaches_only_the_keys_it_is_allowed() {
             let (key, range_end) = (key.to_owned().into(), end.to_owned().into());
             v1::WatchRequest { key, range_end, oldest: true, ..Default::default() }
         };
-        kv.put(ana(put("a/1", "x"))).await.unwrap();
-        assert_eq!(kv.range(ana(get("a/1"))).await.unwrap().get_ref().kvs.len(), 1);
-        assert_eq!(kv.range(ana(range("a/", "a/s"))).await.unwrap().get_ref().kvs.len(), 1);
+        kv.put(as_ana(put("a/1", "x"))).await.unwrap();
+        assert_eq!(kv.range(as_ana(get("a/1"))).await.unwrap().get_ref().kvs.len(), 1);
+        assert_eq!(kv.range(as_ana(range("a/", "a/s"))).await.unwrap().get_ref().kvs.len(), 1);
         let grant = v1::LeaseGrantRequest { ttl_ms: 60_000 };
-        let lease = kv.lease_grant(ana(grant)).await.unwrap().get_ref().lease;
+        let lease = kv.lease_grant(as_ana(grant)).await.unwrap().get_ref().lease;
         let lock = |name: &str, no_wait| {
-            ana(v1::LockRequest { name: name.to_owned().into(), lease, no_wait, ..Default::default() })
+            as_ana(v1::LockRequest { name: name.to_owned().into(), lease, no_wait, ..Default::default() })
         };
         kv.lock(lock("a/gate", false)).await.unwrap();
         for key in ["b/1", "a/secret", "a"] {
-            assert_eq!(refused(kv.range(ana(get(key))).await), denied);
-            assert_eq!(refused(kv.put(ana(put(key, ""))).await), denied);
+            assert_eq!(refused(kv.range(as_ana(get(key))).await), denied);
+            assert_eq!(refused(kv.put(as_ana(put(key, ""))).await), denied);
             let delete = v1::DeleteRequest { key: key.to_owned().into(), ..Default::default() };
-            assert_eq!(refused(kv.delete(ana(delete.clone())).await), denied);
+            assert_eq!(refused(kv.delete(as_ana(delete.clone())).await), denied);
             let request = Some(v1::request_op::Request::Delete(delete));
             let transaction =
                 v1::TxnRequest { failure: vec![v1::RequestOp { request }], ..Default::default() };
-            assert_eq!(refused(kv.txn(ana(transaction)).await), denied);
-            assert_eq!(refused(kv.watch(ana(watch(key, ""))).await), denied);
+            assert_eq!(refused(kv.txn(as_ana(transaction)).await), denied);
+            assert_eq!(refused(kv.watch(as_ana(watch(key, ""))).await), denied);
         }
         for (key, end) in [("a/", "a0"), ("", "\0")] {
-            assert_eq!(refused(kv.range(ana(range(key, end))).await), denied);
-            assert_eq!(refused(kv.watch(ana(watch(key, end))).await), denied);
+            assert_eq!(refused(kv.range(as_ana(range(key, end))).await), denied);
+            assert_eq!(refused(kv.watch(as_ana(watch(key, end))).await), denied);
         }
         assert_eq!(refused(kv.lock(lock("gate", true)).await), denied);
         assert_eq!(refused(kv.lock(lock("gate", false)).await), denied);
-        assert_eq!(refused(kv.leader(ana(v1::LeaderRequest { name: "gate".into() })).await), denied);
+        assert_eq!(refused(kv.leader(as_ana(v1::LeaderRequest { name: "gate".into() })).await), denied);
         let unlock = v1::UnlockRequest { name: "gate".into(), lease };
-        assert_eq!(refused(kv.unlock(ana(unlock)).await), denied);
-        kv.txn(ana(v1::TxnRequest::default())).await.unwrap();
+        assert_eq!(refused(kv.unlock(as_ana(unlock)).await), denied);
+        kv.txn(as_ana(v1::TxnRequest::default())).await.unwrap();
         let authorization = MetadataValue::try_from(basic("guest", PASSWORD)).unwrap();
         let mut nothing = Request::new(v1::TxnRequest::default());
         nothing.metadata_mut().insert("authorization", authorization);
@@ -303,7 +303,7 @@ fn grpc_user_reaches_only_the_keys_it_is_allowed() {
         assert_eq!(code, Code::Unauthenticated);
 
         root.batch(&[(b"b/2", b"hidden"), (b"a/1", b"both")]).unwrap();
-        let mut changes = kv.watch(ana(watch("a/", "a/s"))).await.unwrap().into_inner();
+        let mut changes = kv.watch(as_ana(watch("a/", "a/s"))).await.unwrap().into_inner();
         let mut received = Vec::new();
         while received.len() < 2 {
             let change = changes.message().await.unwrap().unwrap();
@@ -321,7 +321,7 @@ fn grpc_user_reaches_only_the_keys_it_is_allowed() {
     });
 }
 
-fn ana<T>(message: T) -> Request<T> {
+fn as_ana<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.metadata_mut().insert("authorization", MetadataValue::try_from(bearer(&TOKEN.0)).unwrap());
     request
@@ -352,7 +352,7 @@ fn keys_are_charged_to_the_tenant_on_every_listener() {
     own = grows(own, "http");
     run(async {
         let mut kv = connect_kv(&guarded.server).await;
-        kv.put(ana(put("a/4", "grpc"))).await.unwrap();
+        kv.put(as_ana(put("a/4", "grpc"))).await.unwrap();
     });
     grows(own, "grpc");
     lock.release().unwrap();
@@ -383,7 +383,7 @@ fn leases_from_every_listener_are_counted_for_their_tenant() {
     assert_eq!((granted.status / 100, counted()), (2, 2), "{granted:?}");
     run(async {
         let mut kv = connect_kv(&guarded.server).await;
-        kv.lease_grant(ana(v1::LeaseGrantRequest { ttl_ms: 600_000 })).await.unwrap();
+        kv.lease_grant(as_ana(v1::LeaseGrantRequest { ttl_ms: 600_000 })).await.unwrap();
     });
     assert_eq!(counted(), 3);
     ana_kv.command(&ControlCommand::Revoke { lease: lease.id() }).unwrap();
@@ -437,15 +437,15 @@ fn lease_of_another_user_is_reported_missing_on_every_listener() {
     run(async {
         let mut kv = connect_kv(&guarded.server).await;
         let time = |lease| v1::LeaseTimeToLiveRequest { lease };
-        let gone = refused(kv.lease_time_to_live(super::keys::ana(time(missing))).await);
-        assert_eq!(refused(kv.lease_time_to_live(super::keys::ana(time(foreign))).await), gone);
+        let gone = refused(kv.lease_time_to_live(super::keys::as_ana(time(missing))).await);
+        assert_eq!(refused(kv.lease_time_to_live(super::keys::as_ana(time(foreign))).await), gone);
         let revoke = v1::LeaseRevokeRequest { lease: foreign };
-        assert_eq!(refused(kv.lease_revoke(super::keys::ana(revoke)).await), gone);
+        assert_eq!(refused(kv.lease_revoke(super::keys::as_ana(revoke)).await), gone);
         let put = v1::PutRequest { lease: foreign, ..put("a/1", "") };
-        assert_eq!(refused(kv.put(super::keys::ana(put)).await), gone);
+        assert_eq!(refused(kv.put(super::keys::as_ana(put)).await), gone);
         for no_wait in [true, false] {
             let lock = v1::LockRequest { name: "a/x".into(), lease: foreign, no_wait, ..Default::default() };
-            assert_eq!(refused(kv.lock(super::keys::ana(lock)).await), gone);
+            assert_eq!(refused(kv.lock(super::keys::as_ana(lock)).await), gone);
         }
     });
 

@@ -28,7 +28,7 @@ fn users(ana: &str) -> String {
     format!("{ROOT}[users.ana]\npassword = \"HASH\"\n{ana}\n")
 }
 
-fn ana<T>(message: T) -> Request<T> {
+fn as_ana<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     let authorization = MetadataValue::try_from(basic("ana", PASSWORD)).unwrap();
     request.metadata_mut().insert("authorization", authorization);
@@ -67,7 +67,7 @@ fn lock_over_grpc(guarded: &Guarded) -> String {
     run(async {
         let mut kv = connect_kv(&guarded.server).await;
         let lock = v1::LockRequest { name: "gate".into(), lease, ..Default::default() };
-        code = refused(kv.lock(ana(lock)).await).1;
+        code = refused(kv.lock(as_ana(lock)).await).1;
     });
     code
 }
@@ -159,7 +159,7 @@ fn stream_of_a_system_topic_ends_if_permission_is_revoked() {
         }
         run(async {
             let mut grpc = connect(&guarded.server).await;
-            let subscription = ana(subscribe(&[topic], At::Latest(true)));
+            let subscription = as_ana(subscribe(&[topic], At::Latest(true)));
             let mut stream = grpc.subscribe(subscription).await.unwrap().into_inner();
             assert!(matches!(next(&mut stream).await.unwrap(), v1::subscribe_response::Event::Subscribed(_)));
             guarded.rewrite(&users(""));
@@ -218,7 +218,7 @@ fn system_subject_without_permission_is_refused_everywhere() {
         assert_eq!(nats.line(), "PONG");
         let refused = run(async {
             let mut grpc = connect(&guarded.server).await;
-            match grpc.subscribe(ana(subscribe(&[subject], At::Latest(true)))).await {
+            match grpc.subscribe(as_ana(subscribe(&[subject], At::Latest(true)))).await {
                 Err(refused) => refused,
                 Ok(response) => next(&mut response.into_inner()).await.unwrap_err(),
             }
@@ -259,10 +259,10 @@ fn grpc_watch_of_keys_ends_if_permission_is_revoked() {
     run(async {
         let mut kv = connect_kv(&guarded.server).await;
         let watch = v1::WatchRequest { key: "a".into(), ..Default::default() };
-        let mut changes = kv.watch(ana(watch)).await.unwrap().into_inner();
+        let mut changes = kv.watch(as_ana(watch)).await.unwrap().into_inner();
         let kept = tokio_stream::once(v1::LeaseKeepAliveRequest { lease: 99 });
         let kept = kept.chain(tokio_stream::pending());
-        let mut kept = kv.lease_keep_alive(ana(kept)).await.unwrap().into_inner();
+        let mut kept = kv.lease_keep_alive(as_ana(kept)).await.unwrap().into_inner();
         assert!(kept.message().await.unwrap().unwrap().ended);
         guarded.rewrite(ROOT);
         let ended = loop {
@@ -286,7 +286,7 @@ fn idle_publish_stream_ends_when_its_user_is_removed() {
             ..Default::default()
         };
         let messages = tokio_stream::once(message).chain(tokio_stream::pending());
-        let mut answers = client.publish_stream(ana(messages)).await.unwrap().into_inner();
+        let mut answers = client.publish_stream(as_ana(messages)).await.unwrap().into_inner();
         assert_eq!(answers.message().await.unwrap().unwrap().through, 1);
         guarded.rewrite(ROOT);
         let ended = answers.message().await.unwrap_err();
@@ -302,7 +302,7 @@ fn pending_grpc_request_ends_when_its_user_is_removed() {
         let mut client = connect(&guarded.server).await;
         let v1::PublishRequest { subject, record, .. } = publish("svc", "x");
         let hour_ms = Duration::from_secs(3_600).as_millis() as u32;
-        let request = ana(v1::RequestRequest { subject, record, timeout_ms: hour_ms });
+        let request = as_ana(v1::RequestRequest { subject, record, timeout_ms: hour_ms });
         let requester = tokio::spawn(async move { client.request(request).await });
         let received_text = tokio::task::spawn_blocking(move || {
             while !matches!(service.next_timeout(PATIENCE), Ok(Some(dunlin::topic::Event::Record(_)))) {}

@@ -70,7 +70,7 @@ impl Backlog {
         first.into_iter().chain(dead).min()
     }
 
-    pub(super) fn has_ready(&self) -> bool {
+    pub(super) fn has_ready_record(&self) -> bool {
         !self.ready.is_empty()
     }
 
