@@ -93,7 +93,7 @@ choice! {
             index: u32, /// Id of the cancelled task.
             task: u64 } = 13,
         /// The tenant has too many waiting tasks. Tasks of higher priority are accepted longer.
-        #[error("{queued} tasks of the tenant wait, the limit is queued_max = {queued_max}: try again in {retry_after_ms} ms")]
+        #[error("{queued} tasks of the tenant wait, and the limit is queued_max = {queued_max}: try again in {retry_after_ms} ms")]
         QueueFull { /// Number of waiting tasks.
             queued: u64, /// The limit.
             queued_max: u64, /// Time until room is expected, ms.
