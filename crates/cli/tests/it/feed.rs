@@ -176,7 +176,7 @@ fn record_verify_and_replay_report_the_same_counts() {
 }
 
 #[test]
-fn replay_into_a_published_book_needs_force() {
+fn replay_into_a_published_book_needs_the_force_option() {
     let folder = tempfile::tempdir().unwrap();
     let (recording, source) = record(folder.path());
     let replay = ["feed", "replay", recording.to_str().unwrap(), "--speed", "max"];
