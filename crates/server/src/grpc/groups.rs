@@ -114,7 +114,7 @@ impl GroupMember {
             v1::GroupKind::Share => {
                 let options = ShareOptions {
                     member: join.member.clone(),
-                    start: start(join)?,
+                    start: parse_start(join)?,
                     registered: true,
                     ..ShareOptions::default()
                 };
@@ -369,7 +369,7 @@ fn work_options(join: &v1::Join) -> Result<WorkOptions, Refused> {
     let defaults = WorkOptions::default();
     Ok(WorkOptions {
         member: join.member.clone(),
-        start: if join.start.is_none() { defaults.start } else { start(join)? },
+        start: if join.start.is_none() { defaults.start } else { parse_start(join)? },
         registered: true,
         claim: match join.claim_ms {
             0 => defaults.claim,
@@ -383,7 +383,7 @@ fn work_options(join: &v1::Join) -> Result<WorkOptions, Refused> {
     })
 }
 
-fn start(join: &v1::Join) -> Result<Start, Refused> {
+fn parse_start(join: &v1::Join) -> Result<Start, Refused> {
     Ok(match join.start.as_ref().and_then(|start| start.at.as_ref()) {
         None | Some(At::Latest(_)) => Start::Latest,
         Some(At::Earliest(_)) => Start::Earliest,

@@ -72,7 +72,7 @@ impl EventsRequest {
         let options = SubscribeOptions {
             name: name.to_owned(),
             protocol: raw.protocol.name(),
-            start: raw.from.map_or(Ok(Start::Latest), start)?,
+            start: raw.from.map_or(Ok(Start::Latest), parse_start)?,
             on_gap: raw.on_gap.map_or(Ok(OnGap::Oldest), on_gap)?,
             wait: Wait::Parked,
             conflate: raw.conflate,
@@ -85,7 +85,7 @@ impl EventsRequest {
     }
 }
 
-fn start(text: &str) -> Result<Start, Problem> {
+fn parse_start(text: &str) -> Result<Start, Problem> {
     match text {
         "earliest" => return Ok(Start::Earliest),
         "latest" => return Ok(Start::Latest),

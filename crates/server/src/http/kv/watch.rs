@@ -65,7 +65,7 @@ async fn subscribe(
     let options = SubscribeOptions {
         name: context.peer(),
         protocol: Protocol::Http.name(),
-        start: start(query, headers, epoch)?,
+        start: parse_start(query, headers, epoch)?,
         on_gap: OnGap::Fail,
         wait: Wait::Parked,
         ..SubscribeOptions::default()
@@ -75,7 +75,7 @@ async fn subscribe(
 }
 
 /// The start of a watch: after the last event's id, or else at the query parameter `from`.
-fn start(query: &QueryParameters, headers: &HeaderMap, epoch: u32) -> Result<Start, Problem> {
+fn parse_start(query: &QueryParameters, headers: &HeaderMap, epoch: u32) -> Result<Start, Problem> {
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
     if let Some(last) = last {
         let invalid =
