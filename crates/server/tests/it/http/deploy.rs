@@ -94,3 +94,20 @@ fn every_dashboard_panel_has_a_query_and_its_own_position() {
         }
     }
 }
+
+/// Prometheus refuses the whole file if one text is not YAML.
+#[test]
+fn quoted_texts_of_the_alerts_contain_no_further_quote() {
+    let alerts = file("prometheus-alerts.yml");
+    let values = alerts.lines().filter_map(|line| line.split_once(": ").map(|(_, value)| value.trim()));
+    let mut quoted = 0;
+    for value in values {
+        for quote in ['"', '\''] {
+            let Some(text) = value.strip_prefix(quote) else { continue };
+            let inside = text.strip_suffix(quote).unwrap_or_else(|| panic!("{value} has one quote"));
+            assert!(!inside.contains(quote), "{value}: use the other kind of quote inside");
+            quoted += 1;
+        }
+    }
+    assert!(quoted > 8, "{quoted} quoted texts");
+}
