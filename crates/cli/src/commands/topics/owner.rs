@@ -29,18 +29,41 @@ impl Owner {
         format!("node {}, epoch {}{down}", self.node, self.epoch)
     }
 
-    /// The owner in a sentence, with a note that the counts are those of the queried node.
+    /// The owner in a sentence. The figures of a topic are those of its owner, at whichever node they are queried.
     pub fn full_text(&self) -> String {
         let at = self.address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
         let status = match self.status.as_str() {
             "here" => "this node",
-            "down" => "down; the rest describes this node's copy",
-            _ => "another node; the rest describes this node's copy",
+            "down" => "down; the records that it holds are unknown",
+            _ => "another node",
         };
         format!("node {}{at}, epoch {}: {status}", self.node, self.epoch)
     }
 
     pub fn object(&self) -> serde_json::Value {
         json!({"node": self.node, "epoch": self.epoch, "is": self.status, "address": self.address})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owner_text_says_where_the_owner_is() {
+        let text = |status: &str| {
+            let settings = [
+                ("owner", "3"),
+                ("owner.epoch", "7"),
+                ("owner.is", status),
+                ("owner.address", "127.0.0.1:4220"),
+            ];
+            let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            Owner::of(&settings).expect("the settings name an owner").full_text()
+        };
+        let node = "node 3 at 127.0.0.1:4220, epoch 7: ";
+        assert_eq!(text("here"), format!("{node}this node"));
+        assert_eq!(text("elsewhere"), format!("{node}another node"));
+        assert_eq!(text("down"), format!("{node}down; the records that it holds are unknown"));
     }
 }
