@@ -27,6 +27,9 @@ pub use password::trim_line_end;
 /// Arguments of `dunlin user`, which changes the users file.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
+#[command(after_help = "\
+These entries of the users file have no option: keys, nkeys, limits, and what create, delete and groups deny. Edit the
+file; a running node reads it again within seconds. docs/security.md describes it.")]
 pub struct Arguments {
     #[command(subcommand)]
     verb: Verb,
