@@ -32,7 +32,7 @@ fn main() -> anyhow::Result<()> {
 
 fn handle(worker: &mut WorkMember, event: &WorkEvent) -> anyhow::Result<()> {
     let WorkEvent::ClaimedRecord(claimed) = event else {
-        println!("told: {event:?}");
+        println!("notice: {event:?}");
         return Ok(());
     };
     let record = claimed.record();
