@@ -17,8 +17,9 @@ use super::life::FlockAndAircraft;
 use super::snapshots::SnapshotThread;
 use super::spec::{LoadedWorld, WorldSpec};
 use crate::arguments::Global;
+use crate::commands::dev::url_argument;
 use crate::commands::parse::{duration, world, world_ttl};
-use crate::connect::connect;
+use crate::connect::{URL_DEFAULT, connect};
 use crate::console::Console;
 use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
@@ -70,6 +71,8 @@ pub struct SpaceProcess {
     server: Server,
     client: Client,
     url: String,
+    /// The URL of the node that holds the world's keys.
+    keys_url: String,
     options: ProcessOptions,
 }
 
@@ -104,14 +107,15 @@ impl SpaceProcess {
         let server = server.map_err(anyhow::Error::from).map_err(crate::running::add_port_advice)?;
         let address = server.tcp_addresses().first().context("the node has no listener")?;
         let url = format!("dunlin://{address}");
-        let client = if alone {
+        let (client, keys_url) = if alone {
             let client_options =
                 ClientOptions { name: "dunlin space".to_owned(), ..ClientOptions::default() };
-            Client::connect(&url, client_options)?
+            (Client::connect(&url, client_options)?, url.clone())
         } else {
-            connect(global, "dunlin space")?
+            let keys_url = global.url.as_deref().unwrap_or(URL_DEFAULT);
+            (connect(global, "dunlin space")?, keys_url.to_owned())
         };
-        Ok(SpaceProcess { node, server, client, url, options: options.clone() })
+        Ok(SpaceProcess { node, server, client, url, keys_url, options: options.clone() })
     }
 
     /// Returns a handle to the keys of the cluster that holds the world's leases.
@@ -176,16 +180,9 @@ impl SpaceProcess {
                 console.paint.strong(&self.url)
             )?;
             writeln!(out, "  {regions} regions, {entities} entities, for {expected} processes")?;
-            writeln!(
-                out,
-                "  {}  start another process",
-                console.paint.command(&format!("dunlin space join {world}"))
-            )?;
-            writeln!(
-                out,
-                "  {}  show the map",
-                console.paint.command(&format!("dunlin space watch {world}"))
-            )?;
+            for (command, effect) in suggested_commands(world, &self.keys_url) {
+                writeln!(out, "  {}  {effect}", console.paint.command(&command))?;
+            }
             if let Some(http) = self.http() {
                 writeln!(
                     out,
@@ -196,6 +193,15 @@ impl SpaceProcess {
         }
         Ok(out.flush()?)
     }
+}
+
+/// Commands to try, which find the world at the node that holds its keys.
+fn suggested_commands(world: &str, keys_url: &str) -> [(String, &'static str); 2] {
+    let url_argument = url_argument(keys_url);
+    [
+        (format!("dunlin space join {world}{url_argument}"), "start another process"),
+        (format!("dunlin space watch {world}{url_argument}"), "show the map"),
+    ]
 }
 
 fn print_event(what: &WorldEvent, console: &Console) -> Result<()> {
@@ -271,4 +277,20 @@ fn print_event(what: &WorldEvent, console: &Console) -> Result<()> {
         writeln!(out, "{text}")?
     }
     Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggested_commands_name_the_node_unless_it_is_the_default() {
+        let commands = |url: &str| suggested_commands("birds", url).map(|(command, _)| command);
+        assert_eq!(commands(URL_DEFAULT), ["dunlin space join birds", "dunlin space watch birds"]);
+        let url = "dunlin://127.0.0.1:4230";
+        assert_eq!(
+            commands(url),
+            [format!("dunlin space join birds --url {url}"), format!("dunlin space watch birds --url {url}")]
+        );
+    }
 }
