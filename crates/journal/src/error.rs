@@ -36,6 +36,15 @@ impl DiskError {
         }
     }
 
+    /// Whether the process or the machine lacked file descriptors or memory for the operation. A later attempt may
+    /// succeed.
+    pub fn lacks_resource(&self) -> bool {
+        use rustix::io::Errno;
+        let lacks = |errno: Errno| matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM);
+        Errno::from_io_error(&self.source).is_some_and(lacks)
+            || self.source.kind() == io::ErrorKind::OutOfMemory
+    }
+
     pub(crate) fn is_missing(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
     }

@@ -54,6 +54,11 @@ enum Hint {
     PinnedSegment(PinnedSegment),
     /// One record made for this subscriber alone: merged from several, or with a reduced payload.
     MergedRecord(Box<MergedRecord>),
+    /// The next record is on disk, but cannot be read at present. The log knows by `retries` whether the store has
+    /// since let its subscribers read again.
+    Deferred {
+        retries: u64,
+    },
 }
 
 /// Whether a registered subscriber consumes a record by reading the next one, or by an explicit call.
@@ -265,6 +270,10 @@ impl Cursor {
                 None
             }
             Lookup::Nothing | Lookup::PrivateMirror => Some(self.notice_or_empty()),
+            Lookup::Later { retries } => {
+                self.hint = Hint::Deferred { retries };
+                Some(ReadOutcome::Empty)
+            }
             Lookup::Skip(next) => {
                 self.skipped += next.seq - self.next.seq;
                 self.next = next;
@@ -322,7 +331,16 @@ impl Cursor {
         match &self.hint {
             Hint::PinnedSegment(pinned) => Some(pinned.frames(self.offset)),
             Hint::MergedRecord(merged) => Some(SegmentFrames::single(&merged.frame[self.offset as usize..])),
-            Hint::None | Hint::Loose(_) => None,
+            Hint::None | Hint::Loose(_) | Hint::Deferred { .. } => None,
+        }
+    }
+
+    /// If the last read found a record on disk that cannot be read at present: the number that the log needs to
+    /// recognize whether to repeat the read.
+    fn deferred_read(&self) -> Option<u64> {
+        match self.hint {
+            Hint::Deferred { retries } => Some(retries),
+            _ => None,
         }
     }
 
@@ -371,7 +389,7 @@ impl Cursor {
         }
         if self.armed.is_none() && !self.ended && self.can_deliver_pending() != Some(true) {
             let subscriber = self.subscriber.filter(|_| self.consumption == ConsumeMode::Reads);
-            self.armed = self.log.arm(self.awaited(), waiter, token, subscriber);
+            self.armed = self.log.arm(self.awaited(), waiter, token, subscriber, self.deferred_read());
             if self.has_publisher_change() {
                 // The notice was due before the cursor went to sleep, so the cursor is woken at once.
                 self.disarm(waiter, token);
@@ -402,6 +420,7 @@ impl Cursor {
                 let commit = segment.commit();
                 commit.bytes > self.offset || commit.sealed
             }
+            Hint::Deferred { retries } => self.log.has_retried(*retries),
             Hint::None => self.ended || self.log.has_events(self.next),
         }
     }
@@ -413,7 +432,7 @@ impl Cursor {
             Hint::PinnedSegment(pinned) => pinned,
             // Records that arrived in the meantime are merged by the next read.
             Hint::MergedRecord(_) => return true,
-            Hint::None | Hint::Loose(_) => return false,
+            Hint::None | Hint::Loose(_) | Hint::Deferred { .. } => return false,
         };
         let caught_up = self.offset == pinned.length().bytes && !pinned.length().sealed;
         self.warned &= !caught_up;

@@ -71,7 +71,7 @@ pub use publisher::Publisher;
 pub use reducer::{FrozenState, Reducer, ReducerConfig, ReducerError};
 pub use request::{Reply, RequestError};
 pub use spinning::{SPIN_US_DEFAULT, SpinBudget};
-pub use store::{DiskContent, EpochStart, LoadedSegment, Recovered, Store};
+pub use store::{DiskContent, EpochStart, LoadedSegment, ReadDeferred, Recovered, Store};
 pub use subject::{Pattern, SERVICES, SUBJECT_BYTES_MAX, Selection, Subject, SubjectError, TailPattern};
 pub use subscribe::{OnGap, Resync, Start, Subscribe, SubscribeError, SubscribeOptions, Wait};
 pub use subscriber::{NewLogArrivals, NewLogs, Subscriber};

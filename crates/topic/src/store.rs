@@ -24,7 +24,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// method may return before the records are stored.
     fn store_staged(&self) {}
 
-    /// Loads records from disk, including the one at `at`. Subscribers call it without a lock.
+    /// Loads records from disk, including the one at `at`. Subscribers call it without a lock. After a call that
+    /// returns [`DiskContent::Later`], the store calls [`Log::retry_reads`](crate::Log::retry_reads).
     fn load(&self, at: Position) -> DiskContent;
 
     /// Bytes on disk.
@@ -35,7 +36,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     fn seek_time(&self, ns: u64) -> Option<Position>;
 }
 
-/// The result of reading from disk at a position: records, or the fact that they are lost.
+/// The result of reading from disk at a position: records, the fact that they are lost, or a request to read later.
 #[derive(Debug)]
 pub enum DiskContent {
     /// The loaded records.
@@ -45,7 +46,15 @@ pub enum DiskContent {
         /// Sequence of the last missing record.
         through: u64,
     },
+    /// The records cannot be read at present, because the process lacks a resource, such as file descriptors or memory.
+    Later,
 }
+
+/// The error for a record that cannot be read at present: the process lacks a resource, or the record's buffer was just
+/// freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the record cannot be read at present; retry later")]
+pub struct ReadDeferred;
 
 /// Records that were read from disk. Clones share them.
 #[derive(Debug, Clone)]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dunlin_topic::{
-    BatchAppend, CheckedBatch, DeadCause, DeadLetter, Log, Meta, PublishError, Record, Subject, Topic,
-    TopicConfig,
+    BatchAppend, CheckedBatch, DeadCause, DeadLetter, Log, Meta, PublishError, ReadDeferred, Record, Subject,
+    Topic, TopicConfig,
 };
 
 use crate::clock::now_ns;
@@ -21,7 +21,7 @@ use crate::select::MissingTopicPolicy;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SendOutcome {
     Done,
-    /// The topic has no room at present; the group tries again.
+    /// The topic has no room at present, or the record cannot be read at present; the group tries again.
     NotYet,
     /// The record has left the log or can never be appended, so that there is no dead letter.
     Never,
@@ -60,12 +60,13 @@ pub(super) fn send(
     log: &Arc<Log>,
     letter: DeadLetter,
 ) -> SendOutcome {
-    let outcome = log.read(letter.seq, |record| append(node, subject, (group, creation), &record, letter));
+    let outcome =
+        log.try_read(letter.seq, |record| append(node, subject, (group, creation), &record, letter));
     match outcome {
-        Some(Ok(())) => SendOutcome::Done,
-        None | Some(Err(PublishError::Batch(_))) => SendOutcome::Never,
-        Some(Err(error)) if error.concerns_one_record() => SendOutcome::Never,
-        Some(Err(_)) => SendOutcome::NotYet,
+        Ok(Some(Ok(()))) => SendOutcome::Done,
+        Ok(None | Some(Err(PublishError::Batch(_)))) => SendOutcome::Never,
+        Ok(Some(Err(error))) if error.concerns_one_record() => SendOutcome::Never,
+        Ok(Some(Err(_))) | Err(ReadDeferred) => SendOutcome::NotYet,
     }
 }
 

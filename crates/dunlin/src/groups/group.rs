@@ -112,7 +112,7 @@ impl<M: GroupMachine> Group<M> {
         let (outcome, woken) = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             self.logs.take_ready(|part| state.parts[part as usize].cursor.handle_wake());
-            state.parts.iter_mut().for_each(|part| part.machine.tick(now_ns));
+            state.parts.iter_mut().for_each(|part| part.tick(now_ns));
             let outcome = op(&mut state, now_ns);
             state.send_dead_letters(node, self);
             state.release_expired_registration(now_ns);

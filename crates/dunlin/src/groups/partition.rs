@@ -11,6 +11,9 @@ use super::delivered::DeliveredRanges;
 use super::machine::GroupMachine;
 use super::reader::GroupReader;
 
+/// The time after which a group reads a record again that it could not read, ns.
+const READ_RETRY_NS: u64 = 100_000_000;
+
 #[derive(Debug)]
 pub(super) struct GroupPartition<M> {
     pub(super) cursor: Cursor,
@@ -26,6 +29,8 @@ pub(super) struct GroupPartition<M> {
     /// The last epoch whose records the group still reads at this node after its topic has moved; `None` if this node
     /// owns the topic.
     pub(super) last_epoch: Option<u32>,
+    /// The time until which members receive no records, because the last one cannot be read at present.
+    paused_until_ns: Option<u64>,
 }
 
 /// Creates a cursor with which a group reads one log.
@@ -76,7 +81,28 @@ impl<M: GroupMachine> GroupPartition<M> {
             ended: false,
             pending: None,
             last_epoch: None,
+            paused_until_ns: None,
         })
+    }
+
+    /// Lets members receive no records for [`READ_RETRY_NS`].
+    pub(super) fn pause(&mut self, now_ns: u64) {
+        self.paused_until_ns = Some(now_ns.saturating_add(READ_RETRY_NS));
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused_until_ns.is_some()
+    }
+
+    /// Handles what is due at this time: the end of a pause, of claims and of delays.
+    pub(super) fn tick(&mut self, now_ns: u64) {
+        self.paused_until_ns = self.paused_until_ns.filter(|until_ns| now_ns < *until_ns);
+        self.machine.tick(now_ns);
+    }
+
+    /// The time of the next [`tick`](GroupPartition::tick); `None` if nothing will be due.
+    pub(super) fn next_tick_ns(&self) -> Option<u64> {
+        self.machine.next_tick_ns().into_iter().chain(self.paused_until_ns).min()
     }
 
     /// Called when a member joins that was in the group until `epoch`: all records of later epochs belong to the group.
@@ -104,12 +130,12 @@ impl<M: GroupMachine> GroupPartition<M> {
     }
 
     pub(super) fn has_more(&self) -> bool {
-        self.machine.has_ready_record() || self.can_read() && self.cursor.may_have_more()
+        !self.is_paused() && (self.machine.has_ready_record() || self.can_read() && self.cursor.may_have_more())
     }
 
     /// Whether the group accepts more records from the log.
     pub(super) fn can_read(&self) -> bool {
-        self.machine.can_read() && !self.ended && !self.is_past_last_epoch()
+        self.machine.can_read() && !self.ended && !self.is_paused() && !self.is_past_last_epoch()
     }
 
     /// Whether a group whose topic has moved has received all records that remain at this node.

@@ -1,6 +1,8 @@
 //! The records of a log as a group reads them.
 
-use dunlin_topic::{Cursor, Notice, Position, ReadOutcome, Record, RecordSource, SourceItem, key_hash};
+use dunlin_topic::{
+    Cursor, Notice, Position, ReadDeferred, ReadOutcome, Record, RecordSource, SourceItem, key_hash,
+};
 
 /// Reads records from a cursor for a group. After a read, the cursor stays at the last record, so that the record can
 /// be copied without a search.
@@ -26,7 +28,10 @@ impl<'a> GroupReader<'a> {
 
     /// Appends the record's frame to `out`, and returns its position; `None` if the log has dropped the record. Its epoch
     /// may be older than the cursor's.
-    pub(super) fn copy(&self, seq: u64, out: &mut Vec<u8>) -> Option<Position> {
+    ///
+    /// # Errors
+    /// [`ReadDeferred`] if the record cannot be read at present.
+    pub(super) fn copy(&self, seq: u64, out: &mut Vec<u8>) -> Result<Option<Position>, ReadDeferred> {
         let mut append = |record: Record<'_>| {
             record.frame.append_to(out);
             record.position
@@ -35,9 +40,9 @@ impl<'a> GroupReader<'a> {
             && self.cursor.next().seq == seq
             && let Some((record, _)) = self.cursor.peek_any()
         {
-            return Some(append(record));
+            return Ok(Some(append(record)));
         }
-        self.cursor.log().read(seq, append)
+        self.cursor.log().try_read(seq, append)
     }
 
     fn step(&mut self) {

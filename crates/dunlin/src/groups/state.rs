@@ -90,7 +90,7 @@ impl<M: GroupMachine> MembershipState<M> {
     }
 
     pub(super) fn next_tick_ns(&self) -> Option<u64> {
-        let of_parts = self.parts.iter().filter_map(|part| part.machine.next_tick_ns()).min();
+        let of_parts = self.parts.iter().filter_map(GroupPartition::next_tick_ns).min();
         of_parts.into_iter().chain(self.registered_until_ns()).min()
     }
 

@@ -6,7 +6,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_topic::{
-    Departure, Frame, LogName, MemberId, Notice, Position, Record, SubscribeError, Topic, WorkGroup,
+    Departure, Frame, LogName, MemberId, Notice, Position, ReadDeferred, Record, SubscribeError, Topic,
+    WorkGroup,
 };
 
 use super::error::StaleClaim;
@@ -242,18 +243,29 @@ impl MembershipState<WorkGroup> {
         notices: &mut Vec<Notice>,
     ) -> Option<(usize, ClaimedRecord)> {
         let (part, mut claimed) = self.find(|at, part| {
+            if part.is_paused() {
+                return None;
+            }
             let (mut reader, work) = part.reader();
-            let (claim, position, frame) = loop {
+            let copied = loop {
                 let claim = work.claim(member, now_ns, &mut reader).ok().flatten();
                 notices.append(&mut reader.notices);
                 let claim = claim?;
                 let mut frame = Vec::new();
-                if let Some(position) = reader.copy(claim.seq, &mut frame) {
-                    break (claim, position, frame);
+                match reader.copy(claim.seq, &mut frame) {
+                    Ok(Some(position)) => break Some((claim, position, frame)),
+                    Ok(None) => work.report_claim_dropped(member, &claim),
+                    Err(ReadDeferred) => {
+                        work.withdraw_claim(member, &claim);
+                        break None;
+                    }
                 }
-                work.report_claim_dropped(member, &claim);
             };
             drop(reader);
+            let Some((claim, position, frame)) = copied else {
+                part.pause(now_ns);
+                return None;
+            };
             let log = Arc::clone(part.cursor.log().name());
             let (token, deadline_ns, attempt) = (claim.token, claim.deadline_ns, claim.attempt);
             Some((at, ClaimedRecord { token, deadline_ns, attempt, position, log, frame }))

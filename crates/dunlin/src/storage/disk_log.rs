@@ -70,6 +70,8 @@ pub(super) struct DiskLog {
     helped_before: AtomicU64,
     /// Whether the log is in the list of logs that the thread visits later.
     later: AtomicBool,
+    /// Whether reads wait for the thread, because the process lacked a resource for the last one.
+    defers_reads: AtomicBool,
     has_failed: AtomicBool,
     writing: Mutex<Writing>,
 }
@@ -194,6 +196,7 @@ impl DiskLog {
             consecutive_helps: AtomicU32::new(0),
             helped_before: AtomicU64::new(0),
             later: AtomicBool::new(false),
+            defers_reads: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             writing: Mutex::new(Writing {
                 journal: Some(journal),
@@ -524,7 +527,28 @@ impl DiskLog {
                 DiskContent::Lost { through: oldest.seq - 1 }
             }
             Err(ReadError::Gone { .. }) => DiskContent::Lost { through: u64::MAX },
+            Err(ReadError::Disk(error)) if error.lacks_resource() => {
+                self.defer_reads();
+                DiskContent::Later
+            }
             Err(_) => DiskContent::Lost { through: at.seq },
+        }
+    }
+
+    /// Makes subscribers wait until the thread lets them read again, so that they do not repeat a failing read without
+    /// a pause.
+    fn defer_reads(&self) {
+        if !self.defers_reads.swap(true, Ordering::AcqRel) {
+            self.queue.add_deferred(Weak::clone(&self.self_ref));
+        }
+    }
+
+    /// Lets subscribers read again. A subscriber that finds `defers_reads` set before this call is woken, or has not
+    /// gone to sleep yet and sees that reads are repeated.
+    pub(super) fn retry_reads(&self) {
+        self.defers_reads.store(false, Ordering::Release);
+        if let Some(log) = self.log() {
+            log.retry_reads();
         }
     }
 }
@@ -561,6 +585,7 @@ impl Store for DiskLog {
     fn load(&self, at: Position) -> DiskContent {
         match self.cache.get(self.key(), at.epoch, at.seq) {
             Some(segment) => DiskContent::Segment(segment),
+            None if self.defers_reads.load(Ordering::Acquire) => DiskContent::Later,
             None => self.read(at),
         }
     }

@@ -10,7 +10,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,8 @@ use super::{catalogue, lock};
 
 /// The interval between attempts to write a log whose disk is full.
 const RETRY: Duration = Duration::from_millis(100);
+/// The time after which subscribers read again if the process lacked a resource for a read, such as file descriptors.
+const READ_RETRY: Duration = Duration::from_millis(100);
 /// If the publishers of a log have not stored its records within this time, the thread stores them.
 const LATER_DELAY: Duration = Duration::from_millis(1);
 /// The number of times that the thread checks the queue before it sleeps. The checks take about 20 µs together. In that
@@ -46,8 +48,20 @@ struct QueueState {
     /// The logs to visit later. For each log, the number of times that publishers had stored it when it was added.
     later: Vec<(Arc<DiskLog>, u64)>,
     removed: Vec<Removal>,
+    /// The logs whose subscribers wait for another attempt to read.
+    deferred: Vec<Weak<DiskLog>>,
+    /// The time at which the subscribers of `deferred` read again; `None` if there are none.
+    retry_reads_at: Option<Instant>,
     sleep: Sleep,
     stopping: bool,
+}
+
+/// The work that the thread does next.
+struct QueuedWork {
+    is_running: bool,
+    removed: Vec<Removal>,
+    /// The logs whose subscribers read again.
+    deferred: Vec<Weak<DiskLog>>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -141,6 +155,17 @@ impl StoreQueue {
         }
     }
 
+    /// Lets the log's subscribers read again after [`READ_RETRY`].
+    pub(super) fn add_deferred(&self, log: Weak<DiskLog>) {
+        let mut state = lock(&self.state);
+        state.deferred.push(log);
+        state.retry_reads_at.get_or_insert_with(|| Instant::now() + READ_RETRY);
+        if state.sleep == Sleep::UntilWoken {
+            state.sleep = Sleep::Awake;
+            self.work_added.notify_one();
+        }
+    }
+
     fn change(&self, change: impl FnOnce(&mut QueueState)) {
         let mut state = lock(&self.state);
         change(&mut state);
@@ -150,13 +175,8 @@ impl StoreQueue {
         }
     }
 
-    /// Takes the logs in the queue, after a wait of at most `timeout`. Returns whether the thread continues, and the
-    /// topics to remove.
-    fn wait_for_work(
-        &self,
-        round: &mut Vec<Arc<DiskLog>>,
-        timeout: Option<Duration>,
-    ) -> (bool, Vec<Removal>) {
+    /// Moves the logs in the queue to `round`, after a wait of at most `timeout`. Returns the other work.
+    fn wait_for_work(&self, round: &mut Vec<Arc<DiskLog>>, timeout: Option<Duration>) -> QueuedWork {
         for _ in 0..SPIN_CHECKS {
             if self.has_entries.load(Ordering::Acquire) {
                 break;
@@ -166,6 +186,7 @@ impl StoreQueue {
         let until = timeout.map(|timeout| Instant::now() + timeout);
         let mut state = lock(&self.state);
         while state.logs.is_empty() && state.removed.is_empty() && !state.stopping {
+            let until = until.into_iter().chain(state.retry_reads_at).min();
             let remaining = until.map(|until| until.saturating_duration_since(Instant::now()));
             if remaining.is_some_and(|remaining| remaining.is_zero()) {
                 break;
@@ -186,7 +207,11 @@ impl StoreQueue {
         state.sleep = Sleep::Awake;
         self.has_entries.store(false, Ordering::Relaxed);
         round.append(&mut state.logs);
-        (!state.stopping, std::mem::take(&mut state.removed))
+        QueuedWork {
+            is_running: !state.stopping,
+            removed: std::mem::take(&mut state.removed),
+            deferred: state.take_deferred(),
+        }
     }
 
     fn sleep<'w>(
@@ -206,6 +231,15 @@ impl StoreQueue {
 }
 
 impl QueueState {
+    /// Takes the logs whose subscribers read again, if it is time.
+    fn take_deferred(&mut self) -> Vec<Weak<DiskLog>> {
+        if self.retry_reads_at.is_none_or(|at| Instant::now() < at) {
+            return Vec::new();
+        }
+        self.retry_reads_at = None;
+        std::mem::take(&mut self.deferred)
+    }
+
     /// Moves the logs that no publisher has stored since the last check to the logs that the thread stores next.
     fn requeue_unstored(&mut self) {
         let QueueState { logs, later, .. } = self;
@@ -248,7 +282,9 @@ fn remove(removed: &[Removal]) {
 fn run(queue: &StoreQueue) {
     let (mut round, mut full): (Vec<Arc<DiskLog>>, Vec<Arc<DiskLog>>) = (Vec::new(), Vec::new());
     loop {
-        let (is_running, removed) = queue.wait_for_work(&mut round, (!full.is_empty()).then_some(RETRY));
+        let timeout = (!full.is_empty()).then_some(RETRY);
+        let QueuedWork { is_running, removed, deferred } = queue.wait_for_work(&mut round, timeout);
+        deferred.iter().filter_map(Weak::upgrade).for_each(|log| log.retry_reads());
         for log in full.drain(..) {
             if !round.iter().any(|other| Arc::ptr_eq(other, &log)) {
                 round.push(log);

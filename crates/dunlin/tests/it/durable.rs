@@ -8,8 +8,8 @@ use dunlin::journal::{Disk, FakeDisk, Faults, RealDisk};
 use dunlin::topic::*;
 use dunlin::wire::ErrorCode;
 use dunlin::{
-    Config, Node, RecoveredTopic, Refused, ShareMember, ShareOptions, StorageError, TopicError, WorkEvent,
-    WorkOptions,
+    Config, Node, NodeLimits, RecoveredTopic, Refused, ShareMember, ShareOptions, StorageError, TopicError,
+    WorkEvent, WorkOptions,
 };
 
 use crate::{all, from_earliest};
@@ -355,6 +355,76 @@ fn start_by_time_skips_no_record_if_the_search_fails() {
     disk.set_faults(Faults::default());
     let (numbers, _) = read_all(&mut subscriber);
     assert!(numbers.iter().copied().eq(1..=5_000), "{} records", numbers.len());
+}
+
+#[test]
+fn read_without_file_descriptors_waits_and_skips_no_record() {
+    let disk = FakeDisk::new(14);
+    let (node, _) = open(&disk);
+    node.create_topic("a", durable(), false).unwrap();
+    publish(&node, "a", 1..=5_000);
+    node.stop();
+    drop(node);
+    // After the start, all records are only on disk.
+    let (node, _) = open(&disk);
+    let mut subscriber = node.subscribe("a", &from_earliest()).unwrap();
+    disk.set_faults(Faults { opens_fail: true, ..Faults::default() });
+    assert!(read_all(&mut subscriber).0.is_empty());
+    disk.set_faults(Faults::default());
+    let mut numbers = Vec::new();
+    while numbers.len() < 5_000 {
+        assert!(subscriber.wait(Some(dunlin_wait::PATIENCE)).unwrap(), "{} records", numbers.len());
+        numbers.extend(read_all(&mut subscriber).0);
+    }
+    assert!(numbers.into_iter().eq(1..=5_000));
+}
+
+#[test]
+fn redelivery_without_file_descriptors_loses_no_record() {
+    let disk = FakeDisk::new(15);
+    // The node keeps only the records that it loaded last.
+    let limits = NodeLimits { loaded_bytes_max: 1, ..NodeLimits::default() };
+    let open = || {
+        let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+        Node::open(Config { limits: limits.clone(), ..Config::default() }, disk, Path::new("/data"))
+            .unwrap()
+            .0
+    };
+    let node = open();
+    node.create_topic("a", durable(), false).unwrap();
+    let mut publisher = node.publisher("a").unwrap();
+    (0..1_000).for_each(|_| publisher.send(&[1; 1_000]).unwrap());
+    publisher.flush().unwrap();
+    drop(publisher);
+    node.stop();
+    drop(node);
+
+    let node = open();
+    let claim = Duration::from_secs(3_600);
+    let options = WorkOptions { start: Start::Earliest, claim, ..WorkOptions::default() };
+    let mut member = node.join_work("a", "g", &options).unwrap();
+    let mut first = None;
+    for seq in 1..=1_000 {
+        let Some(WorkEvent::ClaimedRecord(claimed)) = member.claim_one(Some(dunlin_wait::PATIENCE)).unwrap()
+        else {
+            panic!("no claim of record {seq}");
+        };
+        match first {
+            None => first = Some(claimed.token),
+            Some(_) => member.ack(claimed.token).unwrap(),
+        }
+    }
+    disk.set_faults(Faults { opens_fail: true, ..Faults::default() });
+    member.nack(first.unwrap(), Duration::ZERO).unwrap();
+    let events = member.claim(1).unwrap();
+    assert!(events.is_empty(), "{events:?}");
+    disk.set_faults(Faults::default());
+    match member.claim_one(Some(dunlin_wait::PATIENCE)).unwrap() {
+        Some(WorkEvent::ClaimedRecord(claimed)) => {
+            assert_eq!((claimed.record().seq(), claimed.attempt), (1, 2))
+        }
+        other => panic!("{other:?} instead of record 1"),
+    }
 }
 
 #[test]

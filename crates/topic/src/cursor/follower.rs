@@ -129,10 +129,9 @@ impl Cursor {
     /// For a conflated cursor: delivers the state in place of the remaining records of an earlier epoch.
     pub(super) fn skip_to_state(&self, found: Lookup) -> Lookup {
         match found {
-            Lookup::Segment(segment) if self.is_conflated() => self
-                .log
-                .epoch_end_for_follower(self.next)
-                .map_or(Lookup::Segment(segment), Lookup::EpochChanged),
+            found @ (Lookup::Segment(_) | Lookup::Later { .. }) if self.is_conflated() => {
+                self.log.epoch_end_for_follower(self.next).map_or(found, Lookup::EpochChanged)
+            }
             found => found,
         }
     }
@@ -163,7 +162,10 @@ impl Cursor {
     #[inline]
     pub(super) fn has_publisher_change(&self) -> bool {
         self.follower.as_ref().is_some_and(|follower| {
-            follower.request.is_none() && follower.catch_up.is_none() && follower.reported.is_due(&self.log)
+            follower.request.is_none()
+                && follower.catch_up.is_none()
+                && self.deferred_read().is_none()
+                && follower.reported.is_due(&self.log)
         })
     }
 
@@ -265,6 +267,7 @@ impl Cursor {
         }
         match follower.catch_up.as_ref() {
             Some(catch_up) => Some(self.log.visibility(catch_up.position()) != Visibility::Later),
+            None if self.deferred_read().is_some() => None,
             None => follower.reported.is_due(&self.log).then_some(true),
         }
     }

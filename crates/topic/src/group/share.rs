@@ -91,6 +91,16 @@ impl ShareGroup {
         Ok(())
     }
 
+    /// Takes back the record that was delivered to the member last, because the record cannot be read at present.
+    pub fn withdraw(&mut self, member: MemberId, seq: u64) -> Result<(), GroupError> {
+        self.members.get_mut(member)?.pop();
+        match self.returned.front_mut() {
+            Some((first, _)) if *first == seq + 1 => *first = seq,
+            _ => self.returned.push_front((seq, seq)),
+        }
+        Ok(())
+    }
+
     /// Whether the group has records that a member returned.
     pub fn has_returned(&self) -> bool {
         !self.returned.is_empty()

@@ -172,6 +172,16 @@ impl WorkGroup {
         }
     }
 
+    /// Takes back a claim whose record cannot be read at present. The record can be claimed again, and the attempt does
+    /// not count.
+    pub fn withdraw_claim(&mut self, member: MemberId, claim: &Claim) {
+        if self.check_claim(member, claim.seq, claim.token).is_ok() {
+            self.uncount_claim(member);
+            self.backlog.uncount_attempt(claim.seq);
+            self.requeue(claim.seq, 0);
+        }
+    }
+
     /// Reports that a dead letter could not be stored: its record is lost.
     pub fn report_dead_letter_lost(&mut self, letter: DeadLetter) {
         self.members.report(LostRecords::dropped(letter.seq, letter.seq));

@@ -11,14 +11,20 @@ use crate::lock::LogGuard;
 use crate::log::stored::DiskProgress;
 use crate::log::{Log, LogContents, Lookup};
 use crate::segment::Segment;
-use crate::store::{DiskContent, Store};
+use crate::store::{DiskContent, ReadDeferred, Store};
 use crate::subscribe::OnGap;
 
 /// The result of a lookup inside the lock.
 enum StoredLookup {
     Lookup(Lookup),
-    /// The record is on disk. Its epoch ends before this sequence number.
-    OnDisk(Arc<dyn Store>, u64),
+    /// The record is on disk.
+    OnDisk {
+        store: Arc<dyn Store>,
+        /// The sequence number before which the record's epoch ends.
+        end: u64,
+        /// The value of [`DiskProgress::retries`] before the record is loaded.
+        retries: u64,
+    },
 }
 
 impl LogContents {
@@ -42,9 +48,10 @@ impl Log {
         drop(state);
         match found {
             StoredLookup::Lookup(lookup) => lookup,
-            StoredLookup::OnDisk(store, end) => match store.load(next) {
+            StoredLookup::OnDisk { store, end, retries } => match store.load(next) {
                 DiskContent::Segment(segment) => Lookup::Segment(segment.into_segment()),
                 DiskContent::Lost { through } => self.gap(next, through.clamp(next.seq, end - 1)),
+                DiskContent::Later => Lookup::Later { retries },
             },
         }
     }
@@ -85,7 +92,7 @@ impl Log {
         }
         match state.segment_of(next.seq) {
             Some(segment) => StoredLookup::Lookup(Lookup::Segment(Arc::clone(segment))),
-            None => StoredLookup::OnDisk(Arc::clone(&stored.store), end),
+            None => StoredLookup::OnDisk { store: Arc::clone(&stored.store), end, retries: stored.retries },
         }
     }
 
@@ -152,20 +159,23 @@ impl Log {
         in_memory.or_else(|| store?.seek_time(ns)).unwrap_or(end).max(oldest)
     }
 
-    /// Loads the segment of a record that is not in memory; [`Log::read`] of a durable log.
+    /// Loads the segment of a record that is not in memory; [`Log::try_read`] of a durable log. `None` if the record is
+    /// not retained.
     #[cold]
     pub(super) fn load_record(
         &self,
         state: LogGuard<'_, LogContents>,
         seq: u64,
-    ) -> Option<(Arc<Segment>, u32)> {
-        let stored = state.stored().filter(|stored| (stored.oldest_seq..=stored.synced).contains(&seq))?;
+    ) -> Result<Option<(Arc<Segment>, u32)>, ReadDeferred> {
+        let is_stored = |stored: &&DiskProgress| (stored.oldest_seq..=stored.synced).contains(&seq);
+        let Some(stored) = state.stored().filter(is_stored) else { return Ok(None) };
         let epoch = stored.epoch_of(seq);
         let store = Arc::clone(&stored.store);
         drop(state);
         match store.load(Position { epoch, seq }) {
-            DiskContent::Segment(segment) => Some((segment.into_segment(), epoch)),
-            DiskContent::Lost { .. } => None,
+            DiskContent::Segment(segment) => Ok(Some((segment.into_segment(), epoch))),
+            DiskContent::Lost { .. } => Ok(None),
+            DiskContent::Later => Err(ReadDeferred),
         }
     }
 }

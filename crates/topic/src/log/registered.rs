@@ -11,6 +11,7 @@ use crate::log::stored::DiskProgress;
 use crate::log::{CatchUpRequest, Log, LogContents};
 use crate::publish::PublishError;
 use crate::segment::{PinnedSegment, Segment};
+use crate::store::ReadDeferred;
 use crate::subscribe::{OnGap, Start, SubscribeError};
 use crate::wake::Waiter;
 
@@ -22,6 +23,11 @@ pub(crate) enum Lookup {
     /// The next record is, or will be, in this segment.
     Segment(Arc<Segment>),
     Nothing,
+    /// The next record is on disk, but cannot be read until the store has let subscribers repeat their reads. It had
+    /// done so `retries` times before.
+    Later {
+        retries: u64,
+    },
     /// No subscriber of this log receives records before this position.
     Skip(Position),
     /// The subscriber needs a private mirror, because only the log's owner has the next records.
@@ -222,35 +228,55 @@ impl Log {
         }
     }
 
-    /// Passes the record with this sequence to `read`, even if it has expired; `None` if it is not retained.
+    /// Passes the record with this sequence to `read`, even if it has expired; `None` if it is not retained, or cannot
+    /// be read at present.
     ///
     /// Each call walks through the record's segment. To read many records use a [`Cursor`](crate::Cursor).
     pub fn read<R>(&self, seq: u64, read: impl FnOnce(Record<'_>) -> R) -> Option<R> {
+        self.try_read(seq, read).ok().flatten()
+    }
+
+    /// Like [`read`](Log::read), but distinguishes a record that is not retained from one that cannot be read at
+    /// present.
+    ///
+    /// # Errors
+    /// [`ReadDeferred`] if a later call may succeed.
+    pub fn try_read<R>(
+        &self,
+        seq: u64,
+        read: impl FnOnce(Record<'_>) -> R,
+    ) -> Result<Option<R>, ReadDeferred> {
         let (segment, epoch) = {
             let state = self.lock();
             match state.segment_of(seq).map(Arc::clone) {
                 Some(segment) => (segment, state.mirrored_epoch_of(seq)),
-                None => self.load_record(state, seq)?,
+                None => match self.load_record(state, seq)? {
+                    Some(loaded) => loaded,
+                    None => return Ok(None),
+                },
             }
         };
-        let before = usize::try_from(seq - segment.first_seq).ok()?;
-        let pinned = PinnedSegment::new(segment).ok()?;
-        let entry = pinned.frames(0).nth(before)?;
+        // If the segment's buffer was freed after the lookup, another lookup finds the record elsewhere, or not at all.
+        let pinned = PinnedSegment::new(segment).map_err(|_| ReadDeferred)?;
+        let before = usize::try_from(seq - pinned.first_seq()).ok();
+        let Some(entry) = before.and_then(|before| pinned.frames(0).nth(before)) else { return Ok(None) };
         let position = Position { epoch, seq };
-        Some(read(Record { position, prev_seq: seq - 1, frame: entry.frame, log: &self.name }))
+        Ok(Some(read(Record { position, prev_seq: seq - 1, frame: entry.frame, log: &self.name })))
     }
 
-    /// Puts a cursor to sleep, unless there is something to read.
+    /// Puts a cursor to sleep, unless there is something to read. A cursor whose last read gave [`Lookup::Later`]
+    /// passes its `retries`, and sleeps until the store lets it repeat the read.
     pub(crate) fn arm(
         &self,
         next: Position,
         waiter: &Arc<Waiter>,
         token: u32,
         subscriber: Option<SubscriberId>,
+        retries: Option<u64>,
     ) -> Option<SleeperId> {
         let mut state = self.lock();
         state.mark_consumed_before(next, subscriber);
-        if state.has_events(next) {
+        if retries.map_or_else(|| state.has_events(next), |retries| state.has_retried(retries)) {
             return None;
         }
         Some(state.sleepers.push(SleepingCursor { waiter: Arc::clone(waiter), token }))

@@ -52,6 +52,8 @@ pub(crate) struct DiskProgress {
     /// The length up to which the first incompletely staged segment is staged.
     staged_to: Commit,
     marks: Vec<StagedProducer>,
+    /// How often the store has let subscribers repeat reads that it could not serve.
+    pub(super) retries: u64,
     waiting: Vec<Waiting>,
 }
 
@@ -116,6 +118,7 @@ impl DiskProgress {
             sealed: VecDeque::new(),
             staged_to: Commit::default(),
             marks: Vec::new(),
+            retries: 0,
             waiting: Vec::new(),
         }
     }
@@ -279,6 +282,11 @@ impl LogContents {
         self.stored().map_or(self.next_seq, |stored| stored.synced + 1)
     }
 
+    /// Whether the store has let subscribers repeat their reads since it had done so `retries` times.
+    pub(super) fn has_retried(&self, retries: u64) -> bool {
+        self.stored().is_none_or(|stored| stored.retries != retries)
+    }
+
     /// Takes all waiters that no longer have to wait for the disk.
     fn take_stored_waiters(&mut self) -> Vec<(Arc<Waiter>, u32)> {
         let mut woken = self.stored_mut().map(DiskProgress::take_reached).unwrap_or_default();
@@ -400,6 +408,25 @@ impl Log {
         };
         ended.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
         woken.into_iter().for_each(|(waiter, token)| waiter.notify(token));
+    }
+
+    /// Lets subscribers repeat reads for which the store returned [`DiskContent::Later`](crate::DiskContent::Later).
+    /// The store must be ready for these reads before it calls this method.
+    pub fn retry_reads(&self) {
+        let armed = {
+            let mut state = self.lock();
+            let Some(stored) = state.stored_mut() else { return };
+            stored.retries += 1;
+            state.sleepers.take_first()
+        };
+        if let Some(armed) = armed {
+            self.wake(armed);
+        }
+    }
+
+    /// Whether [`retry_reads`](Log::retry_reads) was called since it had been called `retries` times.
+    pub(crate) fn has_retried(&self, retries: u64) -> bool {
+        self.lock().has_retried(retries)
     }
 
     /// Reports that the disk has dropped, or will drop, everything before `oldest_seq`.

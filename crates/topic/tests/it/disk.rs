@@ -1,6 +1,6 @@
 //! A store in memory for durable topics, which writes and syncs on request.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use dunlin_topic::*;
@@ -26,6 +26,8 @@ pub struct Disk {
     budget: Arc<Budget>,
     pub signals: AtomicU64,
     pub loads: AtomicU64,
+    /// Whether a load gives [`DiskContent::Later`].
+    pub defers_reads: AtomicBool,
     marks: Mutex<Vec<(u32, StagedProducer)>>,
     loaded: Mutex<Option<LoadedSegment>>,
 }
@@ -37,6 +39,7 @@ impl Disk {
             budget: budget(),
             signals: AtomicU64::new(0),
             loads: AtomicU64::new(0),
+            defers_reads: AtomicBool::new(false),
             marks: Mutex::default(),
             loaded: Mutex::default(),
         })
@@ -138,6 +141,9 @@ impl Store for Disk {
 
     fn load(&self, at: Position) -> DiskContent {
         self.loads.fetch_add(1, Ordering::Relaxed);
+        if self.defers_reads.load(Ordering::Relaxed) {
+            return DiskContent::Later;
+        }
         let blocks = self.blocks.lock().unwrap();
         let after = blocks.partition_point(|block| block.first_seq + u64::from(block.count) <= at.seq);
         let Some(block) = blocks.get(after) else { return DiskContent::Lost { through: u64::MAX } };

@@ -360,6 +360,34 @@ fn unreadable_records_on_disk_are_a_gap() {
 }
 
 #[test]
+fn deferred_read_sleeps_until_the_store_allows_another_one() {
+    let disk = Disk::new();
+    let topic = disk.topic(durable(AT_ONCE), 1);
+    let log = &topic.logs()[0];
+    let mut ledger = Ledger::of(&topic);
+    for _ in 0..60 {
+        ledger.publish(100, 100);
+        disk.sync(log);
+    }
+    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), Witness::from_seq(1));
+    let mut cx = Context::from_waker(Waker::noop());
+    disk.defers_reads.store(true, Ordering::Relaxed);
+    for _ in 0..2 {
+        witness.drain(&mut reader);
+        assert!(reader.poll_ready(&mut cx).is_pending(), "the subscriber repeats the read without a pause");
+        log.retry_reads();
+        assert!(reader.poll_ready(&mut cx).is_ready(), "the subscriber is not woken");
+    }
+    witness.drain(&mut reader);
+    log.retry_reads();
+    assert!(reader.poll_ready(&mut cx).is_ready(), "a retry between the read and the sleep is missed");
+    assert_eq!((witness.next, log.try_read(1, |_| ())), (1, Err(ReadDeferred)));
+    disk.defers_reads.store(false, Ordering::Relaxed);
+    while witness.drain(&mut reader) > 0 {}
+    assert_eq!((witness.records, witness.missing), (6_000, 0));
+}
+
+#[test]
 fn disk_retention_delivers_lag_warnings_and_exact_gaps() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 1);

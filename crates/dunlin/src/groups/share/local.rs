@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_topic::{
-    Departure, Event, Frame, LogName, MemberId, Position, Record, ShareGroup, SubscribeError, Topic,
+    Departure, Event, Frame, LogName, MemberId, Position, ReadDeferred, Record, ShareGroup, SubscribeError,
+    Topic,
 };
 
 use crate::groups::membership::GroupMember;
@@ -119,13 +120,13 @@ impl LocalMember {
         self.membership.check_open()?;
         self.frames.clear();
         let LocalMember { membership, ahead, taken, frames, last_delivered, .. } = self;
-        let notices = membership.with(|state, member, _| {
+        let notices = membership.with(|state, member, now_ns| {
             if let Some((part, seq)) = last_delivered.take() {
                 state.confirm(member, part, seq);
             }
             let mut notices = Vec::new();
             for _ in 0..*ahead {
-                let Some(one) = state.take(member, frames, &mut notices) else { break };
+                let Some(one) = state.take(member, now_ns, frames, &mut notices) else { break };
                 taken.push_back(one);
             }
             notices
@@ -151,20 +152,33 @@ impl MembershipState<ShareGroup> {
     fn take(
         &mut self,
         member: MemberId,
+        now_ns: u64,
         frames: &mut Vec<u8>,
         notices: &mut Vec<dunlin_topic::Notice>,
     ) -> Option<Taken> {
         self.find(|at, part| {
+            if part.is_paused() {
+                return None;
+            }
             let (mut reader, share) = part.reader();
             let start = frames.len();
-            let position = loop {
+            let copied = loop {
                 let taken = share.take(member, &mut reader).ok().flatten();
                 notices.append(&mut reader.notices);
                 let seq = taken?;
-                if let Some(position) = reader.copy(seq, frames) {
-                    break position;
+                match reader.copy(seq, frames) {
+                    Ok(Some(position)) => break Some(position),
+                    Ok(None) => share.report_dropped(member, seq).ok()?,
+                    Err(ReadDeferred) => {
+                        share.withdraw(member, seq).ok()?;
+                        break None;
+                    }
                 }
-                share.report_dropped(member, seq).ok()?;
+            };
+            drop(reader);
+            let Some(position) = copied else {
+                part.pause(now_ns);
+                return None;
             };
             Some(Taken { part: at, position, frame: start..frames.len() })
         })

@@ -106,6 +106,26 @@ fn returned_records_dropped_by_the_log_are_lost() {
 }
 
 #[test]
+fn withdrawn_record_is_delivered_again_and_not_lost() {
+    let mut share = ShareGroup::new(&limits(), 0);
+    let mut source = records(1..=4);
+    let a = share.join().unwrap();
+    for _ in 0..3 {
+        share.take(a, &mut source).unwrap();
+    }
+    share.leave_and_return(a).unwrap();
+    let b = share.join().unwrap();
+    assert_eq!(share.take(b, &mut source), Ok(Some(1)));
+    for _ in 0..2 {
+        assert_eq!(share.take(b, &mut source), Ok(Some(2)));
+        share.withdraw(b, 2).unwrap();
+    }
+    assert_eq!([(); 3].map(|()| share.take(b, &mut source)), [2, 3, 4].map(|seq| Ok(Some(seq))));
+    share.confirm(b, 4).unwrap();
+    assert!(share.position() == 4 && !share.has_lost(b));
+}
+
+#[test]
 fn earlier_records_added_to_a_share_group_are_delivered_once() {
     let mut share = ShareGroup::new(&limits(), 10);
     let mut source = records(11..=14);
