@@ -72,7 +72,8 @@ const LATE_PERIOD: Duration = Duration::from_secs(5);
 pub struct OwnershipLimits {
     /// Time without a renewal after which a node counts as dead, and its volatile topics get other owners.
     pub lease_ttl: Duration,
-    /// If this many forwarded bytes of all topics together have no response, publishers wait.
+    /// Maximum number of forwarded bytes without a response, for all topics together. Each owner uses at most three
+    /// quarters of the bytes that other owners leave. At this limit, publishers to the owner wait.
     pub forwarded_bytes_max: u64,
     /// How long a publisher waits for an unreachable owner to return, or for a new owner.
     pub owner_wait_max: Duration,

@@ -328,8 +328,8 @@ impl Upstream for ReplyTopic {
                     relayed: false,
                 };
                 let receipt = inbox.append_batch(now_ns(), append)?;
-                let ticket = self.tickets.open(0)?;
-                self.tickets.settle(ticket, 0, Ok(receipt));
+                let ticket = self.tickets.open(None, 0)?;
+                self.tickets.settle(ticket, Ok(receipt));
                 Ok(ticket)
             }
         }
@@ -351,7 +351,7 @@ impl Upstream for ReplyTopic {
 
     fn await_room(&self, waiter: &Arc<Waiter>) {
         match &self.target {
-            ReplyTarget::Local(_) => self.tickets.await_room(waiter),
+            ReplyTarget::Local(_) => self.tickets.await_room(None, waiter),
             ReplyTarget::Remote(inbox) => inbox.upstream.await_room(waiter),
         }
     }

@@ -270,7 +270,7 @@ pub enum PublishError {
         "the topic's owner is slow: no response for {unanswered_bytes} bytes after {waited:?}; retry later"
     )]
     OwnerBehind {
-        /// Number of forwarded bytes without a response.
+        /// Number of bytes that were forwarded to the owner and have no response.
         unanswered_bytes: u64,
         /// How long the publisher waited.
         waited: Duration,

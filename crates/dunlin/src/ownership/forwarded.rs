@@ -1,8 +1,19 @@
-//! Batches that are forwarded to owners, and their outcomes. Limits: `forwarded_bytes_max` bytes without a response,
-//! except that a batch is accepted regardless of its size while half of these bytes are free. At most [`OUTCOMES_MAX`]
-//! outcomes that no publisher has read are kept.
+//! Batches that are forwarded to owners, and their outcomes.
+//!
+//! Limits:
+//! - All batches together take `forwarded_bytes_max` bytes without a response.
+//! - The batches for one owner leave at least a third of their own size free ([`TIMES_FREE_MAX`]). A single absent
+//!   owner thus takes three quarters of the bytes, and each further one three quarters of the rest. Absent owners never
+//!   use up the bytes of others.
+//! - A batch is accepted regardless of its size while the batches for its owner take no more bytes than are free. The
+//!   limits are exceeded by one batch for each owner at most.
+//! - At most [`OUTCOMES_MAX`] outcomes that no publisher has read are kept.
+//!
+//! Rejected alternative: an equal part of the bytes for each owner. Most nodes forward to few owners at a time, which
+//! would then leave most of the bytes unused.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -32,6 +43,9 @@ pub(super) fn begin_flight() -> u64 {
 
 /// Maximum number of outcomes kept for publishers that have not read them.
 const OUTCOMES_MAX: usize = 1 << 17;
+
+/// The batches for one owner take at most this many times the bytes that they leave free.
+const TIMES_FREE_MAX: u64 = 3;
 
 /// The sender of a batch, which is informed about the outcome.
 pub(super) trait Sender: Send + Sync + std::fmt::Debug {
@@ -180,7 +194,7 @@ impl InFlightBatch {
             if let Some(claim) = &self.claim {
                 claim.record_outcome(outcome.as_ref().map(|receipt| receipt.position));
             }
-            self.tickets.settle(self.ticket, self.frames.len() as u64, outcome);
+            self.tickets.settle(self.ticket, outcome);
         }
     }
 }
@@ -201,16 +215,49 @@ pub(crate) struct Tickets {
 #[derive(Debug, Default)]
 struct State {
     last: u64,
+    /// The bytes of all batches without a response.
     bytes: u64,
-    open: BTreeMap<u64, Option<OutcomeWaiter>>,
+    /// The same, for each owner that has such batches. A batch counts for the owner at the time of its publishing;
+    /// `None` stands for an owner that was not known then.
+    bytes_by_owner: BTreeMap<Option<u64>, u64>,
+    open: BTreeMap<u64, OpenTicket>,
     settled: BTreeMap<u64, Result<Receipt, PublishError>>,
-    room_waiters: Vec<Arc<Waiter>>,
+    /// Publishers that wait for room, by the owner of their batches.
+    room_waiters: BTreeMap<Option<u64>, Vec<Arc<Waiter>>>,
+}
+
+#[derive(Debug)]
+struct OpenTicket {
+    owner: Option<u64>,
+    bytes: u64,
+    waiting: Option<OutcomeWaiter>,
 }
 
 #[derive(Debug)]
 struct OutcomeWaiter {
     waiter: Arc<Waiter>,
     token: u32,
+}
+
+impl State {
+    fn bytes_of(&self, owner: Option<u64>) -> u64 {
+        self.bytes_by_owner.get(&owner).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, owner: Option<u64>, bytes: u64) {
+        self.bytes += bytes;
+        *self.bytes_by_owner.entry(owner).or_default() += bytes;
+    }
+
+    fn subtract(&mut self, owner: Option<u64>, bytes: u64) {
+        self.bytes -= bytes;
+        if let Entry::Occupied(mut of_owner) = self.bytes_by_owner.entry(owner) {
+            *of_owner.get_mut() -= bytes;
+            if *of_owner.get() == 0 {
+                of_owner.remove();
+            }
+        }
+    }
 }
 
 impl Tickets {
@@ -222,42 +269,62 @@ impl Tickets {
         lock(&self.state)
     }
 
-    /// Whether at least half of the bytes are free. Publishers that wait for room are notified only then.
-    fn has_room(&self, state: &State) -> bool {
-        state.bytes <= self.bytes_max / 2
+    fn free_bytes(&self, state: &State) -> u64 {
+        self.bytes_max.saturating_sub(state.bytes)
     }
 
-    /// Returns a ticket with which the publisher of a batch of `bytes` bytes can ask for the outcome.
-    pub(crate) fn open(&self, bytes: u64) -> Result<u64, PublishError> {
+    /// Whether at least half of the bytes are free. Publishers that wait for room for this owner are notified only then.
+    fn has_room(&self, state: &State, owner: Option<u64>) -> bool {
+        state.bytes_of(owner) <= self.free_bytes(state)
+    }
+
+    fn accepts(&self, state: &State, owner: Option<u64>, bytes: u64) -> bool {
+        // `await_room` would notify a batch that is refused although there is room at once, again and again.
+        self.has_room(state, owner) || {
+            let free_bytes = self.free_bytes(state).saturating_sub(bytes);
+            state.bytes_of(owner) + bytes <= free_bytes.saturating_mul(TIMES_FREE_MAX)
+        }
+    }
+
+    /// Returns a ticket with which the publisher of a batch of `bytes` bytes for this owner can ask for the outcome.
+    pub(crate) fn open(&self, owner: Option<u64>, bytes: u64) -> Result<u64, PublishError> {
         let mut state = self.state();
-        // `await_room` would notify a batch that is refused with half of the bytes free at once, again and again.
-        if !self.has_room(&state) && state.bytes + bytes > self.bytes_max {
-            let unanswered_bytes = state.bytes;
+        if !self.accepts(&state, owner, bytes) {
+            let unanswered_bytes = state.bytes_of(owner);
             return Err(PublishError::OwnerBehind { unanswered_bytes, waited: std::time::Duration::ZERO });
         }
-        state.bytes += bytes;
+        state.add(owner, bytes);
         state.last += 1;
         let ticket = state.last;
-        state.open.insert(ticket, None);
+        state.open.insert(ticket, OpenTicket { owner, bytes, waiting: None });
         Ok(ticket)
     }
 
-    pub(crate) fn settle(&self, ticket: u64, bytes: u64, outcome: Result<Receipt, PublishError>) {
+    pub(crate) fn settle(&self, ticket: u64, outcome: Result<Receipt, PublishError>) {
         let (waiting, room) = {
             let mut state = self.state();
-            state.bytes = state.bytes.saturating_sub(bytes);
-            let waiting = state.open.remove(&ticket).flatten();
+            let waiting = state.open.remove(&ticket).and_then(|open| {
+                state.subtract(open.owner, open.bytes);
+                open.waiting
+            });
             state.settled.insert(ticket, outcome);
             if state.settled.len() > OUTCOMES_MAX {
                 state.settled.pop_first();
             }
-            let has_room = self.has_room(&state);
-            (waiting, if has_room { std::mem::take(&mut state.room_waiters) } else { Vec::new() })
+            (waiting, self.take_room_waiters(&mut state))
         };
         if let Some(OutcomeWaiter { waiter, token }) = waiting {
             waiter.notify(token);
         }
         room.into_iter().for_each(|waiter| waiter.notify(Waiter::ROOM));
+    }
+
+    /// Takes the publishers for whose batches there is room. The room for one owner also grows with the outcomes of
+    /// batches for others.
+    fn take_room_waiters(&self, state: &mut State) -> Vec<Arc<Waiter>> {
+        let awaited = state.room_waiters.keys().copied();
+        let owners: Vec<_> = awaited.filter(|owner| self.has_room(state, *owner)).collect();
+        owners.iter().filter_map(|owner| state.room_waiters.remove(owner)).flatten().collect()
     }
 
     pub(crate) fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> AckProgress {
@@ -266,8 +333,8 @@ impl Tickets {
             return outcome.map_or_else(AckProgress::Failed, AckProgress::ByOwner);
         }
         match state.open.get_mut(&ticket) {
-            Some(waiting) => {
-                *waiting = Some(OutcomeWaiter { waiter: Arc::clone(waiter), token });
+            Some(open) => {
+                open.waiting = Some(OutcomeWaiter { waiter: Arc::clone(waiter), token });
                 AckProgress::Waiting
             }
             None => AckProgress::Failed(PublishError::Unknown(
@@ -278,17 +345,22 @@ impl Tickets {
 
     pub(crate) fn leave(&self, waiter: &Arc<Waiter>) {
         let mut state = self.state();
-        state.room_waiters.retain(|other| !Arc::ptr_eq(other, waiter));
+        state.room_waiters.retain(|_, waiters| {
+            waiters.retain(|other| !Arc::ptr_eq(other, waiter));
+            !waiters.is_empty()
+        });
     }
 
-    pub(crate) fn await_room(&self, waiter: &Arc<Waiter>) {
+    /// Notifies the waiter when there is room for a batch for this owner.
+    pub(crate) fn await_room(&self, owner: Option<u64>, waiter: &Arc<Waiter>) {
         let mut state = self.state();
-        if self.has_room(&state) {
+        if self.has_room(&state, owner) {
             drop(state);
             return waiter.notify(Waiter::ROOM);
         }
-        if !state.room_waiters.iter().any(|other| Arc::ptr_eq(other, waiter)) {
-            state.room_waiters.push(Arc::clone(waiter));
+        let waiters = state.room_waiters.entry(owner).or_default();
+        if !waiters.iter().any(|other| Arc::ptr_eq(other, waiter)) {
+            waiters.push(Arc::clone(waiter));
         }
     }
 }
@@ -300,15 +372,53 @@ mod tests {
     #[test]
     fn refused_batch_waits_until_another_has_its_outcome() {
         for used in [1, 40, 50, 51, 100] {
-            let tickets = Tickets::new(100);
-            let ticket = tickets.open(used).unwrap();
-            if tickets.open(80).is_err() {
+            let (tickets, owner) = (Tickets::new(100), Some(1));
+            let ticket = tickets.open(owner, used).unwrap();
+            if tickets.open(owner, 80).is_err() {
                 let waiter = Waiter::new();
-                tickets.await_room(&waiter);
+                tickets.await_room(owner, &waiter);
                 assert!(!waiter.is_ready(), "{used} bytes in use");
-                tickets.settle(ticket, used, Err(PublishError::Closed));
+                tickets.settle(ticket, Err(PublishError::Closed));
                 assert!(waiter.is_ready(), "{used} bytes in use");
             }
         }
+    }
+
+    #[test]
+    fn absent_owners_leave_room_for_batches_to_other_owners() {
+        let tickets = Tickets::new(10_000);
+        let fill = |owner: u64| {
+            let open = std::iter::from_fn(|| tickets.open(Some(owner), 10).ok());
+            open.collect::<Vec<u64>>()
+        };
+        let of_first = fill(1);
+        assert_eq!(of_first.len(), 750);
+        for owner in 2..=4 {
+            assert!(!fill(owner).is_empty(), "owner {owner}");
+        }
+        assert!(tickets.state().bytes <= 10_000);
+        // The first batch for an owner is accepted, whatever its size.
+        let large = tickets.open(Some(5), 20_000).unwrap();
+        let small = tickets.open(None, 1).unwrap();
+        let waiters = [1, 2].map(|owner| {
+            let waiter = Waiter::new();
+            tickets.await_room(Some(owner), &waiter);
+            assert!(!waiter.is_ready(), "owner {owner}");
+            waiter
+        });
+        let settle = |ticket| tickets.settle(ticket, Err(PublishError::Closed));
+        [large, small].into_iter().for_each(settle);
+        of_first.into_iter().for_each(settle);
+        assert!(waiters.iter().all(|waiter| waiter.is_ready()));
+    }
+
+    #[test]
+    fn tickets_with_an_outcome_leave_no_bytes_in_use() {
+        let tickets = Tickets::new(100);
+        let open = [(None, 10), (Some(1), 20), (Some(1), 0)];
+        let open = open.map(|(owner, bytes)| tickets.open(owner, bytes).unwrap());
+        open.into_iter().for_each(|ticket| tickets.settle(ticket, Err(PublishError::Closed)));
+        let state = tickets.state();
+        assert!(state.bytes == 0 && state.bytes_by_owner.is_empty() && state.open.is_empty(), "{state:?}");
     }
 }

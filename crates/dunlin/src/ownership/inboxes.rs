@@ -404,7 +404,8 @@ impl Upstream for InboxRoute {
             return Err(self.no_inbox());
         }
         let _in_order = lock(&self.sending);
-        let ticket = ownership.tickets.open(batch.frames.len() as u64)?;
+        let owner = lock(&self.state).owner;
+        let ticket = ownership.tickets.open(owner, batch.frames.len() as u64)?;
         let (route, tickets): (Weak<InboxRoute>, _) = (Weak::clone(&self.this), &ownership.tickets);
         let forwarded =
             InFlightBatch::new(ticket, route, tickets, &self.name, &self.address, &batch, steady_ns());
@@ -428,7 +429,8 @@ impl Upstream for InboxRoute {
 
     fn await_room(&self, waiter: &Arc<Waiter>) {
         if let Some(ownership) = self.ownership.upgrade() {
-            ownership.tickets.await_room(waiter);
+            let owner = lock(&self.state).owner;
+            ownership.tickets.await_room(owner, waiter);
         }
     }
 

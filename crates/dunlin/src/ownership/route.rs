@@ -413,7 +413,7 @@ impl Upstream for Route {
 
     fn await_room(&self, waiter: &Arc<Waiter>) {
         if let Some(ownership) = self.ownership.upgrade() {
-            ownership.tickets.await_room(waiter);
+            ownership.tickets.await_room(Some(self.owner().0), waiter);
         }
     }
 

@@ -29,7 +29,7 @@ impl Route {
         if self.kind != TopicKind::Volatile && !ownership.is_alive(owner) {
             return Err(self.owner_away_error("the owner is not a member of the cluster at present"));
         }
-        let ticket = ownership.tickets.open(batch.frames.len() as u64)?;
+        let ticket = ownership.tickets.open(Some(owner), batch.frames.len() as u64)?;
         let (route, tickets): (Weak<Route>, _) = (Weak::clone(&self.this), &ownership.tickets);
         let forwarded =
             InFlightBatch::new(ticket, route, tickets, &self.name, &self.pattern, &batch, steady_ns());

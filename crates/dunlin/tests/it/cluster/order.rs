@@ -5,6 +5,33 @@ use dunlin::topic::{AckLevel, AckProgress, Draft, Meta, Payload, Receipt};
 
 use super::*;
 
+#[test]
+fn absent_owner_delays_no_publisher_to_another_owner() {
+    let cluster = TestCluster::with(
+        3,
+        OwnershipLimits {
+            lease_ttl: Duration::from_secs(120),
+            forwarded_bytes_max: 64 << 10,
+            owner_wait_max: Duration::from_secs(120),
+            ..OwnershipLimits::default()
+        },
+    );
+    cluster.create_topic_at(2, "a");
+    cluster.create_topic_at(3, "b");
+    // Records for node 2 stay on their way.
+    cluster.hub.in_transit.lock().unwrap().insert((1, 2));
+    let topic = cluster.node(1).topic("a").unwrap();
+    let append = || {
+        let draft = Draft { meta: Meta::default(), payload: Payload::Copied(&[b'a'; 1 << 10]) };
+        topic.append_drafts(now_ns(), 0, false, [draft].iter())
+    };
+    let refused = std::iter::repeat_with(append).find_map(Result::err).unwrap();
+    assert!(matches!(refused, PublishError::OwnerBehind { .. }), "{refused}");
+    publish(&cluster.node(1), "b", "b");
+    cluster.hub.in_transit.lock().unwrap().clear();
+    until("there is room for node 2 again", || append().is_ok());
+}
+
 /// Publishes without waiting for the outcome, as a protocol without acknowledgements or with pipelining does.
 fn send(node: &Node, text: &str, mark: Option<ProducerMark>) -> Receipt {
     let topic = node.topic("t").unwrap();

@@ -1,7 +1,7 @@
 //! Tracks batches that were forwarded to other owners until the owners respond. A refusal is reported when it arrives,
 //! which may be after the `PONG` of a later `PING`.
 //!
-//! Limit: the node's `forwarded_bytes_max`; above it, the session forwards no batch.
+//! Limit: the owner's part of the node's `forwarded_bytes_max`; above it, the session forwards no batch to this owner.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
