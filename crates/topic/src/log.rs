@@ -10,6 +10,7 @@
 //!
 //! Limits: `retention`, `record_bytes_max`, [`BATCH_BYTES_MAX`], and the budget.
 
+mod ack_waiters;
 mod append;
 mod durable_lookup;
 mod mirror;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::Position;
+use crate::log::ack_waiters::AckWaiters;
 use crate::log::staged::{StagedBatch, StagedProducer, StagedRecords};
 use crate::log::{AppendOptions, Log, LogContents};
 use crate::publish::{AckLevel, PublishError, Receipt};
@@ -54,15 +55,7 @@ pub(crate) struct DiskProgress {
     marks: Vec<StagedProducer>,
     /// How often the store has let subscribers repeat reads that it could not serve.
     pub(super) retries: u64,
-    waiting: Vec<Waiting>,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    waiter: Arc<Waiter>,
-    token: u32,
-    seq: u64,
-    level: AckLevel,
+    waiting: AckWaiters,
 }
 
 /// The progress of an appended record towards its acknowledgement level, such as reached or waiting.
@@ -119,7 +112,7 @@ impl DiskProgress {
             staged_to: Commit::default(),
             marks: Vec::new(),
             retries: 0,
-            waiting: Vec::new(),
+            waiting: AckWaiters::default(),
         }
     }
 
@@ -261,10 +254,10 @@ impl DiskProgress {
 
     /// Takes the waiters whose records are stored, or never will be.
     fn take_reached(&mut self) -> Vec<(Arc<Waiter>, u32)> {
-        let (failed, written, synced) = (self.failed.is_some(), self.written, self.synced);
-        let through = |level| if level == AckLevel::Written { written } else { synced };
-        let done = self.waiting.extract_if(.., |waiting| failed || waiting.seq <= through(waiting.level));
-        done.map(|waiting| (waiting.waiter, waiting.token)).collect()
+        if self.failed.is_some() {
+            return self.waiting.take_reached(u64::MAX, u64::MAX);
+        }
+        self.waiting.take_reached(self.written, self.synced)
     }
 }
 
@@ -463,15 +456,7 @@ impl Log {
         if let Some(why) = &stored.failed {
             return AckProgress::Failed(PublishError::DiskFailed(why.to_string()));
         }
-        let is_same =
-            |w: &&mut Waiting| w.token == token && w.level == level && Arc::ptr_eq(&w.waiter, waiter);
-        match stored.waiting.iter_mut().find(is_same) {
-            Some(known) => known.seq = known.seq.min(at.seq),
-            None => {
-                let waiter = Arc::clone(waiter);
-                stored.waiting.push(Waiting { waiter, token, seq: at.seq, level });
-            }
-        }
+        stored.waiting.add(waiter, token, level, at.seq);
         AckProgress::Waiting
     }
 
@@ -489,7 +474,7 @@ impl Log {
             upstream.leave(waiter);
         }
         if let Some(stored) = self.lock().stored_mut() {
-            stored.waiting.retain(|waiting| !Arc::ptr_eq(&waiting.waiter, waiter));
+            stored.waiting.remove(waiter);
         }
     }
 }

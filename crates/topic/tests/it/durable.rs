@@ -359,6 +359,28 @@ fn unreadable_records_on_disk_are_a_gap() {
     assert!((witness.gaps[0].first..=witness.gaps[0].last).contains(&250) && witness.missing <= 100);
 }
 
+/// With a search for each waiter, this test would compare more than 10 billion of them.
+#[test]
+fn many_waiters_for_records_are_found_without_a_search() {
+    const RECORDS: u64 = 100_000;
+    let disk = Disk::new();
+    let topic = disk.topic(durable(AT_ONCE), 1);
+    let log = &topic.logs()[0];
+    Ledger::of(&topic).publish(RECORDS, 8);
+    let waiters: Vec<_> = (1..=RECORDS).map(|seq| (seq, Waiter::new())).collect();
+    for _ in 0..2 {
+        for (seq, waiter) in &waiters {
+            let progress = log.poll_ack(Position { epoch: 1, seq: *seq }, AckLevel::Synced, waiter, 0);
+            assert_eq!(progress, AckProgress::Waiting);
+        }
+    }
+    let has_left = |seq: u64| seq.is_multiple_of(2);
+    let left = waiters.iter().filter(|(seq, _)| has_left(*seq));
+    left.for_each(|(_, waiter)| log.remove_ack_waiter(waiter));
+    assert!(disk.sync(log));
+    assert!(waiters.iter().all(|(seq, waiter)| waiter.is_ready() != has_left(*seq)));
+}
+
 #[test]
 fn deferred_read_sleeps_until_the_store_allows_another_one() {
     let disk = Disk::new();

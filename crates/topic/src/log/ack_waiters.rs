@@ -1,0 +1,134 @@
+//! The publishers that wait until a durable log has written or synced their records.
+//!
+//! A waiter waits for its earliest record, separately for each of its tokens and for written and synced records. One
+//! thread may wait for tens of thousands of records with a waiter for each. To add, find or remove a waiter therefore
+//! takes a time that grows only with the logarithm of their number.
+//!
+//! Invariant: for each entry of `seqs`, there is one entry in `written` or `synced`, under the same sequence number. It
+//! keeps the waiter, so that no other waiter can have the same address.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use crate::publish::AckLevel;
+use crate::wake::Waiter;
+
+/// A waiter's address and token, and whether it waits for a written record instead of a synced one.
+type WaiterKey = (usize, u32, bool);
+
+/// A record's sequence number, and the address and token of the waiter.
+type RecordKey = (u64, usize, u32);
+
+#[derive(Debug, Default)]
+pub(super) struct AckWaiters {
+    /// The earliest record for which each waiter waits.
+    seqs: BTreeMap<WaiterKey, u64>,
+    written: BTreeMap<RecordKey, Arc<Waiter>>,
+    /// The waiters of all levels that require more than a written record.
+    synced: BTreeMap<RecordKey, Arc<Waiter>>,
+}
+
+impl AckWaiters {
+    /// Adds a waiter for this record. If it waits already, it waits for the earlier one of its records.
+    pub(super) fn add(&mut self, waiter: &Arc<Waiter>, token: u32, level: AckLevel, seq: u64) {
+        let AckWaiters { seqs, written, synced } = self;
+        let (address, is_written) = (address(waiter), level == AckLevel::Written);
+        let by_record = if is_written { written } else { synced };
+        match seqs.entry((address, token, is_written)) {
+            Entry::Occupied(earliest) if *earliest.get() <= seq => return,
+            Entry::Occupied(mut earliest) => {
+                let later = earliest.insert(seq);
+                by_record.remove(&(later, address, token));
+            }
+            Entry::Vacant(vacant) => {
+                vacant.insert(seq);
+            }
+        }
+        by_record.insert((seq, address, token), Arc::clone(waiter));
+    }
+
+    /// Takes the waiters of records that are written through one sequence number or synced through the other. Returns
+    /// them with their tokens.
+    pub(super) fn take_reached(&mut self, written: u64, synced: u64) -> Vec<(Arc<Waiter>, u32)> {
+        let mut reached = Vec::new();
+        for (by_record, is_written, through) in
+            [(&mut self.written, true, written), (&mut self.synced, false, synced)]
+        {
+            while let Some(first) = by_record.first_entry().filter(|first| first.key().0 <= through) {
+                let ((_, address, token), waiter) = first.remove_entry();
+                self.seqs.remove(&(address, token, is_written));
+                reached.push((waiter, token));
+            }
+        }
+        reached
+    }
+
+    /// Removes a waiter with all its tokens.
+    pub(super) fn remove(&mut self, waiter: &Arc<Waiter>) {
+        let AckWaiters { seqs, written, synced } = self;
+        let address = address(waiter);
+        let of_waiter = (address, 0, false)..=(address, u32::MAX, true);
+        for ((_, token, is_written), seq) in seqs.extract_if(of_waiter, |_, _| true) {
+            let by_record = if is_written { &mut *written } else { &mut *synced };
+            by_record.remove(&(seq, address, token));
+        }
+    }
+}
+
+fn address(waiter: &Arc<Waiter>) -> usize {
+    Arc::as_ptr(waiter).addr()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A waiter in a plain list: its index, its token, whether it waits for a written record, and the record.
+    type Plain = (usize, u32, bool, u64);
+
+    proptest! {
+        #[test]
+        fn ack_waiters_behave_like_a_plain_list(
+            steps in prop::collection::vec((0..8_u8, 0..4_usize, 0..3_u32, any::<bool>(), 0..40_u64), 1..200),
+        ) {
+            let waiters: Vec<_> = (0..4).map(|_| Waiter::new()).collect();
+            let (mut indexed, mut plain) = (AckWaiters::default(), Vec::<Plain>::new());
+            for (step, index, token, is_written, seq) in steps {
+                match step {
+                    0..5 => {
+                        let level = if is_written { AckLevel::Written } else { AckLevel::Synced };
+                        indexed.add(&waiters[index], token, level, seq);
+                        let is_same = |known: &&mut Plain| (known.0, known.1, known.2) == (index, token, is_written);
+                        match plain.iter_mut().find(is_same) {
+                            Some(known) => known.3 = known.3.min(seq),
+                            None => plain.push((index, token, is_written, seq)),
+                        }
+                    }
+                    5..7 => {
+                        let (written, synced) = (seq + u64::from(token), seq);
+                        let taken = indexed.take_reached(written, synced).into_iter().map(|(waiter, token)| {
+                            (waiters.iter().position(|other| Arc::ptr_eq(other, &waiter)), token)
+                        });
+                        let is_reached =
+                            |known: &mut Plain| known.3 <= if known.2 { written } else { synced };
+                        let expected =
+                            plain.extract_if(.., is_reached).map(|known| (Some(known.0), known.1));
+                        let (mut taken, mut expected): (Vec<_>, Vec<_>) = (taken.collect(), expected.collect());
+                        taken.sort_unstable();
+                        expected.sort_unstable();
+                        prop_assert_eq!(taken, expected);
+                    }
+                    _ => {
+                        indexed.remove(&waiters[index]);
+                        plain.retain(|known| known.0 != index);
+                    }
+                }
+                prop_assert_eq!(indexed.seqs.len(), plain.len());
+                prop_assert_eq!(indexed.written.len() + indexed.synced.len(), plain.len());
+            }
+        }
+    }
+}
