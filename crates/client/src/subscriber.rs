@@ -377,6 +377,13 @@ impl Subscriber {
         lock(&self.shared.session).take_start_positions(self.number)
     }
 
+    /// For each log, the position up to which the client has received everything, including records that the node does
+    /// not deliver because they have expired or do not match. Received events up to the position may still be unread.
+    /// A log without a connection is missing.
+    pub fn received_positions(&self) -> Vec<(Arc<LogName>, Position)> {
+        lock(&self.shared.session).received_positions(self.number)
+    }
+
     /// Whether a received event is available.
     #[inline]
     pub(crate) fn has_received(&mut self) -> Result<bool, SubscribeError> {

@@ -4,17 +4,27 @@ mod files;
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use dunlin_client::{Client, TopicDescription};
-use dunlin_topic::{Event, LogName, Notice, Record, Start, Subscribe, SubscribeOptions};
+use anyhow::{Context, Result, anyhow, bail};
+use dunlin_client::{Client, LogDescription, TopicDescription};
+use dunlin_topic::{Event, LogName, Notice, Position, Record, Start, Subscribe, SubscribeOptions};
+use dunlin_wire::ErrorCode;
 
 use crate::arguments::Global;
 use crate::commands::parse;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::format::{EventPrinter, Format, Interpreters, rfc3339, text};
+use crate::outcome::AdvisedError;
 use crate::signals::StopFlag;
+
+/// The time without an event after which the command checks the client's positions.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// The time without an event or a later position after which the command fails. Several times a node's heartbeat
+/// interval, because the position after expired records arrives with a heartbeat.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Arguments of `dunlin log`, which prints the records of a topic's log.
 #[derive(Debug, clap::Args)]
@@ -71,23 +81,44 @@ fn dump_topic(
     console: &Console,
     stop: &StopFlag,
 ) -> Result<()> {
+    let mut ends = LogEnds::of(topic)?;
     let pattern = topic.config.pattern.as_deref().unwrap_or(&topic.name);
     let options =
         SubscribeOptions { name: "dunlin log dump".to_owned(), start: dump.from, ..Default::default() };
     let mut subscriber = client.subscribe(pattern, options)?;
-    let mut ends = LogEnds::of(topic);
     let writer = writer(console, Some(client));
     let mut out = console.out();
     let mut written = 0;
+    // The client's positions before the current wait. If the wait ends without an event, all events up to them were
+    // read.
+    let mut received = Vec::new();
+    let mut last_progress = Instant::now();
     while !ends.are_reached() && dump.count.is_none_or(|count| written < count) && !stop.is_set() {
-        // If no event arrives within this time, the remaining records have left the log.
-        let Some(event) = subscriber.next_timeout(std::time::Duration::from_secs(2))? else { break };
+        let Some(event) = subscriber.next_timeout(CHECK_INTERVAL)? else {
+            // Records that have expired or left the log cause no event, but the positions include them.
+            if ends.advance_to(&received) {
+                last_progress = Instant::now();
+            }
+            if !ends.are_reached() && last_progress.elapsed() > SILENCE_MAX {
+                out.flush()?;
+                return Err(ends.silence_error(&topic.name));
+            }
+            received = subscriber.received_positions();
+            continue;
+        };
+        last_progress = Instant::now();
         written += u64::from(matches!(&event, Event::Record(record) if !ends.is_past(record)));
         match &event {
             Event::Record(record) if ends.is_past(record) => {}
             Event::Record(record) if console.json => writer.record(record, None, &mut out)?,
             Event::Record(record) => write_line(record, &writer.interpreters, console, &mut out)?,
             Event::Notice(notice) => writer.notice(notice, &mut out, &mut std::io::stderr())?,
+        }
+        if let Event::Notice(Notice::Deleted { log, .. }) = &event
+            && ends.contains(log.partition)
+        {
+            out.flush()?;
+            bail!("topic `{}` was deleted before all its records were read", topic.name);
         }
         ends.advance(&event);
     }
@@ -106,35 +137,91 @@ fn writer(console: &Console, client: Option<&Client>) -> EventPrinter {
     }
 }
 
-/// The last sequence number of each log when the command started. Later records are not printed.
-struct LogEnds(BTreeMap<u16, u64>);
+/// The logs that have not been read to their ends. The end of a log is its last record when the command started. Later
+/// records are not printed.
+struct LogEnds(BTreeMap<u16, LogEnd>);
+
+struct LogEnd {
+    /// The log's last record when the command started.
+    last: Position,
+    /// The position up to which the log has been read; `None` before the first event.
+    read_through: Option<Position>,
+}
 
 impl LogEnds {
-    fn of(topic: &TopicDescription) -> LogEnds {
+    fn of(topic: &TopicDescription) -> Result<LogEnds> {
+        if topic.logs.is_empty() {
+            let message = format!("the node that owns topic `{}` does not respond", topic.name);
+            let advice =
+                format!("Try again later. `dunlin topics describe {}` shows the topic's owner.", topic.name);
+            return Err(AdvisedError { code: ErrorCode::OwnerAway, message, advice }.into());
+        }
         let retained = topic.logs.iter().filter(|log| log.first.seq <= log.last_seq);
-        LogEnds(retained.map(|log| (log.partition, log.last_seq)).collect())
+        let end = |log: &LogDescription| {
+            let last = Position { epoch: log.first.epoch, seq: log.last_seq };
+            (log.partition, LogEnd { last, read_through: None })
+        };
+        Ok(LogEnds(retained.map(end).collect()))
     }
 
     fn are_reached(&self) -> bool {
         self.0.is_empty()
     }
 
+    fn contains(&self, partition: u16) -> bool {
+        self.0.contains_key(&partition)
+    }
+
     fn is_past(&self, record: &Record<'_>) -> bool {
-        self.0.get(&record.log.partition).is_none_or(|last| record.seq() > *last)
+        self.0
+            .get(&record.log.partition)
+            .is_none_or(|end| record.position.epoch > end.last.epoch || record.position.seq > end.last.seq)
     }
 
     fn advance(&mut self, event: &Event<'_>) {
-        let at = |log: &LogName, seq| (log.partition, seq);
-        let (partition, seq) = match event {
-            Event::Record(record) => at(record.log, record.seq()),
-            Event::Notice(Notice::Gap(gap)) => at(&gap.log, gap.last),
-            Event::Notice(Notice::Advance { log, through }) => at(log, through.seq),
-            Event::Notice(Notice::Deleted { log, .. }) => at(log, u64::MAX),
+        let (log, position) = match event {
+            Event::Record(record) => (record.log, record.position),
+            Event::Notice(Notice::Gap(gap)) => (&gap.log, Position { epoch: gap.epoch, seq: gap.last }),
+            Event::Notice(Notice::EpochChanged(changed)) => {
+                let Position { epoch, seq } = changed.new_first;
+                (&changed.log, Position { epoch, seq: seq.saturating_sub(1) })
+            }
+            Event::Notice(Notice::Advance { log, through }) => (log, *through),
             Event::Notice(_) => return,
         };
-        if self.0.get(&partition).is_some_and(|last| *last <= seq) {
+        self.advance_log(log.partition, position);
+    }
+
+    /// Returns whether any log has advanced.
+    fn advance_to(&mut self, positions: &[(Arc<LogName>, Position)]) -> bool {
+        let mut has_advanced = false;
+        for (log, position) in positions {
+            has_advanced |= self.advance_log(log.partition, *position);
+        }
+        has_advanced
+    }
+
+    /// Returns whether the log has advanced. Removes it at its end.
+    fn advance_log(&mut self, partition: u16, position: Position) -> bool {
+        let Some(end) = self.0.get_mut(&partition) else { return false };
+        let has_advanced = end.read_through.is_none_or(|read_through| read_through < position);
+        end.read_through = end.read_through.max(Some(position));
+        // An epoch without records has the last sequence number of the epoch before it.
+        if position.epoch > end.last.epoch || position.seq >= end.last.seq {
             self.0.remove(&partition);
         }
+        has_advanced
+    }
+
+    fn silence_error(&self, topic: &str) -> anyhow::Error {
+        let logs = self.0.iter().map(|(partition, LogEnd { last, read_through })| match read_through {
+            Some(read_through) => format!("log {partition} was read through {read_through} of {last}"),
+            None => format!("nothing was read from log {partition}, which ends at {last}"),
+        });
+        anyhow!(
+            "topic `{topic}`: no record arrived for {SILENCE_MAX:?}: {}; see `dunlin topics describe {topic}`, and try again",
+            logs.collect::<Vec<_>>().join(", ")
+        )
     }
 }
 
@@ -170,4 +257,45 @@ fn write_line(
         None => text::escape(record.payload(), out)?,
     }
     Ok(writeln!(out)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_topic::Gap;
+
+    use super::*;
+
+    fn log(partition: u16) -> Arc<LogName> {
+        Arc::new(LogName { topic: "orders".to_owned(), subject_prefix: "orders".to_owned(), partition })
+    }
+
+    fn ends<const LOGS: usize>(last: [(u32, u64); LOGS]) -> LogEnds {
+        let end = |(epoch, seq)| LogEnd { last: Position { epoch, seq }, read_through: None };
+        LogEnds((0..).zip(last.into_iter().map(end)).collect())
+    }
+
+    #[test]
+    fn dumped_log_ends_at_the_position_of_its_last_record() {
+        let mut ends = ends([(2, 9), (2, 5)]);
+        let gap = Gap { log: log(0), epoch: 2, first: 4, last: 9 };
+        ends.advance(&Event::Notice(Notice::Gap(gap)));
+        assert!(!ends.contains(0) && ends.contains(1));
+        let at = |epoch, seq| [(log(1), Position { epoch, seq })];
+        assert!(ends.advance_to(&at(2, 4)));
+        assert!(!ends.advance_to(&at(2, 4)), "the same position is no progress");
+        let error = ends.silence_error("orders").to_string();
+        assert!(error.contains("log 1 was read through 2-4 of 2-5;"), "{error}");
+        assert!(ends.advance_to(&at(2, 5)) && ends.are_reached());
+    }
+
+    #[test]
+    fn dumped_log_ends_with_its_epoch() {
+        // The present epoch has no record yet.
+        let mut without_records = ends([(2, 5)]);
+        assert!(without_records.advance_to(&[(log(0), Position { epoch: 1, seq: 5 })]));
+        assert!(without_records.are_reached());
+        // A later epoch begins again at 1.
+        let mut replaced = ends([(2, 5)]);
+        assert!(replaced.advance_to(&[(log(0), Position { epoch: 3, seq: 0 })]) && replaced.are_reached());
+    }
 }

@@ -408,6 +408,36 @@ fn lead_is_not_transferred_to_a_node_that_does_not_respond() {
     assert_eq!(first.stop(), Some(0));
 }
 
+#[test]
+fn dump_fails_if_the_owner_of_the_topic_does_not_respond() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
+    let (one, token) = (dir("one"), dir("token"));
+    run(&["cluster", "init", "--data-dir", &one]).done();
+    let first = Node::start_with(&["--data-dir", &one, "--cluster-listen", "127.0.0.1:0"]);
+    let address = first.ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
+    std::fs::write(&token, run(&["cluster", "token", "--reusable", "--data-dir", &one]).done()).unwrap();
+    let [_second, third] = ["two", "three"].map(|name| {
+        let join = ["--cluster-listen", "127.0.0.1:0", "--join", address, "--token-file", &token];
+        Node::start_with(&[&["--data-dir", &dir(name)], &join[..]].concat())
+    });
+    until(&one, "all nodes vote", |nodes| {
+        nodes.len() == 3
+            && has_leader(nodes)
+            && nodes.iter().all(|node| node["voters"].as_array().is_some_and(|voters| voters.len() == 3))
+    });
+    // A durable topic stays at the node that created it.
+    third.run(&["topics", "create", "orders", "--durable"]).done();
+    third.run(&["pub", "orders", "one"]).done();
+    dunlin_wait::until("the first node reads the records of the third", || {
+        let dumped = first.run(&["log", "dump", "orders"]);
+        dumped.code == Some(0) && dumped.out.contains("| one")
+    });
+    third.kill();
+    let Outcome { code, out, err } = first.run(&["log", "dump", "orders"]);
+    assert!(code != Some(0) && err.contains("orders"), "{code:?} {out} {err}");
+}
+
 /// A free port for a NATS listener without TLS, which sends the first bytes of a connection.
 fn nats_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -104,6 +104,21 @@ fn dump_shows_every_field_of_a_record_and_ends() {
 }
 
 #[test]
+fn dump_succeeds_if_no_record_is_left_to_print() {
+    let node = Node::start();
+    node.run(&["topics", "create", "orders", "--pattern", "orders.>"]).done();
+    node.run(&["pub", "orders.eu", "one"]).done();
+    node.run(&["pub", "orders.eu", "expired", "--expires-in", "1ms"]).done();
+    let payloads = |from: &str| {
+        let dumped = node.run(&["log", "dump", "orders", "--from", from]).done();
+        dumped.lines().map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    dunlin_wait::until("the last record has expired", || payloads("earliest") == ["one"]);
+    assert!(payloads("latest").is_empty());
+    assert!(payloads("2100-01-01T00:00:00Z").is_empty());
+}
+
+#[test]
 fn topics_describe_shows_the_state_of_a_topic() {
     let node = Node::start();
     node.run(&["feed", "serve", "--config", "baseline_1x1_10k", "--time", "100ms"]).done();

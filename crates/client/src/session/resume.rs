@@ -178,6 +178,18 @@ impl ClientSession {
         is_subscribed.then(|| std::mem::take(&mut subscription.start_positions))
     }
 
+    /// Returns the position of each of a subscription's logs on the present connection.
+    pub(crate) fn received_positions(
+        &self,
+        number: u32,
+    ) -> Vec<(Arc<dunlin_topic::LogName>, dunlin_topic::Position)> {
+        let Some(subscription) = self.subscriptions.get(&number) else { return Vec::new() };
+        let position = |(log, number): (&Arc<dunlin_topic::LogName>, &u32)| {
+            Some((Arc::clone(log), self.channels.get(number)?.at))
+        };
+        subscription.channels.iter().filter_map(position).collect()
+    }
+
     pub(super) fn handle_subscribed(&mut self, number: u32) {
         if let Some(subscription) = self.subscriptions.get_mut(&number) {
             subscription.is_subscribed = true;

@@ -69,6 +69,27 @@ fn filtered_records_are_no_gap() {
 }
 
 #[test]
+fn received_positions_include_records_that_are_not_delivered() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        link.accept_subscription(at(2, 10));
+        link.send_batch(2, 10, 14, &["a"]);
+        link.send(FromNode::Advance(Advance { channel: 1, through: at(2, 20) }));
+        link.wait_until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    assert_eq!(event_text(&subscriber.next().unwrap()), "2-14 a");
+    let received = dunlin_wait::find("the position has arrived", || {
+        subscriber.wait(Some(Duration::from_millis(1))).unwrap();
+        let received = subscriber.received_positions();
+        received.iter().any(|(_, position)| position.seq == 20).then_some(received)
+    });
+    let [(log, position)] = &received[..] else { panic!("{received:?}") };
+    assert_eq!((log.topic.as_str(), position.epoch), ("orders", 2));
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
 fn gap_is_delivered_once_and_reading_continues() {
     let events = received_events(|link| {
         link.send(FromNode::Lagging(Lagging { channel: 1, behind: 90, retained: 100 }));
