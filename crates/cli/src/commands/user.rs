@@ -1,18 +1,16 @@
 //! `user`: manages the users in the users file.
 //!
-//! The file keeps its formatting and comments; only the changed entries are written. A change replaces the file
-//! atomically, and keeps the file's owner and permissions. Only the owner of a new file can read it.
+//! The file keeps its formatting and comments; only the changed entries are written.
 
 mod password;
+mod users_file;
 
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use dunlin::{Permissions, Rule};
 use dunlin_server::access::{TENANT_DEFAULT, UserDirectory, UserInfo, hash_password, is_name, new_token};
-use dunlin_server::read_text;
 use dunlin_topic::Pattern;
 use serde_json::json;
 use toml_edit::{Array, DocumentMut, Item, Table as Toml, value};
@@ -23,6 +21,7 @@ use crate::outcome::CommandRefusal;
 use crate::table::TextTable;
 
 pub use password::trim_line_end;
+use users_file::{edit, read, read_or_new};
 
 /// Arguments of `dunlin user`, which changes the users file.
 #[derive(Debug, clap::Args)]
@@ -185,14 +184,17 @@ fn add(file: &Path, add: &Add, console: &Console) -> Result<()> {
             add.name
         )));
     }
-    let mut document = read_or_new(file)?;
-    let users = table(&mut document, "users")?;
-    if users.contains_key(&add.name) {
-        let name = &add.name;
-        bail!(CommandRefusal(format!(
-            "user {name} already exists: `dunlin user change {name}` changes permissions and password"
-        )));
-    }
+    let refuse_existing = |users: &Toml| -> Result<()> {
+        if users.contains_key(&add.name) {
+            let name = &add.name;
+            bail!(CommandRefusal(format!(
+                "user {name} already exists: `dunlin user change {name}` changes permissions and password"
+            )));
+        }
+        Ok(())
+    };
+    // Also before the command asks for the password.
+    refuse_existing(table(&mut read_or_new(file)?, "users")?)?;
     let mut user = Toml::new();
     if let Some(tenant) = &add.tenant {
         user["tenant"] = value(tenant);
@@ -202,28 +204,39 @@ fn add(file: &Path, add: &Add, console: &Console) -> Result<()> {
         user["password"] = value(hash_password(&password)?);
     }
     add.permissions.write_to(&mut user);
-    users.insert(&add.name, Item::Table(user));
-    if let Some(tenant) = add.tenant.as_deref().filter(|tenant| *tenant != TENANT_DEFAULT) {
-        let tenants = table(&mut document, "tenants")?;
-        tenants.entry(tenant).or_insert_with(|| Item::Table(Toml::new()));
-    }
-    write(file, &document)?;
+    edit(file, read_or_new, |document| {
+        let users = table(document, "users")?;
+        refuse_existing(users)?;
+        users.insert(&add.name, Item::Table(user.clone()));
+        if let Some(tenant) = add.tenant.as_deref().filter(|tenant| *tenant != TENANT_DEFAULT) {
+            let tenants = table(document, "tenants")?;
+            tenants.entry(tenant).or_insert_with(|| Item::Table(Toml::new()));
+        }
+        Ok(())
+    })?;
     print_done("added", &format!("{} added to {}", add.name, file.display()), &add.name, console)?;
     show(file, &add.name, console)
 }
 
 fn change(file: &Path, change: &Change, console: &Console) -> Result<()> {
-    let mut document = read(file)?;
-    let user = find_user(&mut document, &change.name)?;
+    // Also before the command asks for the password.
+    find_user(&mut read(file)?, &change.name)?;
+    let mut password = None;
     if let Some(from) = &change.password_from {
         let from = (from.as_os_str() != "-").then_some(from.as_path());
-        user["password"] = value(hash_password(&password::read(from, &change.name)?)?);
+        password = Some(hash_password(&password::read(from, &change.name)?)?);
     }
-    for setting in &change.without {
-        user.remove(setting);
-    }
-    change.permissions.write_to(user);
-    write(file, &document)?;
+    edit(file, read, |document| {
+        let user = find_user(document, &change.name)?;
+        if let Some(password) = &password {
+            user["password"] = value(password);
+        }
+        for setting in &change.without {
+            user.remove(setting);
+        }
+        change.permissions.write_to(user);
+        Ok(())
+    })?;
     print_done("changed", &format!("{} changed in {}", change.name, file.display()), &change.name, console)?;
     show(file, &change.name, console)
 }
@@ -305,24 +318,26 @@ fn permission_lines(permissions: &Permissions) -> Vec<String> {
 }
 
 fn token(file: &Path, name: &str) -> Result<()> {
-    let mut document = read(file)?;
-    let user = find_user(&mut document, name)?;
     let (token, hash) = new_token()?;
-    let tokens = user.entry("tokens").or_insert_with(|| value(Array::new()));
-    tokens
-        .as_array_mut()
-        .with_context(|| format!("in the users file, `tokens` of user {name:?} is not a list"))?
-        .push(hash);
-    write(file, &document)?;
+    edit(file, read, |document| {
+        let user = find_user(document, name)?;
+        let tokens = user.entry("tokens").or_insert_with(|| value(Array::new()));
+        tokens
+            .as_array_mut()
+            .with_context(|| format!("in the users file, `tokens` of user {name:?} is not a list"))?
+            .push(&hash);
+        Ok(())
+    })?;
     // The token is printed only here, alone on its line so that it can be redirected to a file.
     Ok(writeln!(std::io::stdout(), "{token}")?)
 }
 
 fn remove(file: &Path, name: &str, console: &Console) -> Result<()> {
-    let mut document = read(file)?;
-    find_user(&mut document, name)?;
-    table(&mut document, "users")?.remove(name);
-    write(file, &document)?;
+    edit(file, read, |document| {
+        find_user(document, name)?;
+        table(document, "users")?.remove(name);
+        Ok(())
+    })?;
     print_done("removed", &format!("{name} removed from {}", file.display()), name, console)
 }
 
@@ -359,17 +374,6 @@ fn rule(rule: &Rule) -> serde_json::Value {
     json!({"allow": texts(&rule.allow), "deny": texts(&rule.deny)})
 }
 
-fn read_or_new(file: &Path) -> Result<DocumentMut> {
-    if file.exists() { read(file) } else { Ok(DocumentMut::new()) }
-}
-
-fn read(file: &Path) -> Result<DocumentMut> {
-    let text = read_text(file).with_context(|| format!("cannot read {}", file.display()))?;
-    // Checks the file as a node does, so that errors have the same text.
-    UserDirectory::parse(&text, &file.display().to_string())?;
-    text.parse().with_context(|| format!("cannot read {}", file.display()))
-}
-
 fn table<'d>(document: &'d mut DocumentMut, name: &str) -> Result<&'d mut Toml> {
     let item = document.entry(name).or_insert_with(|| {
         let mut table = Toml::new();
@@ -384,34 +388,4 @@ fn find_user<'d>(document: &'d mut DocumentMut, name: &str) -> Result<&'d mut To
     user.ok_or_else(|| {
         CommandRefusal(format!("user {name:?} does not exist: `dunlin user list` shows the users")).into()
     })
-}
-
-/// Writes the file after checking that a node would accept it.
-fn write(file: &Path, document: &DocumentMut) -> Result<()> {
-    let mut text = document.to_string();
-    if text.is_empty() {
-        // A running node treats an empty file as one that is still being written. A file without users therefore has
-        // this line.
-        text = "[users]\n".to_owned();
-    }
-    let text = UserDirectory::with_end_line(&text);
-    UserDirectory::parse(&text, &file.display().to_string())?;
-    let temporary = file.with_extension(format!("toml.{}", std::process::id()));
-    let written = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
-    let written = written.and_then(|mut new| {
-        if let Ok(found) = std::fs::metadata(file) {
-            // Keeps the file's owner, so that a node can still read the file after an administrator has changed it.
-            let created = new.metadata()?;
-            if (created.uid(), created.gid()) != (found.uid(), found.gid()) {
-                fchown(&new, Some(found.uid()), Some(found.gid()))?;
-            }
-            new.set_permissions(PermissionsExt::from_mode(found.permissions().mode() & 0o777))?;
-        }
-        new.write_all(text.as_bytes())?;
-        new.sync_all()
-    });
-    written
-        .and_then(|()| std::fs::rename(&temporary, file))
-        .inspect_err(|_| drop(std::fs::remove_file(&temporary)))
-        .with_context(|| format!("cannot write {}", file.display()))
 }

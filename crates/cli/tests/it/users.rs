@@ -123,6 +123,50 @@ fn changed_users_file_keeps_its_owner() {
 }
 
 #[test]
+fn user_commands_at_the_same_time_lose_no_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("users.toml").to_str().unwrap().to_owned();
+    let names: Vec<String> = (0..12).map(|number| format!("user-{number}")).collect();
+    let list = || {
+        let listed = run(&["user", "--users-file", &file, "list", "--json"], "").done();
+        let user = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("an object");
+        listed.lines().map(user).collect::<Vec<_>>()
+    };
+    // The first commands create the file, the others replace it.
+    for verb in [&["add", "--no-password"][..], &["change", "--publish", "orders.>"]] {
+        let run_one = |name: &String| -> Program {
+            let arguments = [&["user", "--users-file", file.as_str()][..], verb, &[name.as_str()]].concat();
+            let mut command = dunlin(&arguments);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap().into()
+        };
+        let programs: Vec<Program> = names.iter().map(run_one).collect();
+        for program in programs {
+            Outcome::of(program).done();
+        }
+        assert_eq!(list().len(), names.len());
+    }
+    for user in list() {
+        assert_eq!(user["permissions"]["publish"]["allow"], serde_json::json!(["orders.>"]), "{user}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file is left");
+}
+
+#[test]
+fn users_file_that_is_a_symbolic_link_stays_one() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("etc")).unwrap();
+    let (link, target) = (dir.path().join("users.toml"), dir.path().join("etc/users.toml"));
+    std::os::unix::fs::symlink("etc/users.toml", &link).unwrap();
+    // The first command creates the link's target.
+    for name in ["ana", "bob"] {
+        run(&["user", "--users-file", link.to_str().unwrap(), "add", name, "--no-password"], "").done();
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        let text = std::fs::read_to_string(&target).unwrap();
+        assert!(text.contains(&format!("[users.{name}]")), "{text}");
+    }
+}
+
+#[test]
 fn invalid_users_file_is_named_with_its_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("users.toml");
