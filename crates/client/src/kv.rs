@@ -201,16 +201,22 @@ impl Kv {
     }
 
     fn page(&self, query: &ControlQuery<'_>) -> Result<Page, KvError> {
-        match self.query(query)? {
+        Page::from_answer(self.query(query)?)
+    }
+
+    fn response_timeout(&self) -> Duration {
+        Duration::from_millis(self.shared.limits.answer_ms_max)
+    }
+}
+
+impl Page {
+    pub(crate) fn from_answer(answer: QueryAnswer) -> Result<Page, KvError> {
+        match answer {
             QueryAnswer::Found { revision, found: FoundKeys { items, more } } => {
                 Ok(Page { revision, entries: items.into_iter().map(KvEntry::from).collect(), more })
             }
             _ => Err(KvError::unexpected_response()),
         }
-    }
-
-    fn response_timeout(&self) -> Duration {
-        Duration::from_millis(self.shared.limits.answer_ms_max)
     }
 }
 

@@ -153,6 +153,15 @@ impl Publisher {
         state.failed.take().map_or(Ok(()), Err)
     }
 
+    /// Whether the node has opened the publisher. Fails if the node refused it.
+    pub(crate) fn is_opened(&self) -> Result<bool, PublishError> {
+        let mut state = self.publishing.lock();
+        match state.failed.take() {
+            Some(error) => Err(error),
+            None => Ok(state.opened),
+        }
+    }
+
     /// Waits until `done` returns `true`. If the node does not respond in time, the records without a response are
     /// kept, and sent again when the node is back.
     fn wait(&self, done: impl Fn(&PublisherState) -> bool) -> Result<(), PublishError> {

@@ -175,13 +175,18 @@ impl ReplyInbox {
 }
 
 impl crate::client::SharedClient {
+    /// The inbox prefix and the number of this connection, if there is one.
+    pub(crate) fn inbox_if_up(&self) -> Option<(String, u64)> {
+        let session = lock(&self.session);
+        session.is_up.then(|| (session.inbox_prefix.clone(), session.generation))
+    }
+
     /// The inbox prefix and the number of this connection, once there is one.
     pub(crate) fn wait_for_inbox(&self) -> Result<(String, u64), SubscribeError> {
         let waker = crate::follow::HandleWaker::default();
         let mut found = None;
         let is_up = || {
-            let session = lock(&self.session);
-            found = session.is_up.then(|| (session.inbox_prefix.clone(), session.generation));
+            found = self.inbox_if_up();
             found.is_some()
         };
         let waited = self.wait_until(&waker, self.options.wait, None, is_up);

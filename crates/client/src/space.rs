@@ -38,6 +38,11 @@ impl Client {
     fn connect_to_node(&self, url: &str) -> Result<Client, ConnectError> {
         Client::connect(url, self.shared.options.clone())
     }
+
+    /// Like [`connect_to_node`](Self::connect_to_node), but does not wait for the node.
+    fn open_node(&self, url: &str) -> Result<Client, ConnectError> {
+        Client::open(url, self.shared.options.clone())
+    }
 }
 
 fn subject(world: &str, process: u64, endpoint: &str) -> String {

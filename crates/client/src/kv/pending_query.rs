@@ -17,6 +17,13 @@ pub struct PendingQuery {
 }
 
 impl PendingQuery {
+    /// Reads the connection without waiting. Returns whether the query has a response, or was lost.
+    pub(crate) fn poll_answered(&self) -> bool {
+        // If the connection is lost, the request has a result.
+        drop(self.kv.shared.try_pump());
+        self.request.is_answered()
+    }
+
     /// Waits for the response to the query.
     pub fn wait(self) -> Result<QueryAnswer, KvError> {
         let PendingQuery { kv, request } = self;

@@ -8,7 +8,7 @@ use dunlin_space::{
 };
 
 use super::viewer_link::ViewerLink;
-use super::world_owners::WorldOwnersError;
+use super::world_owners::{PendingWorldOwners, WorldOwnersError};
 use super::{World, subject};
 use crate::pending_request::deadline;
 
@@ -54,7 +54,9 @@ pub struct Viewer<const D: usize> {
     links: BTreeMap<u64, (String, ViewerLink)>,
     changes: VecDeque<SceneChange>,
     new_changes: Vec<SceneChange>,
-    refreshed_at: Option<Instant>,
+    refreshed_at: Instant,
+    /// The list of processes that is being read.
+    pending_owners: Option<PendingWorldOwners>,
     next_process: usize,
 }
 
@@ -72,10 +74,11 @@ impl World {
             links: BTreeMap::new(),
             changes: VecDeque::new(),
             new_changes: Vec::new(),
-            refreshed_at: None,
+            refreshed_at: Instant::now(),
+            pending_owners: None,
             next_process: 0,
         };
-        viewer.refresh()?;
+        viewer.update_links(self.world_owners()?.processes);
         Ok(viewer)
     }
 }
@@ -89,7 +92,8 @@ impl<const D: usize> Viewer<D> {
         Ok(self.changes.pop_front())
     }
 
-    /// Returns the next change; `None` after `timeout`.
+    /// Returns the next change; `None` after `timeout`. A process or node that does not respond delays neither the
+    /// changes of the other processes nor the end of the wait.
     pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<SceneChange>, ViewError> {
         let until = deadline(timeout);
         loop {
@@ -113,15 +117,13 @@ impl<const D: usize> Viewer<D> {
         self.scene.visible()
     }
 
-    /// The number of processes to which the viewer is connected.
+    /// The number of processes that have accepted the viewer's connection.
     pub fn processes(&self) -> usize {
-        self.links.len()
+        self.links.values().filter(|(_, link)| link.is_open()).count()
     }
 
     fn drain(&mut self) -> Result<(), ViewError> {
-        if self.refreshed_at.is_none_or(|refreshed_at| refreshed_at.elapsed() > REFRESH_INTERVAL) {
-            self.refresh_or_keep()?;
-        }
+        self.refresh()?;
         for (_, link) in self.links.values_mut() {
             link.drain(&mut self.scene, &mut self.new_changes)?;
         }
@@ -129,31 +131,39 @@ impl<const D: usize> Viewer<D> {
         Ok(())
     }
 
-    /// Reads the list of processes again. If this fails, the viewer keeps the processes that it knows.
-    fn refresh_or_keep(&mut self) -> Result<(), ViewError> {
-        match self.refresh() {
-            Err(ViewError::WorldOwners(WorldOwnersError::Kv(_))) => {
-                self.refreshed_at = Some(Instant::now());
-                Ok(())
-            }
-            result => result,
+    /// Reads the list of processes again at intervals, without waiting. If this fails, the viewer keeps the processes
+    /// that it knows.
+    fn refresh(&mut self) -> Result<(), ViewError> {
+        if self.pending_owners.is_none() && self.refreshed_at.elapsed() > REFRESH_INTERVAL {
+            self.pending_owners = Some(self.world.begin_world_owners());
         }
+        let Some(pending_owners) = &mut self.pending_owners else { return Ok(()) };
+        let polled = pending_owners.poll();
+        if !matches!(polled, Ok(None)) {
+            self.pending_owners = None;
+            self.refreshed_at = Instant::now();
+        }
+        match polled {
+            Ok(Some(owners)) => self.update_links(owners.processes),
+            Ok(None) | Err(WorldOwnersError::Kv(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
     }
 
-    fn refresh(&mut self) -> Result<(), ViewError> {
-        let map = self.world.world_owners()?;
-        self.refreshed_at = Some(Instant::now());
-        self.links.retain(|process, (url, _)| map.processes.get(process) == Some(url));
-        for (process, url) in map.processes {
+    /// Keeps the links to these processes, and adds links to the others. A link connects while the viewer reads it, so
+    /// that a process that does not respond delays no other.
+    fn update_links(&mut self, processes: BTreeMap<u64, String>) {
+        self.links.retain(|process, (url, _)| processes.get(process) == Some(url));
+        for (process, url) in processes {
             if self.links.contains_key(&process) {
                 continue;
             }
-            // If a process cannot be reached, the next call tries it again.
-            if let Ok(client) = self.world.client.connect_to_node(&url) {
+            // An invalid address is tried again with the next list.
+            if let Ok(client) = self.world.client.open_node(&url) {
                 let subject = subject(&self.world.name, process, "watch");
                 self.links.insert(process, (url, ViewerLink::new(client, subject, self.watch)));
             }
         }
-        Ok(())
     }
 }

@@ -27,6 +27,8 @@ struct OpenLink {
     inbox: String,
     subscriber: Subscriber,
     publisher: Publisher,
+    /// Whether the node has accepted the subscriber and the publisher, and the request to watch was sent.
+    is_watching: bool,
 }
 
 impl ViewerLink {
@@ -35,7 +37,12 @@ impl ViewerLink {
         ViewerLink { client, subject, watch, open_link: None }
     }
 
-    /// Applies the messages that have arrived. Returns `false` without a connection.
+    /// Whether the process's node has accepted the connection.
+    pub(super) fn is_open(&self) -> bool {
+        self.open_link.as_ref().is_some_and(|open_link| open_link.is_watching)
+    }
+
+    /// Applies the messages that have arrived, without waiting. Returns `false` without a connection.
     pub(super) fn drain<const D: usize>(
         &mut self,
         scene: &mut Scene<D>,
@@ -45,7 +52,10 @@ impl ViewerLink {
         if self.open_link.as_ref().is_some_and(|open_link| open_link.connection != connections) {
             self.open_link = None;
         }
-        if self.open_link.is_none() && !self.try_open()? {
+        if self.open_link.is_none() {
+            self.begin_open();
+        }
+        if !self.is_open() && !self.try_watch()? {
             return Ok(false);
         }
         let Some(open_link) = &mut self.open_link else { return Ok(false) };
@@ -87,32 +97,45 @@ impl ViewerLink {
         }
     }
 
-    fn try_open(&mut self) -> Result<bool, ViewError> {
+    /// Opens the subscriber and the publisher if there is a connection. Their responses arrive later.
+    fn begin_open(&mut self) {
+        let shared = &self.client.shared;
         if !self.client.is_up() {
             // An error is returned by the next call of `drain`.
-            drop(self.client.shared.try_pump());
-            return Ok(false);
+            drop(shared.try_pump());
         }
-        let Ok((session, connection)) = self.client.shared.wait_for_inbox() else { return Ok(false) };
+        let Some((session, connection)) = shared.inbox_if_up() else { return };
         let prefix = requester_prefix(&session);
         let options = SubscribeOptions { start: Start::Latest, ..SubscribeOptions::default() };
-        let Ok(subscriber) = self.client.subscribe(&format!("{prefix}>"), options) else { return Ok(false) };
+        let subscriber = self.client.subscribe_nowait(&format!("{prefix}>"), options, Vec::new());
         let quiet = PublisherOptions { quiet: true, identity: None };
-        let publisher = match self.client.publisher_with(&self.subject, quiet) {
-            Ok(publisher) => publisher,
-            Err(PublishError::Forbidden(why) | PublishError::Refused(why)) => {
+        let publisher = self.client.publisher_nowait(&self.subject, quiet);
+        let inbox = format!("{prefix}sight");
+        self.open_link = Some(OpenLink { connection, inbox, subscriber, publisher, is_watching: false });
+    }
+
+    /// Sends the request to watch once the node has accepted the subscriber and the publisher.
+    fn try_watch(&mut self) -> Result<bool, ViewError> {
+        let Some(open_link) = &mut self.open_link else { return Ok(false) };
+        drop(self.client.shared.try_pump());
+        match (open_link.subscriber.is_subscribed(), open_link.publisher.is_opened()) {
+            (Ok(true), Ok(true)) => open_link.is_watching = true,
+            (_, Err(PublishError::Forbidden(why) | PublishError::Refused(why))) => {
                 return Err(ViewError::Refused(why));
             }
-            Err(_) => return Ok(false),
-        };
-        let inbox = format!("{prefix}sight");
-        self.open_link = Some(OpenLink { connection, inbox, subscriber, publisher });
+            (Ok(_), Ok(_)) => return Ok(false),
+            // The next call of `drain` tries again.
+            (Err(_), _) | (_, Err(_)) => {
+                self.open_link = None;
+                return Ok(false);
+            }
+        }
         self.send(&WorldRequest::Watch(ViewerId(0), self.watch));
         Ok(true)
     }
 
     fn send(&mut self, request: &WorldRequest<'_, 0>) {
-        let Some(OpenLink { inbox, publisher, .. }) = &mut self.open_link else { return };
+        let Some(OpenLink { inbox, publisher, is_watching: true, .. }) = &mut self.open_link else { return };
         let mut bytes = Vec::new();
         request.encode(&mut bytes);
         let mut draft = Draft::from(&bytes[..]);

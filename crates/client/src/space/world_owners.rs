@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use dunlin_control::{ControlQuery, prefix_end};
 use dunlin_space::{EntityId, RegionId, WorldNameError, check_world_name};
 use serde_json::Value;
 
 use super::World;
 use super::command::CommandError;
-use crate::kv::{KvEntry, KvError};
+use crate::client::Client;
+use crate::kv::{KvEntry, KvError, Page, PendingQuery};
 
 /// One region of a world, with the process that owns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +60,19 @@ impl WorldOwners {
     }
 }
 
+/// A read of a world's owners that does not wait.
+#[derive(Debug)]
+pub(super) struct PendingWorldOwners {
+    client: Client,
+    world: String,
+    /// The first key of the next page.
+    start: Vec<u8>,
+    end: Vec<u8>,
+    /// The keys of the pages that have arrived.
+    entries: Vec<KvEntry>,
+    page: Option<PendingQuery>,
+}
+
 /// The reason why a world's regions and owners cannot be determined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -95,15 +110,58 @@ impl World {
     /// Reads the current owners of the world's regions.
     pub fn world_owners(&self) -> Result<WorldOwners, WorldOwnersError> {
         check_world_name(&self.name)?;
-        let prefix = format!("space/{}/", self.name);
-        let entries = self.client.kv().prefix(&prefix)?;
+        WorldOwners::from_entries(&self.name, &self.client.kv().prefix(prefix_of(&self.name))?)
+    }
+
+    /// Starts to read the current owners without waiting.
+    pub(super) fn begin_world_owners(&self) -> PendingWorldOwners {
+        let prefix = prefix_of(&self.name).into_bytes();
+        PendingWorldOwners {
+            client: self.client.clone(),
+            world: self.name.clone(),
+            end: prefix_end(&prefix),
+            start: prefix,
+            entries: Vec::new(),
+            page: None,
+        }
+    }
+}
+
+impl PendingWorldOwners {
+    /// Returns the owners once all their keys have arrived. Does not wait; begins when there is a connection.
+    pub(super) fn poll(&mut self) -> Result<Option<WorldOwners>, WorldOwnersError> {
+        loop {
+            if let Some(answered) = self.page.take_if(|page| page.poll_answered()) {
+                let page = Page::from_answer(answered.wait()?)?;
+                self.entries.extend(page.entries);
+                match self.entries.last() {
+                    Some(last) if page.more => self.start = [&last.key[..], &[0]].concat(),
+                    _ => return WorldOwners::from_entries(&self.world, &self.entries).map(Some),
+                }
+            }
+            if self.page.is_some() {
+                return Ok(None);
+            }
+            if !self.client.is_up() {
+                drop(self.client.shared.try_pump());
+                return Ok(None);
+            }
+            let query = ControlQuery::Range { start: &self.start, end: &self.end, limit: 0 };
+            self.page = Some(self.client.kv().begin_query(&query)?);
+        }
+    }
+}
+
+impl WorldOwners {
+    fn from_entries(world: &str, entries: &[KvEntry]) -> Result<WorldOwners, WorldOwnersError> {
+        let prefix = prefix_of(world);
         let described = entries.iter().find(|entry| entry.key == format!("{prefix}world").as_bytes());
         let described = described.and_then(|entry| serde_json::from_slice::<Value>(&entry.value).ok());
         let expected = described.as_ref().and_then(|described| described["processes"].as_u64()).unwrap_or(0);
         let mut map =
-            WorldOwners { world: self.name.clone(), expected: expected as usize, ..WorldOwners::default() };
+            WorldOwners { world: world.to_owned(), expected: expected as usize, ..WorldOwners::default() };
         let (mut owners, mut began) = (BTreeMap::new(), Vec::new());
-        for entry in &entries {
+        for entry in entries {
             let Some((kind, number)) = parse(&prefix, entry) else { continue };
             let value = || serde_json::from_slice::<Value>(&entry.value).ok();
             match kind {
@@ -123,13 +181,18 @@ impl World {
         began.extend(owners.keys().filter(|region| !began.contains(region)).copied().collect::<Vec<_>>());
         began.sort_unstable();
         if began.is_empty() && map.processes.is_empty() && described.is_none() {
-            return Err(WorldOwnersError::NoWorld(self.name.clone()));
+            return Err(WorldOwnersError::NoWorld(world.to_owned()));
         }
         let region_owner =
             |number| Some(RegionOwner { region: region(number)?, owner: owners.get(&number).copied() });
         map.regions = began.into_iter().filter_map(region_owner).collect();
         Ok(map)
     }
+}
+
+/// The prefix of a world's keys.
+fn prefix_of(world: &str) -> String {
+    format!("space/{world}/")
 }
 
 fn region(number: u64) -> Option<RegionId> {

@@ -1,8 +1,9 @@
 //! Tests viewers and commands of a world over several nodes. The ticks are in lock-step, so that results are exact.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use dunlin::space::behaviour::Oscillate;
@@ -15,6 +16,7 @@ use dunlin_client::space::{
     CommandError, EntityCommand, EntityId, SceneChange, Schema, SurroundingsWatch, ViewError, Viewer,
     VisibilityRule, World,
 };
+use dunlin_client::{Client, ClientLimits, ClientOptions};
 use dunlin_server::Server;
 use dunlin_server::space::{
     Secret, Space, SpaceConfig, SpaceEndpoint, SpaceLimits, TickPace, WorldPeer, spawn_subject,
@@ -160,6 +162,24 @@ fn visible_entities(all: &BTreeMap<EntityId, ([f32; 3], u32, RegionId)>) -> BTre
     shown.map(|(id, (at, ..))| (*id, *at)).collect()
 }
 
+/// A client whose waits for a node are longer than any test.
+fn client_that_waits(server: &Server) -> Client {
+    let wait_ms = 10 * PATIENCE.as_millis() as u64;
+    let limits = ClientLimits { connect_ms_max: wait_ms, answer_ms_max: wait_ms, ..ClientLimits::default() };
+    let options = ClientOptions { limits, ..ClientOptions::default() };
+    Client::connect(&format!("dunlin://{}", server.tcp_addresses()[0]), options).unwrap()
+}
+
+/// Makes a tick, and reads until the viewer has received it.
+fn tick_and_follow(fixture: &ViewerTest, viewer: &mut Viewer<3>) {
+    fixture.tick();
+    let position = fixture.all_entities()[&CENTER].0;
+    until("the viewer sees the new position", || {
+        while viewer.try_next().unwrap().is_some() {}
+        viewer.visible().get(&CENTER).is_some_and(|center| center.position == position)
+    });
+}
+
 /// Applies the received updates, and checks that they contain no hidden entity.
 fn follow(viewer: &mut Viewer<3>, known: &mut BTreeSet<EntityId>) {
     while let Some(change) = viewer.try_next().unwrap() {
@@ -266,6 +286,49 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
     });
     assert_eq!(fixture.all_entities()[&CENTER].0, [90.0; 3]);
     assert!(connect(&fixture.keys.1).world("nowhere").command(&flat, PATIENCE).is_err());
+}
+
+#[test]
+fn silent_process_does_not_delay_a_viewer() {
+    let fixture = ViewerTest::new();
+    // Accepts connections and never responds.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let place = json!({"address": address, "url": format!("dunlin://{address}")});
+    connect(&fixture.keys.1).kv().put(format!("space/{NAME}/process/0"), place.to_string()).unwrap();
+    let world = client_that_waits(&fixture.keys.1).world(NAME);
+    let (sender, watched) = mpsc::channel();
+    thread::spawn(move || {
+        let watch = SurroundingsWatch::around(CENTER, RADIUS);
+        sender.send(world.watch::<3>(watch, Schema::default()).unwrap())
+    });
+    let mut viewer = watched.recv_timeout(PATIENCE).expect("the viewer does not wait for the silent process");
+    tick_and_follow(&fixture, &mut viewer);
+    until("both other processes have accepted the viewer", || {
+        while viewer.try_next().unwrap().is_some() {}
+        viewer.processes() == 2
+    });
+}
+
+#[test]
+fn viewer_receives_changes_while_its_node_is_away() {
+    let mut fixture = ViewerTest::new();
+    let client = client_that_waits(&fixture.keys.1);
+    let watch = SurroundingsWatch::around(CENTER, RADIUS);
+    let mut viewer = client.world(NAME).watch::<3>(watch, Schema::default()).unwrap();
+    tick_and_follow(&fixture, &mut viewer);
+    drop(std::mem::replace(&mut fixture.keys, serve()));
+    let (sender, continued) = mpsc::channel();
+    thread::spawn(move || {
+        // The viewer has then tried to read the list of processes.
+        until("the node's end is noticed", || {
+            viewer.next_timeout(Duration::from_millis(1)).unwrap();
+            !client.is_up()
+        });
+        sender.send(viewer)
+    });
+    let mut viewer = continued.recv_timeout(PATIENCE).expect("the viewer does not wait for its node");
+    tick_and_follow(&fixture, &mut viewer);
 }
 
 #[test]
