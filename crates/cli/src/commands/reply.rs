@@ -14,6 +14,7 @@ use crate::commands::request::ERROR_HEADER;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::format::text::escaped;
+use crate::format::{json, text};
 use crate::outage::OutageReport;
 use crate::program::Program;
 use crate::signals::{GRACE, StopFlag};
@@ -80,7 +81,17 @@ fn reply_to_requests(
     let mut replies = 0;
     while !stop.is_set() && arguments.count.is_none_or(|count| replies < count) {
         let Some(event) = next_request(&mut requests, &mut outage, console)? else { continue };
-        let Event::Record(record) = event else { continue };
+        let record = match event {
+            Event::Record(record) => record,
+            // Requests that the command missed receive no reply.
+            Event::Notice(notice) => {
+                match console.json {
+                    true => json::notice(&notice, &mut std::io::stderr())?,
+                    false => text::notice(&notice, true, console.errors, &mut std::io::stderr())?,
+                }
+                continue;
+            }
+        };
         let Some(reply_to) = record.frame.reply() else { continue };
         if !may_reply(reply_to, &arguments.reply_to) {
             let reply_to = escaped(reply_to.as_bytes());

@@ -5,7 +5,7 @@ use std::thread;
 
 use dunlin_wait::until;
 
-use crate::dunlin::{Node, Program, signal};
+use crate::dunlin::{Node, Program, read_stderr_until, signal};
 
 /// A running `dunlin reply` that has subscribed.
 struct Replier(Child);
@@ -55,6 +55,19 @@ fn failed_reply_command_is_reported_to_the_requester() {
         outcome.err.contains("cannot run no-such-command-anywhere: the command was not found"),
         "{outcome:?}"
     );
+}
+
+#[test]
+fn reply_command_prints_notices() {
+    let node = Node::start();
+    node.run(&["topics", "create", "services", "--pattern", "services.>"]).done();
+    let mut command = node.command(&["reply", "services.>", "--echo"]);
+    let mut replier: Program = command.stderr(Stdio::piped()).spawn().unwrap().into();
+    until("the service has subscribed", || {
+        node.run(&["topics", "describe", "services", "--json"]).out.contains("\"subscribers_total\":1")
+    });
+    node.run(&["topics", "delete", "services"]).done();
+    read_stderr_until(&mut replier, "DELETED  services");
 }
 
 #[test]
