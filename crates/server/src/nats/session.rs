@@ -40,6 +40,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use dunlin::Node;
 use dunlin::topic::{Charge, NewLogArrivals, NewLogs, Waiter};
@@ -110,9 +111,9 @@ pub(crate) struct Session {
     has_unhandled: bool,
     /// Number of bytes to read at once. It follows the size of recent operations.
     read_bytes: usize,
-    /// Time since which an operation is incomplete, ns; 0 if none is. The next field says whether the timer checks this
-    /// time.
-    unread_since_ns: u64,
+    /// Time since which an operation is incomplete; `None` if none is. The next field says whether the timer checks
+    /// this time.
+    unread_since: Option<Instant>,
     unread_timer_is_set: bool,
     pressure: SubscriberPressure,
     /// A publish that waits for room, or for the user's rate.
@@ -211,7 +212,7 @@ impl Session {
             work: 0,
             has_unhandled: false,
             read_bytes: READ_BYTES,
-            unread_since_ns: 0,
+            unread_since: None,
             unread_timer_is_set: false,
             pressure: SubscriberPressure::default(),
             blocked: None,

@@ -1,7 +1,8 @@
 //! The session's timer. It limits how long the session waits for the first operation, the rest of an operation, a
 //! `PONG`, room in a topic, and the end of a closing connection.
 
-use dunlin::now_ns;
+use std::time::{Duration, Instant};
+
 use dunlin::wire::nats::PING;
 
 use super::publish::BlockedPublish;
@@ -27,11 +28,12 @@ impl Session {
     /// read.
     pub(super) fn track_unread(&mut self, is_new: bool) {
         if self.unread.is_empty() || self.blocked.is_some() || self.is_waiting() || self.has_unhandled {
-            self.unread_since_ns = 0;
-        } else if is_new || self.unread_since_ns == 0 {
-            self.unread_since_ns = now_ns();
+            self.unread_since = None;
+        } else if is_new || self.unread_since.is_none() {
+            // A clock that cannot be set: a client must not be disconnected because the system's time has changed.
+            self.unread_since = Some(Instant::now());
         }
-        if self.unread_since_ns > 0 && !self.unread_timer_is_set && matches!(self.phase, Phase::Open) {
+        if self.unread_since.is_some() && !self.unread_timer_is_set && matches!(self.phase, Phase::Open) {
             self.unread_timer_is_set = true;
             self.timer.set_ms(self.shared.limits.nats.publish_ms_max);
         }
@@ -56,16 +58,14 @@ impl Session {
 
     /// Disconnects a client that has held memory for an incomplete operation for too long.
     fn check_unread_timeout(&mut self) {
+        let Some(since) = self.unread_since else { return self.start_ping_timer() };
         let ms_max = self.shared.limits.nats.publish_ms_max;
-        let waited_ms = now_ns().saturating_sub(self.unread_since_ns) / 1_000_000;
-        self.unread_timer_is_set = self.unread_since_ns > 0;
-        if self.unread_since_ns == 0 {
-            self.start_ping_timer();
-        } else if waited_ms >= u64::from(ms_max) {
-            self.disconnect(&format!("an operation took longer than nats.publish_ms_max = {ms_max}"));
-        } else {
-            self.timer.set_ms(ms_max - waited_ms as u32);
+        let remaining = Duration::from_millis(ms_max.into()).saturating_sub(since.elapsed());
+        if remaining.is_zero() {
+            return self.disconnect(&format!("an operation took longer than nats.publish_ms_max = {ms_max}"));
         }
+        self.unread_timer_is_set = true;
+        self.timer.set_ms(remaining.as_nanos().div_ceil(1_000_000) as u32);
     }
 
     fn ping(&mut self) {
