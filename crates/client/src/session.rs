@@ -53,7 +53,10 @@ pub(crate) struct ClientSession {
     cluster: Option<String>,
     channels_max: usize,
     snapshot_bytes_max: usize,
-    next_number: u32,
+    /// The last number that was assigned to a handle or a request.
+    number_last: u32,
+    /// Whether numbers are assigned again, because all were assigned once.
+    numbers_repeat: bool,
     subscriptions: HashMap<u32, Subscription>,
     channels: HashMap<u32, Channel>,
     publishers: HashMap<u32, Arc<PublisherShared>>,
@@ -251,10 +254,25 @@ impl ClientSession {
         ClientSession { channels_max, snapshot_bytes_max, ..ClientSession::default() }
     }
 
-    /// A number that is unique within the client.
+    /// A number that is unique within the client. Each request takes one, so that numbers repeat in a client that runs
+    /// for long; those of handles and requests that still exist are left out.
     pub(crate) fn next_number(&mut self) -> u32 {
-        self.next_number = self.next_number.wrapping_add(1);
-        self.next_number
+        loop {
+            self.number_last = self.number_last.wrapping_add(1);
+            self.numbers_repeat |= self.number_last == 0;
+            if !self.numbers_repeat || !self.is_used(self.number_last) {
+                return self.number_last;
+            }
+        }
+    }
+
+    fn is_used(&self, number: u32) -> bool {
+        number == 0
+            || self.subscriptions.contains_key(&number)
+            || self.publishers.contains_key(&number)
+            || self.relays.contains_key(&number)
+            || self.requests.contains_key(&number)
+            || self.workers.has_request(number)
     }
 
     /// Remembers a topic that this client created.
@@ -441,5 +459,24 @@ impl ClientSession {
         for subscription in std::mem::take(&mut self.subscriptions).into_values() {
             subscription.inbox.end(SubscribeError::Closed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_that_is_in_use_is_not_assigned_again() {
+        let mut session = ClientSession::default();
+        let first = session.next_number();
+        session.add_request(first, Arc::default());
+        session.number_last = u32::MAX - 1;
+        assert_eq!(session.next_number(), u32::MAX);
+        // 0 is no number.
+        assert_eq!(session.next_number(), first + 1);
+        session.remove_request(first);
+        session.number_last = u32::MAX;
+        assert_eq!(session.next_number(), first);
     }
 }

@@ -33,6 +33,12 @@ impl WorkerTable {
         self.requests.insert(number, WorkerRequest { inbox: Arc::clone(inbox), attaches });
     }
 
+    /// Whether a worker's request has this number, or the request that attached a worker.
+    pub(super) fn has_request(&self, number: u32) -> bool {
+        self.requests.contains_key(&number)
+            || self.workers.values().any(|attached| attached.request == number)
+    }
+
     pub(super) fn remove(&mut self, inbox: &Arc<WorkerInbox>) {
         self.requests.retain(|_, request| !Arc::ptr_eq(&request.inbox, inbox));
         self.workers.retain(|_, other| !Arc::ptr_eq(&other.inbox, inbox));
