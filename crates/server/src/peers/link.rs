@@ -217,6 +217,8 @@ impl NodeLink {
     fn run(&self, lookup: &impl Fn() -> Option<(Address, ClientOptions)>) {
         let mut was_connected = false;
         while !self.ended.load(Ordering::Acquire) {
+            // Before the connection opens: if the node leaves the cluster meanwhile, the connection is given up, too.
+            self.is_cut.store(false, Ordering::Release);
             let connected = match lookup() {
                 Some((address, options)) => {
                     Client::connect_to(address, options).map_err(|error| error.to_string())
@@ -225,7 +227,6 @@ impl NodeLink {
             };
             match connected {
                 Ok(client) => {
-                    self.is_cut.store(false, Ordering::Release);
                     was_connected = true;
                     {
                         let mut connection = lock(&self.connection);
@@ -294,5 +295,43 @@ impl NodeLink {
             client.pump(POLL_INTERVAL);
             feeds.retain_mut(MirrorFeedLink::advance);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{OnceLock, mpsc};
+
+    use dunlin::{Config, Node};
+    use dunlin_wait::{PATIENCE, until};
+
+    use super::*;
+    use crate::{Server, ServerConfig};
+
+    #[test]
+    fn connection_given_up_while_it_opens_is_opened_again() {
+        let node = Node::start(Config::default()).unwrap();
+        let config =
+            ServerConfig { tcp: vec![([127, 0, 0, 1], 0).into()], threads: 1, ..ServerConfig::default() };
+        let server = Server::start(node, config).unwrap();
+        let url = format!("dunlin://{}", server.tcp_addresses()[0]);
+        let (sender, lookups) = mpsc::channel();
+        let started = Arc::new(OnceLock::<Arc<NodeLink>>::new());
+        let (thread_started, is_first) = (Arc::clone(&started), AtomicBool::new(true));
+        let link = NodeLink::start(2, move || {
+            let link = thread_started.wait();
+            if is_first.swap(false, Ordering::Relaxed) {
+                link.disconnect();
+            }
+            // The send fails if the test has ended.
+            let _ = sender.send(());
+            Some((url.parse().unwrap(), ClientOptions::default()))
+        });
+        assert!(started.set(Arc::clone(&link)).is_ok());
+        for _ in 0..2 {
+            lookups.recv_timeout(PATIENCE).expect("the link connects again");
+        }
+        until("the link has a connection", || lock(&link.connection).is_some());
+        link.end();
     }
 }
