@@ -293,3 +293,21 @@ def test_cancelled_lock_request_is_removed_from_the_queue(url: str, topic: str) 
                 assert lock.is_held
 
     run(program())
+
+
+def test_cancelled_lock_request_can_be_repeated(url: str, topic: str) -> None:
+    async def program() -> None:
+        async with dunlin.aio.connect(url) as client:
+            repeated = client.kv.lock(topic)
+            async with client.kv.lock(topic):
+                entering = asyncio.ensure_future(repeated.__aenter__())
+                # The call has usually begun at this point, but the assertion holds even if it has not.
+                for _ in range(20):
+                    await client.kv.get(topic)
+                entering.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await entering
+            async with repeated as lock:
+                assert lock.is_held and lock.token > 0
+
+    run(program())

@@ -115,16 +115,19 @@ class LeaseCall(_OpenCall[Lease]):
 class LockCall:
     """A lock being acquired: `async with kv.lock("gate") as lock`. Cancelling ends the wait."""
 
-    def __init__(self, caller: _Caller, lock: Lock) -> None:
+    def __init__(self, caller: _Caller, begin: Callable[[], Lock]) -> None:
         self._caller = caller
-        self._lock = lock
+        self._begin = begin
+        self._lock = begin()
 
     async def __aenter__(self) -> LockCall:
+        # Each entry has its own lock, because the thread of a cancelled entry may still use the lock before.
+        self._lock = lock = self._begin()
         try:
-            await self._caller.apart(self._lock.acquire)
+            await self._caller.apart(lock.acquire)
         except asyncio.CancelledError:
             # This ends the wait of the thread that is acquiring the lock.
-            await asyncio.shield(self._caller(self._lock._abandon))
+            await asyncio.shield(self._caller(lock._abandon))
             raise
         return self
 
@@ -228,7 +231,7 @@ class AsyncKv:
         self, name: Bytes, *, value: Bytes = b"", lease: Lease | None = None, ttl: float = 10.0, wait: bool = True
     ) -> LockCall:
         """A lock: `async with kv.lock("gate") as lock`."""
-        return LockCall(self._caller, self._kv.lock(name, value=value, lease=lease, ttl=ttl, wait=wait))
+        return LockCall(self._caller, partial(self._kv.lock, name, value=value, lease=lease, ttl=ttl, wait=wait))
 
     def elect(self, name: Bytes, value: Bytes, *, lease: Lease | None = None, ttl: float = 10.0) -> LockCall:
         """An election: `async with kv.elect("leader", "host-1:8080") as elected`."""
