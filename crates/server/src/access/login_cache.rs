@@ -1,5 +1,5 @@
-//! Caches the login of a connection whose requests carry credentials: while the header and the users file stay the
-//! same, requests are not checked again.
+//! Caches the login of a connection whose requests carry credentials. While the header stays the same and the users
+//! file has its credential, all requests of the connection share one login, which counts as one connection.
 
 use std::sync::Arc;
 
@@ -20,7 +20,9 @@ pub(crate) struct RequestLoginCache {
 
 #[derive(Debug)]
 struct CachedLogin {
-    header: Vec<u8>,
+    /// The header `authorization`; `None` for a login with the client's certificate.
+    header: Option<Vec<u8>>,
+    /// The generation of the users file at the last check.
     generation: u64,
     login: Arc<Login>,
 }
@@ -38,20 +40,21 @@ impl RequestLoginCache {
         header: Option<&[u8]>,
         from: ClientIp,
     ) -> Result<Arc<Login>, Refused> {
-        let generation = access.generation();
         // Concurrent requests of the connection wait for one login.
         let mut entry = self.entry.lock().await;
-        if let Some(cached) = &*entry
-            && cached.generation == generation
-            && Some(cached.header.as_slice()) == header
+        let generation = access.generation();
+        if let Some(cached) = &mut *entry
+            && cached.header.as_deref() == header
+            && (cached.generation == generation || cached.login.check_validity().is_ok())
         {
+            cached.generation = generation;
             return Ok(Arc::clone(&cached.login));
         }
         // Releases the old login's connection slot first.
         entry.take();
         let credentials = Credentials::from_header(header).or_certificate(self.certificate.as_ref());
         let login = access.log_in(credentials, from).await?;
-        let cached = CachedLogin { header: header.unwrap_or_default().to_vec(), generation, login };
+        let cached = CachedLogin { header: header.map(<[u8]>::to_vec), generation, login };
         let login = Arc::clone(&cached.login);
         *entry = Some(cached);
         Ok(login)

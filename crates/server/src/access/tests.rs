@@ -14,6 +14,7 @@ use dunlin::{Config, Node, User as _};
 
 use super::*;
 use crate::append::{AppendRequest, append_when_there_is_room, try_append};
+use crate::tls::ClientCertificate;
 
 struct AccessFixture {
     node: Node,
@@ -96,6 +97,27 @@ fn recreated_user_does_not_revive_an_old_login() {
     assert_eq!(*login.account().permissions(), dunlin::Permissions::default());
     assert_eq!(login.check_validity().unwrap_err().code, ErrorCode::Unauthenticated);
     fixture.log_in().check_validity().unwrap();
+}
+
+#[test]
+fn requests_of_a_connection_share_one_login() {
+    let limited = "certificates = [\"CN=ana\"]\nlimits = { connections = 1 }";
+    let fixture = AccessFixture::new(limited);
+    let certificate = ClientCertificate { subject: "CN=ana".to_owned(), names: Vec::new() };
+    let bearer = format!("Bearer {}", fixture.token);
+    for (certificate, header) in [(Some(certificate), None), (None, Some(bearer.as_bytes()))] {
+        let logins = RequestLoginCache::of(certificate);
+        let log_in = || dunlin::block_on(logins.log_in(&fixture.access, header, None));
+        // This request continues during the others. Each login of its own would count as another connection.
+        let first = log_in().unwrap();
+        assert!(Arc::ptr_eq(&first, &log_in().unwrap()));
+        fixture.rewrite(&ana(&fixture.digest, &format!("publish = [\">\"]\n{limited}")));
+        assert!(Arc::ptr_eq(&first, &log_in().unwrap()));
+        fixture.rewrite(NO_USERS);
+        assert_eq!(log_in().unwrap_err().code, ErrorCode::Unauthenticated);
+        fixture.rewrite(&ana(&fixture.digest, limited));
+        assert!(!Arc::ptr_eq(&first, &log_in().unwrap()));
+    }
 }
 
 #[test]
