@@ -1,6 +1,7 @@
 //! A tenant at run time: the resources that its users share.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -36,6 +37,12 @@ struct CreatedTopic {
     /// The topic that counts towards the limit; `None` until it is created. A later topic with the same name is another
     /// topic.
     topic: Option<Weak<Topic>>,
+}
+
+impl CreatedTopic {
+    fn is_creating(&self, now_ns: u64) -> bool {
+        self.topic.is_none() && now_ns.saturating_sub(self.created_ns) < CREATING_NS_MAX
+    }
 }
 
 impl Tenancy {
@@ -103,13 +110,24 @@ impl Tenancy {
             && topics.len() as u64 >= topics_max
             && !topics.contains_key(name)
         {
-            topics.retain(|name, _| self.node.topic(name).is_some());
+            let now_ns = now_ns();
+            topics.retain(|name, created| created.is_creating(now_ns) || self.node.topic(name).is_some());
             if topics.len() as u64 >= topics_max {
                 return Err(TopicError::Limit { limit: "tenants.limits.topics", value: topics_max });
             }
         }
         let new = CreatedTopic { is_automatic, created_ns: now_ns(), topic: None };
-        let created = topics.entry(name.to_owned()).or_insert(new);
+        let created = match topics.entry(name.to_owned()) {
+            Entry::Vacant(entry) => entry.insert(new),
+            Entry::Occupied(entry) => {
+                let created = entry.into_mut();
+                if created.topic.is_some() && self.node.topic(name).is_none() {
+                    // The earlier topic was deleted, and a topic of this name is created again.
+                    *created = new;
+                }
+                created
+            }
+        };
         // An explicit creation makes an automatically created topic permanent.
         created.is_automatic &= is_automatic;
         Ok(())
@@ -133,9 +151,7 @@ impl Tenancy {
         let idle_max = self.limits().topic_idle;
         let mut topics = self.topics();
         topics.retain(|name, created| {
-            let Some(counted) = &created.topic else {
-                return now_ns.saturating_sub(created.created_ns) < CREATING_NS_MAX;
-            };
+            let Some(counted) = &created.topic else { return created.is_creating(now_ns) };
             let existing = self.node.topic(name).filter(|topic| counted.ptr_eq(&Arc::downgrade(topic)));
             // The topic was deleted; another topic may have its name since then.
             let Some(topic) = existing else { return false };

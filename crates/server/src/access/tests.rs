@@ -10,7 +10,7 @@ use dunlin::topic::{
     PublishError, Reliable, Retention, Subscribe as _, SubscribeOptions, TopicConfig, Waiter,
 };
 use dunlin::wire::ErrorCode;
-use dunlin::{Config, Node, User as _};
+use dunlin::{Config, Node, TopicError, User as _};
 
 use super::*;
 use crate::append::{AppendRequest, append_when_there_is_room, try_append};
@@ -118,6 +118,35 @@ fn requests_of_a_connection_share_one_login() {
         fixture.rewrite(&ana(&fixture.digest, limited));
         assert!(!Arc::ptr_eq(&first, &log_in().unwrap()));
     }
+}
+
+/// Permissions of a user whose tenant may have one topic.
+const ONE_TOPIC: &str = "\
+    tenant = \"acme\"\ncreate = [\">\"]\n\
+    [tenants.acme]\nsubjects = [\"acme.>\"]\nlimits = { topics = 1 }";
+
+#[test]
+fn topics_being_created_count_towards_the_tenants_limit() {
+    let fixture = AccessFixture::new(ONE_TOPIC);
+    let login = fixture.log_in();
+    let account = login.account();
+    account.reserve_topic("acme.a", true).unwrap();
+    assert!(matches!(account.reserve_topic("acme.b", true), Err(TopicError::Limit { value: 1, .. })));
+    account.release_topic("acme.a");
+    account.reserve_topic("acme.b", true).unwrap();
+}
+
+#[test]
+fn topic_with_a_deleted_topics_name_counts_while_it_is_created() {
+    let fixture = AccessFixture::new(ONE_TOPIC);
+    let login = fixture.log_in();
+    let account = login.account();
+    account.reserve_topic("acme.a", true).unwrap();
+    let topic = fixture.node.create_topic("acme.a", TopicConfig::default(), false).unwrap();
+    account.confirm_topic(&topic);
+    fixture.node.delete_topic("acme.a").unwrap();
+    account.reserve_topic("acme.a", true).unwrap();
+    assert!(account.reserve_topic("acme.b", true).is_err());
 }
 
 #[test]
