@@ -17,6 +17,7 @@ use bytes::Bytes;
 use dunlin::Tasks;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
@@ -35,6 +36,11 @@ use crate::stream::Stream;
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Time for a refused peer to read the refusal.
 const REFUSAL_READ_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Pause between two probes of a connection on which nothing arrives.
+const PROBE_PAUSE: Duration = Duration::from_secs(15);
+/// Number of unanswered probes after which the connection ends.
+const PROBES_MAX: u32 = 4;
 
 /// Accepts connections until the future is dropped.
 pub(super) async fn accept(member: Arc<ClusterMember>, listener: TcpListener) {
@@ -88,6 +94,7 @@ async fn serve(
     permits: Arc<Semaphore>,
 ) -> io::Result<()> {
     socket.set_nodelay(true)?;
+    enable_keep_alive(&socket)?;
     let time_limit = Duration::from_millis(member.limits.handshake_ms_max);
     let peer = tokio::select! {
         peer = timeout(time_limit, member.secrets.accept(socket)) => peer??,
@@ -114,6 +121,13 @@ async fn serve(
         return Err(io::ErrorKind::ConnectionAborted.into());
     };
     serve_peer(member, peer, &AtomicBool::new(false)).await
+}
+
+/// Detects nodes that vanished. Otherwise, their connections would remain, until other nodes cannot connect.
+fn enable_keep_alive(socket: &TcpStream) -> io::Result<()> {
+    let probes =
+        TcpKeepalive::new().with_time(PROBE_PAUSE).with_interval(PROBE_PAUSE).with_retries(PROBES_MAX);
+    SockRef::from(socket).set_tcp_keepalive(&probes)
 }
 
 /// Serves one connection until it ends. Sets `has_token` if the peer joins with a token of the cluster.
@@ -300,5 +314,21 @@ fn encode_response(out: &mut Vec<u8>, (id, response): (u64, io::Result<Bytes>)) 
     match response {
         Ok(response) => frame::encode(out, id, ClusterFrameKind::Response, &response),
         Err(error) => frame::encode(out, id, ClusterFrameKind::Failed, error.to_string().as_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn connection_of_a_node_is_probed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (_peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (socket, _) = accepted.unwrap();
+        assert!(!SockRef::from(&socket).keepalive().unwrap());
+        enable_keep_alive(&socket).unwrap();
+        assert!(SockRef::from(&socket).keepalive().unwrap());
     }
 }
