@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dunlin::{Survey, TopicTotals};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::context::Context;
 use crate::shared::SharedServer;
 
 const VALID_FOR: Duration = Duration::from_millis(100);
 
-/// The newest survey of a node.
+/// The newest survey of a node. A survey has the lock until its end, also if its request ends earlier.
 #[derive(Debug, Default)]
-pub(crate) struct Surveys(Mutex<LastSurvey>);
+pub(crate) struct Surveys(Arc<Mutex<LastSurvey>>);
 
 #[derive(Debug, Default)]
 struct LastSurvey {
@@ -32,30 +32,39 @@ impl Surveys {
         let shared = context.shared();
         let Some(bounds) = context.bounds() else { return Surveys::latest(shared).await };
         // Waits for its turn: the server makes one survey at a time, so that a tenant occupies at most one thread.
-        let _last = shared.surveys.0.lock().await;
+        let turn = shared.surveys.lock().await;
         let (node, limits) = (shared.node.clone(), shared.limits);
         let (topics_max, subscriptions_max) = (limits.http.topics_shown, limits.http.subscriptions_shown);
-        let survey = move || node.survey_within(&bounds, topics_max as usize, subscriptions_max as usize);
-        Arc::new(tokio::task::spawn_blocking(survey).await.unwrap_or_default())
+        let survey = move || {
+            let _turn = turn;
+            Arc::new(node.survey_within(&bounds, topics_max as usize, subscriptions_max as usize))
+        };
+        tokio::task::spawn_blocking(survey).await.unwrap_or_default()
     }
 
     pub(crate) async fn latest(shared: &Arc<SharedServer>) -> Arc<Survey> {
-        let mut last = shared.surveys.0.lock().await;
+        let mut last = shared.surveys.lock().await;
         if let Some((made_at, survey)) = &last.survey
             && made_at.elapsed() < VALID_FOR
         {
             return Arc::clone(survey);
         }
         let (node, limits) = (shared.node.clone(), shared.limits);
-        let survey =
-            move || node.survey(limits.http.topics_shown as usize, limits.http.subscriptions_shown as usize);
+        let survey = move || {
+            let (topics_max, subscriptions_max) = (limits.http.topics_shown, limits.http.subscriptions_shown);
+            let mut survey = node.survey(topics_max as usize, subscriptions_max as usize);
+            last.totals = max_totals(last.totals, survey.totals);
+            survey.totals = last.totals;
+            let survey = Arc::new(survey);
+            last.survey = Some((Instant::now(), Arc::clone(&survey)));
+            survey
+        };
         // If the survey panics, its thread logs the panic, and the result is empty.
-        let mut survey = tokio::task::spawn_blocking(survey).await.unwrap_or_default();
-        last.totals = max_totals(last.totals, survey.totals);
-        survey.totals = last.totals;
-        let survey = Arc::new(survey);
-        last.survey = Some((Instant::now(), Arc::clone(&survey)));
-        survey
+        tokio::task::spawn_blocking(survey).await.unwrap_or_default()
+    }
+
+    async fn lock(&self) -> OwnedMutexGuard<LastSurvey> {
+        Arc::clone(&self.0).lock_owned().await
     }
 }
 
