@@ -182,6 +182,12 @@ export class Publisher {
   private pump(): void {
     const { out } = this.port;
     if (!out || !this.opened) return;
+    this.writeWaiting(out);
+    this.port.wrote();
+  }
+
+  /** Writes waiting records, until the limit of unacknowledged bytes is reached. */
+  private writeWaiting(out: Writer): void {
     for (const [number, partition] of this.partitions.entries()) {
       if (partition.again === 0 && partition.waiting.length > 0) this.resendUnknown(partition);
       while (partition.again === 0 && partition.waiting.length > 0) {
@@ -189,7 +195,6 @@ export class Publisher {
         this.write(out, number, partition, partition.waiting.shift()!);
       }
     }
-    this.port.wrote();
   }
 
   private write(out: Writer, number: number, partition: Partition, sent: Sent): void {

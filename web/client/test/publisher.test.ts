@@ -15,10 +15,21 @@ function fields(...values: unknown[]): Fields {
   return new Proxy({}, { get: () => () => values.shift() }) as Fields;
 }
 
-/** A publisher that the node has not opened yet, and the numbers of the records that it has sent. */
-function unopened(): { publisher: Publisher; open: () => void; numbers: () => number[] } {
+interface Unopened {
+  publisher: Publisher;
+  open: () => void;
+  /** The numbers of the records that the publisher has written since the last call. */
+  numbers: () => number[];
+  /** The number of messages that are written, but not passed to the connection. */
+  unsent: () => number;
+}
+
+/** A publisher that the node has not opened yet. */
+function unopened(inFlightBytesMax = 1 << 20): Unopened {
   const sent: number[] = [];
+  let unsent = 0;
   const message = (kind: number, write: (out: Writer) => void): void => {
+    unsent++;
     const longs: number[] = [];
     const out: unknown = new Proxy(
       {},
@@ -33,8 +44,10 @@ function unopened(): { publisher: Publisher; open: () => void; numbers: () => nu
     if (kind === ToNode.PUBLISH) sent.push(longs[1]!);
   };
   const out = { message } as unknown as Writer;
-  const publisher = new Publisher(1, "a", { out, wrote: () => {}, forget: () => {}, inFlightBytesMax: 1 << 20 });
-  return { publisher, open: () => publisher.open(fields(1, 1 << 20, "a", "a")), numbers: () => sent.splice(0) };
+  const wrote = (): void => void (unsent = 0);
+  const publisher = new Publisher(1, "a", { out, wrote, forget: () => {}, inFlightBytesMax });
+  const open = (): void => publisher.open(fields(1, 1 << 20, "a", "a"));
+  return { publisher, open, numbers: () => sent.splice(0), unsent: () => unsent };
 }
 
 /** An open publisher, and the numbers of the records that it has sent. */
@@ -105,4 +118,13 @@ test("invalid record does not affect other records of an unopened publisher", as
   assert.deepEqual(numbers(), [1]);
   acknowledge(publisher, 1);
   assert.equal((await valid).position?.seq, 1n);
+});
+
+test("records written before the in-flight limit are sent", () => {
+  const { publisher, open, numbers, unsent } = unopened(1);
+  for (const payload of ["a", "b", "c"]) publisher.send(payload);
+  open();
+  assert.deepEqual([numbers(), unsent()], [[1], 0]);
+  acknowledge(publisher, 1);
+  assert.deepEqual([numbers(), unsent()], [[2], 0]);
 });
