@@ -97,7 +97,7 @@ async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<{ eve
           [event, data] = ["message", []];
           continue;
         }
-        const [, name, text] = /^([^:]*):? ?(.*)$/.exec(line) ?? [];
+        const [, name, text] = /^([^:]*):? ?(.*)$/s.exec(line) ?? [];
         if (name === "data") data.push(text ?? "");
         else if (name === "event") event = text ?? "message";
         else if (name === "id") id = text ?? "";

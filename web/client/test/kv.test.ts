@@ -1,4 +1,4 @@
-/** Checks the addresses of keys. */
+/** Checks the addresses of keys and the changes of a watch. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -22,4 +22,13 @@ test("a key that an address cannot express is refused and no other key is change
   assert.deepEqual(paths, []);
   await kv.put("a/b..c/...", "1");
   assert.deepEqual(paths, ["/v1/kv/a/b..c/..."]);
+});
+
+test("watch returns changes with each kind of line separator", async () => {
+  const change = { key: "a\u2028", value: "1\u2028\u2029\u0085" };
+  const answer = (): Promise<Response> => Promise.resolve(new Response(`event: put\nid: 1-1\ndata: ${JSON.stringify(change)}\n\n`));
+  const kv = new Kv(new Http(() => "http://node", { fetch: answer as typeof fetch }));
+  const changes: unknown[] = [];
+  for await (const next of kv.watch("")) changes.push(next);
+  assert.deepEqual(changes, [{ type: "put", id: "1-1", data: change }]);
 });
