@@ -32,6 +32,7 @@ const CLEAR = 3;
 /** Follows one topic, or several topics with different keys. */
 export function followLast(client: Client, pattern: string, options: FollowLastOptions = {}): LastReplica {
   const state = new Map<string, Uint8Array>();
+  const logs = new Map<string, LogValues>();
   const wrong = new Set<string>();
   let isRight = false;
   let changed = new Set<string>();
@@ -56,24 +57,36 @@ export function followLast(client: Client, pattern: string, options: FollowLastO
     changed = new Set();
     options.onChange?.(keys, replica);
   };
+  const valuesOf = (log: string): LogValues => {
+    const values = logs.get(log) ?? new LogValues(state, (key) => void changed.add(key));
+    logs.set(log, values);
+    return values;
+  };
   const subscription = client.subscribe(pattern, {
     follow: true,
     conflate: options.conflate ?? true,
     onBatch: (batch) => {
-      while (batch.next()) applyLast(state, batch, changed);
-      wrong.delete(batch.log.topic);
+      const log = nameOf(batch.log);
+      const values = valuesOf(log);
+      while (batch.next()) values.apply(batch);
+      wrong.delete(log);
       tell();
     },
     onEvent: (event) => {
       if (event.type === "state") {
-        for (const key of state.keys()) changed.add(key);
-        restoreLast(state, event.bytes);
-        for (const key of state.keys()) changed.add(key);
-        wrong.delete(event.topic);
+        const log = nameOf(event);
+        valuesOf(log).restore(event.bytes);
+        wrong.delete(log);
         isRight = true;
         tell();
       } else if (event.type === "gap" || event.type === "epoch") {
-        wrong.add(event.topic);
+        wrong.add(nameOf(event));
+      } else if (event.type === "deleted") {
+        const log = nameOf(event);
+        logs.get(log)?.clear();
+        logs.delete(log);
+        wrong.delete(log);
+        tell();
       } else if (event.type === "ended") {
         isRight = false;
       }
@@ -83,48 +96,69 @@ export function followLast(client: Client, pattern: string, options: FollowLastO
   return replica;
 }
 
-/** Applies the current record of the batch. */
-export function applyLast(state: Map<string, Uint8Array>, batch: Batch, changed: Set<string>): void {
-  const key = batch.key();
-  if (key) {
-    const name = bytesText(key);
-    changed.add(name);
-    if (batch.payloadLength === 0) state.delete(name);
-    else state.set(name, batch.payload.slice());
-    return;
-  }
-  const payload = batch.payload;
-  const view = new DataView(payload.buffer, payload.byteOffset, payload.byteLength);
-  for (let at = 0; at < payload.length; ) {
-    const [op, keyLength, valueLength] = [view.getUint8(at), view.getUint32(at + 4, true), view.getUint32(at + 8, true)];
-    const value = at + 12 + keyLength;
-    const name = bytesText(payload.subarray(at + 12, value));
-    if (op === CLEAR) {
-      for (const key of state.keys()) changed.add(key);
-      state.clear();
-    } else if (op === SET) {
-      state.set(name, payload.slice(value, value + valueLength));
-      changed.add(name);
-    } else if (op === REMOVE) {
-      state.delete(name);
-      changed.add(name);
-    } else {
-      throw new RangeError(`operation ${op} of a state of last values`);
-    }
-    at = value + valueLength;
-  }
+function nameOf({ topic, partition }: { topic: string; partition: number }): string {
+  return `${partition} ${topic}`;
 }
 
-/** Replaces the values by the state in these bytes. */
-export function restoreLast(state: Map<string, Uint8Array>, bytes: Uint8Array): void {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  if (bytes.length < 16 || view.getUint8(0) !== KIND) throw new RangeError("no state of last values");
-  state.clear();
-  let at = 16;
-  for (let left = view.getUint32(4, true); left > 0; left--) {
-    const value = at + 8 + view.getUint32(at, true);
-    const end = value + view.getUint32(at + 4, true);
-    state.set(bytesText(bytes.subarray(at + 8, value)), bytes.slice(value, end));
-    at = end;
+/** The values of one log, in a map that it shares with other logs: each partition has a state of its own. */
+class LogValues {
+  private readonly keys = new Set<string>();
+
+  constructor(
+    private readonly state: Map<string, Uint8Array>,
+    private readonly onChange: (key: string) => void,
+  ) {}
+
+  /** Applies the current record of the batch. */
+  apply(batch: Batch): void {
+    const key = batch.key();
+    if (key) {
+      const name = bytesText(key);
+      if (batch.payloadLength === 0) this.delete(name);
+      else this.set(name, batch.payload.slice());
+      return;
+    }
+    const payload = batch.payload;
+    const view = new DataView(payload.buffer, payload.byteOffset, payload.byteLength);
+    for (let at = 0; at < payload.length; ) {
+      const [op, keyLength, valueLength] = [view.getUint8(at), view.getUint32(at + 4, true), view.getUint32(at + 8, true)];
+      const value = at + 12 + keyLength;
+      const name = bytesText(payload.subarray(at + 12, value));
+      if (op === CLEAR) this.clear();
+      else if (op === SET) this.set(name, payload.slice(value, value + valueLength));
+      else if (op === REMOVE) this.delete(name);
+      else throw new RangeError(`operation ${op} of a state of last values`);
+      at = value + valueLength;
+    }
+  }
+
+  /** Replaces the values by the state in these bytes. */
+  restore(bytes: Uint8Array): void {
+    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    if (bytes.length < 16 || view.getUint8(0) !== KIND) throw new RangeError("no state of last values");
+    this.clear();
+    let at = 16;
+    for (let left = view.getUint32(4, true); left > 0; left--) {
+      const value = at + 8 + view.getUint32(at, true);
+      const end = value + view.getUint32(at + 4, true);
+      this.set(bytesText(bytes.subarray(at + 8, value)), bytes.slice(value, end));
+      at = end;
+    }
+  }
+
+  clear(): void {
+    for (const key of this.keys) this.delete(key);
+  }
+
+  private set(key: string, value: Uint8Array): void {
+    this.keys.add(key);
+    this.state.set(key, value);
+    this.onChange(key);
+  }
+
+  private delete(key: string): void {
+    this.keys.delete(key);
+    this.state.delete(key);
+    this.onChange(key);
   }
 }

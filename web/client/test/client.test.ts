@@ -208,6 +208,19 @@ test("last values equal the node's despite conflation", async () => {
   replica.close();
 });
 
+test("last values of all partitions are followed together", async () => {
+  const topic = await create({ reducer: { kind: "last" }, partitions: 4 });
+  const keys = [...Array(20).keys()].map((n) => `key ${n}`);
+  const publisher = client.publisher(topic);
+  for (const key of keys) publisher.send(key, { key });
+  await publisher.flush();
+  const replica = followLast(client, topic);
+  await until(() => replica.right && keys.every((key) => replica.text(key) === key));
+  await client.http(`/v1/topics/${topic}`, { method: "DELETE" });
+  await until(() => replica.state.size === 0);
+  replica.close();
+});
+
 /** The entries of a book. */
 function entries(...levels: [op: number, side: number, price: number, size: number][]): Uint8Array {
   const view = new DataView(new ArrayBuffer(24 * levels.length));
