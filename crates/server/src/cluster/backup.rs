@@ -11,15 +11,15 @@
 //!
 //! Topics' records are not included: those of durable topics are in their owners' data directories.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin::Tasks;
-use dunlin::journal::RealDisk;
+use dunlin::journal::{Disk as _, RealDisk};
 use dunlin::raft::{RaftMember, seed};
 use dunlin::scheduler::SHARDS_MAX;
 use serde::{Deserialize, Serialize};
@@ -59,15 +59,13 @@ pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64,
         BackupHeader { cluster: client.cluster().to_owned(), release: super::RELEASE.to_owned(), made_ms };
     let temporary = part_path(file);
     let error_context = || ClusterError::io(format!("cannot write {}", file.display()));
-    let created = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary);
-    let mut out = ChecksumWriter::new(BufWriter::new(created.map_err(error_context())?));
-    let result = (|| {
-        out.write(MAGIC)?;
-        out.write(&VERSION.to_le_bytes())?;
-        out.write_block(&super::to_json(&header))
-    })();
-    result.map_err(error_context())?;
-    let result = client.back_up(|block| out.write_block(block)).and_then(|revision| {
+    let part = create_part(&temporary).map_err(error_context())?;
+    let mut out = ChecksumWriter::new(BufWriter::new(part));
+    let result = (|| -> Result<u64, ClusterError> {
+        out.write(MAGIC).map_err(error_context())?;
+        out.write(&VERSION.to_le_bytes()).map_err(error_context())?;
+        out.write_block(&super::to_json(&header)).map_err(error_context())?;
+        let revision = client.back_up(|block| out.write_block(block))?;
         out.end_part().map_err(error_context())?;
         let shards = client.shards_of_tasks()?;
         out.write(&u32::from(shards).to_le_bytes()).map_err(error_context())?;
@@ -77,9 +75,30 @@ pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64,
         }
         out.finish().map_err(error_context())?;
         std::fs::rename(&temporary, file).map_err(error_context())?;
+        let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+        RealDisk.sync_dir(parent.unwrap_or(Path::new("."))).map_err(error_context())?;
         Ok(revision)
-    });
+    })();
     result.inspect_err(|_| drop(std::fs::remove_file(&temporary)))
+}
+
+/// Creates the file of an incomplete backup, and locks it. It may remain from a process that ended.
+fn create_part(path: &Path) -> io::Result<File> {
+    let part = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    let number = part.metadata()?.ino();
+    match part.try_lock() {
+        // Another process may have finished a backup, and renamed this file, before it was locked here.
+        Ok(()) if std::fs::metadata(path).is_ok_and(|named| named.ino() == number) => {}
+        Ok(()) | Err(TryLockError::WouldBlock) => {
+            return Err(io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                "another backup to this file is in progress",
+            ));
+        }
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    part.set_len(0)?;
+    Ok(part)
 }
 
 /// The path of an incomplete backup. It differs for all files, because several backups may be made at the same time.
@@ -328,6 +347,18 @@ mod tests {
         assert_eq!(part_path(Path::new("b/cluster.eu")), Path::new("b/cluster.eu.part"));
         assert_ne!(part_path(Path::new("b/cluster.eu")), part_path(Path::new("b/cluster.us")));
         assert_ne!(part_path(Path::new("cluster.part")), Path::new("cluster.part"));
+    }
+
+    #[test]
+    fn two_backups_never_write_the_same_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("backup.part");
+        std::fs::write(&path, "of a process that ended").unwrap();
+        let first = create_part(&path).unwrap();
+        assert_eq!(first.metadata().unwrap().len(), 0);
+        assert_eq!(create_part(&path).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        drop(first);
+        create_part(&path).unwrap();
     }
 
     #[test]
