@@ -345,7 +345,7 @@ export function connect(urls: string | readonly string[] = "", options: ConnectO
 function baseOf(url: string): string {
   const own = typeof location === "undefined" ? undefined : location.origin;
   const base = url === "" || url === "/" ? own : url.replace(/^ws/, "http").replace(/\/+$/, "");
-  if (!base || !/^https?:\/\//.test(base)) throw new TypeError(`${JSON.stringify(url)} is no address of a node`);
+  if (!base || !/^https?:\/\//.test(base) || !URL.canParse(base)) throw new TypeError(`${JSON.stringify(url)} is no address of a node`);
   if (/^https?:\/\/[^/]*@/.test(base)) throw new TypeError("credentials do not belong into an address");
   return base;
 }

@@ -188,6 +188,7 @@ test("refusals carry their error name and are not retried", async () => {
   await assert.rejects(client.publish("a..b", "x"), (error: DunlinError) => error.name === "SUBJECT" && error.retry === "no");
   await assert.rejects(client.http("/v1/topics/never.there"), (error: DunlinError) => error.name === "NO_TOPIC" && error.status === 404);
   assert.throws(() => connect("http://user:secret@127.0.0.1:1"), TypeError);
+  assert.throws(() => connect([node.url, "http://127.0.0.1:port"]), TypeError);
 });
 
 test("last values equal the node's despite conflation", async () => {
