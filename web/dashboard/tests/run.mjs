@@ -9,7 +9,7 @@ import { parseArgs } from "node:util";
 import { Browser } from "./browser.mjs";
 import { Nodes } from "./nodes.mjs";
 
-const CASES = ["overview", "below_path", "topics", "names", "many", "access", "away", "feeds", "cluster", "work", "space", "layout", "slow", "every_page", "forecast"];
+const CASES = ["overview", "below_path", "topics", "names", "many", "growing", "access", "away", "feeds", "cluster", "work", "space", "layout", "slow", "every_page", "forecast"];
 
 const { values: given } = parseArgs({
   options: {

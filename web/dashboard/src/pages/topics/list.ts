@@ -3,7 +3,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { useSession } from "../../node/hooks.ts";
-import { list, type TopicLine, type Which } from "../../node/topics.ts";
+import { list, type TopicLine, type TopicPage, type Which } from "../../node/topics.ts";
 
 const PAGE = 1000;
 const REFRESH_MS = 2000;
@@ -44,11 +44,14 @@ export function useTopicList(which: Which): TopicList {
     load(true);
     try {
       while (!signal.aborted && now.current.more && now.current.rows.length < view.current.wanted) {
-        const after = view.current.next;
+        // Updates of visible lines may already have added the topics after the last page.
+        const last = lastName(now.current.rows);
+        const after = last > view.current.next ? last : view.current.next;
         const page = await list({ ...which, after, limit: PAGE }, signal);
         if (signal.aborted) return;
-        view.current.next = page.next ?? page.topics.at(-1)?.name ?? after;
-        now.current = { rows: now.current.rows.concat(page.topics.map(stamped)), more: page.more };
+        const rows = now.current.rows.filter(isOpen).concat(page.topics.map(stamped));
+        view.current.next = page.next ?? "";
+        now.current = { rows, more: page.more };
         set(now.current);
       }
     } catch (error) {
@@ -82,15 +85,17 @@ export function useTopicList(which: Which): TopicList {
   const refresh = async (signal: AbortSignal) => {
     const { first, end, busy } = view.current;
     if (busy) return;
-    const { rows } = now.current;
+    const { rows, more } = now.current;
+    // The first page could not be loaded.
+    if (rows.length === 0 && more) return next(signal);
+    const open = rows.filter(isOpen);
+    const start = Math.min(first, open.length);
     const limit = Math.max(50, end - first);
-    const page = await list({ ...which, after: rows[first - 1]?.name ?? "", limit }, signal).catch(() => null);
+    const page = await list({ ...which, after: lastName(open.slice(0, start)), limit }, signal).catch(() => null);
     if (!page || signal.aborted || now.current.rows !== rows) return;
-    // Topics after the last loaded one come with the next page, and only once.
-    const last = now.current.more ? rows.at(-1)?.name : undefined;
-    const lines = last === undefined ? page.topics : page.topics.filter((line) => line.name <= last);
-    now.current = { rows: merged(rows, first, lines, page.more), more: now.current.more || page.more };
+    now.current = merged(now.current, start, page);
     set(now.current);
+    if (now.current.more && !more) await next(signal);
   };
 
   return {
@@ -109,22 +114,36 @@ export function useTopicList(which: Which): TopicList {
 }
 
 /**
- * The rows after a response for those from `first` on, with the rates since the last response. Rows move if topics
- * came or went.
+ * The list after a response for the rows from `start` on, with the rates since the last response. Rows move if topics
+ * came or went. Topics that could not be opened are at the end of the list.
  */
-function merged(rows: Shown[], first: number, lines: TopicLine[], more: boolean): Shown[] {
-  const before = new Map(rows.slice(first, first + lines.length + 50).map((row) => [row.name, row]));
+function merged({ rows, more }: State, start: number, page: TopicPage): State {
+  const open = rows.filter(isOpen);
+  // Topics after the last loaded one come with the next page, and only once.
+  const lines = page.topics.filter((line) => isOpen(line) && (!more || line.name <= lastName(open)));
+  const before = new Map(open.slice(start, start + lines.length + 50).map((row) => [row.name, row]));
   const fresh = lines.map((line) => rated(line, before.get(line.name)));
-  const last = lines.at(-1)?.name;
-  const rest = last === undefined || !more ? [] : rows.slice(first).filter((row) => row.name > last);
-  return [...rows.slice(0, first), ...fresh, ...rest];
+  const through = page.next ?? lastName(page.topics);
+  const rest = page.more ? open.slice(start).filter((row) => row.name > through) : [];
+  const refused = more ? [] : page.more ? rows.filter((row) => !isOpen(row)) : page.topics.filter((line) => !isOpen(line));
+  return { rows: [...open.slice(0, start), ...fresh, ...rest, ...refused], more: more || (page.more && rest.length === 0) };
+}
+
+function isOpen(line: TopicLine): boolean {
+  return line.refused === undefined;
+}
+
+function lastName(rows: TopicLine[]): string {
+  return rows.findLast(isOpen)?.name ?? "";
 }
 
 function rated(line: TopicLine, before: Shown | undefined): Shown {
   const now = stamped(line);
   const seconds = before?.at ? ((now.at ?? 0) - before.at) / 1000 : 0;
-  const grown = (line.records ?? 0) - (before?.records ?? 0);
-  return seconds > 0.2 && grown >= 0 ? { ...now, rate: grown / seconds } : { ...now, rate: before?.rate };
+  // A count is missing while the topic's owner does not respond.
+  if (line.records == null || before?.records == null) return now;
+  const grown = line.records - before.records;
+  return seconds > 0.2 && grown >= 0 ? { ...now, rate: grown / seconds } : { ...now, rate: before.rate };
 }
 
 function stamped(line: TopicLine): Shown {
