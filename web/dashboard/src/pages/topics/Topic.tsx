@@ -71,7 +71,7 @@ function Figures({ topic, at }: { topic: TopicInfo; at: number }) {
   const memory = sum((log) => log.memory_bytes);
   const disk = sum((log) => log.disk_bytes ?? 0) ?? 0;
   const last = topic.logs?.map((log) => log.last_append).filter((when) => when !== null).sort().at(-1);
-  const perSecond = useRate(total ?? 0, at);
+  const perSecond = useRate(total, at);
   const where = memory === undefined ? "owner does not respond" : bytes(memory) + (disk > 0 ? `, ${bytes(disk)} on disk` : " in memory");
   const since = ago(last);
   return (
@@ -86,10 +86,14 @@ function Figures({ topic, at }: { topic: TopicInfo; at: number }) {
   );
 }
 
-/** The rate of a growing number, from its previous value. */
-function useRate(total: number, at: number): number | undefined {
-  const seen = useRef<{ total: number; at: number; rate: number | undefined }>({ total, at, rate: undefined });
-  const seconds = (at - seen.current.at) / 1000;
-  if (seconds > 0.5) seen.current = { total, at, rate: total >= seen.current.total ? (total - seen.current.total) / seconds : undefined };
+/** The rate of a growing number, from its previous value. The number is missing while the owner does not respond. */
+function useRate(total: number | undefined, at: number): number | undefined {
+  const seen = useRef<{ total: number | undefined; at: number; rate: number | undefined }>({ total, at, rate: undefined });
+  const before = seen.current;
+  const seconds = (at - before.at) / 1000;
+  if (seconds > 0.5) {
+    const grown = total === undefined || before.total === undefined ? undefined : total - before.total;
+    seen.current = { total, at, rate: grown !== undefined && grown >= 0 ? grown / seconds : undefined };
+  }
   return seen.current.rate;
 }
