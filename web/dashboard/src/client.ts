@@ -10,7 +10,8 @@ let made: { client: Client; who: Credentials | null; base: string } | null = nul
 export function live(): Client {
   const who = credentials();
   const base = connection().through;
-  if (made && made.who === who && made.base === base) return made.client;
+  // A client ends for good if its node belongs to another cluster than before, or speaks another version.
+  if (made && made.client.state !== "closed" && made.who === who && made.base === base) return made.client;
   made?.client.close();
   const client = connect(base || HOME, { name: "dashboard", ...who });
   made = { client, who, base };

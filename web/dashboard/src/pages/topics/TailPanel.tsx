@@ -31,7 +31,7 @@ export function TailPanel({ pattern, route }: { pattern: string; route: Route })
   useEffect(() => tail.current?.only(filter), [filter]);
   // Records that arrive during a pause are shown when the pause ends.
   const frozen = useRef<Row[] | null>(null);
-  useEffect(() => tail.current?.hold(held), [held, from, pattern]);
+  useEffect(() => tail.current?.hold(held), [held, from, pattern, session]);
   const turn = () => {
     frozen.current = held ? null : (tail.current?.rows.slice() ?? null);
     hold(!held);
