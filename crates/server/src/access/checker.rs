@@ -8,7 +8,7 @@
 //! IPv6 address counts by its first 64 bits.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::AccessLimits;
@@ -30,7 +30,8 @@ pub(super) enum CheckDecision {
 pub(super) struct Checker {
     limits: AccessLimits,
     queue: Arc<Queue>,
-    start: Once,
+    /// Number of threads that were started.
+    threads: Mutex<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -49,13 +50,15 @@ struct FairQueue<T> {
 
 impl Checker {
     pub(super) fn new(limits: AccessLimits) -> Checker {
-        Checker { limits, queue: Arc::default(), start: Once::new() }
+        Checker { limits, queue: Arc::default(), threads: Mutex::default() }
     }
 
     /// Calls `job` with [`CheckDecision::Check`] on a thread of the checker, or with [`CheckDecision::Rejected`] on
-    /// any thread.
+    /// any thread. Without threads, because the system refuses to start any, every job is rejected.
     pub(super) fn run(&self, from: ClientIp, job: impl FnOnce(CheckDecision) + Send + 'static) {
-        self.start.call_once(|| start(self.limits, &self.queue));
+        if !self.has_threads() {
+            return job(CheckDecision::Rejected);
+        }
         let rejected =
             self.queue.lock().add(network(from), Box::new(job), self.limits.logins_waiting_max as usize);
         self.queue.job_added.notify_one();
@@ -63,6 +66,15 @@ impl Checker {
         if let Some(job) = rejected {
             job(CheckDecision::Rejected);
         }
+    }
+
+    /// Starts the threads if none was started before. Returns whether there is at least one.
+    fn has_threads(&self) -> bool {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        if *threads == 0 {
+            *threads = start(self.limits, &self.queue);
+        }
+        *threads > 0
     }
 }
 
@@ -156,8 +168,9 @@ impl<T> std::fmt::Debug for FairQueue<T> {
     }
 }
 
-/// Starts the checker's threads. They end when the checker is dropped.
-fn start(limits: AccessLimits, queue: &Arc<Queue>) {
+/// Starts the checker's threads, and returns how many were started. They end when the checker is dropped.
+fn start(limits: AccessLimits, queue: &Arc<Queue>) -> u32 {
+    let mut started = 0;
     for number in 0..limits.logins_at_once.max(1) {
         let queue = Arc::clone(queue);
         let work = move || {
@@ -165,11 +178,12 @@ fn start(limits: AccessLimits, queue: &Arc<Queue>) {
                 job(CheckDecision::Check);
             }
         };
-        let result = thread::Builder::new().name(format!("dunlin-login-{number}")).spawn(work);
-        if let Err(error) = result {
-            tracing::error!(%error, "cannot start a thread that checks passwords");
+        match thread::Builder::new().name(format!("dunlin-login-{number}")).spawn(work) {
+            Ok(_) => started += 1,
+            Err(error) => tracing::error!(%error, "cannot start a thread that checks passwords"),
         }
     }
+    started
 }
 
 #[cfg(test)]
