@@ -130,7 +130,7 @@ async fn append_all(
                 published += u64::from(count);
                 let mut outcome = receipt_json(topic, &receipt);
                 outcome["records"] = count.into();
-                outcome["first_seq"] = (receipt.position.seq + 1 - u64::from(count)).into();
+                outcome["first_seq"] = first_seq(receipt.position.seq, count).into();
                 outcomes.push(outcome);
             }
             Err(error) => {
@@ -147,6 +147,12 @@ async fn append_all(
         }
         None => Ok((StatusCode::OK, Json(json!({"published": published, "outcomes": outcomes})))),
     }
+}
+
+/// The sequence number of the first of `count` records that end with `last`. `None` if an earlier epoch has it: a
+/// producer may repeat records that the topic has in two epochs.
+fn first_seq(last: u64, count: u32) -> Option<u64> {
+    (last + 1).checked_sub(count.into()).filter(|first| *first > 0)
 }
 
 /// Encodes the frames of all lines, grouped by partition.
@@ -258,5 +264,16 @@ impl EncodedBatch {
         self.bytes += bytes - bytes_before;
         self.charge.grow_to(self.bytes).map_err(PublishError::from)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_number_of_a_repeated_batch_may_be_in_an_older_epoch() {
+        assert_eq!((first_seq(5, 5), first_seq(7, 1)), (Some(1), Some(7)));
+        assert_eq!((first_seq(4, 5), first_seq(1, 5)), (None, None));
     }
 }
