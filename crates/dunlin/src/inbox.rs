@@ -105,6 +105,11 @@ impl Inbox {
         self.pattern.clone()
     }
 
+    /// Whether the subject or pattern belongs to the inboxes of all sessions.
+    pub fn is_of_any(pattern: &str) -> bool {
+        pattern.split('.').next() == Some(FIRST_TOKEN)
+    }
+
     /// Whether the subject or pattern lies within the inbox.
     pub fn contains(&self, pattern: &str) -> bool {
         pattern.strip_prefix(self.name.as_str()).is_some_and(|rest| rest.starts_with('.'))
@@ -182,5 +187,11 @@ mod tests {
         for other in ["orders.eu", "orders", "$SRV.a.b", "_INBOX.a.b"] {
             assert!(Inbox::reply_patterns(other).is_none(), "{other}");
         }
+    }
+
+    #[test]
+    fn subjects_of_inboxes_have_the_whole_first_token() {
+        assert!(["_INBOX", "_INBOX.a", "_INBOX.>"].into_iter().all(Inbox::is_of_any));
+        assert!(["_INBOXES", "_INBOX2.a", "a._INBOX", ">"].into_iter().all(|other| !Inbox::is_of_any(other)));
     }
 }

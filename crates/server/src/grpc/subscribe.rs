@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dunlin::topic::{NewLogs, Pattern, Position, Start, SubscribeOptions, Wait, Waiter};
 use dunlin::wire::ErrorCode;
-use dunlin::{MissingTopicPolicy, Refused, log_of_position};
+use dunlin::{Inbox, MissingTopicPolicy, Refused, log_of_position};
 use v1::start::At;
 
 use super::connection::GrpcConnection;
@@ -67,7 +67,7 @@ pub(super) async fn begin(
     for subject in subjects {
         let pattern =
             Pattern::parse(subject).map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
-        if subject.starts_with("_INBOX") {
+        if Inbox::is_of_any(subject) {
             return Err(Refused::new(ErrorCode::Forbidden, "the inbox belongs to another session"));
         }
         // A missing topic of a resumed subscription may be created again by another client.

@@ -6,7 +6,7 @@ use dunlin::topic::{
 };
 use dunlin::wire::http::{LogKey, RESUME_LOGS_MAX, ResumeToken};
 use dunlin::wire::{self, ErrorCode};
-use dunlin::{CLOCK, MissingTopicPolicy, Refused, SelectedLogs, log_of_position};
+use dunlin::{CLOCK, Inbox, MissingTopicPolicy, Refused, SelectedLogs, log_of_position};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(in crate::http) async fn subscribe(
 ) -> Result<EventSubscription, Problem> {
     let (shared, node) = (context.shared(), context.node());
     let pattern = Pattern::parse(pattern)?;
-    if pattern.as_str().starts_with("_INBOX") {
+    if Inbox::is_of_any(pattern.as_str()) {
         return Err(Problem::from(Refused::new(
             ErrorCode::Forbidden,
             "the inbox belongs to another session",

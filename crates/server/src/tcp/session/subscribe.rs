@@ -13,7 +13,7 @@ use dunlin::topic::{
 use dunlin::wire::{
     self, Credit, ErrorCode, Follow, FromNode, Resume, Resync, StartAt, Subscribed, SubscriptionEnded,
 };
-use dunlin::{MissingTopicPolicy, Refused};
+use dunlin::{Inbox, MissingTopicPolicy, Refused};
 use hashbrown::hash_map::Entry;
 
 use super::outbound::protocol;
@@ -85,7 +85,7 @@ impl Session {
             .map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
         if self.inbox.contains(subscribe.pattern) {
             self.inbox.open().map_err(|error| Refused::from(&error))?;
-        } else if subscribe.pattern.starts_with("_INBOX") {
+        } else if Inbox::is_of_any(subscribe.pattern) {
             return Err(Refused::new(ErrorCode::Forbidden, "the inbox belongs to another session"));
         }
         let resumes = matches!(subscribe.start, StartAt::Resume);
