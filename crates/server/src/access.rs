@@ -162,7 +162,7 @@ impl Access {
             let mut accounts = lock(&self.accounts);
             for (name, tenancy) in lock(&self.tenancies).iter() {
                 if let Some(tenant) = users.tenants.get(name) {
-                    tenancy.set(tenant.limits);
+                    tenancy.set(tenant);
                 }
             }
             accounts.retain(|name, account| match users.by_name.get(name) {

@@ -46,7 +46,7 @@ impl CreatedTopic {
 }
 
 impl Tenancy {
-    /// Creates a tenant at the node's start. The tenant's durable topics count towards its limit.
+    /// Creates a tenant. Its existing topics count towards its limit.
     pub(super) fn new(name: &str, tenant: &AccessTenant, node: &Node) -> Tenancy {
         let limits = tenant.limits;
         let budget = match limits.memory_bytes {
@@ -68,19 +68,22 @@ impl Tenancy {
         tenancy
     }
 
+    /// Counts the existing topics within the tenant's bounds.
     fn count_topics(&self, tenant: &AccessTenant) {
         for bounds in &tenant.bounds.allow {
             let mut after = String::new();
             loop {
                 let page = self.node.topics(Some(bounds), &after, usize::MAX);
                 let created_ns = now_ns();
-                let created = |topic| CreatedTopic {
-                    is_automatic: false,
-                    created_ns,
-                    topic: Some(Arc::downgrade(topic)),
-                };
-                self.topics()
-                    .extend(page.topics.iter().map(|topic| (topic.name().to_owned(), created(topic))));
+                let mut topics = self.topics();
+                for topic in &page.topics {
+                    topics.entry(topic.name().to_owned()).or_insert_with(|| CreatedTopic {
+                        is_automatic: false,
+                        created_ns,
+                        topic: Some(Arc::downgrade(topic)),
+                    });
+                }
+                drop(topics);
                 match page.topics.last() {
                     Some(last) if page.more => after = last.name().to_owned(),
                     _ => break,
@@ -98,9 +101,13 @@ impl Tenancy {
     }
 
     /// Applies new limits. The memory limit changes only at the next start.
-    pub(super) fn set(&self, limits: TenantLimits) {
+    pub(super) fn set(&self, tenant: &AccessTenant) {
+        let limits = tenant.limits;
         self.quota.set(limits.together);
-        *self.limits() = limits;
+        let before = std::mem::replace(&mut *self.limits(), limits);
+        if before.topics.is_none() && limits.topics.is_some() {
+            self.count_topics(tenant);
+        }
     }
 
     pub(super) fn reserve_topic(&self, name: &str, is_automatic: bool) -> Result<(), TopicError> {

@@ -137,6 +137,16 @@ fn topics_being_created_count_towards_the_tenants_limit() {
 }
 
 #[test]
+fn existing_topics_count_towards_a_limit_that_is_set_later() {
+    let fixture = AccessFixture::new(&ONE_TOPIC.replace("topics = 1", "connections = 9"));
+    let login = fixture.log_in();
+    fixture.node.create_topic("acme.a", TopicConfig::default(), false).unwrap();
+    fixture.rewrite(&ana(&fixture.digest, ONE_TOPIC));
+    assert!(login.account().reserve_topic("acme.b", false).is_err());
+    login.account().reserve_topic("acme.a", false).unwrap();
+}
+
+#[test]
 fn topic_with_a_deleted_topics_name_counts_while_it_is_created() {
     let fixture = AccessFixture::new(ONE_TOPIC);
     let login = fixture.log_in();
