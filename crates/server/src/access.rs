@@ -38,6 +38,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
+use dunlin::topic::Topic;
 use dunlin::{Node, now_ns};
 use tokio::sync::watch;
 
@@ -207,10 +208,21 @@ impl Access {
         &self.counts
     }
 
-    /// Expires idle topics; to be called about once a second.
-    pub(crate) fn tick(&self) {
-        let tenancies: Vec<_> = lock(&self.tenancies).values().cloned().collect();
-        tenancies.iter().for_each(|tenancy| tenancy.expire(now_ns()));
+    /// Topics that may expire because nobody uses them, as far as this node knows; at most `max` of each tenant.
+    pub(crate) fn idle_topics(&self, max: usize) -> Vec<Arc<Topic>> {
+        let now_ns = now_ns();
+        self.tenancies().iter().flat_map(|tenancy| tenancy.idle_topics(now_ns, max)).collect()
+    }
+
+    /// Expires idle topics; to be called about once a second. `uses` has the time of the last use of each idle topic at
+    /// other nodes.
+    pub(crate) fn tick(&self, uses: &HashMap<String, u64>) {
+        let now_ns = now_ns();
+        self.tenancies().iter().for_each(|tenancy| tenancy.expire(now_ns, uses));
+    }
+
+    fn tenancies(&self) -> Vec<Arc<Tenancy>> {
+        lock(&self.tenancies).values().cloned().collect()
     }
 
     /// Counters of each tenant that has had a connected user.

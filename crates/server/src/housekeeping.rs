@@ -1,14 +1,17 @@
 //! Periodic work of the node: housekeeping once a second, and deadlines of groups when they are due.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use dunlin::now_ns;
+use dunlin::topic::Topic;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::figures::TopicFigures;
 use crate::protocol::Protocol;
 use crate::shared::SharedServer;
 
@@ -16,6 +19,8 @@ use crate::shared::SharedServer;
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of consecutive checks that must find room before a full disk counts as free again.
 const CHECKS_WITH_ROOM: u32 = 5;
+/// Maximum number of topics of a tenant that are checked at once for their use at other nodes.
+const IDLE_TOPICS_MAX: usize = 1_000;
 /// Deadlines within this span are handled together, because each check costs some ns per group.
 const DEADLINE_BATCH: Duration = Duration::from_millis(2);
 
@@ -107,10 +112,10 @@ async fn tick(shared: &Arc<SharedServer>) {
     let mut known_addresses = addresses();
     let mut disk_full_report = DiskFullReport::default();
     loop {
-        let server = Arc::clone(shared);
+        let (server, uses) = (Arc::clone(shared), uses_elsewhere(shared).await);
         let done = shared.node.run_blocking(move |node| {
             node.tick();
-            server.access.iter().for_each(|access| access.tick());
+            server.access.iter().for_each(|access| access.tick(&uses));
         });
         if done.await.is_some() {
             shared.housekeeping.record_run();
@@ -125,5 +130,34 @@ async fn tick(shared: &Arc<SharedServer>) {
             shared.nodes_changed();
         }
         sleep(HOUSEKEEPING_INTERVAL).await;
+    }
+}
+
+/// The time of the last use of each topic that may expire; 0 for a topic of this node, which knows the topic's use
+/// itself.
+async fn uses_elsewhere(shared: &SharedServer) -> HashMap<String, u64> {
+    let Some(access) = &shared.access else { return HashMap::new() };
+    let idle = access.idle_topics(IDLE_TOPICS_MAX);
+    let (elsewhere, here): (Vec<_>, Vec<_>) = idle.into_iter().partition(|topic| shared.is_elsewhere(topic));
+    let mut uses: HashMap<_, _> = here.iter().map(|topic| (topic.name().to_owned(), 0)).collect();
+    if elsewhere.is_empty() {
+        return uses;
+    }
+    let figures = shared.figures_of(&elsewhere).await;
+    let now_ns = now_ns();
+    let use_of = |topic: &Arc<Topic>| last_use_ns(&figures.of(shared, topic), now_ns);
+    uses.extend(elsewhere.iter().map(|topic| (topic.name().to_owned(), use_of(topic))));
+    uses
+}
+
+/// The time at which a topic was last used; the present time if a client uses it, or a node does not respond.
+fn last_use_ns(figures: &TopicFigures, now_ns: u64) -> u64 {
+    match figures {
+        TopicFigures { owner: Some(owner), clients: Some(clients) }
+            if owner.groups.is_empty() && clients.publishers == 0 && clients.subscribers_total == 0 =>
+        {
+            owner.last_append_ns()
+        }
+        _ => now_ns,
     }
 }

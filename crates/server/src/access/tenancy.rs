@@ -34,6 +34,8 @@ pub(crate) struct Tenancy {
 struct CreatedTopic {
     is_automatic: bool,
     created_ns: u64,
+    /// The last known use of a topic that another node owns.
+    used_ns: u64,
     /// The topic that counts towards the limit; `None` until it is created. A later topic with the same name is another
     /// topic.
     topic: Option<Weak<Topic>>,
@@ -42,6 +44,22 @@ struct CreatedTopic {
 impl CreatedTopic {
     fn is_creating(&self, now_ns: u64) -> bool {
         self.topic.is_none() && now_ns.saturating_sub(self.created_ns) < CREATING_NS_MAX
+    }
+
+    /// The counted topic, if it still exists.
+    fn existing(&self, node: &Node, name: &str) -> Option<Arc<Topic>> {
+        let counted = self.topic.as_ref()?;
+        node.topic(name).filter(|topic| counted.ptr_eq(&Arc::downgrade(topic)))
+    }
+
+    /// Whether the topic was created automatically, and nobody uses it, as far as this node knows.
+    fn is_idle(&self, topic: &Topic, now_ns: u64, idle_max: Duration) -> bool {
+        let appended_ns = topic.logs().iter().map(|log| log.info().last_append_ns).max().unwrap_or(0);
+        let used_ns = appended_ns.max(self.created_ns).max(self.used_ns);
+        self.is_automatic
+            && u128::from(now_ns.saturating_sub(used_ns)) >= idle_max.as_nanos()
+            && topic.publishers() == 0
+            && !topic.logs().iter().any(|log| log.has_subscriber(""))
     }
 }
 
@@ -80,6 +98,7 @@ impl Tenancy {
                     topics.entry(topic.name().to_owned()).or_insert_with(|| CreatedTopic {
                         is_automatic: false,
                         created_ns,
+                        used_ns: 0,
                         topic: Some(Arc::downgrade(topic)),
                     });
                 }
@@ -123,7 +142,7 @@ impl Tenancy {
                 return Err(TopicError::Limit { limit: "tenants.limits.topics", value: topics_max });
             }
         }
-        let new = CreatedTopic { is_automatic, created_ns: now_ns(), topic: None };
+        let new = CreatedTopic { is_automatic, created_ns: now_ns(), used_ns: 0, topic: None };
         let created = match topics.entry(name.to_owned()) {
             Entry::Vacant(entry) => entry.insert(new),
             Entry::Occupied(entry) => {
@@ -153,17 +172,31 @@ impl Tenancy {
         }
     }
 
-    /// Deletes unused topics that were created automatically.
-    pub(super) fn expire(&self, now_ns: u64) {
+    /// Topics that were created automatically and that nobody uses, as far as this node knows; at most `max`.
+    pub(super) fn idle_topics(&self, now_ns: u64, max: usize) -> Vec<Arc<Topic>> {
+        let Some(idle_max) = self.limits().topic_idle else { return Vec::new() };
+        let topics = self.topics();
+        let idle = topics.iter().filter_map(|(name, created)| {
+            let topic = created.existing(&self.node, name)?;
+            created.is_idle(&topic, now_ns, idle_max).then_some(topic)
+        });
+        idle.take(max).collect()
+    }
+
+    /// Deletes unused topics that were created automatically. `uses` has the time of the last use of each idle topic at
+    /// other nodes; without it, a topic is not deleted.
+    pub(super) fn expire(&self, now_ns: u64, uses: &HashMap<String, u64>) {
         let idle_max = self.limits().topic_idle;
         let mut topics = self.topics();
         topics.retain(|name, created| {
-            let Some(counted) = &created.topic else { return created.is_creating(now_ns) };
-            let existing = self.node.topic(name).filter(|topic| counted.ptr_eq(&Arc::downgrade(topic)));
+            if created.topic.is_none() {
+                return created.is_creating(now_ns);
+            }
             // The topic was deleted; another topic may have its name since then.
-            let Some(topic) = existing else { return false };
-            let is_expired = created.is_automatic
-                && idle_max.is_some_and(|max| is_idle(&topic, created.created_ns, now_ns, max));
+            let Some(topic) = created.existing(&self.node, name) else { return false };
+            let Some(used_ns) = uses.get(name) else { return true };
+            created.used_ns = created.used_ns.max(*used_ns);
+            let is_expired = idle_max.is_some_and(|max| created.is_idle(&topic, now_ns, max));
             if is_expired && self.node.delete_topic(name).is_ok() {
                 self.expired.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(
@@ -193,11 +226,4 @@ impl Tenancy {
     fn limits(&self) -> MutexGuard<'_, TenantLimits> {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn is_idle(topic: &Topic, created_ns: u64, now_ns: u64, max: Duration) -> bool {
-    let last_ns = topic.logs().iter().map(|log| log.info().last_append_ns).max().unwrap_or(0).max(created_ns);
-    u128::from(now_ns.saturating_sub(last_ns)) >= max.as_nanos()
-        && topic.publishers() == 0
-        && !topic.logs().iter().any(|log| log.has_subscriber(""))
 }

@@ -147,6 +147,24 @@ fn existing_topics_count_towards_a_limit_that_is_set_later() {
 }
 
 #[test]
+fn topic_in_use_at_another_node_does_not_expire() {
+    let fixture = AccessFixture::new(&ONE_TOPIC.replace("topics = 1", "topic_idle = \"1s\""));
+    let login = fixture.log_in();
+    let (account, tenancy) = (login.account(), login.account().tenant());
+    account.reserve_topic("acme.a", true).unwrap();
+    account.confirm_topic(&fixture.node.create_topic("acme.a", TopicConfig::default(), false).unwrap());
+    let (later, last) = (dunlin::now_ns() + 10_000_000_000, dunlin::now_ns() + 20_000_000_000);
+    let used = |ns| HashMap::from([("acme.a".to_owned(), ns)]);
+    assert_eq!(tenancy.idle_topics(later, 9).len(), 1);
+    tenancy.expire(later, &HashMap::new());
+    assert_eq!(tenancy.idle_topics(later, 9).len(), 1, "the other nodes were not asked");
+    tenancy.expire(later, &used(later));
+    assert!(tenancy.idle_topics(later, 9).is_empty() && fixture.node.topic("acme.a").is_some());
+    tenancy.expire(last, &used(0));
+    assert!(fixture.node.topic("acme.a").is_none());
+}
+
+#[test]
 fn topic_with_a_deleted_topics_name_counts_while_it_is_created() {
     let fixture = AccessFixture::new(ONE_TOPIC);
     let login = fixture.log_in();
