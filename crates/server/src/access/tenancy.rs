@@ -187,27 +187,36 @@ impl Tenancy {
     /// other nodes; without it, a topic is not deleted.
     pub(super) fn expire(&self, now_ns: u64, uses: &HashMap<String, u64>) {
         let idle_max = self.limits().topic_idle;
-        let mut topics = self.topics();
-        topics.retain(|name, created| {
+        let mut expired = Vec::new();
+        self.topics().retain(|name, created| {
             if created.topic.is_none() {
                 return created.is_creating(now_ns);
             }
             // The topic was deleted; another topic may have its name since then.
             let Some(topic) = created.existing(&self.node, name) else { return false };
-            let Some(used_ns) = uses.get(name) else { return true };
-            created.used_ns = created.used_ns.max(*used_ns);
-            let is_expired = idle_max.is_some_and(|max| created.is_idle(&topic, now_ns, max));
-            if is_expired && self.node.delete_topic(name).is_ok() {
-                self.expired.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(
-                    topic = name,
-                    tenant = self.name,
-                    "this topic was deleted, because nobody used it"
-                );
-                return false;
+            if let Some((used_ns, max)) = uses.get(name).zip(idle_max) {
+                created.used_ns = created.used_ns.max(*used_ns);
+                expired.extend(created.is_idle(&topic, now_ns, max).then_some(topic));
             }
             true
         });
+        // A deletion may wait for the cluster, so it must not hold the lock.
+        expired.iter().for_each(|topic| self.delete(topic));
+    }
+
+    /// Deletes an expired topic.
+    fn delete(&self, topic: &Arc<Topic>) {
+        let name = topic.name();
+        if self.node.delete_topic(name).is_err() {
+            return;
+        }
+        if let Entry::Occupied(entry) = self.topics().entry(name.to_owned())
+            && entry.get().topic.as_ref().is_some_and(|counted| counted.ptr_eq(&Arc::downgrade(topic)))
+        {
+            entry.remove();
+        }
+        self.expired.fetch_add(1, Ordering::Relaxed);
+        tracing::info!(topic = name, tenant = self.name, "this topic was deleted, because nobody used it");
     }
 
     /// The number of existing topics, and the number of topics that were deleted as unused.
