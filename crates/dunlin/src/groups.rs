@@ -49,6 +49,7 @@ use crate::error::TopicError;
 use crate::node::Node;
 
 use any::{AnyGroup, OfKind};
+use dead_letters::LetterTarget;
 use deadline::NextDeadline;
 use delivered::EndedGroups;
 pub use error::{JoinError, StaleClaim};
@@ -72,7 +73,7 @@ pub(crate) struct Groups {
     ended: Mutex<EndedGroups>,
     groups_max: usize,
     idle_ns_max: u64,
-    deadline: NextDeadline,
+    deadline: Arc<NextDeadline>,
 }
 
 /// The name of a topic and the name of a group.
@@ -317,12 +318,13 @@ impl Node {
                 if new.after_epoch.is_some() && after_epoch.is_none() {
                     options.start = Start::Latest;
                 }
+                let letters = new.dead_letters.map(|subject| LetterTarget::new(subject, &groups.deadline));
                 let (group, notices) = Group::new(
                     Arc::clone(&topic),
                     name.to_owned(),
                     &options,
                     after_epoch,
-                    (new.is_lasting, new.dead_letters),
+                    (new.is_lasting, letters),
                     machine,
                 )?;
                 group.set_delivered_before(self, groups.ended().take(&key));
@@ -426,7 +428,7 @@ impl Groups {
             ended: Mutex::default(),
             groups_max: limits.groups_max,
             idle_ns_max: limits.group_idle_max.as_nanos().min(u64::MAX.into()) as u64,
-            deadline: NextDeadline::new(),
+            deadline: Arc::new(NextDeadline::new()),
         }
     }
 
@@ -435,11 +437,9 @@ impl Groups {
         self.lock().retain(|_, GroupEntry { group, .. }| {
             let topic = group.topic();
             let is_current = node.with_topic(topic.name(), |known| Arc::ptr_eq(known, topic));
-            let idle_since_ns = group.idle_since_ns(node);
-            let needed = |since_ns: u64| {
-                is_current == Some(true) && now_ns < since_ns.saturating_add(self.idle_ns_max)
-            };
-            idle_since_ns.is_none_or(needed)
+            let is_used = || is_current == Some(true) || group.has_dead_letters(node);
+            let needed = |since_ns: u64| now_ns < since_ns.saturating_add(self.idle_ns_max) && is_used();
+            group.idle_since_ns(node).is_none_or(needed)
         });
         self.all().iter().for_each(|group| group.tick(node));
         self.ending().retain(AnyGroup::is_ending);

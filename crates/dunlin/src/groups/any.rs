@@ -121,6 +121,14 @@ impl AnyGroup {
         }
     }
 
+    /// Whether the group has dead letters to send. If so, it remains for a time after its topic was deleted.
+    pub(super) fn has_dead_letters(&self, node: &Node) -> bool {
+        match self {
+            AnyGroup::Share(_) => false,
+            AnyGroup::Work(group) => group.has_dead_letters(node),
+        }
+    }
+
     pub(super) fn info(&self, node: &Node) -> GroupInfo {
         match self {
             AnyGroup::Share(group) => group.info(node, GroupKind::Share),

@@ -1,36 +1,85 @@
 //! Dead letters: records whose attempts have all failed.
 //!
 //! A dead letter is a copy of the record with its key, reply, event time and headers, and with headers about its
-//! origin. Appending a dead letter does not wait. While the topic has no room, the group keeps the dead letter and
-//! tries again.
+//! origin. Sending a dead letter does not wait. A [`LetterQueue`] keeps the letter until it is stored.
+
+mod queue;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
 
 use dunlin_topic::{
     BatchAppend, CheckedBatch, DeadCause, DeadLetter, Log, Meta, PublishError, ReadDeferred, Record, Subject,
-    Topic, TopicConfig,
+    Topic, TopicConfig, Waiter,
 };
 
-use crate::clock::now_ns;
+use super::deadline::NextDeadline;
+use crate::clock::{now_ns, steady_ns};
 use crate::error::TopicError;
 use crate::node::Node;
 use crate::select::MissingTopicPolicy;
 
-/// Whether a dead letter was appended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SendOutcome {
-    Done,
-    /// The topic has no room at present, or the record cannot be read at present; the group tries again.
-    NotYet,
-    /// The record has left the log or can never be appended, so that there is no dead letter.
-    Never,
+pub(super) use queue::LetterQueue;
+use queue::{LetterNumber, LetterNumbers, SentLetter};
+
+/// The destination of a group's dead letters, and what the group's partitions share to send them.
+#[derive(Debug)]
+pub(super) struct LetterTarget {
+    subject: String,
+    creation: Creation,
+    /// Notified when the outcome of present, or the record cannot be read at present; sent letter is known.
+    outcomes: Arc<Waiter>,
+    alarm: Arc<OutcomeAlarm>,
+    /// Wakes the alarm.
+    waker: Waker,
+}
+
+/// Lets the thread or task that handles deadlines continue with the group's letters, because an outcome is known. The
+/// alarm takes no lock of the group, since it may go off while the group's lock is held.
+#[derive(Debug)]
+struct OutcomeAlarm {
+    is_due: AtomicBool,
+    deadline: Arc<NextDeadline>,
+}
+
+impl Wake for OutcomeAlarm {
+    fn wake(self: Arc<Self>) {
+        self.is_due.store(true, Ordering::SeqCst);
+        self.deadline.report(0);
+    }
+}
+
+impl LetterTarget {
+    pub(super) fn new(subject: String, deadline: &Arc<NextDeadline>) -> LetterTarget {
+        let alarm = Arc::new(OutcomeAlarm { is_due: AtomicBool::new(false), deadline: Arc::clone(deadline) });
+        let waker = Waker::from(Arc::clone(&alarm));
+        LetterTarget { subject, creation: Creation::default(), outcomes: Waiter::new(), alarm, waker }
+    }
+
+    /// Whether the outcome of a sent letter may be known.
+    pub(super) fn is_due(&self) -> bool {
+        self.alarm.is_due.load(Ordering::SeqCst)
+    }
+
+    /// Called before the queues take outcomes: an outcome that becomes known later sets the alarm off again.
+    pub(super) fn reset_alarm(&self) {
+        self.alarm.is_due.store(false, Ordering::SeqCst);
+        self.outcomes.take_ready(|_| ());
+    }
+
+    /// Lets the next outcome set the alarm off.
+    pub(super) fn arm(&self) {
+        if !self.outcomes.set_waker(&self.waker) {
+            self.waker.wake_by_ref();
+        }
+    }
 }
 
 /// Whether a thread that may wait creates the topic for a group's dead letters at present. Each operation of the group
 /// tries to send the letters, but one thread is enough.
 #[derive(Debug, Default)]
-pub(super) struct Creation(Arc<AtomicBool>);
+struct Creation(Arc<AtomicBool>);
 
 /// Marks a creation that is under way until this value is dropped.
 struct Underway(Arc<AtomicBool>);
@@ -53,78 +102,101 @@ pub(super) fn default_subject(topic: &str) -> String {
     format!("dead.{topic}")
 }
 
-pub(super) fn send(
-    node: &Node,
-    subject: &str,
-    (group, creation): (&str, &Creation),
-    log: &Arc<Log>,
-    letter: DeadLetter,
-) -> SendOutcome {
-    let outcome =
-        log.try_read(letter.seq, |record| append(node, subject, (group, creation), &record, letter));
+/// The group for which letters are sent.
+pub(super) struct LetterSender<'a> {
+    pub(super) node: &'a Node,
+    pub(super) group: &'a str,
+    pub(super) target: &'a LetterTarget,
+}
+
+impl LetterSender<'_> {
+    /// Sends the letter of a record in `log`. Returns `None` if the record has left the log. A letter that was sent
+    /// before comes with its number.
+    fn send(
+        &self,
+        log: &Log,
+        letter: DeadLetter,
+        number: Option<LetterNumber>,
+        numbers: &LetterNumbers,
+    ) -> Option<Result<SentLetter, PublishError>> {
+        log.try_read(letter.seq, |record| self.append(&record, letter));
     match outcome {
         Ok(Some(Ok(()))) => SendOutcome::Done,
-        Ok(None | Some(Err(PublishError::Batch(_)))) => SendOutcome::Never,
+        Ok(None | Some(Err(PublishError::Batch(_)))) => number,
         Ok(Some(Err(error))) if error.concerns_one_record() => SendOutcome::Never,
         Ok(Some(Err(_))) | Err(ReadDeferred) => SendOutcome::NotYet,
     }
-}
 
-fn append(
-    node: &Node,
-    subject: &str,
-    (group, creation): (&str, &Creation),
-    record: &Record<'_>,
-    letter: DeadLetter,
-) -> Result<(), PublishError> {
-    let parsed = Subject::parse(subject).map_err(TopicError::from)?;
-    if !node.finds_at_once(parsed, MissingTopicPolicy::Create) {
-        // The topic was deleted, or the cluster has to create it. This call does not wait for the new topic, and the
-        // group tries again later.
-        if let Some(underway) = creation.begin() {
-            let (retry_node, subject) = (node.clone(), subject.to_owned());
-            node.0.waiters.run(move || {
-                let _underway = underway;
-                let _ = Subject::parse(&subject)
-                    .map_err(TopicError::from)
-                    .and_then(|subject| owner(&retry_node, subject));
-            });
+    fn append(
+        &self,
+        record: &Record<'_>,
+        letter: DeadLetter,
+        number: Option<LetterNumber>,
+        numbers: &LetterNumbers,
+    ) -> Result<SentLetter, PublishError> {
+        let subject = self.target.subject.as_str();
+        let parsed = Subject::parse(subject).map_err(TopicError::from)?;
+        // The group sends its letters regardless of the user whose request has led here.
+        let node = self.node.unguarded();
+        if !node.finds_at_once(parsed, MissingTopicPolicy::Create) {
+            // The topic was deleted, or the cluster has to create it. This call does not wait for the new topic, and
+            // the group tries again later.
+            if let Some(underway) = self.target.creation.begin() {
+                let (retry_node, subject) = (node.clone(), subject.to_owned());
+                node.0.waiters.run(move || {
+                    let _underway = underway;
+                    let _ = Subject::parse(&subject)
+                        .map_err(TopicError::from)
+                        .and_then(|subject| owner(&retry_node, subject));
+                });
+            }
+            return Err(PublishError::NoTopic(parsed.as_str().to_owned()));
         }
-        return Err(PublishError::NoTopic(parsed.as_str().to_owned()));
+        let topic = owner(&node, parsed)?;
+        let origin = record.subject();
+        let partition_position = format!("{}/{}", record.log.partition, record.position);
+        let attempts = letter.attempts.to_string();
+        let mut headers: Vec<(&str, &[u8])> = record.frame.headers().collect();
+        headers.extend([
+            ("dunlin-dead-subject", origin.as_bytes()),
+            ("dunlin-dead-position", partition_position.as_bytes()),
+            ("dunlin-dead-group", self.group.as_bytes()),
+            ("dunlin-dead-attempts", attempts.as_bytes()),
+            ("dunlin-dead-cause", cause(letter.cause).as_bytes()),
+        ]);
+        let prefix = topic.logs()[0].name().subject_prefix.as_str();
+        let meta = Meta {
+            subject_tail: subject.strip_prefix(prefix).unwrap_or(""),
+            expires_ns: None,
+            ..record.frame.to_meta(&headers)
+        };
+        let encoded = meta.measure(record.payload().len())?;
+        let mut bytes = vec![0; encoded.padded()];
+        meta.encode(encoded, 0, record.payload(), &mut bytes);
+        let batch = CheckedBatch::check(&bytes, 1, bytes.len())?;
+        let partition = topic.partition_of(record.frame.key());
+        let number = number
+            .filter(|number| number.partition == partition)
+            .unwrap_or_else(|| numbers.next_of(partition));
+        let append = BatchAppend {
+            batch,
+            partition,
+            mark: Some(number.mark),
+            expect_last: None,
+            claim: None,
+            evict: false,
+            relayed: false,
+        };
+        let receipt = topic.append_batch(now_ns(), append)?;
+        Ok(SentLetter {
+            letter,
+            number,
+            log: Arc::clone(&topic.logs()[partition]),
+            position: receipt.position,
+            level: receipt.acknowledged,
+            sent_ns: steady_ns(),
+        })
     }
-    let topic = owner(node, parsed)?;
-    let origin = record.subject();
-    let partition_position = format!("{}/{}", record.log.partition, record.position);
-    let attempts = letter.attempts.to_string();
-    let mut headers: Vec<(&str, &[u8])> = record.frame.headers().collect();
-    headers.extend([
-        ("dunlin-dead-subject", origin.as_bytes()),
-        ("dunlin-dead-position", partition_position.as_bytes()),
-        ("dunlin-dead-group", group.as_bytes()),
-        ("dunlin-dead-attempts", attempts.as_bytes()),
-        ("dunlin-dead-cause", cause(letter.cause).as_bytes()),
-    ]);
-    let prefix = topic.logs()[0].name().subject_prefix.as_str();
-    let meta = Meta {
-        subject_tail: subject.strip_prefix(prefix).unwrap_or(""),
-        expires_ns: None,
-        ..record.frame.to_meta(&headers)
-    };
-    let encoded = meta.measure(record.payload().len())?;
-    let mut bytes = vec![0; encoded.padded()];
-    meta.encode(encoded, 0, record.payload(), &mut bytes);
-    let batch = CheckedBatch::check(&bytes, 1, bytes.len())?;
-    let partition = topic.partition_of(record.frame.key());
-    let append = BatchAppend {
-        batch,
-        partition,
-        mark: None,
-        expect_last: None,
-        claim: None,
-        evict: false,
-        relayed: false,
-    };
-    topic.append_batch(now_ns(), append).map(drop)
 }
 
 /// Finds the topic for the dead letter. A dead letter is not treated as a reply.

@@ -17,7 +17,7 @@ use std::task::{Wake, Waker};
 
 use dunlin_topic::{Departure, MemberId, Notice, SubscribeError, SubscribeOptions, Topic, Waiter};
 
-use super::dead_letters::Creation;
+use super::dead_letters::LetterTarget;
 use super::delivered::DeliveredRanges;
 use super::error::JoinError;
 use super::machine::GroupMachine;
@@ -39,9 +39,8 @@ pub(crate) struct Group<M> {
     pub(super) alarm: Waker,
     /// Whether the group remains when its last member has left.
     pub(super) is_lasting: bool,
-    /// The subject of the group's dead letters; `None` if they are dropped.
-    pub(super) dead_letters: Option<String>,
-    pub(super) dead_letter_creation: Creation,
+    /// Where the group sends its dead letters; `None` if they are dropped.
+    pub(super) dead_letters: Option<LetterTarget>,
     /// The time of the group's next deadline.
     due_ns: AtomicU64,
     /// Set when the topic has moved. Members receive this error after the remaining records.
@@ -76,7 +75,7 @@ impl<M: GroupMachine> Group<M> {
         name: String,
         options: &SubscribeOptions,
         after_epoch: Option<u32>,
-        (is_lasting, dead_letters): (bool, Option<String>),
+        (is_lasting, dead_letters): (bool, Option<LetterTarget>),
         machine: impl Fn(u64) -> M,
     ) -> Result<(Arc<Group<M>>, Vec<Notice>), JoinError> {
         let mut notices = Vec::new();
@@ -97,7 +96,6 @@ impl<M: GroupMachine> Group<M> {
             alarm: Waker::from(Arc::new(Alarm(Weak::clone(group)))),
             is_lasting,
             dead_letters,
-            dead_letter_creation: Creation::default(),
             due_ns: AtomicU64::new(u64::MAX),
             moved: OnceLock::new(),
             ended: OnceLock::new(),
@@ -206,13 +204,20 @@ impl<M: GroupMachine> Group<M> {
         self.ended.get()
     }
 
-    /// Whether a deadline has passed.
+    /// Whether a deadline has passed, or the outcome of a dead letter may be known.
     pub(super) fn is_due(&self, now_ns: u64) -> bool {
-        self.due_ns.load(Ordering::Relaxed) <= now_ns
+        self.due_ns() <= now_ns
     }
 
+    /// The time of the next deadline; 0 if the outcome of a dead letter may be known.
     pub(super) fn due_ns(&self) -> u64 {
-        self.due_ns.load(Ordering::Relaxed)
+        let has_outcome = self.dead_letters.as_ref().is_some_and(LetterTarget::is_due);
+        if has_outcome { 0 } else { self.due_ns.load(Ordering::Relaxed) }
+    }
+
+    /// Whether some dead letters may not be stored yet.
+    pub(super) fn has_dead_letters(&self, node: &Node) -> bool {
+        self.with(node, |state, _| state.parts.iter().any(GroupPartition::has_dead_letters))
     }
 
     /// The time since which the group has had no members; `None` while it has some.

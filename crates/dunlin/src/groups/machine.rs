@@ -61,6 +61,11 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
         None
     }
 
+    /// The number of dead letters to take.
+    fn dead_letters(&self) -> usize {
+        0
+    }
+
     fn lose_dead_letter(&mut self, _letter: DeadLetter) {}
 }
 
@@ -184,6 +189,10 @@ impl GroupMachine for WorkGroup {
 
     fn take_dead_letter(&mut self) -> Option<DeadLetter> {
         WorkGroup::take_dead_letter(self)
+    }
+
+    fn dead_letters(&self) -> usize {
+        WorkGroup::dead_letters(self)
     }
 
     fn lose_dead_letter(&mut self, letter: DeadLetter) {

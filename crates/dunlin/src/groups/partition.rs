@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use dunlin_topic::{
-    ConsumeMode, Cursor, DeadLetter, Log, Notice, Position, ReadOutcome, Start, SubscribeError,
-    SubscribeOptions,
+    ConsumeMode, Cursor, Log, Notice, Position, ReadOutcome, Start, SubscribeError, SubscribeOptions,
 };
 
+use super::dead_letters::LetterQueue;
 use super::delivered::DeliveredRanges;
 use super::machine::GroupMachine;
 use super::reader::GroupReader;
@@ -24,8 +24,8 @@ pub(super) struct GroupPartition<M> {
     pub(super) delivered_before: DeliveredRanges,
     /// Whether the log was deleted and read to its end.
     pub(super) ended: bool,
-    /// A dead letter that was not appended yet, because its topic had no room.
-    pub(super) pending: Option<DeadLetter>,
+    /// Dead letters that were taken from the state machine and may not be stored yet.
+    pub(super) letters: LetterQueue,
     /// The last epoch whose records the group still reads at this node after its topic has moved; `None` if this node
     /// owns the topic.
     pub(super) last_epoch: Option<u32>,
@@ -79,7 +79,7 @@ impl<M: GroupMachine> GroupPartition<M> {
             first,
             delivered_before,
             ended: false,
-            pending: None,
+            letters: LetterQueue::new(),
             last_epoch: None,
             paused_until_ns: None,
         })
@@ -159,11 +159,16 @@ impl<M: GroupMachine> GroupPartition<M> {
         last.saturating_sub(self.machine.position()).saturating_sub(self.machine.claims().into())
     }
 
+    /// Whether some dead letters of the partition may not be stored yet.
+    pub(super) fn has_dead_letters(&self) -> bool {
+        !self.letters.is_empty() || self.machine.dead_letters() > 0
+    }
+
     pub(super) fn release(&mut self) {
         self.cursor.release();
         if self.cursor.is_registered() {
-            // The log keeps the record of a dead letter until the letter is appended.
-            let before_letter = self.pending.map_or(u64::MAX, |letter| letter.seq - 1);
+            // The log keeps the record of a dead letter until the letter is stored.
+            let before_letter = self.letters.oldest_seq().map_or(u64::MAX, |seq| seq - 1);
             self.cursor.consume(self.machine.position().min(before_letter));
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use dunlin_topic::{MemberId, SubscribeError};
 
-use super::dead_letters::{self, SendOutcome};
+use super::dead_letters::LetterSender;
 use super::group::{Group, Sleeper};
 use super::machine::GroupMachine;
 use super::partition::GroupPartition;
@@ -133,21 +133,28 @@ impl<M: GroupMachine> MembershipState<M> {
         self.members.is_empty() || self.parts.iter().all(|part| part.ended || part.is_past_last_epoch())
     }
 
+    /// Takes the outcomes of sent dead letters, and sends the letters that wait. Without a target, drops them.
     pub(super) fn send_dead_letters(&mut self, node: &Node, group: &Group<M>) {
-        for part in &mut self.parts {
-            while let Some(letter) = part.pending.take().or_else(|| part.machine.take_dead_letter()) {
-                let Some(subject) = &group.dead_letters else { continue };
-                let of_group = (group.name.as_str(), &group.dead_letter_creation);
-                match dead_letters::send(node, subject, of_group, part.cursor.log(), letter) {
-                    SendOutcome::Done => {}
-                    SendOutcome::Never => part.machine.lose_dead_letter(letter),
-                    SendOutcome::NotYet => {
-                        part.pending = Some(letter);
-                        break;
-                    }
-                }
+        let Some(target) = &group.dead_letters else {
+            for part in &mut self.parts {
+                while part.machine.take_dead_letter().is_some() {}
             }
+            return;
+        };
+        if target.is_due() || self.has_sent_letters() {
+            target.reset_alarm();
         }
+        let sender = LetterSender { node, group: &group.name, target };
+        for part in &mut self.parts {
+            part.letters.advance(&sender, part.cursor.log(), &mut part.machine);
+        }
+        if self.has_sent_letters() {
+            target.arm();
+        }
+    }
+
+    fn has_sent_letters(&self) -> bool {
+        self.parts.iter().any(|part| part.letters.has_sent())
     }
 }
 

@@ -3,6 +3,7 @@
 //! responses.
 
 mod aside;
+mod dead_letters;
 mod deleted;
 mod order;
 mod placing;

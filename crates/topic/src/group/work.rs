@@ -164,6 +164,11 @@ impl WorkGroup {
         self.backlog.take_dead_letter()
     }
 
+    /// Number of dead letters that the owner has not taken.
+    pub fn dead_letters(&self) -> usize {
+        self.backlog.dead_letters()
+    }
+
     /// Reports that the log has dropped a record that was just claimed.
     pub fn report_claim_dropped(&mut self, member: MemberId, claim: &Claim) {
         if self.check_claim(member, claim.seq, claim.token).is_ok() {

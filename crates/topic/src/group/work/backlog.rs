@@ -182,6 +182,10 @@ impl Backlog {
         self.dead.pop_first().map(|(_, letter)| letter)
     }
 
+    pub(super) fn dead_letters(&self) -> usize {
+        self.dead.len()
+    }
+
     fn unschedule(&mut self, seq: u64, state: RecordState) {
         if state == RecordState::Ready {
             self.ready.remove(&seq);

@@ -1,0 +1,266 @@
+//! The dead letters of one partition of a group, from the state machine until they are stored.
+//!
+//! The topic of the letters may belong to another node, whose response arrives later, or to a disk that stores the
+//! letter later. Until then, a letter may be refused, or its response may be lost. The letter is then sent again.
+//!
+//! Invariants:
+//! - A letter leaves the queue only if it is stored, or if the group's members receive a gap for its record.
+//! - Letters are sent in order. After a refusal, the queue waits for the outcomes of all letters, and then sends the
+//!   refused ones before newer ones.
+//! - A letter has a number like the records of a producer. A letter that is sent again keeps its number, so that the
+//!   owner stores it once even if the response to the first attempt was lost.
+//! - A number is never used for two letters. If a letter that had a number is lost, the owner refuses the numbers after
+//!   it. The remaining letters then get new numbers, as from a later instance of the producer.
+//!
+//! Limit: [`LETTERS_MAX`] letters. Further letters stay in the state machine, which reads no more records at its own
+//! limit.
+
+use std::collections::VecDeque;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin_topic::{AckLevel, AckProgress, DeadLetter, Log, Position, ProducerMark, PublishError, Waiter};
+
+use super::LetterSender;
+use crate::clock::steady_ns;
+use crate::groups::machine::GroupMachine;
+
+/// The largest number of letters that were sent and have no outcome.
+const LETTERS_MAX: usize = 64;
+/// How long the queue waits before it sends a letter again that its owner has refused.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// The longest time that the queue waits for a disk that neither stores a letter nor fails.
+const STORE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// The token with which outcomes notify the group.
+const OUTCOME: u32 = 0;
+
+/// The dead letters of one partition that the group has taken from its state machine and that may not be stored yet.
+#[derive(Debug)]
+pub(in crate::groups) struct LetterQueue {
+    /// Letters without an outcome, in the order in which they were sent.
+    sent: VecDeque<SentLetter>,
+    /// Letters that are sent before newer ones.
+    pending: VecDeque<PendingLetter>,
+    numbers: LetterNumbers,
+    /// Whether the remaining letters need new numbers.
+    must_renumber: bool,
+    /// Whether the queue sends one letter at a time, because a letter was refused.
+    is_probing: bool,
+    /// The time by the steady clock before which no letter is sent; 0 for none.
+    retry_at_ns: u64,
+}
+
+/// A letter that was accepted, but may not be stored yet.
+#[derive(Debug)]
+pub(super) struct SentLetter {
+    pub(super) letter: DeadLetter,
+    pub(super) number: LetterNumber,
+    /// The log that accepted the letter.
+    pub(super) log: Arc<Log>,
+    pub(super) position: Position,
+    pub(super) level: AckLevel,
+    /// The time of sending, by the steady clock.
+    pub(super) sent_ns: u64,
+}
+
+impl SentLetter {
+    /// Whether the disk of this node has not stored the letter in time, for example because the topic was deleted. The
+    /// route to an owner at another node has time limits of its own.
+    fn is_overdue(&self) -> bool {
+        let waited_ns = steady_ns().saturating_sub(self.sent_ns);
+        self.level != AckLevel::ByOwner && waited_ns >= STORE_WAIT_MAX.as_nanos() as u64
+    }
+}
+
+/// A letter to send. It has a number if it was sent before.
+#[derive(Debug, Clone, Copy)]
+struct PendingLetter {
+    letter: DeadLetter,
+    number: Option<LetterNumber>,
+}
+
+/// The number of a letter among those that the queue has sent to one partition of their topic.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LetterNumber {
+    pub(super) partition: usize,
+    pub(super) mark: ProducerMark,
+}
+
+/// The next number of a letter for each partition of the letters' topic.
+#[derive(Debug)]
+pub(super) struct LetterNumbers {
+    producer: u64,
+    epoch: u32,
+    next: Vec<u64>,
+}
+
+impl LetterNumbers {
+    fn new() -> LetterNumbers {
+        // The wire format uses 0 for records without a producer.
+        let producer = RandomState::new().hash_one("dead letters").max(1);
+        LetterNumbers { producer, epoch: 1, next: Vec::new() }
+    }
+
+    pub(super) fn next_of(&self, partition: usize) -> LetterNumber {
+        let producer_seq = self.next.get(partition).copied().unwrap_or(1);
+        let mark = ProducerMark { producer: self.producer, producer_epoch: self.epoch, producer_seq };
+        LetterNumber { partition, mark }
+    }
+
+    fn advance_past(&mut self, number: &LetterNumber) {
+        let LetterNumber { partition, mark } = *number;
+        if self.next.len() <= partition {
+            self.next.resize(partition + 1, 1);
+        }
+        self.next[partition] = self.next[partition].max(mark.producer_seq + 1);
+    }
+
+    fn begin_epoch(&mut self) {
+        self.epoch = self.epoch.saturating_add(1);
+        self.next.clear();
+    }
+}
+
+impl LetterQueue {
+    pub(in crate::groups) fn new() -> LetterQueue {
+        LetterQueue {
+            sent: VecDeque::new(),
+            pending: VecDeque::new(),
+            numbers: LetterNumbers::new(),
+            must_renumber: false,
+            is_probing: false,
+            retry_at_ns: 0,
+        }
+    }
+
+    pub(in crate::groups) fn is_empty(&self) -> bool {
+        self.sent.is_empty() && self.pending.is_empty()
+    }
+
+    /// Whether letters were sent that have no outcome.
+    pub(in crate::groups) fn has_sent(&self) -> bool {
+        !self.sent.is_empty()
+    }
+
+    /// The sequence number of the oldest record whose letter is not stored. The log must keep this record.
+    pub(in crate::groups) fn oldest_seq(&self) -> Option<u64> {
+        let sent = self.sent.iter().map(|sent| sent.letter.seq);
+        sent.chain(self.pending.iter().map(|pending| pending.letter.seq)).min()
+    }
+
+    /// Takes the outcomes of sent letters. Then sends the letters that wait, and those of the state machine.
+    pub(in crate::groups) fn advance(
+        &mut self,
+        sender: &LetterSender<'_>,
+        log: &Log,
+        machine: &mut impl GroupMachine,
+    ) {
+        self.take_outcomes(&sender.target.outcomes, machine);
+        while let Some(next) = self.next_to_send(machine) {
+            match sender.send(log, next.letter, next.number, &self.numbers) {
+                Some(Ok(sent)) => {
+                    self.numbers.advance_past(&sent.number);
+                    match sent.level {
+                        AckLevel::Memory => self.on_stored(),
+                        _ => self.sent.push_back(sent),
+                    }
+                }
+                None | Some(Err(PublishError::Batch(_))) => self.lose(next, machine),
+                Some(Err(error)) if error.concerns_one_record() => self.lose(next, machine),
+                Some(Err(error)) => {
+                    self.must_renumber |= is_out_of_order(&error);
+                    return self.pending.push_front(next);
+                }
+            }
+        }
+    }
+
+    /// Takes the outcomes in the order of sending. The waiter is notified of the next one.
+    fn take_outcomes(&mut self, outcomes: &Arc<Waiter>, machine: &mut impl GroupMachine) {
+        while let Some(first) = self.sent.front() {
+            let error = match first.log.poll_ack(first.position, first.level, outcomes, OUTCOME) {
+                AckProgress::Waiting if first.is_overdue() => {
+                    Some(PublishError::Unknown("the disk has not stored the record in time".to_owned()))
+                }
+                AckProgress::Waiting => return,
+                AckProgress::Reached | AckProgress::ByOwner(_) => None,
+                AckProgress::Failed(error) => Some(error),
+            };
+            let Some(SentLetter { letter, number, .. }) = self.sent.pop_front() else { return };
+            match error {
+                None => self.on_stored(),
+                Some(error) => {
+                    self.is_probing = true;
+                    let refused = PendingLetter { letter, number: Some(number) };
+                    if error.concerns_one_record() {
+                        self.lose(refused, machine);
+                    } else {
+                        self.retry_later(refused, &error);
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_stored(&mut self) {
+        if self.pending.is_empty() {
+            self.is_probing = false;
+        }
+    }
+
+    /// Keeps a letter that was refused, or whose response was lost, to send it again.
+    fn retry_later(&mut self, refused: PendingLetter, error: &PublishError) {
+        if !is_out_of_order(error) {
+            self.pause();
+        } else if self.pending.is_empty() && !self.must_renumber {
+            // No earlier letter of the queue was refused, so that the numbers do not agree with the owner's.
+            self.must_renumber = true;
+            self.pause();
+        }
+        self.pending.push_back(refused);
+    }
+
+    fn pause(&mut self) {
+        self.retry_at_ns = steady_ns().saturating_add(RETRY_PAUSE.as_nanos() as u64);
+    }
+
+    /// Reports the record of a letter that can never be stored as lost.
+    fn lose(&mut self, lost: PendingLetter, machine: &mut impl GroupMachine) {
+        self.must_renumber |= lost.number.is_some();
+        machine.lose_dead_letter(lost.letter);
+    }
+
+    /// The next letter, if one can be sent now.
+    fn next_to_send(&mut self, machine: &mut impl GroupMachine) -> Option<PendingLetter> {
+        let is_one_at_a_time = self.is_probing || self.must_renumber || !self.pending.is_empty();
+        if self.sent.len() >= LETTERS_MAX || is_one_at_a_time && !self.sent.is_empty() {
+            return None;
+        }
+        if std::mem::take(&mut self.must_renumber) {
+            // All outcomes are known. A letter whose response was lost may be stored twice, because it gets another
+            // number. This takes a lost response and a final refusal among letters that were sent together.
+            self.numbers.begin_epoch();
+            self.pending.iter_mut().for_each(|pending| pending.number = None);
+        }
+        if self.retry_at_ns > 0 {
+            if steady_ns() < self.retry_at_ns {
+                return None;
+            }
+            self.retry_at_ns = 0;
+        }
+        let new = || Some(PendingLetter { letter: machine.take_dead_letter()?, number: None });
+        self.pending.pop_front().or_else(new)
+    }
+}
+
+/// Whether the owner refuses the letter because of its number.
+fn is_out_of_order(error: &PublishError) -> bool {
+    matches!(
+        error,
+        PublishError::ProducerGap { .. }
+            | PublishError::DuplicateForgotten { .. }
+            | PublishError::ProducerFenced { .. }
+    )
+}

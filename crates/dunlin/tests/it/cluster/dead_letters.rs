@@ -1,0 +1,158 @@
+//! Dead letters whose topic belongs to another node.
+
+use dunlin::topic::ReducerError;
+use dunlin::{WorkEvent, WorkMember, WorkOptions};
+
+use super::*;
+
+/// A group at node 1 with one failed attempt for each record. Node 2 owns the topic of the dead letters. The test
+/// responds to the letters itself until [`deliver_letters`](FailedGroup::deliver_letters).
+struct FailedGroup {
+    cluster: TestCluster,
+    member: WorkMember,
+}
+
+impl FailedGroup {
+    fn of(records: &[&str]) -> FailedGroup {
+        let cluster = TestCluster::of(2);
+        cluster.create_topic_at(1, "jobs");
+        cluster.create_topic_at(2, "dead.jobs");
+        let node = cluster.node(1);
+        for record in records {
+            publish(&node, "jobs", record);
+        }
+        *cluster.hub.captured.lock().unwrap() = Some(Vec::new());
+        let options = WorkOptions { attempts_max: 1, ..WorkOptions::default() };
+        let mut member = node.join_work("jobs", "g", &options).unwrap();
+        let mut failed = 0;
+        until("all attempts have failed", || {
+            for event in member.claim(records.len()).unwrap() {
+                if let WorkEvent::ClaimedRecord(claimed) = event {
+                    member.nack(claimed.token, Duration::ZERO).unwrap();
+                    failed += 1;
+                }
+            }
+            failed == records.len()
+        });
+        FailedGroup { cluster, member }
+    }
+
+    /// Waits until the group has sent this number of letters.
+    fn captured_letters<const N: usize>(&self) -> [InFlightBatch; N] {
+        let mut letters = Vec::new();
+        until("the letters are sent", || {
+            self.cluster.node(1).tick();
+            letters.append(self.cluster.hub.captured.lock().unwrap().as_mut().unwrap());
+            letters.len() >= N
+        });
+        letters.try_into().unwrap()
+    }
+
+    /// Delivers these letters, and from now on also later ones.
+    fn deliver_letters(&self, letters: impl IntoIterator<Item = InFlightBatch>) {
+        *self.cluster.hub.captured.lock().unwrap() = None;
+        let hub = Arc::downgrade(&self.cluster.hub);
+        letters.into_iter().for_each(|letter| deliver(&hub, 1, 2, letter));
+    }
+
+    /// Appends a letter at the owner without a response.
+    fn append_without_response(&self, letter: &InFlightBatch) {
+        let append = BatchAppend {
+            batch: CheckedBatch::check(&letter.frames, letter.count, 1 << 20).unwrap(),
+            partition: letter.partition,
+            mark: letter.mark,
+            expect_last: None,
+            claim: None,
+            evict: false,
+            relayed: true,
+        };
+        self.dead_topic().append_batch(now_ns(), append).unwrap();
+    }
+
+    fn dead_topic(&self) -> Arc<dunlin::topic::Topic> {
+        self.cluster.node(2).topic("dead.jobs").unwrap()
+    }
+
+    fn until_stored(&self, letters: u64) {
+        until("the letters are stored", || {
+            self.cluster.node(1).tick();
+            self.dead_topic().logs()[0].last().seq == letters
+        });
+    }
+
+    /// The payloads of all stored letters.
+    fn stored_letters(&self) -> Vec<String> {
+        let count = self.dead_topic().logs()[0].last().seq as usize;
+        let mut subscriber = self.cluster.node(2).subscribe("dead.jobs", &from(Start::Earliest)).unwrap();
+        next_events(&mut subscriber, count)
+    }
+}
+
+#[test]
+fn letter_refused_by_its_owner_is_sent_again_in_order() {
+    let mut group = FailedGroup::of(&["1", "2"]);
+    let [first, second] = group.captured_letters();
+    let mark = first.mark;
+    let full = PublishError::Full { subscriber: "s".to_owned(), needed: 1, waited: Duration::ZERO };
+    first.complete(Err(full));
+    second.complete(Err(PublishError::ProducerGap { producer_seq: 2, last: 0 }));
+    let again: [InFlightBatch; 1] = group.captured_letters();
+    assert_eq!(again[0].mark, mark, "the letter keeps its number");
+    group.deliver_letters(again);
+    group.until_stored(2);
+    assert_eq!(group.stored_letters(), ["1", "2"]);
+    group.member.claim(1).unwrap();
+    assert_eq!(group.member.lost(), 0);
+}
+
+#[test]
+fn letter_that_its_owner_can_never_store_becomes_a_gap() {
+    let mut group = FailedGroup::of(&["1", "2"]);
+    let [first, second] = group.captured_letters();
+    let mark = second.mark.unwrap();
+    first.complete(Err(PublishError::Reducer { record: 0, why: ReducerError("unfit".to_owned()) }));
+    second.complete(Err(PublishError::ProducerGap { producer_seq: 2, last: 0 }));
+    let again: [InFlightBatch; 1] = group.captured_letters();
+    assert!(again[0].mark.unwrap().producer_epoch > mark.producer_epoch, "its number follows no other");
+    group.deliver_letters(again);
+    group.until_stored(1);
+    assert_eq!(group.stored_letters(), ["2"]);
+    until("the member receives the gap", || {
+        group.member.claim(1).unwrap();
+        group.member.lost() == 1
+    });
+}
+
+#[test]
+fn letter_whose_response_was_lost_is_stored_once() {
+    let group = FailedGroup::of(&["1"]);
+    let [first] = group.captured_letters();
+    let mark = first.mark;
+    group.append_without_response(&first);
+    first.complete(Err(PublishError::Unknown("the response was lost".to_owned())));
+    let again: [InFlightBatch; 1] = group.captured_letters();
+    assert_eq!(again[0].mark, mark);
+    group.deliver_letters(again);
+    assert_eq!(publish(&group.cluster.node(1), "dead.jobs", "after").seq, 2);
+    assert_eq!(group.stored_letters(), ["1", "after"]);
+}
+
+struct WakeCount(AtomicU64);
+
+impl Wake for WakeCount {
+    fn wake(self: Arc<WakeCount>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn outcome_of_a_letter_wakes_the_handling_of_deadlines() {
+    let group = FailedGroup::of(&["1"]);
+    let letters: [InFlightBatch; 1] = group.captured_letters();
+    let woken = Arc::new(WakeCount(AtomicU64::new(0)));
+    let waker = Waker::from(Arc::clone(&woken));
+    assert_eq!(group.cluster.node(1).handle_deadlines(&waker), None);
+    group.deliver_letters(letters);
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    assert_eq!(group.cluster.node(1).handle_deadlines(&waker), None, "the outcome was taken");
+}
