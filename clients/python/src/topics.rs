@@ -113,7 +113,15 @@ pub fn description<'py>(py: Python<'py>, topic: &TopicDescription) -> PyResult<B
     let groups = PyList::empty(py);
     for group in &topic.groups {
         let kind = if group.work { "work" } else { "share" };
-        groups.append((&group.name, kind, group.members, group.waiting, group.claimed))?;
+        groups.append((
+            &group.name,
+            kind,
+            group.members,
+            group.waiting,
+            group.claimed,
+            group.pending_dead_letters,
+            group.dead_letter_error.as_deref(),
+        ))?;
     }
     dict.set_item("groups", groups)?;
     Ok(dict)

@@ -91,6 +91,7 @@ def test_threads_settle_jobs_while_another_thread_waits(client: dunlin.Client, t
     assert sorted(done) == list(range(20))
     (group,) = client.describe(topic).groups
     assert (group.name, group.kind, group.waiting, group.claimed) == ("crew", "work", 0, 0)
+    assert (group.pending_dead_letters, group.dead_letter_error) == (0, None)
 
 
 def test_one_ack_settles_many_jobs_exactly_once(client: dunlin.Client, topic: str) -> None:

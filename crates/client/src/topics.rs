@@ -17,6 +17,9 @@ use crate::refusal::RefusedError;
 
 /// The number of topics on one page of a list.
 const PAGE_TOPICS: u32 = 1_000;
+/// Prefix of a topic in a request for settings, by which the client asks for the groups with dead letters that are not
+/// stored.
+const PENDING_DEAD_LETTERS: &str = "$DUNLIN.dead.";
 /// The number of requests for settings that are sent before the client waits for the first response.
 const SETTINGS_AHEAD: usize = 256;
 
@@ -111,7 +114,7 @@ pub struct SubscriptionDescription {
     pub registered: bool,
 }
 
-/// A group of a topic, with the number of its members, and of its waiting and claimed records.
+/// A group of a topic, with the number of its members, of its waiting and claimed records, and of its dead letters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupDescription {
     /// The group's name.
@@ -124,6 +127,10 @@ pub struct GroupDescription {
     pub waiting: u64,
     /// The number of records that members have claimed and not acknowledged.
     pub claimed: u64,
+    /// The number of dead letters that their topic has not stored yet. 0 if the node's version does not report it.
+    pub pending_dead_letters: u64,
+    /// The reason why the topic refused such a letter last: an error code and a text. `None` if it refused none.
+    pub dead_letter_error: Option<String>,
 }
 
 impl Client {
@@ -182,6 +189,9 @@ impl Client {
             Some(FromNode::Topic(state)) => {
                 let mut description = description(&state);
                 description.take_settings(self.topic_settings(topic)?);
+                if description.groups.iter().any(|group| group.work) {
+                    description.take_dead_letters(&self.pending_dead_letters(topic)?);
+                }
                 Ok(description)
             }
             _ => Err(unexpected_response()),
@@ -193,6 +203,16 @@ impl Client {
         let bytes =
             self.shared.call(|request| FromClient::DescribeSettings(NamedTopic { request, topic }))?;
         self.shared.read_settings(&bytes)
+    }
+
+    /// The groups of a topic with dead letters that are not stored: for each, its name, and their number and the reason
+    /// as one text.
+    fn pending_dead_letters(&self, topic: &str) -> Result<Vec<(String, String)>, CallError> {
+        match self.topic_settings(&format!("{PENDING_DEAD_LETTERS}{topic}")) {
+            // A node of an earlier version does not know the request.
+            Err(CallError::Refused(_)) => Ok(Vec::new()),
+            response => response,
+        }
     }
 
     /// Like [`topic_settings`](Client::topic_settings), but for several topics, in order. Sends the next requests
@@ -250,6 +270,16 @@ impl TopicDescription {
             }
         }
         self.settings = settings;
+    }
+
+    fn take_dead_letters(&mut self, pending: &[(String, String)]) {
+        for (name, text) in pending {
+            let Some(group) = self.groups.iter_mut().find(|group| group.name == *name) else { continue };
+            let (count, error) = text
+                .split_once(' ')
+                .map_or((text.as_str(), None), |(count, error)| (count, Some(error.to_owned())));
+            (group.pending_dead_letters, group.dead_letter_error) = (count.parse().unwrap_or(0), error);
+        }
     }
 }
 
@@ -426,6 +456,8 @@ fn description(state: &TopicState<'_>) -> TopicDescription {
         members: group.members,
         waiting: group.waiting,
         claimed: group.claimed,
+        pending_dead_letters: 0,
+        dead_letter_error: None,
     };
     TopicDescription {
         name: state.config.name.to_owned(),

@@ -99,7 +99,7 @@ impl GroupCreator {
     }
 }
 
-/// The status of a group for operators: its members, and its waiting and claimed records.
+/// The status of a group for operators: its members, its waiting and claimed records, and its dead letters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupInfo {
     /// The group's name.
@@ -113,6 +113,10 @@ pub struct GroupInfo {
     pub waiting: u64,
     /// The number of records that members have claimed.
     pub claimed: u64,
+    /// The number of dead letters that their topic has not stored yet.
+    pub pending_dead_letters: u64,
+    /// The reason why the topic refused such a letter last: an error code and a text. `None` if it refused none.
+    pub dead_letter_error: Option<String>,
 }
 
 impl Node {

@@ -47,13 +47,19 @@ class SubscriptionInfo:
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """One group of a topic."""
+    """One group of a topic.
+
+    ``pending_dead_letters`` counts the dead letters that their topic has not stored yet.
+    ``dead_letter_error`` is the reason why the topic refused such a letter last.
+    """
 
     name: str
     kind: str
     members: int
     waiting: int
     claimed: int
+    pending_dead_letters: int
+    dead_letter_error: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use dunlin::journal::FakeDisk;
 use dunlin_client::topic::{
-    Durable, Notice, Position, Publish, Retention, Start, SubscribeError, TopicConfig,
+    Durable, Notice, Position, Publish, Reliable, Retention, Start, Subscribe, SubscribeError,
+    SubscribeOptions, TopicConfig,
 };
 use dunlin_client::{Client, Group, GroupEvent, GroupKind, GroupOptions, Member};
 use dunlin_wait::{Deadline, PATIENCE, until};
@@ -219,6 +220,38 @@ fn record_without_attempts_left_goes_to_the_dead_letters() {
     assert_eq!(graves.logs()[0].last().seq, 1);
     let described = client.describe_topic("jobs").unwrap();
     assert_eq!((described.groups.len(), described.groups[0].waiting), (1, 0));
+}
+
+#[test]
+fn described_group_shows_dead_letters_that_wait() {
+    let (running, client) = start(TopicConfig::default());
+    let full = TopicConfig {
+        retention: Retention { bytes: 16 << 10, ..Retention::default() },
+        reliable: Some(Reliable { wait_max: Duration::from_millis(1), ..Reliable::default() }),
+        ..TopicConfig::default()
+    };
+    running.node.create_topic("graves", full, false).unwrap();
+    let registered =
+        SubscribeOptions { registered: true, start: Start::Earliest, ..SubscribeOptions::default() };
+    let mut graves = running.node.subscribe("graves", &registered).unwrap();
+    let mut filler = running.node.publisher("graves").unwrap();
+    assert!((0..10_000_u64).any(|n| filler.publish(&n.to_le_bytes()).is_err()), "the topic is full");
+
+    publish(&client, [7]);
+    let options = GroupOptions { attempts_max: 1, dead_letter: "graves".to_owned(), ..work_options() };
+    let mut member = client.join(JOBS, options).unwrap();
+    member.claim(1);
+    let (token, ..) = next_record(&mut member);
+    member.nack(&[(token, Duration::ZERO)]).unwrap();
+    let described_group = || client.describe_topic("jobs").unwrap().groups.remove(0);
+    let group = described_group();
+    assert_eq!(group.pending_dead_letters, 1);
+    let error = group.dead_letter_error.expect("the reason is shown");
+    assert!(error.starts_with("FULL: history is full"), "{error}");
+    until("the dead letter is stored", || {
+        graves.drain(100, |_| ()).unwrap();
+        described_group().pending_dead_letters == 0
+    });
 }
 
 #[test]

@@ -217,7 +217,7 @@ impl<M: GroupMachine> Group<M> {
 
     /// Whether some dead letters may not be stored yet.
     pub(super) fn has_dead_letters(&self, node: &Node) -> bool {
-        self.with(node, |state, _| state.parts.iter().any(GroupPartition::has_dead_letters))
+        self.with(node, |state, _| state.parts.iter().any(|part| part.dead_letters() > 0))
     }
 
     /// The time since which the group has had no members; `None` while it has some.
@@ -232,6 +232,8 @@ impl<M: GroupMachine> Group<M> {
             members: state.members.values().cloned().collect(),
             waiting: state.parts.iter().map(GroupPartition::waiting).sum(),
             claimed: state.parts.iter().map(|part| u64::from(part.machine.claims())).sum(),
+            pending_dead_letters: state.parts.iter().map(|part| part.dead_letters() as u64).sum(),
+            dead_letter_error: state.parts.iter().find_map(|part| part.letters.refusal()),
         })
     }
 

@@ -159,9 +159,9 @@ impl<M: GroupMachine> GroupPartition<M> {
         last.saturating_sub(self.machine.position()).saturating_sub(self.machine.claims().into())
     }
 
-    /// Whether some dead letters of the partition may not be stored yet.
-    pub(super) fn has_dead_letters(&self) -> bool {
-        !self.letters.is_empty() || self.machine.dead_letters() > 0
+    /// The number of dead letters of the partition that may not be stored yet.
+    pub(super) fn dead_letters(&self) -> usize {
+        self.letters.len() + self.machine.dead_letters()
     }
 
     pub(super) fn release(&mut self) {

@@ -79,6 +79,11 @@ struct GroupFields {
     members: Vec<String>,
     waiting: u64,
     claimed: u64,
+    // Nodes of earlier versions do not send the fields below.
+    #[serde(default)]
+    pending_dead_letters: u64,
+    #[serde(default)]
+    dead_letter_error: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -118,5 +118,7 @@ fn group_state(info: &GroupInfo) -> v1::GroupState {
         members: info.members.len() as u32,
         waiting: info.waiting,
         claimed: info.claimed,
+        pending_dead_letters: info.pending_dead_letters,
+        dead_letter_error: info.dead_letter_error.clone().unwrap_or_default(),
     }
 }

@@ -128,6 +128,8 @@ fn group_json(group: &dunlin::GroupInfo) -> Value {
         "members": group.members.len(),
         "waiting": group.waiting,
         "claimed": group.claimed,
+        "pending_dead_letters": group.pending_dead_letters,
+        "dead_letter_error": group.dead_letter_error,
     })
 }
 

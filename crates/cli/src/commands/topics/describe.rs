@@ -150,7 +150,14 @@ fn write_groups(topic: &TopicDescription, console: &Console, out: &mut impl Writ
         ]);
     }
     writeln!(out)?;
-    Ok(table.write(out, console.paint)?)
+    table.write(out, console.paint)?;
+    for group in topic.groups.iter().filter(|group| group.pending_dead_letters > 0) {
+        let (name, count) = (&group.name, grouped(group.pending_dead_letters));
+        let error = group.dead_letter_error.as_deref().map(|error| escaped(error.as_bytes()));
+        let error = error.map_or_else(String::new, |error| format!(": {error}"));
+        writeln!(out, "group {name}: {count} dead letters are not stored yet{error}")?;
+    }
+    Ok(())
 }
 
 fn ack_text(level: AckLevel) -> &'static str {
@@ -185,6 +192,8 @@ fn topic_object(topic: &TopicDescription) -> serde_json::Value {
             json!({
                 "group": group.name, "kind": kind(group.work), "members": group.members,
                 "waiting": group.waiting, "claimed": group.claimed,
+                "pending_dead_letters": group.pending_dead_letters,
+                "dead_letter_error": group.dead_letter_error,
             })
         })
         .collect();

@@ -26,6 +26,7 @@ use dunlin_topic::{AckLevel, AckProgress, DeadLetter, Log, Position, ProducerMar
 use super::LetterSender;
 use crate::clock::steady_ns;
 use crate::groups::machine::GroupMachine;
+use crate::refusal::Refused;
 
 /// The largest number of letters that were sent and have no outcome.
 const LETTERS_MAX: usize = 64;
@@ -50,6 +51,8 @@ pub(in crate::groups) struct LetterQueue {
     is_probing: bool,
     /// The time by the steady clock before which no letter is sent; 0 for none.
     retry_at_ns: u64,
+    /// The reason why the first refused letter waits.
+    refusal: Option<PublishError>,
 }
 
 /// A letter that was accepted, but may not be stored yet.
@@ -132,11 +135,19 @@ impl LetterQueue {
             must_renumber: false,
             is_probing: false,
             retry_at_ns: 0,
+            refusal: None,
         }
     }
 
-    pub(in crate::groups) fn is_empty(&self) -> bool {
-        self.sent.is_empty() && self.pending.is_empty()
+    /// The number of letters in the queue.
+    pub(in crate::groups) fn len(&self) -> usize {
+        self.sent.len() + self.pending.len()
+    }
+
+    /// The reason why letters wait, if one was refused: an error code and a text.
+    pub(in crate::groups) fn refusal(&self) -> Option<String> {
+        let refusal = self.refusal.as_ref().filter(|_| self.len() > 0)?;
+        Some(Refused { text: refusal.to_string(), ..Refused::from(refusal) }.to_line())
     }
 
     /// Whether letters were sent that have no outcome.
@@ -171,6 +182,7 @@ impl LetterQueue {
                 Some(Err(error)) if error.concerns_one_record() => self.lose(next, machine),
                 Some(Err(error)) => {
                     self.must_renumber |= is_out_of_order(&error);
+                    self.refusal = Some(error);
                     return self.pending.push_front(next);
                 }
             }
@@ -197,7 +209,7 @@ impl LetterQueue {
                     if error.concerns_one_record() {
                         self.lose(refused, machine);
                     } else {
-                        self.retry_later(refused, &error);
+                        self.retry_later(refused, error);
                     }
                 }
             }
@@ -206,18 +218,21 @@ impl LetterQueue {
 
     fn on_stored(&mut self) {
         if self.pending.is_empty() {
-            self.is_probing = false;
+            (self.is_probing, self.refusal) = (false, None);
         }
     }
 
     /// Keeps a letter that was refused, or whose response was lost, to send it again.
-    fn retry_later(&mut self, refused: PendingLetter, error: &PublishError) {
-        if !is_out_of_order(error) {
+    fn retry_later(&mut self, refused: PendingLetter, error: PublishError) {
+        if !is_out_of_order(&error) {
             self.pause();
         } else if self.pending.is_empty() && !self.must_renumber {
             // No earlier letter of the queue was refused, so that the numbers do not agree with the owner's.
             self.must_renumber = true;
             self.pause();
+        }
+        if self.pending.is_empty() {
+            self.refusal = Some(error);
         }
         self.pending.push_back(refused);
     }

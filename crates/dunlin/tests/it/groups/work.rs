@@ -283,6 +283,27 @@ fn letter_that_a_state_refuses_is_lost_without_delaying_others() {
 }
 
 #[test]
+fn group_info_shows_waiting_dead_letters_and_the_reason() {
+    let node = Node::start(Config { auto_create: false, ..Config::default() }).unwrap();
+    node.create_topic("jobs", TopicConfig::default(), false).unwrap();
+    publish(&node, "jobs", [1, 2]);
+    let options = WorkOptions { attempts_max: 1, ..work_from_start() };
+    let mut member = node.join_work("jobs", "g", &options).unwrap();
+    node.delete_topic("dead.jobs").unwrap();
+    while let Some(claimed) = claim(&mut member) {
+        member.nack(claimed.token, Duration::ZERO).unwrap();
+    }
+    let info = || node.groups(&node.topic("jobs").unwrap()).remove(0);
+    assert_eq!(info().pending_dead_letters, 2);
+    let error = info().dead_letter_error.expect("the reason is shown");
+    assert!(error.starts_with("NO_TOPIC: ") && error.contains("dead.jobs"), "{error}");
+    node.create_topic("dead.jobs", TopicConfig::default(), false).unwrap();
+    node.tick();
+    assert_eq!((info().pending_dead_letters, info().dead_letter_error), (0, None));
+    assert_eq!(node.topic("dead.jobs").unwrap().logs()[0].last().seq, 2);
+}
+
+#[test]
 fn reliable_topic_keeps_the_record_of_a_waiting_dead_letter() {
     let node = node();
     let reliable = Some(Reliable { wait_max: Duration::from_millis(1), ..Reliable::default() });

@@ -259,6 +259,12 @@ pub struct GroupState {
     pub waiting: u64,
     #[prost(uint64, tag = "5")]
     pub claimed: u64,
+    /// Dead letters that their topic has not stored yet.
+    #[prost(uint64, tag = "6")]
+    pub pending_dead_letters: u64,
+    /// The reason why the topic refused such a letter last; empty if it refused none.
+    #[prost(string, tag = "7")]
+    pub dead_letter_error: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatsRequest {}

@@ -10,7 +10,7 @@ use dunlin::{Node, Refused, TopicFuture};
 
 use super::Session;
 use super::groups::work_options;
-use super::topics::{HAS_SUBSCRIBER, subscriber_or_refusal};
+use super::topics::{HAS_SUBSCRIBER, PENDING_DEAD_LETTERS, subscriber_or_refusal};
 
 /// The work that must be done before a message can be handled.
 pub(super) type Preparation = Pin<Box<dyn Future<Output = PreparationResult> + Send>>;
@@ -89,6 +89,9 @@ impl Session {
                 preparation(node.create_topic_async(create.config.name, config, create.or_same))
             }
             FromClient::DescribeSettings(describe) => {
+                if let Some(topic) = describe.topic.strip_prefix(PENDING_DEAD_LETTERS) {
+                    return self.figures_for_topic(topic);
+                }
                 let subject = describe.topic.strip_prefix(HAS_SUBSCRIBER)?;
                 let query = self.query_subscribers(subject).ok()?.into_pending()?;
                 let subject = subject.to_owned();

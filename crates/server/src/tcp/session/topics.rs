@@ -25,6 +25,8 @@ use crate::peers::interest::{self, INTEREST};
 
 /// Prefix by which a client asks whether a subject has subscribers.
 pub(super) const HAS_SUBSCRIBER: &str = "$DUNLIN.heard.";
+/// Prefix by which a client asks which groups of a topic have dead letters that are not stored.
+pub(super) const PENDING_DEAD_LETTERS: &str = "$DUNLIN.dead.";
 
 /// Name of the setting with a durable topic's acknowledgement level.
 const DURABLE: &str = "durable";
@@ -73,6 +75,9 @@ impl Session {
         }
         if let Some(pattern) = describe.topic.strip_prefix(INTEREST) {
             return self.describe_interest(describe.request, pattern);
+        }
+        if let Some(topic) = describe.topic.strip_prefix(PENDING_DEAD_LETTERS) {
+            return self.describe_dead_letters(describe.request, topic);
         }
         let Some(topic) = self.node.topic(describe.topic) else {
             return self.refuse_request(describe.request, &self.node.missing_topic_error(describe.topic));
@@ -132,6 +137,23 @@ impl Session {
         interest.inbox_user = user.or(interest.inbox_user);
         let settings = interest::encode_interest(&interest);
         let lines: Vec<_> = settings.into_iter().map(|(name, value)| Setting { name, value }).collect();
+        self.outbound.push(FromNode::Settings(Settings { request, settings: List::new(&lines) }));
+    }
+
+    /// Reports the groups of a topic with dead letters that are not stored: how many, and why one was refused.
+    fn describe_dead_letters(&mut self, request: u32, topic: &str) {
+        let Some(found) = self.node.topic(topic) else {
+            return self.refuse_request(request, &self.node.missing_topic_error(topic));
+        };
+        let owner = self.take_figures().of(&self.shared, &found).owner;
+        let groups = owner.map_or_else(Vec::new, |owner| owner.groups);
+        let text = |group: &GroupInfo| match &group.dead_letter_error {
+            Some(error) => format!("{} {error}", group.pending_dead_letters),
+            None => group.pending_dead_letters.to_string(),
+        };
+        let pending = groups.iter().filter(|group| group.pending_dead_letters > 0).take(self.lines_max());
+        let texts: Vec<_> = pending.map(|group| (&group.name, text(group))).collect();
+        let lines: Vec<_> = texts.iter().map(|(name, value)| Setting { name, value }).collect();
         self.outbound.push(FromNode::Settings(Settings { request, settings: List::new(&lines) }));
     }
 
