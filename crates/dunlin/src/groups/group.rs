@@ -9,13 +9,17 @@
 //! - Lock order: `state`, `sleepers`. A waker that a log calls takes only `sleepers`, because its thread may hold
 //!   another group's `state`.
 //! - Between two calls, the group does not keep any segment of a log in use.
+//! - One operation passes a limited number of expired records ([`SkipBudget`]). The member does not sleep then, but
+//!   continues with its next operation.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Wake, Waker};
 
-use dunlin_topic::{Departure, MemberId, Notice, SubscribeError, SubscribeOptions, Topic, Waiter};
+use dunlin_topic::{
+    Departure, MemberId, Notice, SkipBudget, SubscribeError, SubscribeOptions, Topic, Waiter,
+};
 
 use super::dead_letters::LetterTarget;
 use super::delivered::DeliveredRanges;
@@ -110,6 +114,7 @@ impl<M: GroupMachine> Group<M> {
         let (outcome, woken) = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             self.logs.take_ready(|part| state.parts[part as usize].cursor.handle_wake());
+            state.skips = SkipBudget::default();
             state.parts.iter_mut().for_each(|part| part.tick(now_ns));
             let outcome = op(&mut state, now_ns);
             state.send_dead_letters(node, self);

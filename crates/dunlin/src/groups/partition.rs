@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use dunlin_topic::{
-    ConsumeMode, Cursor, Log, Notice, Position, ReadOutcome, Start, SubscribeError, SubscribeOptions,
+    ConsumeMode, Cursor, Log, Notice, Position, ReadOutcome, SkipBudget, Start, SubscribeError,
+    SubscribeOptions,
 };
 
 use super::dead_letters::LetterQueue;
@@ -125,8 +126,8 @@ impl<M: GroupMachine> GroupPartition<M> {
     }
 
     /// Returns the log's reader and the state machine. Both are needed to take records.
-    pub(super) fn reader(&mut self) -> (GroupReader<'_>, &mut M) {
-        (GroupReader::new(&mut self.cursor, &mut self.ended, self.last_epoch), &mut self.machine)
+    pub(super) fn reader<'a>(&'a mut self, skips: &'a mut SkipBudget) -> (GroupReader<'a>, &'a mut M) {
+        (GroupReader::new(&mut self.cursor, &mut self.ended, self.last_epoch, skips), &mut self.machine)
     }
 
     pub(super) fn has_more(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The records of a log as a group reads them.
 
 use dunlin_topic::{
-    Cursor, Notice, Position, ReadDeferred, ReadOutcome, Record, RecordSource, SourceItem, key_hash,
+    Cursor, Notice, Position, ReadDeferred, ReadOutcome, Record, RecordSource, SkipBudget, SourceItem, key_hash,
 };
 
 /// Reads records from a cursor for a group. After a read, the cursor stays at the last record, so that the record can
@@ -11,6 +11,9 @@ pub(super) struct GroupReader<'a> {
     ended: &'a mut bool,
     /// The last epoch whose records belong to the group at this node; `None` for no limit.
     last_epoch: Option<u32>,
+    /// The records without a member that the group may pass while it holds its lock. Once the budget is spent, the
+    /// reader ends as if there were no more records, although the cursor has some.
+    skips: &'a mut SkipBudget,
     /// Notices other than losses.
     pub(super) notices: Vec<Notice>,
     /// The size in bytes of the record that was returned last; 0 once the cursor has moved past it.
@@ -22,8 +25,9 @@ impl<'a> GroupReader<'a> {
         cursor: &'a mut Cursor,
         ended: &'a mut bool,
         last_epoch: Option<u32>,
+        skips: &'a mut SkipBudget,
     ) -> GroupReader<'a> {
-        GroupReader { cursor, ended, last_epoch, notices: Vec::new(), current_bytes: 0 }
+        GroupReader { cursor, ended, last_epoch, skips, notices: Vec::new(), current_bytes: 0 }
     }
 
     /// Appends the record's frame to `out`, and returns its position; `None` if the log has dropped the record. Its epoch
@@ -59,18 +63,22 @@ impl RecordSource for GroupReader<'_> {
             if self.last_epoch.is_some_and(|last| self.cursor.next().epoch > last) {
                 return None;
             }
-            match self.cursor.fill() {
+            match self.cursor.fill_within(self.skips) {
                 ReadOutcome::Records => match self.cursor.peek()? {
                     (Some(record), bytes) => {
                         let (seq, key) = (record.seq(), record.frame.key().map(key_hash));
                         self.current_bytes = bytes;
                         return Some(SourceItem::Record { seq, key });
                     }
-                    (None, expired_bytes) => self.cursor.advance(1, expired_bytes),
+                    (None, expired_bytes) => {
+                        self.cursor.advance(1, expired_bytes);
+                        self.skips.count(expired_bytes);
+                        if self.skips.is_spent() {
+                            return None;
+                        }
+                    }
                 },
-                ReadOutcome::Empty => return None,
-                // A group has no filter. It skips only the records before its start time, which are in one segment.
-                ReadOutcome::Skipped => {}
+                ReadOutcome::Empty | ReadOutcome::Skipped => return None,
                 ReadOutcome::Notice(Notice::Gap(gap)) => {
                     return Some(SourceItem::LostRecords { first: gap.first, last: gap.last });
                 }

@@ -156,6 +156,15 @@ impl ShareMember {
         }
     }
 
+    /// For a listener: whether the last [`ready`](Subscribe::ready) ended because it has passed as many expired records
+    /// as a [`SkipBudget`](dunlin_topic::SkipBudget) allows. The listener lets others run, and checks again.
+    pub fn is_skipping(&self) -> bool {
+        match &self.location {
+            MemberLocation::Local(member) => member.is_skipping(),
+            MemberLocation::Remote(_) => false,
+        }
+    }
+
     /// For a listener: reports that the client has consumed the partition's records through `seq`. A member with
     /// `share_in_flight_max` unconsumed records receives no more.
     pub fn consume(&mut self, partition: u16, seq: u64) {

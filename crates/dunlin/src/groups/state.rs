@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use dunlin_topic::{MemberId, SubscribeError};
+use dunlin_topic::{MemberId, SkipBudget, SubscribeError};
 
 use super::dead_letters::LetterSender;
 use super::group::{Group, Sleeper};
@@ -24,6 +24,8 @@ pub(super) struct MembershipState<M> {
     registered: bool,
     /// The index of the partition that is read next.
     next_part: usize,
+    /// The expired records that the present operation may still pass, in all partitions.
+    pub(super) skips: SkipBudget,
     /// The value of [`MembershipState::notice_count`] when the members were last woken for a notice.
     pub(super) woken_at_notice_count: u64,
 }
@@ -39,18 +41,21 @@ impl<M: GroupMachine> MembershipState<M> {
             idle_since_ns: created_ns,
             registered,
             next_part: 0,
+            skips: SkipBudget::default(),
             woken_at_notice_count: 0,
         }
     }
 
-    /// Calls `visit` with one partition after another, beginning with `next_part`, until `visit` returns a value.
+    /// Calls `visit` with one partition after another, beginning with `next_part`, until `visit` returns a value. All
+    /// partitions share the budget, but a partition without expired records needs none.
     pub(super) fn find<R>(
         &mut self,
-        mut visit: impl FnMut(usize, &mut GroupPartition<M>) -> Option<R>,
+        mut visit: impl FnMut(usize, &mut GroupPartition<M>, &mut SkipBudget) -> Option<R>,
     ) -> Option<R> {
         let parts = self.parts.len();
         let mut order = (0..parts).map(|offset| (self.next_part + offset) % parts);
-        let (at, found) = order.find_map(|at| Some((at, visit(at, &mut self.parts[at])?)))?;
+        let (at, found) =
+            order.find_map(|at| Some((at, visit(at, &mut self.parts[at], &mut self.skips)?)))?;
         self.next_part = (at + 1) % parts;
         Some(found)
     }

@@ -28,6 +28,7 @@ pub struct WorkMember {
     open: HashMap<u64, OpenClaim>,
     /// Events that were not returned to the caller yet.
     events: VecDeque<WorkEvent>,
+    is_skipping: bool,
 }
 
 /// A claim that, as far as this member knows, is still open.
@@ -76,7 +77,7 @@ impl ClaimedRecord {
 
 impl WorkMember {
     pub(super) fn new(membership: GroupMember<WorkGroup>) -> WorkMember {
-        WorkMember { membership, open: HashMap::new(), events: VecDeque::new() }
+        WorkMember { membership, open: HashMap::new(), events: VecDeque::new(), is_skipping: false }
     }
 
     /// The topic whose records the group shares.
@@ -97,6 +98,9 @@ impl WorkMember {
     /// Claims the available records, at most `max`. Also returns notices, which do not count.
     pub fn claim(&mut self, max: usize) -> Result<Vec<WorkEvent>, SubscribeError> {
         self.fetch(max)?;
+        while self.is_skipping {
+            self.fetch(max)?;
+        }
         Ok(self.events.drain(..).collect())
     }
 
@@ -106,6 +110,13 @@ impl WorkMember {
             self.fetch(usize::from(accepts_records))?;
         }
         Ok(self.events.pop_front())
+    }
+
+    /// For a listener: whether the last [`try_claim`](WorkMember::try_claim) ended because it has passed as many
+    /// expired records as a [`SkipBudget`](dunlin_topic::SkipBudget) allows. The listener lets others run, and tries
+    /// again.
+    pub fn is_skipping(&self) -> bool {
+        self.is_skipping
     }
 
     /// Waits for a record and claims it. Returns `None` after `timeout` without a record.
@@ -190,20 +201,20 @@ impl WorkMember {
         }
     }
 
-    /// Claims records until the member has `max` events or no record is available.
+    /// Claims records until the member has `max` events, no record is available, or too many records have expired.
     fn fetch(&mut self, max: usize) -> Result<(), SubscribeError> {
         if self.events.is_empty() {
             self.membership.check_open()?;
         }
         self.remove_expired_claims();
-        let WorkMember { membership, open, events } = self;
-        let (claimed, notices) = membership.with(|state, member, now_ns| {
+        let WorkMember { membership, open, events, is_skipping } = self;
+        let (claimed, notices, is_budget_spent) = membership.with(|state, member, now_ns| {
             let (mut claimed, mut notices) = (Vec::new(), Vec::new());
             while events.len() + claimed.len() < max {
                 let Some(claim) = state.claim(member, now_ns, &mut notices) else { break };
                 claimed.push(claim);
             }
-            (claimed, notices)
+            (claimed, notices, state.skips.is_spent())
         });
         membership.push_notices(notices);
         events.extend(std::iter::from_fn(|| membership.pop_notice()).map(WorkEvent::Notice));
@@ -213,6 +224,7 @@ impl WorkMember {
             events.push_back(WorkEvent::ClaimedRecord(record));
         }
         events.extend(std::iter::from_fn(|| membership.pop_end()).map(WorkEvent::Notice));
+        *is_skipping = is_budget_spent && events.len() < max;
         Ok(())
     }
 }
@@ -242,11 +254,11 @@ impl MembershipState<WorkGroup> {
         now_ns: u64,
         notices: &mut Vec<Notice>,
     ) -> Option<(usize, ClaimedRecord)> {
-        let (part, mut claimed) = self.find(|at, part| {
+        let (part, mut claimed) = self.find(|at, part, skips| {
             if part.is_paused() {
                 return None;
             }
-            let (mut reader, work) = part.reader();
+            let (mut reader, work) = part.reader(skips);
             let copied = loop {
                 let claim = work.claim(member, now_ns, &mut reader).ok().flatten();
                 notices.append(&mut reader.notices);

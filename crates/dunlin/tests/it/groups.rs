@@ -1,6 +1,7 @@
 //! Groups of one node.
 
 mod share;
+mod skipping;
 mod waiting;
 mod work;
 

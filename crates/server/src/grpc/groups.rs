@@ -162,6 +162,13 @@ impl GroupMember {
         }
     }
 
+    fn is_skipping(&self) -> bool {
+        match self {
+            GroupMember::Share(share) => share.is_skipping(),
+            GroupMember::Work(work) => work.is_skipping(),
+        }
+    }
+
     /// The next record, if the member wants one, or the next notice.
     fn next(&mut self, accepts: bool) -> Result<Option<MemberEvent>, SubscribeError> {
         match self {
@@ -285,6 +292,11 @@ impl GroupMembership {
                 Ok(Some(response)) => return Poll::Ready(Some(Ok(response))),
                 Ok(None) => {}
                 Err(refused) => return self.end(&refused),
+            }
+            if self.group_member.as_ref().is_some_and(GroupMember::is_skipping) {
+                // Lets other tasks of the thread run.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
             let accepts = self.accepts_records();
             let sleeps = self.group_member.as_ref().is_none_or(|group_member| group_member.sleep(accepts));

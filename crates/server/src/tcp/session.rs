@@ -131,7 +131,8 @@ pub(crate) struct Session {
     member_queue: VecDeque<u32>,
     /// Queue of the channels that may have something to send.
     channel_queue: VecDeque<u32>,
-    /// Whether the channels have skipped as many records as they may before the other sessions of the thread run.
+    /// Whether the channels or members have skipped as many records as they may before the other sessions of the thread
+    /// run.
     is_skip_budget_spent: bool,
     /// Channels that are paused until the thread's next write interval.
     paused_channels: PausedChannels,

@@ -40,7 +40,7 @@ impl SkipBudget {
 
     /// Counts one skipped record.
     #[inline(always)]
-    pub(crate) fn count(&mut self, record_bytes: u32) {
+    pub fn count(&mut self, record_bytes: u32) {
         self.bytes_left = self.bytes_left.saturating_sub(record_bytes.max(SKIP_RECORD_BYTES_MIN));
     }
 }

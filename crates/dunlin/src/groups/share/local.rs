@@ -25,6 +25,7 @@ pub(super) struct LocalMember {
     /// The partition and sequence number of the last record that the member received.
     last_delivered: Option<(usize, u64)>,
     consumption: ConsumptionMode,
+    is_skipping: bool,
 }
 
 /// How the records that a member has received become consumed records.
@@ -49,8 +50,15 @@ impl LocalMember {
         ahead: u32,
         consumption: ConsumptionMode,
     ) -> LocalMember {
-        let (taken, frames) = (VecDeque::new(), Vec::new());
-        LocalMember { membership, ahead: ahead.max(1), taken, frames, last_delivered: None, consumption }
+        LocalMember {
+            membership,
+            ahead: ahead.max(1),
+            taken: VecDeque::new(),
+            frames: Vec::new(),
+            last_delivered: None,
+            consumption,
+            is_skipping: false,
+        }
     }
 
     pub(super) fn topic(&self) -> &Arc<Topic> {
@@ -100,6 +108,10 @@ impl LocalMember {
         self.taken.is_empty() && self.membership.sleep(accepts_records)
     }
 
+    pub(super) fn is_skipping(&self) -> bool {
+        self.is_skipping
+    }
+
     pub(super) fn consume(&mut self, partition: u16, seq: u64) {
         let part = usize::from(partition);
         self.membership.with(|state, member, _| {
@@ -115,12 +127,23 @@ impl LocalMember {
         }
     }
 
-    /// Confirms the last record and takes more.
+    /// Confirms the last record and takes more. A listener's member returns early if many records have expired.
     fn fetch(&mut self) -> Result<bool, SubscribeError> {
+        loop {
+            let (is_found, is_budget_spent) = self.fetch_within_budget()?;
+            self.is_skipping = is_budget_spent && !is_found;
+            if !self.is_skipping || self.consumption == ConsumptionMode::Explicit {
+                return Ok(is_found);
+            }
+        }
+    }
+
+    /// Returns whether there are events, and whether the budget for expired records is spent.
+    fn fetch_within_budget(&mut self) -> Result<(bool, bool), SubscribeError> {
         self.membership.check_open()?;
         self.frames.clear();
         let LocalMember { membership, ahead, taken, frames, last_delivered, .. } = self;
-        let notices = membership.with(|state, member, now_ns| {
+        let (notices, is_budget_spent) = membership.with(|state, member, now_ns| {
             if let Some((part, seq)) = last_delivered.take() {
                 state.confirm(member, part, seq);
             }
@@ -129,10 +152,10 @@ impl LocalMember {
                 let Some(one) = state.take(member, now_ns, frames, &mut notices) else { break };
                 taken.push_back(one);
             }
-            notices
+            (notices, state.skips.is_spent())
         });
         membership.push_notices(notices);
-        Ok(!self.taken.is_empty() || self.membership.has_notice())
+        Ok((!self.taken.is_empty() || self.membership.has_notice(), is_budget_spent))
     }
 
     fn record(&self, taken: &Taken) -> Record<'_> {
@@ -156,11 +179,11 @@ impl MembershipState<ShareGroup> {
         frames: &mut Vec<u8>,
         notices: &mut Vec<dunlin_topic::Notice>,
     ) -> Option<Taken> {
-        self.find(|at, part| {
+        self.find(|at, part, skips| {
             if part.is_paused() {
                 return None;
             }
-            let (mut reader, share) = part.reader();
+            let (mut reader, share) = part.reader(skips);
             let start = frames.len();
             let copied = loop {
                 let taken = share.take(member, &mut reader).ok().flatten();

@@ -81,6 +81,8 @@ pub(super) fn group_of(queue: &str, pattern: &Pattern, is_partial: bool) -> Stri
 enum DeliveryOutcome {
     Waiting,
     More,
+    /// The member has passed many expired records, and lets others run before it continues.
+    Skipped,
     /// The topic was deleted, or the member has received its last record.
     Ended,
     LimitReached,
@@ -149,6 +151,11 @@ impl Session {
                     self.members.get_mut(&number).into_iter().for_each(|member| member.is_waiting = true)
                 }
                 DeliveryOutcome::More => self.member_queue.push_back(number),
+                DeliveryOutcome::Skipped => {
+                    self.member_queue.push_back(number);
+                    self.is_skip_budget_spent = true;
+                    return;
+                }
                 DeliveryOutcome::Ended => self.leave_group(number),
                 DeliveryOutcome::LimitReached => {
                     if let Some(member) = self.members.get(&number) {
@@ -175,7 +182,7 @@ impl Session {
             }
             let Some(member) = self.members.get_mut(&number) else { continue };
             let is_remote = member.share.stop_delivery();
-            if is_remote || matches!(outcome, DeliveryOutcome::More) {
+            if is_remote || matches!(outcome, DeliveryOutcome::More | DeliveryOutcome::Skipped) {
                 member.is_ending = true;
                 member.left = (!is_remote).then_some(DELIVERY_RECORDS_MAX);
                 self.member_queue.push_back(number);
@@ -202,6 +209,7 @@ impl Session {
             }
             match member.share.ready() {
                 Ok(true) => {}
+                Ok(false) if member.share.is_skipping() => return DeliveryOutcome::Skipped,
                 Ok(false) if member.left.is_some() => return DeliveryOutcome::Ended,
                 Ok(false) if member.share.sleep(true) => return DeliveryOutcome::Waiting,
                 Ok(false) => continue,

@@ -241,6 +241,11 @@ impl Session {
             match member.deliver(&mut self.outbound.control) {
                 DeliveryOutcome::Waiting => {}
                 DeliveryOutcome::More => self.member_queue.push_back(number),
+                DeliveryOutcome::Skipped => {
+                    self.member_queue.push_back(number);
+                    self.is_skip_budget_spent = true;
+                    return;
+                }
                 DeliveryOutcome::Complete => {
                     self.subscription_ended(number, &Refused::new(ErrorCode::Ended, ""), 0)
                 }

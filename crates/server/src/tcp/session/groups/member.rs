@@ -49,6 +49,8 @@ pub(super) enum DeliveryOutcome {
     /// The member waits for a record, for credit, or for a request for more records.
     Waiting,
     More,
+    /// The member has passed many expired records, and lets others run before it continues.
+    Skipped,
     /// The member has received its last record.
     Complete,
     Ended(SubscribeError),
@@ -96,6 +98,13 @@ impl GroupMember {
         match self {
             GroupMember::Share(share) => share.sleep(accepts),
             GroupMember::Work(work) => work.sleep(accepts),
+        }
+    }
+
+    fn is_skipping(&self) -> bool {
+        match self {
+            GroupMember::Share(share) => share.is_skipping(),
+            GroupMember::Work(work) => work.is_skipping(),
         }
     }
 
@@ -197,6 +206,10 @@ impl GroupMembership {
             let taken = self.group_member.take(accepts, |event| writer.add(channels, event));
             match taken {
                 Ok(true) => {}
+                Ok(false) if self.group_member.is_skipping() => {
+                    outcome = DeliveryOutcome::Skipped;
+                    break;
+                }
                 Ok(false) if self.group_member.sleep(accepts) => {
                     is_all = true;
                     outcome = DeliveryOutcome::Waiting;
@@ -229,7 +242,7 @@ impl GroupMembership {
 
 #[cfg(test)]
 mod tests {
-    use dunlin::topic::{Publish, Waiter};
+    use dunlin::topic::{Draft, Meta, Payload, Publish, Start, Waiter};
     use dunlin::{Config, ShareOptions};
 
     use super::*;
@@ -252,5 +265,27 @@ mod tests {
             assert!((RECORD_BYTES..2 * RECORD_BYTES).contains(&out.len()), "{} bytes", out.len());
             assert_eq!(member.delivered, taken);
         }
+    }
+
+    #[test]
+    fn member_lets_others_run_while_it_passes_expired_records() {
+        let node = Node::start(Config::default()).unwrap();
+        let mut publisher = node.publisher("t").unwrap();
+        for _ in 0..20_000 {
+            let meta = Meta { expires_ns: Some(1), ..Meta::default() };
+            publisher.publish(Draft { meta, payload: Payload::Copied(b"expired") }).unwrap();
+        }
+        publisher.publish("current").unwrap();
+        let options = ShareOptions { start: Start::Earliest, ..ShareOptions::default() };
+        let share = node.join_share_with_waiter("t", "g", &options, (Waiter::new(), 1)).unwrap();
+        let charge = Charge::none(node.budget());
+        let mut member = GroupMembership::new(GroupMember::Share(share), vec![1], u64::MAX, false, charge);
+        let (mut out, mut skipped) = (Vec::new(), 0);
+        while matches!(member.deliver(&mut out), DeliveryOutcome::Skipped) {
+            assert_eq!(member.delivered, 0);
+            skipped += 1;
+        }
+        assert!(skipped >= 2, "others could run {skipped} times");
+        assert_eq!(member.delivered, 1);
     }
 }
