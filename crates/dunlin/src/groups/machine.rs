@@ -18,6 +18,8 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
     fn losses(&self) -> u64;
     /// The sequence number up to which all records are settled.
     fn position(&self) -> u64;
+    /// The last record that the group has taken from the log.
+    fn fed_through(&self) -> u64;
 
     /// Ends claims and delays that have expired.
     fn tick(&mut self, _now_ns: u64) {}
@@ -104,6 +106,10 @@ impl GroupMachine for ShareGroup {
         ShareGroup::position(self)
     }
 
+    fn fed_through(&self) -> u64 {
+        ShareGroup::fed_through(self)
+    }
+
     fn drop_before(&mut self, oldest_seq: u64) {
         ShareGroup::drop_before(self, oldest_seq);
     }
@@ -155,6 +161,10 @@ impl GroupMachine for WorkGroup {
 
     fn position(&self) -> u64 {
         WorkGroup::position(self)
+    }
+
+    fn fed_through(&self) -> u64 {
+        WorkGroup::fed_through(self)
     }
 
     fn tick(&mut self, now_ns: u64) {

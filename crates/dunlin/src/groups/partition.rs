@@ -157,7 +157,17 @@ impl<M: GroupMachine> GroupPartition<M> {
 
     pub(super) fn waiting(&self) -> u64 {
         let last = self.cursor.log().last().seq;
-        last.saturating_sub(self.machine.position()).saturating_sub(self.machine.claims().into())
+        last.saturating_sub(self.position()).saturating_sub(self.machine.claims().into())
+    }
+
+    /// The sequence number up to which all records are settled or have expired.
+    fn position(&self) -> u64 {
+        let position = self.machine.position();
+        if position < self.machine.fed_through() {
+            return position;
+        }
+        // All records that were taken are settled, and the cursor has passed only expired records since.
+        position.max(self.cursor.next().seq - 1)
     }
 
     /// The number of dead letters of the partition that may not be stored yet.
@@ -170,7 +180,7 @@ impl<M: GroupMachine> GroupPartition<M> {
         if self.cursor.is_registered() {
             // The log keeps the record of a dead letter until the letter is stored.
             let before_letter = self.letters.oldest_seq().map_or(u64::MAX, |seq| seq - 1);
-            self.cursor.consume(self.machine.position().min(before_letter));
+            self.cursor.consume(self.position().min(before_letter));
         }
     }
 }

@@ -192,6 +192,11 @@ impl ShareGroup {
         unconfirmed.map(|(first, _)| first - 1).min().unwrap_or(self.fed_through)
     }
 
+    /// The last record that the group has taken from the log.
+    pub fn fed_through(&self) -> u64 {
+        self.fed_through
+    }
+
     /// Number of members.
     pub fn members(&self) -> usize {
         self.members.len()

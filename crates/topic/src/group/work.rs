@@ -219,6 +219,11 @@ impl WorkGroup {
         self.backlog.oldest().map_or(self.fed_through, |seq| seq - 1)
     }
 
+    /// The last record that the group has taken from the log.
+    pub fn fed_through(&self) -> u64 {
+        self.fed_through
+    }
+
     /// Whether a record can be claimed without reading the log.
     pub fn has_ready(&self) -> bool {
         self.backlog.has_ready_record()

@@ -1,7 +1,11 @@
 //! Groups that pass many expired records before they find one for a member.
 
-use dunlin::topic::{Draft, Event, Meta, Payload, Publish, Subscribe, TopicConfig, Waiter};
-use dunlin::{Node, WorkEvent};
+use std::time::Duration;
+
+use dunlin::topic::{
+    Draft, Event, Meta, Payload, Publish, Reliable, Retention, Subscribe, TopicConfig, Waiter,
+};
+use dunlin::{Node, WorkEvent, WorkOptions};
 
 use super::{claim, keyed, number, publish, share_from_start, work_from_start};
 use crate::node;
@@ -13,9 +17,13 @@ const TURNS_MIN: usize = 2;
 fn publish_expired(node: &Node) {
     let mut publisher = node.publisher("jobs").unwrap();
     for _ in 0..EXPIRED {
-        let meta = Meta { expires_ns: Some(1), ..Meta::default() };
-        publisher.publish(Draft { meta, payload: Payload::Copied(b"expired") }).unwrap();
+        publisher.publish(expired()).unwrap();
     }
+}
+
+fn expired() -> Draft<'static> {
+    let meta = Meta { expires_ns: Some(1), ..Meta::default() };
+    Draft { meta, payload: Payload::Copied(b"expired") }
 }
 
 #[test]
@@ -86,4 +94,24 @@ fn expired_records_of_a_partition_do_not_delay_other_partitions() {
         panic!("no claim in the first turn")
     };
     assert_eq!(claimed.record().payload(), b"other");
+}
+
+#[test]
+fn expired_records_do_not_keep_a_reliable_topic_full() {
+    let node = node();
+    let config = TopicConfig {
+        retention: Retention { bytes: 64 << 10, ..Retention::default() },
+        reliable: Some(Reliable { wait_max: Duration::from_millis(1), ..Reliable::default() }),
+        ..TopicConfig::default()
+    };
+    node.create_topic("jobs", config, false).unwrap();
+    let options = WorkOptions { registered: true, ..work_from_start() };
+    let mut member = node.join_work("jobs", "g", &options).unwrap();
+    let mut publisher = node.publisher("jobs").unwrap();
+    assert!((0..100_000).any(|_| publisher.publish(expired()).is_err()), "the topic is full");
+    assert!(claim(&mut member).is_none(), "all records have expired");
+    assert_eq!(node.groups(&node.topic("jobs").unwrap())[0].waiting, 0);
+    publisher.publish("current").unwrap();
+    assert_eq!(claim(&mut member).expect("a claim").record().payload(), b"current");
+    assert_eq!(member.lost(), 0);
 }
