@@ -28,7 +28,7 @@ use queue::{LetterNumber, LetterNumbers, SentLetter};
 pub(super) struct LetterTarget {
     subject: String,
     creation: Creation,
-    /// Notified when the outcome of present, or the record cannot be read at present; sent letter is known.
+    /// Notified when the outcome of a sent letter is known.
     outcomes: Arc<Waiter>,
     alarm: Arc<OutcomeAlarm>,
     /// Wakes the alarm.
@@ -110,21 +110,16 @@ pub(super) struct LetterSender<'a> {
 }
 
 impl LetterSender<'_> {
-    /// Sends the letter of a record in `log`. Returns `None` if the record has left the log. A letter that was sent
-    /// before comes with its number.
+    /// Sends the letter of a record in `log`. Returns `None` if the record has left the log, and [`ReadDeferred`] if it
+    /// cannot be read at present. A letter that was sent before comes with its number.
     fn send(
         &self,
         log: &Log,
         letter: DeadLetter,
         number: Option<LetterNumber>,
         numbers: &LetterNumbers,
-    ) -> Option<Result<SentLetter, PublishError>> {
-        log.try_read(letter.seq, |record| self.append(&record, letter));
-    match outcome {
-        Ok(Some(Ok(()))) => SendOutcome::Done,
-        Ok(None | Some(Err(PublishError::Batch(_)))) => number,
-        Ok(Some(Err(error))) if error.concerns_one_record() => SendOutcome::Never,
-        Ok(Some(Err(_))) | Err(ReadDeferred) => SendOutcome::NotYet,
+    ) -> Result<Option<Result<SentLetter, PublishError>>, ReadDeferred> {
+        log.try_read(letter.seq, |record| self.append(&record, letter, number, numbers))
     }
 
     fn append(

@@ -21,7 +21,9 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_topic::{AckLevel, AckProgress, DeadLetter, Log, Position, ProducerMark, PublishError, Waiter};
+use dunlin_topic::{
+    AckLevel, AckProgress, DeadLetter, Log, Position, ProducerMark, PublishError, ReadDeferred, Waiter,
+};
 
 use super::LetterSender;
 use crate::clock::steady_ns;
@@ -171,18 +173,22 @@ impl LetterQueue {
         self.take_outcomes(&sender.target.outcomes, machine);
         while let Some(next) = self.next_to_send(machine) {
             match sender.send(log, next.letter, next.number, &self.numbers) {
-                Some(Ok(sent)) => {
+                Ok(Some(Ok(sent))) => {
                     self.numbers.advance_past(&sent.number);
                     match sent.level {
                         AckLevel::Memory => self.on_stored(),
                         _ => self.sent.push_back(sent),
                     }
                 }
-                None | Some(Err(PublishError::Batch(_))) => self.lose(next, machine),
-                Some(Err(error)) if error.concerns_one_record() => self.lose(next, machine),
-                Some(Err(error)) => {
+                Ok(None | Some(Err(PublishError::Batch(_)))) => self.lose(next, machine),
+                Ok(Some(Err(error))) if error.concerns_one_record() => self.lose(next, machine),
+                Ok(Some(Err(error))) => {
                     self.must_renumber |= is_out_of_order(&error);
                     self.refusal = Some(error);
+                    return self.pending.push_front(next);
+                }
+                Err(ReadDeferred) => {
+                    self.pause();
                     return self.pending.push_front(next);
                 }
             }
