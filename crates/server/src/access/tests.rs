@@ -111,11 +111,11 @@ fn requests_of_a_connection_share_one_login() {
         // This request continues during the others. Each login of its own would count as another connection.
         let first = log_in().unwrap();
         assert!(Arc::ptr_eq(&first, &log_in().unwrap()));
-        fixture.rewrite(&ana(&fixture.digest, &format!("publish = [\">\"]\n{limited}")));
+        fixture.rewrite(&users_file(&fixture.digest, &format!("publish = [\">\"]\n{limited}")));
         assert!(Arc::ptr_eq(&first, &log_in().unwrap()));
         fixture.rewrite(NO_USERS);
         assert_eq!(log_in().unwrap_err().code, ErrorCode::Unauthenticated);
-        fixture.rewrite(&ana(&fixture.digest, limited));
+        fixture.rewrite(&users_file(&fixture.digest, limited));
         assert!(!Arc::ptr_eq(&first, &log_in().unwrap()));
     }
 }
@@ -141,7 +141,7 @@ fn existing_topics_count_towards_a_limit_that_is_set_later() {
     let fixture = AccessFixture::new(&ONE_TOPIC.replace("topics = 1", "connections = 9"));
     let login = fixture.log_in();
     fixture.node.create_topic("acme.a", TopicConfig::default(), false).unwrap();
-    fixture.rewrite(&ana(&fixture.digest, ONE_TOPIC));
+    fixture.rewrite(&users_file(&fixture.digest, ONE_TOPIC));
     assert!(login.account().reserve_topic("acme.b", false).is_err());
     login.account().reserve_topic("acme.a", false).unwrap();
 }
