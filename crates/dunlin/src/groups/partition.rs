@@ -131,7 +131,8 @@ impl<M: GroupMachine> GroupPartition<M> {
     }
 
     pub(super) fn has_more(&self) -> bool {
-        !self.is_paused() && (self.machine.has_ready_record() || self.can_read() && self.cursor.may_have_more())
+        !self.is_paused()
+            && (self.machine.has_ready_record() || self.can_read() && self.cursor.may_have_more())
     }
 
     /// Whether the group accepts more records from the log.

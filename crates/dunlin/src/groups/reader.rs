@@ -1,7 +1,8 @@
 //! The records of a log as a group reads them.
 
 use dunlin_topic::{
-    Cursor, Notice, Position, ReadDeferred, ReadOutcome, Record, RecordSource, SkipBudget, SourceItem, key_hash,
+    Cursor, Notice, Position, ReadDeferred, ReadOutcome, Record, RecordSource, SkipBudget, SourceItem,
+    key_hash,
 };
 
 /// Reads records from a cursor for a group. After a read, the cursor stays at the last record, so that the record can
