@@ -107,11 +107,19 @@ impl SchedulerState {
     /// Puts a task into its lane if each of its groups has a place. If necessary, the task takes the place of a task
     /// that no worker could run. Otherwise it waits in the first group without a place.
     pub(crate) fn admit(&mut self, at: u32, to_front: bool) {
+        let freed_groups = self.take_places(at, to_front);
+        self.wake_groups(freed_groups);
+    }
+
+    /// Like [`Self::admit`], but returns the groups whose waiting tasks may now take a place, in the order in which
+    /// they are to be woken.
+    fn take_places(&mut self, at: u32, to_front: bool) -> Vec<GroupKey> {
         let groups = self.groups_of(at);
         let full =
             groups.iter().find(|key| !self.has_place(key) && self.member_to_displace(key, at).is_none());
         if let Some(full) = full {
-            return self.wait_for_place(at, full);
+            self.wait_for_place(at, full);
+            return Vec::new();
         }
         let mut freed_groups = Vec::new();
         for key in &groups {
@@ -132,7 +140,7 @@ impl SchedulerState {
             // No worker could run this task. A task that a worker could run may already wait for one of its places.
             freed_groups.extend(groups);
         }
-        freed_groups.iter().for_each(|key| self.wake_group(key));
+        freed_groups
     }
 
     fn wait_for_place(&mut self, at: u32, key: &GroupKey) {
@@ -305,16 +313,34 @@ impl SchedulerState {
 
     /// Assigns free places of a group to waiting tasks, first to those that a worker could run.
     pub(crate) fn wake_group(&mut self, key: &GroupKey) {
-        while let Some((member, is_served)) = self.next_waiting(key) {
-            let has_place =
-                self.has_place(key) || is_served && self.member_to_displace(key, member.2).is_some();
-            if !has_place {
-                break;
+        self.wake_groups(vec![key.clone()]);
+    }
+
+    /// Wakes groups, one after another. The groups that an admitted task frees are woken before the next waiting task
+    /// of its group. A stack replaces the recursion, which would be as deep as the number of free places.
+    fn wake_groups(&mut self, mut groups: Vec<GroupKey>) {
+        groups.reverse();
+        while let Some(key) = groups.last().cloned() {
+            match self.admit_next(&key) {
+                Some(freed_groups) => groups.extend(freed_groups.into_iter().rev()),
+                None => {
+                    groups.pop();
+                    self.update_group(&key);
+                }
             }
-            self.group(key).waiting.remove(&member);
-            self.admit(member.2, false);
         }
-        self.update_group(key);
+    }
+
+    /// Assigns a place of a group to the next waiting task. Returns the groups whose waiting tasks may then take a
+    /// place; `None` if there is no task or no place.
+    fn admit_next(&mut self, key: &GroupKey) -> Option<Vec<GroupKey>> {
+        let (member, is_served) = self.next_waiting(key)?;
+        let has_place = self.has_place(key) || is_served && self.member_to_displace(key, member.2).is_some();
+        if !has_place {
+            return None;
+        }
+        self.group(key).waiting.remove(&member);
+        Some(self.take_places(member.2, false))
     }
 
     /// The next task to get a place in a group, and whether a worker could run it.

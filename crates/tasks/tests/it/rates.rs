@@ -283,3 +283,23 @@ proptest::proptest! {
         check_rate(Rate { count, per_ms, burst }, &steps);
     }
 }
+
+/// The cluster could not write for a second, so that all tokens become available in one step of time.
+#[test]
+fn tokens_of_a_long_pause_admit_many_tasks_without_a_worker() {
+    let count = 10_000;
+    let mut scene = Scene::default();
+    let rate = Rate { count, per_ms: 1_000, burst: count };
+    scene.set_tenant(TenantSettings {
+        limits: vec![KeyLimit::starting(b"tenant", rate)],
+        ..TenantSettings::new(b"a")
+    });
+    let worker = join_for_ten_minutes(&mut scene, count);
+    (0..2).for_each(|_| drop(scene.submit_all("a", vec![work(); count as usize])));
+    assert_eq!(scene.starts().len(), count as usize);
+    scene.must_apply(TaskCommand::Leave { worker });
+    let ready = |scene: &Scene| scene.state.tenants().map(|tenant| tenant.ready).sum::<u64>();
+    assert_eq!(ready(&scene), 0, "all tokens are used");
+    scene.advance(1_000);
+    assert_eq!(ready(&scene), u64::from(count));
+}
