@@ -40,8 +40,7 @@ impl SchedulerState {
                 && self.lanes[task.lane as usize].tenant == task.tenant
                 && usize::from(task.policy) < self.policies.len()
                 && task.priority <= crate::PRIORITY_MAX
-                && task.since_ms.checked_add(1).is_some()
-                && (task.limited_by as usize) <= self.tenants[task.tenant as usize].limits.len();
+                && task.since_ms.checked_add(1).is_some();
             check(is_known, "tasks")?;
             let is_held = task.stage.is_held() && task.worker != NONE;
             check(!is_held || self.workers.contains(task.worker), "tasks")?;

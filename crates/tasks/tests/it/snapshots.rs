@@ -92,6 +92,23 @@ fn restored_state_behaves_like_the_original() {
     }
 }
 
+/// A task keeps the number of the limit for which it last waited.
+#[test]
+fn state_is_restored_after_limits_of_its_tasks_were_removed() {
+    let mut scene = Scene::default();
+    let limits = vec![KeyLimit::running(b"queue", 9), KeyLimit::running(b"kind", 1)];
+    scene.set_tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });
+    scene.join(1);
+    let tasks = scene.submit_all("a", vec![work(); 2]);
+    assert_eq!(scene.stage(tasks[1]), TaskStage::Limited);
+    let start = scene.only_start();
+    scene.complete(&start, 1_000).unwrap();
+    assert_eq!(scene.only_start().task, tasks[1]);
+    scene.set_tenant(TenantSettings::new(b"a"));
+    let snapshot = blocks(&scene.state);
+    assert_eq!(blocks(&restored(&snapshot).unwrap()), snapshot);
+}
+
 #[test]
 fn frozen_copy_of_a_state_does_not_change_with_the_state() {
     let mut scene = full();
