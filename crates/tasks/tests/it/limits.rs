@@ -169,6 +169,20 @@ fn every_outcome_of_a_task_releases_its_key_limit() {
 }
 
 #[test]
+fn known_task_in_an_overfull_queue_slows_its_submitter_by_3_s() {
+    let mut scene = Scene::new();
+    let known = || vec![NewTask { idempotency_key: b"key", ..work() }];
+    scene.submit_all("a", known());
+    scene.submit_all("a", vec![work(); 9]);
+    scene.set_tenant(TenantSettings { queued_max: 1, ..TenantSettings::new(b"a") });
+    let reply = scene.apply(TaskCommand::Submit { tenant: b"a", tasks: known() });
+    assert!(
+        matches!(reply, Ok(CommandReply::Submitted { slow_down_ms: 3_000, .. })),
+        "ten times the limit: {reply:?}"
+    );
+}
+
+#[test]
 fn nearly_full_queue_first_slows_and_then_refuses_submitters() {
     let mut scene = Scene::default();
     scene.set_tenant(TenantSettings { queued_max: 100, ..TenantSettings::new(b"a") });
