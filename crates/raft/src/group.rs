@@ -461,7 +461,7 @@ fn config(limits: &RaftLimits) -> io::Result<Config> {
 async fn compact_log(raft: OurRaft, log: RaftLog, machines: Machines, bytes_max: usize) {
     use openraft::async_runtime::watch::WatchReceiver;
     let retained_bytes = (bytes_max / KEPT_LOG_DIVISOR) as u64;
-    let (mut requested_at, mut pause) = (None, CHECK_INTERVAL);
+    let (mut requests, mut pause) = (SnapshotRequests::default(), CHECK_INTERVAL);
     loop {
         tokio::time::sleep(pause).await;
         let bytes_max = (bytes_max as u64).max(machines.snapshot_bytes() / SNAPSHOT_DIVISOR);
@@ -485,13 +485,41 @@ async fn compact_log(raft: OurRaft, log: RaftLog, machines: Machines, bytes_max:
         // Each attempt costs time. The pauses therefore grow while the disk has little room.
         pause = if is_low { (pause * 2).min(CHECK_INTERVAL_MAX) } else { CHECK_INTERVAL };
         machines.fill_reserve().await;
-        // Without newly applied entries, another snapshot would have the same content, and is not made.
         let is_long = log.bytes_after(snapshot) > if is_low { 0 } else { bytes_max };
-        if is_long && applied > snapshot && requested_at != Some(applied) {
-            requested_at = Some(applied);
-            if raft.trigger().snapshot().await.is_err() {
-                return;
-            }
+        if is_long && requests.is_due(snapshot, applied) && raft.trigger().snapshot().await.is_err() {
+            return;
         }
+    }
+}
+
+/// The requests for snapshots. openraft ignores a request while a snapshot is being made.
+#[derive(Default)]
+struct SnapshotRequests {
+    /// The last entry of the snapshot and the last applied entry at the time of the last request.
+    last: Option<(Option<u64>, Option<u64>)>,
+}
+
+impl SnapshotRequests {
+    /// Whether to request a snapshot: entries were applied since the last request, or the snapshot made since then
+    /// lacks applied entries.
+    fn is_due(&mut self, snapshot: Option<u64>, applied: Option<u64>) -> bool {
+        let request = Some((snapshot, applied));
+        applied > snapshot && std::mem::replace(&mut self.last, request) != request
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshot_that_lacks_applied_entries_is_followed_by_another() {
+        let mut requests = SnapshotRequests::default();
+        assert!(requests.is_due(None, Some(5)));
+        assert!(!requests.is_due(None, Some(5)), "this snapshot is being made");
+        assert!(requests.is_due(None, Some(9)));
+        assert!(!requests.is_due(None, Some(9)));
+        assert!(requests.is_due(Some(5), Some(9)), "the last request was ignored");
+        assert!(!requests.is_due(Some(9), Some(9)), "another snapshot would have the same content");
     }
 }
