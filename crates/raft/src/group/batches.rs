@@ -78,10 +78,8 @@ pub(super) async fn propose(
         let first = match first {
             Ok(None) => return,
             Ok(first) => first,
-            Err(_elapsed) => match clock.read(&raft, &machines) {
-                (now_ms, Some(due_ms)) if due_ms <= now_ms => None,
-                _ => continue,
-            },
+            Err(_elapsed) if clock.is_due(&raft, &machines) => None,
+            Err(_elapsed) => continue,
         };
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let batch = queue.collect_batch(first);
@@ -91,7 +89,9 @@ pub(super) async fn propose(
             true => refuse(batch, &room, level, machines.grows),
             false => batch,
         };
-        if batch.is_empty() && (!is_time_only || level == SpaceLevel::Out) {
+        // Refused commands that arrive without a pause must not stop the time, because leases would not end.
+        let is_time_needed = is_time_only || batch.is_empty() && clock.is_due(&raft, &machines);
+        if batch.is_empty() && (!is_time_needed || level == SpaceLevel::Out) {
             continue;
         }
         // The time is read after the wait, so that a lease granted by this entry does not begin too early.
@@ -249,6 +249,12 @@ impl Clock {
             _ => machines.with(times),
         };
         (self.now_ms(Instant::now(), term, machine_ms), due_ms)
+    }
+
+    /// Whether this node leads, and the machine has to act by now.
+    fn is_due(&mut self, raft: &OurRaft, machines: &Machines) -> bool {
+        let (now_ms, due_ms) = self.read(raft, machines);
+        due_ms.is_some_and(|due_ms| due_ms <= now_ms)
     }
 
     /// The cluster's clock, ms. A restarted leader may lead before its machine has applied entries of earlier

@@ -63,7 +63,8 @@ impl StateMachine for CommandLog {
             self.lines.clear();
             return Bytes::new();
         }
-        if let Some(after) = command.strip_prefix(b"due in ") {
+        let command_after_forget = command.strip_prefix(b"forget nothing, ").unwrap_or(command);
+        if let Some(after) = command_after_forget.strip_prefix(b"due in ") {
             let after_ms: u64 = std::str::from_utf8(after).unwrap().parse().unwrap();
             self.due_ms = Some(self.now_ms + after_ms);
         }

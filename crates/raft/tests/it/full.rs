@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dunlin_journal::Faults;
 use dunlin_raft::{RaftGroupError, RaftLimits};
+use dunlin_wait::Deadline;
 
 use crate::cluster::*;
 
@@ -107,6 +108,21 @@ async fn writes_continue_when_a_full_disk_has_room() {
     cluster.wait_until("there is room", |cluster| cluster.nodes[&1].status().lacks_room.is_none()).await;
     cluster.propose_line("on we go").await;
     cluster.wait_until_equal().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_commands_without_a_pause_do_not_stop_the_time() {
+    let cluster = TestCluster::with_nodes(1, LIMITS).await;
+    wait_for_reserve(&cluster, 1).await;
+    cluster.disks[&1].set_capacity(cluster.disks[&1].used());
+    fill(&cluster, 1).await;
+    cluster.nodes[&1].propose(Bytes::from("forget nothing, due in 300")).await.unwrap();
+    let deadline = Deadline::new();
+    while cluster.nodes[&1].with(|log| log.due_ms.is_some()) {
+        deadline.check("the time advances");
+        let outcome = cluster.nodes[&1].propose(Bytes::from(line(0))).await;
+        assert!(matches!(outcome, Ok(_) | Err(RaftGroupError::NoRoom(_))), "{outcome:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
