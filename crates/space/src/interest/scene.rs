@@ -1,7 +1,8 @@
 //! A viewer's scene: the entities in sight, built from the updates of all regions.
 //!
 //! Each region sends its own entities. During a handover, the old region's `Leave` may arrive after the new
-//! region's `Enter`. Only the region that last sent `Enter` for an entity can therefore remove it. Updates of
+//! region's `Enter`. The updates of one region may also arrive so late that the entity has returned to the other
+//! region. An entity is therefore in sight until each region that sent `Enter` for it has sent `Leave`. Updates of
 //! an older epoch are ignored.
 
 use std::collections::{HashMap, HashSet};
@@ -46,13 +47,15 @@ pub enum SceneChange {
 pub struct Scene<const D: usize> {
     schema: Schema,
     visible: HashMap<EntityId, VisibleEntity<D>>,
+    /// The states that other regions have sent for entities in `visible`, and not withdrawn yet.
+    others: HashMap<EntityId, Vec<VisibleEntity<D>>>,
     epochs: HashMap<RegionId, u64>,
 }
 
 impl<const D: usize> Scene<D> {
     /// Creates an empty scene of entities with these components.
     pub fn new(schema: Schema) -> Scene<D> {
-        Scene { schema, visible: HashMap::new(), epochs: HashMap::new() }
+        Scene { schema, visible: HashMap::new(), others: HashMap::new(), epochs: HashMap::new() }
     }
 
     /// Applies a region's update and appends the changes. After an error, the update may be applied in part; the viewer
@@ -76,19 +79,24 @@ impl<const D: usize> Scene<D> {
                 ViewerEvent::Begin => before = self.ids_of(update.region).collect(),
                 ViewerEvent::Enter { id, generation, state } => {
                     let parcel = Parcel { id, generation, state: state.into() };
-                    let existed = self.visible.insert(id, self.decode_entity(&parcel, update)?).is_some();
+                    let entered = self.decode_entity(&parcel, update)?;
                     before.remove(&id);
-                    changes.push(if existed { SceneChange::Moved(id) } else { SceneChange::Entered(id) });
+                    self.enter(id, entered, changes);
                 }
                 ViewerEvent::Update { id, position, velocity } => {
                     if !position.iter().chain(&velocity).all(|along| along.is_finite()) {
                         return Err(SpaceDecodeError::NotFinite.into());
                     }
-                    if let Some(visible) = self.visible.get_mut(&id).filter(|one| one.region == update.region)
-                    {
-                        (visible.tick, visible.position, visible.velocity) =
-                            (update.tick, position, velocity);
-                        changes.push(SceneChange::Moved(id));
+                    let is_sender = |one: &&mut VisibleEntity<D>| one.region == update.region;
+                    let moved = match self.visible.get_mut(&id).filter(is_sender) {
+                        Some(visible) => {
+                            changes.push(SceneChange::Moved(id));
+                            Some(visible)
+                        }
+                        None => self.others.get_mut(&id).and_then(|all| all.iter_mut().find(is_sender)),
+                    };
+                    if let Some(moved) = moved {
+                        (moved.tick, moved.position, moved.velocity) = (update.tick, position, velocity);
                     }
                 }
                 ViewerEvent::Leave { id } => self.leave(id, update.region, changes),
@@ -109,13 +117,46 @@ impl<const D: usize> Scene<D> {
     }
 
     fn ids_of(&self, region: RegionId) -> impl Iterator<Item = EntityId> {
-        self.visible.iter().filter(move |(_, one)| one.region == region).map(|(id, _)| *id)
+        let visible = self.visible.iter().filter(move |(_, one)| one.region == region).map(|(id, _)| *id);
+        let is_sender = move |one: &VisibleEntity<D>| one.region == region;
+        let others = self.others.iter().filter(move |(_, all)| all.iter().any(is_sender));
+        visible.chain(others.map(|(id, _)| *id))
+    }
+
+    fn enter(&mut self, id: EntityId, entered: VisibleEntity<D>, changes: &mut Vec<SceneChange>) {
+        let region = entered.region;
+        self.remove_other(id, region);
+        let before = self.visible.insert(id, entered);
+        changes.push(if before.is_some() { SceneChange::Moved(id) } else { SceneChange::Entered(id) });
+        if let Some(before) = before.filter(|before| before.region != region) {
+            self.others.entry(id).or_default().push(before);
+        }
     }
 
     fn leave(&mut self, id: EntityId, region: RegionId, changes: &mut Vec<SceneChange>) {
-        if self.visible.get(&id).is_some_and(|one| one.region == region) {
-            self.visible.remove(&id);
-            changes.push(SceneChange::Left(id));
+        if self.visible.get(&id).is_none_or(|one| one.region != region) {
+            return self.remove_other(id, region);
+        }
+        // The region that entered last before this one shows the entity, unless it has withdrawn it.
+        let other = self.others.get(&id).and_then(|all| all.last()).cloned();
+        match other {
+            Some(other) => {
+                self.remove_other(id, other.region);
+                self.visible.insert(id, other);
+                changes.push(SceneChange::Moved(id));
+            }
+            None => {
+                self.visible.remove(&id);
+                changes.push(SceneChange::Left(id));
+            }
+        }
+    }
+
+    fn remove_other(&mut self, id: EntityId, region: RegionId) {
+        let Some(all) = self.others.get_mut(&id) else { return };
+        all.retain(|one| one.region != region);
+        if all.is_empty() {
+            self.others.remove(&id);
         }
     }
 

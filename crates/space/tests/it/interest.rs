@@ -196,6 +196,38 @@ fn viewer_shows_a_handed_over_entity_as_its_new_region_reports() {
     assert_eq!(scene.visible().len(), 2);
 }
 
+/// The updates of region 2 arrive after entity 2 has returned to region 1.
+#[test]
+fn late_report_of_a_past_stay_does_not_hide_a_returned_entity() {
+    use SceneChange::{Entered, Left, Moved};
+    let id = EntityId;
+    let world = WorldBox::<2>::cube(100.0).unwrap();
+    let mut store = EntityStore::<2>::new(Schema::default(), RegionLimits::default());
+    [1, 2].into_iter().for_each(|id| _ = store.insert(&Entity::at(id, [50.0, 50.0])).unwrap());
+    let mut interests = Interests::new(world, 90.0, 1);
+    interests.watch(VIEWER, SurroundingsWatch::around(id(1), 90.0)).unwrap();
+    let mut scene = Scene::<2>::new(Schema::default());
+    let mut apply_tick = |scene: &mut Scene<2>, store: &EntityStore<2>, tick| {
+        let mut update = RegionUpdate { epoch: 5, events: Vec::new() };
+        interests.send_updates(store, tick, |_, bytes| update.events = bytes.to_vec());
+        apply_update(scene, 1, tick, &update)
+    };
+    assert_eq!(apply_tick(&mut scene, &store, 1), [Entered(id(1)), Entered(id(2))]);
+    store.remove(id(2)).unwrap();
+    assert_eq!(apply_tick(&mut scene, &store, 2), [Moved(id(1)), Left(id(2))]);
+    store.insert(&Entity::at(2, [60.0, 60.0])).unwrap();
+    assert_eq!(apply_tick(&mut scene, &store, 3), [Moved(id(1)), Entered(id(2))]);
+    // Region 2 reports that the entity has entered, and then that it has left.
+    assert_eq!(apply_update(&mut scene, 2, 2, &first_update(6, &[2])), [Moved(id(2))]);
+    let mut left = first_update(6, &[2]);
+    left.events = vec![3, 2, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(apply_update(&mut scene, 2, 3, &left), [Moved(id(2))]);
+    let shown = &scene.visible()[&id(2)];
+    assert_eq!((shown.region, shown.position), (RegionId(1), [60.0, 60.0]));
+    store.remove(id(2)).unwrap();
+    assert_eq!(apply_tick(&mut scene, &store, 4), [Moved(id(1)), Left(id(2))]);
+}
+
 /// The viewer's center moves through all regions, each of which sends its own entities.
 #[test]
 fn viewer_crossing_borders_sees_exactly_its_surroundings() {
