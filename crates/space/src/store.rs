@@ -118,6 +118,16 @@ pub enum StoreError {
         /// Smallest velocity that surely moves the entity, units a second.
         speed_min: f32,
     },
+    /// The velocity is so large that sums of a few velocities would be infinite.
+    #[error(
+        "the velocity of entity {id} is too large: use at most {speed_max:e} units per second along each axis"
+    )]
+    TooFast {
+        /// Id of the entity.
+        id: EntityId,
+        /// Highest accepted velocity along an axis, units a second.
+        speed_max: f32,
+    },
     /// The entity is being handed over; the new owner accepts commands afterwards.
     #[error("entity {0} is being handed over to another region: retry")]
     Leaving(EntityId),

@@ -13,6 +13,10 @@ use crate::world::Point;
 /// the entity yet.
 const PASSING_TICKS: u64 = 2;
 
+/// Highest velocity along an axis that clients may set, units a second. Behaviours add the velocities of entities in
+/// sight; an infinite sum would freeze all entities that see the fast ones.
+const SPEED_MAX: f32 = 1e18;
+
 /// A region's viewers, and the entities at their centers.
 #[derive(Debug)]
 pub(super) struct RegionViewers<const D: usize> {
@@ -144,9 +148,12 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 
     /// Refuses a velocity too small to change the position in one tick at `f32` precision: the entity would
-    /// never move.
+    /// never move. Also refuses a velocity above [`SPEED_MAX`].
     fn check_velocity(&self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
         let (at, velocity, seconds) = (&entity.position, &entity.velocity, self.setup.seconds());
+        if velocity.iter().any(|along| along.is_finite() && along.abs() > SPEED_MAX) {
+            return Err(StoreError::TooFast { id: entity.id, speed_max: SPEED_MAX });
+        }
         let moves = |axis: usize| at[axis] + velocity[axis] * seconds != at[axis];
         if velocity.iter().all(|along| *along == 0.0) || (0..D).any(moves) {
             return Ok(());

@@ -185,6 +185,28 @@ fn velocity_below_the_coordinate_resolution_is_refused() {
 }
 
 #[test]
+fn clients_cannot_freeze_a_flock_by_extreme_velocities() {
+    let flock = dunlin_space::behaviour::Flock::default();
+    let (mut region, mut out) = single_region(flock, |_| {});
+    region.spawn(&flying(1), &mut out).unwrap();
+    let with_velocity = |id, along: f32| Entity { velocity: [along; 3], ..flying(id) };
+    let refused = region.spawn_for_client(&with_velocity(2, -3e38), 0, &mut out).unwrap_err();
+    let expected = StoreError::TooFast { id: EntityId(2), speed_max: 1e18 };
+    assert_eq!(refused, CommandError::Store(expected.clone()));
+    assert_eq!(
+        expected.to_string(),
+        "the velocity of entity 2 is too large: use at most 1e18 units per second along each axis"
+    );
+    (2..10).for_each(|id| _ = region.spawn_for_client(&with_velocity(id, 1e18), 0, &mut out).unwrap());
+    let velocity = Some([3e38; 3]);
+    let command = EntityCommand { velocity, ..EntityCommand::of(EntityId(2)) };
+    assert_eq!(region.apply_client_command(&command, 0, &mut out), Err(CommandError::Store(expected)));
+    out.clear();
+    region.tick(1, &mut out).unwrap();
+    assert_eq!(out.reports, [], "all entities still move");
+}
+
+#[test]
 fn region_without_a_lease_neither_ticks_nor_sends() {
     let (mut region, mut out) = single_region(Fails, |_| {});
     region.spawn(&flying(1), &mut out).unwrap();
