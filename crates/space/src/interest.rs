@@ -35,14 +35,21 @@ pub use viewer::{SurroundingsWatch, ViewerEvent, ViewerEventError, ViewerId, Vis
 
 use viewer::{KnownEntity, ViewerState};
 
+/// Maximum number of cells of the grid that finds entities for viewers. The grid is built anew after each tick, in time
+/// that grows with the number of cells.
+const CELLS_MAX: usize = 1 << 18;
+
 /// The viewers of a region, and for each the entities in its sight.
 #[derive(Debug)]
 pub struct Interests<const D: usize> {
+    world: WorldBox<D>,
     viewers_max: u32,
     viewers: BTreeMap<ViewerId, ViewerState>,
     /// Whether some viewers have not received their first update.
     has_new_viewers: bool,
     grid: Grid<D>,
+    /// The radius of the viewers for which the cells of the grid have the best size.
+    grid_radius: f32,
     found: Vec<u32>,
     waiting: Vec<(f32, u32)>,
 }
@@ -77,10 +84,12 @@ impl<const D: usize> Interests<D> {
     pub fn new(world: WorldBox<D>, radius: f32, viewers_max: u32) -> Interests<D> {
         let (found, waiting) = (Vec::new(), Vec::new());
         Interests {
+            world,
             viewers_max,
             viewers: BTreeMap::new(),
             has_new_viewers: false,
-            grid: Grid::new(world, radius),
+            grid: Grid::with_cells_max(world, radius, CELLS_MAX),
+            grid_radius: radius,
             found,
             waiting,
         }
@@ -95,6 +104,10 @@ impl<const D: usize> Interests<D> {
         }
         if !self.viewers.contains_key(&viewer) && self.viewers.len() >= self.viewers_max as usize {
             return Err(InterestError::TooMany { max: self.viewers_max });
+        }
+        if radius < self.grid_radius / 2.0 {
+            // A viewer with a small radius would look at too many entities of each cell.
+            (self.grid, self.grid_radius) = (Grid::with_cells_max(self.world, radius, CELLS_MAX), radius);
         }
         let same = self.viewers.get(&viewer).is_some_and(|known| known.watch.equals(&watch));
         if !same {
@@ -237,5 +250,22 @@ impl<const D: usize> Interests<D> {
                 seen.updated_tick = tick;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn viewers_with_extreme_radii_share_a_grid_of_limited_size() {
+        let mut interests = Interests::new(WorldBox::<3>::cube(1_000.0).unwrap(), 1e30, 3);
+        let mut cells = |viewer, radius| {
+            interests.watch(ViewerId(viewer), SurroundingsWatch::around(EntityId(1), radius)).unwrap();
+            interests.grid.cell_count()
+        };
+        assert_eq!(cells(1, 1e30), 1);
+        assert_eq!(cells(2, 25.0), 40 * 40 * 40);
+        assert!((1_000..=CELLS_MAX).contains(&cells(3, f32::MIN_POSITIVE)));
     }
 }

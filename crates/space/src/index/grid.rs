@@ -45,26 +45,32 @@ pub struct Grid<const D: usize> {
 impl<const D: usize> Grid<D> {
     /// Creates an empty grid with cells of this length, or longer ones if there would be too many.
     pub fn new(world: WorldBox<D>, length: f32) -> Grid<D> {
-        Grid::with_parts(world, length, 1)
+        Grid::with_cells_max(world, length, CELLS_MAX)
+    }
+
+    /// Like [`Grid::new`], but with at most this number of cells.
+    pub(crate) fn with_cells_max(world: WorldBox<D>, length: f32, cells_max: usize) -> Grid<D> {
+        Grid::with_parts(world, length, 1, cells_max)
     }
 
     /// Creates an empty grid for sight as far as `sight`. A cell has this length, but a quarter of it along
     /// the first axis, or more if there would be too many cells.
     pub(crate) fn for_sight(world: WorldBox<D>, sight: f32) -> Grid<D> {
-        Grid::with_parts(world, sight, 4)
+        Grid::with_parts(world, sight, 4, CELLS_MAX)
     }
 
-    /// Creates a grid with cells of this length, divided by `parts` along the first axis.
-    fn with_parts(world: WorldBox<D>, length: f32, parts: usize) -> Grid<D> {
+    /// Creates a grid with cells of this length, divided by `parts` along the first axis, or longer ones if there would
+    /// be more than `cells_max`.
+    fn with_parts(world: WorldBox<D>, length: f32, parts: usize, cells_max: usize) -> Grid<D> {
         let extent: Point<D> = std::array::from_fn(|axis| world.max()[axis] - world.min()[axis]);
         let mut length = if length.is_normal() { length.abs() } else { extent[0] };
         let fitting = |length: f32| -> [usize; D] {
             std::array::from_fn(|axis| {
-                let cells = (extent[axis] / length) as usize * if axis == 0 { parts } else { 1 };
-                cells.clamp(1, CELLS_MAX)
+                let cells = (extent[axis] / length) as usize;
+                cells.saturating_mul(if axis == 0 { parts } else { 1 }).clamp(1, CELLS_MAX)
             })
         };
-        while fitting(length).iter().fold(1_usize, |all, count| all.saturating_mul(*count)) > CELLS_MAX {
+        while fitting(length).iter().fold(1_usize, |all, count| all.saturating_mul(*count)) > cells_max {
             length *= 1.25;
         }
         let mut counts = fitting(length);
@@ -137,6 +143,12 @@ impl<const D: usize> Grid<D> {
         // Allows for rounded cell edges.
         let margin = (self.world.max()[axis] - min) * 1e-6;
         ((low - bounds.max[axis]).max(bounds.min[axis] - high) - margin).max(0.0)
+    }
+
+    /// Number of cells.
+    #[cfg(test)]
+    pub(crate) fn cell_count(&self) -> usize {
+        self.counts.iter().product()
     }
 
     /// Number of rows of cells along the first axis.
