@@ -33,6 +33,8 @@ pub use figures::RegionFigures;
 
 /// The largest size of a record of a region, bytes.
 const RECORD_BYTES_MAX: u32 = 64 << 20;
+/// The number of ticks after a refused record before the region's whole state is published.
+const WHOLE_AFTER_TICKS: u64 = 10;
 
 /// The topics to which a [`Host`] publishes its regions: their node, their world, and their history.
 #[derive(Debug, Clone)]
@@ -106,6 +108,9 @@ struct HostedRegion<const D: usize, B> {
     has_standby: bool,
     /// Whether the region's changes count as confirmed without a standby.
     runs_alone: bool,
+    /// The tick from which the region's whole state is published, because its topic has refused a record. The topic's
+    /// state would otherwise differ from the region's from then on.
+    whole_from: Option<u64>,
     /// The number of ticks made, their total duration, and the number of missed ticks.
     ticks: u64,
     ticks_ns: u64,
@@ -200,6 +205,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             publisher,
             has_standby: false,
             runs_alone: false,
+            whole_from: None,
             ticks: 0,
             ticks_ns: 0,
             ticks_missed: 0,
@@ -451,11 +457,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
                 continue;
             }
             let record = Bytes::from(std::mem::take(&mut hosted.out.record));
-            if let Some(publisher) = &mut hosted.publisher
-                && publisher.publish(record.clone()).is_err()
-            {
-                self.counts.unpublished += 1;
-            }
+            self.counts.unpublished += u64::from(!hosted.publish(&record));
             if hosted.has_standby {
                 self.output.records.push((*id, record));
             }
@@ -470,6 +472,19 @@ impl<const D: usize, B: Behaviour<D>> HostedRegion<D, B> {
             let (written, tick) = (self.region.handover().written(), self.region.tick_number());
             self.region.standby_acknowledged(written, tick, now_ns, &mut self.out);
         }
+    }
+
+    /// Publishes a record, or the whole state if the topic lacks a record. Returns `false` if nothing was published.
+    fn publish(&mut self, record: &Bytes) -> bool {
+        let Some(publisher) = &mut self.publisher else { return true };
+        let tick = self.region.tick_number();
+        let is_published = match self.whole_from {
+            None => publisher.publish(record.clone()).is_ok(),
+            Some(from) => tick >= from && publisher.publish(Bytes::from(self.region.state().whole())).is_ok(),
+        };
+        let from = self.whole_from.filter(|from| tick < *from).unwrap_or(tick + WHOLE_AFTER_TICKS);
+        self.whole_from = (!is_published).then_some(from);
+        is_published
     }
 
     fn epoch(&self) -> u64 {

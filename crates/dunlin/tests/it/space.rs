@@ -59,6 +59,40 @@ fn region_keeps_the_topic_that_was_prepared_for_it() {
     );
 }
 
+/// The memory of the node is full for a while.
+#[test]
+fn topic_of_a_region_recovers_after_refused_records() {
+    let node = node();
+    let mut host = host(&node);
+    begin(&mut host).unwrap();
+    host.spawn(&Entity::at(7, [1.0; 3])).unwrap();
+    let topic = node.topics(None, "", 10).topics.remove(0);
+    let tick = |host: &mut Host<3, Walk>| {
+        host.tick(1);
+        drop(host.take_output());
+    };
+    let is_equal = |host: &Host<3, Walk>| {
+        let checksum = host.ledger().iter().fold(0_u64, |sum, (_, _, hash)| sum.wrapping_add(*hash));
+        topic.logs()[0].state_info().is_some_and(|(_, state)| state.checksum == checksum)
+    };
+    tick(&mut host);
+    assert!(is_equal(&host));
+    let room = node.budget().room();
+    node.budget().charge(room).unwrap();
+    (8..5_000).for_each(|id| host.spawn(&Entity::at(id, [2.0; 3])).unwrap());
+    tick(&mut host);
+    assert_eq!(host.counts().unpublished, 1, "there is no room for so long a record");
+    tick(&mut host);
+    node.budget().release(room);
+    let recovered = (0..100).find(|_| {
+        tick(&mut host);
+        is_equal(&host)
+    });
+    assert!(recovered.is_some(), "{:?}", host.counts());
+    tick(&mut host);
+    assert!(is_equal(&host), "later records follow the state");
+}
+
 #[test]
 fn topic_with_records_is_not_replaced_by_a_region() {
     let node = node();
