@@ -6,7 +6,7 @@ use crate::item::{Key, KeyItem, Value};
 use crate::layout::Layout;
 use crate::lock;
 use crate::reply::ControlReply;
-use crate::state::{ControlState, is_reserved};
+use crate::state::{ControlState, SYSTEM_KEYS, SYSTEM_KEYS_END};
 
 /// The size of an encoded put in [`Change::bytes`] without its key and value.
 const PUT_BYTES: usize = 1 + 2 * size_of::<u32>() + 4 * size_of::<u64>();
@@ -71,7 +71,10 @@ impl<'s> RevisionBuilder<'s> {
 
     /// Deletes the first keys of a range, except system keys, up to the limit. Returns their number.
     pub(crate) fn delete_range(&mut self, start: &[u8], end: &[u8]) -> u64 {
-        let client_keys = self.state.between(start, end).filter(|(key, _)| !is_reserved(key));
+        // A look at each system key would take too long in a transaction of many ranges.
+        let before_end = if end.is_empty() { SYSTEM_KEYS } else { end.min(SYSTEM_KEYS) };
+        let before = self.state.between(start, before_end);
+        let client_keys = before.chain(self.state.between(start.max(SYSTEM_KEYS_END), end));
         let keys: Vec<Key> =
             client_keys.take(self.state.limits.range_keys_max as usize).map(|(key, _)| key.clone()).collect();
         keys.iter().for_each(|key| {

@@ -17,8 +17,10 @@ use crate::reply::{ControlReply, FoundKeys, KeyWithItem};
 use crate::revision_builder::RevisionBuilder;
 use crate::room::Growth;
 
-/// The first byte of system keys.
-const RESERVED: u8 = b'$';
+/// The prefix of system keys.
+pub(crate) const SYSTEM_KEYS: &[u8] = b"$";
+/// The end of the range of all system keys.
+pub(crate) const SYSTEM_KEYS_END: &[u8] = b"%";
 
 /// Maximum initial capacity for the items of a range.
 const ITEMS_AT_ONCE: usize = 1_024;
@@ -316,5 +318,5 @@ pub(crate) fn check_range(start: &[u8], end: &[u8]) -> Result<(), ControlRefusal
 }
 
 pub(crate) fn is_reserved(key: &[u8]) -> bool {
-    key.first() == Some(&RESERVED)
+    key.starts_with(SYSTEM_KEYS)
 }

@@ -123,6 +123,28 @@ fn deleting_every_key_leaves_the_system_keys() {
 }
 
 #[test]
+fn deleted_ranges_end_before_and_begin_after_system_keys() {
+    for (start, end, left) in [
+        ("", "", vec!["$lock/gate"]),
+        ("", "$", vec!["$lock/gate", "%", "a"]),
+        ("", "$lock/h", vec!["$lock/gate", "%", "a"]),
+        ("", "%", vec!["$lock/gate", "%", "a"]),
+        ("", "%a", vec!["$lock/gate", "a"]),
+        ("#b", "%a", vec!["#", "$lock/gate", "a"]),
+        ("$", "%", vec!["#", "$lock/gate", "%", "a"]),
+        ("$lock/", "", vec!["#", "$lock/gate"]),
+        ("%a", "", vec!["#", "$lock/gate", "%"]),
+    ] {
+        let mut test = TestState::default();
+        ["#", "%", "a"].map(|key| test.put(key, "1"));
+        let lease = test.grant(1_000);
+        test.acquire("gate", lease, false).unwrap();
+        test.apply(ControlCommand::DeleteRange { start: start.as_bytes(), end: end.as_bytes() }).unwrap();
+        assert_eq!(test.keys(), left, "{start:?} to {end:?}");
+    }
+}
+
+#[test]
 fn events_of_one_revision_are_in_one_change() {
     let mut test = TestState::default();
     test.put("a", "1");
