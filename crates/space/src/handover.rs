@@ -311,6 +311,22 @@ impl Handover {
         (out.sum(), in_doubt.sum())
     }
 
+    /// Number of other regions with handover state, and of transfers from and to them.
+    pub(crate) fn transfer_count(&self) -> usize {
+        self.peers.values().map(|peer| 1 + peer.outbound.len() + peer.inbound.len()).sum()
+    }
+
+    /// Approximate memory in use, bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let of_peer = |peer: &Peer| {
+            let outbound: usize = peer.outbound.values().map(OutboundTransfer::bytes).sum();
+            let inbound: usize = peer.inbound.values().map(Inbound::bytes).sum();
+            size_of::<Peer>() + outbound + inbound
+        };
+        let staged = self.staged.capacity() * size_of::<(EntityId, (RegionId, TransferId))>();
+        self.peers.values().map(of_peer).sum::<usize>() + staged
+    }
+
     /// Ids that are being handed to this region and have room reserved here.
     pub fn staged(&self) -> StagedIds<'_> {
         StagedIds(&self.staged)

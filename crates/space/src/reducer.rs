@@ -26,6 +26,8 @@ pub struct RegionReducer<const D: usize> {
     /// The checksum of the state, if it was requested since the last record. It is not updated with each record,
     /// because every record changes most of the state.
     checksum: Cell<Option<u64>>,
+    /// Memory of the handovers after the last record, bytes.
+    handover_bytes: usize,
 }
 
 impl<const D: usize> RegionReducer<D> {
@@ -40,7 +42,7 @@ impl<const D: usize> RegionReducer<D> {
     ) -> RegionReducer<D> {
         let handover = Handover::new(region, 0, standby, timing).with_limits(limits.handover);
         let state = Arc::new(RegionState::new(world, EntityStore::new(schema.clone(), limits), handover));
-        RegionReducer { schema, limits, standby, timing, state, checksum: Cell::new(None) }
+        RegionReducer { schema, limits, standby, timing, state, checksum: Cell::new(None), handover_bytes: 0 }
     }
 
     /// The region's state after the last record.
@@ -65,7 +67,9 @@ impl<const D: usize> Reducer for RegionReducer<D> {
 
     fn apply(&mut self, _: u64, frame: &Frame<'_>) -> Result<(), ReducerError> {
         self.checksum.set(None);
-        Arc::make_mut(&mut self.state).follow(frame.payload()).map_err(refused)
+        Arc::make_mut(&mut self.state).follow(frame.payload()).map_err(refused)?;
+        self.handover_bytes = self.state.handover().bytes();
+        Ok(())
     }
 
     fn freeze(&mut self) -> Arc<dyn FrozenState> {
@@ -81,10 +85,11 @@ impl<const D: usize> Reducer for RegionReducer<D> {
         match read {
             Ok(state) => self.state = Arc::new(state),
             Err(error) => {
-                self.state = empty().state;
+                (self.state, self.handover_bytes) = (empty().state, 0);
                 return Err(refused(error));
             }
         }
+        self.handover_bytes = self.state.handover().bytes();
         Ok(())
     }
 
@@ -108,7 +113,7 @@ impl<const D: usize> Reducer for RegionReducer<D> {
     }
 
     fn bytes(&self) -> u64 {
-        self.state.store().bytes() as u64
+        (self.state.store().bytes() + self.handover_bytes) as u64
     }
 
     fn entries(&self) -> u64 {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::layout::{Fields, SpaceDecodeError};
 
-use super::parcel::{parcels, put_parcels, put_refused, refused};
+use super::parcel::{bytes_of, parcels, put_parcels, put_refused, refused};
 use super::{
     AdmissionCheck, Direction, EntityRefusal, Handover, HandoverEffect, HandoverStep, MessageBody, Parcel,
     RefusedEntity, RegionId, TransferId,
@@ -35,6 +35,11 @@ impl Inbound {
             InboundState::Staged(parcels) => parcels,
             InboundState::Taken | InboundState::Dropped => &[],
         }
+    }
+
+    /// Approximate memory in use, bytes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Inbound>() + bytes_of(self.staged()) + self.refused.len() * size_of::<RefusedEntity>()
     }
 
     pub(super) fn write_snapshot(&self, out: &mut Vec<u8>) {

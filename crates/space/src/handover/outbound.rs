@@ -1,6 +1,6 @@
 //! Handovers at the source.
 
-use super::parcel::{put_refused, refused, split_refused};
+use super::parcel::{bytes_of, put_refused, refused, split_refused};
 use super::{
     Direction, Handover, HandoverEffect, HandoverStep, MessageBody, OfferError, Parcel, RefusedEntity,
     RegionId, TransferId,
@@ -37,6 +37,11 @@ enum OutboundState {
 impl OutboundTransfer {
     pub(super) fn is_closed(&self) -> bool {
         matches!(self.state, OutboundState::Closed { .. })
+    }
+
+    /// Approximate memory in use, bytes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<OutboundTransfer>() + self.ids.len() * size_of::<EntityId>() + bytes_of(&self.parcels)
     }
 
     /// Entities that were committed and not confirmed yet.

@@ -87,6 +87,11 @@ pub(crate) fn split_refused<T: Clone>(batch: &[T], refused: &[RefusedEntity]) ->
     (taken, kept)
 }
 
+/// Memory of parcels, bytes.
+pub(crate) fn bytes_of(parcels: &[Parcel]) -> usize {
+    parcels.iter().map(|parcel| size_of::<Parcel>() + parcel.state.len()).sum()
+}
+
 pub(crate) fn put_transfer(out: &mut Vec<u8>, transfer: TransferId) {
     put_u64(out, transfer.epoch);
     put_u64(out, transfer.number);

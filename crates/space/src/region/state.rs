@@ -64,6 +64,12 @@ pub enum RecordError {
     /// The record contains a section `whole` besides other sections or records.
     #[error("a record that replaces a region's whole state must be published alone")]
     NotAlone,
+    /// The state would have too many handovers.
+    #[error("a region's topic keeps at most {max} handovers and regions that take part in them")]
+    Transfers {
+        /// The limit.
+        max: usize,
+    },
     /// The record moves more or fewer rows than exist, or sorts rows that do not exist.
     #[error("the record is for {rows} entities, but the region has {held}")]
     Rows {

@@ -6,13 +6,19 @@ use std::collections::HashSet;
 
 use super::state::{RecordError, RegionState, Sections, Step, check_window};
 use crate::entity::EntityId;
-use crate::handover::{Handover, HandoverEffect, HandoverEntry, Parcel};
+use crate::handover::{Handover, HandoverEffect, HandoverEntry, HandoverStep, Parcel};
 use crate::store::{Entity, EntityStore, StoreError};
+
+/// Maximum number of other regions and of transfers in the state of a topic. A region with 100 neighbours has fewer. A
+/// trial copies them all for each record with a step of a handover.
+const TRANSFERS_MAX: usize = 1 << 16;
 
 /// Checks records one after another against a state and the records before them.
 pub(crate) struct RecordTrial<'a, const D: usize> {
     state: &'a RegionState<D>,
     handover: Option<Handover>,
+    /// Upper bound of the number of regions and transfers in `handover`.
+    transfers: usize,
     inserted: HashSet<EntityId>,
     removed: HashSet<EntityId>,
     /// Whether any record was checked before.
@@ -26,6 +32,7 @@ impl<const D: usize> RegionState<D> {
         RecordTrial {
             state: self,
             handover: None,
+            transfers: 0,
             inserted: HashSet::new(),
             removed: HashSet::new(),
             has_records: false,
@@ -59,7 +66,7 @@ impl<const D: usize> RecordTrial<'_, D> {
                     if !first || !sections.is_empty() {
                         return Err(RecordError::NotAlone);
                     }
-                    drop(self.state.read(snapshot)?);
+                    check_transfers(self.state.read(snapshot)?.handover().transfer_count())?;
                     self.replaces_state = true;
                 }
             }
@@ -110,7 +117,15 @@ impl<const D: usize> RecordTrial<'_, D> {
 
     fn apply_entry(&mut self, entry: HandoverEntry) -> Result<(), RecordError> {
         let mut effects = Vec::new();
-        let handover = self.handover.get_or_insert_with(|| self.state.handover().clone());
+        let handover = self.handover.get_or_insert_with(|| {
+            self.transfers = self.state.handover().transfer_count();
+            self.state.handover().clone()
+        });
+        if matches!(entry.step, HandoverStep::Leaving { .. } | HandoverStep::Staged { .. }) {
+            // The step may add a transfer and its region.
+            self.transfers += 2;
+            check_transfers(self.transfers)?;
+        }
         handover.follow(entry, &mut effects);
         for effect in effects {
             match effect {
@@ -129,4 +144,9 @@ impl<const D: usize> RecordTrial<'_, D> {
         }
         Ok(())
     }
+}
+
+fn check_transfers(count: usize) -> Result<(), RecordError> {
+    let max = TRANSFERS_MAX;
+    if count > max { Err(RecordError::Transfers { max }) } else { Ok(()) }
 }

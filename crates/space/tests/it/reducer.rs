@@ -145,3 +145,32 @@ fn invalid_records_are_refused_and_change_nothing() {
     assert!(reducer.restore(1, &[1, 2, 3]).is_err());
     assert_eq!(reducer.entries(), 0, "another kind of state starts empty");
 }
+
+/// Clients that may publish to a topic can write any step of a handover.
+#[test]
+fn handovers_in_a_topic_are_limited_and_their_memory_counts() {
+    let mut reducer = reducer(1);
+    let entry = |peer, number, step| {
+        let transfer = TransferId { epoch: 1, number };
+        RecordSection::HandoverEntry(HandoverEntry { peer: RegionId(peer), transfer, step })
+    };
+    let record = |sections: &[RecordSection]| {
+        let mut bytes = Vec::new();
+        sections.iter().for_each(|section| section.encode(&mut bytes));
+        bytes
+    };
+    let before = reducer.bytes();
+    let parcel = Parcel { id: EntityId(7), generation: 0, state: vec![0; 10_000].into() };
+    let staged = HandoverStep::Staged { parcels: vec![parcel], refused: vec![] };
+    apply(&mut reducer, &record(&[entry(2, 0, staged)])).unwrap();
+    assert!(reducer.bytes() > before + 10_000);
+    apply(&mut reducer, &record(&[entry(2, 0, HandoverStep::Dropped)])).unwrap();
+    assert!(reducer.bytes() < before + 10_000);
+    let leaving = |number| entry(3, number, HandoverStep::Leaving { addressed: 1, ids: vec![] });
+    let many: Vec<RecordSection> = (0..1 << 15).map(leaving).collect();
+    assert_eq!(
+        apply(&mut reducer, &record(&many)).unwrap_err(),
+        "a region's topic keeps at most 65536 handovers and regions that take part in them"
+    );
+    apply(&mut reducer, &record(&many[..100])).unwrap();
+}
