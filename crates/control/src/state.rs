@@ -169,6 +169,17 @@ impl ControlState {
         self.ends.get_min().map(|&(end_ms, _)| end_ms)
     }
 
+    /// Whether more than `count` leases and keys end at this time.
+    pub fn has_more_due(&self, now_ms: u64, count: usize) -> bool {
+        if self.next_end_ms().is_none_or(|end_ms| end_ms > now_ms) {
+            return false;
+        }
+        let due = self.ends.range(..=(now_ms, u64::MAX)).take(count + 1);
+        let ended =
+            |&(_, lease): &(u64, u64)| 1 + self.leases.get(&lease).map_or(0, |found| found.keys.len());
+        due.map(ended).sum::<usize>() > count
+    }
+
     /// Sets the cluster's time, which never decreases, and ends due leases.
     pub fn advance(&mut self, now_ms: u64, effects: &mut ControlEffects) {
         self.now_ms = self.now_ms.max(now_ms);

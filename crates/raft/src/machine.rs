@@ -16,6 +16,12 @@ pub trait StateMachine: Any + Send {
     /// The next time, ms, at which the machine changes without a command; `None` if it will not.
     fn next_due_ms(&self) -> Option<u64>;
 
+    /// Whether [`advance`](StateMachine::advance) to this time, ms, may take more than a few milliseconds. The entry is
+    /// then applied on another thread, so that it does not delay heartbeats.
+    fn is_advance_long(&self, _now_ms: u64) -> bool {
+        false
+    }
+
     /// Whether a command makes the state larger. Such commands are refused when the disk is nearly full.
     fn grows(command: &[u8]) -> bool
     where

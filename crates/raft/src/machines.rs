@@ -101,18 +101,35 @@ impl Machines {
         }
     }
 
-    /// Applies an entry. A large entry is applied on another thread, so that it does not delay heartbeats.
+    /// Applies an entry. An entry that takes long is applied on another thread, so that it does not delay heartbeats.
     async fn apply_entry(
         &self,
         log_id: LogId,
         payload: EntryPayload<Proposal, u64, openraft::BasicNode>,
     ) -> io::Result<EntryResponses> {
-        let is_large = matches!(&payload, EntryPayload::Normal(proposed) if proposed.0.len() > LARGE_BYTES);
-        if !is_large {
-            return Ok(lock(&self.applied_machine).apply_entry(log_id, &payload));
+        if let Some(responses) = self.apply_short_entry(log_id, &payload) {
+            return Ok(responses);
         }
         let applied_machine = Arc::clone(&self.applied_machine);
         blocking(move || Ok(lock(&applied_machine).apply_entry(log_id, &payload))).await
+    }
+
+    /// Applies an entry, unless this takes long.
+    fn apply_short_entry(
+        &self,
+        log_id: LogId,
+        payload: &EntryPayload<Proposal, u64, openraft::BasicNode>,
+    ) -> Option<EntryResponses> {
+        let EntryPayload::Normal(proposed) = payload else {
+            return Some(lock(&self.applied_machine).apply_entry(log_id, payload));
+        };
+        if proposed.0.len() > LARGE_BYTES {
+            return None;
+        }
+        let (now_ms, _) = proposal::split(&proposed.0);
+        let mut applied_machine = lock(&self.applied_machine);
+        let is_long = applied_machine.machine.is_advance_long(now_ms);
+        (!is_long).then(|| applied_machine.apply_entry(log_id, payload))
     }
 
     /// Size of the last snapshot, bytes; 0 if there is none.

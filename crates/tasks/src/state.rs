@@ -153,6 +153,13 @@ impl SchedulerState {
         self.timers.get_min().map(|&(due_ms, ..)| due_ms).into_iter().chain(refill).min()
     }
 
+    /// Whether more than `count` timers of tasks, workers and schedules are due at this time.
+    pub fn has_more_due(&self, now_ms: u64, count: usize) -> bool {
+        let is_any_due = self.timers.get_min().is_some_and(|(due_ms, ..)| *due_ms <= now_ms);
+        let due = || self.timers.range(..=(now_ms, u8::MAX, u32::MAX));
+        is_any_due && due().take(count + 1).count() > count
+    }
+
     /// Advances the time, never back, and fires due timers.
     pub fn advance(&mut self, now_ms: u64, effects: &mut TaskEffects) {
         self.now_ms = self.now_ms.max(now_ms);

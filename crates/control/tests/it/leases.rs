@@ -273,3 +273,18 @@ fn anonymous_users_cannot_use_up_the_leases_of_nodes() {
     assert_eq!(apply_as_user(&mut test, "", &grant), Err(ControlRefusal::TooManyLeases { count_max: 396 }));
     (0..4).for_each(|_| _ = test.grant(100));
 }
+
+#[test]
+fn number_of_due_leases_and_keys_is_known_in_advance() {
+    let mut test = TestState::default();
+    let lease = test.grant(1_000);
+    test.put_with_lease("a", "1", lease);
+    test.put_with_lease("b", "1", lease);
+    test.grant(2_000);
+    let has_more_due = |test: &TestState, now_ms, count| test.state.has_more_due(now_ms, count);
+    assert!(!has_more_due(&test, 999, 0));
+    assert!(has_more_due(&test, 1_000, 2) && !has_more_due(&test, 1_000, 3));
+    assert!(has_more_due(&test, 2_000, 3) && !has_more_due(&test, 2_000, 4));
+    test.advance(1_000);
+    assert!(!has_more_due(&test, 1_000, 0));
+}

@@ -102,3 +102,13 @@ fn schedule_without_a_time_within_fifty_years_is_refused() {
         assert_eq!(schedule(cron), Err(TaskRefusal::Cron), "{}", String::from_utf8_lossy(cron));
     }
 }
+
+#[test]
+fn number_of_due_timers_is_known_in_advance() {
+    let mut scene = Scene::new();
+    scene.submit_all("a", vec![NewTask { not_before_ms: 100, ..work() }; 10]);
+    assert!(!scene.state.has_more_due(99, 0));
+    assert!(scene.state.has_more_due(100, 9) && !scene.state.has_more_due(100, 10));
+    scene.advance(100);
+    assert!(!scene.state.has_more_due(100, 0));
+}
