@@ -1,11 +1,13 @@
 //! Workers that attach to this node.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_raft::{Commands, GroupHandle};
 use dunlin_tasks::{
-    AttachResponse, CommandReply, Label, NewWorker, TaskCommand, TaskCommandOutcome, TaskRefusal, WorkerOrder,
+    AttachResponse, CommandReply, Label, NewWorker, TaskCommand, TaskCommandOutcome, TaskRefusal, TaskStart,
+    WorkerOrder,
 };
 use futures_util::future::join_all;
 
@@ -88,8 +90,10 @@ impl Tasks {
         };
         self.enlist_in_other_shards(worker, attachment).await?;
         let groups = self.shards.iter().map(|shard| shard.group()).collect::<Result<Vec<_>, _>>()?;
+        // A worker may list many tasks, so that the set is made before the state machines are locked.
+        let has: HashSet<(u64, u64)> = attachment.has.iter().copied().collect();
         with_all_machines(&groups, &[], |machines| {
-            self.start_orders(machines, worker, attachment, order_queue, on_attached)
+            self.start_orders(machines, worker, (&attachment.has[..], &has), order_queue, on_attached)
         })?;
         if self.shards.len() > 1 {
             self.dealer.worker_attached(worker, attachment.slots, attachment.ahead);
@@ -149,13 +153,13 @@ impl Tasks {
         join_all(others).await.into_iter().collect()
     }
 
-    /// Passes on the orders that the cluster has for the worker and that the worker does not hold yet, followed by all
-    /// later orders. The state machine applies no command during this call.
+    /// Passes on the orders that the cluster has for the worker and that are not among its own tasks and tokens, given
+    /// as a list and as a set, followed by all later orders. The state machine applies no command during this call.
     fn start_orders(
         &self,
         machines: &[&TasksMachine],
         worker: u64,
-        attachment: &WorkerAttachment,
+        (listed, has): (&[(u64, u64)], &HashSet<(u64, u64)>),
         order_queue: &Arc<OrderQueue>,
         on_attached: impl FnOnce(AttachResponse),
     ) -> Result<(), TaskRefusal> {
@@ -166,16 +170,14 @@ impl Tasks {
             stops.extend(orders.stops);
         }
         let first_machine = machines[0];
-        let is_held = |&(task, token): &(u64, u64)| {
-            starts.iter().any(|start| (start.task, start.token) == (task, token))
-        };
-        let lost = attachment.has.iter().filter(|has| !is_held(has)).copied().collect();
+        let held: HashSet<(u64, u64)> = starts.iter().map(|start| (start.task, start.token)).collect();
+        let lost = listed.iter().filter(|task| !held.contains(*task)).copied().collect();
         self.dispatcher.attach(worker, order_queue);
         order_queue.remove_ended(first_machine.state());
         order_queue.add_worker(worker, first_machine.state());
         on_attached(AttachResponse { worker, epoch: first_machine.epoch(), lost });
-        let has = |start: &dunlin_tasks::TaskStart| attachment.has.contains(&(start.task, start.token));
-        let missing = starts.iter().filter(|start| !has(start)).cloned().map(WorkerOrder::Start);
+        let is_missing = |start: &&TaskStart| !has.contains(&(start.task, start.token));
+        let missing = starts.iter().filter(is_missing).cloned().map(WorkerOrder::Start);
         self.dispatcher.dispatch(first_machine.state().shard(), missing.chain(stops));
         Ok(())
     }
