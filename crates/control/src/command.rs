@@ -5,6 +5,15 @@ use crate::layout::{choice, decode, decode_with_lists_up_to, encode, layout};
 use crate::limits::ControlStateLimits;
 use crate::placement::OwnerRequest;
 
+// The numbers of the commands that may delete several keys.
+const DELETE_RANGE: u8 = 5;
+const TRANSACTION: u8 = 6;
+const REVOKE: u8 = 9;
+const SYSTEM: u8 = 15;
+// The numbers of the commands that contain a command.
+const BY_USER: u8 = 24;
+const OF_TENANT: u8 = 25;
+
 choice! {
     /// A command that changes keys, leases, locks or owners of topics; it is applied completely or refused.
     /// Keys have at least one byte. A range excludes its `end`; an empty `end` means no end. Lease 0 means no lease.
@@ -273,6 +282,23 @@ impl<'a> ControlCommand<'a> {
         encode(self, out);
     }
 
+    /// Decodes a command that may delete several keys, without its user and tenant. Other commands yield `None`, and
+    /// are recognized by their numbers, because this is called for each command.
+    pub(crate) fn decode_deletion(mut bytes: &'a [u8]) -> Option<ControlCommand<'a>> {
+        loop {
+            match *bytes.get(1)? {
+                DELETE_RANGE | TRANSACTION | REVOKE | SYSTEM => return decode(bytes).ok(),
+                BY_USER | OF_TENANT => match decode(bytes).ok()? {
+                    ControlCommand::ByUser { command, .. } | ControlCommand::OfTenant { command, .. } => {
+                        bytes = command;
+                    }
+                    _ => return None,
+                },
+                _ => return None,
+            }
+        }
+    }
+
     /// Decodes a command that a client sent, but not a command inside it. Refuses lists with more than
     /// [`CLIENT_ITEMS_MAX`](ControlCommand::CLIENT_ITEMS_MAX) items, because a decoded operation takes up to ten times
     /// its encoded size.
@@ -333,5 +359,31 @@ mod tests {
         ] {
             assert!(!does_not.grows(), "{does_not:?}");
         }
+    }
+
+    #[test]
+    fn commands_that_may_delete_several_keys_are_recognized_by_their_numbers() {
+        let lists = || (vec![], vec![KeyOperation::DeleteRange { start: b"a", end: b"" }], vec![]);
+        let (compare, then, otherwise) = lists();
+        let transaction = ControlCommand::Transaction { compare, then, otherwise };
+        let (compare, then, otherwise) = lists();
+        let system = ControlCommand::System { compare, then, otherwise };
+        let range = ControlCommand::DeleteRange { start: b"a", end: b"" };
+        let encoded = |command: &ControlCommand<'_>| {
+            let mut bytes = Vec::new();
+            command.encode(&mut bytes);
+            bytes
+        };
+        for deletion in [range, transaction, ControlCommand::Revoke { lease: 1 }, system] {
+            let plain = encoded(&deletion);
+            let by_user = encoded(&ControlCommand::ByUser { user: b"u", all_leases: false, command: &plain });
+            let of_tenant = encoded(&ControlCommand::OfTenant { tenant: b"t", command: &by_user });
+            for bytes in [&plain, &by_user, &of_tenant] {
+                assert_eq!(ControlCommand::decode_deletion(bytes).as_ref(), Some(&deletion));
+            }
+        }
+        let put = encoded(&ControlCommand::Put { key: b"k", value: b"v", lease: 0 });
+        let of_tenant = encoded(&ControlCommand::OfTenant { tenant: b"t", command: &put });
+        assert_eq!([&put[..], &of_tenant, b""].map(ControlCommand::decode_deletion), [None, None, None]);
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::command::ControlCommand;
+use crate::command::{ControlCommand, KeyOperation};
 use crate::effects::ControlEffects;
 use crate::error::ControlRefusal;
 use crate::item::{Key, KeyItem, Value};
@@ -178,6 +178,32 @@ impl ControlState {
         let ended =
             |&(_, lease): &(u64, u64)| 1 + self.leases.get(&lease).map_or(0, |found| found.keys.len());
         due.map(ended).sum::<usize>() > count
+    }
+
+    /// Whether these encoded commands together delete more than `count` keys, by ranges or with leases.
+    pub fn deletes_more<'c>(&self, commands: &mut dyn Iterator<Item = &'c [u8]>, count: usize) -> bool {
+        let mut left = count + 1;
+        commands.filter_map(ControlCommand::decode_deletion).any(|command| {
+            left = left.saturating_sub(self.deleted_keys(&command, left));
+            left == 0
+        })
+    }
+
+    /// The number of keys in the ranges and lease that the command deletes. Ranges are counted up to `max`.
+    fn deleted_keys(&self, command: &ControlCommand<'_>, max: usize) -> usize {
+        let in_range = |start: &[u8], end: &[u8], max: usize| self.between(start, end).take(max).count();
+        match command {
+            ControlCommand::DeleteRange { start, end } => in_range(start, end, max),
+            ControlCommand::Revoke { lease } => self.leases.get(lease).map_or(0, |found| found.keys.len()),
+            ControlCommand::Transaction { then, otherwise, .. }
+            | ControlCommand::System { then, otherwise, .. } => {
+                then.iter().chain(otherwise).fold(0, |count, operation| match operation {
+                    KeyOperation::DeleteRange { start, end } => count + in_range(start, end, max - count),
+                    _ => count,
+                })
+            }
+            _ => 0,
+        }
     }
 
     /// Sets the cluster's time, which never decreases, and ends due leases.

@@ -126,9 +126,9 @@ impl Machines {
         if proposed.0.len() > LARGE_BYTES {
             return None;
         }
-        let (now_ms, _) = proposal::split(&proposed.0);
+        let (now_ms, mut commands) = proposal::split(&proposed.0);
         let mut applied_machine = lock(&self.applied_machine);
-        let is_long = applied_machine.machine.is_advance_long(now_ms);
+        let is_long = applied_machine.machine.is_long(now_ms, &mut commands);
         (!is_long).then(|| applied_machine.apply_entry(log_id, payload))
     }
 

@@ -7,6 +7,14 @@ use crate::quota::Quota;
 use crate::rate::Rate;
 use crate::retry::RetryPolicy;
 
+// The numbers of the commands that may change many tasks although they are short.
+const TENANT: u8 = 1;
+const CANCEL: u8 = 3;
+const REDRIVE: u8 = 5;
+const DISCARD: u8 = 6;
+const LEAVE: u8 = 15;
+const REDRIVE_SAFE: u8 = 24;
+
 choice! {
     /// A command that changes tasks, workers, tenants or schedules; it is applied as a whole or refused.
     /// Times from clients are milliseconds since 1970 (0 for none); elapsed times use the cluster's own clock.
@@ -381,6 +389,13 @@ impl<'a> TaskCommand<'a> {
             Some(130 | 135 | 144 | 151) => decode(bytes).map(ExtendedCommand::command),
             _ => decode(bytes),
         }
+    }
+
+    /// Whether an encoded command may change many tasks although it is short. The command is recognized by its number,
+    /// because this is called for each command.
+    pub(crate) fn may_change_many(command: &[u8]) -> bool {
+        let number = command.get(1).copied().unwrap_or_default();
+        [TENANT, CANCEL, REDRIVE, DISCARD, LEAVE, REDRIVE_SAFE].contains(&number)
     }
 
     /// The workers that send the command, or to which it applies.

@@ -160,6 +160,11 @@ impl SchedulerState {
         is_any_due && due().take(count + 1).count() > count
     }
 
+    /// Whether there are more than `count` tasks, and one of these encoded commands may change many of them.
+    pub fn may_change_more<'c>(&self, commands: &mut dyn Iterator<Item = &'c [u8]>, count: usize) -> bool {
+        self.len() > count as u64 && commands.map(TaskCommand::may_change_many).any(|changes| changes)
+    }
+
     /// Advances the time, never back, and fires due timers.
     pub fn advance(&mut self, now_ms: u64, effects: &mut TaskEffects) {
         self.now_ms = self.now_ms.max(now_ms);

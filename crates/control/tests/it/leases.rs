@@ -288,3 +288,35 @@ fn number_of_due_leases_and_keys_is_known_in_advance() {
     test.advance(1_000);
     assert!(!has_more_due(&test, 1_000, 0));
 }
+
+#[test]
+fn number_of_keys_that_commands_delete_is_known_in_advance() {
+    let mut test = TestState::default();
+    let lease = test.grant(1_000);
+    ["a", "b"].map(|key| test.put_with_lease(key, "1", lease));
+    test.put("c", "1");
+    let range = |start, end| ControlCommand::DeleteRange { start, end };
+    let operation = |start, end| KeyOperation::DeleteRange { start, end };
+    let transaction = ControlCommand::Transaction {
+        compare: vec![],
+        then: vec![operation(b"a", b"c"), operation(b"b", b"")],
+        otherwise: vec![operation(b"", b"b")],
+    };
+    for (commands, deleted) in [
+        (vec![range(b"a", b"c")], 2),
+        (vec![range(b"a", b"c"), ControlCommand::Delete { key: b"c" }, range(b"b", b"")], 4),
+        (vec![transaction], 5),
+        (vec![ControlCommand::Revoke { lease }, ControlCommand::Revoke { lease: 77 }], 2),
+        (vec![ControlCommand::Put { key: b"k", value: b"v", lease }], 0),
+    ] {
+        let encoded = commands.iter().map(|command| {
+            let mut bytes = Vec::new();
+            command.encode(&mut bytes);
+            bytes
+        });
+        let encoded: Vec<Vec<u8>> = encoded.collect();
+        let deletes_more = |count| test.state.deletes_more(&mut encoded.iter().map(Vec::as_slice), count);
+        assert!(!deletes_more(deleted), "{commands:?}");
+        assert!(deleted == 0 || deletes_more(deleted - 1), "{commands:?}");
+    }
+}

@@ -13,9 +13,9 @@ use super::history::{ChangeHistory, PastChanges, is_past};
 use super::lock_waiters::LockWaiters;
 use super::view::StateView;
 
-/// Number of due leases and their keys above which they end on another thread than Raft's. A thousand take some
+/// Number of ending leases and keys above which they end on another thread than Raft's. A thousand take some
 /// milliseconds.
-const DUE_MAX: usize = 1_000;
+const ENDS_MAX: usize = 1_000;
 
 /// The replicated state of keys, leases and locks, together with the topic, the copy for reads and the lock waits that
 /// it updates.
@@ -84,8 +84,8 @@ impl StateMachine for ControlMachine {
         self.state.next_end_ms()
     }
 
-    fn is_advance_long(&self, now_ms: u64) -> bool {
-        self.state.has_more_due(now_ms, DUE_MAX)
+    fn is_long(&self, now_ms: u64, commands: &mut dyn Iterator<Item = &[u8]>) -> bool {
+        self.state.has_more_due(now_ms, ENDS_MAX) || self.state.deletes_more(commands, ENDS_MAX)
     }
 
     /// A command that this version cannot decode counts as one that does not make the state larger.

@@ -21,8 +21,9 @@ use super::housekeeper::HousekeeperCommand;
 const EPOCH_ZERO_MS: u64 = 1_767_225_600_000;
 const EPOCH_UNIT_MS: u64 = 100;
 
-/// Number of due timers above which they are fired on another thread than Raft's. A thousand take some milliseconds.
-const DUE_MAX: usize = 1_000;
+/// Number of changed tasks and due timers above which they are handled on another thread than Raft's. A thousand take
+/// some milliseconds.
+const CHANGES_MAX: usize = 1_000;
 
 /// The replicated state of one shard, together with the history, dispatcher and threads that it updates.
 pub(super) struct TasksMachine {
@@ -96,8 +97,8 @@ impl StateMachine for TasksMachine {
         self.state.next_due_ms()
     }
 
-    fn is_advance_long(&self, now_ms: u64) -> bool {
-        self.state.has_more_due(now_ms, DUE_MAX)
+    fn is_long(&self, now_ms: u64, commands: &mut dyn Iterator<Item = &[u8]>) -> bool {
+        self.state.has_more_due(now_ms, CHANGES_MAX) || self.state.may_change_more(commands, CHANGES_MAX)
     }
 
     /// A command that this version cannot decode counts as one that does not make the state larger.

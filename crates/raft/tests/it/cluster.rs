@@ -55,7 +55,7 @@ impl StateMachine for CommandLog {
     }
 
     /// Some entries are applied on another thread.
-    fn is_advance_long(&self, now_ms: u64) -> bool {
+    fn is_long(&self, now_ms: u64, _commands: &mut dyn Iterator<Item = &[u8]>) -> bool {
         now_ms.is_multiple_of(3)
     }
 

@@ -498,3 +498,26 @@ fn task_view_shows_every_submitted_setting() {
     let view = scene.state.get(publish).unwrap();
     assert_eq!((&*view.subject, view.not_before_ms), (&b"orders.late"[..], None));
 }
+
+#[test]
+fn short_commands_that_may_change_many_tasks_are_known_in_advance() {
+    let mut scene = Scene::new();
+    scene.submit_all("a", vec![work(); 3]);
+    let may_change_more = |command: &TaskCommand<'_>, count| {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        scene.state.may_change_more(&mut [&b""[..], &bytes].into_iter(), count)
+    };
+    let tenant = &b"a"[..];
+    for command in [
+        TaskCommand::Tenant { tenant: TenantSettings::new(tenant) },
+        TaskCommand::Cancel { task: 1 },
+        TaskCommand::Redrive { tenant, count: 0 },
+        TaskCommand::Discard { tenant, count: 0 },
+        TaskCommand::Leave { worker: 1 },
+        TaskCommand::RedriveSafe { tenant, count: 0 },
+    ] {
+        assert!(may_change_more(&command, 2) && !may_change_more(&command, 3), "{command:?}");
+    }
+    assert!(!may_change_more(&TaskCommand::Pull { worker: 1, credit: 1 }, 0));
+}
