@@ -43,6 +43,8 @@ struct AppliedMachine {
     machine: Box<dyn StateMachine>,
     applied: Option<LogId>,
     membership: StoredMembership,
+    /// Whether a change has begun that is not complete. It stays `true` if the machine panics or refuses a snapshot.
+    is_changing: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -68,6 +70,7 @@ impl Machines {
             machine: Box::new(machine),
             applied: meta.last_log_id,
             membership: meta.last_membership,
+            is_changing: false,
         };
         let (applied_machine, snapshots) =
             (Arc::new(Mutex::new(applied_machine)), Arc::new(Mutex::new(snapshots)));
@@ -150,13 +153,16 @@ impl Machines {
         Ok(is_saved)
     }
 
-    fn frozen(&self) -> (SnapshotMeta, Box<dyn Frozen>) {
+    fn frozen(&self) -> io::Result<(SnapshotMeta, Box<dyn Frozen>)> {
         let applied_machine = lock(&self.applied_machine);
+        if applied_machine.is_changing {
+            return Err(io::Error::other("the state machine has failed while it changed"));
+        }
         let meta = SnapshotMeta {
             last_log_id: applied_machine.applied,
             last_membership: applied_machine.membership.clone(),
         };
-        (meta, applied_machine.machine.freeze())
+        Ok((meta, applied_machine.machine.freeze()))
     }
 
     /// Fills the reserve for snapshots if it is lacking and there is room.
@@ -172,7 +178,7 @@ impl Machines {
 
     /// Writes a snapshot of the present state; `None` if there is no room.
     fn build(&self) -> io::Result<Option<RaftSnapshot>> {
-        let (meta, frozen) = self.frozen();
+        let (meta, frozen) = self.frozen()?;
         let mut blocks = Vec::new();
         let mut add_block = |block: &[u8]| {
             blocks.push(Bytes::copy_from_slice(block));
@@ -196,8 +202,9 @@ impl AppliedMachine {
         log_id: LogId,
         payload: &EntryPayload<Proposal, u64, openraft::BasicNode>,
     ) -> EntryResponses {
+        self.is_changing = true;
         self.applied = Some(log_id);
-        match payload {
+        let responses = match payload {
             EntryPayload::Blank => EntryResponses::default(),
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(Some(log_id), membership.clone());
@@ -212,7 +219,9 @@ impl AppliedMachine {
                 self.machine.end_entry();
                 EntryResponses(responses)
             }
-        }
+        };
+        self.is_changing = false;
+        responses
     }
 }
 
@@ -249,7 +258,9 @@ impl RaftStateMachine<Types> for Machines {
         blocking(move || {
             // If the machine refuses the snapshot, the snapshot is not kept.
             let mut applied_machine = lock(&machines.applied_machine);
+            applied_machine.is_changing = true;
             applied_machine.machine.restore(&mut blocks.0.iter().cloned())?;
+            applied_machine.is_changing = false;
             (applied_machine.applied, applied_machine.membership) =
                 (new_meta.last_log_id, new_meta.last_membership);
             Ok(())

@@ -6,16 +6,20 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_journal::FakeDisk;
-use openraft::StorageError;
+use openraft::storage::{RaftSnapshotBuilder, RaftStateMachine};
 use openraft::testing::log::{StoreBuilder, Suite};
+use openraft::vote::leader_id_adv::LeaderId;
+use openraft::{EntryPayload, StorageError};
 
+use crate::commands::Commands;
 use crate::limits::RaftLimits;
 use crate::log::{self, RaftLog};
 use crate::machine::{Frozen, StateMachine};
 use crate::machines::Machines;
-use crate::type_config::Types;
+use crate::proposal;
+use crate::type_config::{LogEntry, LogId, Types};
 
-/// A state machine that adds up bytes.
+/// A state machine that adds up bytes. It panics in the middle of the command `fail`.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Sum {
     pub(crate) sum: u64,
@@ -41,6 +45,7 @@ impl StateMachine for Sum {
 
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
         self.sum += command.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+        assert_ne!(command, b"fail");
         Bytes::copy_from_slice(&self.sum.to_le_bytes())
     }
 
@@ -78,4 +83,23 @@ impl StoreBuilder<Types, RaftLog, Machines> for Stores {
 #[tokio::test]
 async fn store_passes_openrafts_test_suite() {
     Suite::test_all(Stores).await.unwrap();
+}
+
+/// Applies a command as the entry with this index. Returns `false` if the state machine panics.
+async fn is_applied(machines: &Machines, index: u64, command: &[u8]) -> bool {
+    let log_id = LogId::new(LeaderId { term: 1, node_id: 1 }, index);
+    let payload = EntryPayload::Normal(proposal::join(1, [&Commands::one(command)].into_iter()));
+    let entries = futures_util::stream::iter([Ok((LogEntry { log_id, payload }, None))]);
+    let mut applying = machines.clone();
+    tokio::spawn(async move { applying.apply(entries).await.unwrap() }).await.is_ok()
+}
+
+#[tokio::test]
+async fn no_snapshot_holds_a_command_that_failed_halfway() {
+    let (_, _, mut machines) = Stores.build().await.unwrap();
+    assert!(is_applied(&machines, 1, b"a").await);
+    assert_eq!(machines.build_snapshot().await.unwrap().meta.last_log_id.unwrap().index, 1);
+    assert!(!is_applied(&machines, 2, b"fail").await);
+    assert!(machines.build_snapshot().await.is_err());
+    assert_eq!(machines.get_current_snapshot().await.unwrap().unwrap().meta.last_log_id.unwrap().index, 1);
 }
