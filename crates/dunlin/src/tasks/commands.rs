@@ -165,8 +165,9 @@ impl TaskShard {
             return Ok(());
         }
         // The log then has the clock's value before all other commands of this term.
-        self.propose_clock(group).await?;
-        self.clock_term.store(term, Ordering::Relaxed);
+        if self.propose_clock(group).await? {
+            self.clock_term.store(term, Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -197,8 +198,9 @@ impl TaskShard {
         decode_reply(&self.propose_decoded(commands).await?).map(drop)
     }
 
-    /// Proposes the present time. Also proposes the limit of bytes if it differs from the cluster's limit.
-    async fn propose_clock(&self, group: &GroupHandle<TasksMachine>) -> Result<(), TasksError> {
+    /// Proposes the present time, and the limit of bytes if it differs from the cluster's limit. Returns `false` if this
+    /// node does not lead.
+    async fn propose_clock(&self, group: &GroupHandle<TasksMachine>) -> Result<bool, TasksError> {
         let mut commands = Commands::default();
         let unix_ms = now_ns() / 1_000_000;
         commands.push_with(|out| TaskCommand::Clock { unix_ms }.encode(out));
@@ -209,7 +211,8 @@ impl TaskShard {
             commands.push_with(|out| TaskCommand::Limit { limits }.encode(out));
         }
         match group.propose_all(commands).await {
-            Ok(_) | Err((RaftGroupError::NotLeader { .. }, _)) => Ok(()),
+            Ok(_) => Ok(true),
+            Err((RaftGroupError::NotLeader { .. }, _)) => Ok(false),
             Err((error, _)) => Err(error.into()),
         }
     }
