@@ -3,6 +3,8 @@
 //! Invariants: every key belongs to one region, and every region has one stretch, which is not empty. A partition never
 //! changes: each change makes another partition with a higher version.
 
+use std::collections::HashSet;
+
 use crate::curve::Morton;
 use crate::handover::RegionId;
 use crate::layout::SpaceDecodeError;
@@ -67,8 +69,9 @@ impl Partition {
         cuts: Vec<(u64, RegionId)>,
     ) -> Result<Partition, PartitionError> {
         let end = Morton::end(dimensions);
+        let mut known = HashSet::with_capacity(cuts.len());
         for (at, (first, region)) in cuts.iter().enumerate() {
-            if cuts[..at].iter().any(|(_, other)| other == region) {
+            if !known.insert(*region) {
                 return Err(PartitionError::Known(*region));
             }
             let fits = if at == 0 { *first == 0 } else { *first > cuts[at - 1].0 };
