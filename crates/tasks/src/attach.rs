@@ -57,6 +57,13 @@ pub struct HeldTasks {
     pub is_draining: bool,
 }
 
+impl HeldTasks {
+    /// Whether the worker takes no new tasks and has none.
+    pub fn is_drained(&self) -> bool {
+        self.is_draining && self.starts.is_empty()
+    }
+}
+
 impl SchedulerState {
     /// Returns a worker's tasks.
     pub fn held(&self, worker: u64) -> Result<HeldTasks, TaskRefusal> {

@@ -9,11 +9,10 @@
 //!
 //! Limits: a queue is bounded by its workers' credit. Payloads are shared with the state.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use dunlin_tasks::{SchedulerState, WorkerOrder};
+use dunlin_tasks::{HeldTasks, SchedulerState, TaskStart, WorkerOrder};
 use dunlin_topic::Waiter;
 use tokio::runtime::Handle;
 
@@ -208,16 +207,26 @@ impl Dispatcher {
         }
     }
 
-    /// Called when the state was restored. Passes all orders to workers again. Workers ignore the orders that they
-    /// already have.
-    pub(super) fn redispatch(&self, state: &SchedulerState) {
+    /// Called when a state was replaced by a restored one. Passes all orders to workers again, and stops tasks that are
+    /// no longer theirs. Workers ignore orders that they have carried out already.
+    pub(super) fn redispatch(&self, before: &SchedulerState, state: &SchedulerState) {
         let workers: Vec<u64> = lock(&self.attached).by_worker.keys().copied().collect();
-        let assignments = workers.into_iter().filter_map(|worker| state.held(worker).ok());
-        let orders = assignments.flat_map(|assignments| {
-            assignments.starts.into_iter().map(WorkerOrder::Start).chain(assignments.stops)
+        let assignments = workers.into_iter().filter_map(|worker| Some((worker, state.held(worker).ok()?)));
+        let orders = assignments.flat_map(|(worker, held)| {
+            let lost = lost_tasks(&before.held(worker).unwrap_or_default(), &held);
+            let lost = lost.into_iter().map(move |(task, token)| WorkerOrder::Stop { worker, task, token });
+            let drained = held.is_drained().then_some(WorkerOrder::Drained { worker });
+            lost.chain(held.starts.into_iter().map(WorkerOrder::Start)).chain(held.stops).chain(drained)
         });
         self.dispatch(state.shard(), orders);
     }
+}
+
+/// The tasks and tokens that a worker had before and has no more.
+fn lost_tasks(before: &HeldTasks, held: &HeldTasks) -> Vec<(u64, u64)> {
+    let number = |start: &TaskStart| (start.task, start.token);
+    let still: HashSet<(u64, u64)> = held.starts.iter().map(number).collect();
+    before.starts.iter().map(number).filter(|one| !still.contains(one)).collect()
 }
 
 /// Wakes connections after the responses to the log entry were sent. A connection that has taken its orders in the
@@ -235,5 +244,41 @@ fn wake_after_responses(woken: Vec<Arc<OrderQueue>>) {
             });
         }
         Err(_no_runtime) => wake(&woken),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_tasks::{NewTask, NewWorker, TaskCommand, TaskEffects};
+
+    use super::*;
+
+    /// A follower that was behind receives a snapshot instead of the commands.
+    #[test]
+    fn restored_state_stops_tasks_that_timed_out_and_drains_workers() {
+        let (mut state, mut effects) = (SchedulerState::default(), TaskEffects::default());
+        let (worker, tenant) =
+            (NewWorker { kinds: vec![b"k"], credit: 1, ttl_ms: 60_000, ..NewWorker::default() }, b"a");
+        let tasks = vec![NewTask { timeout_ms: 1_000, ..NewTask::new(b"k", b"x") }];
+        let commands = [
+            TaskCommand::EnsureTenant { tenant },
+            TaskCommand::Join { worker },
+            TaskCommand::Submit { tenant, tasks },
+        ];
+        commands.iter().for_each(|command| drop(state.apply(command, &mut effects).unwrap()));
+        let Some(WorkerOrder::Start(start)) = effects.orders.pop() else { panic!("{effects:?}") };
+        let (before, worker, task, token) = (state.clone(), start.worker, start.task, start.token);
+        state.apply(&TaskCommand::Drain { worker }, &mut effects).unwrap();
+        state.advance(1_000, &mut effects);
+
+        let (dispatcher, queue) = (Dispatcher::new(1), OrderQueue::new(Waiter::new(), 1));
+        dispatcher.attach(worker, &queue);
+        dispatcher.redispatch(&before, &state);
+        let mut orders = Vec::new();
+        queue.take(|order| {
+            orders.push(order.clone());
+            true
+        });
+        assert_eq!(orders, [WorkerOrder::Stop { worker, task, token }, WorkerOrder::Drained { worker }]);
     }
 }

@@ -157,10 +157,10 @@ impl StateMachine for TasksMachine {
         for block in blocks {
             restoring.read_block(&block).map_err(invalid)?;
         }
-        self.state = restoring.finish().map_err(invalid)?;
+        let before = std::mem::replace(&mut self.state, restoring.finish().map_err(invalid)?);
         self.effects.clear();
         self.history.advance_to(epoch, count);
-        self.dispatcher.redispatch(&self.state);
+        self.dispatcher.redispatch(&before, &self.state);
         Ok(())
     }
 }

@@ -163,9 +163,10 @@ impl Tasks {
         order_queue: &Arc<OrderQueue>,
         on_attached: impl FnOnce(AttachResponse),
     ) -> Result<(), TaskRefusal> {
-        let (mut starts, mut stops) = (Vec::new(), Vec::new());
+        let (mut starts, mut stops, mut drained_shards) = (Vec::new(), Vec::new(), Vec::new());
         for machine in machines {
             let orders = machine.state().held(worker)?;
+            drained_shards.extend(orders.is_drained().then(|| machine.state().shard()));
             starts.extend(orders.starts);
             stops.extend(orders.stops);
         }
@@ -179,6 +180,9 @@ impl Tasks {
         let is_missing = |start: &&TaskStart| !has.contains(&(start.task, start.token));
         let missing = starts.iter().filter(is_missing).cloned().map(WorkerOrder::Start);
         self.dispatcher.dispatch(first_machine.state().shard(), missing.chain(stops));
+        for shard in drained_shards {
+            self.dispatcher.dispatch(shard, std::iter::once(WorkerOrder::Drained { worker }));
+        }
         Ok(())
     }
 }

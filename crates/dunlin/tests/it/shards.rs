@@ -4,8 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dunlin::journal::{Disk, FakeDisk};
-use dunlin::scheduler::{CommandReply, NewTask, TaskCommand, TaskQuery, TaskQueryResult, shard_of_id};
-use dunlin::{Config, Node, NodeLimits, StorageError, TasksLimits, block_on};
+use dunlin::scheduler::{
+    CommandReply, NewTask, TaskCommand, TaskQuery, TaskQueryResult, WorkerOrder, shard_of_id,
+};
+use dunlin::topic::Waiter;
+use dunlin::{Config, Node, NodeLimits, OrderQueue, StorageError, TasksLimits, WorkerAttachment, block_on};
 
 fn open(disk: &FakeDisk, shards: u8) -> Result<Node, StorageError> {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -45,5 +48,32 @@ fn tasks_survive_a_restart_only_with_the_same_shard_count() {
             node.tasks().unwrap().answer(&TaskQuery::Get { task }),
             Ok(TaskQueryResult::Task { .. })
         ));
+    }
+}
+
+/// The worker's connection ends before the message that the worker is drained.
+#[test]
+fn worker_that_attaches_again_learns_that_it_is_drained() {
+    for shards in [1, 3] {
+        let node = open(&FakeDisk::new(1), shards).unwrap();
+        let tasks = node.tasks().unwrap();
+        let kinds = vec![b"k".to_vec()];
+        let mut attachment =
+            WorkerAttachment { kinds, slots: 1, ttl_ms: 60_000, ..WorkerAttachment::default() };
+        let orders_of_connection = |attachment: &mut WorkerAttachment| {
+            let (queue, mut life) = (OrderQueue::new(Waiter::new(), 1), 0);
+            let attached = block_on(tasks.attach(attachment, &queue, |attached| life = attached.epoch));
+            (attachment.worker, attachment.life) = (attached.unwrap(), life);
+            let mut orders = Vec::new();
+            queue.take(|order| {
+                orders.push(order.clone());
+                true
+            });
+            orders
+        };
+        assert!(orders_of_connection(&mut attachment).is_empty());
+        let worker = attachment.worker;
+        block_on(tasks.execute(&TaskCommand::Drain { worker })).unwrap();
+        assert_eq!(orders_of_connection(&mut attachment), [WorkerOrder::Drained { worker }]);
     }
 }
