@@ -36,7 +36,7 @@ def guarded(tmp_path: Path) -> Iterator[Node]:
     node.kill()
 
 
-def test_user_reaches_only_the_keys_it_is_allowed(guarded: Node) -> None:
+def test_user_reaches_only_its_permitted_keys(guarded: Node) -> None:
     with dunlin.connect(guarded.url, token=ANA) as ana, dunlin.connect(guarded.url, token=ROOT) as root:
         ana.kv.put("a/1", "x")
         assert ana.kv.get("a/1") is not None

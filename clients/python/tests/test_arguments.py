@@ -70,7 +70,7 @@ def test_keys_and_values_must_be_text_or_bytes(url: str, name: str, call: Call) 
     both(url, "\ud800", call, ValueError, f"{name}='\\ud800': UTF-8 cannot encode")
 
 
-def test_kv_put_stores_text_and_buffers_but_no_refused_value(client: dunlin.Client, topic: str) -> None:
+def test_kv_put_stores_text_and_buffers_and_refuses_numbers(client: dunlin.Client, topic: str) -> None:
     with pytest.raises(TypeError):
         client.kv.put(topic, 100)  # type: ignore[arg-type]
     assert client.kv.get(topic) is None
@@ -177,7 +177,7 @@ TIMEOUTS: list[Call] = [
 ]
 
 
-def test_error_names_the_invalid_argument_of_a_handle(client: dunlin.Client, topic: str) -> None:
+def test_errors_of_handles_name_the_invalid_argument(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic)
     with client.publisher(topic) as out, client.subscribe(topic) as records:
         calls: list[tuple[Call, str, Any]] = [
@@ -239,7 +239,7 @@ def test_error_names_the_invalid_option_of_a_task(
     refused(options, lambda: client.tasks.submit("t", **{"kind": "k", **options}), kind, text)
 
 
-def test_error_names_the_wrong_id_task_or_count(client: dunlin.Client) -> None:
+def test_errors_of_client_calls_name_the_invalid_argument(client: dunlin.Client) -> None:
     tasks: Any = client.tasks
     for call in (tasks.get, tasks.why, tasks.cancel, tasks.retry, tasks.wait):
         for given in ("1" * 40, "1" * 10_000, "10000000000000000"):

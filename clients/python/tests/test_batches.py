@@ -45,7 +45,7 @@ def test_columns_of_a_batch_equal_its_records(client: dunlin.Client, topic: str)
             batch[len(batch)]
 
 
-def test_equal_length_payloads_are_an_array_without_a_copy(client: dunlin.Client, topic: str) -> None:
+def test_payloads_of_equal_length_form_an_array_without_a_copy(client: dunlin.Client, topic: str) -> None:
     trade = np.dtype([("price", "<i8"), ("size", "<i4"), ("side", "S4")])
     sent = np.zeros(500, trade)
     sent["price"], sent["size"], sent["side"] = np.arange(500), 7, b"buy"

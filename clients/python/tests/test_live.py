@@ -48,7 +48,7 @@ def test_book_equals_a_model_of_its_records(client: dunlin.Client, topic: str) -
         assert book.age is not None and book.append_time_ns is not None
 
 
-def test_level_columns_are_read_only_views_of_one_table(client: dunlin.Client, topic: str) -> None:
+def test_level_columns_share_one_table_and_cannot_be_changed(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, reducer="book")
     client.publish(topic, b"".join(level("ask", price, price * 10) for price in range(1, 6)))
     with client.book(topic) as book:
@@ -142,7 +142,7 @@ def test_refused_record_leaves_the_book_unchanged(client: dunlin.Client, topic: 
         assert book.bid == (100, 1)
 
 
-def test_refused_record_does_not_end_send_many(client: dunlin.Client, topic: str) -> None:
+def test_send_many_sends_all_records_except_a_refused_one(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, reducer="book")
     count = 50_000
     payloads = [level("bid", 100, -3 if number == 200 else number) for number in range(1, count + 1)]

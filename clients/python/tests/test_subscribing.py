@@ -31,7 +31,7 @@ def test_subscription_starts_after_a_position_or_at_a_time(client: dunlin.Client
         assert next_record(events).payload == b"new"
 
 
-def test_positions_compare_hash_and_parse_by_value() -> None:
+def test_positions_are_compared_hashed_and_parsed_by_value() -> None:
     first, second = dunlin.Position(7, 1), dunlin.Position(7, 2)
     assert first < second and first != second and first == dunlin.Position.parse("7-1")
     assert len({first, second, dunlin.Position(7, 1)}) == 2
@@ -154,7 +154,7 @@ def test_closing_a_client_closes_its_open_handles(url: str, topic: str) -> None:
             used()
 
 
-def test_second_thread_in_a_subscription_gets_busy_error(client: dunlin.Client, topic: str) -> None:
+def test_second_thread_reading_a_subscription_gets_a_busy_error(client: dunlin.Client, topic: str) -> None:
     events = client.subscribe(topic)
     read: list[object] = []
 

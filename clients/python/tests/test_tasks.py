@@ -97,7 +97,7 @@ def test_dead_process_fails_only_its_task_which_is_retried(
     assert worker.poll() is None, "the worker lives on"
 
 
-def test_warm_worker_reports_prepared_and_attaches_when_called(own_node: Node) -> None:
+def test_warm_worker_is_prepared_first_and_attaches_when_called(own_node: Node) -> None:
     line, stdin = socket.socketpair()
     line.settimeout(PATIENCE)
     told = {"DUNLIN_URL": own_node.url, "DUNLIN_WORKER_NAME": "warm", "DUNLIN_WORKER_WARM": "1", "DUNLIN_END_WITH_STDIN": "1"}
@@ -215,7 +215,7 @@ def test_invalid_task_calls_raise_their_own_error_class(client: dunlin.Client, t
         dunlin.Worker().run()
 
 
-def test_task_and_worker_ids_agree_in_all_calls_and_errors(
+def test_all_calls_and_errors_show_the_same_task_and_worker_ids(
     client: dunlin.Client, tenant: str, start: Start, tmp_path: Path
 ) -> None:
     start()
@@ -362,7 +362,7 @@ def test_stopped_coroutine_is_cancelled_once_and_cleans_up() -> None:
     assert cleaned_up.is_set()
 
 
-def test_process_ended_by_a_nameless_signal_fails_only_its_task() -> None:
+def test_process_ended_by_an_unnamed_signal_fails_only_its_task() -> None:
     slot = ProcessSlot()
     number = signal.SIGRTMIN + 1
     result = slot.run(signal.raise_signal, (number,), lambda: False)

@@ -21,7 +21,7 @@ def test_topic_is_created_described_listed_and_deleted(client: dunlin.Client, to
     assert client.topics(topic) == []
 
 
-def test_create_topic_accepts_an_identical_topic_only_with_exist_ok(client: dunlin.Client, topic: str) -> None:
+def test_identical_topic_is_accepted_only_with_exist_ok(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic)
     client.create_topic(topic, exist_ok=True)
     with pytest.raises(errors.TopicExistsError):
