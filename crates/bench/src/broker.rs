@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn broker_measurements_differ_in_case_target_or_parameters() {
+    fn no_broker_measurement_is_listed_twice() {
         let mut unique = HashSet::new();
         for point in points() {
             assert!(

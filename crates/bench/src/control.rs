@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn control_measurements_differ_in_case_target_or_parameters() {
+    fn no_control_measurement_is_listed_twice() {
         let mut unique = HashSet::new();
         for point in points() {
             assert!(

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn feed_measurements_differ_in_case_target_or_parameters() {
+    fn no_feed_measurement_is_listed_twice() {
         let mut unique = HashSet::new();
         for point in points() {
             assert!(

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn space_measurements_differ_in_case_target_or_parameters() {
+    fn no_space_measurement_is_listed_twice() {
         let mut unique = HashSet::new();
         for point in points() {
             let key = (point.case, point.target, point.params.to_string());

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn spot_measurements_differ_in_case_target_or_parameters() {
+    fn no_spot_measurement_is_listed_twice() {
         let mut unique = HashSet::new();
         for point in points() {
             assert!(

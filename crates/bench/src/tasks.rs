@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn task_measurements_differ_in_case_target_or_parameters() {
+    fn no_task_measurement_is_listed_twice() {
         let options = RawOptions::default().validate(|_| None).unwrap();
         let mut unique = HashSet::new();
         for point in points::groups(&options, true).into_iter().flatten() {

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_lines_with_newlines_equal_the_file() {
+    fn joined_recording_lines_equal_the_original_file() {
         for (text, layout) in [(BETFAIR, TimeLayout::Betfair), (BITSTAMP, TimeLayout::Bitstamp)] {
             let recording = parse(text, layout).unwrap();
             let mut again = Vec::new();

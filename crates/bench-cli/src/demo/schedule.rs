@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn all_recordings_end_at_the_fixed_play_time() {
+    fn all_recordings_end_together_after_the_given_play_time() {
         let within = order(Speed::Within(Duration::from_secs(4)));
         assert_eq!(within, [(0, 0, 0), (0, 1, 0), (0, 1, 1), (1000, 0, 1), (4000, 0, 2), (4000, 1, 2)]);
     }

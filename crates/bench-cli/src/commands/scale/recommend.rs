@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn measurement_lines_have_two_numbers() {
+    fn measurement_line_without_exactly_two_numbers_is_refused() {
         assert_eq!(used("1.5 4\n\n0.5,\t3\n").unwrap(), (vec![1.5, 0.5], vec![4.0, 3.0]));
         assert_eq!(
             used("1 2\n3\n").unwrap_err().to_string(),
