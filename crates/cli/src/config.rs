@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_without_authentication_allows_no_non_loopback_address() {
+    fn tls_without_authentication_allows_only_loopback_addresses() {
         let set = |more: &[(&str, &str)]| {
             let mut raw = RawConfig::defaults();
             let tls = [("listen", "0.0.0.0:0"), ("tls.cert", "c.pem"), ("tls.key", "k.pem")];

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_pipe_is_no_failure_only_if_the_output_has_no_reader() {
+    fn broken_pipe_is_a_failure_unless_the_output_lost_its_reader() {
         let error = anyhow::Error::from(std::io::Error::from(ErrorKind::BrokenPipe)).context("writing");
         let (output, reader) = UnixStream::pair().unwrap();
         let (other, _other_reader) = UnixStream::pair().unwrap();

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn line_without_end_is_an_error_after_the_lines_before_it() {
+    fn endless_line_is_an_error_after_earlier_lines_are_sent() {
         let node = Node::start(Config::default()).unwrap();
         let mut sender = sender(&node, None);
         let lines = std::io::Read::chain(&b"one\n"[..], std::io::repeat(b'x'));

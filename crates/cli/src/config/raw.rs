@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_override_the_file_and_misspelt_variables_warn() {
+    fn variables_override_the_file_and_misspelt_ones_cause_warnings() {
         let mut raw = parse("listen = \"127.0.0.1:1\"").unwrap();
         let variables =
             [("DUNLIN_LISTEN", "127.0.0.1:2"), ("DUNLIN_LISTN", "x"), ("DUNLIN_URL", "y"), ("HOME", "/")];

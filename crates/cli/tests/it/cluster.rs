@@ -215,7 +215,7 @@ fn refused_join_fails_at_once_and_a_pending_join_can_be_ended() {
 
 /// A member that lost its identity must not be advised to create a cluster, because there would then be two clusters.
 #[test]
-fn lost_member_identity_error_does_not_advise_cluster_init() {
+fn error_for_a_lost_identity_does_not_advise_cluster_init() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
     let (one, two, token) = (dir("one"), dir("two"), dir("token"));
@@ -383,7 +383,7 @@ fn node_that_died_while_it_joined_can_be_removed() {
 }
 
 #[test]
-fn lead_is_not_transferred_to_a_node_that_does_not_respond() {
+fn leadership_is_not_transferred_to_an_unresponsive_node() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
     let (one, token) = (dir("one"), dir("token"));

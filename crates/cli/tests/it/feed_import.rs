@@ -16,7 +16,7 @@ const ROWS: &str = "id,timestamp,exchange_timestamp,price,volume,action,directio
     1,9,5,78318.0,1.5,created,bid\n2,60,50,78319.0,0.5,created,ask\n9,61,51,78319.0,0.5,deleted,ask\n";
 
 #[test]
-fn stream_import_makes_a_topic_for_each_runner() {
+fn betfair_import_creates_a_topic_for_each_runner() {
     let node = Node::start();
     let output = node.run_with(&["feed", "import", "-"], STREAM.as_bytes()).done();
     assert!(output.contains("published 3 records to 2 topics"), "{output}");
@@ -27,7 +27,7 @@ fn stream_import_makes_a_topic_for_each_runner() {
 }
 
 #[test]
-fn import_reports_skipped_lines_and_strict_refuses_them() {
+fn import_with_option_strict_refuses_lines_otherwise_skipped() {
     let check = |more: &[&str], input: &str| {
         run_with(dunlin(&[&["feed", "import", "--check", "-"], more].concat()), input.as_bytes())
     };

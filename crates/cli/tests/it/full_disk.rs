@@ -110,7 +110,7 @@ fn full_disk_is_reported_until_there_is_room() {
 /// The publisher must receive the error before the 5 s after which a disk counts as slow, and the node must not stay
 /// ready.
 #[test]
-fn nearly_full_disk_refuses_a_publish_as_disk_full() {
+fn publish_to_a_nearly_full_disk_is_refused_as_disk_full() {
     let Some(small) = small_disk() else {
         return eprintln!("passed over: this user may not mount a file system");
     };

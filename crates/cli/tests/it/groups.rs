@@ -57,7 +57,7 @@ fn error_for_a_subject_in_place_of_a_topic_names_the_topic() {
 }
 
 #[test]
-fn subscription_list_counts_a_group_as_one() {
+fn subscription_list_counts_a_group_as_one_subscription() {
     let node = Node::start();
     let _member = member(&node, &[]);
     wait_for_members(&node, 1);

@@ -30,7 +30,7 @@ fn runs_for_next_holder(node: &Node, name: &str, pid: u32) -> bool {
 }
 
 #[test]
-fn signal_to_the_lock_program_ends_its_command_before_release() {
+fn signal_to_dunlin_lock_ends_its_command_before_lock_release() {
     let node = Node::start();
     // After SIGKILL, the lock is free only when its lease ends. The lease is long enough for a busy machine to end the
     // command first.

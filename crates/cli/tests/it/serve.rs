@@ -6,7 +6,7 @@ use std::process::Stdio;
 use crate::dunlin::{Node, Outcome, dunlin, run, signal};
 
 #[test]
-fn ready_line_names_bound_addresses_and_sigterm_ends_cleanly() {
+fn ready_line_names_bound_addresses_and_sigterm_ends_the_node() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("dunlin.sock");
     let socket_text = socket.to_str().unwrap();
@@ -64,7 +64,7 @@ fn dev_prints_the_next_commands_and_ends_on_ctrl_c() {
 }
 
 #[test]
-fn wrong_listener_error_names_the_protocol_of_the_listener() {
+fn error_at_a_listener_of_another_protocol_names_the_protocol() {
     let listeners = ["--nats-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
     let node = Node::start_with(&listeners);
     for (protocol, text) in [("nats=", "a NATS listener"), ("http=", "an HTTP listener")] {

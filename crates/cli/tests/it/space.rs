@@ -98,7 +98,7 @@ fn world_options_out_of_range_are_refused() {
 
 /// DUNLIN_URL does not conflict with --listen.
 #[test]
-fn listen_option_overrides_dunlin_url_but_conflicts_with_url() {
+fn listen_option_overrides_dunlin_url_and_excludes_url_option() {
     let node = Node::start();
     let words =
         ["space", "run", "own", "--processes", "1", "--flock", "10", "--json", "--listen", "127.0.0.1:0"];
@@ -281,7 +281,7 @@ fn wait_for_ticks_in(world: &str, url: &str, region: &serde_json::Value) {
 
 /// A world of one process: all entities are visible, one is changed, and a filter then shows only that one.
 #[test]
-fn space_near_lists_and_space_command_changes_entities() {
+fn space_near_lists_entities_and_space_command_changes_them() {
     let words =
         ["run", "one", "--processes", "1", "--flock", "300", "--edge", "100", "--listen", "127.0.0.1:0"];
     let world = Process::start(&words);

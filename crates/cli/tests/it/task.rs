@@ -216,7 +216,7 @@ fn cancelling_a_task_ends_its_command() {
 }
 
 #[test]
-fn result_over_the_limit_fails_the_task_with_its_size() {
+fn error_for_a_result_over_the_limit_names_its_size() {
     let node = Node::start();
     let script = "head -c $(cat) /dev/zero | tr '\\0' x";
     let worker = start_worker(&node, &["--kind", "write", "--", "sh", "-c", script]);
@@ -344,7 +344,7 @@ fn killed_worker_leaves_no_process_and_frees_its_task_early() {
 }
 
 #[test]
-fn repeated_task_key_is_reported_and_refused_if_tasks_differ() {
+fn repeated_task_key_is_refused_only_if_the_tasks_differ() {
     let node = Node::start();
     let submit =
         |payload: &str| node.run(&["task", "submit", "mail", payload, "--key", "order-17", "--retries", "7"]);

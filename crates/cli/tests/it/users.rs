@@ -92,7 +92,7 @@ fn user_add_does_not_use_the_connections_password() {
 }
 
 #[test]
-fn user_prints_one_object_per_line_with_json() {
+fn user_commands_with_option_json_print_one_object() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("users.toml").to_str().unwrap().to_owned();
     for (verb, options, done) in [

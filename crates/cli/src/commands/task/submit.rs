@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn line_without_end_is_an_error_after_the_lines_before_it() {
+    fn endless_line_is_an_error_after_earlier_lines_are_sent() {
         let lines = Input::new((&b"a\n"[..]).chain(io::repeat(b'x')), StopFlag::never());
         let mut submitted = Vec::new();
         let submit = |batch: &[Vec<u8>]| {
