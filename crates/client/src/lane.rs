@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_record_is_counted_without_the_discarded_batch() {
+    fn discarded_batch_does_not_change_a_refused_records_number() {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a"]);
         for payload in [b"b", b"c"] {

@@ -100,7 +100,7 @@ fn gap_is_delivered_once_and_reading_continues() {
 }
 
 #[test]
-fn reported_gap_includes_missing_records_before_the_message() {
+fn reported_gap_includes_missing_records_before_its_start() {
     let events = received_events(|link| {
         link.send(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 15, last: 19 }));
         link.send_batch(2, 19, 20, &["end"]);
@@ -109,7 +109,7 @@ fn reported_gap_includes_missing_records_before_the_message() {
 }
 
 #[test]
-fn heartbeat_position_turns_lost_last_records_into_a_gap() {
+fn heartbeat_position_reveals_lost_last_records_as_a_gap() {
     let events = received_events(|link| {
         link.send_batch(2, 10, 11, &["a"]);
         let channels = [ChannelPosition { channel: 1, position: at(2, 11) }];

@@ -55,7 +55,7 @@ fn every_waiting_thread_of_a_connection_is_interrupted() {
 }
 
 #[test]
-fn nested_interruptible_call_restores_the_outer_check() {
+fn call_is_interruptible_again_after_a_nested_call() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();

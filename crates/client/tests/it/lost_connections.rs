@@ -173,7 +173,7 @@ fn resuming_at_a_later_position_than_requested_delivers_a_gap() {
 }
 
 #[test]
-fn topic_recreated_after_a_restart_is_a_new_epoch() {
+fn topic_recreated_after_a_restart_begins_a_new_epoch() {
     let (client, node) = Peer::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
         drop(link);
@@ -282,7 +282,7 @@ fn answer_command(link: &mut Link, reply: ControlReply) {
 }
 
 #[test]
-fn wait_for_a_lock_lasts_while_the_cluster_has_no_leader() {
+fn lock_wait_continues_while_the_cluster_has_no_leader() {
     let (client, node) = Peer::serve(|_, mut link| {
         answer_command(&mut link, ControlReply::Granted { lease: 7, ttl_ms: 3_600_000 });
         let request = accept_command(&mut link);
@@ -300,7 +300,7 @@ fn wait_for_a_lock_lasts_while_the_cluster_has_no_leader() {
 }
 
 #[test]
-fn unconfirmed_command_returns_unknown_after_a_goodbye() {
+fn unconfirmed_command_has_an_unknown_outcome_after_a_goodbye() {
     let (client, node) = Peer::serve(|peer, mut link| {
         accept_command(&mut link);
         link.send(goodbye([0; 3]));

@@ -157,7 +157,7 @@ fn member_reclaims_undelivered_records_after_reconnecting() {
 }
 
 #[test]
-fn member_with_one_byte_of_credit_is_not_woken_without_events() {
+fn member_with_one_byte_of_credit_wakes_only_for_events() {
     let limits = ClientLimits { credit_bytes: 1, ..ClientLimits::default() };
     let (client, node) =
         Peer::serve_with(ClientOptions { limits, ..ClientOptions::default() }, |_, mut link| {

@@ -104,7 +104,7 @@ fn overrun_subscriber_receives_exact_gaps() {
 }
 
 #[test]
-fn fail_on_gap_subscription_ends_with_a_lost_error() {
+fn subscription_with_on_gap_fail_ends_with_error_lost() {
     let running = RunningNode::start();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let client = running.client();

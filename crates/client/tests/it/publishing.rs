@@ -31,7 +31,7 @@ fn publish_returns_the_records_position() {
 }
 
 #[test]
-fn records_sent_are_batched_until_a_flush() {
+fn sent_records_are_batched_until_a_flush() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_publisher();
         let header = link.accept_publish();
@@ -50,7 +50,7 @@ fn records_sent_are_batched_until_a_flush() {
 }
 
 #[test]
-fn waiting_subscriber_sends_the_clients_pending_records() {
+fn subscriber_that_waits_flushes_its_clients_pending_records() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_publisher();
         link.accept_subscription(crate::peer::at(1, 0));
@@ -88,7 +88,7 @@ fn unanswered_record_is_resent_with_the_same_sequence() {
 }
 
 #[test]
-fn publish_returns_unknown_if_its_node_does_not_reconnect() {
+fn publish_to_a_node_that_stays_away_has_an_unknown_outcome() {
     let (client, node) = Peer::serve_with_fast_heartbeats(ClientOptions::default(), |_, mut link| {
         link.accept_publisher();
         link.accept_publish();
@@ -248,7 +248,7 @@ fn send_refusal(link: &mut Link, header: &PublishHeader, code: ErrorCode) {
 }
 
 #[test]
-fn published_record_is_resent_after_the_refusal_of_a_sent_one() {
+fn published_record_is_resent_if_an_earlier_record_is_refused() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_publisher();
         let first = link.accept_publish();

@@ -298,7 +298,7 @@ fn refusal_of_an_idle_publishers_record_drops_no_other_record() {
 }
 
 #[test]
-fn quiet_publisher_of_a_state_gets_receipts_and_whole_batches() {
+fn publisher_with_option_quiet_gets_receipts_for_its_records() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &book(), false).unwrap();
@@ -315,7 +315,7 @@ fn quiet_publisher_of_a_state_gets_receipts_and_whole_batches() {
 }
 
 #[test]
-fn pipelined_retry_appends_only_new_records() {
+fn records_sent_again_by_a_producer_are_not_appended_twice() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();

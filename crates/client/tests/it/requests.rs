@@ -82,7 +82,7 @@ fn request_gets_its_reply_and_skips_late_replies() {
 }
 
 #[test]
-fn request_survives_a_loss_while_its_inbox_is_opened() {
+fn request_survives_a_lost_connection_while_its_inbox_opens() {
     let (client, node) = Peer::serve(|peer, mut link| {
         link.next(|message| assert!(matches!(message, FromClient::Subscribe(_)), "{message:?}"));
         drop(link);
@@ -159,7 +159,7 @@ fn replies_are_sent_without_waiting_for_an_acknowledgement() {
 }
 
 #[test]
-fn reply_after_a_refused_reply_is_sent() {
+fn refused_reply_does_not_prevent_the_next_reply() {
     let (returned_sender, first_returned) = std::sync::mpsc::channel();
     let (client, node) = Peer::serve(move |_, mut link| {
         link.accept_subscription(at(1, 0));
@@ -237,7 +237,7 @@ fn topics_are_listed_page_by_page() {
 }
 
 #[test]
-fn request_returns_unknown_after_a_lost_response() {
+fn request_with_a_lost_response_has_an_unknown_outcome() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.next(|message| assert!(matches!(message, FromClient::DeleteTopic(_))));
     });

@@ -36,7 +36,7 @@ fn expect_follow(link: &mut Link) {
 }
 
 #[test]
-fn merged_record_after_a_gap_names_the_last_read_position() {
+fn merged_record_after_a_gap_names_the_position_before_the_gap() {
     let (client, node) = Peer::serve(|_, mut link| {
         expect_follow(&mut link);
         link.accept_subscription(at(2, 10));
@@ -54,7 +54,7 @@ fn merged_record_after_a_gap_names_the_last_read_position() {
 }
 
 #[test]
-fn subscriber_disconnected_after_a_gap_resumes_before_the_gap() {
+fn subscriber_without_the_merged_record_resumes_before_its_gap() {
     let peer = Peer::new();
     let url = peer.url();
     let (gap_sender, gap_receiver) = mpsc::channel();
@@ -96,7 +96,7 @@ fn subscriber_disconnected_after_a_gap_resumes_before_the_gap() {
 }
 
 #[test]
-fn client_renews_credit_that_advance_messages_used() {
+fn client_renews_the_credit_used_by_advance_messages() {
     const CREDIT_BYTES: usize = 16 << 10;
     let limits = ClientLimits { credit_bytes: CREDIT_BYTES, ..ClientLimits::default() };
     let (client, node) =
