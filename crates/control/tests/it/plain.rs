@@ -64,7 +64,7 @@ fn range_is_read_page_by_page() {
 }
 
 #[test]
-fn key_page_ends_at_the_byte_limit_but_has_one_key() {
+fn key_page_ends_at_its_byte_limit_but_has_at_least_one_key() {
     let limits = ControlStateLimits { range_bytes_max: 1_000, ..ControlStateLimits::default() };
     let mut test = TestState { state: ControlState::new(limits), ..TestState::default() };
     (0..10).for_each(|number| {
