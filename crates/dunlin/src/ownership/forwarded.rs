@@ -370,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refused_batch_waits_until_another_has_its_outcome() {
+    fn batch_without_room_waits_until_another_batch_is_finished() {
         for used in [1, 40, 50, 51, 100] {
             let (tickets, owner) = (Tickets::new(100), Some(1));
             let ticket = tickets.open(owner, used).unwrap();

@@ -447,7 +447,7 @@ mod tests {
     use super::split_subject;
 
     #[test]
-    fn inbox_subjects_share_their_first_two_tokens() {
+    fn subjects_of_one_inbox_share_their_first_two_tokens() {
         assert_eq!(split_subject("_INBOX.a.b.c"), Some(("_INBOX.a.", "_INBOX.a", "_INBOX.a.>".to_owned())));
         assert_eq!(split_subject("_INBOX.a"), Some(("_INBOX.a", "_INBOX.a", "_INBOX.a".to_owned())));
         assert_eq!(split_subject("orders.a"), None);

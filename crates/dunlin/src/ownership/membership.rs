@@ -452,7 +452,7 @@ mod tests {
 
     /// All records of the next owner's epoch are newer than the membership.
     #[test]
-    fn retried_group_join_starts_after_the_first_attempts_epoch() {
+    fn retry_of_a_group_join_starts_after_the_first_attempts_epoch() {
         let member = membership();
         assert!(member.begin_request(3));
         assert_eq!(member.start(), Start::Latest, "the epoch may have older records");
@@ -467,7 +467,7 @@ mod tests {
     /// A durable topic begins an epoch with each start of its owner. The topic's epoch in the control plane stays the
     /// same.
     #[test]
-    fn member_resumes_after_the_epoch_that_last_accepted_it() {
+    fn member_resumes_after_the_epoch_in_which_it_was_last_accepted() {
         let member = membership();
         assert!(member.begin_request(5));
         member.on_accepted(7);

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn producer_marks_are_read_back_as_written() {
+    fn stored_producers_are_read_back_as_written() {
         let mark = |n: u64| StagedProducer {
             mark: ProducerMark { producer: u64::MAX - n, producer_epoch: 7, producer_seq: 1 << 40 },
             first_seq: n + 1,

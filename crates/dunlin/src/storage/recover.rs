@@ -225,7 +225,7 @@ mod tests {
     use crate::node::Node;
 
     #[test]
-    fn refused_topic_with_a_flipped_bit_in_its_file_keeps_its_name() {
+    fn topic_refused_for_a_flipped_bit_in_its_file_keeps_its_name() {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path();

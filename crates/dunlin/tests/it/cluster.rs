@@ -424,7 +424,7 @@ fn records_from_any_node_reach_all_nodes_in_one_order() {
 }
 
 #[test]
-fn subscribers_of_a_moved_topic_get_an_epoch_without_a_loss() {
+fn subscribers_of_a_moved_topic_get_a_new_epoch_but_no_loss() {
     let cluster = TestCluster::of(3);
     cluster.create_topic_at(1, "t");
     let mut readers = [1, 2, 3].map(|id| cluster.node(id).subscribe("t", &from(Start::Latest)).unwrap());

@@ -144,7 +144,7 @@ fn restarts_without_new_records_report_no_loss() {
 }
 
 #[test]
-fn retry_after_a_crash_returns_the_position_of_the_first_try() {
+fn retry_after_a_crash_returns_the_original_position() {
     let disk = FakeDisk::new(3);
     let mark = |producer_seq| ProducerMark { producer: 77, producer_epoch: 2, producer_seq };
     let (node, _) = open(&disk);
@@ -164,7 +164,7 @@ fn retry_after_a_crash_returns_the_position_of_the_first_try() {
 
 /// The last epoch has no record of the producer.
 #[test]
-fn retry_after_two_restarts_returns_the_first_trys_position() {
+fn retry_after_two_restarts_returns_the_original_position() {
     let disk = FakeDisk::new(10);
     let mark = |producer_seq| ProducerMark { producer: 77, producer_epoch: 2, producer_seq };
     let (node, _) = open(&disk);
@@ -309,7 +309,7 @@ fn node_has_room_once_its_only_full_topic_is_deleted() {
 }
 
 #[test]
-fn durable_topic_is_created_once_a_full_disk_has_room() {
+fn durable_topic_is_created_once_a_full_disk_has_room_again() {
     let disk = FakeDisk::new(9);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();
@@ -456,12 +456,12 @@ fn retention_bounds_the_disk_and_gaps_report_removed_records() {
 }
 
 #[test]
-fn state_outlives_records_removed_by_size_and_a_crash() {
+fn state_survives_a_crash_after_a_byte_limit_removed_records() {
     check_kept_state(Retention { bytes: 256 << 10, ..Retention::default() });
 }
 
 #[test]
-fn state_outlives_records_removed_by_age() {
+fn state_survives_a_crash_after_an_age_limit_removed_records() {
     let age = Some(Duration::from_nanos(1));
     check_kept_state(Retention { bytes: 2 << 20, age, ..Retention::default() });
 }

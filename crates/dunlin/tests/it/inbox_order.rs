@@ -124,7 +124,7 @@ fn replies_stay_in_order_during_the_search_for_their_inbox() {
 }
 
 #[test]
-fn inbox_with_a_sent_reply_is_not_forgotten_for_other_inboxes() {
+fn inbox_with_an_unconfirmed_reply_is_never_forgotten() {
     let (nodes, node) = Nodes::start();
     publish(&inbox(&node), "first");
     nodes.until_forwarded(&[(2, "first")]);

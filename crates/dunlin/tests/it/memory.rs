@@ -70,7 +70,7 @@ fn refused_record_leaves_no_topic() {
 }
 
 #[test]
-fn automatic_topic_stays_while_it_is_used_or_has_records() {
+fn auto_created_topic_stays_while_it_is_used_or_has_records() {
     let node = node();
     let owner = node.owner_for(Subject::parse("written").unwrap(), 1).unwrap();
     owner.publisher("written").publish("1").unwrap();

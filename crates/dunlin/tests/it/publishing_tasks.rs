@@ -52,7 +52,7 @@ fn full_topic_delays_no_task_that_publishes_elsewhere() {
 }
 
 #[test]
-fn task_whose_record_is_too_large_for_its_topic_ends() {
+fn task_with_a_record_over_the_limit_becomes_a_dead_letter() {
     let node = node();
     let config = TopicConfig { record_bytes_max: 4 << 10, ..TopicConfig::default() };
     node.create_topic("small", config, false).unwrap();

@@ -124,7 +124,7 @@ fn files_overwritten_by_a_backup_begin_a_new_epoch() {
 }
 
 #[test]
-fn logs_from_a_backup_are_reported_with_a_new_epoch() {
+fn logs_restored_from_a_backup_begin_a_new_epoch() {
     let (folder, last) =
         with_backup_restored_by(|backup, dir| restore(&backup.join("logs"), &dir.join("logs")));
     let (node, _) = open(&folder.path().join("data"));
@@ -244,7 +244,7 @@ fn copy_of_a_running_node_reports_an_unknown_last_record() {
 /// Another epoch existed between the epoch of the copy and the epoch after the copy was restored. The copy does not
 /// know that epoch.
 #[test]
-fn restored_copy_reports_unknown_ends_of_later_epochs() {
+fn restored_copy_does_not_know_the_ends_of_later_epochs() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = node_with_two_records(&dir);
@@ -526,7 +526,7 @@ fn restoring_only_keys_or_only_tasks_begins_a_new_epoch() {
 }
 
 #[test]
-fn keys_and_tasks_with_emptied_mark_files_begin_a_new_epoch() {
+fn keys_and_tasks_without_stored_file_times_begin_a_new_epoch() {
     let folder = tempfile::tempdir().unwrap();
     let (node, _) = open(folder.path());
     let last = put_and_submit(&node, "1");

@@ -62,7 +62,7 @@ fn totals_include_removed_records_and_deleted_topics() {
 }
 
 #[test]
-fn survey_shows_losses_of_a_slow_subscriber_with_times() {
+fn survey_shows_losses_of_a_slow_subscriber_and_their_times() {
     let node = node();
     node.create_topic("t", short_retention(), false).unwrap();
     let mut slow = node.subscribe("t", &named_options("slow")).unwrap();

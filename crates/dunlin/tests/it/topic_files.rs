@@ -100,7 +100,7 @@ fn invisible_characters_are_allowed_in_old_topic_names_only() {
 }
 
 #[test]
-fn log_without_a_topic_file_is_kept_and_refused() {
+fn topic_without_its_file_is_refused_but_its_log_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let text = write_topic(folder.path());
     let file = folder.path().join("topics/00000001.topic");

@@ -43,7 +43,7 @@ fn node_without_auto_create_refuses_unknown_subjects() {
 }
 
 #[test]
-fn topic_orders_all_subjects_of_its_pattern() {
+fn topic_keeps_records_of_all_its_subjects_in_one_order() {
     let node = node();
     node.create_topic("orders", with_pattern("orders.>"), false).unwrap();
     for (subject, payload) in [("orders.eu", "1"), ("orders.us.east", "2"), ("orders.eu", "3")] {
@@ -56,7 +56,7 @@ fn topic_orders_all_subjects_of_its_pattern() {
 }
 
 #[test]
-fn topic_name_is_a_valid_subject_only_if_a_pattern_matches_it() {
+fn topic_name_can_be_published_to_only_if_a_pattern_matches_it() {
     let node = node();
     node.create_topic("orders", with_pattern("orders.>"), false).unwrap();
     node.create_topic("other", with_pattern("x"), false).unwrap();

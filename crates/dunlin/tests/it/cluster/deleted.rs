@@ -104,7 +104,7 @@ fn node_that_missed_a_deletion_serves_the_recreated_topic() {
 
 /// The owner knows earlier than the member's node that the topic was deleted and created again.
 #[test]
-fn record_of_an_unknown_partition_ends_the_membership() {
+fn record_of_an_unknown_partition_ends_a_group_membership() {
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(1, "t");
     let options = ShareOptions { anywhere: true, ..ShareOptions::default() };

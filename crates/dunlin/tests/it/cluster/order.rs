@@ -106,7 +106,7 @@ fn moved_topic_keeps_the_order_of_records_in_flight() {
 /// The relay to a deleted topic must not also refuse the records for the next topic of the name. This fails if
 /// publishers keep the relay busy, because each record then joins the flight of the records before it.
 #[test]
-fn relay_to_a_deleted_topic_does_not_refuse_later_records() {
+fn refusal_by_a_deleted_topic_does_not_affect_later_records() {
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(2, "t");
     let node = cluster.node(1);

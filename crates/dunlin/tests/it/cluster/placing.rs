@@ -76,7 +76,7 @@ fn topic_with_an_invalid_reducer_leaves_its_name_free() {
 }
 
 #[test]
-fn topic_with_unlimited_times_is_known_to_all_nodes() {
+fn topic_without_age_and_wait_limits_is_known_to_all_nodes() {
     let cluster = TestCluster::with(2, long_limits());
     let retention = Retention { age: Some(Duration::MAX), ..Retention::default() };
     let reliable = Some(Reliable { wait_max: Duration::MAX, ..Reliable::default() });
@@ -107,7 +107,7 @@ fn publish_waits_until_the_topic_of_its_subject_is_known() {
 
 /// The node has a limited number of threads that wait.
 #[test]
-fn dead_letter_waits_for_its_topic_on_one_thread() {
+fn waiting_dead_letter_occupies_only_one_thread() {
     let cluster = TestCluster::with(2, long_limits());
     cluster.create_topic_at(1, "t");
     let node = cluster.node(1);

@@ -39,7 +39,7 @@ fn single_node_delivers_each_revision_in_order() {
 }
 
 #[test]
-fn key_topic_refuses_publish_create_and_delete_by_users() {
+fn users_cannot_publish_to_create_or_delete_the_key_topic() {
     let node = node();
     node.control().unwrap();
     assert!(node.publisher(KV).is_err());

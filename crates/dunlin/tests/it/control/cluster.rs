@@ -41,7 +41,7 @@ fn command_with_a_lost_response_returns_unknown_and_runs_once() {
 }
 
 #[test]
-fn isolated_node_refuses_in_time_and_serves_only_stale_reads() {
+fn isolated_node_refuses_commands_and_serves_only_stale_reads() {
     let mut limits = limits();
     limits.raft.answer_ms_max = 2_000;
     let cluster = TestCluster::of(3, limits);

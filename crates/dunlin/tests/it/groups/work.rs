@@ -158,7 +158,7 @@ fn work_group_loses_no_record_while_members_keep_dying() {
 }
 
 #[test]
-fn exhausted_record_becomes_a_dead_letter_naming_its_origin() {
+fn dead_letter_contains_the_record_and_names_its_origin() {
     let node = node();
     let config = TopicConfig { pattern: Some("jobs.>".to_owned()), ..Default::default() };
     node.create_topic("jobs", config, false).unwrap();
@@ -265,7 +265,7 @@ fn dead_letter_waits_for_room_in_its_topic() {
 }
 
 #[test]
-fn letter_that_a_state_refuses_is_lost_without_delaying_others() {
+fn dead_letter_refused_by_a_state_is_lost_and_delays_no_other() {
     let node = node();
     let last = ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() };
     node.create_topic("dead.jobs", TopicConfig { reducer: Some(last), ..Default::default() }, false).unwrap();
