@@ -86,7 +86,7 @@ fn order_text(entry: OrderEntry) -> String {
 }
 
 #[test]
-fn market_message_becomes_one_book_record_for_each_runner() {
+fn betfair_message_becomes_one_book_record_for_each_runner() {
     let result = betfair(
         r#"{"op":"mcm","pt":1500,"mc":[{"id":"1.5","rc":[{"id":7,"atb":[[1.01,20]],"atl":[[2.5,0.5]],"tv":3},
             {"id":8,"atb":[[3,1.25]]},{"id":7,"atb":[[1.01,0],[1.02,3e1]]},{"id":9,"ltp":2.0}]}]}"#
@@ -123,7 +123,7 @@ fn full_market_message_replaces_each_book_in_one_record() {
 }
 
 #[test]
-fn runners_are_named_by_market_number_and_handicap() {
+fn betfair_topics_are_named_by_market_runner_and_handicap() {
     let text = concat!(
         r#"{"op":"mcm","pt":1,"mc":[{"id":"1.5","marketDefinition":{"runners":[{"id":7,"name":"Dunlin"}]},"#,
         r#""rc":[{"id":7,"hc":-1.5,"atb":[[2,1]]},{"id":7,"hc":0,"atb":[[2,1]]}]}]}"#,
@@ -174,7 +174,7 @@ fn stream_defects_are_reported_by_line_and_skipped() {
 }
 
 #[test]
-fn opening_rows_form_one_record_and_each_later_row_an_event() {
+fn opening_rows_form_one_record_and_later_rows_change_the_book() {
     let result = bitstamp(
         "1,9,5,78318.0,1.5,created,bid\r\n2,9,5,78320.5,2.6e-06,created,ask\r\n\
          3,60,50,78319.0,0.075,created,bid\n3,61,51,78320.5,0.05,changed,bid\n3,62,52,78400.0,0.05,deleted,bid\n\
@@ -237,7 +237,7 @@ fn row_defects_are_reported_by_line_and_skipped() {
 }
 
 #[test]
-fn columns_are_found_by_heading_and_missing_ones_named() {
+fn columns_are_found_by_heading_and_missing_ones_are_reported() {
     let options = RecordingOptions::default();
     let moved =
         "direction,action,volume,more,price,exchange_timestamp,timestamp,id\nbid,created,1,,10.0,5,9,1\n";

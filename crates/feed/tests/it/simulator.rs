@@ -185,7 +185,7 @@ fn simulated_books_cross_if_allowed_and_then_uncross() {
 
 /// The standard deviation of the middle's move in n updates is volatility × √n ticks.
 #[test]
-fn mid_price_deviation_equals_the_set_volatility() {
+fn mid_price_deviation_equals_the_configured_volatility() {
     const SPAN: usize = 1_000;
     for volatility in [0.05, 0.2, 0.5] {
         let settings = instruments("", volatility, 10, 200);
