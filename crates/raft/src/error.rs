@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_majority_names_the_nodes_that_have_responded() {
+    fn error_for_a_missing_majority_names_the_nodes_that_responded() {
         let missing = QuorumNotEnough { cluster: "BasicNode { … }".to_owned(), got: BTreeSet::from([5]) };
         let error = RaftGroupError::from(RaftError::APIError(LinearizableReadError::from(missing)));
         assert_eq!(error.to_string(), "no majority of the nodes responds: only these have responded: 5");

@@ -11,7 +11,7 @@ fn plain(payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn truncated_frame_error_has_the_needed_bytes() {
+fn error_for_a_truncated_frame_has_the_number_of_needed_bytes() {
     let bytes = plain(b"hello");
     for have in 8..bytes.len() {
         assert_eq!(

@@ -136,7 +136,7 @@ fn reserve(disk: &FakeDisk) -> DiskReserve {
 }
 
 #[test]
-fn disk_reserve_needs_twice_its_size_and_survives_power_cuts() {
+fn disk_reserve_fills_only_if_twice_its_size_is_free() {
     let disk = FakeDisk::new(5);
     disk.set_capacity(19_999);
     let mut small = reserve(&disk);

@@ -82,7 +82,7 @@ fn batch_of_1500_parts_is_written_whole() {
 }
 
 #[test]
-fn measured_commits_equal_the_replayed_records() {
+fn commit_and_replay_measurements_count_the_same_records() {
     let dir = Dir::new("measure");
     let begin = std::time::Instant::now();
     let now = || begin.elapsed().as_nanos() as u64;

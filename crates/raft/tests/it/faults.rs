@@ -184,7 +184,7 @@ async fn log_with_a_hole_is_not_opened() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn log_that_was_cut_emptied_or_removed_is_not_opened() {
+async fn truncated_emptied_or_removed_log_is_not_opened() {
     // Without a power cut, the journal has one file, which damage 3 replaces by its older version. After a power cut it
     // has two files, so damage 3 is left out.
     let damages = (0..4).map(|damage| (false, damage)).chain((0..3).map(|damage| (true, damage)));

@@ -53,7 +53,7 @@ fn fill(log: &RaftLog) -> (u64, Receiver<io::Result<()>>) {
 }
 
 #[tokio::test]
-async fn log_purge_does_not_wait_for_entries_without_disk_room() {
+async fn log_purge_does_not_wait_for_entries_that_lack_disk_room() {
     let disk = Arc::new(FakeDisk::new(1));
     let mut log = open(&disk, 64 << 10);
     let vote = Vote::new(3, 2);
@@ -98,7 +98,7 @@ async fn log_purge_of_unwritten_entries_waits_for_their_write() {
 }
 
 #[test]
-fn log_opened_on_a_full_disk_reports_low_room_at_once() {
+fn log_opened_on_a_nearly_full_disk_reports_low_room_at_once() {
     let disk = Arc::new(FakeDisk::new(1));
     disk.set_capacity(100 << 10);
     assert_eq!(open(&disk, 64 << 10).room().level(), SpaceLevel::Low);
