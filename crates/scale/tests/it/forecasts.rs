@@ -130,7 +130,7 @@ fn forecast_never_removes_a_worker() {
 }
 
 #[test]
-fn forecaster_stays_finite_for_any_measurement() {
+fn forecast_stays_finite_for_any_measurement() {
     let mut forecaster = trained_forecaster(4 * DAY);
     for (step, value) in
         [f64::NAN, f64::INFINITY, -1.0, 1e300, 0.0].into_iter().cycle().take(2_000).enumerate()

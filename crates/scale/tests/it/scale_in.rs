@@ -77,7 +77,7 @@ fn scale_in_drains_only_idle_workers() {
 }
 
 #[test]
-fn draining_grace_is_the_longest_task_or_at_least_a_minute() {
+fn draining_grace_is_the_longer_of_a_minute_and_the_task_time() {
     for (grace_ms, expected_ms) in [(0, 60_000), (5_000, 60_000), (900_000, 900_000)] {
         let mut simulation = oversized_fleet(Policy::cloud(10, 50));
         for _ in 0..400 {
