@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn join_token_round_trips_and_hides_its_secret_in_logs() {
+    fn join_token_is_read_back_and_hides_its_secret_in_logs() {
         let token = JoinToken::new([7; 32]).unwrap();
         let text = token.to_string();
         assert_eq!(format!("{text}\n").parse::<JoinToken>().unwrap(), token);

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_list_every_repeated_field_of_requests() {
+    fn request_shapes_include_every_repeated_protobuf_field() {
         let files = FileDescriptorSet::decode(DESCRIPTORS).unwrap().file;
         let mut messages = Messages::new();
         for file in &files {

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn origin_is_own_only_if_it_equals_the_requested_host() {
+    fn request_is_same_origin_only_if_its_origin_equals_its_host() {
         let host: Authority = "127.0.0.1:8222".parse().unwrap();
         let is_own =
             |origin: &'static str, is_tls| is_own(&HeaderValue::from_static(origin), Some(&host), is_tls);

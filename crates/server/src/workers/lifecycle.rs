@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn worker_that_ends_or_stalls_unattached_counts_as_failed() {
+    fn worker_that_ends_or_stalls_before_attaching_has_failed() {
         let mut lifecycle = WorkerLifecycle::new(5_000);
         assert_eq!(lifecycle.end_events(), [LifecycleEvent::Failed]);
         assert_eq!(lifecycle.advance(4_999, SILENT_MS), (None, ProcessSignal::Nothing));

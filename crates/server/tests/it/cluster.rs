@@ -9,7 +9,7 @@ use dunlin_server::cluster::{Cluster, ClusterClient, ClusterConfig, ClusterLimit
 use dunlin_wait::until;
 
 #[test]
-fn peers_without_certificates_keep_no_node_from_connecting() {
+fn connections_without_certificates_do_not_lock_out_nodes() {
     let dir = tempfile::tempdir().unwrap();
     init(dir.path(), "127.0.0.1:0").unwrap();
     let config = Config { is_cluster_member: true, ..Config::default() };

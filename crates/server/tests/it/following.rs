@@ -13,7 +13,7 @@ const PLENTY: u64 = 1 << 40;
 /// After a conflated channel has sent a record, it is queued again. If its client consumes the record before the
 /// channel's turn, the channel is queued a second time.
 #[test]
-fn conflated_channel_queued_twice_is_sent_once() {
+fn conflated_record_queued_twice_is_sent_once() {
     /// Number of attempts. The race happens in some test runs with so many attempts.
     const STEPS: usize = 300;
     let (node, server) = serve();

@@ -110,7 +110,7 @@ fn blocked_publisher_continues_when_there_is_room() {
 }
 
 #[test]
-fn publisher_to_a_topic_that_waits_forever_is_never_refused() {
+fn publisher_without_a_wait_limit_is_never_refused() {
     let (node, server) = serve();
     let reliable = Some(Reliable { wait_max: Duration::MAX, ..Reliable::default() });
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };

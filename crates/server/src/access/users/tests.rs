@@ -32,7 +32,7 @@ fn users_file_defines_users_tenants_and_permissions() {
 }
 
 #[test]
-fn users_file_that_is_cut_off_is_refused() {
+fn truncated_users_file_is_refused() {
     let text = UserDirectory::with_end_line(&format!("{}[users.bob]\nsubscribe = [\">\"]\n", file()));
     let whole = UserDirectory::parse(&text, "u.toml").unwrap();
     assert!(whole.by_name.contains_key("ana") && whole.by_name.contains_key("bob"));

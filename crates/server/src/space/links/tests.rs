@@ -130,7 +130,7 @@ fn unauthenticated_connections_do_not_block_world_processes() {
 }
 
 #[test]
-fn accepting_pauses_after_an_error_and_then_continues() {
+fn listener_pauses_after_an_accept_error_and_then_continues() {
     let mut links = links(1, Vec::new());
     let address = links.listener.local_addr().unwrap();
     // The other end of a connection is no listening socket: accepting fails, as it does without free descriptors.

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn region_without_a_standby_invalidates_old_standby_copies() {
+    fn owner_without_a_standby_invalidates_all_earlier_copies() {
         let alone = snapshot(&[1], Some(1), Some((2, None)));
         assert_eq!(plan(&alone, &local(1)), [RegionAction::Name(R, StandbyKey::empty(EPOCH))]);
         assert_eq!(

@@ -235,7 +235,7 @@ fn login_that_names_another_tenant_is_refused() {
 }
 
 #[test]
-fn broken_users_file_stops_the_start_and_names_the_line() {
+fn start_error_for_a_broken_users_file_names_the_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("users.toml");
     std::fs::write(&file, "[users.ana]\npublish = [\"a..b\"]\n").unwrap();

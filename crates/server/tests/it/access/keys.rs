@@ -56,7 +56,7 @@ fn write_all(root: &Kv) {
 }
 
 #[test]
-fn tcp_user_reaches_only_the_keys_it_is_allowed() {
+fn tcp_user_reaches_only_its_permitted_keys() {
     let guarded = Guarded::new(USERS);
     let (root, ana, guest) = (kv_of(&guarded, "root"), kv_of(&guarded, "ana"), kv_of(&guarded, "guest"));
     root.put("b/1", "x").unwrap();
@@ -194,7 +194,7 @@ fn raw(client: &Client, options: SubscribeOptions, last: u64) -> Vec<String> {
 }
 
 #[test]
-fn http_user_reaches_only_the_keys_it_is_allowed() {
+fn http_user_reaches_only_its_permitted_keys() {
     let guarded = Guarded::new(USERS);
     let root = kv_of(&guarded, "root");
     let request = |user: &str, method: &str, path: &str, body: &str| {
@@ -253,7 +253,7 @@ fn http_user_reaches_only_the_keys_it_is_allowed() {
 }
 
 #[test]
-fn grpc_user_reaches_only_the_keys_it_is_allowed() {
+fn grpc_user_reaches_only_its_permitted_keys() {
     let guarded = Guarded::new(USERS);
     let root = kv_of(&guarded, "root");
     run(async {

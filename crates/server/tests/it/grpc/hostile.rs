@@ -107,7 +107,7 @@ fn million_empty_elements_are_refused_without_decoding() {
 }
 
 #[test]
-fn second_message_of_a_call_with_one_message_is_refused() {
+fn second_message_of_a_unary_call_is_refused() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect_h2(&server, |_| ()).await;

@@ -26,7 +26,7 @@ async fn create(broker: &mut Broker, name: &str) -> String {
 }
 
 #[test]
-fn ratatoskr_topics_follow_its_naming_rules_and_errors() {
+fn topic_calls_of_ratatoskr_clients_get_ratatoskr_errors() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut broker = broker(&server).await;

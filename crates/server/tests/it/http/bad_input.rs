@@ -178,7 +178,7 @@ fn smuggled_second_request_is_not_executed() {
 }
 
 #[test]
-fn wrong_paths_methods_subjects_and_queries_get_their_code() {
+fn wrong_paths_methods_subjects_and_queries_get_fitting_codes() {
     let fixture = HttpServer::new();
     fixture.publish("t", b"x");
     for (method, path, status, code) in [

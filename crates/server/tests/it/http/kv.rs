@@ -139,7 +139,7 @@ fn http_watch_from_an_old_epoch_ends_as_compacted() {
 }
 
 #[test]
-fn http_watch_finds_a_change_behind_many_of_other_keys() {
+fn http_watch_finds_a_change_after_many_changes_of_other_keys() {
     let fixture = HttpServer::new();
     let put = |key: &str| {
         let command = ControlCommand::Put { key: key.as_bytes(), value: b"1", lease: 0 };

@@ -19,7 +19,7 @@ fn health_probes_of_a_healthy_node_return_200() {
 }
 
 #[test]
-fn slowest_subscriptions_come_first_with_a_reason() {
+fn slowest_subscriptions_are_listed_first_with_a_reason() {
     let fixture = HttpServer::new();
     fixture.node.create_topic("t", short(), false).unwrap();
     fixture.publish("t", b"x");
@@ -96,7 +96,7 @@ fn refused_topic_reports_its_reason_and_how_to_delete_it() {
 }
 
 #[test]
-fn node_with_a_failed_disk_of_a_topic_is_not_ready() {
+fn node_on_which_a_topics_disk_failed_is_not_ready() {
     let disk = FakeDisk::new(1);
     let (node, _) = Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap();
     let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };

@@ -178,7 +178,7 @@ fn batch_with_one_bad_line_publishes_nothing() {
 }
 
 #[test]
-fn http_batch_is_encoded_only_up_to_its_limit() {
+fn encoding_of_an_http_batch_stops_at_the_size_limit() {
     let fixture = HttpServer::new();
     // The records of all lines would take four times the limit.
     let lines = vec![b'\n'; 4 << 20];

@@ -43,7 +43,7 @@ fn disconnected_slow_nats_client_is_listed_with_its_lag() {
 }
 
 #[test]
-fn clients_of_a_wrong_protocol_are_listed_and_counted() {
+fn clients_that_speak_a_wrong_protocol_are_listed_and_counted() {
     let fixture = HttpServer::with(|config| (config.tcp, config.nats) = (any(), any()));
     let address = fixture.server.tcp_addresses()[0];
     for _ in 0..3 {

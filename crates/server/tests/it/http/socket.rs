@@ -276,7 +276,7 @@ fn unfinished_websocket_message_times_out() {
 }
 
 #[test]
-fn ping_of_a_websocket_begins_no_message() {
+fn websocket_ping_does_not_count_as_an_unfinished_message() {
     let fixture = HttpServer::with(|config| {
         config.limits.ws.message_ms_max = 50;
         config.limits.http.heartbeat_ms = 100;

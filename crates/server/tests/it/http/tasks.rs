@@ -73,7 +73,7 @@ fn many_tasks_with_all_options_are_submitted_together() {
 }
 
 #[test]
-fn task_list_is_read_only_up_to_its_limit() {
+fn reading_of_a_submitted_task_list_stops_at_its_limit() {
     let fixture = HttpServer::new();
     let list = |more: &str| format!("[{}{more}]", [r#"{"kind":"k"}"#; 10_000].join(","));
     // The second list has an invalid task beyond the limit, which is not read any more.

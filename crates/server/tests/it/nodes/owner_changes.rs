@@ -172,7 +172,7 @@ fn first_member_of_a_new_group_gets_only_later_records() {
 
 /// A subscriber at node 1 connects while node 3, the owner, is away.
 #[test]
-fn subscriber_that_starts_without_owner_gets_no_older_record() {
+fn subscriber_that_starts_without_an_owner_gets_no_old_record() {
     let cluster = TestCluster::of(2);
     let disk = FakeDisk::new(1);
     let open = || Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0;
