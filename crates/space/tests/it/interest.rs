@@ -95,7 +95,7 @@ fn viewer_knows_exactly_the_visible_entities_in_sight() {
 }
 
 #[test]
-fn viewer_gets_more_updates_of_near_entities_but_some_of_all() {
+fn viewer_gets_updates_of_all_but_more_of_near_entities() {
     let mut dice = Dice(6);
     let store = store(&mut dice, 400);
     let mut interests = Interests::new(WorldBox::<2>::cube(100.0).unwrap(), 25.0, 10);
@@ -174,7 +174,7 @@ fn first_update(epoch: u64, ids: &[u64]) -> RegionUpdate {
 }
 
 #[test]
-fn viewer_shows_a_handed_over_entity_as_its_new_region_reports() {
+fn viewer_follows_a_handed_over_entity_to_its_new_region() {
     let mut scene = Scene::<2>::new(Schema::default());
     use SceneChange::{Entered, Left, Moved};
     let id = EntityId;

@@ -54,7 +54,7 @@ fn lanes_without_tasks_do_not_count_towards_lanes_max() {
 }
 
 #[test]
-fn reused_idle_lanes_count_toward_the_lane_limit() {
+fn reused_idle_lanes_count_towards_the_lane_limit() {
     let mut scene = scene_with_two_tenants(SchedulerLimits {
         lanes_max: 2,
         classes_max: 2,
@@ -152,7 +152,7 @@ fn task_snapshots_do_not_contain_unused_names() {
 }
 
 #[test]
-fn tenant_bound_workers_leave_worker_pools_for_other_tenants() {
+fn workers_bound_to_one_tenant_cannot_use_up_all_worker_pools() {
     let mut scene = scene_with_two_tenants(SchedulerLimits { pools_max: 8, ..SchedulerLimits::default() });
     let mut join = |kind: &str, tenants: Vec<&[u8]>| {
         let kinds = vec![kind.as_bytes()];

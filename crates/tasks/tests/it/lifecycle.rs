@@ -40,7 +40,7 @@ fn idle_worker_gets_a_new_task_at_once() {
 }
 
 #[test]
-fn failed_task_is_retried_with_delay_then_is_a_dead_letter() {
+fn failed_task_is_retried_with_delay_then_becomes_a_dead_letter() {
     let mut scene = Scene::new();
     let retry = RetryPolicy { retries: 2, backoff: Backoff::Fixed { delay_ms: 500 } };
     let task = scene.submit(NewTask { retry: Some(retry), ..work() });
@@ -374,7 +374,7 @@ fn refused_publish_makes_a_dead_letter() {
 }
 
 #[test]
-fn dependency_on_a_task_of_another_tenant_is_unknown() {
+fn dependency_on_a_task_of_another_tenant_is_refused_as_unknown() {
     let mut scene = Scene::new();
     let others = scene.submit_plain();
     scene.set_tenant(TenantSettings::new(b"b"));

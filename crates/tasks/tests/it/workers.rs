@@ -56,7 +56,7 @@ fn task_that_kills_three_workers_becomes_a_dead_letter() {
 }
 
 #[test]
-fn draining_worker_gets_no_task_and_a_notice_when_it_is_drained() {
+fn draining_worker_gets_no_task_and_learns_when_it_is_drained() {
     let mut scene = Scene::new();
     let tasks = [scene.submit_plain(), scene.submit_plain()];
     let worker = scene.join(1);
@@ -149,7 +149,7 @@ fn worker_gets_only_tasks_that_fit_its_free_resources() {
 }
 
 #[test]
-fn workers_may_state_any_memory() {
+fn workers_may_declare_any_amount_of_memory() {
     let mut scene = Scene::new();
     let workers: Vec<_> = (0..3)
         .map(|_| {
@@ -171,7 +171,7 @@ fn workers_may_state_any_memory() {
 }
 
 #[test]
-fn tenants_may_reserve_any_amount() {
+fn tenants_may_reserve_any_number_of_slots_and_bytes() {
     let mut scene = Scene::new();
     let all = Quota { reserved: u64::MAX, ..Quota::default() };
     for name in [b"b", b"c", b"d"] {
