@@ -110,7 +110,7 @@ mod tests {
     use crate::code::ErrorCode;
 
     #[test]
-    fn task_responses_are_read_back_or_end_in_an_error_if_cut() {
+    fn task_responses_are_read_back_and_truncation_is_an_error() {
         let results = [
             TaskCommandResult::Done(b"reply"),
             TaskCommandResult::Refused(Refusal {

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn adjacent_lost_records_with_one_cause_become_one_range() {
+    fn adjacent_lost_records_with_the_same_cause_become_one_range() {
         let mut ranges = LostRanges::default();
         let all = [
             LostRecords::dropped(1, 3),

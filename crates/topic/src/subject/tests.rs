@@ -98,7 +98,7 @@ fn star_matches_one_token_and_gt_matches_one_or_more() {
 }
 
 #[test]
-fn subscription_filters_only_topics_that_it_matches_in_part() {
+fn subscription_filters_records_only_of_partly_matching_topics() {
     let select = |p: &str, topic: &str| pattern(p).select(&pattern(topic));
     assert_eq!(select("a.b", "a.b"), Selection::Everything);
     assert_eq!(select(">", "a.>"), Selection::Everything);

@@ -138,7 +138,7 @@ fn only_one_publisher_succeeds_with_an_expected_sequence() {
 }
 
 #[test]
-fn received_batch_gets_the_owners_append_time_and_same_payloads() {
+fn received_batch_keeps_payloads_and_gets_a_new_append_time() {
     let topic = large_topic(MANUAL);
     let mut frames = Vec::new();
     for n in 1..=3u64 {
@@ -177,7 +177,7 @@ fn received_batch_gets_the_owners_append_time_and_same_payloads() {
 }
 
 #[test]
-fn each_key_has_one_partition_and_no_batch_spans_two() {
+fn each_key_has_one_partition_and_no_batch_spans_two_partitions() {
     let topic = topic_of(TopicConfig { partitions: 4, ..config(1 << 20) }, &budget(), MANUAL);
     let mut publisher = topic.publisher("t");
     let keys: Vec<[u8; 4]> = (0..100u32).map(u32::to_le_bytes).collect();

@@ -96,7 +96,7 @@ fn unstored_records_stay_in_memory_beyond_the_retention() {
 }
 
 #[test]
-fn subscriber_behind_memory_reads_the_disk_then_the_live_tail() {
+fn slow_subscriber_reads_old_records_from_disk_then_new_ones() {
     let disk = Disk::new();
     let topic = disk.topic_of(durable(AckLevel::Synced), &budget(), RUNNING, disk.recovered(1));
     let log = &topic.logs()[0];
@@ -456,7 +456,7 @@ fn start_by_time_finds_records_that_are_only_on_disk() {
 /// The clocks of two nodes may differ by a second. A record that was appended before the owner's restart must not count
 /// as appended during the wait.
 #[test]
-fn mirror_start_by_time_excludes_records_before_owner_start() {
+fn mirror_start_by_time_excludes_records_before_owner_restart() {
     let disk = Disk::new();
     let texts_since = |topic: &Arc<Topic>, since_ns: u64| -> Vec<String> {
         let name = SubscribeOptions::MIRROR.to_owned();

@@ -241,7 +241,7 @@ fn record_that_is_read_after_a_takeover_has_its_own_epoch() {
 }
 
 #[test]
-fn epoch_ends_at_its_known_last_record_after_full_takeover() {
+fn new_owner_with_all_records_ends_the_epoch_at_the_last_record() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));
@@ -295,7 +295,7 @@ fn sequence_that_restarts_at_1_ends_the_mirrors_epoch() {
 }
 
 #[test]
-fn new_epoch_below_the_last_read_sequence_hides_no_gap() {
+fn new_epoch_with_lower_sequences_hides_no_gap() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));

@@ -179,7 +179,7 @@ fn record_frees_room_only_after_it_is_reported_as_consumed() {
 }
 
 #[test]
-fn record_limit_keeps_the_records_of_a_registered_reader() {
+fn record_limit_drops_no_unread_record_of_a_registered_reader() {
     let mut config = reliable(Duration::ZERO, OnFull::Refuse);
     config.retention.records = Some(10);
     let topic = topic_of(config, &budget(), MANUAL);
@@ -230,7 +230,7 @@ fn publisher_without_a_wait_limit_waits_for_room() {
 }
 
 #[test]
-fn publisher_that_does_not_wait_for_room_is_refused_or_evicts() {
+fn publisher_that_does_not_wait_is_refused_or_evicts_readers() {
     let topic = topic_of(reliable(Duration::MAX, OnFull::Evict), &budget(), RUNNING);
     let _reader = subscriber(&topic, &registered("never reads"));
     let mut publisher = topic.publisher("t").without_room_wait(false);

@@ -40,7 +40,7 @@ fn filtered(topic: &Topic, filter: Filter) -> Cursor {
 }
 
 #[test]
-fn long_skip_ends_reads_but_loses_no_record() {
+fn long_skip_is_split_into_several_reads_without_a_loss() {
     let topic = long_topic("orders");
     for filter in filters() {
         let (mut cursor, waiter) = (filtered(&topic, filter), Waiter::new());
@@ -69,7 +69,7 @@ fn long_skip_ends_reads_but_loses_no_record() {
 }
 
 #[test]
-fn spent_skip_budget_still_lets_a_read_advance() {
+fn read_with_a_spent_skip_budget_still_advances() {
     let topic = long_topic("orders");
     for filter in filters() {
         let (mut cursor, mut skips) = (filtered(&topic, filter), SkipBudget::default());
@@ -93,7 +93,7 @@ fn embedded_subscriber_finds_a_record_after_a_long_skip() {
 }
 
 #[test]
-fn subscriber_with_limited_skips_does_not_sleep_during_one() {
+fn subscriber_with_limited_skips_does_not_sleep_during_a_skip() {
     let topic = long_topic("orders");
     let [filter, _] = filters();
     let mut subscriber = Subscriber::one(filtered(&topic, filter), Wait::Parked);

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_operation_waits_for_the_rest() {
+    fn parser_asks_for_the_rest_of_a_truncated_operation() {
         for text in [
             "PUB a.b r 5\r\nhello\r\n",
             "HPUB a 4 6\r\nheadhi\r\n",

@@ -41,7 +41,7 @@ fn preamble_encoding_does_not_change() {
 
 /// WELCOME of a version without the cluster's id.
 #[test]
-fn older_welcome_names_no_cluster() {
+fn welcome_message_of_an_older_node_names_no_cluster() {
     let mut old = Vec::new();
     FromNode::Welcome(Welcome {
         node: 1,

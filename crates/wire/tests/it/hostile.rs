@@ -6,7 +6,7 @@ use crate::http_text::{try_id, try_payload, try_query};
 use crate::samples::{Values, encoded_samples, frame};
 
 #[test]
-fn message_cut_at_any_byte_waits_for_the_rest() {
+fn decoder_asks_for_the_rest_of_a_truncated_message() {
     let decoder = Decoder::new(DecoderLimits::default());
     for (kind, bytes) in encoded_samples(&Values::fixed()) {
         let from_client = KINDS.iter().any(|row| row.kind == kind && row.from_client);

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use super::*;
 
 #[test]
-fn resuming_subscriber_gets_records_if_shorter_than_the_state() {
+fn resuming_subscriber_gets_records_if_the_state_is_larger() {
     let topic = stateful(1 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
     setter.set(500);
