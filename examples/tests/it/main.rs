@@ -26,7 +26,7 @@ fn missed_records_example_accounts_for_every_record() {
 }
 
 #[test]
-fn subject_example_prints_one_order_and_a_filtered_subscription() {
+fn subject_example_prints_all_records_and_then_filtered_ones() {
     let output = output_of(env!("CARGO_BIN_EXE_one-log-many-subjects"));
     assert_eq!(
         output,
@@ -84,7 +84,7 @@ impl Drop for RunningExample {
 }
 
 #[test]
-fn world_shows_walkers_and_gives_a_second_process_a_region() {
+fn world_example_gives_a_region_to_its_second_process() {
     let mut first = RunningExample::start(&[]);
     let line = first.read_line();
     let url =

@@ -66,7 +66,7 @@ fn restart(node: Node) -> Node {
 }
 
 #[test]
-fn idle_client_handles_reconnect_after_a_restart_when_used() {
+fn idle_handles_reconnect_when_used_after_a_node_restart() {
     let mut node = Node::start_with(port::free(), &[SHORT_HEARTBEAT]);
     let clients: Vec<Client> = (0..4).map(|_| connect(&node)).collect();
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();
@@ -133,7 +133,7 @@ fn assert_all_fail_soon(
 }
 
 #[test]
-fn client_handles_of_a_dead_node_fail_within_two_heartbeats() {
+fn calls_to_a_dead_node_fail_within_two_heartbeats() {
     let address = port::free();
     let node = Node::start_with(address, &[SHORT_HEARTBEAT]);
     let clients: Vec<Client> = (0..4).map(|_| connect(&node)).collect();
@@ -153,7 +153,7 @@ fn client_handles_of_a_dead_node_fail_within_two_heartbeats() {
 }
 
 #[test]
-fn client_handles_of_a_frozen_node_fail_in_time_and_resume() {
+fn calls_to_a_frozen_node_fail_in_time_and_succeed_later() {
     let node = Node::start_with(port::free(), &[SHORT_HEARTBEAT]);
     let clients: Vec<Client> = (0..4).map(|_| connect(&node)).collect();
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();

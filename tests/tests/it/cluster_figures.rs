@@ -73,7 +73,7 @@ fn every_node_shows_the_figures_of_a_topic() {
 }
 
 #[test]
-fn figures_of_an_absent_owner_are_unknown() {
+fn topics_of_an_absent_owner_are_listed_without_figures() {
     let mut cluster = ClusterUnderTest::of(3);
     let retention = Retention { bytes: Durable::RETENTION_BYTES_DEFAULT, ..Retention::default() };
     let config = TopicConfig { durable: Some(Durable::default()), retention, ..TopicConfig::default() };

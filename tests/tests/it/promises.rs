@@ -91,7 +91,7 @@ fn plain_nats_subscription_keeps_every_documented_guarantee() {
 }
 
 #[test]
-fn numbered_nats_subscription_keeps_every_documented_guarantee() {
+fn nats_subscription_with_sequences_keeps_every_guarantee() {
     check_guarantees(&nats::NumberedSubscription);
 }
 
@@ -124,7 +124,7 @@ fn nats_keeps_every_documented_guarantee_with_permissions() {
 
 /// Compares the table of `docs/listeners.md` with the tested guarantees. `DUNLIN_WRITE=1` writes the table.
 #[test]
-fn table_of_listeners_equals_the_tested_guarantees() {
+fn listener_table_in_the_docs_equals_the_tested_guarantees() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/listeners.md");
     let text = std::fs::read_to_string(page).expect("docs/listeners.md");
     let (before, rest) = text.split_once(BEGIN).expect("the mark where the table begins");
@@ -134,12 +134,13 @@ fn table_of_listeners_equals_the_tested_guarantees() {
         std::fs::write(page, format!("{before}{BEGIN}{fresh}{END}{after}"))
             .expect("docs/listeners.md is written");
     } else {
-        let advice = "write it anew: DUNLIN_WRITE=1 cargo test -p dunlin-system-tests table_of_listeners";
+        let advice = "write it anew: DUNLIN_WRITE=1 cargo test -p dunlin-system-tests listener_table";
         assert!(table == fresh, "docs/listeners.md is not what is tried; {advice}");
     }
 }
 
-const BEGIN: &str = "<!-- promises: made by the test table_of_listeners_equals_the_tested_guarantees -->";
+const BEGIN: &str =
+    "<!-- promises: made by the test listener_table_in_the_docs_equals_the_tested_guarantees -->";
 const END: &str = "<!-- end of promises -->";
 
 fn build_table(promises: &[Promise], listeners: &[&dyn Listener]) -> String {

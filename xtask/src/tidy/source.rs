@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_strings_are_not_names_but_macros_are() {
+    fn names_are_found_in_macros_but_not_in_comments_or_strings() {
         let used = used("// std::fs\n/// std::fs\nfn f() { print!(\"std::fs\", std::net::bind()) }");
         let paths: Vec<_> = used.iter().map(|(_, path)| path.as_str()).collect();
         assert_eq!(paths, ["doc", "fn", "f", "print", "std::net::bind"]);
