@@ -92,7 +92,7 @@ pub(crate) struct Access {
     users: RwLock<Arc<UserDirectory>>,
     /// Number of times the users file was applied.
     generation: AtomicU64,
-    /// Notifies its receivers after each application of the users file.
+    /// Notifies its receivers each time the users file was applied.
     changes: watch::Sender<()>,
     accounts: Mutex<HashMap<String, Arc<Account>>>,
     tenancies: Mutex<HashMap<String, Arc<Tenancy>>>,

@@ -83,7 +83,7 @@ const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(3);
 pub struct ClusterConfig {
     /// Address of the port for other nodes; port 0 selects a free port.
     pub listen: SocketAddr,
-    /// Host and port under which other nodes reach this address, if they differ.
+    /// Host and port under which other nodes reach this node, if they differ from `listen`.
     pub advertise: Option<String>,
     /// The node's data directory.
     pub data_dir: PathBuf,
@@ -362,8 +362,8 @@ pub fn init(data_dir: &Path, address: &str) -> Result<String, ClusterError> {
     Ok(cluster)
 }
 
-/// Reads the node's identity from its directory, or obtains one by joining. Also returns whether the cluster begins
-/// with this start.
+/// Reads the node's identity from its directory, or obtains one by joining. Also returns whether this start begins the
+/// cluster.
 async fn open_identity(
     files: &ClusterDirectory,
     config: &ClusterConfig,

@@ -30,8 +30,9 @@ pub struct ServerConfig {
     /// The users and their permissions (`docs/security.md`). Without this file, every client has all
     /// permissions.
     pub users_file: Option<PathBuf>,
-    /// Allows listeners that other machines can reach without encryption and authentication. If false, such a listener
-    /// requires TLS, and clients need a certificate (`client_ca`) or a user in the users file.
+    /// Allows clients on other machines to connect without encryption and authentication. If false, a listener that
+    /// other machines can reach requires TLS, and its clients need a certificate (`client_ca`) or a user in the users
+    /// file.
     pub anyone_on_the_network_may_connect: bool,
     /// Number of threads that serve sessions; 0 for one per core, or one per two cores with `spin`.
     pub threads: usize,
@@ -80,7 +81,7 @@ pub struct ServerLimits {
     pub run_bytes_max: u32,
     /// Largest other message, bytes.
     pub control_bytes_max: u32,
-    /// Maximum number of bytes of PUBLISH messages without a response that one client may have.
+    /// Maximum total size of a client's PUBLISH messages that have no response yet, bytes.
     pub in_flight_bytes_max: u32,
     /// Number of sessions that the first thread serves before other threads are used. Sessions of one thread wake each
     /// other without a system call.
@@ -114,8 +115,8 @@ pub struct NatsLimits {
     pub rate_wait_ms_max: u32,
     /// Maximum number of subjects whose topics a session caches for publishing.
     pub targets_max: usize,
-    /// Maximum number of ranges of the client's own records in one log that the client still has to skip. Only for
-    /// clients that disable echo.
+    /// Maximum number of ranges of a client's own records that its session remembers for each log, in order to skip
+    /// them. Applies only to clients that disable echo.
     pub own_ranges_max: usize,
 }
 
@@ -139,7 +140,7 @@ pub struct HttpLimits {
     pub header_bytes_max: u32,
     /// Maximum number of headers of a request.
     pub headers_max: u32,
-    /// Maximum time for a request's head, and longest idle time of a kept connection, ms.
+    /// Maximum time for a request's head, and longest idle time of a kept-alive connection, ms.
     pub header_ms_max: u32,
     /// Maximum time for a request's body, ms.
     pub body_ms_max: u32,
@@ -153,9 +154,9 @@ pub struct HttpLimits {
     pub topics_shown: u32,
     /// Largest file at `/report`, bytes.
     pub report_bytes_max: u64,
-    /// Number of the slowest subscriptions that `/v1/subscriptions` lists.
+    /// Number of subscriptions that `/v1/subscriptions` lists; the slowest are listed.
     pub subscriptions_shown: u32,
-    /// Maximum number of the slowest subscriptions that `/metrics` shows.
+    /// Maximum number of subscriptions that `/metrics` shows; the slowest are shown.
     pub metrics_subscriptions_max: u32,
 }
 
@@ -180,7 +181,7 @@ impl Default for HttpLimits {
 /// Limits of WebSocket connections that use JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WsLimits {
-    /// Maximum number of bytes of a client's first message, with its credentials.
+    /// Maximum number of bytes of a client's first message, which has its credentials.
     pub hello_bytes_max: usize,
     /// Largest message from a client, bytes.
     pub message_bytes_max: usize,

@@ -2,9 +2,9 @@
 //! `dunlin.v1.Kv`, tasks as `dunlin.v1.Tasks`, with health and reflection.
 //!
 //! `connection` serves one HTTP/2 connection, `dispatch` routes its calls, and `intake` limits the size, elements and
-//! time of a call's messages; `elements` counts the elements. `service` has the unary calls, `requests` the calls that wait for a reply, and `publish_stream` and
-//! `groups` the bidirectional streams. A subscriber's response comes from `reader` (walks the logs), `writer` (encodes
-//! protobuf) and `delivery` (the body).
+//! time of a call's messages; `elements` counts the elements. `service` has the unary calls, `requests` the calls that
+//! wait for a reply, and `publish_stream` and `groups` the bidirectional streams. A subscriber's response comes from
+//! `reader` (walks the logs), `writer` (encodes protobuf) and `delivery` (the body).
 //!
 //! Invariants:
 //! - Records are copied once, from the segment into the bytes that HTTP/2 sends.

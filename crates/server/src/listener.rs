@@ -23,7 +23,7 @@ use crate::stream::{AcceptedSocket, Stream};
 use crate::tcp;
 use crate::tls::{TlsConnection, accept_tls};
 
-/// Pause after accepting a connection failed.
+/// Pause after a failure to accept a connection.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Length of the kernel's accept queue: thousands of clients may reconnect at once.
 const BACKLOG: i32 = 4_096;
@@ -89,8 +89,8 @@ impl Listener {
     }
 }
 
-/// Whether the file is a socket on which no process listens. Connecting to a file that is no socket fails in the same
-/// way, but such a file must not be removed.
+/// Whether the file is a socket on which no process listens. Connecting to a file that is not a socket fails in the
+/// same way, but such a file must not be removed.
 fn is_stale_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
         && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)

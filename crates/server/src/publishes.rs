@@ -16,7 +16,7 @@ const TOPICS_MAX: usize = 256;
 pub(crate) struct PublishedTopics(Mutex<VecDeque<PublisherRegistration>>);
 
 impl PublishedTopics {
-    /// Records that the connection has published to the topic.
+    /// Stores that the connection has published to the topic.
     pub(crate) fn add(&self, topic: &Arc<Topic>) {
         if topic.config().reducer.is_none() {
             return;

@@ -45,7 +45,8 @@ pub struct Server {
     tcp: Vec<SocketAddr>,
     unix: Vec<PathBuf>,
     tasks: Vec<AbortHandle>,
-    /// The watchdog. This field precedes the threads, so that it is dropped first: the end of a thread is no stall.
+    /// The watchdog. This field precedes the threads, so that it is dropped first. Otherwise, it would take the end of
+    /// a thread for a stall.
     watchdog: Watchdog,
     _runner: Arc<dyn ResponderExecutor>,
     _runtimes: Vec<Runtime>,

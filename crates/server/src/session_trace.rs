@@ -49,12 +49,12 @@ impl SessionTrace {
         self.span.record("dunlin.client.name", name);
     }
 
-    /// Adds records that were sent to the client to the count.
+    /// Counts `records` more records as sent to the client.
     pub(crate) fn sent(&mut self, records: u64) {
         self.records += records;
     }
 
-    /// Records that the node disconnects the client, after sending the reason.
+    /// Stores that the node disconnects the client, after sending the reason.
     pub(crate) fn cut_off(&mut self, why: &str, lag: u64) {
         if self.why.is_none() {
             self.note(DepartureKind::CutOff, why, lag);
@@ -62,7 +62,7 @@ impl SessionTrace {
         }
     }
 
-    /// Records that the node refuses the connection.
+    /// Stores that the node refuses the connection.
     pub(crate) fn connection_refused(&mut self, why: &str) {
         if self.why.is_none() {
             self.note(DepartureKind::Refused, why, 0);
@@ -70,15 +70,15 @@ impl SessionTrace {
         }
     }
 
-    /// Records that the session ends because the node stops.
+    /// Stores that the session ends because the node stops.
     pub(crate) fn node_is_stopping(&mut self) {
         self.why.get_or_insert_with(|| ErrorCode::ShuttingDown.to_string().into());
     }
 
-    /// Records that a subscription was refused or ended; the connection continues.
+    /// Adds a refused or ended subscription to the recent departures; the connection continues.
     pub(crate) fn subscription_ended(&self, refused: &Refused, lag: u64) {
         let fate = match refused.code {
-            // Does not record ends that the client requested, and ordinary ends of topics.
+            // Leaves out ends that the client requested, and ordinary ends of topics.
             ErrorCode::Ended | ErrorCode::Closed | ErrorCode::ShuttingDown => return,
             ErrorCode::Lost => DepartureKind::CutOff,
             _ => DepartureKind::Refused,
@@ -86,7 +86,8 @@ impl SessionTrace {
         self.note(fate, &in_words(refused), lag);
     }
 
-    /// Records that a subscription was refused, with a text in the words of the listener's protocol.
+    /// Adds a refused subscription to the recent departures. `why` is the reason in the words of the listener's
+    /// protocol.
     pub(crate) fn subscription_refused(&self, why: &str) {
         self.note(DepartureKind::Refused, why, 0);
     }

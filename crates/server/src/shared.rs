@@ -248,7 +248,7 @@ impl SharedServer {
         Ok(())
     }
 
-    /// Addresses of all members' listeners of a protocol; empty outside a cluster.
+    /// The addresses at which all members serve this protocol; empty outside a cluster.
     pub(crate) fn nats_addresses(&self, protocol: Protocol) -> Vec<String> {
         self.cluster.get().map_or_else(Vec::new, |member| member.addresses_of(protocol))
     }

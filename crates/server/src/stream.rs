@@ -157,7 +157,7 @@ impl Stream {
         Ok(written)
     }
 
-    /// Records that the socket is not ready, which saves the system call that would find this out.
+    /// Marks the socket as not ready, which saves the system call that would find this out.
     fn clear_readiness(&self, interest: Interest) {
         let would_block = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         let _ = either!(self, stream => stream.try_io(interest, would_block), _tls => Ok(()));

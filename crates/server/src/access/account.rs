@@ -91,8 +91,8 @@ impl Account {
         self.quota.is_metered() || self.tenant.quota.is_metered()
     }
 
-    /// Records and bytes to publish at once: a tenth of a second's worth, so that a client over its rate is delayed
-    /// in small steps.
+    /// Number of records and bytes to publish at once: the amount for a tenth of a second, so that a client over its
+    /// rate is delayed in small steps.
     pub(crate) fn step(&self) -> (u64, u64) {
         if !self.is_metered() {
             return (u64::MAX, u64::MAX);

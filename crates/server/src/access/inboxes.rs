@@ -1,4 +1,4 @@
-//! Records the owners of inboxes whose names clients choose. A user who learns the name of another user's inbox must
+//! Remembers the owners of inboxes whose names clients choose. A user who learns the name of another user's inbox must
 //! not read its replies.
 //!
 //! Limit: one entry per inbox; a session has at most one per subscription.
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use super::{Access, Login, lock};
 
-/// The user of each inbox, and the number of its connections that read the inbox.
+/// For each inbox, its user, and the number of this user's connections that read the inbox.
 #[derive(Debug, Default)]
 pub(super) struct InboxUsers(Mutex<HashMap<Box<str>, (String, u32)>>);
 

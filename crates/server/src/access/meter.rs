@@ -1,4 +1,4 @@
-//! A rate limit: a token bucket that holds one second's worth.
+//! A rate limit: a token bucket that holds the amount for one second.
 //!
 //! An amount larger than the bucket passes when the bucket is full, and leaves a debt that delays later ones.
 
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(pass(&mut meter, 1, 5 * SECOND), Err(Duration::from_millis(100)));
         assert_eq!(pass(&mut meter, 1, 5 * SECOND + SECOND / 10), Ok(()));
         assert_eq!(pass(&mut meter, 5, 5 * SECOND + SECOND / 10), Err(Duration::from_millis(500)));
-        // After a long pause, the bucket holds one second's worth and no more.
+        // After a long pause, the bucket holds the amount for one second and no more.
         assert_eq!(pass(&mut meter, 10, 500 * SECOND), Ok(()));
         assert!(pass(&mut meter, 1, 500 * SECOND).is_err());
     }

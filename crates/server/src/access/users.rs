@@ -133,8 +133,8 @@ impl UserDirectory {
         reader.users(raw)
     }
 
-    /// Adds the first and last line to a users file, which reveal a truncated file. A file without both lines
-    /// is accepted unchanged.
+    /// Adds to a users file the first and last line by which a truncated file is detected. A file without both lines is
+    /// accepted unchanged.
     pub fn with_end_line(text: &str) -> String {
         let users = text.lines().filter(|line| ![FIRST_LINE, LAST_LINE].contains(line));
         let lines = std::iter::once(FIRST_LINE).chain(users).chain([LAST_LINE]);

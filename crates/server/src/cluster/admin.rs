@@ -323,8 +323,8 @@ async fn remove(member: &ClusterMember, control: &Control, node: u64) -> Result<
     }
 }
 
-/// Marks a node as removed in the table. `false`: its entry was changed at the same time, for example by the node
-/// itself, which writes its addresses after its start.
+/// Marks a node as removed in the table. Returns `false` if the entry was changed at the same time, for example by the
+/// node itself, which writes its addresses after its start.
 async fn mark_removed(member: &ClusterMember, control: &Control, node: u64) -> Result<bool, AdminReply> {
     let failed = |error| failed(&error);
     let read = |state: &_| (records::node(state, node), records::nodes(state));

@@ -101,7 +101,8 @@ fn create_part(path: &Path) -> io::Result<File> {
     Ok(part)
 }
 
-/// The path of an incomplete backup. It differs for all files, because several backups may be made at the same time.
+/// The path of an incomplete backup. Each target file has its own, because several backups may be made at the same
+/// time.
 fn part_path(file: &Path) -> PathBuf {
     let mut path = file.as_os_str().to_owned();
     path.push(".part");

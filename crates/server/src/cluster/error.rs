@@ -21,7 +21,7 @@ pub enum ClusterError {
     /// Joining was cancelled.
     #[error("joining was cancelled")]
     JoinCancelled,
-    /// The text is no join token.
+    /// The text is not a join token.
     #[error(
         "invalid join token: expected one line that begins with {}, as `dunlin cluster token` prints it",
         super::token::PREFIX

@@ -403,7 +403,7 @@ impl ClusterMember {
         matches!(opened, Ok(Ok(_)))
     }
 
-    /// Records that the cluster refuses this node permanently.
+    /// Stores that the cluster refuses this node permanently.
     pub(super) fn set_expelled(&self, why: String) {
         if self.expelled.set(why).is_ok() {
             tracing::error!("{}", self.expelled.get().map_or("", String::as_str));
@@ -432,7 +432,7 @@ impl ClusterMember {
         self.control()?.lacks_room().or_else(tasks)
     }
 
-    /// Records that the cluster's table has this node's address and start.
+    /// Stores that the cluster's table has this node's address and start.
     pub(super) fn set_announced(&self) {
         self.announced.store(true, Ordering::Release);
     }
@@ -441,7 +441,7 @@ impl ClusterMember {
         self.announced.load(Ordering::Acquire)
     }
 
-    /// Records that this node has the complete agreed state now.
+    /// Stores that this node has the complete agreed state now.
     pub(super) fn set_current(&self) {
         *lock(&self.current) = Some(Instant::now());
     }

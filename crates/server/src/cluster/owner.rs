@@ -16,7 +16,7 @@ pub(crate) struct TopicOwner {
     here: bool,
     /// Whether the owner is alive.
     alive: bool,
-    /// The address of the owner's own protocol.
+    /// The address of the owner's listener for Dunlin's own protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<String>,
 }

@@ -30,7 +30,7 @@ const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which a leader with a full disk tries to transfer the lead.
 const TRANSFER_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Does the periodic work, except that on the Raft groups' members, until the future is dropped.
+/// Does all periodic work other than changing the members of Raft groups, until the future is dropped.
 pub(super) async fn run(member: Arc<ClusterMember>) {
     let mut written_members = Vec::new();
     let mut leader = None;
@@ -55,8 +55,8 @@ pub(super) async fn run(member: Arc<ClusterMember>) {
     }
 }
 
-/// Makes the members of the Raft groups equal to the table, until the future is dropped. The groups do so at the same
-/// time, because each may wait for a node that does not respond.
+/// Makes the members of the Raft groups equal to the table, until the future is dropped. All groups are handled at the
+/// same time, because each may wait for a node that does not respond.
 pub(super) async fn reconcile_groups(member: Arc<ClusterMember>) {
     loop {
         sleep(INTERVAL).await;

@@ -69,7 +69,7 @@ pub(super) enum StartReply {
     Later { why: String },
 }
 
-/// The result of asking the other nodes.
+/// The result of asking the other nodes to register this start.
 pub(super) enum StartOutcome {
     Registered,
     /// Another start of the node may be running: it does not respond, but its lease has not ended.

@@ -110,7 +110,7 @@ impl ClusterTls {
     }
 }
 
-/// An accepted TLS connection, and what its certificate and ALPN state.
+/// An accepted TLS connection, with the node named by its certificate and the protocol selected by ALPN.
 pub(super) struct AcceptedNode {
     /// The number of the node named by the certificate; `None` if the peer has no certificate.
     pub(super) node: Option<u64>,

@@ -32,7 +32,7 @@ use super::secure::AcceptedNode;
 use super::{admin, join, registration};
 use crate::stream::Stream;
 
-/// Pause before the next connection is accepted, after accepting has failed.
+/// Pause after a failure to accept a connection.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Time for a refused peer to read the refusal.
 const REFUSAL_READ_TIMEOUT: Duration = Duration::from_millis(500);
@@ -68,13 +68,13 @@ pub(super) async fn accept(member: Arc<ClusterMember>, listener: TcpListener) {
 }
 
 /// The connections whose peers have shown no certificate of the cluster, oldest first. Dropping a sender closes the
-/// connection; a sender without a receiver is of a connection that is verified or has ended.
+/// connection; a sender whose receiver is gone belongs to a connection that is verified or has ended.
 #[derive(Default)]
 struct UnverifiedConnections(VecDeque<oneshot::Sender<()>>);
 
 impl UnverifiedConnections {
-    /// Adds a connection, and closes the oldest one if there are too many, so that peers without a certificate keep no
-    /// node from connecting. Returns a receiver that ends when the new connection must close.
+    /// Adds a connection, and closes the oldest one if there are too many, so that peers without a certificate cannot
+    /// prevent nodes from connecting. Returns a receiver that ends when the new connection must close.
     fn add(&mut self, max: usize) -> oneshot::Receiver<()> {
         self.0.retain(|connection| !connection.is_closed());
         while self.0.len() >= max.max(1) {

@@ -1,10 +1,11 @@
 //! Implements the generated traits of the services.
 //!
-//! A method of such a trait borrows its service, so the compiler would prove for each method anew that everything the service refers to
-//! is [`Send`] and [`Sync`]. The inherent functions own their service, so the compiler proves it once. Without this, checking the
-//! crate takes twice as long.
+//! A method of such a trait borrows its service, so the compiler would prove for each method anew that everything the
+//! service refers to is [`Send`] and [`Sync`]. The inherent functions own their service, so the compiler proves it
+//! once. Without this, checking the crate takes twice as long.
 
-/// Implements the trait of a gRPC service. Each call runs the inherent function of the same name, which takes the service by value.
+/// Implements the trait of a gRPC service. Each call runs the inherent function of the same name, which takes the
+/// service by value.
 macro_rules! calls {
     ($trait:ident for $service:ident {
         $($call:ident($request:ty) -> $response:ty $(as $stream:ident)?;)*
@@ -20,7 +21,7 @@ macro_rules! calls {
                 where
                     'a: 'call,
                 {
-                    // A function of its own, because a closure would inherit the lifetimes.
+                    // This is a separate function, because a closure would inherit the lifetimes.
                     fn boxed(
                         service: $service,
                         request: tonic::Request<$request>,

@@ -120,7 +120,7 @@ impl GrpcConnection {
         Ok(registration)
     }
 
-    /// Records why a client was refused or cut off, for operators.
+    /// Reports to operators why a client was refused or cut off.
     pub(super) fn record_departure(&self, kind: DepartureKind, name: &str, why: &str) {
         add_departure(&self.shared, self.peer, kind, name, why);
     }
@@ -174,7 +174,7 @@ impl GrpcConnection {
         self.login.as_ref().map_or(Ok(()), |login| login.account().admit_publish(1, bytes as u64))
     }
 
-    /// Records that the connection has published to a topic.
+    /// Stores that the connection has published to a topic.
     pub(super) fn record_publish(&self, topic: &Arc<Topic>) {
         self.state.publishes.add(topic);
     }
@@ -208,7 +208,7 @@ impl ConnectionState {
 }
 
 impl StreamRegistration {
-    /// Records why a client was refused or cut off, for operators.
+    /// Reports to operators why a client was refused or cut off.
     pub(super) fn record_departure(&self, kind: DepartureKind, name: &str, why: &str) {
         add_departure(&self.shared, self.peer, kind, name, why);
     }
@@ -283,8 +283,8 @@ async fn starts_with_preface(stream: &mut Stream) -> std::io::Result<bool> {
     }
 }
 
-/// Like [`starts_with_preface`], but for TLS. Bytes inside TLS cannot be read without removing them, so the read bytes are
-/// put back into the stream.
+/// Like [`starts_with_preface`], but for TLS. Bytes inside TLS cannot be read without removing them, so the read bytes
+/// are put back into the stream.
 async fn tls_starts_with_preface(stream: &mut Stream) -> std::io::Result<bool> {
     let mut start = [0; PREFACE.len()];
     let mut received = 0;
@@ -372,7 +372,7 @@ impl ConnectionDriver {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            // Ignores errors of the connection: they are the client's, and require no action of the server.
+            // Ignores errors of the connection: the client causes them, and the server need not react.
             if self.http2.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
             }

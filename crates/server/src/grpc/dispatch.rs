@@ -89,7 +89,7 @@ impl CallRouter {
         let mut values = request.headers().get_all(AUTHORIZATION).iter();
         let authorization = values.next().cloned();
         if values.next().is_some() {
-            // A proxy in front of the node might check another one than the node, as over HTTP.
+            // With several entries, a proxy in front of the node might check a different one than the node does.
             let text = "the call has more than one authorization entry";
             return refuse(&status(&Refused::new(dunlin::wire::ErrorCode::Unauthenticated, text)));
         }
@@ -154,7 +154,7 @@ impl CallRouter {
         if shape.is_none() || has_many_messages {
             return response;
         }
-        // The body ends before the call has handled its message.
+        // Holds the charge until the call has handled the message, because the body ends earlier.
         Box::pin(async move {
             let _charge = charge;
             response.await

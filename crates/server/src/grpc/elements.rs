@@ -158,7 +158,8 @@ impl ElementCounter {
         }
     }
 
-    /// Upper bound of the memory that the counted elements take when they are decoded, without texts and payloads, bytes.
+    /// Upper bound of the memory that the counted elements take when they are decoded, without texts and payloads,
+    /// bytes.
     pub(super) fn decoded_bytes(&self) -> usize {
         self.decoded_bytes
     }

@@ -32,8 +32,8 @@ const CHARGED_ELEMENT_BYTES_MIN: usize = 16 << 10;
 /// Size from which the elements of a message are counted. A smaller message has at most 31 elements.
 const COUNTED_BYTES_MIN: usize = 64;
 
-/// The charge for the decoded elements of a call's message. The body sets it, and the call holds it while it handles the
-/// message.
+/// The charge for the decoded elements of a call's message. The body sets it, and the call holds it while it handles
+/// the message.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ElementCharge(Arc<Mutex<Option<Charge>>>);
 
@@ -185,7 +185,7 @@ impl Body for BoundedRequestBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = self.get_mut();
         if this.has_many_messages {
-            // The call reads on, so it has handled the messages before.
+            // The call reads more, so it has handled all earlier messages.
             this.element_charge.set(None);
         }
         match Pin::new(&mut this.body).poll_frame(cx) {

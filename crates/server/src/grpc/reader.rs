@@ -40,8 +40,8 @@ pub(super) const UNSUBSCRIBED: u32 = u32::MAX - 3;
 const START_LOGS_MAX: usize = 512;
 /// Maximum number of bytes of a state in one message.
 const STATE_PART_BYTES: usize = 32 << 10;
-/// Maximum number of reads of channels before other tasks of the thread run. The writer of a watch may skip all records
-/// that it receives.
+/// Maximum number of reads of channels before other tasks of the thread run. Without this limit, a watch that skips all
+/// records that it reads would not let other tasks run.
 const READS_PER_POLL: usize = 64;
 /// Approximate maximum number of records of one read of a channel.
 const RECORDS_PER_READ: u64 = 1_024;
@@ -151,7 +151,7 @@ impl SubscriptionReader {
         Ok(reader)
     }
 
-    /// Records for operators why the subscription ended, unless it ended in the ordinary course.
+    /// Reports to operators why the subscription ended, unless it ended in the ordinary course.
     pub(super) fn record_end(&self, status: &Status) {
         if !matches!(status.code(), Code::Ok | Code::Unavailable | Code::Aborted) {
             self.registration.record_departure(DepartureKind::CutOff, &self.options.name, status.message());

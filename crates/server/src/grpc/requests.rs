@@ -123,7 +123,7 @@ impl PendingRequests {
 }
 
 impl ReplyWaiters {
-    /// Passes a reply to its requester if it still waits.
+    /// Passes a reply to its requester if the requester still waits.
     fn deliver(&self, reply: &Request<'_, '_>) {
         let record = reply.record();
         let number = record.frame.subject_tail().parse().ok();

@@ -91,7 +91,7 @@ impl Context {
         slow_down(login.account().admit_publish(records.into(), bytes as u64)).await
     }
 
-    /// Records that the connection has published to a topic.
+    /// Stores that the connection has published to a topic.
     pub(super) fn record_publish(&self, topic: &Arc<Topic>) {
         self.connection.publishes.add(topic);
     }

@@ -33,7 +33,7 @@ pub(super) struct SubscriberIdentity {
 }
 
 impl SubscriberIdentity {
-    /// Records why the subscriber was refused or cut off, for operators.
+    /// Reports to operators why the subscriber was refused or cut off.
     pub(super) fn record_departure(&self, shared: &SharedServer, kind: DepartureKind, why: &Problem) {
         let departure = ClientDeparture::new(self.protocol, kind, &in_words(why.refused()));
         shared.departures.note(departure.of(&self.name, self.peer));

@@ -10,8 +10,8 @@ use std::marker::PhantomData;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// Maximum number of headers of a record in JSON. No record can have more: the fields of a record take at most 64 KiB, and
-/// each header at least 4 bytes of them.
+/// Maximum number of headers of a record in JSON. No record can have more: the fields of a record take at most 64 KiB,
+/// and each header at least 4 bytes of them.
 pub(super) const HEADERS_MAX: usize = 16 << 10;
 
 /// Reads a list of at most `MAX` elements.

@@ -106,8 +106,8 @@ async fn admit(context: &Context, request: Request<Incoming>) -> Response<Body> 
     let mut values = request.headers().get_all(header::AUTHORIZATION).iter();
     let authorization = values.next().cloned();
     if values.next().is_some() {
-        // Refuses a repeated `authorization` header, because a proxy in front of the node might check another one than
-        // the node.
+        // Refuses a repeated `authorization` header, because a proxy in front of the node might check a different one
+        // than the node does.
         return Problem::from(Refused::new(
             ErrorCode::Unauthenticated,
             "the request has more than one Authorization header",

@@ -104,8 +104,8 @@ pub(crate) struct Session {
     reading_is_paused: bool,
     /// Whether the last read was large, so that other sessions of the thread run first.
     is_large_read: bool,
-    /// Work that was done in this round, in units of one operation. Records are not counted, because the number of bytes
-    /// in a read limits them.
+    /// Work that was done in this round, in units of one operation. Records are not counted, because the number of
+    /// bytes in a read limits them.
     work: usize,
     /// Whether complete operations wait in `unread` for the session's next round.
     has_unhandled: bool,
@@ -138,7 +138,7 @@ pub(crate) struct Session {
     /// Subscriptions by the names (`sid`) that the client chose for them.
     by_sid: HashMap<Box<[u8]>, u32>,
     channels: HashMap<u32, Box<Channel>>,
-    /// Channels whose start position another node has still to return, by channel number.
+    /// Channels whose start position another node still has to return, by channel number.
     opening: BTreeMap<u32, PendingChannel>,
     /// Whether the client's permissions have changed since the channels in `opening` were requested.
     opening_is_stale: bool,
@@ -295,7 +295,8 @@ impl Session {
                 return Ok(Poll::Pending);
             }
         }
-        // A client that keeps the session busy stops neither the timer nor the paused channels.
+        // Also runs while a client keeps the session busy, so that the client stops neither the timer nor the paused
+        // channels.
         if self.timer.poll_due(cx) {
             self.on_timer();
         }

@@ -29,12 +29,12 @@ pub(super) struct NodeLink {
     /// The number of the other node.
     to: u64,
     connection: Mutex<Option<LiveConnection>>,
-    /// Feeds that the thread has still to start.
+    /// Feeds that the thread still has to start.
     feeds: Mutex<Vec<Arc<MirrorFeed>>>,
-    /// Memberships that the thread has still to start. If there is a connection, they are already requested.
+    /// Memberships that the thread still has to start. If there is a connection, they are already requested.
     joins: Mutex<PendingJoins>,
     pub(super) queries: Mutex<InterestQueries>,
-    /// Presences of publishers that the thread has still to announce.
+    /// Presences of publishers that the thread still has to announce.
     presences: Mutex<Vec<Arc<PublisherPresence>>>,
     /// Whether the connection is given up. No response is accepted from then on, even if the kernel has received one.
     is_cut: AtomicBool,

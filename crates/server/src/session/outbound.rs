@@ -1,4 +1,4 @@
-//! The output that a session has still to send.
+//! The output that a session still has to send.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -66,7 +66,7 @@ struct WriteBuffer {
     parts: VecDeque<Bytes>,
     parts_bytes: usize,
     last: Vec<u8>,
-    /// Number of bytes of the last part that were sent while it was the only part.
+    /// Number of bytes of `last` that were sent; above 0 only while there are no other parts.
     sent: usize,
 }
 

@@ -28,8 +28,8 @@ use super::secret::{Role, Secret, random};
 const RETRY_PAUSE_NS: (u64, u64) = (20_000_000, 500_000_000);
 /// Maximum number of connections that are accepted at once. Ticks are due between them.
 const ACCEPTS_MAX: usize = 64;
-/// Pause before connections are accepted again, after accepting has failed, ns. Without it, the thread would not sleep
-/// while connections wait and the process has no free file descriptor.
+/// Pause after a failure to accept a connection, ns. Without it, the thread would not sleep while connections wait and
+/// the process has no free file descriptor.
 const ACCEPT_PAUSE_NS: u64 = 50_000_000;
 /// Maximum number of refusals that are kept for the program to take.
 const REFUSALS_MAX: usize = 64;
@@ -166,7 +166,7 @@ impl ProcessLinks {
     }
 
     /// Connects to the processes whose pause is over, and closes connections that were not verified in time. Ends the
-    /// pause of accepting.
+    /// pause during which no connections are accepted.
     pub(super) fn dial(&mut self, now_ns: u64) {
         self.accepts_from_ns = self.accepts_from_ns.filter(|from_ns| *from_ns > now_ns);
         let due = |(process, dial): (&u64, &DialSchedule)| {
@@ -319,7 +319,7 @@ impl ProcessLinks {
         self.secret = secret;
     }
 
-    /// Records that a region runs at a process in an epoch.
+    /// Stores that a region runs at a process in an epoch.
     pub(super) fn add_route(&mut self, region: RegionId, process: u64, epoch: u64) {
         let newer = self.routes.get(&region).is_none_or(|(_, known)| *known <= epoch);
         if newer {
@@ -327,7 +327,7 @@ impl ProcessLinks {
         }
     }
 
-    /// Records that a process stopped running a region.
+    /// Stores that a process stopped running a region.
     pub(super) fn remove_route(&mut self, region: RegionId, process: u64) {
         if self.routes.get(&region).is_some_and(|(known, _)| *known == process) {
             self.routes.remove(&region);

@@ -50,7 +50,7 @@ impl ProcessLockstep {
         self.step
     }
 
-    /// Records that another process has settled a step.
+    /// Stores that another process has settled a step.
     pub(super) fn record_settled(&mut self, process: u64, step: u64) {
         if let Some(last) = self.others.get_mut(&process) {
             *last = (*last).max(Some(step));

@@ -188,7 +188,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Records that a region runs at another process in an epoch.
+    /// Stores that a region runs at another process in an epoch.
     pub(super) fn add_remote_region(&mut self, region: RegionId, process: u64, epoch: u64, now_ns: u64) {
         self.links.add_route(region, process, epoch);
         self.standby_tracker.drop_older_copies(region, epoch);

@@ -47,7 +47,7 @@ impl DurationHistogram {
         (self.sum_ns / u128::from(self.total.max(1))) as u64
     }
 
-    /// The duration below which this share (0 to 1) of the durations is, ns; `None` without durations.
+    /// The duration that this share (0 to 1) of all durations does not exceed, ns; `None` without durations.
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         if self.total == 0 {
             return None;

@@ -22,8 +22,8 @@ use crate::tls::ClientCertificate;
 const FRAME_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of pieces of one frame, including its header.
 const PIECES_MAX: usize = 66;
-/// Maximum number of reads from the socket without payload. A client that sends pings or empty frames faster than they
-/// are decoded then lets the other sessions of the thread run.
+/// Maximum number of reads from the socket without payload. After these reads, the other sessions of the thread run,
+/// even if a client sends pings or empty frames faster than they are decoded.
 const READS_MAX: usize = 4;
 /// The status of a close frame that reports no error.
 const NORMAL_CLOSURE: u16 = 1_000;
@@ -43,8 +43,8 @@ pub(crate) struct WebSocketStream {
 }
 
 impl WebSocketStream {
-    /// A stream of bytes over the connection, after the handshake. `leftover` has the bytes that were already read after
-    /// the handshake.
+    /// A stream of bytes over the connection, after the handshake. `leftover` has the bytes that were already read
+    /// after the handshake.
     pub(crate) fn binary(inner: Stream, leftover: Vec<u8>) -> WebSocketStream {
         WebSocketStream::of(Data::Binary, inner, leftover)
     }

@@ -16,8 +16,8 @@ use crate::tls::ClientCertificate;
 /// Maximum number of bytes that are read from a socket at once.
 const READ_BYTES: usize = 64 << 10;
 
-/// Maximum number of reads from the socket without payload. A peer that sends empty TLS records faster than they are
-/// decrypted then lets the other sessions of the thread run.
+/// Maximum number of reads from the socket without payload. After these reads, the other sessions of the thread run,
+/// even if a peer sends empty TLS records faster than they are decrypted.
 const READS_MAX: usize = 4;
 
 thread_local! {
@@ -81,7 +81,7 @@ impl TlsStream {
         self.codec.has_unsent()
     }
 
-    /// Puts bytes that were read back into the connection. The next read returns them.
+    /// Undoes the read of these bytes: the next read returns them again.
     pub(crate) fn unread(&mut self, bytes: &[u8]) {
         self.returned.splice(..0, bytes.iter().copied());
     }
@@ -168,8 +168,8 @@ impl TlsStream {
                 into[at..at + payload.len()].copy_from_slice(payload);
                 at += payload.len();
             });
-            // Sends output that the received bytes caused, such as a handshake message or an alert. A rest is sent
-            // before the next write, which also reports a broken socket.
+            // Sends output that the received bytes caused, such as a handshake message or an alert. Output that the
+            // socket does not take is sent before the next write, which also reports a broken socket.
             let flushed = self.flush();
             let read = read.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             if read > 0 {

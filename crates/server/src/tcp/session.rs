@@ -117,7 +117,7 @@ pub(crate) struct Session {
     following: HashMap<u32, Follow>,
     /// Subscriptions that have logs which were not announced to the client yet.
     announcing: VecDeque<u32>,
-    /// Channels whose start position another node has still to return.
+    /// Channels whose start position another node still has to return.
     opening: Vec<PendingChannel>,
     /// Whether the client's permissions have changed since the channels in `opening` were requested.
     opening_is_stale: bool,
@@ -273,7 +273,8 @@ impl Session {
                 return Ok(Poll::Pending);
             }
         }
-        // A client that keeps the session busy stops neither the timer nor the paused channels.
+        // Also runs while a client keeps the session busy, so that the client stops neither the timer nor the paused
+        // channels.
         if self.timer.poll_due(cx) {
             self.on_timer();
         }

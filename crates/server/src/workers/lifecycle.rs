@@ -71,12 +71,12 @@ impl WorkerLifecycle {
         WorkerLifecycle { state: WorkerState::Preparing { deadline_ms }, detached_since_ms: None }
     }
 
-    /// Whether the process has still to report that it is prepared.
+    /// Whether the process still has to report that it is prepared.
     pub(super) fn is_preparing(&self) -> bool {
         matches!(self.state, WorkerState::Preparing { .. })
     }
 
-    /// Records that the process is prepared.
+    /// Stores that the process is prepared.
     pub(super) fn set_prepared(&mut self) {
         self.state = WorkerState::Warm;
     }
@@ -111,7 +111,7 @@ impl WorkerLifecycle {
         }
     }
 
-    /// Records that it is not known which workers are attached.
+    /// Stores that it is not known which workers are attached.
     pub(super) fn record_unknown(&mut self) {
         self.detached_since_ms = None;
     }

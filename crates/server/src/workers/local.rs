@@ -106,7 +106,7 @@ impl LocalWorkers {
         }
     }
 
-    /// Records that the scheduler cannot be read, so that attached workers are unknown.
+    /// Stores that the scheduler cannot be read, so that attached workers are unknown.
     pub fn mark_unknown(&mut self) {
         self.processes.values_mut().for_each(|process| process.lifecycle.record_unknown());
     }

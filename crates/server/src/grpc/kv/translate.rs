@@ -16,7 +16,7 @@ use super::super::proto::dunlin as v1;
 /// The keys that a request names.
 pub(super) enum KeyRange<'a> {
     Key(&'a [u8]),
-    /// The keys from the first up to the second, which is excluded. If the second is empty, all keys from the first on.
+    /// The keys from the first up to the second, which is excluded. If the second is empty, the range has no end.
     Range(&'a [u8], &'a [u8]),
 }
 

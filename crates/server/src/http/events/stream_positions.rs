@@ -33,7 +33,7 @@ impl StreamPositions {
         }
     }
 
-    /// Records that all records of the log up to this position were delivered.
+    /// Stores that all records of the log up to this position were delivered.
     pub(in crate::http) fn advance(&mut self, log: &Arc<LogName>, position: Position) {
         let key = match &self.last {
             Some((last, key)) if Arc::ptr_eq(last, log) => *key,

@@ -17,7 +17,7 @@ use crate::http::context::Context;
 use crate::http::limited;
 use crate::http::problem::Problem;
 
-/// Maximum number of comparisons or operations in one list, which is more than a transaction may have.
+/// Maximum number of comparisons or operations in one list. A transaction may have fewer.
 const OPERATIONS_MAX: usize = 10_000;
 
 #[derive(Debug, Deserialize)]

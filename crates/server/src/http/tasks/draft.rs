@@ -22,9 +22,9 @@ use crate::http::problem::Problem;
 
 /// Maximum number of tasks that the scheduler accepts together.
 pub(super) const TASKS_MAX: u64 = 10_000;
-/// Maximum number of dependencies of a task, which is more than the scheduler accepts.
+/// Maximum number of dependencies of a task. The scheduler accepts fewer.
 const DEPENDENCIES_MAX: usize = 10_000;
-/// Maximum number of labels of a task, and of labels that it needs, which is more than the scheduler accepts.
+/// Maximum number of labels of a task, and of the labels that it requires of a worker. The scheduler accepts fewer.
 const LABELS_MAX: usize = 1_000;
 /// Maximum number of dependencies and labels of all tasks of a request.
 const ELEMENTS_MAX: usize = 1 << 18;

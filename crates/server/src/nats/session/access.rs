@@ -42,8 +42,8 @@ impl Session {
         }
     }
 
-    /// Checks the credentials of CONNECT, which must be the first operation. While they are being checked, CONNECT is
-    /// read again. Returns whether the client is logged in.
+    /// Checks the credentials of CONNECT, which must be the first operation. While they are being checked, CONNECT
+    /// stays unread and is handled again later. Returns whether the client is logged in.
     pub(super) fn log_in(&mut self, operation: &NatsOperation<'_>, offset: usize) -> Result<bool, RetryFrom> {
         let NatsOperation::Connect(json) = operation else {
             self.fail(VIOLATION);

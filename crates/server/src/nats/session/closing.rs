@@ -46,7 +46,7 @@ impl Session {
         }
     }
 
-    /// The largest number of records that the client has still to read in one log.
+    /// The largest number of records that the client still has to read in one log.
     fn lag_max(&self) -> u64 {
         self.channels.values().map(|channel| channel.cursor.lag()).max().unwrap_or(0)
     }

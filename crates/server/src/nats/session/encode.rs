@@ -1,5 +1,5 @@
-//! Encodes records as messages. Records where in a write each message ends, so that the channels' cursors move by the
-//! messages that were sent.
+//! Encodes records as messages. For each message, stores where it ends in the write, so that the channels' cursors move
+//! by the messages that were sent.
 
 use std::sync::Arc;
 

@@ -3,13 +3,14 @@
 //! it is another node.
 //!
 //! When a client ends a subscription, the owner ends the membership, and the session still delivers the records that it
-//! has received. A member at the owner still takes up to [`DELIVERY_RECORDS_MAX`] records that wait for the group.
+//! has received. If this node is the owner, the member still takes up to [`DELIVERY_RECORDS_MAX`] records that wait for
+//! the group.
 //!
-//! Records are copied into the output, at most [`DELIVERY_RECORDS_MAX`] at a time while the output has room, and count as
-//! consumed from then on.
+//! Records are copied into the output, at most [`DELIVERY_RECORDS_MAX`] at a time while the output has room, and count
+//! as consumed from then on.
 //!
-//! Invariant: a group created by a NATS client ends with its last member. A later member starts with new
-//! records, as in NATS.
+//! Invariant: a group created by a NATS client ends with its last member. A later member starts with new records, as in
+//! NATS.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -167,8 +168,8 @@ impl Session {
     }
 
     /// Delivers the received records of the subscription's groups, and ends its memberships. A membership at another
-    /// node ends when the owner's last records have arrived. If the output has no room for the records of a membership
-    /// at this node, the membership ends after them.
+    /// node ends when the owner's last records have arrived. A membership at this node ends at once, or, if the output
+    /// is full, after up to [`DELIVERY_RECORDS_MAX`] more records.
     pub(super) fn finish_members(&mut self, subscription: u32) {
         let members = self
             .subscriptions

@@ -1,6 +1,6 @@
 //! Notices for subscriptions. A subscription that asked for sequence numbers receives each notice as a status message.
 //! A plain subscription receives none. If it lost records that it could have received, the connection is closed, as
-//! nats-server does with slow consumers. Records that were lost with their owner are no reason to close it.
+//! nats-server does with slow consumers. The connection stays open if the records were lost with their owner.
 
 use dunlin::topic::{EpochChanged, Notice};
 use dunlin::wire::nats::{NatsMessageHead, header_lines};

@@ -46,7 +46,7 @@ impl OwnRecords {
     }
 
     /// Adds records that the connection published. Returns the approximate number of ranges that the log's channels
-    /// have still to pass.
+    /// still have to pass.
     pub(super) fn add(
         &mut self,
         log: &Arc<Log>,

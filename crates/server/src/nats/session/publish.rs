@@ -69,8 +69,8 @@ pub(super) struct BlockedPublish {
 /// fewer and larger batches.
 const RATE_PAUSE_NS_MIN: u64 = 5_000_000;
 
-/// The batch has to wait, and none of its records was appended. The session handles the operations from this offset on
-/// again.
+/// The batch has to wait, and none of its records was appended. Later, the session handles all operations from this
+/// offset on once more.
 #[derive(Debug)]
 pub(super) struct RetryFrom {
     pub(super) from: usize,
@@ -81,7 +81,7 @@ impl BlockedPublish {
         self.retry = true;
     }
 
-    /// Records that a topic has room again.
+    /// Stores that a topic has room again.
     pub(super) fn on_room(&mut self) {
         self.retry |= !self.over_rate;
     }
@@ -366,9 +366,9 @@ impl Session {
         }
     }
 
-    /// Records the appended records as the connection's own, if the client does not want to receive them.
+    /// Marks the appended records as the connection's own, if the client does not want to receive them.
     fn appended(&mut self, subject: &[u8], receipt: &Receipt, count: usize) {
-        // A forwarded record has no position yet, so it cannot be recorded.
+        // A forwarded record has no position yet, so it cannot be marked as the connection's own.
         if receipt.acknowledged == AckLevel::ByOwner {
             return self.track_forwarded(subject, receipt, count);
         }
@@ -446,8 +446,8 @@ const NO_RESPONDERS: &[u8] = b"NATS/1.0 503\r\n\r\n";
 /// nats-server's text for an invalid subject; sent only to pedantic clients.
 const INVALID_SUBJECT: &str = "Invalid Publish Subject";
 
-/// Figures from which a publisher's pause is computed: the largest lag of subscribers that are far behind and receive
-/// no notices, bytes, and the number of bytes that the client published to their topics.
+/// Figures from which a publisher's pause is computed: the largest lag, in bytes, of subscribers that are far behind
+/// and receive no notices, and the number of bytes that the client published to their topics.
 #[derive(Debug, Default)]
 pub(super) struct SubscriberPressure {
     behind: u64,

@@ -49,7 +49,7 @@ impl SubscriberQueries {
 
 impl Session {
     /// Whether any subject of the pattern has a subscriber. If a query is necessary, operations are read again from
-    /// offset `from` after it.
+    /// offset `from` after the query.
     pub(super) fn has_subscriber(&mut self, pattern: &Pattern, from: usize) -> Result<bool, RetryFrom> {
         self.query(pattern, QueryScope::All, from)
     }

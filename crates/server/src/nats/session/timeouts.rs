@@ -75,8 +75,8 @@ impl Session {
         }
         self.pings += 1;
         self.timer.set_ms(limits.ping_ms);
-        // A client that is behind receives the `PING` after the message of which a part was sent. Without one, a client
-        // that reads all the time would count as missing a `PONG`.
+        // A client that is behind receives the `PING` after the message of which a part was sent. If the `PING` were
+        // left out, a client that reads all the time would count as missing a `PONG`.
         self.outbound.control.extend_from_slice(PING);
     }
 

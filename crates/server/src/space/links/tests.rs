@@ -133,7 +133,7 @@ fn unauthenticated_connections_do_not_block_world_processes() {
 fn listener_pauses_after_an_accept_error_and_then_continues() {
     let mut links = links(1, Vec::new());
     let address = links.listener.local_addr().unwrap();
-    // The other end of a connection is no listening socket: accepting fails, as it does without free descriptors.
+    // The other end of a connection is not a listening socket, so accepting fails, as it does without free descriptors.
     let other = std::net::TcpStream::connect(address).unwrap();
     let fd = std::os::fd::OwnedFd::from(other);
     let listener = std::mem::replace(&mut links.listener, TcpListener::from(fd));

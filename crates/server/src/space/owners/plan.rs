@@ -115,7 +115,7 @@ fn plan_as_owner(
     }
 }
 
-/// Whether this process has no region and cannot receive one. It is idle if it owns no region, is no standby, and no
+/// Whether this process has no region and cannot receive one. It is idle if it owns no region, is not a standby, and no
 /// other process has a region to give away.
 pub(super) fn is_idle(snapshot: &WorldSnapshot, local: &LocalState) -> bool {
     let busiest = snapshot.processes.keys().map(|process| snapshot.count(*process)).max().unwrap_or(0);

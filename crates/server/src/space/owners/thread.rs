@@ -84,7 +84,7 @@ pub enum WorldEvent {
         region: RegionId,
         /// Tick and number of entities of the lost state, if they are known.
         held: Option<(u64, u64)>,
-        /// The standby that has taken over; `None` if the other process was no standby.
+        /// The standby that has taken over; `None` if the other process was not a standby.
         heir: Option<u64>,
     },
     /// A region is populated although fewer processes are present than expected. If a process with a copy of the region
@@ -146,7 +146,7 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     held: BTreeMap<RegionId, (u64, u64)>,
     /// The regions that run here, each with the epoch of its claim.
     pub(super) claims: BTreeMap<RegionId, u64>,
-    /// The last standby that was named for each of these regions in the claim's epoch.
+    /// For each region in `claims`, the last standby that was named in the claim's epoch.
     pub(super) standbys: BTreeMap<RegionId, StandbyKey>,
     /// The newest version of the partition that this process has seen.
     pub(super) cut_version: u64,

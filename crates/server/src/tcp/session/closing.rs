@@ -45,7 +45,7 @@ impl Session {
         self.begin_closing();
     }
 
-    /// The largest number of records that the client has still to read in one log.
+    /// The largest number of records that the client still has to read in one log.
     fn lag_max(&self) -> u64 {
         self.channels.values().map(|channel| channel.cursor.lag()).max().unwrap_or(0)
     }
@@ -93,7 +93,7 @@ impl Session {
             let wait_ms = self.shared.limits.heartbeat_ms.clamp(1, CLOSE_TIMEOUT_MS);
             closing.waited_ms += wait_ms;
             self.timer.set_ms(wait_ms);
-            // Sends a heartbeat, because the client would otherwise give up the node.
+            // Sends a heartbeat, because the client would otherwise take the node for dead.
             self.outbound.push(FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }));
         }
     }

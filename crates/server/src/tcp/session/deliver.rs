@@ -147,7 +147,8 @@ impl Session {
                     if !matches!(notice, Notice::Checksum(_) | Notice::Publishers(_)) {
                         channel.mark_all_reported();
                         channel.touch(number, &mut self.touched);
-                        // A notice is no record, so a conflated channel does not wait until the client has consumed it.
+                        // A notice is not a record, so a conflated channel does not wait until the client has consumed
+                        // it.
                         channel.in_flight = None;
                     }
                     match &notice {
@@ -174,7 +175,7 @@ impl Session {
         }
     }
 
-    /// Lets the client know the channel's position, if the channel has skipped records since the last one that the
+    /// Lets the client know the channel's position, if the channel has skipped records since the last position that the
     /// client knows.
     fn report_skipped(&mut self, number: u32) {
         let Some(channel) = self.channels.get_mut(&number) else { return };

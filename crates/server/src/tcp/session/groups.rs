@@ -95,7 +95,8 @@ impl Session {
     }
 
     /// Joins a share group for a client of another node. The topic is not created, because the other node already knows
-    /// it. The start states an epoch whose records the group has received; the member starts after this epoch.
+    /// it. If `join.start` states a position, the group has already received the records of its epoch, and the member
+    /// starts after that epoch.
     fn open_membership_for_node(
         &self,
         join: &JoinGroup<'_>,

@@ -1,5 +1,5 @@
-//! The content of one write. Records which bytes belong to which channel, so that the channels' cursors move by the
-//! bytes that were sent.
+//! The content of one write, and which of its bytes belong to which channel. The channels' cursors move by the bytes
+//! that were sent.
 //!
 //! Small pieces are copied together; larger ones are borrowed from their segments.
 

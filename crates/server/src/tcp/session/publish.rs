@@ -27,7 +27,7 @@ use super::stored::PendingAck;
 use super::translate::{acknowledged_to_wire, position_from_wire, position_to_wire};
 use crate::node_connections::NodeConnection;
 
-/// The text with which a batch is refused that arrives over an older connection of a node.
+/// The text of the refusal of a batch that arrives over an older connection of a node.
 const REPLACED: &str = "the node has a newer connection";
 
 /// The publishers of a session, and their batches that wait.
@@ -67,7 +67,7 @@ pub(super) struct Blocked {
 }
 
 impl SessionPublishers {
-    /// Records that a topic has room again.
+    /// Stores that a topic has room again.
     pub(super) fn on_room(&mut self) {
         if let Some(blocked) = &mut self.blocked {
             blocked.retry = true;

@@ -120,7 +120,7 @@ impl Channel {
         self.cursor.read_through()
     }
 
-    /// Records that the client knows the channel's position.
+    /// Stores that the client knows the channel's position.
     pub(super) fn mark_all_reported(&mut self) {
         self.reported = self.read_through();
         self.progress.set_position(self.reported);
@@ -143,7 +143,7 @@ impl Channel {
         has_lost
     }
 
-    /// Records that more bytes of the state were sent.
+    /// Counts more bytes of the state as sent.
     pub(super) fn record_sent_state(&mut self, bytes: usize) {
         let Some(sending) = &mut self.sending else { return };
         sending.offset += bytes;

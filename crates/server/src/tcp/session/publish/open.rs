@@ -92,7 +92,7 @@ impl Open {
         Ok(())
     }
 
-    /// Records that a batch was refused. `by_node` says whether the node that forwarded the batch, and not its client,
+    /// Stores that a batch was refused. `by_node` says whether the node that forwarded the batch, and not its client,
     /// sends it again.
     pub(super) fn record_refusal(&mut self, header: &PublishHeader, by_node: bool) {
         let partition = header.partition;
