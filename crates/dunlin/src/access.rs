@@ -70,8 +70,8 @@ pub trait Users: std::fmt::Debug + Send + Sync {
     fn user(&self, name: &str) -> Option<Arc<dyn User>>;
 }
 
-/// A tenant may create at most this many times as many groups as the node can still create. The same factor limits a
-/// tenant's subscriptions that wait for topics.
+/// The maximum number of a tenant's groups, as a multiple of the number of groups that the node can still create. The
+/// same factor limits a tenant's subscriptions that wait for topics.
 pub(crate) const TENANT_SHARE: usize = 3;
 
 /// The tenant of a task that names none, on a node without users.

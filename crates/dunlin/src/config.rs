@@ -47,8 +47,8 @@ pub struct NodeLimits {
     pub topic: dunlin_topic::LogLimits,
     /// Memory that a topic with default retention keeps for a subscriber to which gaps cannot be reported, bytes.
     pub pending_bytes_max: u64,
-    /// The number of bytes of a durable log that are not stored yet, at which publishers wait. A topic with larger
-    /// records has a higher limit.
+    /// If a durable log has this many bytes that are not stored yet, its publishers wait. A topic with larger records
+    /// has a higher limit.
     pub unstored_bytes_max: u64,
     /// Maximum memory of records that were read from disk and kept for other subscribers, bytes.
     pub loaded_bytes_max: u64,
@@ -80,7 +80,7 @@ impl Default for NodeLimits {
     }
 }
 
-/// By default, keys may use this fraction of the memory (one part in this number), and tasks the same amount.
+/// By default, keys may use one part in this number of the node's memory, and tasks as much again.
 const SHARE_OF_MEMORY: u64 = 4;
 
 impl NodeLimits {

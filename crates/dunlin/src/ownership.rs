@@ -173,7 +173,7 @@ pub struct Ownership {
     /// The members of the cluster, each with its address for clients.
     members: Mutex<BTreeMap<u64, Arc<str>>>,
     /// The lease for which this node has seen its own membership in the agreed state. The node then also knows
-    /// everything on which the cluster agreed before.
+    /// everything on which the cluster agreed before that lease.
     enlisted: AtomicU64,
     tickets: Arc<Tickets>,
     routes: Mutex<HashMap<Arc<str>, Arc<Route>>>,

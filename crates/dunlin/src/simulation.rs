@@ -52,8 +52,8 @@ pub struct SimulationReport {
 }
 
 impl<P: Publish> Simulation<P> {
-    /// Publishes the complete books through `publishers`, in the order of the instruments. Updates are due from
-    /// `start_ns` on.
+    /// Publishes the complete books through `publishers`, in the order of the instruments. The first updates are due at
+    /// `start_ns`.
     ///
     /// # Panics
     /// When there are fewer publishers than instruments.

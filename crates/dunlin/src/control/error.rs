@@ -12,7 +12,7 @@ pub enum ControlError {
     /// The state refused the command; nothing changed.
     #[error("{0}")]
     Refused(#[from] ControlRefusal),
-    /// Nothing changed: for this time, there was no leader, or too few nodes responded.
+    /// Nothing changed: during all attempts, there was no leader, or too few nodes responded.
     #[error("no leader of the cluster responded within {waited_ms} ms: {why}")]
     NoLeader {
         /// Time of all attempts, ms.

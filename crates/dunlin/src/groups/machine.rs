@@ -6,8 +6,8 @@ use dunlin_topic::{DeadLetter, Departure, GroupError, LostRecords, MemberId, Sha
 
 /// A state machine of `dunlin-topic`: [`ShareGroup`] or [`WorkGroup`].
 pub(crate) trait GroupMachine: Debug + Send + 'static {
-    /// Whether publishers of a reliable topic also wait for a group without members, because the group loses no records
-    /// in this state.
+    /// Whether publishers of a reliable topic also wait for a group without members, because such a group loses no
+    /// records.
     const WAITED_FOR_WITHOUT_MEMBERS: bool;
 
     fn join(&mut self) -> Result<MemberId, GroupError>;
@@ -33,8 +33,8 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
     /// Adds records that precede the group's first record and that no member has received.
     fn add_earlier(&mut self, _first: u64, _last: u64) {}
 
-    /// The records from `first` on that members have received, as ascending ranges. Called only for a group without
-    /// members.
+    /// The records that members have received, beginning with the record `first`, as ascending ranges. Called only for
+    /// a group without members.
     fn delivered_ranges(&self, _first: u64) -> Vec<(u64, u64)> {
         Vec::new()
     }

@@ -68,7 +68,7 @@ impl<M: GroupMachine> GroupMember<M> {
         &self.group.name
     }
 
-    /// The number of lost records that this member's gaps have reported for the group.
+    /// The number of records that the group has lost, as far as this member's gaps have reported them.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }

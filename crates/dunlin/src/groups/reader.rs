@@ -31,8 +31,8 @@ impl<'a> GroupReader<'a> {
         GroupReader { cursor, ended, last_epoch, skips, notices: Vec::new(), current_bytes: 0 }
     }
 
-    /// Appends the record's frame to `out`, and returns its position; `None` if the log has dropped the record. Its epoch
-    /// may be older than the cursor's.
+    /// Appends the record's frame to `out`, and returns its position; `None` if the log has dropped the record. Its
+    /// epoch may be older than the cursor's.
     ///
     /// # Errors
     /// [`ReadDeferred`] if the record cannot be read at present.

@@ -92,7 +92,7 @@ impl ShareMember {
         }
     }
 
-    /// The number of lost records that this member's gaps have reported for the group.
+    /// The number of records that the group has lost, as far as this member's gaps have reported them.
     pub fn lost(&self) -> u64 {
         match &self.location {
             MemberLocation::Local(member) => member.lost(),
@@ -280,7 +280,7 @@ impl Subscribe for ShareMember {
         }
     }
 
-    /// Does nothing: the members share the records, so that no member has a position of its own.
+    /// Does nothing: the members share the records, so no member has a position of its own.
     fn resync(&mut self, _log: &LogName, _resync: Resync) -> Result<(), SubscribeError> {
         Err(SubscribeError::Refused(
             "a member of a share group cannot resynchronize: the members share the group's position"

@@ -90,7 +90,7 @@ impl WorkMember {
         self.membership.group()
     }
 
-    /// The number of lost records that this member's gaps have reported for the group.
+    /// The number of records that the group has lost, as far as this member's gaps have reported them.
     pub fn lost(&self) -> u64 {
         self.membership.lost()
     }

@@ -140,8 +140,8 @@ impl MirrorFeed {
         let Some(route) = self.route.upgrade().filter(|_| !self.stopped.load(Ordering::Acquire)) else {
             return false;
         };
-        // This mirror is no longer needed from this owner: the former owner receives the records from another owner, or
-        // has none.
+        // A mirror of a single subscriber reads only from the topic's present owner. The former owner gets its records
+        // from there, or has none.
         if self.permit.is_some() && route.owner().0 != self.from {
             return false;
         }

@@ -364,7 +364,7 @@ impl Sender for InboxRoute {
         let is_of_owner = lock(&self.state).owner == last_node;
         if is_of_owner && refusals == 1 {
             // The client may have closed the inbox and opened it again. The refused batch was sent to the closed inbox,
-            // so that it is sent once more.
+            // so it is sent once more.
             return self.requeue(&ownership, batch, PAUSE, |_| {});
         }
         self.requeue(&ownership, batch, Duration::ZERO, |state| {

@@ -13,8 +13,8 @@ use crate::clock::steady_ns;
 
 /// How often a node renews its lease within the lease's time to live.
 const RENEWALS_PER_TTL: u32 = 4;
-/// Clocks may drift by one part in this number. An owner therefore stops appending before its lease ends, earlier by
-/// this fraction of the lease's time to live.
+/// Clocks may drift by one part in this number. An owner therefore stops appending while this part of its lease's time
+/// to live is still left.
 const DRIFT_PART: u32 = 20;
 /// The largest number of topics for which one command begins new epochs.
 const BATCH_MAX: usize = 1_024;
@@ -22,8 +22,8 @@ const BATCH_MAX: usize = 1_024;
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Ownership {
-    /// Makes the node a member until the returned value is dropped; `value` describes the node to the other nodes. Call
-    /// this once this node [knows](Ownership::apply_state) everything on which the cluster agreed before.
+    /// Makes the node a member until it leaves the cluster or stops; `value` describes the node to the other nodes.
+    /// Call this once this node [knows](Ownership::apply_state) everything on which the cluster agreed before.
     pub fn begin_membership(self: &Arc<Ownership>, value: Vec<u8>) -> std::io::Result<()> {
         let (this, ttl) = (Arc::downgrade(self), self.limits.lease_ttl);
         let run = move || keep_alive(&this, ttl, &value);

@@ -71,8 +71,8 @@ struct State {
     /// Whether the membership ends after the records that were already sent.
     is_ending: bool,
     has_left: bool,
-    /// The number of owners that have ended the membership. Records with a lower number are not reported to the present
-    /// owner.
+    /// The number of owners that have ended the membership. Records that arrived under a lower number are not reported
+    /// to the present owner.
     term: u32,
     /// For each partition, the last consumed record that was not yet reported to the owner.
     consumed: Vec<(u16, Position)>,

@@ -443,7 +443,7 @@ impl Upstream for Route {
             (state.owner, state.draining.is_some())
         };
         if ownership.owns_since_start(owner) && !is_draining {
-            // No detour is needed: the topic has just moved to this node, and no other node has more records.
+            // No private mirror is needed: the topic has just moved to this node, and no other node has more records.
             return None;
         }
         let permit =

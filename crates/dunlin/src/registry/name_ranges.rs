@@ -71,7 +71,7 @@ impl NameRange {
     fn of(pattern: &Pattern) -> NameRange {
         let text = pattern.as_str();
         match text.find(['*', '>']).map(|at| &text[..at]) {
-            // No name contains a control character, so that this range contains only the one name.
+            // No name contains a control character, so this range contains only the one name.
             None => NameRange { from: text.to_owned(), to: Some(format!("{text}\0")) },
             Some(literal) => match literal.strip_suffix('.') {
                 // The range ends at `/`, the character that follows the dot in the character set.

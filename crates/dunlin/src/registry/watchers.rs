@@ -39,8 +39,8 @@ struct Watcher {
 }
 
 const SWEEP_AT_LEAST: usize = 64;
-/// After one refusal, a sweep is made per this number of watchers: sweeping that many costs about as much as the
-/// refusal.
+/// A sweep is made once there was one refusal for each group of this many watchers. Sweeping so many watchers costs
+/// about as much as one refusal.
 const REFUSED_PER_SWEEP: usize = 64;
 
 impl Watchers {

@@ -279,7 +279,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.deliver_local_messages(now_ns);
     }
 
-    /// Records that a region of another process has an owner with this epoch.
+    /// Stores that a region of another process has an owner with this epoch.
     pub fn record_peer_epoch(&mut self, peer: RegionId, epoch: u64, now_ns: u64) -> Result<(), StepError> {
         let mut result = Ok(());
         for (_, hosted) in self.regions.iter_mut().filter(|(id, _)| **id != peer) {

@@ -63,8 +63,9 @@ pub(super) struct DiskLog {
     aging: bool,
     /// If the log's files are larger than this, in bytes, the topic's state is saved.
     save_state_bytes: u64,
-    /// Three counts of how often a waiting publisher stored staged records: `helped` since the start,
-    /// `consecutive_helps` since the thread last found none, and `helped_before` as of the thread's last check.
+    /// Three counts of how often a waiting publisher stored staged records: `helped` counts since the start, and
+    /// `helped_before` has its value at the storing thread's last check. `consecutive_helps` restarts at 0 when such
+    /// a check finds no new help.
     helped: AtomicU64,
     consecutive_helps: AtomicU32,
     helped_before: AtomicU64,
@@ -419,8 +420,8 @@ impl DiskLog {
         let begins = self.reader.epochs();
         let begin = begins.iter().find(|begin| begin.epoch == last.epoch);
         let first_seq = begin.map_or(last.seq, |begin| begin.seq);
-        // If the log still has record 1, any earlier epoch may have lost all of its records, so all unsure epochs are
-        // kept. Otherwise, epochs before the oldest one on disk are dropped.
+        // If the log still has record 1, any earlier epoch may have lost all of its records, so all uncertain epochs
+        // are kept. Otherwise, epochs before the oldest one on disk are dropped.
         let oldest = begins.first().filter(|begin| begin.seq > 1).map_or(0, |begin| begin.epoch);
         let uncertain_epochs =
             self.uncertain_epochs.iter().copied().filter(|epoch| *epoch >= oldest).collect();

@@ -3,7 +3,7 @@
 //!
 //! Each log has one small text file. The node writes the file when the log first stores records after a start, with
 //! each new log file, and when the log is closed. While a log is open, more records may be stored than the position
-//! says. This is also so if writing the position fails. The file also has the topic's pattern, so that its subjects
+//! says. The same is true if writing the position fails. The file also has the topic's pattern, so that its subjects
 //! stay reserved if the topic's own file is damaged or gone.
 //!
 //! Restored files may be older than the records that subscribers have read. The file therefore also stores attributes

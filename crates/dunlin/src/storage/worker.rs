@@ -139,7 +139,7 @@ impl StoreQueue {
         });
     }
 
-    /// Records that the disk of a log has failed.
+    /// Stores that the disk of a log has failed.
     pub(super) fn record_failure(&self) {
         self.has_failed.store(true, Ordering::Relaxed);
     }

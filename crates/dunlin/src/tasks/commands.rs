@@ -39,7 +39,7 @@ impl Tasks {
         let any_applied =
             results.iter().any(|result| result.as_ref().is_ok_and(|responses| !responses.is_empty()));
         match results.iter().position(Result::is_err) {
-            // Some commands were applied, so that the outcome of the whole is unknown.
+            // Some commands were applied, so the outcome of the whole is unknown.
             Some(_) if any_applied => Err(TasksError::unknown()),
             Some(at) => results.swap_remove(at),
             None => routed.join(results.into_iter().flatten().collect()),

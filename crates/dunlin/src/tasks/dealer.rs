@@ -71,8 +71,8 @@ impl DealerSignal {
 impl Dealer {
     pub(super) fn new() -> Dealer {
         let (sender, receiver) = channel();
-        // The flag is set until the thread starts, so that no shard signals before. With one shard, the thread never
-        // starts.
+        // The flag is set until the thread starts, so that no shard sends a signal earlier. With one shard, the thread
+        // never starts.
         let is_signalled = Arc::new(AtomicBool::new(true));
         Dealer { sender, receiver: Mutex::new(Some(receiver)), is_signalled, thread: Mutex::default() }
     }

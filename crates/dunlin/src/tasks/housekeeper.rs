@@ -4,10 +4,10 @@
 //! - Only the leader publishes, and only unconfirmed tasks: a node that applies its log again publishes nothing.
 //! - An unconfirmed task is published again after `publish_retry_ms`, with the same producer and sequence number. A
 //!   topic that remembers the producer appends it once.
-//! - A topic that is full, or whose owner is away, does not delay tasks for other topics: the thread does not wait for
-//!   room, and waits for the confirmations of all due tasks together, at most [`CONFIRM_WAIT_MAX`]. Tasks that become
-//!   due during a wait share the next one. A record without an outcome is not sent again: when its task is due again,
-//!   the thread only asks for the outcome.
+//! - A topic that is full, or whose owner is away, does not delay tasks for other topics. The thread does not wait for
+//!   room, and waits for the confirmations of all due tasks together, for at most [`CONFIRM_WAIT_MAX`]. Tasks that
+//!   become due during a wait share the next one. A record without an outcome is not sent again: when its task is due
+//!   again, the thread only asks for the outcome.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -116,8 +116,8 @@ fn run(receiver: &Receiver<HousekeeperCommand>, shard: &Weak<TaskShard>, node: &
     }
 }
 
-/// Adds the tasks that have become due since then: each group of tasks costs a wait if a topic does not confirm its
-/// record. `None` if the thread ends.
+/// Adds the tasks that have become due in the meantime, so that all of them share one wait for confirmations. Returns
+/// `None` if the thread must end.
 fn with_later_tasks(mut due: Vec<Due>, receiver: &Receiver<HousekeeperCommand>) -> Option<Vec<Due>> {
     while due.len() < DUE_MAX {
         match receiver.try_recv() {
@@ -143,7 +143,8 @@ fn publish(shard: &Arc<TaskShard>, node: &Node, due: Vec<Due>, attempts: &mut At
         tasks.insert(due.task) && shard.with(|state| is_publishing(state, due.task)).unwrap_or(false)
     };
     let (began, mut sent) = (Instant::now(), Vec::new());
-    // A topic may have to be created first, which takes time. A node that stops or no longer leads does not go on.
+    // A topic may have to be created first, which takes time. A node that stops or no longer leads publishes no further
+    // task.
     for due in due.into_iter().filter(is_due).take_while(|_| shard.leads()) {
         // The thread has waited for an earlier attempt already.
         let (publisher, until) = match attempts.unconfirmed.remove(&due.task) {
@@ -205,8 +206,8 @@ impl From<PublishError> for NotPublished {
     }
 }
 
-/// Sends the record of a task, if the user who submitted the task still has the permission. The publisher knows whether
-/// the record was appended; `None` if an earlier attempt has appended it.
+/// Sends the record of a task, if the user who submitted the task still has the permission. The returned publisher
+/// knows whether the record was appended; `None` if an earlier attempt has appended it.
 fn send(
     shard: &TaskShard,
     node: &Node,

@@ -48,7 +48,7 @@ impl Route {
     }
 
     /// Whether to send the batch until an owner responds. A batch that may have been appended must not be refused,
-    /// because its publisher would use its number again for other records.
+    /// because the publisher would then use the batch's number again for other records.
     fn must_keep(&self, batch: &InFlightBatch) -> bool {
         batch.may_be_appended && self.kind == TopicKind::Volatile
     }

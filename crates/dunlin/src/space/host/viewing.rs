@@ -58,7 +58,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     pub(super) fn add_viewers(&mut self, region: RegionId) {
         let Some(hosted) = self.regions.get_mut(&region) else { return };
         for (viewer, watch) in &self.viewers {
-            // This cannot fail: all regions have the same setup, so that the other regions have accepted this viewer.
+            // This cannot fail: all regions have the same setup, so the other regions have accepted this viewer.
             let _ = hosted.region.watch(*viewer, *watch);
         }
     }
