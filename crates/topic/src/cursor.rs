@@ -35,8 +35,8 @@ pub use view::PayloadView;
 pub enum ReadOutcome {
     /// There is at least one record to read.
     Records,
-    /// The read has skipped as many records as its budget allows. There may be more to read: the caller must call again,
-    /// and must not treat the cursor as caught up.
+    /// The read has skipped as many records as its budget allows. There may be more to read: the caller must call
+    /// again, and must not treat the cursor as caught up.
     Skipped,
     /// There is nothing to read at present.
     Empty,
@@ -344,7 +344,8 @@ impl Cursor {
         }
     }
 
-    /// Skips records that the subscriber does not receive, until the budget is spent; `true` if a wanted record follows.
+    /// Skips records that the subscriber does not receive, until the budget is spent; `true` if a wanted record
+    /// follows.
     fn skip_unselected(&mut self, skips: &mut SkipBudget) -> bool {
         let (Some(frames), Some(select)) = (self.frames(), &self.select) else { return true };
         let (mut next, mut skipped) = (self.next.seq, self.skipped);

@@ -107,7 +107,7 @@ impl Gap {
     }
 }
 
-/// A notice before a loss: the subscriber has not read more than half of the retained records.
+/// A notice that a loss may follow: more than half of the retained records are unread by this subscriber.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lagging {
     /// The log.

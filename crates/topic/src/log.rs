@@ -321,7 +321,7 @@ impl Log {
         losses.records += records;
     }
 
-    /// The last record number known of this producer.
+    /// The last known record number of this producer.
     pub fn last_producer_seq(&self, producer: u64) -> Option<u64> {
         self.lock().rare.as_ref().and_then(|rare| rare.producers.last(producer))
     }

@@ -101,7 +101,7 @@ impl Producers {
         self.slots[slot as usize].check(mark, count)
     }
 
-    /// Remembers that `count` records were appended from position `first` on.
+    /// Remembers that `count` records were appended, the first at position `first`.
     ///
     /// # Panics
     /// If [`check`](Producers::check) did not find them new.

@@ -37,8 +37,7 @@ pub struct SubscriberProgress {
 pub(crate) struct OldestUnread {
     /// The oldest record that one of these subscribers has not read.
     pub(crate) first: Option<u64>,
-    /// The oldest record that one of these subscribers has not read, without subscribers that have read nothing for
-    /// [`STALLED_NS`].
+    /// Like `first`, but without the subscribers that have read nothing for [`STALLED_NS`].
     pub(crate) first_of_active: Option<u64>,
 }
 
@@ -139,7 +138,7 @@ impl Log {
 }
 
 impl SubscriberProgress {
-    /// Records that the subscriber received everything up to `position`.
+    /// Stores that the subscriber received everything up to `position`.
     #[inline]
     pub fn set_position(&self, position: Position) {
         self.epoch.store(position.epoch, Ordering::Relaxed);

@@ -20,7 +20,7 @@ const STORE_WAIT_MAX: Duration = Duration::from_secs(30);
 /// The largest number of records without a known outcome that a publisher keeps. At the limit, `send` waits
 /// for the oldest one.
 const UNSTORED_MAX: usize = 4_096;
-/// The longest time between two checks of a waiting publisher whether there is room, ns.
+/// A waiting publisher checks at least at this interval whether there is room, ns.
 const ROOM_CHECK_NS: u64 = 50_000_000;
 
 /// Publishes records to a topic in the same process.
@@ -38,7 +38,8 @@ pub struct Publisher {
     unstored: VecDeque<Receipt>,
     waits_for_room: bool,
     waits_for_disk: bool,
-    /// Whether a full topic unregisters subscribers that leave no room at once, instead of after its wait time.
+    /// Whether subscribers that leave no room in a full topic are unregistered without delay, instead of after the
+    /// topic's wait time.
     evicts: bool,
 }
 

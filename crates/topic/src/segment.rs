@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Invariants:
-//! - A slice of the buffer exists only below a committed length that was loaded with `Acquire` (subscribers), below a
-//!   written length that was read inside the log's lock (the disk's store), or above every length ever stored or read
-//!   (the one [`SegmentWriter`]).
+//! - Subscribers make slices of the buffer only below a committed length that they loaded with `Acquire`. The disk's
+//!   store makes them only below a written length that it read inside the log's lock. The one [`SegmentWriter`] makes
+//!   them only above every length that was ever stored or read.
 //! - The buffer leaves the segment once, in [`Segment::retire`]. That needs `pins` to be 0 and sets `RETIRED` in the
 //!   same step; later pins see the bit and fail.
 //! - A read in progress holds a [`PinnedSegment`]. An idle cursor holds only the `Arc`, which keeps this header of

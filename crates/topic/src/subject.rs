@@ -149,8 +149,8 @@ fn is_invisible(c: char) -> bool {
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Whether the character is invisible, but was allowed by release 0.1.0: the other characters with the property
-/// `Default_Ignorable_Code_Point` of Unicode, which include fillers and variation selectors, and blank symbols.
+/// Whether the character is invisible, but was allowed by release 0.1.0. Such characters are blank symbols, and the
+/// other characters with the Unicode property `Default_Ignorable_Code_Point`, such as fillers and variation selectors.
 fn is_blank(c: char) -> bool {
     matches!(c, '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}'
         | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{13441}' | '\u{13442}'

@@ -385,7 +385,8 @@ impl Topic {
         self.append_or_forward(now_ns, append)
     }
 
-    /// Renews the ownership lease and then appends the batch; otherwise forwards it to the owner.
+    /// Renews the ownership lease and appends the batch. If this process does not own the log, forwards the batch to
+    /// the owner.
     #[cold]
     fn append_or_forward(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
         let BatchAppend { batch, partition, mark, expect_last, claim, evict, relayed } = append;

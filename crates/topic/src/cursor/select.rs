@@ -12,7 +12,7 @@ use crate::subject::{Pattern, TailPattern};
 
 /// The number of bytes of unselected records after which a reader lets others run.
 const SKIP_BYTES_MAX: u32 = 1 << 20;
-/// The smallest number of bytes that a skipped record counts as. To check a small record takes as long.
+/// The smallest number of bytes that a skipped record counts as, because checking a smaller record takes no less time.
 const SKIP_RECORD_BYTES_MIN: u32 = 128;
 
 /// The amount of unselected records that reads may skip before the thread's other work runs: about 1 MiB, or 8,192

@@ -101,7 +101,7 @@ impl Cursor {
         self.skipped += records;
     }
 
-    /// The sequence number since which no record is missing before the next record.
+    /// The sequence number after which no record is missing, up to the next record.
     pub fn prev_seq(&self) -> u64 {
         self.next.seq - 1 - self.skipped
     }

@@ -67,8 +67,8 @@ impl ShareGroup {
         self.returned.make_contiguous().sort_unstable();
     }
 
-    /// The records from `first` on that members have received, as ascending ranges. Valid only for a group without
-    /// members.
+    /// The records that members have received, beginning with the record `first`, as ascending ranges. Valid only for a
+    /// group without members.
     pub fn delivered_since(&self, first: u64) -> Vec<(u64, u64)> {
         let mut delivered = Vec::new();
         let mut next = first;

@@ -284,8 +284,8 @@ impl LogContents {
         known && self.had_records_from(mirror, after(at))
     }
 
-    /// Whether this process has had all records from `next` on. If the owner is durable, this process must still have
-    /// them.
+    /// Whether this process has had the record at `next` and all later ones. If the owner is durable, this process must
+    /// still have them.
     fn had_records_from(&self, mirror: &Mirror, next: Position) -> bool {
         next >= mirror.fed_from && (!mirror.owner_is_durable || next.seq >= self.oldest_in_memory())
     }

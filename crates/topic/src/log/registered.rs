@@ -363,7 +363,7 @@ impl Log {
         Ok(Some(id))
     }
 
-    /// Records that a registered subscriber has consumed all records up to `through`.
+    /// Stores that a registered subscriber has consumed all records up to `through`.
     pub(crate) fn consume(&self, subscriber: SubscriberId, through: u64) {
         self.lock().mark_consumed(subscriber, through);
     }

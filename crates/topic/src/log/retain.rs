@@ -116,8 +116,8 @@ impl Log {
         };
         state.writer = Some(Segment::create(buffer, state.next_seq));
         state.capacity = wanted.min(SEGMENT_BYTES_MAX as usize);
-        // This notifies while it holds the log's lock, so that the woken threads have to wait for the lock. It happens
-        // rarely.
+        // This code notifies cursors while it holds the log's lock, so the woken threads have to wait for the lock. It
+        // happens rarely.
         let long_sleepers = state.take_long_sleepers(wanted as u64, self.memory_bytes);
         long_sleepers.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
         self.update_warn_position(state);

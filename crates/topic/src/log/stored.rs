@@ -386,7 +386,7 @@ impl Log {
         self.lock().stored().map_or(0, |stored| stored.requested_bytes)
     }
 
-    /// Reports a disk failure. Publishers are refused, also those that wait. Stored records stay readable; other
+    /// Reports a disk failure. Publishers are refused, including those that wait. Stored records stay readable; other
     /// records never become visible.
     pub fn fail(&self, why: &str) {
         let ended;
