@@ -39,7 +39,7 @@ pub(crate) fn classify(at: Position, batch: &BatchHeader) -> BatchContinuity {
         return BatchContinuity::Stale;
     }
     if batch.first_seq <= at.seq {
-        // At least the batch's last record is new, so that the result is less than the batch's count, which is a u32.
+        // At least the batch's last record is new, so the result is less than the batch's count, which is a u32.
         return BatchContinuity::Overlaps { skip: (at.seq - batch.first_seq + 1) as u32 };
     }
     BatchContinuity::Missing { first: at.seq + 1, last: batch.prev_seq }

@@ -21,7 +21,7 @@ pub enum DisconnectReason {
     /// The node refuses the client.
     #[error("refused by the node: {0}")]
     Refused(RefusedError),
-    /// The node refuses the client for now, after an earlier connection. The client tries again.
+    /// The client was connected before, and the node refuses it for now. The client tries again.
     #[error("the node refused the connection, and the client tries again: {0}")]
     Later(RefusedError),
     /// The caller interrupted its wait ([`interruptible`](crate::interruptible)).

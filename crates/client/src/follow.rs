@@ -33,8 +33,8 @@ impl HandleWaker {
 }
 
 /// All threads and tasks that wait and do not read the connection. A thread removes itself when it stops waiting. A
-/// future may be dropped without notice, so that tasks stay in the list. If a task has to continue reading, all tasks
-/// are therefore woken.
+/// future may be dropped without notice, so tasks stay in the list. If a task has to continue reading, all tasks are
+/// therefore woken.
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
     next: AtomicU64,

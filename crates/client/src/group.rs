@@ -234,8 +234,8 @@ impl Member {
         self.subscriber.report_consumed_for(consumed);
     }
 
-    /// Asks the node to deliver no more records to a member with `returns_unconsumed`. After the last record, the member
-    /// receives an error.
+    /// Asks the node to deliver no more records to a member with `returns_unconsumed`. After the last record, the
+    /// member receives an error.
     pub fn end(&self) {
         self.subscriber.send_unsubscribe();
     }

@@ -275,7 +275,7 @@ impl PublishLane {
 
     /// Marks all records up to `through` as appended.
     pub(crate) fn acknowledge_through(&mut self, through: u64) {
-        // The owner has accepted records after the refused ones, so that the numbers of the refused ones cannot be used
+        // The owner has accepted records after the refused ones, so the numbers of the refused ones cannot be used
         // again.
         self.refused_from = self.refused_from.filter(|&first| first > through);
         while let Some(first) = self.unanswered.front()

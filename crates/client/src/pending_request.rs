@@ -47,12 +47,12 @@ impl SharedClient {
         let request = request(number);
         let mut message = Vec::new();
         request.encode(&mut message);
-        // The connection may have been lost since the request was written, so that it was not sent.
+        // The connection may have been lost since the request was written, so it was not sent.
         let is_unsent = !session.is_up;
         if !is_unsent {
             self.outbox.write(&message);
         }
-        // Only these requests do not depend on this connection. The next connection can send them again.
+        // Only these requests do not depend on this connection, so they can be sent again on the next one.
         if matches!(request, FromClient::Control(_) | FromClient::Tasks(_)) {
             slot.store_message(message, is_unsent);
         }
@@ -144,8 +144,8 @@ impl PendingRequest {
     }
 }
 
-/// A bit in the numbers of tasks that wait for requests. It distinguishes these tasks from others that wait on the
-/// client.
+/// A bit in the numbers of async tasks that wait for responses to requests. It distinguishes them from other tasks that
+/// wait on the client.
 #[cfg(feature = "tokio")]
 const TASK: u64 = 1 << 40;
 

@@ -108,7 +108,7 @@ impl Subscriber {
         self.report_consumed();
     }
 
-    /// Returns the index at which the next frame begins, and moves behind its `bytes` bytes.
+    /// Returns the index at which the next frame begins, and moves past its `bytes` bytes.
     pub(crate) fn step(&mut self, bytes: usize) -> usize {
         let at = self.at;
         self.at += bytes;

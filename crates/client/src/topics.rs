@@ -106,7 +106,7 @@ pub struct SubscriptionDescription {
     pub partition: u16,
     /// The last delivered record.
     pub position: Position,
-    /// The number of records that the subscriber has still to read.
+    /// The number of records that the subscriber still has to read.
     pub lag: u64,
     /// The number of missed records.
     pub missed: u64,

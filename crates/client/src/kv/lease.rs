@@ -1,8 +1,8 @@
 //! Leases: keys and locks that depend on a lease end with it.
 //!
-//! [`Lease::keep_alive`] renews a lease once, [`Lease::start_renewal`] starts a thread that renews it. The client counts
-//! a lease as lost when its time to live has passed since the last renewal was sent. The cluster ends the lease a moment
-//! later.
+//! [`Lease::keep_alive`] renews a lease once, [`Lease::start_renewal`] starts a thread that renews it. The client
+//! counts a lease as lost when its time to live has passed since the last renewal was sent. The cluster ends the lease
+//! a moment later.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};

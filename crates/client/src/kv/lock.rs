@@ -36,7 +36,7 @@ impl Kv {
         let next_deadline = || lease.check().map_err(|_lost| KvError::NoLease { lease: id });
         let reply = self.retry_while(&bytes, next_deadline).inspect_err(|_| {
             if is_interrupted() {
-                // The caller has stopped waiting, so that its lease must not receive the lock later.
+                // The caller has stopped waiting, so its lease must not receive the lock later.
                 self.send_unconfirmed(&ControlCommand::Release { name, lease: id });
             }
         })?;

@@ -277,7 +277,7 @@ impl Channel {
         self.push_notice(Notice::Gap(gap), 0);
     }
 
-    /// Reports a new epoch that the node did not announce, so that the last record of the old epoch is unknown.
+    /// Reports a new epoch that the node did not announce, so the last record of the old epoch is unknown.
     fn report_new_epoch(&self, epoch: u32, first_seq: u64) {
         let changed = EpochChanged {
             log: Arc::clone(&self.log),

@@ -33,7 +33,7 @@ impl ClientSession {
         self.disconnection = Some(Disconnection { since, why: why.to_owned() });
         self.subscriptions.values_mut().for_each(|subscription| subscription.channels.clear());
         for (_, channel) in self.channels.drain() {
-            // The node delivers nothing before SUBSCRIBED, so that the subscription starts again as its options say.
+            // The node delivers nothing before SUBSCRIBED, so the subscription starts again as its options say.
             if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription)
                 && subscription.is_subscribed
             {

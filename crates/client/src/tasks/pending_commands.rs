@@ -18,8 +18,8 @@ const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 /// The largest size of a message without the commands or the query: headers and padding.
 const HEAD_BYTES: usize = HEADER_BYTES + 32;
 
-/// Commands about tasks that were sent together and have no response yet.
-/// Several groups of commands may be in flight; the node handles commands that arrive together as one.
+/// Commands about tasks that were sent together and have no response yet. Several groups of commands may be in flight;
+/// the node handles commands that arrive together in one step.
 #[derive(Debug)]
 #[must_use = "commands that are not waited for may fail unnoticed"]
 pub struct PendingTaskCommands {

@@ -167,7 +167,7 @@ impl WorkerState {
         }
     }
 
-    /// The number of slots without those that tasks of other workers still take.
+    /// The number of slots, not counting those that tasks of other workers still take.
     pub(super) fn slots(&self, slots: u32) -> u32 {
         slots.saturating_sub(u32::try_from(self.lost_but_running.len()).unwrap_or(u32::MAX))
     }
