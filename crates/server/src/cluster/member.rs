@@ -59,7 +59,7 @@ pub(crate) struct ClusterMember {
     /// The threads of connections to other nodes: first for short messages, second for large ones.
     handles: OnceLock<(Handle, Handle)>,
     listeners: Mutex<BTreeMap<String, String>>,
-    /// The table of nodes at the last check, so that connections need not wait for the state.
+    /// A copy of the table of nodes from the last check, so that connections need not wait for the state.
     table: Mutex<Vec<NodeRecord>>,
     /// Whether the table has this node's address and start.
     announced: AtomicBool,

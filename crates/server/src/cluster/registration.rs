@@ -104,7 +104,7 @@ pub(super) async fn register(member: &Arc<ClusterMember>) -> Result<(), String> 
     }
 }
 
-/// Asks one node after another until one gives a final reply. If this node leads, only asks itself.
+/// Asks one node after another until one gives a final reply. If this node leads, asks only itself.
 pub(super) async fn request_registration(member: &Arc<ClusterMember>) -> StartOutcome {
     let status = member.status();
     if status.as_ref().is_some_and(|status| status.leader == Some(status.id)) {

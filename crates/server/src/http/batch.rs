@@ -191,7 +191,7 @@ fn encode_json(target: &PublishTarget, line: &[u8], batch: &mut EncodedBatch) ->
     }
     let number = batch.count + 1;
     let wrong = |fault: String| Problem::bad_request(format!("record {number} of the batch: {fault}"));
-    // Refuses a JSON list. serde would accept it, with its values in the order of the fields.
+    // Refuses a JSON list. serde would accept it and take its values, in order, for the fields.
     if !line.trim_ascii_start().starts_with(b"{") {
         return Err(wrong("expected an object".to_owned()));
     }

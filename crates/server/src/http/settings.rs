@@ -60,7 +60,7 @@ struct Reducer {
 impl Settings {
     /// Parses a request's body. An empty body has no settings.
     pub(super) fn parse(body: &[u8]) -> Result<Settings, Problem> {
-        // Refuses a JSON list. serde would accept it, with its values in the order of the fields.
+        // Refuses a JSON list. serde would accept it and take its values, in order, for the fields.
         match body.trim_ascii() {
             [] => return Ok(Settings::default()),
             [b'{', ..] => {}

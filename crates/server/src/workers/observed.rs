@@ -44,7 +44,7 @@ pub fn node_load_reader(node: &Node, prefix: &str) -> impl FnMut() -> Option<Sch
     }
 }
 
-/// Records the different shapes of the attached workers. If none is attached, the previous shapes remain.
+/// Stores the different shapes of the attached workers. If none is attached, the previous shapes remain.
 fn update_shapes(workers: &[WorkerView], prefix: &str, shapes: &mut Vec<WorkerShape>) {
     let matching = workers.iter().filter(|worker| worker.name.starts_with(prefix.as_bytes()));
     let mut attached: Vec<WorkerShape> = matching.map(WorkerShape::from).collect();

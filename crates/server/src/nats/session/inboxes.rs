@@ -18,7 +18,7 @@ use super::reading::SCANNED_PER_OPERATION;
 use super::subscription::{SEQUENCED, Subscription};
 use crate::access::{InboxClaim, Login};
 
-/// How long another node's response that it has no subscriber stays valid.
+/// After another node has responded that it has no subscriber, the response stays valid for this long.
 const NO_SUBSCRIBER_FOR: Duration = Duration::from_millis(100);
 
 /// The inboxes of one connection, each with the number of subscriptions that need it.
