@@ -39,7 +39,7 @@ pub enum TopicError {
         /// The operation that only the owner can do, and where the owner is.
         why: String,
     },
-    /// This node becomes the owner, but still receives records from the previous owner. Retry.
+    /// This node is becoming the owner, but still receives records from the previous owner. Retry.
     #[error("topic {0:?}: the previous owner is handing its records over to this node; retry")]
     HandingOver(String),
     /// The cluster refused the request or did not respond.

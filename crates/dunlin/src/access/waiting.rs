@@ -22,7 +22,8 @@ use crate::refusal::Refused;
 /// How often the node sends the cluster a request to end a wait or lease before it gives up. Each attempt may take
 /// `answer_ms_max`.
 const ATTEMPTS: u32 = 12;
-/// The pause after a failed attempt. Some errors need no time, for example if too many commands wait.
+/// The pause after a failed attempt. It is necessary because some errors occur at once, for example if too many
+/// commands wait.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Node {

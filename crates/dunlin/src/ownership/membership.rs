@@ -58,8 +58,8 @@ pub struct RemoteMembership {
 #[derive(Debug)]
 struct State {
     start: Start,
-    /// The epoch of the volatile topic when the membership began; 0 for a durable topic. A group whose creation this
-    /// membership requests delivers only later records.
+    /// The epoch of the volatile topic when the membership began; 0 for a durable topic. If this membership creates the
+    /// group and starts at new records, the group delivers all records of later epochs.
     joined_epoch: u32,
     /// The epoch of the owner to which the membership's request is pending or accepted; `None` if there is none.
     requested_epoch: Option<u32>,
