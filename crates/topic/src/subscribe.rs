@@ -73,8 +73,8 @@ pub struct SubscribeOptions {
     /// For tests of subscribers: withholds, once and without notice, every record whose sequence is a multiple of this
     /// number. A topic can set a default.
     pub test_loss_every: Option<NonZeroU32>,
-    /// Whether to read only records that this process holds, even if the log is a mirror. Nodes use this option among
-    /// each other.
+    /// Whether to read only records that this process holds, even if the log is a mirror. Nodes use this option for
+    /// their subscriptions to one another.
     pub local_only: bool,
     /// Whether the pattern has no wildcards. If the subscription starts from the state, it then fails if the topic
     /// keeps no state, even if the topic is created later. With wildcards, a topic without a state that is created

@@ -202,7 +202,7 @@ fn payload_by_reference_is_freed_once_and_not_while_it_is_read() {
         let retired = old.retire(&mut Vec::new());
         assert_eq!(count(&freed), usize::from(retired));
         reader.join().unwrap();
-        // Whether the segment is retired or only dropped, the payload is freed once, and no charge is left.
+        // The payload is freed once, whether the segment is retired or only dropped, and no charge is left.
         drop(old);
         assert_eq!((count(&freed), budget.used()), (1, 0));
     });

@@ -1,7 +1,7 @@
 //! Overlap and inclusion of patterns.
 //!
 //! Comparing token by token gives exact results: because there are infinitely many tokens, a `*` always matches more
-//! than any set of literal tokens.
+//! than any finite set of literal tokens.
 
 use super::pattern::{Pattern, is_wildcard, matches_tokens};
 
