@@ -270,8 +270,8 @@ impl Subscription {
         FromClient::Subscribe(subscribe).encode(out);
     }
 
-    /// Returns where to create a group again that no longer exists, for example because its node was restarted. With
-    /// one partition this is the position of this member's newest record. A `work` group starts at its original
+    /// Returns the start for creating a group again that no longer exists, for example because its node was restarted.
+    /// With one partition this is the position of this member's newest record. A `work` group starts at its original
     /// position, because earlier records may not be acknowledged.
     fn group_start(&self, group: &GroupJoinRequest) -> StartAt {
         let mut positions = self.logs.values().map(|(_, at)| *at);

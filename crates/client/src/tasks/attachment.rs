@@ -72,7 +72,7 @@ impl Default for WorkerOptions {
     }
 }
 
-/// The numbers of an attached worker's tasks: assigned, unfinished, accepted and lost ones.
+/// Counters of an attached worker's tasks: assigned, unfinished, accepted and lost ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AttachmentLoad {
     /// The worker's number in the cluster; 0 if it has none yet.
