@@ -142,7 +142,8 @@ pub const FEED: &[CaseLayout] = &[
     CaseLayout { case: "custom", title: "Custom configuration", columns: SCENARIO },
 ];
 
-/// Returns the tables of these rows: cases with a layout in its columns, other cases with a line for each metric.
+/// Returns the tables of these rows. The table of a case with a layout has the layout's columns; the tables of other
+/// cases have a line for each metric.
 pub fn tables(layouts: &[CaseLayout], rows: &RowSet) -> Vec<Table> {
     let mut cases: Vec<&str> = layouts.iter().map(|layout| layout.case).collect();
     for row in rows.iter() {

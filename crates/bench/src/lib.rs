@@ -4,9 +4,9 @@
 //! samples into *rows*. Rows are compared with goals, a document's claims and peers' known figures. They are printed
 //! and stored in a file, from which `dunlin report` makes its page.
 //!
-//! Invariants: all counted deliveries were checked, or the point fails; throughput is measured without loss; a ratio
-//! compares figures of one run, and never a peer that is below its known figure; all child processes end with the
-//! measurement; all traffic stays on this machine.
+//! Invariants: all counted deliveries were checked, or the point fails. Throughput is measured without loss. A ratio
+//! compares figures of one run, and never a peer that is below its known figure. All child processes end with the
+//! measurement. All traffic stays on this machine.
 //!
 //! Peers are built by `cargo xtask peers` from the sources in `peers/`. The CLI defines the options' flags.
 

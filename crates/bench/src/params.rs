@@ -94,7 +94,7 @@ impl Params {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
-    /// Whether all parameters of `wanted` are present with these values.
+    /// Whether all of `pairs` are present as parameters with these values.
     pub fn contains_all(&self, pairs: &[(&str, &str)]) -> bool {
         pairs.iter().all(|&(name, value)| self.get(name) == Some(&ParamValue::from(value)))
     }

@@ -17,7 +17,7 @@ const MESSAGES: u64 = 5;
 /// The number of files that a process opens in addition to its connections.
 const OTHER_FILES: u64 = 200;
 
-/// The measuring points of Dunlin, and with peers also those of nats-server.
+/// Returns the measuring points of Dunlin, and those of nats-server if `with_peers` is set.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let connections = options.count(10_000, 100);
     let point = |target: &'static str| {

@@ -42,7 +42,7 @@ const REQUEST_PIPELINED: Pairs = &[("pattern", "request"), ("wait", "parked"), (
 
 const CROWD: &[(&str, &str)] = &[("clients", "10000")];
 
-/// A goal for the 99th percentile of a use case through a listener.
+/// A goal for the 99th percentile of a use case's latency through a listener.
 macro_rules! use_case {
     ($name:literal, $storage:literal, $protocol:literal, $limit_ns:expr) => {
         goal(

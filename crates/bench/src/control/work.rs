@@ -36,7 +36,7 @@ pub struct ControlWork {
     /// How long requests are counted, in ns.
     pub time_ns: u64,
     /// The nodes to which our clients connect: the `leader`, or `all` nodes, which forward requests to the leader.
-    /// Rivals' clients connect to all nodes.
+    /// Peers' clients connect to all nodes.
     #[serde(default)]
     pub via: String,
     /// Whether the highest rate is measured first, and then requests at half of that rate in an open loop.

@@ -1,4 +1,4 @@
-//! Many subscribers join a large book at once, while it changes.
+//! Many subscribers join a large book at the same time, while it changes.
 //!
 //! The connections are opened before the measurement. Then all clients subscribe, and the measurement ends when every
 //! replica has the whole book. One more subscriber follows the book during the whole run, also in the comparison run

@@ -220,7 +220,7 @@ pub fn durable(options: &BenchOptions) -> PointGroup {
     vec![MeasuringPoint::new("durable", target::JOURNAL, params(None), journal), ours("inproc"), ours("tcp")]
 }
 
-/// The points in which many subscribers join at once.
+/// The points in which many subscribers join at the same time.
 pub fn join(options: &BenchOptions) -> PointGroup {
     let subscribers = options.count(1_000, 20) as usize;
     let point = |subscribers: usize| {

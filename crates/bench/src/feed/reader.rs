@@ -90,7 +90,7 @@ impl<S: Subscribe> FeedSubscriber<S> {
         Ok(read)
     }
 
-    /// Waits until an event may be available, at most for `longest`.
+    /// Waits until an event may be available, at most for `longest`. Returns `false` if none arrives.
     pub fn wait(&mut self, longest: Duration) -> Result<bool, SubscribeError> {
         self.replica.wait(Some(longest))
     }

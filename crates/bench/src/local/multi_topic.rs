@@ -1,4 +1,4 @@
-//! Measures many topics at once. Each has a publishing thread; one subscriber reads all topics.
+//! Measures many topics at the same time. Each has a publishing thread; one subscriber reads all topics.
 
 use std::sync::{Arc, Barrier};
 use std::thread;

@@ -85,7 +85,7 @@ fn build_case(
         if !numbers.contains(&number) {
             numbers.push(number);
         }
-        // All rows of the point, which differ only in the metric, so that the point appears once.
+        // All rows of the point, which differ only in the metric. The point thus appears once.
         let of_point = sets[run].iter().filter(|row| layout::same_point(row, point.row));
         of_point.for_each(|row| drop(rows.push(row.clone())));
     }

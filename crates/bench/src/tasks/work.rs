@@ -21,8 +21,8 @@ pub struct TaskWork {
     pub task_ns: u64,
     /// The most unfinished tasks of a tenant that submits without a rate.
     pub backlog: usize,
-    /// The tasks per second of all tenants together that have no own rate, at random (Poisson) times; 0 for as many as
-    /// possible.
+    /// The tasks per second of all tenants together that have no rate of their own, at random (Poisson) times; 0 for as
+    /// many as possible.
     pub rate: f64,
     /// The size of a payload in bytes.
     pub bytes: usize,
@@ -44,7 +44,7 @@ pub struct NodeOptions {
     pub submitters: usize,
     /// The number of tasks in one request.
     pub batch: usize,
-    /// Number of tasks that a worker receives at once. The worker does them one by one, but completes empty tasks
+    /// Number of tasks that a worker holds at the same time. The worker does them one by one, but completes empty tasks
     /// together.
     pub slots: u32,
     /// The number of further tasks that the worker may receive in advance.
