@@ -15,7 +15,7 @@ use dunlin_cli::signals::StopFlag;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The length of a round's steady load, in seconds.
 const STEADY: &str = "30";
-/// The number of tasks that one tenant submits at once after the steady load.
+/// The number of tasks that one tenant submits at the same time after the steady load.
 const SPIKE: &str = "500";
 /// The number of workers that are killed after the steady load.
 const KILLS: &str = "2";
