@@ -46,9 +46,9 @@ pub struct EventPrinter {
     pub format: Format,
     /// Written after each record in raw and template output.
     pub delimiter: String,
-    /// Whether records of several logs may be printed, so that a text line has to name the topic.
+    /// Whether records of several logs may be printed. A text line then has to name the topic.
     pub several_logs: bool,
-    /// Whether the output is a terminal, so that control characters are escaped.
+    /// Whether the output is a terminal. Control characters are then escaped.
     pub is_terminal: bool,
     /// The decoders of the records of state topics.
     pub interpreters: Interpreters,

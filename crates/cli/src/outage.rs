@@ -13,7 +13,7 @@ use crate::console::TextPainter;
 use crate::format::text::escaped_lines;
 
 /// The pause between two attempts in this module. The client limits its attempts itself; this pause prevents a busy
-/// loop if the client returns at once.
+/// loop if the client returns immediately.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Time after which a lost connection is reported.

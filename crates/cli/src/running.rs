@@ -29,7 +29,7 @@ pub struct RunningNode {
     pub server: Server,
     /// The membership of a cluster.
     pub cluster: Option<Cluster>,
-    /// Telemetry of this node, if the node exports more than its clients' spans.
+    /// The log lines and traces of this process, which end after the node; `None` if the command did not set them up.
     pub telemetry: Option<Telemetry>,
     /// Worker processes that the node starts.
     pub workers: Option<Workers>,
@@ -38,7 +38,7 @@ pub struct RunningNode {
 impl RunningNode {
     /// Starts the node. If `stop` is set while the node joins a cluster, the start is interrupted.
     pub fn start(config: &NodeConfig, stop: &StopFlag) -> Result<RunningNode> {
-        // A node without a data directory opens at once, so that no progress has to be reported.
+        // A node without a data directory opens immediately, so no progress has to be reported.
         let opening = config.data_dir.as_ref().map(|_| Opening::start(&server_config(config), READING));
         let opening = opening.transpose().context("cannot open the listeners")?;
         let node = match &config.data_dir {

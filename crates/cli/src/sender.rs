@@ -146,7 +146,8 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         Ok(())
     }
 
-    /// Sends each line as a record. Waits for more input only when all records are acknowledged.
+    /// Sends each line as a record; returns `false` if the command has to end. Waits for more input only when all
+    /// records are acknowledged.
     pub fn send_lines(&mut self, lines: &Input) -> Result<bool> {
         const CONTEXT: &str = "cannot read lines";
         let mut partial_line = Vec::new();
@@ -256,7 +257,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         };
         let now = Instant::now();
         if now < due {
-            // At a limited rate, each record is sent at once instead of with the next batch.
+            // At a limited rate, each record is sent immediately instead of with the next batch.
             self.flush()?;
         }
         while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
@@ -294,7 +295,7 @@ impl NoRoomClock {
     }
 }
 
-/// Whether the error reports an earlier record, so that the record of the call was sent.
+/// Whether the error concerns an earlier record. The record of the call itself was then sent.
 fn is_left_out(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(PublishError::LeftOut { .. }))
 }
@@ -323,8 +324,7 @@ mod tests {
             0
         }
 
-        /// Does nothing: the node refuses a record before this publisher accepts it, so that no record has to be sent
-        /// again.
+        /// Does nothing: the node refuses a record before this publisher accepts it, so no record has to be sent again.
         fn send_refused_again(&mut self) -> Result<(), PublishError> {
             Ok(())
         }

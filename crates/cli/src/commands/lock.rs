@@ -27,10 +27,10 @@ use crate::outcome::AdvisedError;
 
 /// The interval at which the command and the lease are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The time between the signal to end and SIGKILL.
+/// The time between the signal that asks the command to end and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// The divisor of `--ttl` for the time from the signal to end until the end of the lease. That time is at most
-/// [`GRACE`].
+/// `--ttl` divided by this number is the time from the signal that asks the command to end until the end of the lease.
+/// That time is at most [`GRACE`].
 const NOTICE_DIVISOR: u32 = 4;
 
 /// Arguments of `dunlin lock`, which runs a command while it holds a lock.

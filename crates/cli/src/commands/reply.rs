@@ -1,6 +1,6 @@
 //! `reply`: replies to requests, one at a time in order of arrival.
 //!
-//! To reply to several requests at once, run several of these commands in a work group.
+//! To reply to several requests at the same time, run several of these commands in a work group.
 
 use std::io::Write;
 use std::time::Duration;

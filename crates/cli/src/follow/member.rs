@@ -51,7 +51,7 @@ pub struct MemberLoop<'a> {
 enum Outcome {
     Done,
     Failed(String),
-    /// The command has to end, so that the record returns to the group and goes to another member.
+    /// The command has to end; the record returns to the group and goes to another member.
     Dropped,
 }
 
@@ -215,7 +215,7 @@ fn run<W: Write>(
     });
     Ok(match ran {
         Ok(status) if status.success() => Outcome::Done,
-        // Ctrl-C has ended the command too, so that its exit status does not count.
+        // Ctrl-C has ended the command too, so its exit status does not count.
         _ if follow.stop.is_set() => Outcome::Dropped,
         Ok(status) => Outcome::Failed(format!("{}: {status}", program.name())),
         // The command could be run when the member started, but not now. The member leaves the group, which then

@@ -127,7 +127,7 @@ fn move_topic(nodes: &[serde_json::Value]) {
     for to in [2, 3] {
         let Outcome { code, err, .. } = find("it takes part", || {
             let moved = run_client(&["topics", "move", "orders", &to.to_string()]);
-            // On a busy machine, the node's lease may have ended for a moment, so that the move is repeated.
+            // On a busy machine, the node's lease may have ended for a moment, so the move is repeated.
             (!moved.err.contains("is not a member at present")).then_some(moved)
         });
         assert!(code == Some(0) && err.contains(&format!("moved orders to node {to}, epoch ")), "{err}");
@@ -190,7 +190,7 @@ fn refused_join_fails_at_once_and_a_pending_join_can_be_ended() {
             .concat(),
         )
     };
-    // Each error is reported at once, without a second attempt.
+    // Each error is reported immediately, without a second attempt.
     for (address, expected) in [
         ("nowhere", "expected a host and a port"),
         ("127.0.0.1:99999", "expected a host and a port"),
@@ -460,7 +460,7 @@ fn kv_range_hides_system_keys_and_refusals_name_the_limit() {
     node.run(&["kv", "put", "a", "1"]).done();
     assert_eq!(node.run(&["kv", "range", "--keys"]).done(), "a\n");
     assert_eq!(node.run(&["kv", "range", "--limit", "1"]).done(), "a\t1\n");
-    // A new node still writes its own keys, so that two listings may differ.
+    // A new node still writes its own keys, so two listings may differ.
     let list_keys = |arguments: &[&str]| node.run(&[&["kv", "range", "--keys"], arguments].concat()).done();
     dunlin_wait::until("the node has written a key of its own", || list_keys(&["$"]).starts_with('$'));
     let all = list_keys(&["--system"]);

@@ -1,5 +1,5 @@
 //! Commands that run until they are stopped, such as `sub`: each reports when its node is lost and restored, and ends
-//! at once on Ctrl-C.
+//! immediately on Ctrl-C.
 
 use dunlin_wait::{PATIENCE, find, until};
 use std::io::{BufRead, BufReader, Read, Write};

@@ -15,7 +15,7 @@ use crate::dunlin::{Node, dunlin, run_with};
 
 /// The number of seconds after which a command that does not end by itself is ended.
 const STOP_AFTER: u32 = 3;
-/// The same for commands whose output the page shows.
+/// The same number, for commands whose output the page shows.
 const STOP_SHOWN_AFTER: u32 = 10;
 /// The number of blocks that run at the same time.
 const BLOCKS_AT_ONCE: usize = 8;

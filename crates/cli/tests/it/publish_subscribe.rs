@@ -62,7 +62,7 @@ fn slow_subscriber_gets_a_lag_warning_and_exact_gaps() {
     let mut slow = node.command(&slow).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(slow.stdout.take().unwrap()).lines();
     assert!(lines.next().unwrap().unwrap().contains("\"first\""), "the subscriber reads the first record");
-    // The records take more than the client's credit, so that unread records leave the log.
+    // The records take more than the client's credit, so unread records leave the log.
     node.run(&["pub", "ticks", &"x".repeat(500), "--repeat", "20000"]).done();
 
     let (mut next, mut gaps) = (2, 0);

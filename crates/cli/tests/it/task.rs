@@ -299,14 +299,14 @@ fn worker_with_a_missing_command_takes_no_task() {
     assert_eq!(node.run(&["task", "workers", "--json"]).done(), "");
 }
 
-/// Each event is printed at once, also into a pipe.
+/// Each event is printed immediately, even if the output is a pipe.
 #[test]
 fn task_watch_prints_events_as_they_happen() {
     let node = Node::start();
     let mut command = node.command(&["task", "watch", "--json"]);
     let mut watch = Program::from(command.stdout(Stdio::piped()).spawn().expect("the program starts"));
     let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
-    // The watch may begin a moment after the command was started, so that tasks are submitted until it prints an event.
+    // The watch may begin a moment after the command was started, so tasks are submitted until it prints an event.
     let id = std::thread::scope(|scope| {
         let submitting = scope
             .spawn(|| (0..50).map(|_| node.run(&["task", "submit", "nobody"]).done()).collect::<String>());

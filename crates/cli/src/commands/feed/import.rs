@@ -108,7 +108,7 @@ fn import_to_directory(arguments: &Arguments, out: &Path, stop: &StopFlag, conso
     let closed = directory.close();
     let printed =
         closed.and_then(|(counts, bytes)| recording::print_counts(counts, topics, bytes, "", console));
-    // An error of the import is most likely the cause of an error of its end.
+    // If both the import and its end fail, the error of the import is most likely the cause of the other.
     outcome.and_then(|defects| printed.map(|()| defects))
 }
 

@@ -48,7 +48,7 @@ struct VerifyReport {
     points_equal: u64,
     /// The problems that were found, one text for each.
     problems: Vec<String>,
-    /// Number of logs that were not closed, so that records may be missing.
+    /// Number of logs that were not closed. Records may be missing from them.
     unclosed: usize,
     /// The identity of the log's first file.
     identity: Option<u64>,

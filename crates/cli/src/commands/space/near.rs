@@ -53,8 +53,8 @@ pub struct Arguments {
     once: bool,
 }
 
-/// Two times. `--once` treats the list as complete if the first time passes without another change. Without `--once`, a
-/// hint is printed if no change arrives within the second time.
+/// Two durations. With `--once`, the list counts as complete if no further change arrives within the first. Without
+/// `--once`, a hint is printed if no change arrives within the second.
 const QUIET: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
 /// How long `--once` waits for the first change. A busy process responds only after its tick.
 const PATIENCE: Duration = Duration::from_secs(10);

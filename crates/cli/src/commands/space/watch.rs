@@ -65,7 +65,7 @@ const PATIENCE_WITH_PROBLEM: Duration = Duration::from_secs(3);
 /// If entities of the previous map are missing, the next map is delayed by at most this time, which is longer than a
 /// handover takes.
 const DELAY_MAX: Duration = Duration::from_millis(500);
-/// How many times `--once` updates all regions at most until no entity is missing.
+/// Maximum number of times that `--once` updates all regions while an entity is missing.
 const UPDATES_MAX: u32 = 5;
 /// The largest number of changes of one region that are applied at a time.
 const DRAIN_MAX: usize = 4_096;
@@ -288,7 +288,7 @@ impl Watcher {
         let id = RegionId(region as u32);
         let topic = topic_of(&self.name, id);
         let subscriber = client.subscribe(&topic, options).context("cannot subscribe to a region's topic")?;
-        // The node sends the same snapshot to several subscribers, so that the first state may be older than the last
+        // The node sends the same snapshot to several subscribers, so the first state may be older than the last
         // record.
         let newest = newest(&client, &topic)?;
         let (world, schema) = (self.world, self.schema.clone());

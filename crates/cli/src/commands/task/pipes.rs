@@ -86,7 +86,7 @@ impl<'p> Pipes<'p> {
             match write(&*pipe, payload) {
                 Ok(bytes) => *payload = payload.get(bytes..).unwrap_or_default(),
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                // The command has closed its input, as it may ignore its payload.
+                // The command has closed its input. It need not read its payload.
                 Err(_) => *stdin = None,
             }
         }

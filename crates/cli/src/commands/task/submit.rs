@@ -112,7 +112,7 @@ const REASON_INTERVAL: Duration = Duration::from_secs(1);
 
 pub fn run(arguments: &Arguments, tasks: &Tasks, console: &Console) -> Result<()> {
     let payload = arguments.each.is_none().then(|| read_value(&arguments.payload)).transpose()?;
-    // Until here, the first signal ends the command, also while it reads standard input.
+    // Before this line, the first signal ends the command, even while it reads standard input.
     let stop = StopFlag::on_signal()?;
     let mut submitted = Vec::new();
     if let Some(payload) = payload {

@@ -1,7 +1,6 @@
 //! The processor time and memory of a command, as the kernel counts them. The kernel drops a process's memory counter
-//! when the process ends. The counter is therefore read while the process runs, so that a peak shortly before the end
-//! may be missed. The processor time of the process and its reaped children remains readable until the process is
-//! reaped.
+//! when the process ends. The counter is therefore read while the process runs, so a peak shortly before the end may be
+//! missed. The processor time of the process and its reaped children remains readable until the process is reaped.
 
 use std::fs::read_to_string;
 use std::time::Duration;

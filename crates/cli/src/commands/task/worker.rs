@@ -118,8 +118,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         }
     });
     if orphaned.is_set() {
-        // The parent process has ended, and most likely the node with it, so that a graceful end is
-        // impossible.
+        // The parent process has ended, and most likely the node with it, so a graceful end is impossible.
         std::process::exit(1);
     }
     attachment.flush(FLUSH);
