@@ -76,7 +76,7 @@ impl Census {
         self.entities.get(&id).map(|found| (found.region, found.in_handover))
     }
 
-    /// Numbers of a region's entities.
+    /// The numbers of a region's entities: those that the region moves, and those that are in a handover.
     pub fn headcount(&self, region: RegionId) -> Headcount {
         self.regions.get(&region).copied().unwrap_or_default()
     }

@@ -28,7 +28,7 @@ pub trait Curve<const D: usize>: Copy + Default + Debug + Send + Sync + 'static 
     /// Key of the smallest cell that holds a point of the grid.
     fn key(point: GridPoint<D>) -> Self::Key;
 
-    /// Digit `index` of a key, where 0 is the coarsest; below 8.
+    /// Digit `index` of a key, a number below 8. Index 0 is the digit of the coarsest level.
     fn digit(key: Self::Key, index: u32) -> usize;
 
     /// Sorts pairs by key; the sort is stable. `scratch` is memory that may be reused.

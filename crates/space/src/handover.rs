@@ -22,11 +22,11 @@
 //!   know of the transfer.
 //! - A target takes only committed transfers. After a target has sent `NotTaken` to a new source, it never
 //!   takes that transfer: a late Commit belongs to an older epoch.
-//! - A target sends `Taken` once its standby knows, and a source settles a transfer once its own standby
-//!   knows. A standby can therefore replace its side at any moment, because the other side still has
-//!   everything that the standby lacks.
+//! - A target sends `Taken` once its standby knows that the transfer was taken. A source settles a transfer once its
+//!   own standby knows that it has ended. A standby can therefore replace its side at any moment, because the other
+//!   side still has everything that the standby lacks.
 //! - A repeated message is recognised by its [`TransferId`]; messages of older epochs are dropped.
-//! - Without a response within [`HandoverTiming::prepare_ns`] the source resumes its entities at once.
+//! - Without a response within [`HandoverTiming::prepare_ns`] the source resumes its entities immediately.
 //!
 //! Between the sending and the receiving of `Commit`, no region moves the entities. If the network is cut, this lasts
 //! until it is repaired. Only a third party could decide earlier, and a request to a third party for every entity would
@@ -327,7 +327,7 @@ impl Handover {
         self.peers.values().map(of_peer).sum::<usize>() + staged
     }
 
-    /// Ids that are being handed to this region and have room reserved here.
+    /// Ids that are being handed to this region, and for which this region has reserved room.
     pub fn staged(&self) -> StagedIds<'_> {
         StagedIds(&self.staged)
     }
@@ -340,7 +340,8 @@ impl Handover {
         committed.chain(self.staged.keys().copied()).collect()
     }
 
-    /// Records the epoch of another region's owner, read from the cluster's ownership or a message.
+    /// Records the epoch of another region's owner. The caller read the epoch from the cluster's record of owners, or
+    /// from a message.
     pub fn record_peer_epoch(
         &mut self,
         peer: RegionId,

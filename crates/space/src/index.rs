@@ -39,8 +39,8 @@ pub trait SpatialIndex<const D: usize> {
     /// Appends the items in a box, ball, beam or frustum, each once, in no particular order.
     fn within<S: Shape<D>>(&self, shape: &S, found: &mut Vec<u32>);
 
-    /// Fills `found` with the `count` items nearest to a point, the nearest first; of equal distances the
-    /// lower number first.
+    /// Fills `found` with the `count` items nearest to a point, the nearest first. Among equal distances, the item with
+    /// the lower number comes first.
     fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<NearItem>);
 
     /// Fills `found` with the `count` nearest other items of every item. If there are fewer other items, fills it with

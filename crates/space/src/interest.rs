@@ -3,8 +3,8 @@
 //!
 //! Invariants:
 //! - Rules apply at the source: a viewer receives no data of an entity that it may not see.
-//! - `Enter` and `Leave` are sent at once, whatever their size. Only updates wait. The urgency of an entity's update
-//!   grows with the time since its last update, and falls with the distance from the center.
+//! - `Enter` and `Leave` are sent immediately, whatever their size. Only updates wait. The urgency of an entity's
+//!   update grows with the time since its last update, and falls with the distance from the center.
 //! - A viewer that applies its events knows exactly the ids within its sight, each at the position that was
 //!   sent last.
 //!
@@ -122,7 +122,7 @@ impl<const D: usize> Interests<D> {
         self.has_new_viewers
     }
 
-    /// Entities that viewers watch around.
+    /// The entities at the centers of the viewers' surroundings.
     pub(crate) fn centers(&self) -> impl Iterator<Item = EntityId> {
         self.viewers.values().map(|viewer| viewer.watch.center)
     }

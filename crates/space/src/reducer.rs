@@ -1,7 +1,7 @@
 //! Region state as the reducer of its topic: the owner writes the records, and the standby holds the state.
 //!
-//! A snapshot contains everything. Almost every entity moves in each tick, so that the changes since an earlier record
-//! would not be shorter than a snapshot. A subscriber that falls behind receives a snapshot instead.
+//! A snapshot contains everything. Almost every entity moves in each tick, so the changes since an earlier record would
+//! not be shorter than a snapshot. A subscriber that falls behind receives a snapshot instead.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -75,7 +75,7 @@ pub enum StepError {
         /// Time of the attempt, ns.
         now_ns: u64,
     },
-    /// The standby does not know the tick before the last one, so that the next tick has to wait.
+    /// The standby does not know the tick before the last one, so the next tick has to wait.
     #[error(
         "the standby has received tick {known}: tick {next} waits until the standby is at most one tick behind"
     )]
@@ -246,7 +246,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 
     /// Sets whether a standby or subscriber receives the records; `true` at first. While `false`, records may be
-    /// skipped, and a new standby or subscriber must begin with a [copy](Region::standby_starts).
+    /// skipped, and a new standby or subscriber must begin with a [copy](Region::copy_for_standby).
     pub fn set_has_subscriber(&mut self, has_subscriber: bool) {
         self.has_subscriber = has_subscriber;
     }
@@ -336,8 +336,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         self.apply_effects(out);
     }
 
-    /// Sets the time between ticks. Aborts transfers whose deadline has passed, and sends messages without a response
-    /// again.
+    /// Sets the current time while no tick runs. Aborts transfers whose deadline has passed, and sends messages without
+    /// a response again.
     pub fn advance_time(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
         self.check_authority(now_ns)?;
         self.state.handover_mut().advance_time(now_ns, &mut self.effects);

@@ -4,7 +4,7 @@ use super::OwnEntity;
 use crate::entity::EntityId;
 use crate::world::Point;
 
-/// How many entities are moved at once.
+/// How many entities are moved together.
 pub const LANES: usize = 8;
 
 /// An array with one number for each of the [`LANES`] entities that vector instructions process together.
@@ -44,7 +44,7 @@ pub struct OtherEntityLanes<const D: usize> {
 /// Some of these entities may be out of sight; [`OtherEntityLanes::seen`] is then 0.
 pub trait NearbyEntityLanes<const D: usize> {
     /// Yields each entity once. For each lane, the entities within sight come in the order of
-    /// [`NearbyEntities::each`](super::NearbyEntities::each).
+    /// [`NearbyEntities::for_each`](super::NearbyEntities::for_each).
     ///
     /// Use a loop over the iterator: the compiler uses the processor's vector instructions for a loop, but perhaps not
     /// for a closure.

@@ -62,8 +62,8 @@ impl<const D: usize> Simplex<D> {
     /// The parent; `None` for a root.
     pub fn parent(&self) -> Option<Simplex<D>> {
         let level = self.level.checked_sub(1)?;
-        // Any inner point leads to the parent. The middle of a path along the edges is an inner point, and is on no
-        // face of a coarser simplex.
+        // Every inner point of this simplex is also in its parent. The middle of the path along the edges is an inner
+        // point, and is on no face of a coarser simplex.
         let order = self.order();
         let mut inside = self.anchor;
         for (step, axis) in order.into_iter().enumerate() {
@@ -90,7 +90,7 @@ impl<const D: usize> Simplex<D> {
     }
 }
 
-/// Type of the simplex that holds a point, measured from its cube's lower corner.
+/// Type of the simplex that holds the point `within`, whose coordinates are measured from the cube's lower corner.
 #[inline(always)]
 pub(super) fn kind<const D: usize>(within: GridPoint<D>) -> u8 {
     if D == 2 {

@@ -58,8 +58,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Checks that the parent of every grid point's simplex has a child with its number, and that equal digits mean
-        /// equal simplices.
+        /// Checks that two grid points have as many equal digits at the beginning of their keys as they have equal
+        /// simplices from the coarsest level on.
         #[test]
         fn grid_points_in_equal_simplices_share_tetrahedral_digits(
             a in prop::array::uniform3(0_u32..1 << 24), near in prop::array::uniform3(0_u32..1 << 12), shift in 0_u32..13,

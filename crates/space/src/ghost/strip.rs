@@ -38,8 +38,8 @@ impl<const D: usize> NeighbourBoxes<D> {
     }
 }
 
-/// How often each axis of the world is halved at most to make cells, in three and in two dimensions. There are at most
-/// 65,536 cells.
+/// Maximum number of times that each axis of the world is halved to make cells, in three and in two dimensions. There
+/// are at most 65,536 cells.
 const LEVELS: (u32, u32) = (5, 8);
 
 impl<const D: usize> BorderStrip<D> {

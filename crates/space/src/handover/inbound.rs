@@ -265,7 +265,7 @@ impl Handover {
         self.peers.entry(from).or_default().inbound.insert(transfer, one);
     }
 
-    /// Removes the entities from the staged ones.
+    /// Sets the state of a staged transfer, and removes the transfer's entities from the staged ones. Returns them.
     fn unstage(&mut self, from: RegionId, transfer: TransferId, state: InboundState) -> Vec<Parcel> {
         let Some(one) = self.inbound(from, transfer) else { return Vec::new() };
         let InboundState::Staged(parcels) = std::mem::replace(&mut one.state, state) else {

@@ -86,8 +86,8 @@ pub enum MessageSummary {
     Other,
 }
 
-/// Offsets in a message, including one byte for the channel: of the transfer, of a ghost batch's tick, and of the
-/// number of its ghosts.
+/// Offsets in a message, which begins with one byte for the channel: of the transfer, of a ghost batch's tick, and of
+/// the number of its ghosts.
 const TRANSFER_AT: usize = 1 + 30;
 const GHOST_TICK_AT: usize = 1 + 2 + 4 + 8;
 const GHOST_COUNT_AT: usize = GHOST_TICK_AT + 16;

@@ -1,8 +1,8 @@
 //! A uniform grid: cells of one size, with the points of a cell next to each other.
 //!
-//! Invariants: the cells depend only on the world, so that two grids of one cell size agree on the cell of
-//! every point. Within a cell, points keep the order in which they were given. Points outside the world are
-//! in the cells at its border.
+//! Invariants: the cells depend only on the world, so two grids of one cell size agree on the cell of every point.
+//! Within a cell, points keep the order in which they were given. Points outside the world are in the cells at its
+//! border.
 //!
 //! At most [`CELLS_MAX`] cells exist, which take 16 MiB; a grid that would have more uses larger cells.
 //!
@@ -389,7 +389,7 @@ impl<const D: usize> SpatialIndex<D> for Grid<D> {
         if self.nearest_by_slot(&mut nearest, found) {
             return;
         }
-        // Some item has fewer neighbours than requested, so that the places of later items would be wrong.
+        // Some item has fewer neighbours than requested, so the places of later items would be wrong.
         found.clear();
         for item in 0..self.len() as u32 {
             self.search(&self.point(item), Some(item), &mut nearest);

@@ -29,7 +29,7 @@ pub struct SurroundingsWatch {
     pub rule: VisibilityRule,
     /// Entities that the viewer may see. The world sets it; it is not part of requests.
     pub allowed: VisibilityRule,
-    /// Budget of bytes for each tick. `Enter` and `Leave` are sent beyond it.
+    /// Budget of bytes for each tick. `Enter` and `Leave` are sent even if they exceed it.
     pub bytes_per_tick: u32,
 }
 

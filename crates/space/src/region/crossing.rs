@@ -23,7 +23,7 @@ pub(super) fn is_beyond<const D: usize>(world: &WorldBox<D>, at: &Point<D>, stre
 }
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
-    /// Offers all entities that are in another region's stretch at once, for example after a new cut of the curve.
+    /// Immediately offers all entities that are in another region's stretch, for example after a new cut of the curve.
     pub fn offer_misplaced_entities(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
         self.check_authority(now_ns)?;
         let (store, stretch) = (self.state.store(), self.stretch());

@@ -35,7 +35,7 @@ impl<const D: usize> InteriorCells<D> {
     /// two.
     const LEVEL: u32 = if D == 2 { 8 } else { 5 };
 
-    /// Marks the cells of a region with keys from the first up to the second.
+    /// Marks the cells of a region whose keys begin at `stretch.0` and end before `stretch.1`.
     pub(super) fn new(world: WorldBox<D>, stretch: (u64, u64), strip: f32) -> InteriorCells<D> {
         let along = 1_usize << Self::LEVEL;
         let keys = 1_u64 << ((CELL_BITS - Self::LEVEL) as usize * D);
@@ -128,7 +128,8 @@ impl<const D: usize> InteriorCells<D> {
         self.core
     }
 
-    /// Skips rows from this one on, in groups, while all are hidden. Returns the first row that a neighbour may see.
+    /// Skips groups of rows, from row `from` on, of which no neighbour sees any row. Returns the first row that was not
+    /// skipped.
     #[inline(always)]
     pub(super) fn skip_unseen(&self, columns: &Columns<'_, D>, from: usize) -> usize {
         let len = columns.first().map_or(0, |column| column.len());
@@ -210,8 +211,8 @@ mod tests {
             (self.stretch.0..self.stretch.1).contains(&Morton::key(self.world.grid_point(at)))
         }
 
-        /// Panics if a corner of the box around a point, as wide as neighbours see, belongs to another
-        /// region.
+        /// Panics if a neighbour may see a point: if a corner of the box around it, which extends as far as neighbours
+        /// see, belongs to another region.
         fn assert_hidden(&self, at: &Point<D>) {
             let (min, max) = (self.world.min(), self.world.max());
             for corner in 0..1 << D {

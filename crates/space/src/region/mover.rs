@@ -106,7 +106,7 @@ impl<'a, const D: usize> Mover<'a, D> {
         Some(OwnEntityLanes { ids, kinds, position: columns(position)?, velocity: columns(velocity)? })
     }
 
-    /// Does the same as [`Mover::store_motion`] of each lane.
+    /// Does the same as [`Mover::store_motion`] for each lane.
     #[inline(always)]
     pub(super) fn store_lanes(&mut self, row: usize, own: &OwnEntityLanes<D>, next: &OwnEntityLanes<D>) {
         let (low, high) = (self.world.min(), self.world.max());

@@ -58,7 +58,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         self.viewers.get_or_insert_with(begin).interests.watch(viewer, watch)
     }
 
-    /// Removes a viewer.
+    /// Removes a viewer; returns whether there was one.
     pub fn unwatch(&mut self, viewer: ViewerId) -> bool {
         let known = self.viewers.as_mut().is_some_and(|viewers| viewers.interests.remove(viewer));
         self.viewers.take_if(|viewers| viewers.interests.is_empty());
@@ -94,7 +94,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         interests.send_updates_with_neighbours(store, &beside, tick, send);
     }
 
-    /// Applies a client's command; fields that the command does not name stay. Returns the last tick before the change.
+    /// Applies a client's command; fields that the command does not name stay unchanged. Returns the last tick before
+    /// the change.
     pub fn apply_client_command(
         &mut self,
         command: &EntityCommand<'_, D>,

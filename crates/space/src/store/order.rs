@@ -1,10 +1,10 @@
 //! Sorts rows into the Morton order, and rows in the same cell by id. The sort is done in parts.
 //!
-//! Sorting all rows of a large region takes longer than a tick may. Every tick therefore sorts one
-//! [`SortWindow`] of rows among themselves; a sweep consists of windows of about equal size. Sweeps
-//! alternate: rows far apart, so that appended rows find their place; then adjacent rows; then adjacent rows
-//! with the windows shifted by half. Three sweeps nearly sort any order. The order affects only memory
-//! locality.
+//! Sorting all rows of a large region takes longer than a tick may. Every tick therefore sorts one [`SortWindow`] of
+//! rows among themselves; a sweep consists of windows of about equal size. Three kinds of sweeps alternate. The first
+//! sorts rows that are far apart, so that appended rows find their place. The second sorts adjacent rows. The third
+//! also sorts adjacent rows, with the windows shifted by half. Three sweeps nearly sort any order. The order affects
+//! only memory locality.
 
 use super::{EntityStore, hash};
 use crate::curve::{Curve, Morton};

@@ -7,7 +7,7 @@ use dunlin_space::EntityId;
 /// Expected state of each entity.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// Number of steps that each entity has made.
+    /// The expected generation and number of steps of each entity.
     steps: BTreeMap<EntityId, EntityRecord>,
     /// Entities of killed processes without a standby.
     pub lost: BTreeSet<EntityId>,
