@@ -3,8 +3,8 @@
 //! (default: none); all workers have all of these labels. Run one case in each process, because freed memory would
 //! count for the next case.
 //!
-//! A dispatch gives a waiting task to a worker, completes it, and submits another one in its place, so that
-//! the number of waiting tasks does not change. The time is this thread's processor time.
+//! A dispatch gives a waiting task to a worker, completes it, and submits another one in its place. The number of
+//! waiting tasks therefore does not change. The time is this thread's processor time.
 
 use std::fs;
 

@@ -1,9 +1,9 @@
 //! Tasks ahead: tasks that a worker holds before it has a free slot for them.
 //!
 //! A worker that receives its next task only after it has reported the last one is idle for a round trip and a write to
-//! disk. With a task ahead, the worker continues at once. But such a task waits for this worker even if another worker
-//! becomes free sooner. A worker therefore receives a task ahead only if the task does not wait longer. This is the
-//! case if more tasks are ready than all workers could start at once.
+//! disk. With a task ahead, the worker continues immediately. But such a task waits for this worker even if another
+//! worker becomes free sooner. A worker therefore receives a task ahead only if this does not make the task wait
+//! longer. This is the case if more tasks are ready than all workers could start at once.
 //!
 //! If fewer tasks are ready, only a worker that is about to finish receives one. The worker that is predicted to finish
 //! next would receive that task in any case. Predictions use the recent cost of a lane's tasks, and are made only for

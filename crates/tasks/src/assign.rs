@@ -31,7 +31,8 @@ impl SchedulerState {
         }
     }
 
-    /// Assigns to idle workers of a pool tasks of a class, or tasks of other classes that have a higher rank.
+    /// Assigns tasks of a class to idle workers of a pool. Tasks of other classes that the pool serves come first if
+    /// their rank is lower.
     fn serve(&mut self, class: u32, pool: u32, effects: &mut TaskEffects) {
         let mut skipped = None;
         let serves = self.pools[pool as usize].serves.clone();

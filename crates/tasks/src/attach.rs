@@ -20,7 +20,7 @@ layout! {
         pub worker: u64,
         /// The epoch of the cluster's tasks in which the id was assigned.
         pub epoch: u32,
-        /// Number of tasks that the worker runs at once, including those that it holds.
+        /// Number of tasks that the worker runs at the same time, including those that it holds.
         pub slots: u32,
         /// Maximum number of tasks that the worker may hold beyond its slots.
         pub ahead: u32,

@@ -27,8 +27,8 @@ choice! {
         Submit { /// Tenant of the tasks.
             tenant: &'a [u8], /// The tasks.
             tasks: Vec<NewTask<'a>> } = 2,
-        /// Cancels a task and all tasks that wait for it. A running task has ended when its worker confirms this, or
-        /// when its timeout is over.
+        /// Cancels a task and all tasks that wait for it. A running task ends when its worker confirms the
+        /// cancellation, or when its timeout is over.
         Cancel { /// Id of the task.
             task: u64 } = 3,
         /// Restarts a dead letter with all its retries.
@@ -168,13 +168,13 @@ impl<'a> TenantSettings<'a> {
 }
 
 layout! {
-    /// A limit on a tenant's tasks that have the same value of a key, such as the same queue: how many run at once,
-    /// and how many start in a period.
+    /// A limit on a tenant's tasks that have the same value of a key, such as the same queue: how many run at the same
+    /// time, and how many start in a period.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct KeyLimit<'a> {
         /// Key of a label, or `tenant`, `queue` or `kind`.
         pub key: &'a [u8],
-        /// Maximum number of tasks that run at once.
+        /// Maximum number of tasks that run at the same time.
         pub running_max: u32,
         /// Maximum number of starts in a period, retries included.
         pub rate: Option<Rate>,
@@ -279,7 +279,7 @@ layout! {
         pub memory_bytes: u64,
         /// Time without a renewal after which the worker counts as dead, ms.
         pub ttl_ms: u64,
-        /// Number of tasks that the worker takes at once.
+        /// Number of tasks that the worker runs at the same time.
         pub credit: u32,
     } later {
         /// Labels of the worker, which tasks may require.

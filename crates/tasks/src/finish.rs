@@ -251,7 +251,7 @@ impl SchedulerState {
         self.change_task(at, |task| task.outcome = Some(Arc::new(outcome)));
     }
 
-    /// Takes a task from its worker. If the task starts again at once, it keeps its places in groups.
+    /// Takes a task from its worker. If the task starts again immediately, it keeps its places in groups.
     pub(crate) fn release(
         &mut self,
         at: u32,

@@ -28,7 +28,7 @@ layout! {
         /// Recent cost of one of its tasks, µs; 0 before the first.
         pub cost_us: u32,
         /// The lane's rank among the lanes that may be next; `None` if the lane has no ready task, or if quotas do not
-        /// allow its start.
+        /// allow its first task to start.
         pub rank: Option<LaneRank>,
     }
 }

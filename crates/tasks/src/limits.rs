@@ -26,13 +26,13 @@ layout! {
         pub classes_max: u32,
         /// Maximum number of lanes with known tasks of one tenant.
         pub lanes_max: u32,
-        /// Maximum number of different sets of kinds, queues, labels and tenants that workers serve at once.
+        /// Maximum number of different sets of kinds, queues, labels and tenants that workers serve at the same time.
         pub pools_max: u32,
-        /// Maximum number of workers at once.
+        /// Maximum number of workers at the same time.
         pub workers_max: u32,
-        /// Maximum number of tasks that a worker may hold at once.
+        /// Maximum number of tasks that a worker may hold at the same time.
         pub credit_max: u32,
-        /// Maximum number of schedules at once.
+        /// Maximum number of schedules at the same time.
         pub schedules_max: u32,
         /// Maximum number of different retry policies of one tenant's tasks, without tasks that have ended.
         pub policies_max: u32,

@@ -7,9 +7,9 @@
 //!              ▼
 //!   page     [ T ][ T ] … 32          shared until one of these is changed
 //! ```
-//! Every item is three steps away, and a change checks two reference counts. The persistent vector of
-//! `imbl` copies at no cost, but took half of the time of a dispatch, because it keeps four buffers and a tree of
-//! variable depth.
+//! Reading an item follows three pointers, and a change checks two reference counts. The persistent vector of `imbl`
+//! copies at no cost, but took half of the time of a dispatch, because it keeps four buffers and a tree of variable
+//! depth.
 
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;

@@ -39,7 +39,7 @@ impl Policies {
         self.all.iter()
     }
 
-    /// Refuses policies beyond the tenant's limit, or beyond all numbers.
+    /// Refuses policies beyond the tenant's limit, or if too few numbers are left for new policies.
     pub(crate) fn check(
         &self,
         tenant: u32,

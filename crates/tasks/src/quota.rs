@@ -1,4 +1,4 @@
-//! Quotas: a tenant's bounds on the use of a resource at once.
+//! Quotas: a tenant's bounds on the simultaneous use of a resource.
 //!
 //! `reserved` is kept free for the tenant. A tenant that uses less than its `soft` amount comes before tenants that use
 //! more than theirs. `hard` is the maximum. `burst` allows more than `hard` for a time, which the tenant saves by using

@@ -8,9 +8,9 @@
 //!        a task is made ready ──────┤ only if there is a token that no other ready task reserves
 //!        it starts ─────────────────▼ and takes this token
 //! ```
-//! In any time `t`, at most `burst + t × count / per_ms` tasks start, even after a long time without workers,
-//! and a lane holds no task that may not start. The bucket is stored as its missing part, in ms × `count`: a
-//! whole number without rounding, so that every node has the same.
+//! In any time `t`, at most `burst + t × count / per_ms` tasks start, even after a long time without workers, and a
+//! lane holds no task that may not start. The bucket is stored as its missing part, in ms × `count`: a whole number
+//! without rounding, so every node has the same value.
 
 use crate::layout::layout;
 
@@ -22,7 +22,7 @@ layout! {
         pub count: u32,
         /// Period of `count` starts, ms; at least 1.
         pub per_ms: u32,
-        /// Number of starts that may follow at once after a pause; at least 1.
+        /// Number of starts that may follow without delay after a pause; at least 1.
         pub burst: u32,
     }
 }

@@ -39,7 +39,8 @@ impl SchedulerState {
         Some(fits.then_some((self.tasks[at].lane, at)))
     }
 
-    /// Reserves a worker for a lane's first task, which does not fit now, if the task has waited long enough.
+    /// Reserves a worker for a lane's first task, which does not fit now, if the task has waited long enough. Returns
+    /// whether it reserved the worker.
     pub(crate) fn reserve(&mut self, worker: u32, lane_at: u32) -> bool {
         let Some((_, at)) = self.lanes[lane_at as usize].first(&self.tasks, self.limits.ageing_ms) else {
             return false;

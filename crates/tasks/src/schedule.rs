@@ -38,9 +38,9 @@ layout! {
     }
 }
 
-/// Number of years within which a schedule needs a day. The longest pause of a useful expression is 40 years:
-/// from one 29 February on a given day of the week to the next, across 2100. Croner searches up to the year 5000,
-/// which takes milliseconds for an expression without any time, and delays the state machine.
+/// An expression must match a day within this number of years. The longest pause of a useful expression is 40 years:
+/// from one 29 February on a given day of the week to the next, across 2100. Croner searches up to the year 5000, which
+/// takes milliseconds for an expression without any time, and delays the state machine.
 const SEARCH_YEARS: i32 = 50;
 
 /// Counted size of a schedule besides its name, expression and task, bytes.
@@ -150,7 +150,7 @@ impl SchedulerState {
         }
     }
 
-    /// Handles a change of the clock: the schedules keep their times of day, so that the time until then changes.
+    /// Handles a change of the clock: the schedules keep their times of day, so the time until then changes.
     pub(crate) fn set_clock(&mut self, unix_ms: u64) {
         self.unix_offset_ms =
             (i128::from(unix_ms) - i128::from(self.now_ms)).clamp(0, i64::MAX.into()) as i64;

@@ -1,8 +1,8 @@
 //! Items in numbered slots, on pages (`pages`) that copies share.
 //!
-//! An id is a slot's number with a shard's mark (`shard`) and the number of times that the slot was used, so
-//! that ids of removed items are recognised. The choice of the next slot depends only on earlier operations,
-//! so that all nodes assign the same ids.
+//! An id is a slot's number with a shard's mark (`shard`) and the number of times that the slot was used, so ids of
+//! removed items are recognised. The choice of the next slot depends only on earlier operations, so all nodes assign
+//! the same ids.
 
 use std::ops::{Index, IndexMut};
 

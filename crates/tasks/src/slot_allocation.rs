@@ -12,7 +12,7 @@
 //! both count on the same memory.
 //!
 //! Invariants:
-//! - Slots move only if a shard could use more than it has; unallocated slots are allocated at once.
+//! - Slots move only if a shard could use more than it has; unallocated slots are allocated immediately.
 //! - Allocation is repeated every [`INTERVAL_MS`], for workers of a single shard every [`SINGLE_SHARD_INTERVAL_MS`]. A
 //!   moving slot changes its shard when its task is done.
 //!

@@ -25,7 +25,8 @@ pub use restore::StateRestore;
 const BLOCK_BYTES: usize = 64 << 10;
 
 /// Kind of the first block of a snapshot with an extended header. A state has such a header if it has tasks ahead,
-/// labels of workers, needed labels of tasks or workers for some tenants only, or if it was restored from a backup.
+/// workers with labels, tasks that need labels, or workers for only some tenants. A state that was restored from a
+/// backup also has such a header.
 const HEAD_AHEAD: u8 = 0;
 /// Kind of the first block of a snapshot with the basic header.
 const HEAD: u8 = 1;
@@ -80,7 +81,7 @@ layout! {
 }
 
 layout! {
-    /// A worker that waits for one task reserved for it, in a snapshot of the task scheduler.
+    /// A worker that is reserved for one task, in a snapshot of the task scheduler.
     pub struct ReservedEntry {
         pub worker: u32,
         pub task: u64,

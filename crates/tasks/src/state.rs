@@ -31,7 +31,7 @@ pub(crate) const SCHEDULE: u8 = 2;
 
 /// Number of fencing tokens skipped after a restore: more than the scheduler gave out since the backup.
 const RESTORE_SKIPS: u64 = 1_000_000_000;
-/// Number of uses of a slot that ids of tasks and workers skip after a restore: more than there were since the backup,
+/// Number of uses of a slot that ids of tasks and workers skip after a restore. There were fewer uses since the backup,
 /// because a finished task keeps its slot for an hour, or until 100,000 later tasks have finished. After the first
 /// restore, ids are still below 2^53, so that a JSON number holds them exactly.
 const RESTORE_SKIPS_USES: u32 = 1 << 20;

@@ -185,7 +185,8 @@ impl SchedulerState {
         }
     }
 
-    /// The delay that the submitter should add for each task, ms.
+    /// Refuses tasks beyond the tenant's limit of waiting tasks. Returns the delay that the submitter should add for
+    /// each task, ms.
     fn check_queue<'n>(
         &self,
         tenant: u32,
@@ -355,7 +356,8 @@ impl SchedulerState {
     }
 }
 
-/// The task with an idempotency key.
+/// An earlier task that has the idempotency key of a new task: a known task by its id, or a task of the batch by its
+/// index.
 #[derive(Debug, Clone, Copy)]
 enum KnownKey {
     Task(u64),

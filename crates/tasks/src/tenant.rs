@@ -52,7 +52,7 @@ layout! {
     pub struct StoredKeyLimit {
         /// Key of a label, or `tenant`, `queue` or `kind`.
         pub key: Arc<[u8]>,
-        /// Maximum number of tasks that run at once.
+        /// Maximum number of tasks that run at the same time.
         pub running_max: u32,
         /// Highest rate of starts.
         pub rate: Option<Rate>,

@@ -25,7 +25,7 @@ fn limit_of(refused: Result<u64, TaskRefusal>) -> Limit {
     }
 }
 
-/// Continues from a snapshot, which must be the same.
+/// Replaces the state by one that is restored from its snapshot. The snapshot of the restored state must be the same.
 fn restore(scene: &mut Scene) {
     let restored_state = restored(&blocks(&scene.state)).unwrap();
     assert_eq!(blocks(&restored_state), blocks(&scene.state));

@@ -72,7 +72,7 @@ fn tenant_bursts_until_its_saved_quota_is_used_up() {
     let mut scene = Scene::default();
     let quota = Quota { hard: 4, burst: 2, ..Quota::default() };
     scene.set_tenant(TenantSettings { concurrency: quota, ..TenantSettings::new(b"a") });
-    scene.advance(10_000); // Saves 4 unused × 10 s = 40,000; the maximum is 2 × 60 s.
+    scene.advance(10_000); // 4 unused tasks for 10 s save 40,000 task-ms; the maximum is 2 × 60 s.
     scene.submit_all("a", vec![NewTask { timeout_ms: 3_600_000, ..work() }; 500]);
     scene.join_with(NewWorker { kinds: vec![b"work"], credit: 50, ttl_ms: 600_000, ..NewWorker::default() });
     assert_eq!(running_count(&scene, "a"), 6);

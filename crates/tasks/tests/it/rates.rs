@@ -13,7 +13,7 @@ fn set_rate(scene: &mut Scene, rate: Rate) {
     });
 }
 
-/// Completes each task at once, and advances the time from timer to timer. Returns the starts in order.
+/// Completes each task immediately, and advances the time from timer to timer. Returns the starts in order.
 fn starts_until(scene: &mut Scene, end_ms: u64) -> Vec<(u64, u64)> {
     let mut all = Vec::new();
     loop {
@@ -135,7 +135,7 @@ fn task_starts_only_if_all_limits_of_its_keys_allow_it() {
     join_for_ten_minutes(&mut scene, 20);
     let starts = starts_until(&mut scene, 20_000);
     let starts_by = |ms: u64| starts.iter().filter(|start| start.0 <= ms).count();
-    // Three tasks run at a time. Five start at once, eight within 600 ms, and one each 7.5 s from then on.
+    // Three tasks run at a time. Five start immediately, eight within 600 ms, and one each 7.5 s from then on.
     assert_eq!(
         (starts_by(0), starts_by(600), starts_by(7_499), starts_by(7_500), starts_by(15_000)),
         (5, 8, 8, 9, 10)
@@ -216,7 +216,7 @@ impl BucketModel {
     }
 }
 
-/// Checks a rate when there are more workers than tasks: every task that may start does so at once.
+/// Checks a rate when there are more workers than tasks: every task that may start does so immediately.
 fn check_rate(rate: Rate, steps: &[[u8; 3]]) {
     let mut scene = Scene::default();
     set_rate(&mut scene, rate);
