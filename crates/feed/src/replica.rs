@@ -180,7 +180,7 @@ impl<F: Reducer> States<F> {
             }
         };
         if let Some(Some(log_replica)) = self.all.get_mut(at) {
-            // The replica holds the name, so that no other name can have its address.
+            // The replica holds the name, so no other name can have its address.
             let before = std::mem::replace(&mut log_replica.log, Arc::clone(log));
             self.by_address.remove(&(Arc::as_ptr(&before) as usize));
         }

@@ -2,8 +2,8 @@
 //!
 //! Record k of an instrument with r changes a second is due k ÷ r seconds after the start, plus a fixed fraction of 1 ÷
 //! r seconds. Because of this fraction, instruments of the same rate alternate. Delays do not move the schedule. A
-//! delayed source sends its overdue records at once, each with its intended time, and [`Lateness`] counts the delay.
-//! Latency from the intended time therefore includes the source's own delay, which avoids coordinated omission.
+//! delayed source sends its overdue records immediately, each with its intended time, and [`Lateness`] counts the
+//! delay. Latency from the intended time therefore includes the source's own delay, which avoids coordinated omission.
 //!
 //! Invariants:
 //! - The order of records and their intended times depend on the rates alone.
@@ -60,7 +60,7 @@ pub struct DueRecord {
 pub enum ScheduleAction {
     /// A record is due: [`FeedSchedule::take`] it.
     Emit,
-    /// The next record is too close for a sleep: call again at once.
+    /// The next record is too close for a sleep: call again immediately.
     Spin,
     /// The next record is further away: sleep, then call again.
     Sleep {

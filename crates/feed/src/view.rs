@@ -66,7 +66,7 @@ pub trait PriceLevels {
     /// All levels of a side, the best first.
     fn levels(&self, side: Side) -> Box<dyn Iterator<Item = PriceLevel> + '_>;
 
-    /// Whether the book is locked or crossed.
+    /// The relation of the best bid to the best ask.
     fn touch(&self) -> BidAskRelation;
 
     /// How often the book was locked or crossed.

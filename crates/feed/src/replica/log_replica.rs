@@ -267,7 +267,7 @@ impl<F: Reducer> LogReplica<F> {
             return;
         }
         match fault {
-            // The owner has reported a gap for these records, so that the hole is not a second fault.
+            // The owner has reported a gap for these records, so the hole is not a second fault.
             ReplicaFault::Hole { .. } if self.is_gap_counted => {
                 self.is_gap_counted = false;
                 sink.counts.gaps -= 1;

@@ -5,9 +5,9 @@
 //! side are removed first, as if a trade had filled their orders. Then levels that are too far behind are removed. Only
 //! then come ordinary changes. An update thus changes one level, and the book is never crossed.
 //!
-//! Invariant between updates of books that may not be crossed: bids are within `middle - 2 × levels` …
-//! `middle`, asks within `middle + 1` … `middle + 1 + 2 × levels`, except for one or two levels that the next
-//! updates remove.
+//! Invariant between updates of books that may not be crossed: bids are within `middle - 2 × levels` … `middle`, and
+//! asks are within `middle + 1` … `middle + 1 + 2 × levels`. Exceptions are one or two levels that the next updates
+//! remove.
 
 use super::SimulatedUpdate;
 use super::side::SimulatedSide;
