@@ -19,7 +19,7 @@ pub struct SchedulerTotals {
 /// Averages the measured loads of a scheduler between two decisions of the scaler.
 #[derive(Debug, Clone, Default)]
 pub struct LoadMeter {
-    /// The sum of the used shares of slots, over all observations since the last measurement.
+    /// The sum of the loads (shares of slots in use), over all observations since the last measurement.
     busy: f64,
     /// The sum of the numbers of workers, over the same observations.
     workers: f64,

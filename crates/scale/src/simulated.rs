@@ -22,7 +22,7 @@ pub struct ProviderDelays {
     pub interruptions_per_hour: f64,
     /// The time between the notice and the interruption of a spot instance, in ms.
     pub notice_ms: u64,
-    /// Maximum number of spot instances at once; `None` for no limit.
+    /// Maximum number of spot instances at the same time; `None` for no limit.
     pub spot_max: Option<u32>,
 }
 

@@ -141,7 +141,7 @@ impl ScaledFleet {
         self.run_actions(now_ms, requests);
     }
 
-    /// Returns a sample for the oracle: the highest load until a worker that is launched now would be ready. Its
+    /// Sets a sample's load for the oracle: the highest load until a worker that is launched now would be ready. The
     /// headroom is square-root staffing (Halfin and Whitt 1981).
     pub(super) fn set_oracle_load(
         &self,

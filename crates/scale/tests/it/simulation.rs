@@ -47,7 +47,7 @@ impl Simulation {
         self.run_actions(actions);
     }
 
-    /// Runs `seconds` seconds. In each second, `of` makes the sample from the ready workers.
+    /// Runs `seconds` seconds. In each second, `sample_of` makes the sample from the ready workers.
     pub fn run(&mut self, seconds: u64, sample_of: impl Fn(u32) -> SchedulerSample) {
         for _ in 0..seconds {
             let sample = sample_of(self.ready());
