@@ -175,7 +175,7 @@ kinds! {
 }
 
 impl MessageKind {
-    /// Whether messages of this kind have records or values, so that the larger limit applies to them.
+    /// Whether messages of this kind have records or values. The larger limit then applies to them.
     #[inline]
     pub fn carries_records(self) -> bool {
         matches!(

@@ -5,7 +5,7 @@ use crate::layout::{Fields, Layout};
 
 /// A list in a message: items to send, or received bytes that have been checked.
 ///
-/// Decoding bytes that were checked cannot fail, so that iteration yields items and no errors.
+/// Decoding bytes that were checked cannot fail, so iteration yields items and no errors.
 #[derive(Clone, Copy)]
 pub struct List<'a, T>(Source<'a, T>);
 

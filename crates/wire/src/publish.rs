@@ -35,9 +35,9 @@ layout! {
 }
 
 layout! {
-    /// Message EXPECT_TOPIC: the records that a topic must have before a publisher is opened again. Since version 4.
-    /// EXPECT_TOPIC precedes OPEN_PUBLISHER of a reused number. A node that forwards a batch sends EXPECT_TOPIC before
-    /// PUBLISH of an open number, for the batch's publisher.
+    /// Message EXPECT_TOPIC: the records that a topic must have before a publisher is opened again. Since version 4. A
+    /// client sends EXPECT_TOPIC before an OPEN_PUBLISHER that uses a publisher's number again. A node that forwards a
+    /// batch sends EXPECT_TOPIC before the PUBLISH, for the batch's publisher, which is open.
     pub struct ExpectTopic<'a> {
         /// The client's number of the publisher.
         pub publisher: u32,

@@ -39,7 +39,7 @@ layout! {
     pub struct Resync {
         /// The channel's number.
         pub channel: u32,
-        /// Whether the state is wrong, so that the subscriber needs a snapshot.
+        /// Whether the state is wrong. The subscriber then needs a snapshot.
         pub state: bool,
         /// If `state` is false, the position up to which the subscriber has all records.
         pub after: Position,
@@ -59,8 +59,8 @@ layout! {
 }
 
 layout! {
-    /// Message PUBLISHERS: reports whether publishers of a log's topic are connected. Since version 5.
-    /// PUBLISHERS is sent at a change, and for a channel that begins without a publisher or resumes.
+    /// Message PUBLISHERS: reports whether publishers of a log's topic are connected. Since version 5. The node sends
+    /// PUBLISHERS when this changes, when a channel begins while no publisher is connected, and when a channel resumes.
     pub struct Publishers {
         /// The channel's number.
         pub channel: u32,

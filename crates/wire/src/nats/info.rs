@@ -40,7 +40,7 @@ pub struct Info<'a> {
     /// The addresses of all nodes of the cluster, including this one.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     pub connect_urls: &'a [String],
-    /// Whether the node is stopping, so that clients should connect to another node.
+    /// Whether the node is stopping. Clients should then connect to another node.
     #[serde(skip_serializing_if = "is_false")]
     pub ldm: bool,
     /// Whether the client must start TLS after this message.

@@ -24,7 +24,7 @@ pub enum NatsOperation<'a> {
     Unsubscribe {
         /// The client's name for the subscription.
         sid: &'a [u8],
-        /// Number of messages after which the subscription ends, counted from its start; `None` to end it at once.
+        /// Number of messages after which the subscription ends, counted from its start; `None` to end it immediately.
         max: Option<u64>,
     },
     /// Operation `PING`, to which the peer replies with `PONG`.
