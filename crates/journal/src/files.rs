@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - Files are ordered by the position of their first record; a file holds records of one epoch only.
-//! - Bytes below a file's `readable` never change, so that they are read without a lock.
+//! - Bytes below a file's `readable` never change, so they are read without a lock.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -10,7 +10,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// The position of this sequence in this epoch.
+    /// The position with this sequence number in this epoch.
     pub const fn new(epoch: u32, seq: u64) -> Position {
         Position { epoch, seq }
     }
@@ -27,7 +27,7 @@ impl std::fmt::Display for Position {
 pub struct Hole {
     /// The first missing record.
     pub first: Position,
-    /// Sequence of the last missing record; `None` if their number is unknown.
+    /// Sequence number of the last missing record; `None` if their number is unknown.
     pub last: Option<u64>,
     /// The reason why the records are missing.
     pub cause: HoleCause,

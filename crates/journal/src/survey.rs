@@ -123,8 +123,8 @@ impl FileSurvey {
     }
 
     /// The kind of the mark with which the file ends: `End` if the log was closed here, `Cut` if recovery cut it here.
-    /// `None` if the log was opened for writing since. All bad blocks before the mark then count as damage, so that
-    /// every recovery reads the file in the same way.
+    /// `None` if the log was opened for writing since. All bad blocks before the mark then count as damage, so every
+    /// recovery reads the file in the same way.
     pub fn closing_mark(&self) -> Option<BlockKind> {
         let mark = self.ended_with(BlockKind::End).or_else(|| self.ended_with(BlockKind::Cut))?;
         self.bad.iter().all(|(at, _)| *at < mark.synced).then_some(mark.kind)

@@ -54,9 +54,9 @@ pub struct FileReport {
     pub blocks: u64,
     /// Number of records in the valid blocks.
     pub records: u64,
-    /// The file's epoch, and the sequence of its first record.
+    /// The file's epoch, and the sequence number of its first record.
     pub first: Position,
-    /// Sequence of the next record.
+    /// Sequence number of the next record.
     pub next_seq: u64,
 }
 

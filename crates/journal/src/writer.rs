@@ -5,7 +5,7 @@
 //!   [`Journal::durable`] survive any crash, unless the disk itself is damaged.
 //! - A failed write or sync ends the log. A failed operation is never retried, because the state of the
 //!   system's cached pages is unknown. A full disk is not a failure, because the log is unchanged.
-//! - Sequences continue within an epoch; after an unclean end only a higher epoch is accepted.
+//! - Sequence numbers continue within an epoch; after an unclean end only a higher epoch is accepted.
 //! - There is always room for marks.
 
 mod ahead;

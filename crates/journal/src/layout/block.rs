@@ -103,7 +103,7 @@ impl BlockHeader {
         BLOCK_HEADER_BYTES as u64 + u64::from(self.bytes)
     }
 
-    /// The sequence that follows this block.
+    /// The sequence number that follows this block.
     pub fn next_seq(&self) -> u64 {
         self.first_seq.saturating_add(u64::from(self.count))
     }

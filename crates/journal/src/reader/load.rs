@@ -18,7 +18,7 @@ pub enum LoadOutcome {
 pub struct LoadedRecords {
     /// The records' epoch.
     pub epoch: u32,
-    /// Sequence of the first record.
+    /// Sequence number of the first record.
     pub first_seq: u64,
     /// Number of records.
     pub count: u32,

@@ -51,7 +51,7 @@ pub enum ScanItem<'a> {
 pub struct Records<'a> {
     /// The records' epoch.
     pub epoch: u32,
-    /// Sequence of the first record; each further record adds 1.
+    /// Sequence number of the first record; each further record adds 1.
     pub first_seq: u64,
     /// Number of records.
     pub count: u32,
@@ -66,7 +66,7 @@ pub struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// Sequence of the last record.
+    /// Sequence number of the last record.
     pub fn last_seq(&self) -> u64 {
         self.first_seq + u64::from(self.count) - 1
     }
@@ -246,7 +246,7 @@ impl LogScan {
         }
     }
 
-    /// The hole between two sequences, limited to the requested records.
+    /// The hole between two sequence numbers, limited to the requested records.
     fn hole(&mut self, epoch: u32, first: u64, next: u64, cause: HoleCause) -> Option<Hole> {
         let first = if epoch == self.from.epoch { first.max(self.from.seq) } else { first };
         if first >= next || epoch < self.from.epoch {

@@ -15,7 +15,7 @@ const JOIN_BYTES_MAX: usize = 256 << 10;
 pub struct AppendBatch<'a> {
     /// The records' epoch.
     pub epoch: u32,
-    /// Sequence of the first record.
+    /// Sequence number of the first record.
     pub first_seq: u64,
     /// Number of records.
     pub count: u32,

@@ -36,8 +36,8 @@ pub struct Recovered {
     /// The lowest epoch that [`Journal::append`] accepts: the last epoch if the log was closed properly, otherwise one
     /// more.
     pub epoch_least: u32,
-    /// Next position: after the last record if the end was clean, otherwise sequence 1 of `epoch_least` (a new epoch
-    /// may also start at another sequence).
+    /// Next position: after the last record if the end was clean, otherwise sequence number 1 of `epoch_least` (a new
+    /// epoch may also start at another sequence number).
     pub next: Position,
     /// The torn tail that was cut.
     pub cut: Option<TornTail>,
@@ -310,7 +310,7 @@ impl Recovery<'_> {
         rewritten.map_err(DiskError::of("write", &current.log.path))?;
         let epoch = current.log.name.first.epoch;
         let closing_mark = found.closing_mark();
-        // The records of a new epoch's empty file do not continue after the last record.
+        // The last file may be the empty file of a new epoch. The log then does not continue after its last record.
         let continues = self.report.last.is_none_or(|last| last.epoch == epoch);
         self.report.clean = closing_mark == Some(BlockKind::End) && continues;
         self.report.epoch_least = if self.report.clean { epoch } else { epoch.saturating_add(1) };

@@ -136,7 +136,7 @@ impl Journal {
     fn link_next(&mut self, old: &mut Current, identity: u64) -> Result<(), DiskError> {
         let next = Position::new(old.log.name.first.epoch, old.next_seq());
         let mark = old.mark(BlockKind::Continued, next, self.oldest(), identity, self.tail.last_time_ns);
-        // The sync also stores the file's last records, so that its failure ends the log.
+        // The sync also stores the file's last records, so its failure ends the log.
         old.write_mark(&mark).map_err(DiskError::without_retry_of_sync)?;
         old.remove_ahead()
     }

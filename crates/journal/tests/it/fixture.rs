@@ -32,7 +32,7 @@ pub fn time_of(epoch: u32, seq: u64) -> u64 {
     u64::from(epoch) * 1_000_000 + seq * 10
 }
 
-/// The payload of a record: epoch, sequence, and derived bytes.
+/// The payload of a record: epoch, sequence number, and derived bytes.
 pub fn payload(epoch: u32, seq: u64, bytes: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes + 12);
     out.extend_from_slice(&epoch.to_le_bytes());
