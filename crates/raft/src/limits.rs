@@ -16,7 +16,7 @@ pub struct RaftLimits {
     pub entry_bytes_max: usize,
     /// Maximum size of one command, bytes.
     pub command_bytes_max: usize,
-    /// Maximum number of entries in flight at once.
+    /// Maximum number of entries in flight.
     pub in_flight_max: usize,
     /// Longest wait for a response, ms. Afterwards, the outcome of commands is unknown, and reads are refused.
     pub answer_ms_max: u64,
@@ -29,7 +29,7 @@ pub struct RaftLimits {
     pub reserve_bytes: u64,
     /// Maximum size of entries in one request to another node, bytes; a single larger entry is allowed.
     pub append_bytes_max: usize,
-    /// Maximum number of requests with entries in flight to one node at once.
+    /// Maximum number of requests with entries in flight to one node.
     pub appends_in_flight_max: usize,
     /// Time limit for a node to store and sync a request with log entries, ms. Afterwards the request is repeated.
     pub append_ms_max: u64,

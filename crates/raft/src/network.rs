@@ -140,7 +140,7 @@ fn unreachable(error: &io::Error) -> RPCError<Types> {
 }
 
 impl MemberClient {
-    /// Sends a request at once; awaiting the result waits for the response.
+    /// Sends a request immediately; awaiting the result waits for the response.
     fn request<A: ValueCodec>(
         &self,
         lane: RequestLane,

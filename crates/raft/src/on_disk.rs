@@ -16,7 +16,7 @@ use crate::snapshots::SnapshotRecord;
 use crate::type_config::Membership;
 
 /// Returns the voters and learners of the newest membership in a group's directory. The membership need not be
-/// committed. Without a membership, both lists are empty. The function only reads, so that another process may use the
+/// committed. Without a membership, both lists are empty. The function only reads, so another process may use the
 /// directory.
 pub fn members_on_disk(disk: &Arc<dyn Disk>, dir: &Path) -> io::Result<Vec<RaftMember>> {
     let mut newest: Option<(u64, Membership)> = None;

@@ -223,8 +223,8 @@ pub(super) async fn confirm(
     }
 }
 
-/// The group's time on a leader. The time continues from the machine's time when this node begins to lead. Time
-/// without a leader does not count, so that leases last longer. The clock is monotonic.
+/// The group's time on a leader. The time continues from the machine's time when this node begins to lead. Time without
+/// a leader does not count, so leases last longer. The clock is monotonic.
 #[derive(Default)]
 struct Clock {
     /// The term in which the clock runs, the group's time when the clock started, and the local time of that start.

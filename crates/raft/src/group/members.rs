@@ -30,7 +30,7 @@ impl UntypedGroup {
         Ok(())
     }
 
-    /// Starts an election at once, without waiting until the leader's heartbeats are missing.
+    /// Starts an election immediately, without waiting until the leader's heartbeats are missing.
     pub async fn elect(&self) -> Result<(), RaftGroupError> {
         let result = self.raft.trigger().elect(true).await;
         result.map_err(|fatal| RaftGroupError::Stopped(fatal.to_string()))

@@ -2,8 +2,8 @@
 //!
 //! On a full disk, the reserve is released, and its room is claimed for the journal ([`Margin`]). [`DiskSpace`] reports
 //! this, and commands that make the state larger are refused. When this room is used up, writes wait in order. Only a
-//! purge may overtake waiting entries, because it frees room. A room of its own is kept for purges, and a purge removes
-//! no entry that the waiting writes change. After a disk failure, the log writes nothing.
+//! purge may overtake waiting entries, because it frees room. Separate room is kept for purges, and a purge removes no
+//! entry that the waiting writes change. After a disk failure, the log writes nothing.
 
 use std::collections::VecDeque;
 use std::io;
@@ -284,8 +284,8 @@ impl WriterState {
     }
 
     /// Writes the first pending purge before the entries that wait for room, if the purge removes none of these
-    /// entries. The purge's records then come before those of the entries, so that the stored positions of the entries
-    /// are too low. A file may therefore be kept too long, but is never removed too early.
+    /// entries. The purge's records then come before those of the entries, so the stored positions of the entries are
+    /// too low. A file may therefore be kept too long, but is never removed too early.
     fn purge_before_waiting(&mut self) {
         let Some(at) = self.deferred.iter().position(|work| matches!(work, WriterCommand::Purge(_))) else {
             return;
