@@ -55,8 +55,8 @@ choice! {
         /// Ends a lease.
         Revoke { /// The lease.
             lease: u64 } = 9,
-        /// Takes a lock under a lease, or enters the lock's queue. The lease that holds the lock and waiting leases may
-        /// repeat the command.
+        /// Takes a lock under a lease, or enters the lock's queue. Both the lease that holds the lock and the leases in
+        /// its queue may repeat the command.
         Acquire { /// The lock's name.
             name: &'a [u8], /// The holder.
             lease: u64, /// The holder's value, such as the address of an elected leader.

@@ -120,7 +120,7 @@ impl Frozen {
         self.0.revision
     }
 
-    /// Passes the blocks to `take` until it returns an error.
+    /// Passes the blocks to `write_block` until it returns an error.
     pub fn write<E>(&self, mut write_block: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let state = &self.0;
         write_all(HEAD, [self.head()].iter(), SnapshotHead::write, &mut write_block)?;
