@@ -22,9 +22,9 @@ pub struct BatchHeader {
     pub topic_id: u32,
     /// The log's epoch.
     pub epoch: u32,
-    /// Sequence that a subscriber must have reached before this batch; 0 at the start of an epoch.
+    /// Sequence number that a subscriber must have reached before this batch; 0 at the start of an epoch.
     pub prev_seq: u64,
-    /// Sequence of the first record; each further record adds 1.
+    /// Sequence number of the first record; each further record adds 1.
     pub first_seq: u64,
     /// Number of records in the batch.
     pub count: u32,
@@ -33,7 +33,7 @@ pub struct BatchHeader {
 }
 
 impl BatchHeader {
-    /// Sequence of the last record.
+    /// Sequence number of the last record.
     pub fn last_seq(&self) -> u64 {
         self.first_seq + u64::from(self.count) - 1
     }

@@ -1,12 +1,12 @@
 //! The byte layout of records: the same in memory, on the wire and on disk.
 //!
-//! A **frame** is one record; a **batch** is a header and the frames of consecutive records of one log. Frames
-//! are 8-byte aligned. Frames hold no topic, sequence or checksum, so subscribers receive the same bytes that
+//! A **frame** is one record; a **batch** is a header and the frames of consecutive records of one log. Frames are
+//! 8-byte aligned. Frames hold no topic, sequence number or checksum, so subscribers receive the same bytes that
 //! publishers send.
 //!
 //! Invariants:
-//! - [`Frame::check`] is the only way to turn foreign bytes into frames. No accessor of [`Frame`] panics on bytes
-//!   that it accepted.
+//! - [`Frame::check`] is the only way to turn foreign bytes into frames. No accessor of [`Frame`] panics on bytes that
+//!   `check` accepted.
 //! - Only [`Frame::append_to`] allocates, for its output. Nothing is copied except the encoded bytes.
 //!
 //! Not here: appending ([topic](https://docs.rs/dunlin-topic)), messages between processes (`wire`), checksums (the
