@@ -17,7 +17,7 @@ pub struct ClientProgress {
 pub struct ProgressCounts {
     /// The number of acknowledged changes of keys.
     pub changes: u64,
-    /// How often the holder changed of the lock whose holder changed least often.
+    /// The number of holder changes of the lock that has the fewest.
     pub holder_changes: u64,
 }
 

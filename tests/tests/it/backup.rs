@@ -102,7 +102,7 @@ fn fetch_cluster(listener: &str) -> serde_json::Value {
     serde_json::from_str(&response[start..=end]).expect("JSON")
 }
 
-/// Waits until one node leads all shards. Returns the node's number.
+/// Waits until the node leads all shards.
 fn wait_for_own_leadership(listener: &str) {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -207,8 +207,9 @@ fn options(listener: &str, shards: u8) -> Vec<String> {
     vec![format!("listener={listener}"), format!("shards={shards}")]
 }
 
-/// Starts a thread that submits tasks with keys for one of these tenants after another, until `stop` is set. The thread
-/// counts the acknowledged tasks in `acknowledged`, and returns them.
+/// Starts a thread that submits tasks with idempotency keys for each of these tenants in turn, until `stop` is set.
+/// `acknowledged` receives the number of acknowledged tasks so far. The thread returns the ids of these tasks, and
+/// their number by its own count.
 fn start_submitter(
     url: String,
     tenants: &'static [&'static str],

@@ -207,8 +207,8 @@ fn slow_reader(trial: &mut Trial<'_>) -> Result<()> {
     const HISTORY_BYTES: u64 = 4 << 20;
     /// The number of records: five times as many as the topic retains.
     const RECORDS: u64 = 21_000;
-    /// The number of records that are published at once. They take at most an eighth of the retention, and a subscriber
-    /// lags only after half of the retention is unread.
+    /// The number of records that are published together. They take at most an eighth of the retention, and a
+    /// subscriber lags only after half of the retention is unread.
     const AT_ONCE: u64 = 500;
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
     trial.create("t", TopicConfig { retention, ..TopicConfig::default() })?;
