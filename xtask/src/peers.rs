@@ -1,9 +1,9 @@
 //! `cargo xtask peers`: builds the programs of other systems into `peers/build/`, for `dunlin bench peers`.
 //!
-//! A program that is newer than its source is not built again. libzmq and Redis come from Debian's packages;
-//! nats-server, nats.go, asynq, etcd and its client from the Go module proxy, pinned in each module's `go.mod` and
-//! `go.sum`; Celery and HyperQueue from PyPI; krABMaga, rstar and kiddo from crates.io, pinned in `peers/space`. The
-//! product links none of them.
+//! A program that is newer than its source is not built again. libzmq and Redis come from Debian's packages.
+//! nats-server, nats.go, asynq, etcd and its client come from the Go module proxy, pinned in each module's `go.mod` and
+//! `go.sum`. Celery and HyperQueue come from PyPI. krABMaga, rstar and kiddo come from crates.io, pinned in
+//! `peers/space`. The product links none of them.
 
 use std::path::Path;
 use std::process::Command;

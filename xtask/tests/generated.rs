@@ -70,8 +70,8 @@ fn generated_benchmark_code_matches_its_protobuf_file() {
     compare(out.path(), &folder.join("src/grpc/generated"));
 }
 
-/// The tables of `docs/renames.md`: heading, kinds of rows in `docs/renames.tsv`, and the areas of these rows; all areas
-/// if there is none.
+/// The tables of `docs/renames.md`: heading, kinds of rows in `docs/renames.tsv`, and the areas of these rows. An empty
+/// list of areas means all areas.
 const RENAMES: [(&str, &[&str], &[&str]); 4] = [
     ("Command line", &["option", "output"], &[]),
     (

@@ -1,7 +1,8 @@
 """Two commands that `cargo xtask data` runs in Python, which pip needs in any case.
 
-sums FILE...                      the SHA-256 of each file, one a line; `-` for one that is not there
-unpack ARCHIVE [MEMBER FILE]...   each member of a .tar.gz or a wheel into its file; a member's .gz is undone
+sums FILE...                      the SHA-256 of each file, one per line; `-` for a missing file
+unpack ARCHIVE [MEMBER FILE]...   writes each member of a .tar.gz or a wheel to its file;
+                                  decompresses a member that ends in .gz
 """
 import gzip, hashlib, sys, tarfile, zipfile
 

@@ -40,7 +40,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
 
 /// A name declared in a source file.
 enum Declaration<'a> {
-    /// Of a type or module.
+    /// The name of a type or module.
     Item(&'a str),
     Function(&'a str),
 }
