@@ -296,7 +296,8 @@ impl Connection {
         self.call(py, |client| Ok(client.delete_topic(name)?))
     }
 
-    /// Name, pattern, partitions, reliable, records, bytes, appended and subscribers of each topic.
+    /// For each topic: name, pattern, number of partitions, whether it is reliable, and its numbers of records, bytes,
+    /// appended records and subscribers.
     #[expect(clippy::type_complexity, reason = "a row, which Python names")]
     fn topics(
         &self,

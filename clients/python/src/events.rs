@@ -17,7 +17,7 @@ use crate::record::PyRecord;
 use crate::records::RecordGroup;
 use crate::runtime::{self, ReadyValue};
 
-/// The largest number of records taken from the client at once.
+/// The largest number of records taken from the client in one step.
 const READ_RECORDS_MAX: usize = 512;
 /// The number of bytes of taken records from which on no more records are taken from the client in the same step.
 const READ_BYTES_MAX: usize = 1 << 20;

@@ -124,7 +124,7 @@ impl<T: Send + 'static> SharedHandle<T> {
         value
     }
 
-    /// Calls a function that may wait, without the interpreter's lock. Fails if another thread waits in the
+    /// Calls a function that may wait, without the interpreter's lock. Fails if another thread waits in a call on the
     /// value.
     pub fn with<R: Send>(
         &self,

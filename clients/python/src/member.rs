@@ -170,7 +170,7 @@ impl PyMember {
         settle(py, &self.settler, &tokens, |settler, tokens| Ok(settler.ack(tokens)?))
     }
 
-    /// Leaves the group. The node gives the records of open claims to other members at once.
+    /// Leaves the group. The node gives the records of open claims to other members immediately.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.member.is_closed() {
             // If another thread waits for a record, that thread leaves the group when its wait ends.

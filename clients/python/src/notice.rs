@@ -151,7 +151,7 @@ pub fn is_passed_to_python(notice: &Notice) -> bool {
     !matches!(notice, Notice::Advance { .. } | Notice::Checksum(_))
 }
 
-/// Whether the notice reports missing records, so that iterators of records raise an exception.
+/// Whether the notice reports missing records. Iterators of records then raise an exception.
 pub fn is_loss(notice: &Notice) -> bool {
     match notice {
         Notice::Gap(_) => true,

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::handle::SharedHandle;
 use crate::position::PyPosition;
 
-/// Maximum number of payloads passed to the client at once.
+/// Maximum number of payloads passed to the client together.
 const SEND_BATCH_MAX: usize = 512;
 
 /// The position at which a published record, or the last record of a batch, was appended.

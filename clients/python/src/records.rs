@@ -15,7 +15,7 @@ use dunlin_topic::{LogName, Position};
 
 use crate::column::{HeldBytes, bytes_of};
 
-/// The numeric fields of one record: sequence, epoch, times, and the offsets of payload and metadata.
+/// The numeric fields of one record: sequence number, epoch, times, and the offsets of payload and metadata.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct RecordFields {
@@ -93,7 +93,7 @@ impl RecordGroup {
         self.heads.len()
     }
 
-    /// The size of payloads and metas in bytes.
+    /// The size of payloads and metadata in bytes.
     pub fn bytes(&self) -> usize {
         self.payloads.len() + self.metas.len()
     }

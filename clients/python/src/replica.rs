@@ -190,7 +190,7 @@ impl PyReplica {
         }
     }
 
-    /// Calls a function with the replica's state. Returns `None` while the state is incomplete.
+    /// Calls a function with the complete states: partition, position and state of each log.
     fn with_states<R: Send>(
         &self,
         py: Python<'_>,
@@ -383,7 +383,7 @@ impl PyReplica {
         Ok(PyLevels::new(rows.unwrap_or_default()))
     }
 
-    /// Whether a side is empty, or how the best bid relates to the best ask: open, apart, locked or crossed.
+    /// The relation of the best prices: `open` if a side is empty, otherwise `apart`, `locked` or `crossed`.
     #[getter]
     fn touch(&self, py: Python<'_>) -> PyResult<&'static str> {
         let touch = self.with_book(py, |book| book.touch())?;

@@ -68,7 +68,7 @@ fn resolve_future(
     Ok(())
 }
 
-/// A Python awaitable whose result is known, so that awaiting it returns at once.
+/// A Python awaitable whose result is known, so awaiting it returns immediately.
 #[pyclass]
 pub struct ReadyValue(Option<Py<PyAny>>);
 

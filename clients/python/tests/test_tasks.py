@@ -265,7 +265,7 @@ def test_task_that_raises_any_exception_fails_and_frees_its_slot(
     client: dunlin.Client, tenant: str, start: Start, kind: str, options: tuple[str, ...]
 ) -> None:
     start(*options)
-    # There are more tasks than slots, so that each slot must become free again.
+    # There are more tasks than slots, so each slot must become free again.
     for what in _ODD * 2:
         done = client.tasks.wait(client.tasks.submit(tenant, kind, what, retry=0), PATIENCE)
         assert (done.stage, done.failure) == ("dead", "failed"), what

@@ -29,7 +29,7 @@ S = TypeVar("S", Subscription, Member, Watch, Lease)
 
 _THREADS_MAX = 1024
 _REQUESTS_MAX = 768
-"""Concurrent requests; more wait, so that threads are left for responders."""
+"""The largest number of concurrent requests. Further requests wait, so that threads are left for responders."""
 _UNANSWERED_BYTES_MAX = 512 << 10
 
 

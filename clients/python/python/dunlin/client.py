@@ -124,7 +124,7 @@ class _CachedPublisher:
 
 
 def _run_all(calls: Iterable[Callable[[], object]]) -> None:
-    """Runs all calls, and raises the first refusal at the end. Ends at once if there is no connection."""
+    """Runs all calls, and raises the first refusal at the end. Ends immediately if there is no connection."""
     refused: errors.Error | None = None
     for call in calls:
         try:

@@ -197,7 +197,7 @@ class TransactionResult(NamedTuple):
     revision: int
     """The revision of the write; the last revision if nothing changed."""
     succeeded: bool
-    """Whether all comparisons held, so that `then` ran."""
+    """Whether all comparisons held. In that case `then` ran."""
     results: list[int | Page]
     """For each step, the number of changed keys, or the keys read."""
 

@@ -213,7 +213,7 @@ class Table(LiveState, Mapping[bytes | str, bytes]):
         return self._replica.entries
 
     def snapshot(self) -> dict[bytes, bytes]:
-        """All keys and values at once."""
+        """A copy of all keys and values."""
         return dict(self._replica.items())
 
 

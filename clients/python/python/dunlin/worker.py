@@ -14,8 +14,8 @@ exception, the attempt has failed. The task's settings decide about retries, unl
 has `retry = False`, such as `TaskFailure(..., retry=False)`. A task may run more than once, with
 a higher `token` each time: pass the token to the resources that the task changes.
 
-At the first SIGTERM or SIGINT, a worker finishes its tasks and ends. At the second signal, the
-worker ends at once, and its tasks go to other workers.
+At the first SIGTERM or SIGINT, a worker finishes its tasks and ends. At the second signal, the worker ends immediately,
+and its tasks go to other workers.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class Worker:
         return decorate
 
     def stop(self) -> None:
-        """Ends `run` after its tasks are finished; a second call ends it at once.
+        """Ends `run` after its tasks are finished; a second call ends it immediately.
 
         Any thread or signal handler may call it.
         """
