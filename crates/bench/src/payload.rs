@@ -94,7 +94,7 @@ fn check_ends(payload: &[u8], seq: u64) -> bool {
     payload.len() >= BYTES_MIN && payload[..WORD] == word && payload[payload.len() - WORD..] == word
 }
 
-/// Checks the sum of the words. It may exceed the expected sum by `extra`, such as a time in the second word.
+/// Checks the sum of the words: it must be the expected sum plus `extra`, such as a time in the second word.
 #[inline]
 fn check_all(payload: &[u8], seq: u64, extra: u64) -> bool {
     // A faster check for 64 bytes, so that the check does not take longer than the delivery.

@@ -1,7 +1,7 @@
-//! The work of a key-value store's clients, and their report: the same for Dunlin and for peers. Dunlin's role is
-//! `control-load` of this program, the peers' program is `peers/kv/load`. Both read the work as JSON. They send
-//! requests from several lanes, each with its own keys. Both report only after they have read back all acknowledged
-//! writes.
+//! The work of a key-value store's clients, and their report: the same for Dunlin and for peers. For Dunlin, this
+//! program does the work in its role `control-load`; for peers, the program `peers/kv/load` does it. Both read the work
+//! as JSON. They send requests from several lanes, each with its own keys. Both report only after they have read back
+//! all acknowledged writes.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The two servers, called with the client that tonic generates. The node publishes the payloads of a call, the echo
-//! server returns them.
+//! The two servers, called with the client that tonic generates. The node publishes the payloads of a call, and the
+//! echo server returns them.
 
 use std::net::SocketAddr;
 

@@ -1,6 +1,6 @@
 //! The description of the work of submitters and workers, and of their report. Both are the same for Dunlin and for
-//! peers. Dunlin's role is `tasks-clients` of this program, the peers' program is `peers/tasks`. All read the work as
-//! JSON, and report only if each submitted task was done exactly once.
+//! peers. For Dunlin, this program does the work in its role `tasks-clients`; for peers, the program `peers/tasks` does
+//! it. All read the work as JSON, and report only if each submitted task was done exactly once.
 
 use std::time::Duration;
 

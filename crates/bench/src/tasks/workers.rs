@@ -83,7 +83,7 @@ fn run_next_task(
     tally.record(task.payload(), started_ns, ended_ns, totals)
 }
 
-/// Does the same work in a loop, without a node.
+/// Sleeps for one task after another, as a worker does, but without a node.
 pub fn run_bare(work: &TaskWork, tally: &ClientTally) -> Result<WorkerTotals> {
     disable_timer_slack()?;
     let mut totals = WorkerTotals::default();
