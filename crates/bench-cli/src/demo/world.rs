@@ -299,7 +299,7 @@ impl WorldDemo<'_> {
         text + &output.iter().map(|line| format!("  {line}\n")).collect::<String>()
     }
 
-    /// Lets the world run for `span`, and compares the pairs of close aircraft meanwhile.
+    /// Lets the world run for `span`. Meanwhile, checks that the octree finds all pairs of close aircraft.
     pub fn run_for(&mut self, span: Duration) -> Result<()> {
         let until = Instant::now() + span;
         while Instant::now() < until && !self.stop.is_set() {
