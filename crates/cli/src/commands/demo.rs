@@ -1,4 +1,4 @@
-//! `demo`: its arguments; `dunlin-bench` runs it.
+//! The arguments of `demo`, which the program `dunlin-bench` runs.
 
 use std::path::PathBuf;
 use std::str::FromStr;

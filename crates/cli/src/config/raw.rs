@@ -1,7 +1,7 @@
 //! Configuration values as text, with their sources.
 //!
-//! A flag takes precedence over a variable, a variable over the file, the file over the default. Values are
-//! not interpreted here, so that an error can quote the text and name its source.
+//! A flag takes precedence over a variable, a variable over the file, and the file over the default. Values are not
+//! interpreted here, so that an error can quote the text and name its source.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

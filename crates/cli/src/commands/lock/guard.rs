@@ -94,7 +94,7 @@ impl LockedProgram {
     }
 
     fn kill(&mut self) {
-        // Closing the pipe makes the guard return the terminal and then kill the group.
+        // Closing the pipe makes the guard give the terminal back and then kill the group.
         self.pipe = None;
         let _ = self.process.wait();
         self.signal(Signal::KILL);

@@ -94,7 +94,7 @@ fn draw_table(listed: &StatusTable, frame: &mut Frame<'_>, area: Rect) {
     let mut used = 0;
     for column in 0..listed.heading.len() {
         let full_width = width(column);
-        // The first column that does not fit is cut, later ones are omitted.
+        // The first column that does not fit is cut, and later ones are omitted.
         let shown_width = full_width.min(room.saturating_sub(used));
         if shown_width < full_width.min(4) {
             break;
