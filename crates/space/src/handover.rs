@@ -232,7 +232,7 @@ struct Peer {
     next: u64,
     outbound: BTreeMap<TransferId, OutboundTransfer>,
     inbound: BTreeMap<TransferId, Inbound>,
-    /// All transfers from the peer before this one have ended.
+    /// All transfers from the peer with a lower id than this have ended.
     peer_settled: TransferId,
     /// Value of `settled` that was last sent to the peer.
     settled_sent: TransferId,

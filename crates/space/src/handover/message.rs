@@ -20,7 +20,7 @@ pub struct HandoverMessage {
     pub from: RegionId,
     /// Epoch of the sender. Receivers drop messages whose epoch is older than the one that they know.
     pub epoch: u64,
-    /// All transfers from the sender to the receiver before this one have ended.
+    /// All transfers from the sender to the receiver with a lower id than this have ended.
     pub settled: TransferId,
     /// The transfer.
     pub transfer: TransferId,

@@ -257,8 +257,8 @@ mod tests {
         std::array::from_fn(|axis| ((nth + 1) * (7 + axis as u64) * 40_503 % 10_007) as f32 / 100.07)
     }
 
-    /// Returns points whose coordinates are at a quarter of the world, or the strip's width away from it, each moved by
-    /// a few of the smallest steps of an `f32`.
+    /// Returns points whose coordinates are on a border between quarters of the world, or the strip's width away from
+    /// such a border. Each coordinate is moved by a few of the smallest steps of an `f32`.
     fn beside_borders<const D: usize>(world: WorldBox<D>, strip: f32) -> impl Iterator<Item = Point<D>> {
         let beside = move |axis: usize, mut nth: u64| {
             let mut of = |count: u64| {

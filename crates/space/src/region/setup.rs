@@ -16,8 +16,8 @@ pub struct RegionSetup<const D: usize> {
     pub schema: Schema,
     /// Length of a tick, nanoseconds.
     pub tick_ns: u64,
-    /// Width of the strip along borders whose entities are sent as ghosts. At least the sight of all
-    /// behaviours, and the distance that entities may stray before their handover.
+    /// Width of the strip along borders whose entities are sent as ghosts. It must be at least the sight of all
+    /// behaviours, and at least the distance that entities may stray before their handover.
     pub strip: f32,
     /// Number of ticks from one ghost batch to the next; 1 sends a batch at every tick.
     pub ghosts_every: u32,
