@@ -8,7 +8,7 @@ use crate::layout::layout;
 
 /// How long a full burst lasts, ms.
 pub(crate) const BURST_MS: u64 = 60_000;
-/// Part of a reserved quota that is kept free, at most. A million tenants together then reserve less than 2^63.
+/// The largest part of a reserved quota that is kept free. A million tenants together then reserve less than 2^63.
 const RESERVED_MAX: u64 = 1 << 43;
 
 layout! {
