@@ -36,7 +36,7 @@ const PAGE_LEVELS_BUILT: usize = PAGE_LEVELS * 3 / 4;
 /// Returns the key of a price. Called with the key in place of the price, it returns the price.
 #[inline(always)]
 pub(crate) fn key(side: Side, price: i64) -> i64 {
-    // The mask has all bits set for asks. Sides alternate without order, so a branch would be mispredicted.
+    // The mask has all bits set for asks. Successive sides follow no pattern, so a branch would often be mispredicted.
     price ^ -i64::from(side as u8)
 }
 
