@@ -35,11 +35,11 @@ layout! {
         /// Time from a claim to its deadline, ms; 0 for the group's default. Only for work groups.
         pub claim_ms: u32,
         /// Maximum number of attempts before a record goes to `dead_letter`; 0 for no limit. If a node joins a share
-        /// group for its client, the flags [`ENDS_WITH_LAST`](JoinGroup::ENDS_WITH_LAST) and
+        /// group for its client, this field holds the flags [`ENDS_WITH_LAST`](JoinGroup::ENDS_WITH_LAST) and
         /// [`RETURNS_UNCONSUMED`](JoinGroup::RETURNS_UNCONSUMED).
         pub attempts_max: u32,
-        /// Subject of dead letters; empty to drop them. If a node joins a share group for its client, the client's
-        /// user; a new group counts towards this user's limits.
+        /// Subject of dead letters; empty to drop them. If a node joins a share group for its client, this field names
+        /// the client's user; a new group counts towards this user's limits.
         pub dead_letter: &'a str,
         /// The topic.
         pub topic: &'a str,

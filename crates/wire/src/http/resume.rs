@@ -1,7 +1,7 @@
 //! The resume token of an event stream, sent as event id and returned in `Last-Event-ID`.
 //!
 //! ```text
-//! one log     7-1042                      epoch, sequence of the last record
+//! one log     7-1042                      epoch, sequence number of the last record
 //! many logs   m<base64url of>             for each log, in order of its key:
 //!             +---------+-------+-----+
 //!             | key u64 | epoch | seq |   key little-endian, the others LEB128
