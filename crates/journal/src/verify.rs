@@ -37,7 +37,7 @@ pub struct VerifyReport {
     pub snapshot: Option<Position>,
     /// Ranges of lost records.
     pub holes: Vec<Hole>,
-    /// Defects.
+    /// Defects that were found.
     pub wrong: Vec<JournalDefect>,
     /// The reason why the log has not ended properly; empty if it has.
     pub unended: Vec<JournalDefect>,
