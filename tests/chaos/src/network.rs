@@ -1,6 +1,6 @@
 //! The network between nodes and to clients: with one proxy for each pair of nodes and each direction of connecting.
 //!
-//! Node 1 connects to node 2 through proxy `1-2`, clients connect to node 1 through `c-1`. If node 1 cannot send to
+//! Node 1 connects to node 2 through proxy `1-2`, and clients connect to node 1 through `c-1`. If node 1 cannot send to
 //! node 2, the proxies discard both its requests and its responses to node 2.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -28,7 +28,7 @@ const KEY_CLIENTS: u64 = 2 * CLIENTS_PER_GROUP;
 const LOCK_CLIENTS: u64 = 3;
 /// The number of clients that watch all changes.
 const WATCHERS: u64 = 2;
-/// The share of groups that the checker must decide in time.
+/// The least share of groups of keys for which the checker must reach a decision in time.
 const DECIDED_MIN: f64 = 0.99;
 
 /// The programs and the directory of a run.

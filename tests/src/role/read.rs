@@ -1,9 +1,9 @@
 //! `read URL NAME=KIND@PATTERN,… …`: subscribes and writes traces.
 //!
-//! Each argument is a client with one connection, each `NAME=KIND@PATTERN` in it a subscription in its own thread.
-//! Kinds: `next` waits for each event, `drain` takes many at once, `poll` never waits, `task` is async, `slow` pauses
-//! often and grants little credit, `registered` is a subscriber for which a reliable topic's publishers wait. `late`
-//! before a kind starts at the oldest retained record.
+//! Each argument stands for a client with one connection. Each `NAME=KIND@PATTERN` in it stands for a subscription,
+//! which has its own thread. Kinds: `next` waits for each event, `drain` takes many at once, `poll` never waits, `task`
+//! is async, `slow` pauses often and grants little credit, and `registered` is a subscriber for which a reliable
+//! topic's publishers wait. `late` before a kind starts at the oldest retained record.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
