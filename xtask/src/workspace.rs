@@ -27,7 +27,7 @@ pub fn build() -> Result<()> {
     process::run(&mut process::cargo(&["build", "--workspace", "--lib", "--bins", "--examples"]))
 }
 
-/// The programs of the product: the node, and the program for `bench`, `report` and `demo`.
+/// The programs of the product: the node, and the program for `bench`, `report`, `demo` and `scale`.
 pub const PROGRAMS: [&str; 2] = ["dunlin", "dunlin-bench"];
 
 /// Builds the product's program for tests, with `dunlin-bench` beside it. Returns its command.
