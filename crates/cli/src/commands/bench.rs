@@ -1,4 +1,4 @@
-//! `bench`: its arguments; `dunlin-bench` runs it.
+//! The arguments of `bench`, which the program `dunlin-bench` runs.
 
 use std::path::PathBuf;
 

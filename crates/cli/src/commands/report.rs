@@ -1,4 +1,4 @@
-//! `report`: its arguments; `dunlin-bench` runs it.
+//! The arguments of `report`, which the program `dunlin-bench` runs.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `scale`: its arguments; `dunlin-bench` runs it.
+//! The arguments of `scale`, which the program `dunlin-bench` runs.
 
 use std::path::PathBuf;
 
