@@ -88,9 +88,9 @@ fn page_of_renames_matches_its_table() {
     let docs = repository().join("docs");
     let table = fs::read_to_string(docs.join("renames.tsv")).expect("the table of renames");
     let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|line| line.split('\t').collect()).collect();
-    let mut page = "# Changed names\n\nNames that users meet and that have changed since commit c3f2e9c of 2026-11-25. There are no \
-                    aliases. `docs/renames.tsv` lists all names, including\nthose of private Rust items; \
-                    `cargo xtask fix` writes this page from it.\n"
+    let mut page = "# Changed names\n\nThis page lists the names that users meet and that have changed since commit \
+                    c3f2e9c of 2026-11-25. There are no aliases. `docs/renames.tsv` lists all names, including\n\
+                    those of private Rust items; `cargo xtask fix` writes this page from it.\n"
         .to_owned();
     for (heading, kinds, areas) in RENAMES {
         page += &format!("\n## {heading}\n\n| before | now |\n|---|---|\n");
