@@ -165,7 +165,8 @@ impl Client {
 }
 
 impl Member {
-    /// Returns the newest epoch of the topic's logs at the time when the node responded to [`Client::join_nowait`].
+    /// Returns the newest epoch of the topic's logs at the time when the node responded to [`Client::join_nowait`]. If
+    /// a node joins a `share` group on a client's behalf, it is the newest epoch whose records the group delivers.
     /// Only the first call after the response returns it; other calls return `None`. Fails if the node refused.
     pub fn start_epoch(&self) -> Result<Option<u32>, SubscribeError> {
         self.subscriber.is_subscribed()?;

@@ -11,6 +11,8 @@
 //! - A `share` group has all records of its owner's epoch if one of its members was in the group before that epoch,
 //!   regardless of the order in which members join. The group does not deliver records that an earlier group of its
 //!   name has delivered in that epoch.
+//! - A group delivers only records of epochs in which this node owns its topic. Records of another owner's epoch
+//!   belong to the group there.
 //! - A member receives a copy of a record, so that a slow member does not keep memory of the log in use.
 //!
 //! Limits: `groups_max`, `group_idle_max`, and those of [`dunlin_topic::LogLimits`] for each partition. One user may
@@ -27,6 +29,7 @@ mod group;
 mod machine;
 mod membership;
 mod options;
+mod owned_epochs;
 mod partition;
 mod reader;
 mod share;

@@ -85,10 +85,10 @@ impl<M: GroupMachine> Group<M> {
         let mut notices = Vec::new();
         let part = |log| {
             let cursor = match after_epoch {
-                Some(epoch) => partition::cursor_after(log, options, epoch),
+                Some(epoch) => partition::cursor_after(log, options, epoch, &mut notices),
                 None => partition::cursor(log, options),
             };
-            GroupPartition::new(cursor?, &machine, &mut notices)
+            GroupPartition::new(log, cursor?, &machine, &mut notices)
         };
         let parts = topic.logs().iter().map(part).collect::<Result<_, SubscribeError>>()?;
         let group = Arc::new_cyclic(|group| Group {
@@ -198,7 +198,7 @@ impl<M: GroupMachine> Group<M> {
     pub(super) fn end_after(&self, node: &Node, last_epoch: u32, why: &SubscribeError) {
         let _ = self.moved.set(why.clone());
         self.with(node, |state, _| {
-            state.parts.iter_mut().for_each(|part| part.last_epoch = Some(last_epoch));
+            state.parts.iter_mut().for_each(|part| part.epochs.end_after(last_epoch));
         });
         let woken: Vec<Sleeper> = self.sleepers().drain(..).collect();
         woken.iter().for_each(Sleeper::wake);

@@ -78,11 +78,6 @@ impl<M: GroupMachine> GroupMember<M> {
         self.dropped_records
     }
 
-    /// Drops the member's notices, because the member joins the group again at the topic's new owner.
-    pub(super) fn clear_notices(&mut self) {
-        self.notices.clear();
-    }
-
     /// Runs `op` on the group's state after collecting this member's notices.
     pub(super) fn with<R>(&mut self, op: impl FnOnce(&mut MembershipState<M>, MemberId, u64) -> R) -> R {
         let GroupMember { node, group, member, notices, ends, reported_ends, lost, dropped_records, .. } =

@@ -32,8 +32,8 @@ pub struct ShareOptions {
     pub member: String,
     /// Where the group starts, if this member creates it.
     pub start: Start,
-    /// If this member creates the group: deliver no records of this epoch or earlier epochs. The group begins
-    /// with the next epoch or, if this epoch continues, with the next record. Takes precedence over `start`.
+    /// If this member creates the group: the epoch until which the member was in it. The group begins with the present
+    /// epoch or, if this epoch continues, with the next record. Takes precedence over `start`.
     pub after_epoch: Option<u32>,
     /// Whether publishers wait for the group, if this member creates it on a `reliable` topic.
     pub registered: bool,

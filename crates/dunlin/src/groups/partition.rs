@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use dunlin_topic::{
-    ConsumeMode, Cursor, Log, Notice, Position, ReadOutcome, SkipBudget, Start, SubscribeError,
+    ConsumeMode, Cursor, EpochChanged, Log, Notice, Position, ReadOutcome, SkipBudget, Start, SubscribeError,
     SubscribeOptions,
 };
 
 use super::dead_letters::LetterQueue;
 use super::delivered::DeliveredRanges;
 use super::machine::GroupMachine;
+use super::owned_epochs::OwnedEpochs;
 use super::reader::GroupReader;
 
 /// The time after which a group reads a record again that it could not read, ns.
@@ -27,9 +28,7 @@ pub(super) struct GroupPartition<M> {
     pub(super) ended: bool,
     /// Dead letters that were taken from the state machine and may not be stored yet.
     pub(super) letters: LetterQueue,
-    /// The last epoch whose records the group still reads at this node after its topic has moved; `None` if this node
-    /// owns the topic.
-    pub(super) last_epoch: Option<u32>,
+    pub(super) epochs: OwnedEpochs,
     /// The time until which members receive no records, because the last one cannot be read at present.
     paused_until_ns: Option<u64>,
 }
@@ -39,34 +38,52 @@ pub(super) fn cursor(log: &Arc<Log>, options: &SubscribeOptions) -> Result<Curso
     Cursor::new(Arc::clone(log), options, None, ConsumeMode::Explicit)
 }
 
-/// Creates a cursor that skips all present records of an epoch. The cursor starts with the next epoch or, if this epoch
-/// continues, with the next record.
+/// Creates a cursor for a group whose members have been in it until `epoch`. The cursor starts with the present epoch
+/// or, if `epoch` continues, with the next record.
+///
+/// Epochs in between had other owners, or this one before its restart. Groups of this name may have delivered their
+/// records, so this group does not. A notice reports that it may have missed them.
 pub(super) fn cursor_after(
     log: &Arc<Log>,
     options: &SubscribeOptions,
     epoch: u32,
+    notices: &mut Vec<Notice>,
 ) -> Result<Cursor, SubscribeError> {
     loop {
-        let first = log.first_after_epoch(epoch);
+        let first = Some(log.epoch_start()).filter(|first| first.epoch > epoch);
         let before = |first: Position| Start::After(Position { seq: first.seq - 1, ..first });
         let start = first.map_or(Start::Latest, before);
         let cursor = cursor(log, &SubscribeOptions { start, ..options.clone() })?;
         // The next epoch may have begun in the meantime, and its records belong to the group.
         if first.is_some() || cursor.next().epoch <= epoch {
+            notices.extend(first.and_then(|first| skipped_epochs(log, epoch, first)));
             return Ok(cursor);
         }
     }
 }
 
+/// The notice that a group which has the records of `epoch` continues with `new_first`; `None` if the log knows no
+/// records in between.
+fn skipped_epochs(log: &Log, epoch: u32, new_first: Position) -> Option<Notice> {
+    let skipped = log.first_after_epoch(epoch).filter(|first| first.epoch < new_first.epoch)?;
+    let (log, last_seen) = (Arc::clone(log.name()), skipped.seq.saturating_sub(1));
+    let changed = EpochChanged { log, old: epoch, last_seen, known_through: None, new_first };
+    (skipped.seq != new_first.seq).then_some(Notice::EpochChanged(changed))
+}
+
 impl<M: GroupMachine> GroupPartition<M> {
+    /// Creates the group's partition of `log`, which `cursor` or its private mirror reads.
     pub(super) fn new(
+        log: &Arc<Log>,
         mut cursor: Cursor,
         machine: impl Fn(u64) -> M,
         notices: &mut Vec<Notice>,
     ) -> Result<GroupPartition<M>, SubscribeError> {
+        let epochs = OwnedEpochs::new(log);
         // A group that starts in a past epoch continues in the present one. Its first member receives the notice of the
         // new epoch.
         if cursor.next().epoch != cursor.log().last().epoch
+            && cursor.next().epoch < epochs.newest()
             && let ReadOutcome::Notice(changed) = cursor.fill()
         {
             notices.push(changed);
@@ -81,7 +98,7 @@ impl<M: GroupMachine> GroupPartition<M> {
             delivered_before,
             ended: false,
             letters: LetterQueue::new(),
-            last_epoch: None,
+            epochs,
             paused_until_ns: None,
         })
     }
@@ -95,9 +112,13 @@ impl<M: GroupMachine> GroupPartition<M> {
         self.paused_until_ns.is_some()
     }
 
-    /// Handles what is due at this time: the end of a pause, of claims and of delays.
+    /// Handles what is due at this time: the end of a pause, of claims and of delays. Checks whether the epoch that the
+    /// cursor has reached belongs to this node.
     pub(super) fn tick(&mut self, now_ns: u64) {
         self.paused_until_ns = self.paused_until_ns.filter(|until_ns| now_ns < *until_ns);
+        if self.is_at_next_owner() {
+            self.epochs.refresh();
+        }
         self.machine.tick(now_ns);
     }
 
@@ -111,7 +132,8 @@ impl<M: GroupMachine> GroupPartition<M> {
     /// between may have been delivered at another node.
     pub(super) fn include_epoch_after(&mut self, epoch: u32) {
         let start = self.cursor.log().epoch_start();
-        if epoch >= start.epoch || self.first.epoch != start.epoch || self.first.seq <= start.seq {
+        let begins_later = self.first.epoch == start.epoch && self.first.seq > start.seq;
+        if epoch >= start.epoch || !begins_later || !self.epochs.includes(start.epoch) {
             return;
         }
         let missing = self.delivered_before.missing(start.epoch, start.seq, self.first.seq - 1);
@@ -127,12 +149,24 @@ impl<M: GroupMachine> GroupPartition<M> {
 
     /// Returns the log's reader and the state machine. Both are needed to take records.
     pub(super) fn reader<'a>(&'a mut self, skips: &'a mut SkipBudget) -> (GroupReader<'a>, &'a mut M) {
-        (GroupReader::new(&mut self.cursor, &mut self.ended, self.last_epoch, skips), &mut self.machine)
+        let GroupPartition { cursor, machine, ended, epochs, .. } = self;
+        (GroupReader::new(cursor, ended, epochs, skips), machine)
     }
 
     pub(super) fn has_more(&self) -> bool {
-        !self.is_paused()
-            && (self.machine.has_ready_record() || self.can_read() && self.cursor.may_have_more())
+        let has_unread = || self.can_read() && !self.is_at_next_owner() && self.cursor.may_have_more();
+        !self.is_paused() && (self.machine.has_ready_record() || has_unread())
+    }
+
+    /// Whether the log has records, but only those of another owner's epoch.
+    pub(super) fn has_only_foreign_records(&self) -> bool {
+        self.is_at_next_owner() && self.cursor.may_have_more()
+    }
+
+    /// Whether the group has read everything up to an epoch that is not known to belong to this node. If the topic has
+    /// moved, the group is about to be ended.
+    fn is_at_next_owner(&self) -> bool {
+        self.cursor.next().epoch > self.epochs.newest()
     }
 
     /// Whether the group accepts more records from the log.
@@ -142,13 +176,12 @@ impl<M: GroupMachine> GroupPartition<M> {
 
     /// Whether a group whose topic has moved has received all records that remain at this node.
     pub(super) fn is_past_last_epoch(&self) -> bool {
-        self.last_epoch.is_some_and(|last| self.cursor.next().epoch > last)
+        self.epochs.has_ended_before(self.cursor.next().epoch)
     }
 
     /// The newest epoch from which the group received records.
     pub(super) fn epoch(&self) -> u32 {
-        let epoch = self.cursor.next().epoch;
-        self.last_epoch.map_or(epoch, |last| last.min(epoch))
+        self.cursor.next().epoch.min(self.epochs.newest())
     }
 
     /// Whether the partition can deliver no more records.

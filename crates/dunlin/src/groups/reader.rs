@@ -5,13 +5,14 @@ use dunlin_topic::{
     key_hash,
 };
 
+use super::owned_epochs::OwnedEpochs;
+
 /// Reads records from a cursor for a group. After a read, the cursor stays at the last record, so that the record can
 /// be copied without a search.
 pub(super) struct GroupReader<'a> {
     cursor: &'a mut Cursor,
     ended: &'a mut bool,
-    /// The last epoch whose records belong to the group at this node; `None` for no limit.
-    last_epoch: Option<u32>,
+    epochs: &'a mut OwnedEpochs,
     /// The records without a member that the group may pass while it holds its lock. Once the budget is spent, the
     /// reader ends as if there were no more records, although the cursor has some.
     skips: &'a mut SkipBudget,
@@ -25,10 +26,10 @@ impl<'a> GroupReader<'a> {
     pub(super) fn new(
         cursor: &'a mut Cursor,
         ended: &'a mut bool,
-        last_epoch: Option<u32>,
+        epochs: &'a mut OwnedEpochs,
         skips: &'a mut SkipBudget,
     ) -> GroupReader<'a> {
-        GroupReader { cursor, ended, last_epoch, skips, notices: Vec::new(), current_bytes: 0 }
+        GroupReader { cursor, ended, epochs, skips, notices: Vec::new(), current_bytes: 0 }
     }
 
     /// Appends the record's frame to `out`, and returns its position; `None` if the log has dropped the record. Its
@@ -61,7 +62,7 @@ impl RecordSource for GroupReader<'_> {
     fn next(&mut self) -> Option<SourceItem> {
         self.step();
         loop {
-            if self.last_epoch.is_some_and(|last| self.cursor.next().epoch > last) {
+            if !self.epochs.includes(self.cursor.next().epoch) {
                 return None;
             }
             match self.cursor.fill_within(self.skips) {
@@ -88,7 +89,8 @@ impl RecordSource for GroupReader<'_> {
                     return None;
                 }
                 // The group ignores the new epoch, because its members join the group again at the next owner.
-                ReadOutcome::Notice(Notice::EpochChanged(_)) if self.last_epoch.is_some() => {}
+                ReadOutcome::Notice(Notice::EpochChanged(changed))
+                    if self.epochs.is_ending() || !self.epochs.includes(changed.new_first.epoch) => {}
                 ReadOutcome::Notice(notice) => self.notices.push(notice),
             }
         }

@@ -109,6 +109,15 @@ impl ShareMember {
         }
     }
 
+    /// For a listener: the newest epoch whose records the group delivers, even if the topic is moving to another owner.
+    /// `None` if the membership is at another node.
+    pub fn owner_epoch(&mut self) -> Option<u32> {
+        match &mut self.location {
+            MemberLocation::Local(member) => Some(member.owner_epoch()),
+            MemberLocation::Remote(_) => None,
+        }
+    }
+
     /// Leaves the group, and consumes the last record. Records that were taken ahead are lost for the group or, if
     /// another node owns the topic, go to other members.
     pub fn leave(self) {
@@ -181,9 +190,6 @@ impl ShareMember {
         let options = ShareOptions { start, ..rejoin.options.clone() };
         let location = MemberLocation::find(&rejoin.node, topic.name(), &group, &options, &rejoin.wakeup)?;
         self.location = location;
-        if let MemberLocation::Local(member) = &mut self.location {
-            member.clear_notices();
-        }
         // Makes the member check again, because records may have arrived before it slept.
         rejoin.wakeup.0.notify(rejoin.wakeup.1);
         Ok(true)

@@ -77,7 +77,7 @@ impl<M: GroupMachine> MembershipState<M> {
     pub(super) fn arm(&mut self, sleepers: &VecDeque<Sleeper>, group: &Group<M>) -> Option<usize> {
         let mut armed = false;
         for (token, part) in self.parts.iter_mut().enumerate() {
-            if !part.can_read() {
+            if !part.can_read() || part.has_only_foreign_records() {
                 continue;
             }
             let has_room =

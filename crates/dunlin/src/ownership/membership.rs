@@ -61,10 +61,8 @@ struct State {
     /// The epoch of the volatile topic when the membership began; 0 for a durable topic. If this membership creates the
     /// group and starts at new records, the group delivers all records of later epochs.
     joined_epoch: u32,
-    /// The epoch of the owner to which the membership's request is pending or accepted; `None` if there is none.
-    requested_epoch: Option<u32>,
-    /// The epoch of the owner that received the last request; 0 if there was none.
-    last_requested_epoch: u32,
+    /// Whether the membership's request is pending or accepted.
+    is_requested: bool,
     unread: VecDeque<RemoteEvent>,
     unread_bytes: usize,
     outcome: Option<RemoteEnd>,
@@ -109,8 +107,7 @@ impl Ownership {
         let state = State {
             start,
             joined_epoch: route.volatile_epoch().unwrap_or(0),
-            requested_epoch: None,
-            last_requested_epoch: 0,
+            is_requested: false,
             unread: VecDeque::new(),
             unread_bytes: 0,
             outcome: None,
@@ -188,7 +185,7 @@ impl RemoteMembership {
         }
         {
             let mut state = lock(&self.state);
-            state.requested_epoch = None;
+            state.is_requested = false;
             state.term += 1;
             state.consumed.clear();
         }
@@ -209,7 +206,7 @@ impl RemoteMembership {
             if !state.is_unplaced() {
                 return;
             }
-            state.set_requested(epoch);
+            state.include_later_epochs(epoch);
             state.outcome = Some(RemoteEnd::MovedHere(state.start));
         }
         self.notify();
@@ -228,21 +225,25 @@ impl RemoteMembership {
         let mut state = lock(&self.state);
         let is_unplaced = state.is_unplaced();
         if is_unplaced {
-            state.set_requested(epoch);
-            state.requested_epoch = Some(epoch);
+            state.include_later_epochs(epoch);
+            state.is_requested = true;
         }
         is_unplaced
     }
 
-    /// Called when the owner has accepted the membership. The owner's logs are in this epoch. A later group, at
-    /// another owner or after a lost connection, delivers nothing of that epoch again.
+    /// Called when the owner has accepted the membership, in a group that delivers records of this epoch. A later
+    /// group, at another owner or after a lost connection, delivers nothing of that epoch again.
     ///
-    /// The epoch at the time of the request is not enough: a durable topic begins an epoch with each start of its
-    /// owner.
+    /// This is not the epoch for which the membership was requested. A durable topic begins an epoch with each start of
+    /// its owner. An owner that does not know yet that its topic has moved accepts the member in the epoch before.
     pub fn on_accepted(&self, epoch: u32) {
         let mut state = lock(&self.state);
-        if let Some(requested_epoch) = state.requested_epoch {
-            state.start = Start::After(Position { epoch: epoch.max(requested_epoch), seq: 0 });
+        if state.is_requested {
+            let earlier_epoch = match state.start {
+                Start::After(at) => at.epoch,
+                _ => 0,
+            };
+            state.start = Start::After(Position { epoch: epoch.max(earlier_epoch), seq: 0 });
         }
     }
 
@@ -282,7 +283,7 @@ impl RemoteMembership {
         let is_requested = {
             let mut state = lock(&self.state);
             state.is_ending = true;
-            state.requested_epoch.is_some()
+            state.is_requested
         };
         if !is_requested {
             self.close();
@@ -323,30 +324,16 @@ impl RemoteMembership {
 
 impl State {
     fn is_unplaced(&self) -> bool {
-        self.requested_epoch.is_none() && self.outcome.is_none() && !self.is_ending && !self.has_left
+        !self.is_requested && self.outcome.is_none() && !self.is_ending && !self.has_left
     }
 
-    /// Asks the owner since `epoch` for the membership.
-    ///
-    /// An owner's response names the epoch of its logs. If the topic moves at that moment, this is the next owner's
-    /// epoch, from which the group has no record. The group then begins after the epoch of the owner that received
-    /// the request.
-    ///
-    /// If no owner has accepted the membership yet, a member that starts at new records also receives the records of
-    /// the owner's epoch, provided that this epoch began after the membership.
-    fn set_requested(&mut self, epoch: u32) {
-        match &mut self.start {
-            Start::After(after)
-                if after.epoch >= epoch && (1..epoch).contains(&self.last_requested_epoch) =>
-            {
-                after.epoch = self.last_requested_epoch;
-            }
-            Start::Latest if (1..epoch).contains(&self.joined_epoch) => {
-                self.start = Start::After(Position { epoch: self.joined_epoch, seq: 0 });
-            }
-            _ => {}
+    /// Called before the membership is requested from the owner since `epoch`. If no owner has accepted the membership
+    /// yet, a member that starts at new records also receives the records of the owner's epoch, provided that this
+    /// epoch began after the membership.
+    fn include_later_epochs(&mut self, epoch: u32) {
+        if self.start == Start::Latest && (1..epoch).contains(&self.joined_epoch) {
+            self.start = Start::After(Position { epoch: self.joined_epoch, seq: 0 });
         }
-        self.last_requested_epoch = epoch;
     }
 }
 
@@ -375,8 +362,7 @@ mod tests {
         let state = State {
             start: Start::Latest,
             joined_epoch: 3,
-            requested_epoch: None,
-            last_requested_epoch: 0,
+            is_requested: false,
             unread: VecDeque::new(),
             unread_bytes: 0,
             outcome: None,
@@ -404,21 +390,33 @@ mod tests {
         Start::After(Position { epoch, seq: 0 })
     }
 
-    /// An owner that responds while the topic moves may name the epoch of the next owner.
+    /// This node knows before the previous owner that the topic has moved there again, in epoch 9. The owner accepts
+    /// the member in its earlier group, which has no record of epoch 9.
     #[test]
-    fn group_member_of_a_moved_topic_resumes_after_the_old_epoch() {
+    fn group_member_resumes_after_the_epoch_of_its_group() {
         let member = membership();
-        assert!(member.begin_request(5));
-        member.on_accepted(9);
-        member.ended(&SubscribeError::Closed);
-        member.move_here(9);
-        assert_eq!(member.start(), after(5));
-        let member = membership();
-        assert!(member.begin_request(5));
-        member.on_accepted(9);
+        assert!(member.begin_request(9));
+        member.on_accepted(5);
         member.ended(&SubscribeError::Closed);
         assert!(member.begin_request(9));
         assert_eq!(member.start(), after(5));
+        member.on_accepted(9);
+        member.ended(&SubscribeError::Closed);
+        member.move_here(20);
+        assert_eq!(member.start(), after(9));
+    }
+
+    /// An owner that knows of more moves than this node accepts the member in a later epoch than requested.
+    #[test]
+    fn group_member_does_not_resume_before_an_accepted_epoch() {
+        let member = membership();
+        assert!(member.begin_request(5));
+        member.on_accepted(9);
+        member.ended(&SubscribeError::Closed);
+        assert!(member.begin_request(7));
+        assert_eq!(member.start(), after(9));
+        member.on_accepted(5);
+        assert_eq!(member.start(), after(9));
     }
 
     /// Two threads search for members to place: a thread that joins, and the housekeeping thread. Without a guard, both

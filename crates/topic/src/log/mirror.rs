@@ -45,6 +45,8 @@ pub(super) struct Mirror {
     feed_started: bool,
     /// Whether this process owned the log until the handover, so that the next owner copies its records from here.
     was_owner: bool,
+    /// The last epoch in which this process owned the log and handed it over; 0 if there was none.
+    owned_epoch: u32,
     /// Whether the mirror serves only one subscriber.
     private: bool,
     /// Whether the owner is durable, and may have dropped records from its disk.
@@ -92,7 +94,7 @@ impl Log {
         // From now on, the next owner reports whether publishers are connected.
         self.publisher_presence.set_unknown();
         state.owned_until_ns = 0;
-        let (epoch_first, has_records) = (state.oldest_in_memory(), state.next_seq > 1);
+        let (epoch, epoch_first, has_records) = (state.epoch, state.oldest_in_memory(), state.next_seq > 1);
         // Only a process that had all records of an epoch knows where the epoch ends.
         let was_owner = !state.is_mirror();
         let is_new = state.mirror().is_none();
@@ -102,7 +104,9 @@ impl Log {
             (mirror.first_seq, mirror.fed_from) = (epoch_first.min(1), Position::default());
             mirror.feed_started |= has_records;
         }
-        mirror.was_owner |= was_owner && (has_records || !is_new);
+        if was_owner && (has_records || !is_new) {
+            (mirror.was_owner, mirror.owned_epoch) = (true, epoch);
+        }
         (mirror.is_owner, mirror.owner_is_durable) = (false, owner_is_durable);
         // Forgets the producers. If this process becomes the owner again, it accepts the numbers that the producers
         // send at that time.
@@ -145,6 +149,16 @@ impl Log {
     /// Whether another process owns the log.
     pub fn is_mirror(&self) -> bool {
         self.lock().is_mirror()
+    }
+
+    /// The newest epoch of which a group at this process may deliver records: the present one, or the one in which this
+    /// process handed the log over, if another process owns the log since then.
+    pub fn owned_through(&self) -> u32 {
+        let state = self.lock();
+        match state.mirror() {
+            Some(mirror) if !mirror.is_owner && mirror.owned_epoch > 0 => mirror.owned_epoch,
+            _ => state.epoch,
+        }
     }
 
     /// Whether the log's position is the owner's: this process owns the log, or the log's feed has begun.

@@ -80,8 +80,12 @@ impl LocalMember {
         self.membership.with(|state, _, _| max_epoch(state)).unwrap_or(0)
     }
 
-    pub(super) fn clear_notices(&mut self) {
-        self.membership.clear_notices();
+    /// The newest epoch whose records the group may deliver at this node.
+    pub(super) fn owner_epoch(&mut self) -> u32 {
+        let newest = |state: &mut MembershipState<ShareGroup>| {
+            state.parts.iter_mut().map(|part| part.epochs.refresh()).max()
+        };
+        self.membership.with(|state, _, _| newest(state)).unwrap_or(0)
     }
 
     pub(super) fn dropped_records(&self) -> u64 {

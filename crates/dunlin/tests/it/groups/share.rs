@@ -2,12 +2,14 @@ use std::collections::HashSet;
 use std::sync::mpsc;
 use std::thread;
 
-use dunlin::topic::{Event, Notice, Publish, Retention, Subscribe, SubscribeError, TopicConfig};
-use dunlin::{GroupKind, JoinError, ShareMember, ShareOptions};
+use dunlin::topic::{
+    CheckedBatch, Event, Log, Notice, Position, Publish, Retention, Subscribe, SubscribeError, TopicConfig,
+};
+use dunlin::{GroupKind, JoinError, Node, ShareMember, ShareOptions};
 use dunlin_wait::PATIENCE;
 
-use super::{keyed, number, publish, share_from_start, work_from_start};
-use crate::node;
+use super::{claim, keyed, number, publish, share_from_start, work_from_start};
+use crate::{from_earliest, node};
 
 /// The events that a member can read now: records as sequence numbers, and gaps as ranges.
 fn available_events(member: &mut ShareMember, max: usize) -> Vec<(u64, u64)> {
@@ -140,4 +142,60 @@ fn membership_of_a_deleted_topic_stays_ended_after_recreation() {
     let mut again = node.join_share("jobs", "g", &share_from_start()).unwrap();
     assert_eq!(available_events(&mut again, 9), [(1, 1)]);
     assert_eq!(member.ready(), Err(SubscribeError::Closed));
+}
+
+/// The frame of the topic's first record.
+fn first_frame(node: &Node, topic: &str) -> Vec<u8> {
+    let mut subscriber = node.subscribe(topic, &from_earliest()).unwrap();
+    let Some(Event::Record(record)) = subscriber.next_timeout(PATIENCE).unwrap() else {
+        panic!("no first record");
+    };
+    let mut frame = Vec::new();
+    record.frame.append_to(&mut frame);
+    frame
+}
+
+/// Feeds a record of another owner to the log of a topic that has moved.
+fn feed(log: &Log, epoch: u32, seq: u64, frame: &[u8]) {
+    let batch = CheckedBatch::check(frame, 1, 1 << 20).unwrap();
+    log.feed(Position { epoch, seq }, seq - 1, batch).unwrap();
+}
+
+/// The topic has moved, but the node has not ended its groups yet.
+#[test]
+fn group_delivers_no_record_of_the_next_owners_epoch() {
+    let node = node();
+    publish(&node, "jobs", 1..=2);
+    let mut member = node.join_share("jobs", "g", &share_from_start()).unwrap();
+    let mut worker = node.join_work("jobs", "w", &work_from_start()).unwrap();
+    let (frame, topic) = (first_frame(&node, "jobs"), node.topic("jobs").unwrap());
+    let log = &topic.logs()[0];
+    let epoch = log.last().epoch;
+    log.hand_over(false, Some(epoch + 1));
+    feed(log, epoch + 1, 3, &frame);
+    assert_eq!(available_events(&mut member, 9), [(1, 1), (2, 2)]);
+    assert!(!member.ready().unwrap());
+    let claims = std::iter::from_fn(|| claim(&mut worker));
+    assert_eq!(Vec::from_iter(claims.map(|claimed| claimed.record().seq())), [1, 2]);
+}
+
+/// The topic has moved to another owner and back. Members of a group there may have received that owner's records.
+#[test]
+fn new_group_begins_with_its_owners_epoch() {
+    let node = node();
+    publish(&node, "jobs", 1..=2);
+    let (frame, topic) = (first_frame(&node, "jobs"), node.topic("jobs").unwrap());
+    let log = &topic.logs()[0];
+    let epoch = log.last().epoch;
+    log.hand_over(false, Some(epoch + 1));
+    feed(log, epoch + 1, 3, &frame);
+    feed(log, epoch + 2, 4, &frame);
+    log.take_over(epoch + 2, false);
+    let options = ShareOptions { after_epoch: Some(epoch), ..ShareOptions::default() };
+    let mut member = node.join_share("jobs", "g", &options).unwrap();
+    let Some(Event::Notice(Notice::EpochChanged(changed))) = member.next_timeout(PATIENCE).unwrap() else {
+        panic!("no notice of the skipped epoch");
+    };
+    assert_eq!((changed.old, changed.last_seen, changed.new_first.seq), (epoch, 2, 4));
+    assert_eq!(available_events(&mut member, 9), [(4, 4)]);
 }

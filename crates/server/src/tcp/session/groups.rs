@@ -43,14 +43,19 @@ impl Session {
         let texts = join.topic.len() + join.group.len() + join.member.len();
         let charge = self.shared.charge_subscriptions(1, texts).map_err(|error| Refused::from(&error))?;
         let token = self.channel_last + 1;
-        let group_member = self.open_membership(join, token)?;
+        let mut group_member = self.open_membership(join, token)?;
+        // Another node needs to know which epoch's records this group delivers. If the topic is moving, the logs may be
+        // in the next owner's epoch already.
+        let owner_epoch = match &mut group_member {
+            GroupMember::Share(share) if self.from_node => share.owner_epoch(),
+            _ => None,
+        };
         let mut channels = Vec::new();
         for log in group_member.topic().logs() {
             self.channel_last += 1;
             channels.push(self.channel_last);
-            // A member has no position of its own in a log, so the announcement has the log's epoch and sequence number
-            // 0.
-            let after = Position { epoch: log.last().epoch, seq: 0 };
+            // A member has no position of its own in a log, so the announcement has an epoch and sequence number 0.
+            let after = Position { epoch: owner_epoch.unwrap_or_else(|| log.last().epoch), seq: 0 };
             self.outbound.push(FromNode::Log(wire::Log {
                 subscription: join.subscription,
                 channel: self.channel_last,

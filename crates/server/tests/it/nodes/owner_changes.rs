@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dunlin::journal::FakeDisk;
+use dunlin::state::ControlCommand;
 use dunlin::topic::{Durable, Event, Publish, Subscribe, TopicConfig, Waiter};
 use dunlin::{Config, Node, ShareMember, ShareOptions};
 use dunlin_wait::until;
@@ -57,6 +58,12 @@ fn publish(cluster: &TestCluster, id: u64, numbers: std::ops::Range<u64>) {
 fn members_at(cluster: &TestCluster, id: u64) -> usize {
     let topic = cluster.node(id).topic("t").unwrap();
     cluster.node(id).groups(&topic).first().map_or(0, |group| group.members.len())
+}
+
+fn move_to(cluster: &TestCluster, id: u64) {
+    let epoch = cluster.state.lock().unwrap().placement(b"t").unwrap().epoch + 10;
+    cluster.apply(&ControlCommand::Move { topic: b"t", node: id, epoch }).unwrap();
+    until("the owner has it", || !cluster.node(id).topic("t").unwrap().logs()[0].is_mirror());
 }
 
 /// Node 3 owns the topic and dies. Node 2 becomes the owner, but node 1 does not know that yet.
@@ -154,6 +161,36 @@ fn member_that_joined_during_an_owner_change_misses_no_record() {
         deliveries.numbers().len() >= 20
     });
     assert_eq!(deliveries.numbers(), Vec::from_iter(100..120));
+}
+
+/// Node 1 learns of both moves after they are complete.
+#[test]
+fn topic_that_moves_twice_repeats_no_record_of_its_group() {
+    let cluster = TestCluster::of(3);
+    cluster.create_topic_at(3, "t", TopicConfig::default());
+    let (mut old, mut deliveries) = (member(&cluster, 1), GroupDeliveries::default());
+    until("it is a member", || members_at(&cluster, 3) == 1);
+    publish(&cluster, 3, 0..10);
+    until("it has them", || {
+        deliveries.read(&mut [&mut old]);
+        deliveries.numbers().len() == 10
+    });
+    cluster.hold_back_changes(1);
+    move_to(&cluster, 2);
+    let mut between = member(&cluster, 2);
+    publish(&cluster, 2, 10..20);
+    until("the group of the second owner has delivered its records", || {
+        deliveries.read(&mut [&mut between]);
+        deliveries.numbers().len() == 20
+    });
+    move_to(&cluster, 3);
+    publish(&cluster, 3, 20..30);
+    cluster.release_changes(1);
+    until("each record is given", || {
+        deliveries.read(&mut [&mut old]);
+        deliveries.numbers().len() >= 30
+    });
+    assert_eq!(deliveries.numbers(), Vec::from_iter(0..30));
 }
 
 #[test]
