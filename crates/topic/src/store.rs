@@ -24,6 +24,13 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// method may return before the records are stored.
     fn store_staged(&self) {}
 
+    /// The number of bytes of records for which the disk has room at present. Called once, under the log's lock, before
+    /// the first append since the log was opened; must not block. If the result is too small, the publisher waits for
+    /// room as with [`notify_staged`](Store::notify_staged).
+    fn free_room(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Loads records from disk, including the one at `at`. Subscribers call it without a lock. After a call that
     /// returns [`DiskContent::Later`], the store calls [`Log::retry_reads`](crate::Log::retry_reads).
     fn load(&self, at: Position) -> DiskContent;
@@ -123,7 +130,7 @@ pub struct Recovered {
     pub next_seq: u64,
     /// Time at which the last record was appended, ns since the Unix epoch.
     pub last_append_ns: u64,
-    /// Bytes that may be appended before the disk grants more.
+    /// Bytes that may be appended before the disk grants more, if it still has room for them at the first append.
     pub granted_bytes: u64,
 }
 

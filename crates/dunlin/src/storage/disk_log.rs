@@ -29,11 +29,16 @@ const FILE_BYTES_MIN: u64 = 64 << 10;
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// The minimum disk space that is reserved ahead of a log's end, in bytes.
 const AHEAD_BYTES_MIN: u64 = 64 << 10;
+/// If the disk has less free space than this, in bytes, a log reserves room before it accepts its first record. A new
+/// file needs several blocks of the file system besides its records.
+const NEW_FILE_ROOM: u64 = 2 * AHEAD_BYTES_MIN;
 /// The largest number of bytes that an append writes in addition to its records.
 const APPEND_BYTES_EXTRA: u64 = 4 * BLOCK_HEADER_BYTES as u64;
 /// If publishers have stored a log's records at least this often in a row, the storing thread leaves further storing to
 /// them.
 const CONSECUTIVE_HELPS_MIN: u32 = 8;
+/// A log accepts records for at most one part in this number of the free disk space before it stores them.
+const FREE_SHARE: u64 = 4;
 /// The largest size of a record that a file can hold, in bytes.
 const FRAME_BYTES_MAX: usize = 64 << 20;
 
@@ -389,7 +394,7 @@ impl DiskLog {
     /// free disk space.
     fn grant(&self, journal: &Journal) -> u64 {
         let free = self.disk.free_bytes(&self.dir).unwrap_or(0);
-        self.unstored_bytes_max.min(guaranteed_bytes(journal).max(free / 4))
+        self.unstored_bytes_max.min(guaranteed_bytes(journal).max(free / FREE_SHARE))
     }
 
     /// Writes the position up to which the log is stored, once for each file of the log.
@@ -581,6 +586,11 @@ impl Store for DiskLog {
             Some(self_ref) => self.queue.add(self_ref),
             None => {}
         }
+    }
+
+    fn free_room(&self) -> u64 {
+        let free = self.disk.free_bytes(&self.dir).unwrap_or(0);
+        if free < NEW_FILE_ROOM { 0 } else { free / FREE_SHARE }
     }
 
     fn load(&self, at: Position) -> DiskContent {

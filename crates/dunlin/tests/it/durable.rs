@@ -278,6 +278,40 @@ fn full_disk_refuses_publishers_and_loses_no_record() {
     assert_eq!(position.seq, last_seq + 1);
 }
 
+/// The disk had room when the topics were created and opened. A topic has no file of its present epoch until its first
+/// record.
+#[test]
+fn first_record_on_a_full_disk_is_refused() {
+    let disk = FakeDisk::new(13);
+    let (node, _) = open(&disk);
+    for topic in ["a", "b"] {
+        node.create_topic(topic, durable(), false).unwrap();
+    }
+    publish(&node, "a", 1..=1);
+    disk.crash();
+    drop(node);
+    let (node, _) = open(&disk);
+    node.create_topic("c", durable(), false).unwrap();
+    let next_seq = |topic: &str| node.topic(topic).unwrap().logs()[0].info().next_seq;
+    let next_seqs = ["a", "b", "c"].map(|topic| (topic, next_seq(topic)));
+    // The rest has room for the record, but not for a new file.
+    disk.set_capacity(disk.used() + 1_000);
+    for (topic, _) in next_seqs {
+        let refused = node.publisher(topic).unwrap().publish("x").unwrap_err();
+        assert!(matches!(refused, PublishError::DiskFull(_)), "{topic}: {refused}");
+    }
+    disk.set_capacity(u64::MAX);
+    for (topic, next_seq) in next_seqs {
+        let mut publisher = node.publisher(topic).unwrap();
+        let position = dunlin_wait::find("there is room", || match publisher.publish("x") {
+            Ok(receipt) => Some(receipt.position),
+            Err(PublishError::DiskFull(_)) => None,
+            Err(other) => panic!("{other}"),
+        });
+        assert_eq!(position.seq, next_seq, "{topic}: refused before numbering");
+    }
+}
+
 /// The topic was granted more room than the disk has now. It accepts a record, which waits until there is room.
 #[test]
 fn topic_has_room_again_once_its_waiting_record_is_stored() {

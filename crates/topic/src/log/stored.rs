@@ -39,6 +39,9 @@ pub(crate) struct DiskProgress {
     appended_bytes: u64,
     synced_bytes: u64,
     granted_bytes: u64,
+    /// The number of bytes that the store granted when the log was opened. Other files may have taken this room since
+    /// then, so the log asks the store again before its first append. 0 after that, and after any other grant.
+    unchecked_bytes: u64,
     /// The reason why the disk is full; `None` while it is not.
     full: Option<Arc<str>>,
     /// The size of an append that was refused although all earlier records are stored, because it needs more room than
@@ -102,7 +105,8 @@ impl DiskProgress {
             staged: last,
             appended_bytes: 0,
             synced_bytes: 0,
-            granted_bytes: recovered.granted_bytes,
+            granted_bytes: 0,
+            unchecked_bytes: recovered.granted_bytes,
             full: None,
             requested_bytes: 0,
             room_requested: false,
@@ -187,6 +191,13 @@ impl DiskProgress {
         }
         if let Some(why) = &self.full {
             return Err(PublishError::DiskFull(why.to_string()));
+        }
+        if self.unchecked_bytes > 0 {
+            let granted_bytes = self.unchecked_bytes.min(self.store.free_room());
+            self.grant(granted_bytes);
+            if self.appended_bytes + bytes <= self.granted_bytes {
+                return Ok(());
+            }
         }
         let unstored_bytes = self.appended_bytes - self.synced_bytes;
         if unstored_bytes == 0 {
@@ -482,6 +493,7 @@ impl Log {
 impl DiskProgress {
     fn grant(&mut self, bytes: u64) {
         self.granted_bytes = self.synced_bytes + bytes;
+        self.unchecked_bytes = 0;
     }
 }
 
