@@ -1,8 +1,9 @@
 //! The gRPC listener: topics as `dunlin.v1.Dunlin` and as Ratatoskr's `MessageBroker`, keys and values as
 //! `dunlin.v1.Kv`, tasks as `dunlin.v1.Tasks`, with health and reflection.
 //!
-//! `connection` serves one HTTP/2 connection, `dispatch` routes its calls, and `intake` limits the size, elements and
-//! time of a call's messages; `elements` counts the elements. `service` has the unary calls, `requests` the calls that
+//! `connection` serves one HTTP/2 connection, and `limited_reads` limits the bytes that it reads at a time. `dispatch`
+//! routes its calls, and `intake` limits the size, elements and time of a call's messages; `elements` counts the
+//! elements. `service` has the unary calls, `requests` the calls that
 //! wait for a reply, and `publish_stream` and `groups` the bidirectional streams. A subscriber's response comes from
 //! `reader` (walks the logs), `writer` (encodes protobuf) and `delivery` (the body).
 //!
@@ -24,6 +25,7 @@ mod elements;
 mod groups;
 mod intake;
 mod kv;
+mod limited_reads;
 mod outgoing;
 mod publish_stream;
 mod ratatoskr;

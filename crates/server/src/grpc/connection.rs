@@ -2,8 +2,8 @@
 //!
 //! Limits: `sessions_max` connections, above which calls are refused and the connection is closed; `handshake_ms_max`
 //! for the client's preface; `grpc.idle_ms_max` without a call, after which the connection is closed;
-//! `grpc.streams_max` concurrent calls; `grpc.keep_alive_ms` between two keep-alive pings, and for each response to a
-//! ping.
+//! `grpc.streams_max` concurrent calls; the bytes that are read at a time ([`LimitedReads`]); `grpc.keep_alive_ms`
+//! between two keep-alive pings, and for each response to a ping.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -22,6 +22,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::dispatch::CallRouter;
+use super::limited_reads::{LimitedReads, ReadAllowance};
 use super::proto::dunlin as v1;
 use super::requests::PendingRequests;
 use crate::access::{Access, Login, RequestLoginCache};
@@ -324,7 +325,8 @@ async fn refuse_http1(mut stream: Stream) {
 /// The task that serves one connection.
 struct ConnectionDriver {
     connection: Arc<GrpcConnection>,
-    http2: Pin<Box<Http2<TokioIo<Stream>, CallRouter, TokioExecutor>>>,
+    http2: Pin<Box<Http2<TokioIo<LimitedReads<Stream>>, CallRouter, TokioExecutor>>>,
+    allowance: ReadAllowance,
     waiter: Arc<Waiter>,
     timer: Pin<Box<Sleep>>,
     /// The number of calls when the timer was last set. A higher number shows that the connection is in use.
@@ -352,11 +354,14 @@ impl ConnectionDriver {
             .max_send_buf_size(SEND_BUFFER_BYTES)
             .initial_stream_window_size(limits.stream_window_bytes)
             .initial_connection_window_size(limits.connection_window_bytes);
-        let http2 = builder.serve_connection(TokioIo::new(stream), CallRouter::new(&connection));
+        let allowance = ReadAllowance::default();
+        let io = TokioIo::new(LimitedReads::new(stream, allowance.clone()));
+        let http2 = builder.serve_connection(io, CallRouter::new(&connection));
         let timer = Box::pin(sleep(connection.next_check()));
         ConnectionDriver {
             connection,
             http2: Box::pin(http2),
+            allowance,
             waiter,
             timer,
             calls_before: 0,
@@ -371,6 +376,7 @@ impl ConnectionDriver {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.allowance.refill();
         loop {
             // Ignores errors of the connection: the client causes them, and the server need not react.
             if self.http2.as_mut().poll(cx).is_ready() {
