@@ -293,7 +293,9 @@ fn number_of_due_leases_and_keys_is_known_in_advance() {
 fn number_of_keys_that_commands_delete_is_known_in_advance() {
     let mut test = TestState::default();
     let lease = test.grant(1_000);
-    ["a", "b"].map(|key| test.put_with_lease(key, "1", lease));
+    for key in ["a", "b"] {
+        test.put_with_lease(key, "1", lease);
+    }
     test.put("c", "1");
     let range = |start, end| ControlCommand::DeleteRange { start, end };
     let operation = |start, end| KeyOperation::DeleteRange { start, end };

@@ -136,7 +136,9 @@ fn deleted_ranges_end_before_and_begin_after_system_keys() {
         ("%a", "", vec!["#", "$lock/gate", "%"]),
     ] {
         let mut test = TestState::default();
-        ["#", "%", "a"].map(|key| test.put(key, "1"));
+        for key in ["#", "%", "a"] {
+            test.put(key, "1");
+        }
         let lease = test.grant(1_000);
         test.acquire("gate", lease, false).unwrap();
         test.apply(ControlCommand::DeleteRange { start: start.as_bytes(), end: end.as_bytes() }).unwrap();
