@@ -427,8 +427,11 @@ fn redelivery_without_file_descriptors_loses_no_record() {
     let node = open();
     node.create_topic("a", durable(), false).unwrap();
     let mut publisher = node.publisher("a").unwrap();
-    (0..1_000).for_each(|_| publisher.send(&[1; 1_000]).unwrap());
-    publisher.flush().unwrap();
+    // Many blocks on disk, so that the first record and the last one are not loaded together.
+    for _ in 0..100 {
+        (0..10).for_each(|_| publisher.send(&[1; 10_000]).unwrap());
+        publisher.flush().unwrap();
+    }
     drop(publisher);
     node.stop();
     drop(node);
