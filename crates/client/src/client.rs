@@ -200,7 +200,7 @@ impl Client {
         let mut session = lock(&self.shared.session);
         let publishing = Arc::new(PublisherShared::new(session.next_number(), subject, producer, epoch));
         let mut out = Vec::new();
-        publishing.open(&publishing.lock(), session.version, &mut out);
+        publishing.encode_open(&publishing.lock(), session.version, &mut out);
         session.add_publisher(Arc::clone(&publishing));
         self.shared.outbox.write(&out);
         drop(session);

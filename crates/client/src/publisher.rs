@@ -183,7 +183,7 @@ impl Publisher {
         let mut out = Vec::new();
         FromClient::ClosePublisher { publisher: self.publishing.number }.encode(&mut out);
         let mut state = self.publishing.lock();
-        self.publishing.open(&state, session.version, &mut out);
+        self.publishing.encode_open(&state, session.version, &mut out);
         (state.refused, state.opened) = (false, false);
         drop(state);
         self.shared.outbox.write(&out);

@@ -98,16 +98,16 @@ impl PublisherShared {
         state.topic_properties.filter(|topic| !topic.created_automatically).map(|_| state.topic.clone())
     }
 
-    /// Opens the publisher on a new connection and sends unanswered batches again.
-    pub(crate) fn resume(&self, version: u8, out: &mut Vec<u8>) {
+    /// Encodes the messages that open the publisher on a new connection and send its unanswered batches again.
+    pub(crate) fn encode_reopen(&self, version: u8, out: &mut Vec<u8>) {
         let state = self.lock();
-        self.open(&state, version, out);
+        self.encode_open(&state, version, out);
         state.lanes.iter().flat_map(PublishLane::unanswered).for_each(|bytes| out.extend_from_slice(bytes));
     }
 
-    /// Opens the publisher. When the publisher opens again, the message includes the client's knowledge of the
-    /// topic, which may have begun a new epoch.
-    pub(crate) fn open(&self, state: &PublisherState, version: u8, out: &mut Vec<u8>) {
+    /// Encodes the messages that open the publisher. When the publisher opens again, they include the client's knowledge
+    /// of the topic, which may have begun a new epoch.
+    pub(crate) fn encode_open(&self, state: &PublisherState, version: u8, out: &mut Vec<u8>) {
         if let Some(properties) = state.topic_properties
             && version >= MessageKind::ExpectTopic.since()
         {

@@ -93,7 +93,7 @@ impl Client {
             state: Mutex::default(),
         });
         let mut out = Vec::new();
-        inner.open(&mut out);
+        inner.encode_open(&mut out);
         session.add_relay(Arc::clone(&inner));
         self.shared.outbox.write(&out);
         Relay { shared: Arc::clone(&self.shared), inner }
@@ -173,7 +173,7 @@ impl RelayShared {
         lock(&self.state)
     }
 
-    fn open(&self, out: &mut Vec<u8>) {
+    fn encode_open(&self, out: &mut Vec<u8>) {
         let (publisher, producer, producer_epoch) = (self.number, self.producer, self.producer_epoch);
         let subject = &self.subject;
         FromClient::OpenPublisher(OpenPublisher { publisher, producer, producer_epoch, subject }).encode(out);
@@ -189,10 +189,10 @@ impl RelayShared {
     }
 
     /// Handles a new connection: batches sent on the previous connection are lost.
-    pub(crate) fn resume(&self, out: &mut Vec<u8>) {
+    pub(crate) fn reopen(&self, out: &mut Vec<u8>) {
         self.fail_unanswered();
         self.state().refused = None;
-        self.open(out);
+        self.encode_open(out);
     }
 
     pub(crate) fn handle_refused(&self, refusal: &Refusal<'_>) {

@@ -165,13 +165,13 @@ impl ControlState {
     }
 
     /// The end of the lease that ends next.
-    pub fn next_end_ms(&self) -> Option<u64> {
+    pub fn next_lease_end_ms(&self) -> Option<u64> {
         self.ends.get_min().map(|&(end_ms, _)| end_ms)
     }
 
     /// Whether more than `count` leases and keys end at this time.
     pub fn has_more_due(&self, now_ms: u64, count: usize) -> bool {
-        if self.next_end_ms().is_none_or(|end_ms| end_ms > now_ms) {
+        if self.next_lease_end_ms().is_none_or(|end_ms| end_ms > now_ms) {
             return false;
         }
         let due = self.ends.range(..=(now_ms, u64::MAX)).take(count + 1);

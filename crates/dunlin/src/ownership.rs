@@ -129,7 +129,7 @@ pub trait PeerNodes: Send + Sync + Debug {
 
     /// Feeds mirrors from a node until [`MirrorFeed::is_needed`] returns `false`. If this is impossible, reports the
     /// reason with `MirrorFeed::ended`.
-    fn feed(&self, from: u64, feed: Arc<MirrorFeed>);
+    fn feed_mirrors(&self, from: u64, feed: Arc<MirrorFeed>);
 
     /// Requests a membership of a `share` group from a node and delivers its records, until it is not
     /// [needed](RemoteMembership::is_needed) or has [ended](RemoteMembership::ended).

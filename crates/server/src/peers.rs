@@ -91,8 +91,8 @@ impl PeerNodes for NodeLinks {
         self.link(to).forward_batch(run);
     }
 
-    fn feed(&self, from: u64, feed: Arc<MirrorFeed>) {
-        self.link(from).feed(feed);
+    fn feed_mirrors(&self, from: u64, feed: Arc<MirrorFeed>) {
+        self.link(from).add_feed(feed);
     }
 
     fn join(&self, to: u64, membership: Arc<RemoteMembership>) {

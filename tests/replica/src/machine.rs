@@ -49,7 +49,7 @@ impl StateMachine for Replica {
     }
 
     fn next_due_ms(&self) -> Option<u64> {
-        self.state.next_end_ms()
+        self.state.next_lease_end_ms()
     }
 
     fn grows(command: &[u8]) -> bool {

@@ -272,7 +272,7 @@ impl ClusterDemoResult {
     }
 
     /// Returns three closing sentences, about lines, books and nodes, each with whether the result is as expected.
-    pub fn sentences(&self) -> [(bool, String); 3] {
+    pub fn result_sentences(&self) -> [(bool, String); 3] {
         let (lines, books) = (self.lines.different(), self.books.different());
         let recovery = self.node_kills.iter().map(NodeKill::recovery).max().unwrap_or_default();
         [

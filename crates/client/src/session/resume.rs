@@ -98,10 +98,10 @@ impl ClientSession {
             .filter_map(|(_, slot)| slot.take_unsent())
             .for_each(|message| out.extend_from_slice(message));
         for publishing in self.publishers.values() {
-            publishing.resume(version, out);
+            publishing.encode_reopen(version, out);
         }
         for relay in self.relays.values() {
-            relay.resume(out);
+            relay.reopen(out);
         }
     }
 
@@ -256,7 +256,7 @@ impl Subscription {
             follow.encode(number, out);
         }
         if self.is_subscribed {
-            self.resume(number, out);
+            self.encode_resume(number, out);
         }
         let subscribe = Subscribe {
             subscription: number,
@@ -292,7 +292,7 @@ impl Subscription {
         }
     }
 
-    fn resume(&self, number: u32, out: &mut Vec<u8>) {
+    fn encode_resume(&self, number: u32, out: &mut Vec<u8>) {
         let position = |(name, at): &(Arc<dunlin_topic::LogName>, Option<dunlin_topic::Position>)| {
             let at = (*at)?;
             Some((Arc::clone(name), Position { epoch: at.epoch, seq: at.seq }))

@@ -29,7 +29,7 @@ fn renewed_lease_ends_one_ttl_after_its_renewal() {
         (test.state.lease(renewed).map(|info| info.left_ms), test.state.lease(unrenewed)),
         (Some(1), None)
     );
-    assert_eq!(test.state.next_end_ms(), Some(160));
+    assert_eq!(test.state.next_lease_end_ms(), Some(160));
 }
 
 #[test]

@@ -160,7 +160,7 @@ impl Oracle {
         let expected: Vec<_> =
             self.leases.keys().map(|&lease| (lease, key_count(lease), wait_count(lease))).collect();
         assert_eq!(leases, expected);
-        assert_eq!(state.next_end_ms(), self.leases.values().map(|lease| lease.1).min());
+        assert_eq!(state.next_lease_end_ms(), self.leases.values().map(|lease| lease.1).min());
         let mut holders: Vec<_> = self.keys.keys().filter(|key| key.starts_with(LOCKS)).collect();
         holders.dedup();
         assert!(

@@ -81,7 +81,7 @@ impl StateMachine for ControlMachine {
     }
 
     fn next_due_ms(&self) -> Option<u64> {
-        self.state.next_end_ms()
+        self.state.next_lease_end_ms()
     }
 
     fn is_long(&self, now_ms: u64, commands: &mut dyn Iterator<Item = &[u8]>) -> bool {

@@ -152,7 +152,7 @@ impl Work {
                 if route.is_deleted() || !feed.is_needed() {
                     feed.ended("nobody reads it");
                 } else if ownership.is_alive(owner) {
-                    ownership.peers.feed(owner, feed.restart_from(owner));
+                    ownership.peers.feed_mirrors(owner, feed.restart_from(owner));
                 } else {
                     route.find_owner_for_subscriber(ownership);
                     self.add(PAUSE, Job::MirrorFeed(feed));

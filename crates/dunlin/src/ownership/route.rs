@@ -240,7 +240,7 @@ impl Route {
             }
             state.feed = Some(Arc::clone(&feed));
         }
-        ownership.peers.feed(from, feed);
+        ownership.peers.feed_mirrors(from, feed);
     }
 
     /// Whether the previous owner is still handing records over. A feed that has ended too early is started again.
@@ -461,7 +461,7 @@ impl Upstream for Route {
         }
         let feed = Arc::new(feed);
         if ownership.is_alive(owner) {
-            ownership.peers.feed(owner, feed);
+            ownership.peers.feed_mirrors(owner, feed);
         } else {
             ownership.housekeeper.feed_after(feed, Duration::ZERO);
         }

@@ -148,7 +148,7 @@ impl PeerNodes for NodePeers {
         lane.send(batch).unwrap();
     }
 
-    fn feed(&self, from: u64, feed: Arc<MirrorFeed>) {
+    fn feed_mirrors(&self, from: u64, feed: Arc<MirrorFeed>) {
         let (hub, id) = (Weak::clone(&self.hub), self.id);
         if let Some(hub) = hub.upgrade() {
             let moves = hub.moves_before_feed.lock().unwrap().take_if(|(of, _)| *of == id);

@@ -39,7 +39,7 @@ impl PeerNodes for Link {
         self.0.upgrade().unwrap().forwarded.lock().unwrap().push((to, batch));
     }
 
-    fn feed(&self, _from: u64, feed: Arc<MirrorFeed>) {
+    fn feed_mirrors(&self, _from: u64, feed: Arc<MirrorFeed>) {
         feed.ended("nobody feeds here");
     }
 }

@@ -130,7 +130,7 @@ impl NodeLink {
         self.may_reconnect.store(true, Ordering::Release);
     }
 
-    pub(super) fn feed(&self, feed: Arc<MirrorFeed>) {
+    pub(super) fn add_feed(&self, feed: Arc<MirrorFeed>) {
         lock(&self.feeds).push(feed);
     }
 

@@ -85,8 +85,8 @@ impl PeerNodes for HookedLinks {
         self.links.forward_batch(to, run);
     }
 
-    fn feed(&self, from: u64, feed: Arc<MirrorFeed>) {
-        self.links.feed(from, feed);
+    fn feed_mirrors(&self, from: u64, feed: Arc<MirrorFeed>) {
+        self.links.feed_mirrors(from, feed);
     }
 
     fn join(&self, to: u64, membership: Arc<RemoteMembership>) {

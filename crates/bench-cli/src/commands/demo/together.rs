@@ -124,7 +124,7 @@ impl CombinedDemoOptions<'_> {
                 "recorded markets are published through all nodes; every node has subscribers",
             )?;
             let Some(ended) = demo.run(nodes, stop, &print)? else { return Ok(()) };
-            let sentences = ended.sentences();
+            let sentences = ended.result_sentences();
             if self.once {
                 let mut tables = Vec::new();
                 ended.write(&mut tables, narrator.console)?;

@@ -49,7 +49,7 @@ impl Route {
             Arc::clone(state.feed.insert(Arc::new(feed)))
         };
         let from = feed.from;
-        ownership.peers.feed(from, feed);
+        ownership.peers.feed_mirrors(from, feed);
     }
 
     /// Called when a mirror has all records that its owner had.
@@ -135,7 +135,7 @@ impl Route {
             let next = feed.restart_from(owner);
             if owner != feed.from && ownership.is_alive(owner) {
                 // The owner has changed in the meantime. The new owner may be reachable.
-                ownership.peers.feed(owner, next);
+                ownership.peers.feed_mirrors(owner, next);
             } else {
                 ownership.housekeeper.feed_after(next, housekeeper::PAUSE);
             }
@@ -173,7 +173,7 @@ mod tests {
             batch.not_appended("no node responds");
         }
 
-        fn feed(&self, _: u64, _: Arc<MirrorFeed>) {}
+        fn feed_mirrors(&self, _: u64, _: Arc<MirrorFeed>) {}
     }
 
     /// A waiter that blocks its waking thread until the test releases it.

@@ -145,11 +145,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
         self.ids.unchecked.extend(spawned);
         if !self.ids.is_checking {
-            self.query_unchecked();
+            self.query_unchecked_ids();
         }
     }
 
-    fn query_unchecked(&mut self) {
+    fn query_unchecked_ids(&mut self) {
         let ids = std::mem::take(&mut self.ids.unchecked);
         self.ids.is_checking = !ids.is_empty();
         if self.ids.is_checking {
@@ -242,7 +242,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
                 reply(Ok(spawned));
             }
         }
-        self.query_unchecked();
+        self.query_unchecked_ids();
     }
 
     /// Handles another process's query.
