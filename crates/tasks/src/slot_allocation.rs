@@ -46,7 +46,7 @@ impl ShardDemand {
     }
 }
 
-/// The workers of one shard and the slots that its tenants need, from which slots are divided among shards.
+/// The workers of one shard, and the slots that its tenants need: the basis for dividing slots among shards.
 #[derive(Debug, Clone, Default)]
 pub struct DemandSnapshot {
     workers: BTreeMap<u64, WorkerShare>,

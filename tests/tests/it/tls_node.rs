@@ -7,6 +7,7 @@ use dunlin_server::{Protocol, Server, ServerConfig, TlsConfig};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use tempfile::TempDir;
 
+/// A node whose NATS listener uses TLS, with the directory of its certificates.
 pub struct TlsNode {
     dir: TempDir,
     server: Server,

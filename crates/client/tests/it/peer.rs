@@ -16,6 +16,7 @@ const SLOW_HEARTBEAT_MS: u32 = 60_000;
 /// The heartbeat interval of nodes whose silence is tested, in ms.
 pub const FAST_HEARTBEAT_MS: u32 = 200;
 
+/// A scripted node, to which the client under test connects.
 pub struct Peer {
     listener: TcpListener,
     heartbeat_ms: u32,

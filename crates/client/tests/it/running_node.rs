@@ -12,6 +12,7 @@ use dunlin_client::{Client, ClientLimits, ClientOptions};
 use dunlin_server::{Server, ServerConfig};
 use dunlin_wait::PATIENCE;
 
+/// A real node in this process, with a TCP listener and a Unix socket.
 pub struct RunningNode {
     pub node: Node,
     server: Option<Server>,

@@ -5,6 +5,7 @@ use dunlin_scale::{
     SchedulerSample, SimulatedProvider,
 };
 
+/// A scaler, a simulated provider and their time.
 pub struct Simulation {
     pub scaler: Scaler,
     pub provider: SimulatedProvider,

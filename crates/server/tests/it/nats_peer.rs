@@ -19,6 +19,7 @@ pub fn nats_address(server: &Server) -> SocketAddr {
     server.addresses().iter().find(|(protocol, _)| *protocol == Protocol::Nats).unwrap().1
 }
 
+/// A NATS client that gives tests access to every byte of its connection.
 pub struct NatsPeer {
     pub reader: BufReader<TcpStream>,
 }

@@ -20,6 +20,7 @@ use v1::subscribe_response::Event;
 use super::listener::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
 use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
+/// The gRPC listener.
 pub struct Grpc;
 
 impl Listener for Grpc {

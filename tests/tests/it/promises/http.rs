@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::listener::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
 use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
+/// The HTTP listener, with records as server-sent events.
 pub struct Http;
 
 impl Listener for Http {

@@ -16,8 +16,11 @@ use dunlin_client::{Client, ClientOptions, Credentials, Group, GroupEvent, Group
 use super::listener::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
 use super::trial::{NodeUnderTest, TOKEN};
 
+/// The node in this process, without a listener.
 pub struct InProcess;
+/// The TCP listener of Dunlin's own protocol.
 pub struct Tcp;
+/// The Unix socket of Dunlin's own protocol.
 pub struct Unix;
 
 impl Listener for InProcess {

@@ -21,7 +21,9 @@ use super::listener::{Listener, ListenerClient, Message, Reader, Received, Recei
 use super::rust::RemoteClient;
 use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
+/// The WebSocket listener with Dunlin's own protocol in binary messages.
 pub struct Binary;
+/// The WebSocket listener with JSON messages.
 pub struct Json;
 
 impl Listener for Binary {

@@ -52,6 +52,7 @@ fn value<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a Value> {
     attributes.iter().find(|attribute| attribute.key == key)?.value.as_ref()?.value.as_ref()
 }
 
+/// A collector that stores the spans that it receives.
 pub struct Collector {
     address: SocketAddr,
     spans: Arc<Mutex<Vec<ExportedSpan>>>,

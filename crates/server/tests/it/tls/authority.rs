@@ -7,6 +7,7 @@ use dunlin_server::TlsConfig;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use tempfile::TempDir;
 
+/// A certificate authority, with a directory for its certificates.
 pub struct Authority {
     dir: TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,

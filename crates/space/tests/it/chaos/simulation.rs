@@ -73,6 +73,7 @@ struct Ownership {
     owner: usize,
 }
 
+/// The settings and the state of a simulation.
 pub struct Simulation {
     dice: Dice,
     standby: StandbyMode,
