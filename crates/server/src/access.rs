@@ -1,8 +1,8 @@
 //! Authentication and quotas: the users file, logins, and the limits of users and tenants.
 //!
-//! Permissions are checked by [`dunlin::Permissions`] behind the node that a session receives
-//! ([`Node::with_user`](dunlin::Node::with_user)). A listener only passes a client's credentials to this module, and
-//! reports the result to the client.
+//! Each session receives a handle of the node for its user ([`Node::with_user`](dunlin::Node::with_user)). This handle
+//! checks the user's [`Permissions`](dunlin::Permissions). A listener only passes a client's credentials to this
+//! module, and reports the result to the client.
 //!
 //! `users` reads the file, `secret` hashes tokens and passwords, `nkey` verifies NATS keys. `credentials` has the
 //! clients' credentials, `throttle` delays guessing, `checker` verifies passwords on its own threads. `account` and

@@ -431,7 +431,7 @@ impl Cursor {
     pub(crate) fn has_caught_up(&mut self) -> bool {
         let pinned = match &self.hint {
             Hint::PinnedSegment(pinned) => pinned,
-            // Records that arrived in the meantime are merged by the next read.
+            // The next read merges all records that have arrived by then.
             Hint::MergedRecord(_) => return true,
             Hint::None | Hint::Loose(_) | Hint::Deferred { .. } => return false,
         };

@@ -82,7 +82,7 @@ fn autoscaler_reports_its_forecast_or_the_history_it_needs() {
             Node::start_with(&[&["--http-listen", "127.0.0.1:0", "--workers", &worker], more].concat());
         let url = format!("{}/v1/node/work", http_url(&node.ready));
         // The decision to start a worker shows that the autoscaler has run.
-        let status = dunlin_wait::find("it has looked", || {
+        let status = dunlin_wait::find("the autoscaler has run", || {
             let status: serde_json::Value = serde_json::from_str(&curl(&[&url])).expect("an object");
             status["scaling"]["events"].as_array().is_some_and(|events| !events.is_empty()).then_some(status)
         });

@@ -20,7 +20,7 @@ const FIRST_BYTES: [u8; 2] = [0x15, 0x16];
 #[derive(Debug)]
 pub(super) struct TlsSocket {
     codec: Mutex<TlsCodec>,
-    /// Received bytes that are not decrypted yet. Only the leading reader locks this.
+    /// Received bytes that are not decrypted yet. Only the thread that reads from the socket locks this.
     incoming: Mutex<ReceivedCiphertext>,
 }
 

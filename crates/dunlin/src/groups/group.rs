@@ -9,7 +9,7 @@
 //! - Lock order: `state`, `sleepers`. A waker that a log calls takes only `sleepers`, because its thread may hold
 //!   another group's `state`.
 //! - Between two calls, the group does not keep any segment of a log in use.
-//! - One operation passes a limited number of expired records ([`SkipBudget`]). The member does not sleep then, but
+//! - One operation skips a limited number of expired records ([`SkipBudget`]). The member does not sleep then, but
 //!   continues with its next operation.
 
 use std::collections::VecDeque;

@@ -200,7 +200,7 @@ impl<M: GroupMachine> GroupPartition<M> {
         if position < self.machine.fed_through() {
             return position;
         }
-        // All records that were taken are settled, and the cursor has passed only expired records since.
+        // All records that were taken are settled, and the cursor has skipped only expired records since.
         position.max(self.cursor.next().seq - 1)
     }
 

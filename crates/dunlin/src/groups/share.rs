@@ -165,8 +165,8 @@ impl ShareMember {
         }
     }
 
-    /// For a listener: whether the last [`ready`](Subscribe::ready) ended because it has passed as many expired records
-    /// as a [`SkipBudget`](dunlin_topic::SkipBudget) allows. The listener lets others run, and checks again.
+    /// For a listener: whether the last [`ready`](Subscribe::ready) ended because it has skipped as many expired
+    /// records as a [`SkipBudget`](dunlin_topic::SkipBudget) allows. The listener lets others run, and checks again.
     pub fn is_skipping(&self) -> bool {
         match &self.location {
             MemberLocation::Local(member) => member.is_skipping(),

@@ -24,7 +24,7 @@ pub(super) struct MembershipState<M> {
     registered: bool,
     /// The index of the partition that is read next.
     next_part: usize,
-    /// The expired records that the present operation may still pass, in all partitions.
+    /// The expired records that the present operation may still skip, in all partitions.
     pub(super) skips: SkipBudget,
     /// The value of [`MembershipState::notice_count`] when the members were last woken for a notice.
     pub(super) woken_at_notice_count: u64,

@@ -112,7 +112,7 @@ impl WorkMember {
         Ok(self.events.pop_front())
     }
 
-    /// For a listener: whether the last [`try_claim`](WorkMember::try_claim) ended because it has passed as many
+    /// For a listener: whether the last [`try_claim`](WorkMember::try_claim) ended because it has skipped as many
     /// expired records as a [`SkipBudget`](dunlin_topic::SkipBudget) allows. The listener lets others run, and tries
     /// again.
     pub fn is_skipping(&self) -> bool {

@@ -23,7 +23,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Ownership {
     /// Makes the node a member until it leaves the cluster or stops; `value` describes the node to the other nodes.
-    /// Call this once this node [knows](Ownership::apply_state) everything on which the cluster agreed before.
+    /// Call this when the node [has applied](Ownership::apply_state) everything on which the cluster has agreed so far.
     pub fn begin_membership(self: &Arc<Ownership>, value: Vec<u8>) -> std::io::Result<()> {
         let (this, ttl) = (Arc::downgrade(self), self.limits.lease_ttl);
         let run = move || keep_alive(&this, ttl, &value);

@@ -164,7 +164,7 @@ pub(crate) struct Session {
     /// The node with the permissions of the client's user.
     node: Node,
     login_state: LoginState,
-    /// Whether the connection is over, so that only ending its subscriptions remains.
+    /// Whether the connection has ended, and the session only has to end its subscriptions.
     is_over: bool,
     _guard: Option<SessionGuard>,
 }

@@ -82,7 +82,7 @@ pub(super) fn group_of(queue: &str, pattern: &Pattern, is_partial: bool) -> Stri
 enum DeliveryOutcome {
     Waiting,
     More,
-    /// The member has passed many expired records, and lets others run before it continues.
+    /// The member has skipped many expired records, and lets others run before it continues.
     Skipped,
     /// The topic was deleted, or the member has received its last record.
     Ended,

@@ -49,7 +49,7 @@ pub(super) enum DeliveryOutcome {
     /// The member waits for a record, for credit, or for a request for more records.
     Waiting,
     More,
-    /// The member has passed many expired records, and lets others run before it continues.
+    /// The member has skipped many expired records, and lets others run before it continues.
     Skipped,
     /// The member has received its last record.
     Complete,
