@@ -112,25 +112,25 @@ pub struct SimulateArguments {
     /// Seed of all random numbers
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Numbers of workers to simulate, for `throughput`, separated by commas; each gives one row
+    /// Numbers of workers to simulate in table `throughput`, separated by commas; each gives one row
     #[arg(long, value_name = "COUNT", value_delimiter = ',', default_value = "10,25,50,75,100,150,200,1000")]
     pub workers: Vec<u32>,
-    /// Number of tasks in each row of `throughput`
+    /// Number of tasks in each row of table `throughput`
     #[arg(long, value_name = "COUNT", default_value_t = 200_000)]
     pub tasks: u64,
-    /// Number of shards of tasks in `throughput`
+    /// Number of shards of the task scheduler in table `throughput`
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub shards: u32,
-    /// File with a series of half-hourly values for `policies`, such as data/taylor.py
+    /// File with a series of half-hourly values for table `policies`, such as data/taylor.py
     #[arg(long, value_name = "FILE")]
     pub series: Option<PathBuf>,
-    /// Duration of each task for `policies` and `cost`, in milliseconds
+    /// Duration of each task for tables `policies` and `cost`, in milliseconds
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 500.0)]
     pub task_ms: f64,
-    /// Number of workers at peak load, for `policies` and `cost`
+    /// Number of workers at peak load, for tables `policies` and `cost`
     #[arg(long, value_name = "COUNT", default_value_t = 200)]
     pub peak: u32,
-    /// File with machine prices, for `cost` [default: built-in prices]
+    /// File with machine prices, for table `cost` [default: built-in prices]
     #[arg(long, value_name = "FILE")]
     pub prices: Option<PathBuf>,
 }
