@@ -51,7 +51,7 @@ pub enum FlightsError {
     #[error("the recording contains no aircraft with a position")]
     Empty,
     /// All positions are the same.
-    #[error("the recorded positions do not span a world: {0}")]
+    #[error("cannot make a world from the recorded positions: {0}")]
     World(#[from] WorldError),
 }
 

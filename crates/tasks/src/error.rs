@@ -99,7 +99,7 @@ choice! {
             queued_max: u64, /// Time until room is expected, ms.
             retry_after_ms: u64 } = 14,
         /// The parts of a quota contradict each other.
-        #[error("a quota needs reserved ≤ soft ≤ hard, and a burst needs hard")]
+        #[error("a quota needs reserved ≤ soft ≤ hard, and a burst needs a hard limit")]
         Quota = 15,
         /// The weight is out of range.
         #[error("a tenant's weight must be 1 to 10,000")]

@@ -82,7 +82,7 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
             TaskCommand::Tenant {
                 tenant: TenantSettings { concurrency: quota, ..TenantSettings::new(b"b") },
             },
-            "a quota needs reserved ≤ soft ≤ hard, and a burst needs hard",
+            "a quota needs reserved ≤ soft ≤ hard, and a burst needs a hard limit",
         ),
         (
             TaskCommand::Tenant { tenant: TenantSettings { weight: 0, ..TenantSettings::new(b"b") } },

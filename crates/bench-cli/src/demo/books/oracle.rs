@@ -75,12 +75,12 @@ impl Oracle {
 fn betfair(books: &mut BTreeMap<(String, u64), SizeByPrice>, line: &[u8]) -> Result<()> {
     let message: Value = serde_json::from_slice(line).context("a line of the recording is not JSON")?;
     for change in message["mc"].as_array().into_iter().flatten() {
-        let market = change["id"].as_str().context("a market of the recording has no id")?.to_owned();
+        let market = change["id"].as_str().context("a market of the Betfair recording has no id")?.to_owned();
         if change["img"] == Value::Bool(true) {
             books.iter_mut().filter(|((id, _), _)| *id == market).for_each(|(_, levels)| levels.clear());
         }
         for runner in change["rc"].as_array().into_iter().flatten() {
-            let id = runner["id"].as_u64().context("a runner of the recording has no id")?;
+            let id = runner["id"].as_u64().context("a runner of the Betfair recording has no id")?;
             let levels = books.entry((market.clone(), id)).or_default();
             for (field, bid) in [("atb", true), ("atl", false)] {
                 for pair in runner[field].as_array().into_iter().flatten() {
