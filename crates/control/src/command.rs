@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_that_may_delete_several_keys_are_recognized_by_their_numbers() {
+    fn numbers_show_which_commands_may_delete_several_keys() {
         let lists = || (vec![], vec![KeyOperation::DeleteRange { start: b"a", end: b"" }], vec![]);
         let (compare, then, otherwise) = lists();
         let transaction = ControlCommand::Transaction { compare, then, otherwise };
