@@ -161,8 +161,8 @@ impl SchedulerState {
     }
 
     /// Whether there are more than `count` tasks, and one of these encoded commands may change many of them.
-    pub fn may_change_more<'c>(&self, commands: &mut dyn Iterator<Item = &'c [u8]>, count: usize) -> bool {
-        self.len() > count as u64 && commands.map(TaskCommand::may_change_many).any(|changes| changes)
+    pub fn may_change_more(&self, commands: &mut dyn Iterator<Item = &[u8]>, count: usize) -> bool {
+        self.len() > count as u64 && commands.any(TaskCommand::may_change_many)
     }
 
     /// Advances the time, never back, and fires due timers.
