@@ -46,6 +46,8 @@ pub(in crate::groups) struct LetterQueue {
     sent: VecDeque<SentLetter>,
     /// Letters that are sent before newer ones.
     pending: VecDeque<PendingLetter>,
+    /// The number of letters at the front of `pending` that were sent before those in `sent`.
+    refused_before_sent: usize,
     numbers: LetterNumbers,
     /// Whether the remaining letters need new numbers.
     must_renumber: bool,
@@ -133,6 +135,7 @@ impl LetterQueue {
         LetterQueue {
             sent: VecDeque::new(),
             pending: VecDeque::new(),
+            refused_before_sent: 0,
             numbers: LetterNumbers::new(),
             must_renumber: false,
             is_probing: false,
@@ -170,7 +173,18 @@ impl LetterQueue {
         log: &Log,
         machine: &mut impl GroupMachine,
     ) {
-        self.take_outcomes(&sender.target.outcomes, machine);
+        loop {
+            self.take_outcomes(&sender.target.outcomes, machine);
+            let had_sent = self.has_sent();
+            self.send(sender, log, machine);
+            // The waiter is notified of the outcome of a first letter only after that letter's outcome was asked for.
+            if had_sent || !self.has_sent() {
+                return;
+            }
+        }
+    }
+
+    fn send(&mut self, sender: &LetterSender<'_>, log: &Log, machine: &mut impl GroupMachine) {
         while let Some(next) = self.next_to_send(machine) {
             match sender.send(log, next.letter, next.number, &self.numbers) {
                 Ok(Some(Ok(sent))) => {
@@ -230,17 +244,19 @@ impl LetterQueue {
 
     /// Keeps a letter that was refused, or whose response was lost, to send it again.
     fn retry_later(&mut self, refused: PendingLetter, error: PublishError) {
+        let is_first = self.refused_before_sent == 0;
         if !is_out_of_order(&error) {
             self.pause();
-        } else if self.pending.is_empty() && !self.must_renumber {
-            // No earlier letter of the queue was refused, so that the numbers do not agree with the owner's.
+        } else if is_first && !self.must_renumber {
+            // No earlier letter waits, so that the numbers do not agree with the owner's.
             self.must_renumber = true;
             self.pause();
         }
-        if self.pending.is_empty() {
+        if is_first {
             self.refusal = Some(error);
         }
-        self.pending.push_back(refused);
+        self.pending.insert(self.refused_before_sent, refused);
+        self.refused_before_sent += 1;
     }
 
     fn pause(&mut self) {
@@ -259,6 +275,8 @@ impl LetterQueue {
         if self.sent.len() >= LETTERS_MAX || is_one_at_a_time && !self.sent.is_empty() {
             return None;
         }
+        // Either no letter is sent, or none is pending.
+        self.refused_before_sent = 0;
         if std::mem::take(&mut self.must_renumber) {
             // All outcomes are known. A letter whose response was lost may be stored twice, because it gets another
             // number. This takes a lost response and a final refusal among letters that were sent together.

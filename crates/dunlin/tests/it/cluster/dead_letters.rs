@@ -88,13 +88,16 @@ impl FailedGroup {
     }
 }
 
+fn full() -> PublishError {
+    PublishError::Full { subscriber: "s".to_owned(), needed: 1, waited: Duration::ZERO }
+}
+
 #[test]
 fn letter_refused_by_its_owner_is_sent_again_in_order() {
     let mut group = FailedGroup::of(&["1", "2"]);
     let [first, second] = group.captured_letters();
     let mark = first.mark;
-    let full = PublishError::Full { subscriber: "s".to_owned(), needed: 1, waited: Duration::ZERO };
-    first.complete(Err(full));
+    first.complete(Err(full()));
     second.complete(Err(PublishError::ProducerGap { producer_seq: 2, last: 0 }));
     let again: [InFlightBatch; 1] = group.captured_letters();
     assert_eq!(again[0].mark, mark, "the letter keeps its number");
@@ -103,6 +106,36 @@ fn letter_refused_by_its_owner_is_sent_again_in_order() {
     assert_eq!(group.stored_letters(), ["1", "2"]);
     group.member.claim(1).unwrap();
     assert_eq!(group.member.lost(), 0);
+}
+
+#[test]
+fn letter_refused_repeatedly_stays_before_newer_ones() {
+    let group = FailedGroup::of(&["1", "2", "3"]);
+    let letters: [InFlightBatch; 3] = group.captured_letters();
+    let mark = letters[0].mark;
+    letters.into_iter().for_each(|letter| letter.complete(Err(full())));
+    let [again]: [InFlightBatch; 1] = group.captured_letters();
+    again.complete(Err(full()));
+    let again: [InFlightBatch; 1] = group.captured_letters();
+    assert_eq!(again[0].mark, mark);
+    group.deliver_letters(again);
+    group.until_stored(3);
+    assert_eq!(group.stored_letters(), ["1", "2", "3"]);
+}
+
+#[test]
+fn waiting_letters_get_new_numbers_after_the_owner_refused_theirs() {
+    let group = FailedGroup::of(&["1", "2"]);
+    let letters: [InFlightBatch; 2] = group.captured_letters();
+    let mark = letters[0].mark.unwrap();
+    letters.into_iter().for_each(|letter| letter.complete(Err(full())));
+    let [again]: [InFlightBatch; 1] = group.captured_letters();
+    again.complete(Err(PublishError::DuplicateForgotten { producer_seq: 1, remembered_from: 2 }));
+    let again: [InFlightBatch; 1] = group.captured_letters();
+    assert!(again[0].mark.unwrap().producer_epoch > mark.producer_epoch);
+    group.deliver_letters(again);
+    group.until_stored(2);
+    assert_eq!(group.stored_letters(), ["1", "2"]);
 }
 
 #[test]
@@ -148,7 +181,12 @@ impl Wake for WakeCount {
 #[test]
 fn outcome_of_a_letter_wakes_the_handling_of_deadlines() {
     let group = FailedGroup::of(&["1"]);
-    let letters: [InFlightBatch; 1] = group.captured_letters();
+    let mut letters = Vec::new();
+    // The group has done nothing since it sent the letter.
+    until("the letter is sent", || {
+        letters.append(group.cluster.hub.captured.lock().unwrap().as_mut().unwrap());
+        !letters.is_empty()
+    });
     let woken = Arc::new(WakeCount(AtomicU64::new(0)));
     let waker = Waker::from(Arc::clone(&woken));
     assert_eq!(group.cluster.node(1).handle_deadlines(&waker), None);
