@@ -201,13 +201,18 @@ impl Tenancy {
             true
         });
         // A deletion may wait for the cluster, so it must not hold the lock.
-        expired.iter().for_each(|topic| self.delete(topic));
+        expired.iter().for_each(|topic| self.delete_if_idle(topic, now_ns));
     }
 
-    /// Deletes an expired topic.
-    fn delete(&self, topic: &Arc<Topic>) {
+    /// Deletes an expired topic, unless it was used, deleted or created again during the deletion of other topics.
+    fn delete_if_idle(&self, topic: &Arc<Topic>, now_ns: u64) {
         let name = topic.name();
-        if self.node.delete_topic(name).is_err() {
+        let Some(idle_max) = self.limits().topic_idle else { return };
+        let is_idle = self.topics().get(name).is_some_and(|created| {
+            created.existing(&self.node, name).is_some_and(|existing| Arc::ptr_eq(&existing, topic))
+                && created.is_idle(topic, now_ns, idle_max)
+        });
+        if !is_idle || self.node.delete_topic(name).is_err() {
             return;
         }
         if let Entry::Occupied(entry) = self.topics().entry(name.to_owned())
