@@ -182,7 +182,12 @@ impl LetterSender<'_> {
             evict: false,
             relayed: false,
         };
-        let receipt = topic.append_batch(now_ns(), append)?;
+        let receipt = topic.append_batch(now_ns(), append).inspect_err(|error| {
+            if matches!(error, PublishError::DiskBehind { .. }) {
+                // The disk reserves room only if a publisher waits for it.
+                topic.await_room(partition, &self.target.outcomes);
+            }
+        })?;
         Ok(SentLetter {
             letter,
             number,

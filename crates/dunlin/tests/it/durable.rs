@@ -312,6 +312,31 @@ fn first_record_on_a_full_disk_is_refused() {
     }
 }
 
+/// A group appends its letters without waiting, but the disk reserves room for a topic only on request.
+#[test]
+fn dead_letter_is_stored_once_a_full_disk_has_room() {
+    let disk = FakeDisk::new(14);
+    let (node, _) = open(&disk);
+    node.create_topic("jobs", TopicConfig::default(), false).unwrap();
+    node.create_topic("dead.jobs", durable(), false).unwrap();
+    node.publisher("jobs").unwrap().publish("x").unwrap();
+    let options = WorkOptions { start: Start::Earliest, attempts_max: 1, ..WorkOptions::default() };
+    let mut member = node.join_work("jobs", "g", &options).unwrap();
+    disk.set_capacity(disk.used() + 1_000);
+    match member.claim_one(Some(dunlin_wait::PATIENCE)).unwrap() {
+        Some(WorkEvent::ClaimedRecord(claimed)) => member.nack(claimed.token, Duration::ZERO).unwrap(),
+        other => panic!("{other:?}"),
+    }
+    let pending = || node.groups(&node.topic("jobs").unwrap()).remove(0).pending_dead_letters;
+    assert_eq!(pending(), 1);
+    disk.set_capacity(u64::MAX);
+    dunlin_wait::until("the letter is stored", || {
+        node.tick();
+        pending() == 0
+    });
+    assert_eq!(node.topic("dead.jobs").unwrap().logs()[0].info().stored.unwrap().synced_seq, 1);
+}
+
 /// The topic was granted more room than the disk has now. It accepts a record, which waits until there is room.
 #[test]
 fn topic_has_room_again_once_its_waiting_record_is_stored() {

@@ -198,6 +198,9 @@ impl LetterQueue {
                 Ok(Some(Err(error))) if error.concerns_one_record() => self.lose(next, machine),
                 Ok(Some(Err(error))) => {
                     self.must_renumber |= is_out_of_order(&error);
+                    if matches!(error, PublishError::DiskBehind { .. }) {
+                        self.pause();
+                    }
                     self.refusal = Some(error);
                     return self.pending.push_front(next);
                 }
