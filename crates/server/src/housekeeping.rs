@@ -135,9 +135,16 @@ async fn tick(shared: &Arc<SharedServer>) {
 
 /// The time of the last use of each topic that may expire; 0 for a topic of this node, which knows the topic's use
 /// itself.
-async fn uses_elsewhere(shared: &SharedServer) -> HashMap<String, u64> {
-    let Some(access) = &shared.access else { return HashMap::new() };
-    let idle = access.idle_topics(IDLE_TOPICS_MAX);
+async fn uses_elsewhere(shared: &Arc<SharedServer>) -> HashMap<String, u64> {
+    if shared.access.is_none() {
+        return HashMap::new();
+    }
+    let server = Arc::clone(shared);
+    // Runs outside the listeners' threads, because it visits every topic that was created automatically.
+    let idle = shared.node.run_blocking(move |_| {
+        server.access.as_ref().map_or_else(Vec::new, |access| access.idle_topics(IDLE_TOPICS_MAX))
+    });
+    let idle = idle.await.unwrap_or_default();
     let (elsewhere, here): (Vec<_>, Vec<_>) = idle.into_iter().partition(|topic| shared.is_elsewhere(topic));
     let mut uses: HashMap<_, _> = here.iter().map(|topic| (topic.name().to_owned(), 0)).collect();
     if elsewhere.is_empty() {
