@@ -93,7 +93,7 @@ impl DiskReserve {
     /// is enlarged to `need` bytes if it is smaller. Returns `None`, and keeps the reserve, if there is no reserve, or no
     /// room to enlarge it.
     pub(crate) fn hand_over(&mut self, need: u64) -> Result<Option<(PathBuf, u64)>, DiskError> {
-        if !self.is_filled || (need > self.bytes && !self.enlarge(need)?) {
+        if !self.is_filled || (need > self.bytes && !enlarge(&*self.disk, &self.path, self.bytes, need)?) {
             return Ok(None);
         }
         let mut temporary = self.path.clone().into_os_string();
@@ -104,36 +104,10 @@ impl DiskReserve {
         Ok(Some((temporary, self.bytes.max(need))))
     }
 
-    /// Enlarges the file to `need` bytes. Returns `false`, and changes nothing, if there is no room.
-    fn enlarge(&self, need: u64) -> Result<bool, DiskError> {
-        let of = |action| DiskError::of(action, &self.path);
-        let file = self.disk.open(&self.path, true).map_err(of("open"))?;
-        match self.write_zeros(&*file, self.bytes, need) {
-            Ok(()) => Ok(true),
-            Err(error) if error.is_full() => {
-                file.set_bytes(self.bytes).map_err(of("truncate"))?;
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
     fn write(&self) -> Result<(), DiskError> {
-        let of = |action| DiskError::of(action, &self.path);
-        let file = self.disk.create(&self.path).map_err(of("create"))?;
-        self.write_zeros(&*file, 0, self.bytes)?;
+        let file = self.disk.create(&self.path).map_err(DiskError::of("create", &self.path))?;
+        write_zeros(&*file, &self.path, 0, self.bytes)?;
         self.disk.sync_dir(&self.dir).map_err(DiskError::of("sync", &self.dir))
-    }
-
-    fn write_zeros(&self, file: &dyn DiskFile, from: u64, to: u64) -> Result<(), DiskError> {
-        let of = |action| DiskError::of(action, &self.path);
-        let mut written = from;
-        while written < to {
-            let count = (to - written).min(ZEROS.len() as u64);
-            file.write_at(&[&ZEROS[..count as usize]], written).map_err(of("allocate space in"))?;
-            written += count;
-        }
-        file.sync().map_err(of("sync"))
     }
 
     fn remove(&self) -> Result<(), DiskError> {
@@ -142,4 +116,28 @@ impl DiskReserve {
             _ => self.disk.sync_dir(&self.dir).map_err(DiskError::of("sync", &self.dir)),
         }
     }
+}
+
+/// Enlarges a file of zeros from `from` to `to` bytes. Returns `false`, and changes nothing, if there is no room.
+pub(crate) fn enlarge(disk: &dyn Disk, path: &Path, from: u64, to: u64) -> Result<bool, DiskError> {
+    let file = disk.open(path, true).map_err(DiskError::of("open", path))?;
+    match write_zeros(&*file, path, from, to) {
+        Ok(()) => Ok(true),
+        Err(error) if error.is_full() => {
+            file.set_bytes(from).map_err(DiskError::of("truncate", path))?;
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn write_zeros(file: &dyn DiskFile, path: &Path, from: u64, to: u64) -> Result<(), DiskError> {
+    let mut written = from;
+    while written < to {
+        let count = (to - written).min(ZEROS.len() as u64);
+        file.write_at(&[&ZEROS[..count as usize]], written)
+            .map_err(DiskError::of("allocate space in", path))?;
+        written += count;
+    }
+    file.sync().map_err(DiskError::of("sync", path))
 }

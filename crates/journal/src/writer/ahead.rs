@@ -6,9 +6,12 @@
 use super::{Current, Journal};
 use crate::error::{AppendError, DiskError};
 use crate::layout::{FILE_HEADER_BYTES, MARK_BYTES};
+use crate::reserve;
 
 /// Room reserved in every file for marks, bytes.
 pub(super) const MARKS_BYTES: u64 = 4 * MARK_BYTES as u64;
+/// Bytes of the next file that are not room for records.
+const NEXT_FILE_BYTES_EXTRA: u64 = FILE_HEADER_BYTES as u64 + super::roll::NEW_FILE_BYTES_MIN;
 /// Size of the first step of zeros in a file, bytes. Later steps are as large as the file, up to the configured size.
 const STEP_BYTES_MIN: u64 = 64 << 10;
 /// A commit of at least this fraction (1 ÷ `LARGE_SHARE`) of the preallocation is followed by only the smallest step of
@@ -26,8 +29,7 @@ impl Journal {
     pub fn reserve_room(&mut self, bytes: u64) -> Result<(), AppendError> {
         self.check_not_ended()?;
         if self.next_file.is_some() {
-            let (need, free) = (bytes, self.room_left());
-            return if free < need { Err(AppendError::Full { need, free }) } else { Ok(()) };
+            return self.ensure_room_in_next_file(bytes);
         }
         if self.can_continue_file() {
             return self.ensure_room(bytes);
@@ -45,9 +47,30 @@ impl Journal {
     /// Bytes that can be written even if the disk is full, including block headers.
     pub fn room_left(&self) -> u64 {
         if let Some((_, bytes)) = self.next_file {
-            return bytes.saturating_sub(FILE_HEADER_BYTES as u64 + super::roll::NEW_FILE_BYTES_MIN);
+            return bytes.saturating_sub(NEXT_FILE_BYTES_EXTRA);
         }
         self.current.as_ref().filter(|_| self.can_continue_file()).map_or(0, Current::room_left)
+    }
+
+    /// Enlarges the file of zeros that becomes the next file, if it is too small and the disk has room.
+    fn ensure_room_in_next_file(&mut self, need: u64) -> Result<(), AppendError> {
+        let needed = need + NEXT_FILE_BYTES_EXTRA;
+        let Some((path, bytes)) = self.next_file.as_mut().filter(|(_, bytes)| *bytes < needed) else {
+            return Ok(());
+        };
+        // A writer tries again and again. It writes zeros only if they probably fit.
+        let free = self.shared.disk.free_bytes(&self.shared.dir).unwrap_or(0);
+        if free < needed - *bytes {
+            return Err(AppendError::Full { need, free });
+        }
+        match reserve::enlarge(&*self.shared.disk, path, *bytes, needed) {
+            Ok(true) => {
+                *bytes = needed;
+                Ok(())
+            }
+            Ok(false) => Err(self.full(need)),
+            Err(error) => Err(self.end(error)),
+        }
     }
 
     /// Whether the last file accepts further records, because its epoch has not ended.

@@ -47,8 +47,10 @@ impl Journal {
         match reserve.hand_over(need) {
             Ok(None) => return Ok(false),
             Ok(next_file) => self.next_file = next_file,
-            // Even a new name can need room in the directory.
-            Err(error) if error.is_full() => return reserve.release().map_err(AppendError::Disk),
+            // Even a new name can need room in the directory. A file that an operator removed has freed its room.
+            Err(error) if error.is_full() || error.is_missing() => {
+                return reserve.release().map_err(AppendError::Disk);
+            }
             Err(error) => return Err(AppendError::Disk(error)),
         }
         self.end_file()?;

@@ -242,6 +242,38 @@ fn reserve_is_enlarged_to_the_needed_room_or_kept() {
 }
 
 #[test]
+fn reserve_that_is_too_small_for_a_record_is_enlarged_when_there_is_room() {
+    let disk = FakeDisk::new(14);
+    let (mut journal, _) = open(&disk).unwrap();
+    let mut reserve = reserve(&disk);
+    assert!(reserve.fill().unwrap());
+    let seq = fill(&disk, &mut journal);
+    assert!(journal.begin_file_in(&mut reserve, 0).unwrap());
+    let used = disk.used();
+    disk.set_capacity(used);
+    assert!(matches!(journal.reserve_room(20_000), Err(AppendError::Full { .. })));
+    assert_eq!(disk.used(), used);
+    disk.set_capacity(u64::MAX);
+    journal.reserve_room(20_000).unwrap();
+    disk.set_capacity(disk.used());
+    append(&mut journal, 1, seq, 1, 19_000).unwrap();
+    journal.sync().unwrap();
+    assert_eq!(journal.durable(), Some(Position::new(1, seq)));
+}
+
+#[test]
+fn reserve_whose_file_was_removed_by_an_operator_does_not_end_the_log() {
+    let disk = FakeDisk::new(15);
+    let (mut journal, _) = open(&disk).unwrap();
+    let mut reserve = reserve(&disk);
+    assert!(reserve.fill().unwrap());
+    append(&mut journal, 1, 1, 1, 100).unwrap();
+    disk.remove(&dir().join("reserve")).unwrap();
+    assert!(journal.begin_file_in(&mut reserve, 0).unwrap() && reserve.needs_fill());
+    append(&mut journal, 1, 2, 1, 100).unwrap();
+}
+
+#[test]
 fn reserve_that_no_append_used_is_free_after_a_restart() {
     let disk = FakeDisk::new(13);
     let (mut journal, _) = open(&disk).unwrap();

@@ -60,7 +60,10 @@ impl Margin {
     pub(super) fn release_reserve(&mut self, journal: &mut Journal, why: &str) -> Result<bool, AppendError> {
         self.report_low(why);
         let is_released = journal.begin_file_in(&mut self.reserve, 0)?;
-        self.is_claimed |= is_released;
+        if is_released {
+            // A file without records continues. The reserve's room is then free, and is claimed in this file.
+            self.claim(journal)?;
+        }
         Ok(is_released)
     }
 
