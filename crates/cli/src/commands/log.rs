@@ -106,7 +106,6 @@ fn dump_topic(
             received = subscriber.received_positions();
             continue;
         };
-        last_progress = Instant::now();
         written += u64::from(matches!(&event, Event::Record(record) if !ends.is_past(record)));
         match &event {
             Event::Record(record) if ends.is_past(record) => {}
@@ -121,6 +120,8 @@ fn dump_topic(
             bail!("topic `{}` was deleted before all its records were read", topic.name);
         }
         ends.advance(&event);
+        // The output may have waited for its reader meanwhile.
+        last_progress = Instant::now();
     }
     Ok(out.flush()?)
 }
