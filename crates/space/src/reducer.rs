@@ -26,8 +26,9 @@ pub struct RegionReducer<const D: usize> {
     /// The checksum of the state, if it was requested since the last record. It is not updated with each record,
     /// because every record changes most of the state.
     checksum: Cell<Option<u64>>,
-    /// Memory of the handovers after the last record, bytes.
-    handover_bytes: usize,
+    /// Memory of the handovers, bytes, if it was requested since the last record. It is not computed with each record,
+    /// because this takes time for each transfer.
+    handover_bytes: Cell<Option<usize>>,
 }
 
 impl<const D: usize> RegionReducer<D> {
@@ -42,7 +43,8 @@ impl<const D: usize> RegionReducer<D> {
     ) -> RegionReducer<D> {
         let handover = Handover::new(region, 0, standby, timing).with_limits(limits.handover);
         let state = Arc::new(RegionState::new(world, EntityStore::new(schema.clone(), limits), handover));
-        RegionReducer { schema, limits, standby, timing, state, checksum: Cell::new(None), handover_bytes: 0 }
+        let (checksum, handover_bytes) = Default::default();
+        RegionReducer { schema, limits, standby, timing, state, checksum, handover_bytes }
     }
 
     /// The region's state after the last record.
@@ -67,9 +69,8 @@ impl<const D: usize> Reducer for RegionReducer<D> {
 
     fn apply(&mut self, _: u64, frame: &Frame<'_>) -> Result<(), ReducerError> {
         self.checksum.set(None);
-        Arc::make_mut(&mut self.state).follow(frame.payload()).map_err(refused)?;
-        self.handover_bytes = self.state.handover().bytes();
-        Ok(())
+        self.handover_bytes.set(None);
+        Arc::make_mut(&mut self.state).follow(frame.payload()).map_err(refused)
     }
 
     fn freeze(&mut self) -> Arc<dyn FrozenState> {
@@ -82,14 +83,14 @@ impl<const D: usize> Reducer for RegionReducer<D> {
             || RegionReducer::new(region, world, self.schema.clone(), self.limits, self.standby, self.timing);
         let read = self.state.read(snapshot);
         self.checksum.set(None);
+        self.handover_bytes.set(None);
         match read {
             Ok(state) => self.state = Arc::new(state),
             Err(error) => {
-                (self.state, self.handover_bytes) = (empty().state, 0);
+                self.state = empty().state;
                 return Err(refused(error));
             }
         }
-        self.handover_bytes = self.state.handover().bytes();
         Ok(())
     }
 
@@ -113,7 +114,9 @@ impl<const D: usize> Reducer for RegionReducer<D> {
     }
 
     fn bytes(&self) -> u64 {
-        (self.state.store().bytes() + self.handover_bytes) as u64
+        let handover_bytes = self.handover_bytes.get().unwrap_or_else(|| self.state.handover().bytes());
+        self.handover_bytes.set(Some(handover_bytes));
+        (self.state.store().bytes() + handover_bytes) as u64
     }
 
     fn entries(&self) -> u64 {
