@@ -181,7 +181,7 @@ impl ControlState {
     }
 
     /// Whether these encoded commands together delete more than `count` keys, by ranges or with leases.
-    pub fn deletes_more<'c>(&self, commands: &mut dyn Iterator<Item = &'c [u8]>, count: usize) -> bool {
+    pub fn deletes_more<'c>(&self, commands: impl Iterator<Item = &'c [u8]>, count: usize) -> bool {
         let mut left = count + 1;
         commands.filter_map(ControlCommand::decode_deletion).any(|command| {
             left = left.saturating_sub(self.deleted_keys(&command, left));

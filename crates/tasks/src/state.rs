@@ -161,7 +161,7 @@ impl SchedulerState {
     }
 
     /// Whether there are more than `count` tasks, and one of these encoded commands may change many of them.
-    pub fn may_change_more(&self, commands: &mut dyn Iterator<Item = &[u8]>, count: usize) -> bool {
+    pub fn may_change_more<'c>(&self, mut commands: impl Iterator<Item = &'c [u8]>, count: usize) -> bool {
         self.len() > count as u64 && commands.any(TaskCommand::may_change_many)
     }
 

@@ -93,7 +93,7 @@ impl Tasks {
         // A worker may list many tasks, so that the set is made before the state machines are locked.
         let has: HashSet<(u64, u64)> = attachment.has.iter().copied().collect();
         with_all_machines(&groups, &[], |machines| {
-            self.start_orders(machines, worker, (&attachment.has[..], &has), order_queue, on_attached)
+            self.start_orders(machines, worker, &attachment.has, &has, order_queue, on_attached)
         })?;
         if self.shards.len() > 1 {
             self.dealer.worker_attached(worker, attachment.slots, attachment.ahead);
@@ -159,7 +159,8 @@ impl Tasks {
         &self,
         machines: &[&TasksMachine],
         worker: u64,
-        (listed, has): (&[(u64, u64)], &HashSet<(u64, u64)>),
+        listed: &[(u64, u64)],
+        has: &HashSet<(u64, u64)>,
         order_queue: &Arc<OrderQueue>,
         on_attached: impl FnOnce(AttachResponse),
     ) -> Result<(), TaskRefusal> {

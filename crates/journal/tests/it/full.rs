@@ -242,7 +242,7 @@ fn reserve_is_enlarged_to_the_needed_room_or_kept() {
 }
 
 #[test]
-fn reserve_that_is_too_small_for_a_record_is_enlarged_when_there_is_room() {
+fn small_reserve_is_enlarged_when_the_disk_has_room() {
     let disk = FakeDisk::new(14);
     let (mut journal, _) = open(&disk).unwrap();
     let mut reserve = reserve(&disk);
@@ -262,7 +262,7 @@ fn reserve_that_is_too_small_for_a_record_is_enlarged_when_there_is_room() {
 }
 
 #[test]
-fn reserve_whose_file_was_removed_by_an_operator_does_not_end_the_log() {
+fn reserve_removed_by_an_operator_does_not_end_the_log() {
     let disk = FakeDisk::new(15);
     let (mut journal, _) = open(&disk).unwrap();
     let mut reserve = reserve(&disk);

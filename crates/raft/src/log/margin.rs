@@ -67,6 +67,11 @@ impl Margin {
         Ok(is_released)
     }
 
+    /// Reports that the journal has freed its preallocated room. While room is short, the next write claims room again.
+    pub(super) fn forget_claim(&mut self) {
+        self.is_claimed = false;
+    }
+
     /// Whether the group is ending. Writes then do not wait for room.
     pub(super) fn is_ending(&self) -> bool {
         self.room.is_ending()

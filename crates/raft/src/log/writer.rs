@@ -320,6 +320,7 @@ impl WriterState {
     fn try_purge(&mut self, purge: &Purge) -> Result<(), WriteFailure> {
         if purge.begins_file && self.failure.is_none() {
             self.journal.end_file()?;
+            self.margin.forget_claim();
         }
         self.try_write(&[&purge.frames], 0)?;
         // Files that could not be removed are removed by the next purge.

@@ -322,10 +322,13 @@ async fn refuse_http1(mut stream: Stream) {
     let _ = timeout(CLOSE_TIMEOUT, stream.shutdown()).await;
 }
 
+/// The socket as hyper reads and writes it.
+type Socket = TokioIo<LimitedReads<Stream>>;
+
 /// The task that serves one connection.
 struct ConnectionDriver {
     connection: Arc<GrpcConnection>,
-    http2: Pin<Box<Http2<TokioIo<LimitedReads<Stream>>, CallRouter, TokioExecutor>>>,
+    http2: Pin<Box<Http2<Socket, CallRouter, TokioExecutor>>>,
     allowance: ReadAllowance,
     waiter: Arc<Waiter>,
     timer: Pin<Box<Sleep>>,

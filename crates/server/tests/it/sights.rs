@@ -300,7 +300,7 @@ fn silent_process_does_not_delay_a_viewer() {
     let (sender, watched) = mpsc::channel();
     thread::spawn(move || {
         let watch = SurroundingsWatch::around(CENTER, RADIUS);
-        sender.send(world.watch::<3>(watch, Schema::default()).unwrap())
+        let _ = sender.send(world.watch::<3>(watch, Schema::default()).unwrap());
     });
     let mut viewer = watched.recv_timeout(PATIENCE).expect("the viewer does not wait for the silent process");
     tick_and_follow(&fixture, &mut viewer);
@@ -325,7 +325,7 @@ fn viewer_receives_changes_while_its_node_is_away() {
             viewer.next_timeout(Duration::from_millis(1)).unwrap();
             !client.is_up()
         });
-        sender.send(viewer)
+        let _ = sender.send(viewer);
     });
     let mut viewer = continued.recv_timeout(PATIENCE).expect("the viewer does not wait for its node");
     tick_and_follow(&fixture, &mut viewer);

@@ -124,7 +124,7 @@ fn letter_refused_repeatedly_stays_before_newer_ones() {
 }
 
 #[test]
-fn waiting_letters_get_new_numbers_after_the_owner_refused_theirs() {
+fn letters_get_new_numbers_after_the_owner_refused_theirs() {
     let group = FailedGroup::of(&["1", "2"]);
     let letters: [InFlightBatch; 2] = group.captured_letters();
     let mark = letters[0].mark.unwrap();
