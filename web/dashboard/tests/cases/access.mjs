@@ -13,19 +13,19 @@ export async function run({ browser, nodes }) {
   const field = page.getByLabel(/^Token/);
   await field.fill("dunlin_wrong");
   await page.getByRole("button", { name: "Log in" }).click();
-  await page.getByText(/not good any more/).waitFor();
+  await page.getByText(/The node refused these credentials/).waitFor();
   await field.fill(token);
   await page.getByRole("button", { name: "Log in" }).click();
   await shown(page, '[data-figure="records"]');
-  holds(!page.url().includes(token), "the token stands in no address");
+  holds(!page.url().includes(token), "the address does not contain the token");
   equal(await page.evaluate(() => JSON.stringify({ ...localStorage }).includes("dunlin_")), false, "the token is in localStorage");
   await page.reload();
   await shown(page, '[data-figure="records"]');
 
   await nodes.dunlin("user", "remove", "ana", "--users-file", users);
   node.child.kill("SIGHUP");
-  await page.getByText(/not good any more/).waitFor();
-  equal(await page.evaluate(() => sessionStorage.length), 0, "what is kept of a token that is not good");
+  await page.getByText(/The node refused these credentials/).waitFor();
+  equal(await page.evaluate(() => sessionStorage.length), 0, "entries kept after the token was revoked");
   equal(page.complaints.join("\n"), "", "complaints");
   await nodes.kill(node);
 }
