@@ -29,8 +29,8 @@ use crate::outcome::AdvisedError;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The time between the signal that asks the command to end and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// `--ttl` divided by this number is the time from the signal that asks the command to end until the end of the lease.
-/// That time is at most [`GRACE`].
+/// `--ttl` divided by this number, but at most [`GRACE`], is the time from the signal that asks the command to end until
+/// the end of the lease.
 const NOTICE_DIVISOR: u32 = 4;
 
 /// Arguments of `dunlin lock`, which runs a command while it holds a lock.

@@ -382,25 +382,41 @@ fn node_that_died_while_it_joined_can_be_removed() {
     assert_eq!(first.stop(), Some(0));
 }
 
+/// A cluster of three nodes, all voters. The first node leads.
+struct ThreeNodes {
+    temporary: tempfile::TempDir,
+    first: Node,
+    second: Node,
+    third: Node,
+}
+
+impl ThreeNodes {
+    fn start() -> ThreeNodes {
+        let temporary = tempfile::tempdir().unwrap();
+        let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
+        let (one, token) = (dir("one"), dir("token"));
+        run(&["cluster", "init", "--data-dir", &one]).done();
+        let first = Node::start_with(&["--data-dir", &one, "--cluster-listen", "127.0.0.1:0"]);
+        let address = first.ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
+        std::fs::write(&token, run(&["cluster", "token", "--reusable", "--data-dir", &one]).done()).unwrap();
+        let [second, third] = ["two", "three"].map(|name| {
+            let join = ["--cluster-listen", "127.0.0.1:0", "--join", address, "--token-file", &token];
+            Node::start_with(&[&["--data-dir", &dir(name)], &join[..]].concat())
+        });
+        let nodes = until(&one, "all nodes vote", |nodes| {
+            nodes.len() == 3
+                && has_leader(nodes)
+                && nodes.iter().all(|node| node["voters"].as_array().is_some_and(|voters| voters.len() == 3))
+        });
+        assert_eq!(leader(&nodes), 1);
+        ThreeNodes { temporary, first, second, third }
+    }
+}
+
 #[test]
 fn leadership_is_not_transferred_to_an_unresponsive_node() {
-    let temporary = tempfile::tempdir().unwrap();
-    let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
-    let (one, token) = (dir("one"), dir("token"));
-    run(&["cluster", "init", "--data-dir", &one]).done();
-    let first = Node::start_with(&["--data-dir", &one, "--cluster-listen", "127.0.0.1:0"]);
-    let address = first.ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
-    std::fs::write(&token, run(&["cluster", "token", "--reusable", "--data-dir", &one]).done()).unwrap();
-    let [_second, third] = ["two", "three"].map(|name| {
-        let join = ["--cluster-listen", "127.0.0.1:0", "--join", address, "--token-file", &token];
-        Node::start_with(&[&["--data-dir", &dir(name)], &join[..]].concat())
-    });
-    let nodes = until(&one, "all nodes vote", |nodes| {
-        nodes.len() == 3
-            && has_leader(nodes)
-            && nodes.iter().all(|node| node["voters"].as_array().is_some_and(|voters| voters.len() == 3))
-    });
-    assert_eq!(leader(&nodes), 1);
+    let ThreeNodes { temporary, first, second: _second, third } = ThreeNodes::start();
+    let one = temporary.path().join("one").to_str().unwrap().to_owned();
     third.kill();
     let Outcome { code, err, .. } = run(&["cluster", "transfer", "3", "--data-dir", &one]);
     assert!(code == Some(1) && err.contains("node 3 does not respond"), "{err}");
@@ -410,22 +426,7 @@ fn leadership_is_not_transferred_to_an_unresponsive_node() {
 
 #[test]
 fn dump_fails_if_the_owner_of_the_topic_does_not_respond() {
-    let temporary = tempfile::tempdir().unwrap();
-    let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
-    let (one, token) = (dir("one"), dir("token"));
-    run(&["cluster", "init", "--data-dir", &one]).done();
-    let first = Node::start_with(&["--data-dir", &one, "--cluster-listen", "127.0.0.1:0"]);
-    let address = first.ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
-    std::fs::write(&token, run(&["cluster", "token", "--reusable", "--data-dir", &one]).done()).unwrap();
-    let [_second, third] = ["two", "three"].map(|name| {
-        let join = ["--cluster-listen", "127.0.0.1:0", "--join", address, "--token-file", &token];
-        Node::start_with(&[&["--data-dir", &dir(name)], &join[..]].concat())
-    });
-    until(&one, "all nodes vote", |nodes| {
-        nodes.len() == 3
-            && has_leader(nodes)
-            && nodes.iter().all(|node| node["voters"].as_array().is_some_and(|voters| voters.len() == 3))
-    });
+    let ThreeNodes { temporary: _temporary, first, second: _second, third } = ThreeNodes::start();
     // A durable topic stays at the node that created it.
     third.run(&["topics", "create", "orders", "--durable"]).done();
     third.run(&["pub", "orders", "one"]).done();

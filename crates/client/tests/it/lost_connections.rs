@@ -8,7 +8,7 @@ use dunlin_client::{Client, ClientLimits, ClientOptions, KvError};
 use dunlin_wait::{Deadline, PATIENCE};
 use dunlin_wire::*;
 
-use crate::peer::{FAST_HEARTBEAT_MS, Link, Peer, at, event_text};
+use crate::peer::{FAST_HEARTBEAT_MS, Link, Peer, at, event_text, heartbeats};
 
 /// The shortest silence after which the client may treat the node as dead: two heartbeat intervals, minus the time
 /// before the test began to measure.
@@ -384,23 +384,10 @@ fn heartbeats_keep_a_quiet_connection_alive() {
 
 #[test]
 fn wait_times_out_while_other_messages_arrive_without_a_pause() {
-    let (timed_out_sender, timed_out) = std::sync::mpsc::channel();
-    let (client, node) = Peer::serve(move |_, mut link| {
-        link.accept_subscription(at(2, 10));
-        let mut heartbeats = Vec::new();
-        for _ in 0..10_000 {
-            FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }).encode(&mut heartbeats);
-        }
-        let has_timed_out = (0..500).any(|_| {
-            link.send_bytes(&heartbeats);
-            timed_out.try_recv().is_ok()
-        });
-        assert!(has_timed_out, "the wait lasts as long as messages arrive");
-        link.wait_until_closed();
-    });
+    let (client, node, timed_out) = Peer::serve_flood(ClientOptions::default(), heartbeats());
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     assert!(subscriber.next_timeout(Duration::from_millis(1)).unwrap().is_none());
-    let _ = timed_out_sender.send(());
+    let _ = timed_out.send(());
     // The node may still be writing.
     drop((subscriber, client));
     node.join().unwrap();
@@ -410,24 +397,15 @@ fn wait_times_out_while_other_messages_arrive_without_a_pause() {
 fn messages_without_events_do_not_extend_a_timed_read() {
     // Each message returns credit, for which a wait ends.
     let limits = ClientLimits { credit_bytes: 1, ..ClientLimits::default() };
-    let (timed_out_sender, timed_out) = std::sync::mpsc::channel();
-    let (client, node) =
-        Peer::serve_with(ClientOptions { limits, ..ClientOptions::default() }, move |_, mut link| {
-            link.accept_subscription(at(2, 10));
-            let mut advances = Vec::new();
-            for _ in 0..10_000 {
-                FromNode::Advance(Advance { channel: 1, through: at(2, 20) }).encode(&mut advances);
-            }
-            let has_timed_out = (0..500).any(|_| {
-                link.send_bytes(&advances);
-                timed_out.try_recv().is_ok()
-            });
-            assert!(has_timed_out, "the read lasts as long as messages arrive");
-            link.wait_until_closed();
-        });
+    let mut advances = Vec::new();
+    for _ in 0..10_000 {
+        FromNode::Advance(Advance { channel: 1, through: at(2, 20) }).encode(&mut advances);
+    }
+    let options = ClientOptions { limits, ..ClientOptions::default() };
+    let (client, node, timed_out) = Peer::serve_flood(options, advances);
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     assert!(subscriber.next_timeout(Duration::from_millis(1)).unwrap().is_none());
-    let _ = timed_out_sender.send(());
+    let _ = timed_out.send(());
     // The node may still be writing.
     drop((subscriber, client));
     node.join().unwrap();

@@ -51,6 +51,25 @@ impl Peer {
         Peer::new().serve_options(options, script)
     }
 
+    /// Serves one subscription, and then sends `messages` without a pause until the returned sender reports that the
+    /// client's wait has timed out.
+    pub fn serve_flood(
+        options: ClientOptions,
+        messages: Vec<u8>,
+    ) -> (Client, JoinHandle<()>, std::sync::mpsc::Sender<()>) {
+        let (timed_out_sender, timed_out) = std::sync::mpsc::channel();
+        let (client, node) = Peer::serve_with(options, move |_, mut link| {
+            link.accept_subscription(at(2, 10));
+            let has_timed_out = (0..500).any(|_| {
+                link.send_bytes(&messages);
+                timed_out.try_recv().is_ok()
+            });
+            assert!(has_timed_out, "the wait lasts as long as messages arrive");
+            link.wait_until_closed();
+        });
+        (client, node, timed_out_sender)
+    }
+
     /// Like [`serve_with`](Peer::serve_with), with a heartbeat every [`FAST_HEARTBEAT_MS`].
     pub fn serve_with_fast_heartbeats(
         options: ClientOptions,
@@ -302,4 +321,13 @@ pub fn event_text(event: &Event<'_>) -> String {
         Event::Notice(Notice::Lagging(lagging)) => format!("lagging {}", lagging.behind),
         Event::Notice(other) => format!("{other:?}"),
     }
+}
+
+/// Many heartbeats, encoded.
+pub fn heartbeats() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..10_000 {
+        FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }).encode(&mut bytes);
+    }
+    bytes
 }

@@ -9,7 +9,7 @@ use dunlin_client::topic::{Publish, Subscribe, SubscribeError, SubscribeOptions}
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
-use crate::peer::{Peer, at, event_text};
+use crate::peer::{Peer, at, event_text, heartbeats};
 
 fn block_on<R>(task: impl Future<Output = R>) -> R {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -76,26 +76,13 @@ fn async_subscriber_continues_in_a_second_runtime() {
 
 #[test]
 fn async_wait_times_out_while_other_messages_arrive() {
-    let (timed_out_sender, timed_out) = channel();
-    let (client, node) = Peer::serve(move |_, mut link| {
-        link.accept_subscription(at(2, 10));
-        let mut heartbeats = Vec::new();
-        for _ in 0..10_000 {
-            FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }).encode(&mut heartbeats);
-        }
-        let has_timed_out = (0..500).any(|_| {
-            link.send_bytes(&heartbeats);
-            timed_out.try_recv().is_ok()
-        });
-        assert!(has_timed_out, "the wait lasts as long as messages arrive");
-        link.wait_until_closed();
-    });
+    let (client, node, timed_out) = Peer::serve_flood(ClientOptions::default(), heartbeats());
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     let has_timed_out = block_on(async {
         tokio::time::timeout(Duration::from_millis(1), subscriber.next_async()).await.is_err()
     });
     assert!(has_timed_out);
-    let _ = timed_out_sender.send(());
+    let _ = timed_out.send(());
     // The node may still be writing.
     drop((subscriber, client));
     node.join().unwrap();
