@@ -335,8 +335,8 @@ impl Cursor {
         }
     }
 
-    /// If the last read found a record on disk that cannot be read at present: the number that the log needs to
-    /// recognize whether to repeat the read.
+    /// The `retries` of the last read, if that read found a record on disk that cannot be read at present; otherwise
+    /// `None`. The log uses this number to tell whether the read may be repeated.
     fn deferred_read(&self) -> Option<u64> {
         match self.hint {
             Hint::Deferred { retries } => Some(retries),

@@ -337,7 +337,7 @@ impl Log {
         self.lock().epoch_start()
     }
 
-    /// Position of the first known record after `epoch` has ended; `None` if `epoch` has not ended.
+    /// Position of the first known record of a later epoch than `epoch`; `None` if `epoch` has not ended.
     pub fn first_after_epoch(&self, epoch: u32) -> Option<Position> {
         let state = self.lock();
         let known = match (state.stored(), state.mirror()) {

@@ -26,9 +26,9 @@ pub struct SubscriberProgress {
     lagging_ns: AtomicU64,
     missed_ns: AtomicU64,
     keeps_history: AtomicBool,
-    /// The position when the log last checked the subscribers that cannot receive gaps. The next field is the time at
-    /// which this position last changed, ns.
+    /// The value of `seq` when the log last checked the subscribers that cannot receive gaps.
     checked_seq: AtomicU64,
+    /// The time at which such a check last found another value of `seq`, ns.
     changed_ns: AtomicU64,
 }
 

@@ -64,7 +64,7 @@ impl Cursor {
         }
         let last = self.log.last();
         if last.epoch != self.next.epoch || last.seq < self.next.seq {
-            // In this case, the ordinary lookup reports the new epoch.
+            // The ordinary lookup reports a new epoch, or finds that there is nothing to read.
             self.hint = Hint::None;
             return None;
         }

@@ -18,8 +18,10 @@ impl std::fmt::Display for MemberId {
 
 /// The members, each with its part `T` of the group's state.
 ///
-/// A loss is reported to all present members. If a member leaves before it receives a loss, the loss is passed on,
-/// unless another present member also has it. Some member therefore receives each loss, in rare cases twice.
+/// A loss is reported to each member that is present when the loss occurs. If such a member leaves before it receives
+/// the loss, and no other member that was present at the loss remains, the loss is reported to all remaining members,
+/// or to the next member that joins. At least one member therefore receives each loss. A loss that a departed member
+/// has received may be reported again to later members.
 #[derive(Debug)]
 pub(super) struct Members<T> {
     by_id: BTreeMap<MemberId, Member<T>>,

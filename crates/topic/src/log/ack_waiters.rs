@@ -30,7 +30,8 @@ pub(super) struct AckWaiters {
 }
 
 impl AckWaiters {
-    /// Adds a waiter for this record. If it waits already, it waits for the earlier one of its records.
+    /// Adds a waiter for this record. A waiter that already waits for a record at this level, with the same token, then
+    /// waits for the earlier of the two records.
     pub(super) fn add(&mut self, waiter: &Arc<Waiter>, token: u32, level: AckLevel, seq: u64) {
         let AckWaiters { seqs, written, synced } = self;
         let (address, is_written) = (address(waiter), level == AckLevel::Written);
@@ -48,8 +49,8 @@ impl AckWaiters {
         by_record.insert((seq, address, token), Arc::clone(waiter));
     }
 
-    /// Takes the waiters of records that are written through one sequence number or synced through the other. Returns
-    /// them with their tokens.
+    /// Takes the waiters that wait for a write of a record up to `written`, or for a sync of a record up to `synced`.
+    /// Returns them with their tokens.
     pub(super) fn take_reached(&mut self, written: u64, synced: u64) -> Vec<(Arc<Waiter>, u32)> {
         let mut reached = Vec::new();
         for (by_record, is_written, through) in

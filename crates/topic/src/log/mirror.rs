@@ -151,8 +151,8 @@ impl Log {
         self.lock().is_mirror()
     }
 
-    /// The newest epoch of which a group at this process may deliver records: the present one, or the one in which this
-    /// process handed the log over, if another process owns the log since then.
+    /// The newest epoch whose records a group at this process may deliver. If another process has owned the log since
+    /// this process handed it over, this is the epoch of the handover; otherwise, it is the present epoch.
     pub fn owned_through(&self) -> u32 {
         let state = self.lock();
         match state.mirror() {

@@ -326,7 +326,8 @@ impl Log {
         self.lock().has_events(next)
     }
 
-    /// The lag warning of a cursor at `next`, which is counted; `None` if its epoch is over.
+    /// Counts a lag warning, and returns the warning for a cursor at `next`. Returns `None` and counts nothing if the
+    /// epoch of `next` is over.
     pub(crate) fn count_lag_warning(&self, next: Position) -> Option<Lagging> {
         let mut state = self.lock();
         if next.epoch != state.epoch {

@@ -9,8 +9,8 @@
 //! - A cursor sleeps for at most a quarter of the history. The log then wakes the cursor to skip ahead, so
 //!   that the skipped records do not look like a backlog.
 //!
-//! Limit: one entry for each such cursor. Patterns without a cursor: at most twice as many as there were cursors at
-//! once, or [`SWEEP_AT_LEAST`].
+//! Limits: one entry for each such cursor. The number of patterns is at most twice the number that had a cursor at the
+//! last sweep, or [`SWEEP_AT_LEAST`] if that is more.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -59,8 +59,8 @@ impl SleeperIndex {
         self.len
     }
 
-    /// Removes the patterns without a cursor, if the number of patterns has doubled since the last time. A woken cursor
-    /// leaves its pattern in the index, because it usually sleeps again.
+    /// Removes the patterns without a cursor, if the number of patterns has doubled since the last removal. A woken
+    /// cursor leaves its pattern in the index, because it usually sleeps again.
     fn sweep(&mut self) {
         if self.by_tail.len() >= self.sweep_at {
             self.by_tail.retain(|entries| !entries.get_mut().is_empty());

@@ -34,10 +34,11 @@ pub(crate) struct DiskProgress {
     pub(super) synced: u64,
     written: u64,
     staged: u64,
-    /// The number of bytes that were appended since the log was opened. The next two fields count the synced bytes, and
-    /// the bytes that the store has granted.
+    /// The number of bytes that were appended since the log was opened.
     appended_bytes: u64,
+    /// The number of these bytes that are synced.
     synced_bytes: u64,
+    /// The value up to which the store allows `appended_bytes` to grow.
     granted_bytes: u64,
     /// The number of bytes that the store granted when the log was opened. Other files may have taken this room since
     /// then, so the log asks the store again before its first append. 0 after that, and after any other grant.
@@ -56,7 +57,7 @@ pub(crate) struct DiskProgress {
     /// The length up to which the first incompletely staged segment is staged.
     staged_to: Commit,
     marks: Vec<StagedProducer>,
-    /// How often the store has let subscribers repeat reads that it could not serve.
+    /// How many times the store has let subscribers repeat reads that it could not serve.
     pub(super) retries: u64,
     waiting: AckWaiters,
 }
@@ -286,7 +287,8 @@ impl LogContents {
         self.stored().map_or(self.next_seq, |stored| stored.synced + 1)
     }
 
-    /// Whether the store has let subscribers repeat their reads since it had done so `retries` times.
+    /// Whether the store has let subscribers repeat their reads more than `retries` times; always `true` for a log that
+    /// is not durable.
     pub(super) fn has_retried(&self, retries: u64) -> bool {
         self.stored().is_none_or(|stored| stored.retries != retries)
     }
@@ -428,7 +430,7 @@ impl Log {
         }
     }
 
-    /// Whether [`retry_reads`](Log::retry_reads) was called since it had been called `retries` times.
+    /// Whether [`retry_reads`](Log::retry_reads) was called more than `retries` times.
     pub(crate) fn has_retried(&self, retries: u64) -> bool {
         self.lock().has_retried(retries)
     }

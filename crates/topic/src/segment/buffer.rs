@@ -38,8 +38,8 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Allocates at least `bytes` bytes. The size is rounded up to a power of two up to 1 MiB, and to whole pages
-    /// above.
+    /// Allocates at least `bytes` bytes. A size of at most 1 MiB is rounded up to a power of two, a larger size to a
+    /// whole number of pages.
     pub(crate) fn new(budget: &Arc<Budget>, bytes: usize) -> Result<Buffer, BudgetSpent> {
         let bytes = rounded(bytes);
         budget.charge(bytes as u64)?;
