@@ -169,7 +169,7 @@ impl ControlState {
         self.ends.get_min().map(|&(end_ms, _)| end_ms)
     }
 
-    /// Whether more than `count` leases and keys end at this time.
+    /// Whether the leases that are due at `now_ms`, and the keys that end with them, are more than `count` together.
     pub fn has_more_due(&self, now_ms: u64, count: usize) -> bool {
         if self.next_lease_end_ms().is_none_or(|end_ms| end_ms > now_ms) {
             return false;

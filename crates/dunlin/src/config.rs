@@ -80,7 +80,7 @@ impl Default for NodeLimits {
     }
 }
 
-/// By default, keys may use one part in this number of the node's memory, and tasks as much again.
+/// By default, keys may use the node's memory divided by this number, and tasks the same amount.
 const SHARE_OF_MEMORY: u64 = 4;
 
 impl NodeLimits {

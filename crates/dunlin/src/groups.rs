@@ -64,7 +64,7 @@ use share::ConsumptionMode;
 pub use share::ShareMember;
 pub use work::{ClaimedRecord, WorkEvent, WorkMember};
 
-/// A user may create at most one part in this number of the node's groups (`groups_max`).
+/// A user may create at most `groups_max` divided by this number of groups.
 const USER_SHARE: usize = 4;
 
 #[derive(Debug)]
@@ -118,7 +118,8 @@ pub struct GroupInfo {
     pub claimed: u64,
     /// The number of dead letters that their topic has not stored yet.
     pub pending_dead_letters: u64,
-    /// The reason why the topic refused such a letter last: an error code and a text. `None` if it refused none.
+    /// The reason for the last refusal of a dead letter by its topic: an error code and a text. `None` if the topic
+    /// refused none.
     pub dead_letter_error: Option<String>,
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn make_reducer(config: &ReducerConfig) -> Result<Box<dyn Reducer>, R
     dunlin_feed::make_reducer(&config.kind, &config.options).map_err(|error| ReducerError(error.to_string()))
 }
 
-/// Shortens times that a topic's description, a number of nanoseconds, cannot hold, to its largest value: 584 years.
+/// Limits times to 584 years, the longest time that a topic's description can hold as a number of nanoseconds.
 fn with_storable_times(mut config: TopicConfig) -> TopicConfig {
     let time_max = Duration::from_nanos(u64::MAX);
     config.retention.age = config.retention.age.map(|age| age.min(time_max));

@@ -19,7 +19,7 @@ use crate::control::{Control, ControlError, block_on};
 use crate::node::Node;
 use crate::refusal::Refused;
 
-/// How often the node sends the cluster a request to end a wait or lease before it gives up. Each attempt may take
+/// How many times the node sends the cluster a request to end a wait or lease before it gives up. Each attempt may take
 /// `answer_ms_max`.
 const ATTEMPTS: u32 = 12;
 /// The pause after a failed attempt. It is necessary because some errors occur at once, for example if too many

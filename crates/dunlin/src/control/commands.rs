@@ -18,10 +18,12 @@ use super::machine::ControlMachine;
 use super::proposing::{self, PAUSE, RetryDeadline};
 use super::{Consistency, Control, ControlError};
 
-/// For each part of `state_bytes_max` of this size, in bytes, one lease is allowed. The next two constants bound the
-/// number of leases.
+/// The number of leases is limited to `state_bytes_max` divided by this number of bytes, within [`LEASES_MIN`] and
+/// [`LEASES_MAX`].
 const LEASE_BYTES: u64 = 1 << 10;
+/// The lowest limit on the number of leases.
 const LEASES_MIN: u64 = 10_000;
+/// The highest limit on the number of leases.
 const LEASES_MAX: u64 = 1_000_000;
 /// Number of revisions and of lease numbers that are skipped after a restore. It is larger than the number that clients
 /// can have used since the backup. etcd's documentation advises the same for `etcdutl snapshot restore

@@ -35,8 +35,8 @@ pub(super) struct LetterTarget {
     waker: Waker,
 }
 
-/// Lets the thread or task that handles deadlines continue with the group's letters, because an outcome is known. The
-/// alarm takes no lock of the group, since it may go off while the group's lock is held.
+/// Wakes the thread or task that handles deadlines when the outcome of a sent letter is known. The alarm takes no lock
+/// of the group, because it may go off while the group's lock is held.
 #[derive(Debug)]
 struct OutcomeAlarm {
     is_due: AtomicBool,
@@ -76,8 +76,8 @@ impl LetterTarget {
     }
 }
 
-/// Whether a thread that may wait creates the topic for a group's dead letters at present. Each operation of the group
-/// tries to send the letters, but one thread is enough.
+/// Set while a thread creates the topic for a group's dead letters. Each operation of the group tries to send the
+/// letters, but only one creation runs at a time.
 #[derive(Debug, Default)]
 struct Creation(Arc<AtomicBool>);
 

@@ -103,7 +103,7 @@ impl<M: GroupMachine> GroupPartition<M> {
         })
     }
 
-    /// Lets members receive no records for [`READ_RETRY_NS`].
+    /// Stops the delivery of records to members for [`READ_RETRY_NS`].
     pub(super) fn pause(&mut self, now_ns: u64) {
         self.paused_until_ns = Some(now_ns.saturating_add(READ_RETRY_NS));
     }

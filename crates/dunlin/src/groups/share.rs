@@ -100,8 +100,8 @@ impl ShareMember {
         }
     }
 
-    /// The number of lost records that the log dropped before any member received them. Unknown if another node owns
-    /// the topic.
+    /// The number of lost records that the log dropped before any member received them. Always 0 if another node owns
+    /// the topic, because this node does not know the number.
     pub fn dropped_records(&self) -> u64 {
         match &self.location {
             MemberLocation::Local(member) => member.dropped_records(),

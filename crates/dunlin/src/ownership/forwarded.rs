@@ -217,7 +217,7 @@ struct State {
     last: u64,
     /// The bytes of all batches without a response.
     bytes: u64,
-    /// The same, for each owner that has such batches. A batch counts for the owner at the time of its publishing;
+    /// The bytes of the batches without a response, by owner. A batch counts for the owner at the time of publishing;
     /// `None` stands for an owner that was not known then.
     bytes_by_owner: BTreeMap<Option<u64>, u64>,
     open: BTreeMap<u64, OpenTicket>,
@@ -279,7 +279,8 @@ impl Tickets {
     }
 
     fn accepts(&self, state: &State, owner: Option<u64>, bytes: u64) -> bool {
-        // `await_room` would notify a batch that is refused although there is room at once, again and again.
+        // A batch is accepted whenever `has_room` is true. Otherwise `await_room` would notify its publisher at once,
+        // and the publisher would repeat the batch without a pause.
         self.has_room(state, owner) || {
             let free_bytes = self.free_bytes(state).saturating_sub(bytes);
             state.bytes_of(owner) + bytes <= free_bytes.saturating_mul(TIMES_FREE_MAX)

@@ -11,10 +11,10 @@ use super::route::Route;
 use super::{ClusterCommandError, Ownership, lock};
 use crate::clock::steady_ns;
 
-/// How often a node renews its lease within the lease's time to live.
+/// How many times a node renews its lease within the lease's time to live.
 const RENEWALS_PER_TTL: u32 = 4;
-/// Clocks may drift by one part in this number. An owner therefore stops appending while this part of its lease's time
-/// to live is still left.
+/// Clocks may drift by the fraction 1 ÷ `DRIFT_PART` of a duration. An owner therefore stops appending when this
+/// fraction of its lease's time to live is still left.
 const DRIFT_PART: u32 = 20;
 /// The largest number of topics for which one command begins new epochs.
 const BATCH_MAX: usize = 1_024;

@@ -22,9 +22,9 @@ use super::route::Route;
 use super::{Ownership, housekeeper, lock};
 use crate::refusal::Refused;
 
-/// The largest number of received records that the member has not read. The next constant limits their total size in
-/// bytes.
+/// The largest number of received records that the member has not read.
 const UNREAD_RECORDS_MAX: usize = 1_024;
+/// The largest total size of received records that the member has not read, bytes.
 const UNREAD_BYTES_MAX: usize = 1 << 20;
 
 /// The options with which a member joins a share group at another node.

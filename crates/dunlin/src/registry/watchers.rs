@@ -39,8 +39,8 @@ struct Watcher {
 }
 
 const SWEEP_AT_LEAST: usize = 64;
-/// A sweep is made once there was one refusal for each group of this many watchers. Sweeping so many watchers costs
-/// about as much as one refusal.
+/// A sweep is made when the number of refusals since the last one exceeds the number of watchers divided by this
+/// number. The cost of sweeping this many watchers is about that of one refusal.
 const REFUSED_PER_SWEEP: usize = 64;
 
 impl Watchers {

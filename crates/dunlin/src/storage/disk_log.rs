@@ -37,7 +37,8 @@ const APPEND_BYTES_EXTRA: u64 = 4 * BLOCK_HEADER_BYTES as u64;
 /// If publishers have stored a log's records at least this often in a row, the storing thread leaves further storing to
 /// them.
 const CONSECUTIVE_HELPS_MIN: u32 = 8;
-/// A log accepts records for at most one part in this number of the free disk space before it stores them.
+/// The records that a log has accepted and not stored yet may need the free disk space divided by this number, or the
+/// room that is reserved for the log if that is more.
 const FREE_SHARE: u64 = 4;
 /// The largest size of a record that a file can hold, in bytes.
 const FRAME_BYTES_MAX: usize = 64 << 20;
@@ -68,11 +69,12 @@ pub(super) struct DiskLog {
     aging: bool,
     /// If the log's files are larger than this, in bytes, the topic's state is saved.
     save_state_bytes: u64,
-    /// Three counts of how often a waiting publisher stored staged records: `helped` counts since the start, and
-    /// `helped_before` has its value at the storing thread's last check. `consecutive_helps` restarts at 0 when such
-    /// a check finds no new help.
+    /// How many times a waiting publisher has stored staged records.
     helped: AtomicU64,
+    /// Like `helped`, but set to 0 whenever the storing thread finds that no publisher has stored records since its
+    /// last visit.
     consecutive_helps: AtomicU32,
+    /// The value of `helped` at the storing thread's last visit.
     helped_before: AtomicU64,
     /// Whether the log is in the list of logs that the thread visits later.
     later: AtomicBool,

@@ -16,9 +16,9 @@ use super::dispatcher::Dispatcher;
 use super::history::{self, TaskHistory};
 use super::housekeeper::HousekeeperCommand;
 
-/// The moment from which the epoch numbers of task events count, 2026-01-01, in ms since the Unix epoch. The next
-/// constant is the time after which the number grows by 1, in ms.
+/// The time of epoch number 0 of task events: 2026-01-01, in ms since the Unix epoch.
 const EPOCH_ZERO_MS: u64 = 1_767_225_600_000;
+/// The time in which the epoch number grows by 1, ms.
 const EPOCH_UNIT_MS: u64 = 100;
 
 /// Number of changed tasks and due timers above which they are handled on another thread than Raft's. A thousand take

@@ -1,4 +1,4 @@
-//! Refusals of the scheduler as all protocols report them.
+//! Converts the scheduler's refusals and errors into the [`Refused`] that all protocols report.
 
 use dunlin_tasks::TaskRefusal;
 use dunlin_wire::ErrorCode as Code;

@@ -1,7 +1,8 @@
 //! The dead letters of one partition of a group, from the state machine until they are stored.
 //!
-//! The topic of the letters may belong to another node, whose response arrives later, or to a disk that stores the
-//! letter later. Until then, a letter may be refused, or its response may be lost. The letter is then sent again.
+//! A letter is not stored at once: the topic of the letters may belong to another node, whose response takes time, or
+//! may be on a disk that stores the letter later. Meanwhile the letter may be refused, or its response may be lost. The
+//! letter is then sent again.
 //!
 //! Invariants:
 //! - A letter leaves the queue only if it is stored, or if the group's members receive a gap for its record.
@@ -177,7 +178,8 @@ impl LetterQueue {
             self.take_outcomes(&sender.target.outcomes, machine);
             let had_sent = self.has_sent();
             self.send(sender, log, machine);
-            // The waiter is notified of the outcome of a first letter only after that letter's outcome was asked for.
+            // The first letter that was sent needs another call of `take_outcomes`. Only that call registers the waiter
+            // for the letter's outcome.
             if had_sent || !self.has_sent() {
                 return;
             }
@@ -251,7 +253,7 @@ impl LetterQueue {
         if !is_out_of_order(&error) {
             self.pause();
         } else if is_first && !self.must_renumber {
-            // No earlier letter waits, so that the numbers do not agree with the owner's.
+            // No earlier letter was refused. The owner therefore expects other numbers than the queue's.
             self.must_renumber = true;
             self.pause();
         }
@@ -282,7 +284,8 @@ impl LetterQueue {
         self.refused_before_sent = 0;
         if std::mem::take(&mut self.must_renumber) {
             // All outcomes are known. A letter whose response was lost may be stored twice, because it gets another
-            // number. This takes a lost response and a final refusal among letters that were sent together.
+            // number. This happens only if, among letters that were sent together, one response was lost and another
+            // letter was refused for good.
             self.numbers.begin_epoch();
             self.pending.iter_mut().for_each(|pending| pending.number = None);
         }

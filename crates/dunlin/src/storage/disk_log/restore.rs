@@ -75,7 +75,7 @@ impl DiskLog {
         let (Some(oldest), Some(last)) = (report.oldest, report.last) else { return Ok(()) };
         let first_seq = last.seq.saturating_sub(REMEMBERED_RECORDS);
         let begins = self.reader.epochs();
-        // If the first of these records is in no retained epoch, they begin with the oldest one.
+        // The epoch of the record `first_seq`. If that record is older than all retained epochs, the oldest epoch.
         let begin = begins.iter().rev().find(|begin| begin.seq <= first_seq);
         let epoch = begin.map_or(oldest.epoch, |begin| begin.epoch);
         let mut from = dunlin_journal::Position::new(epoch, first_seq);
