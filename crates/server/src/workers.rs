@@ -77,8 +77,9 @@ struct WorkersState {
     is_stopping: AtomicBool,
     /// The grace period of the stop, ms.
     grace_ms: AtomicU64,
-    /// Number of running processes. The next field counts those that are ready.
+    /// Number of running processes.
     processes: AtomicU64,
+    /// Number of processes that are ready.
     ready: AtomicU64,
     /// Number of processes in the warm pool.
     warm: AtomicU64,

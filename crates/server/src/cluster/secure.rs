@@ -55,7 +55,7 @@ impl ClusterTls {
             .with_root_certificates(Arc::clone(&roots))
             .with_client_auth_cert(chain.clone(), key()?)?;
         client_config.alpn_protocols = vec![PROTOCOL.to_vec()];
-        // A joining node needs the authority's certificate to check its fingerprint.
+        // A joining node compares the fingerprint of the authority's certificate with that in its join token.
         chain.extend(certificates(authority.cert_pem.as_bytes()).map_err(files("ca.pem"))?);
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
             .allow_unauthenticated()

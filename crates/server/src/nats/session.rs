@@ -96,9 +96,9 @@ pub(crate) struct Session {
     unread_charge: Charge,
     /// Number of bytes that must be in `unread` before the next operation can be parsed.
     unread_needs: usize,
-    /// Number of operations that the last read completed. The next field counts consecutive small reads that completed
-    /// none.
+    /// Number of operations that the last read completed.
     operations: usize,
+    /// Number of consecutive small reads that completed no operation.
     trickles: u32,
     /// Whether reading pauses until the timer fires.
     reading_is_paused: bool,
@@ -111,9 +111,9 @@ pub(crate) struct Session {
     has_unhandled: bool,
     /// Number of bytes to read at once. It follows the size of recent operations.
     read_bytes: usize,
-    /// Time since which an operation is incomplete; `None` if none is. The next field says whether the timer checks
-    /// this time.
+    /// Time since which an operation is incomplete; `None` if none is.
     unread_since: Option<Instant>,
+    /// Whether the timer is set to end the wait for the rest of an incomplete operation.
     unread_timer_is_set: bool,
     pressure: SubscriberPressure,
     /// A publish that waits for room, or for the user's rate.

@@ -52,7 +52,8 @@ impl RemoteJoin {
         }
         self.report_consumed();
         if !is_needed {
-            // Sends UNSUBSCRIBE a second time, which returns the unconsumed records to the owner.
+            // Dropping the member sends UNSUBSCRIBE a second time. The owner then gives the unconsumed records to other
+            // members.
             return None;
         }
         if self.is_finished {

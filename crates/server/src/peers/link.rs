@@ -138,7 +138,8 @@ impl NodeLink {
         lock(&self.presences).push(presence);
     }
 
-    /// Requests a membership at once, so that the new member shares the batches that are forwarded later.
+    /// Requests a membership at once if there is a connection, and otherwise when there is one. The owner then adds the
+    /// member before it appends any batch that this node forwards after the request.
     pub(super) fn join(&self, membership: Arc<RemoteMembership>) {
         let connection = lock(&self.connection);
         match connection.as_ref() {

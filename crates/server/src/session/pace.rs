@@ -33,8 +33,9 @@ use super::scratch;
 /// paused.
 const BUSY_SESSIONS: usize = 100;
 const BUSY_FOR: Duration = Duration::from_millis(2);
-/// Minimum interval; the next constant is the maximum.
+/// Shortest interval between two wake-ups of the paused sessions.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// Longest interval between two wake-ups of the paused sessions.
 const PAUSE_MAX: Duration = Duration::from_millis(8);
 
 /// A thread's count of sessions that write, and its paused sessions.

@@ -23,8 +23,9 @@ const SLICES_MAX: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct ReadBuffer {
     bytes: Vec<u8>,
-    /// Start of the range of unhandled bytes; the next field is its end.
+    /// Start of the unhandled bytes.
     start: usize,
+    /// End of the unhandled bytes.
     end: usize,
 }
 

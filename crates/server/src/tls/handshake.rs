@@ -1,8 +1,8 @@
 //! The TLS handshake of a new connection.
 //!
 //! Limits: `handshake_ms_max` for the whole handshake, during which the connection counts as a session (`sessions_max`)
-//! and needs the memory of [`TlsCodec`]. `handshakes_max` handshakes run at a time, of which the clients of one
-//! address get at most half. Further ones wait after the client's first byte; the same time limit applies to them.
+//! and needs the memory of [`TlsCodec`]. At most `handshakes_max` handshakes run at a time, and at most half of them
+//! for clients of one address. Any other client that has sent its first byte waits, within the same time limit.
 
 use std::future::poll_fn;
 use std::io;

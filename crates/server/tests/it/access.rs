@@ -30,8 +30,9 @@ use crate::serve_node;
 
 const PASSWORD: &str = "correct horse";
 
-/// The hash of the test users' password. The next constants are a token and its digest.
+/// The hash of the test users' password.
 static HASH: LazyLock<String> = LazyLock::new(|| hash_password(PASSWORD.as_bytes()).unwrap());
+/// A token and its digest.
 static TOKEN: LazyLock<(String, String)> = LazyLock::new(|| new_token().unwrap());
 
 /// A node with a users file.

@@ -86,7 +86,7 @@ impl Session {
             return Ok(None);
         }
         if let Some(inbox) = self.node.reply_inbox(subject) {
-            // A record that is perhaps no reply must also reach subscribers at other nodes.
+            // A record that may be an ordinary record and no reply must also reach subscribers at other nodes.
             let is_here = !inbox.logs()[0].is_mirror();
             let has_subscriber = is_here
                 && !self.replies.contains(subject.as_str())

@@ -17,9 +17,9 @@ pub(in super::super) struct GroupMembership {
     /// Total number of bytes for which the client has granted credit.
     pub(super) granted: u64,
     sent: u64,
-    /// Number of records that the member has requested; the next field has the number that it has received. Used only
-    /// in work groups.
+    /// Number of records that the member has requested. Used only in work groups.
     pub(super) requested: u64,
+    /// Number of records that the member has received. Used only in work groups.
     delivered: u64,
     /// Whether the membership belongs to a client of another node. Such a membership ends in two steps.
     pub(super) returns_unconsumed: bool,

@@ -5,7 +5,7 @@ use dunlin::Refused;
 use dunlin::scheduler::TaskCommandOutcome;
 use dunlin::wire::{ErrorCode, TaskCommandResult};
 
-/// The second byte of an encoded [`TaskCommandOutcome`] that is accepted.
+/// The second byte of an encoded [`TaskCommandOutcome::Done`].
 const DONE: u8 = 1;
 
 /// Encodes the results. A result that cannot be decoded becomes a refusal, because its outcome is unknown.
