@@ -238,8 +238,8 @@ fn batch_outcome(code: ErrorCode) -> BatchOutcome {
     }
 }
 
-/// Whether the refusal may concern single records of a batch: with `BATCH`, the node has already appended
-/// some of them. Only `REDUCER` names the record.
+/// Whether a refusal with this code may concern only some records of the batch. After `BATCH`, the node may have
+/// appended the other records already. Only a refusal with `REDUCER` names the refused record.
 fn concerns_one_record(code: ErrorCode) -> bool {
     use ErrorCode::{BadFrame, Batch, Forbidden, Reducer, Subject};
     matches!(code, Reducer | Subject | Forbidden | BadFrame | Batch)

@@ -43,7 +43,8 @@ impl Responder {
         let Some(publisher) = self.publishers.get_mut(topic) else { return Err(PublishError::Closed) };
         let mut draft = draft.into();
         draft.meta.subject_tail = tail;
-        // Without a connection, the reply fails only when it is written.
+        // `send` usually only adds the reply to a batch. A missing connection shows when the batch is written, and
+        // `check_failure` then reports it.
         let sent = publisher
             .send(draft)
             .and_then(|()| publisher.send_batches())

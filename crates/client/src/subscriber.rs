@@ -230,7 +230,8 @@ impl Subscriber {
         }
     }
 
-    /// Returns an error if there is no connection, also to a caller that never waits.
+    /// Fails if the node refused the connection, or if there has been no connection for `patience_heartbeats` seconds.
+    /// Without this check, a caller that polls and never waits would not learn of a lost connection.
     #[cold]
     fn check_disconnected(&mut self, why: DisconnectReason) -> Result<bool, SubscribeError> {
         let since = *self.disconnected_since.get_or_insert_with(Instant::now);

@@ -129,7 +129,8 @@ pub struct GroupDescription {
     pub claimed: u64,
     /// The number of dead letters that their topic has not stored yet. 0 if the node's version does not report it.
     pub pending_dead_letters: u64,
-    /// The reason why the topic refused such a letter last: an error code and a text. `None` if it refused none.
+    /// The reason for the last refusal of a dead letter by its topic: an error code and a text. `None` if the topic
+    /// refused none.
     pub dead_letter_error: Option<String>,
 }
 

@@ -17,8 +17,8 @@ pub struct HeldLock {
 }
 
 impl Kv {
-    /// Takes a lock under a lease, waiting as long as the lease lives. Other clients see `value` as the
-    /// holder's. Renew the lease during the wait.
+    /// Takes a lock under a lease, waiting as long as the lease lives. Renew the lease during the wait. Other clients
+    /// can read `value` while this client holds the lock.
     pub fn lock(&self, name: impl AsRef<[u8]>, lease: &Lease, value: &[u8]) -> Result<HeldLock, KvError> {
         self.lock_while(name, &lease.handle(), value)
     }

@@ -13,9 +13,9 @@ pub(super) struct SentBatch {
     pub(super) outcome_unknown: bool,
     /// Whether the records were sent one by one, so that the refusal of one does not concern the others.
     pub(super) splittable: bool,
-    /// The flags and the expected sequence number of a batch that is not splittable. It has them also when it is sent
-    /// again.
+    /// The flags of a batch that is not splittable, also for the case that it is sent again; otherwise 0.
     pub(super) flags: u8,
+    /// The expected last sequence number of the log, if the flags require it.
     pub(super) expect_seq: u64,
     /// The number of records pushed to the lane before this batch.
     pub(super) pushed_before: u64,

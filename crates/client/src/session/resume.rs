@@ -39,7 +39,7 @@ impl ClientSession {
             {
                 let key = (channel.log.topic.clone(), channel.log.partition);
                 let at = channel.resume_position();
-                // If another channel replaces this one, the position of its log is already stored.
+                // After a RESYNC, `logs` already has the position from which this channel's replacement will read.
                 subscription.logs.entry(key).or_insert((channel.log, Some(at)));
             }
         }

@@ -321,8 +321,8 @@ impl Attachment {
     }
 
     /// Whether a drained worker has finished all tasks and may end; `false` for a worker that was not drained. Without
-    /// a reachable node, the worker may end once all its tasks have results, but not before unsent results are useless
-    /// because its lease has ended.
+    /// a reachable node, the worker may end once all its tasks have results. If the node has not responded to some
+    /// results, the worker waits until its lease has ended, because these results are then useless.
     pub fn is_drained(&self) -> bool {
         self.core.with_phase(|phase| {
             let worker_state = &phase.worker_state;
