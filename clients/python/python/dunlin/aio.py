@@ -250,12 +250,12 @@ class AsyncPublisher:
         self._publisher = publisher
 
     async def publish(self, payload: Payload, **options: Any) -> Receipt:
-        """Publishes and waits for the node's answer. Keywords as `Publisher.publish` takes them."""
+        """Publishes and waits for the node's answer. Takes the same keywords as `Publisher.publish`."""
         return await self._caller(self._publisher.publish, payload, **options)
 
     async def send(self, payload: Payload, **options: Any) -> None:
-        """Publishes without waiting for the answer, unless too much is unanswered. Keywords as
-        `Publisher.send` takes them."""
+        """Publishes without waiting for the answer, unless too much is unanswered. Takes the same keywords
+        as `Publisher.send`."""
         if self._publisher.unanswered_bytes >= _UNANSWERED_BYTES_MAX:
             await self.flush()
         self._publisher.send(payload, **options)

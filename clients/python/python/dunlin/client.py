@@ -181,7 +181,7 @@ class Client:
 
     @property
     def is_up(self) -> bool:
-        """Whether the client was connected when a thread last looked."""
+        """Whether the client was connected when a thread last read or wrote its connection."""
         return self._connection.is_up
 
     @property

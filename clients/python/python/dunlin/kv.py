@@ -287,7 +287,7 @@ class Lease:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the lease is sure to live."""
+        """Whether the lease certainly exists."""
         try:
             self._raw.check()
         except errors.Error:
@@ -295,7 +295,7 @@ class Lease:
         return True
 
     def check(self) -> None:
-        """Raises `NoLeaseError` unless the lease is sure to live."""
+        """Raises `NoLeaseError` unless the lease certainly exists."""
         self._raw.check()
 
     def keep_alive(self) -> None:
@@ -580,7 +580,7 @@ class Kv:
     def lock(
         self, name: Bytes, *, value: Bytes = b"", lease: Lease | None = None, ttl: float = 10.0, wait: bool = True
     ) -> Lock:
-        """A lock: `with kv.lock("gate") as lock`. Other clients see `value` as the holder's.
+        """A lock: `with kv.lock("gate") as lock`. While it is held, other clients can read `value`.
 
         The lock depends on `lease`, or on a new lease with a time to live of `ttl` seconds. Without
         `wait`, raises `LockHeldError` if another lease holds it.

@@ -50,7 +50,7 @@ class GroupInfo:
     """One group of a topic.
 
     ``pending_dead_letters`` counts the dead letters that their topic has not stored yet.
-    ``dead_letter_error`` is the reason why the topic refused such a letter last.
+    ``dead_letter_error`` is the reason why their topic refused a dead letter that still waits.
     """
 
     name: str
