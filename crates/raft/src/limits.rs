@@ -63,8 +63,9 @@ impl Default for RaftLimits {
 }
 
 impl RaftLimits {
-    /// A follower that receives no heartbeat for [`election_ms_max`](RaftLimits::election_ms_max) starts an election.
-    /// It first waits for a random time between this value and `election_ms_max`, ms.
+    /// The shortest random wait of a follower before it starts an election, ms. The longest is
+    /// [`election_ms_max`](RaftLimits::election_ms_max). The wait begins when no heartbeat has arrived for
+    /// `election_ms_max`.
     pub fn election_ms_min(&self) -> u64 {
         self.heartbeat_ms * 6 / 5
     }

@@ -130,7 +130,8 @@ impl WorkerSlots {
         trimmed
     }
 
-    /// Number of allocated slots, or of allocated workers if they count as a whole.
+    /// Number of the worker's slots, whether they are allocated to a shard or not; 1 for a copy made by
+    /// [`as_single_slot`](WorkerSlots::as_single_slot).
     pub(crate) fn units(&self) -> u64 {
         u64::from(self.pending) + self.allotted.iter().map(|allotted| u64::from(*allotted)).sum::<u64>()
     }

@@ -11,9 +11,9 @@ use crate::state::{SchedulerState, WORKER};
 use crate::task::{TaskList, TaskStage};
 use crate::worker::{ServedSet, Worker, WorkerPool};
 
-/// Memory of one worker that counts, bytes. A million workers together then have less than 2^63 bytes.
+/// Memory above this is not counted for a worker, bytes. A million workers together then have less than 2^63 bytes.
 const MEMORY_BYTES_MAX: u64 = 1 << 43;
-/// The workers of one tenant may have the maximum number of pools, divided by this number.
+/// The workers for one tenant may use at most `pools_max` divided by this number of pools.
 const POOLS_SHARE: u32 = 4;
 
 impl SchedulerState {

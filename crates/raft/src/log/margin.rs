@@ -61,7 +61,8 @@ impl Margin {
         self.report_low(why);
         let is_released = journal.begin_file_in(&mut self.reserve, 0)?;
         if is_released {
-            // A file without records continues. The reserve's room is then free, and is claimed in this file.
+            // If the journal's last file has no records, the journal continues in that file. The reserve's room is then
+            // free, and must be claimed for that file.
             self.claim(journal)?;
         }
         Ok(is_released)

@@ -5,7 +5,7 @@ use crate::sample::SchedulerSample;
 
 use super::Scaler;
 
-/// How long before its window the workers of a schedule start, in ms.
+/// How long before the start of a weekly window its workers are required, in ms.
 const WINDOW_LEAD_MS: u64 = 120_000;
 /// The load above which processor use does not show how many more workers are needed.
 const SATURATED: f64 = 0.97;

@@ -91,7 +91,8 @@ fn scale_out_step_is_limited_by_the_policy() {
 
 #[test]
 fn tasks_pending_for_a_quota_start_no_worker() {
-    // A tenant's tasks wait for a minute because of its quota; no worker could start one.
+    // Tasks wait for a minute because of their tenant's quota. None of them is startable, so more workers would not
+    // help.
     let mut simulation = Simulation::settled(Policy::cloud(10, 50));
     simulation.run(600, |_| SchedulerSample { startable: 0, latency_ms: Some(60_000), ..calm() });
     assert_eq!(simulation.ready(), 10);
