@@ -25,7 +25,7 @@ pub enum BidAskRelation {
     Crossed,
 }
 
-/// How often the best bid of an order book has equalled or exceeded its best ask.
+/// How many times the best bid of an order book has equalled or exceeded its best ask.
 /// A locked or crossed book is reported until a record changes it; it is never repaired silently.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Crossings {
@@ -69,7 +69,7 @@ pub trait PriceLevels {
     /// The relation of the best bid to the best ask.
     fn touch(&self) -> BidAskRelation;
 
-    /// How often the book was locked or crossed.
+    /// How many times the book was locked or crossed.
     fn crossings(&self) -> Crossings;
 
     /// The best levels of a side: `depth` levels, or the instrument's default.

@@ -109,7 +109,8 @@ impl Reader {
     }
 }
 
-/// The position of the first record in a block that was appended at `time_ns` or later.
+/// The position of the block's first record with an append time of `time_ns` or later. If there is none, the position
+/// of the block's last record.
 fn first_from(records: &Records<'_>, time_ns: u64) -> Position {
     let mut seq = records.first_seq;
     let mut rest = records.frames;

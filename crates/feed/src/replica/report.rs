@@ -135,11 +135,11 @@ pub struct ReplicaCounts {
     pub snapshots: u64,
     /// Number of gaps that the log's owner reported.
     pub gaps: u64,
-    /// How often the replica itself detected missing records.
+    /// How many times the replica itself detected missing records.
     pub holes: u64,
-    /// How often a state became whole again after gaps or holes.
+    /// How many times a state became whole again after gaps or holes.
     pub gaps_healed: u64,
-    /// How often a state's checksum differed from its owner's.
+    /// How many times a state's checksum differed from its owner's.
     pub divergent: u64,
     /// Number of records or snapshots that a state refused.
     pub refused: u64,

@@ -1,4 +1,4 @@
-//! Writes the marks with which a log begins and is closed.
+//! Writes a log's marks: the begin mark when the log is opened for changes, and the end mark when it is closed.
 
 use super::Journal;
 use crate::error::{AppendError, DiskError};

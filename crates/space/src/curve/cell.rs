@@ -8,7 +8,7 @@ use crate::world::{CELL_BITS, GRID_BITS, GridPoint};
 pub struct Cell<const D: usize> {
     /// Lower corner, in grid coordinates.
     pub anchor: GridPoint<D>,
-    /// How often the world is halved to reach this cell; at most [`CELL_BITS`].
+    /// How many times the world is halved along each axis to reach this cell; at most [`CELL_BITS`].
     pub level: u32,
 }
 

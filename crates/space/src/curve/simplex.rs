@@ -19,9 +19,9 @@ const FLAT_ORDERS: [[usize; 2]; 2] = [[0, 1], [1, 0]];
 /// A cell of the tetrahedral Morton curve: a triangle or tetrahedron at a level of refinement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Simplex<const D: usize> {
-    /// Lower corner of the simplex' cube, in grid coordinates.
+    /// Lower corner of the cube that contains the simplex, in grid coordinates.
     pub anchor: GridPoint<D>,
-    /// How often the world is halved to reach the cube.
+    /// How many times the world is halved along each axis to reach the cube.
     pub level: u32,
     /// Type of the simplex: its number among the simplices of its cube.
     pub kind: u8,

@@ -86,10 +86,11 @@ pub enum MessageSummary {
     Other,
 }
 
-/// Offsets in a message, which begins with one byte for the channel: of the transfer, of a ghost batch's tick, and of
-/// the number of its ghosts.
+/// Offset of the transfer in a message of a handover. A message begins with one byte for the channel.
 const TRANSFER_AT: usize = 1 + 30;
+/// Offset of the tick in a message with a batch of ghosts.
 const GHOST_TICK_AT: usize = 1 + 2 + 4 + 8;
+/// Offset of the number of ghosts in a message with a batch of ghosts.
 const GHOST_COUNT_AT: usize = GHOST_TICK_AT + 16;
 
 impl MessageSummary {

@@ -31,8 +31,8 @@ const INSIDE: u8 = 2;
 const STRIP_CELLS_MAX: usize = 4;
 
 impl<const D: usize> InteriorCells<D> {
-    /// How often each axis of the world is halved to make cells. This gives 32,768 cells in three dimensions, 65,536 in
-    /// two.
+    /// How many times each axis of the world is halved to make cells. This gives 32,768 cells in three
+    /// dimensions, 65,536 in two.
     const LEVEL: u32 = if D == 2 { 8 } else { 5 };
 
     /// Marks the cells of a region whose keys begin at `stretch.0` and end before `stretch.1`.
