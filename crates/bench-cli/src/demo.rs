@@ -142,7 +142,8 @@ impl DemoOptions<'_> {
 /// Returns the topics of a recording's lines, each with its retention in bytes.
 fn topics(recording: &MarketRecording) -> Vec<(String, u64)> {
     let bytes = recording.bytes() + recording.len() as u64 * RECORD_BYTES_EXTRA;
-    // The topic deletes one segment at a time, and a segment is an eighth of its memory. The factor makes room for it.
+    // The topic deletes one segment at a time, and a segment is an eighth of its memory. The factor adds room for that
+    // segment.
     let bytes = (bytes * 9 / 7).max(RETENTION_BYTES_MIN);
     let mut topics = vec![(recording.topic.clone(), bytes)];
     if recording.topic == SHORT_OF {

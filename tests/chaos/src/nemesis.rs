@@ -20,8 +20,8 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 const LEADER_TIMEOUT: Duration = Duration::from_secs(3);
 /// The number of changes that must be acknowledged during a fault that leaves a majority connected.
 const PROGRESS: u64 = 5;
-/// How often every lock must change its holder while clocks are wrong. Half of the holders do not release the lock but
-/// let their lease expire, so expired leases are tested too.
+/// How many times every lock must change its holder while clocks are wrong. Half of the holders do not release the
+/// lock but let their lease expire, so expired leases are tested too.
 const HOLDER_CHANGES: u64 = 4;
 
 /// Injects the faults of a plan into a cluster.

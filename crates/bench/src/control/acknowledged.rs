@@ -25,7 +25,7 @@ pub struct ExpectedValues(Rc<Inner>);
 struct Inner {
     work: ControlWork,
     connections: Vec<StoreConnection>,
-    /// For each key, how often it was written. Its value contains this number.
+    /// For each key, how many times it was written. The key's value contains this number.
     written: RefCell<Vec<u64>>,
     /// For each key, the revision of its last write, if the case needs it.
     revisions: RefCell<Vec<u64>>,

@@ -82,7 +82,7 @@ pub struct ReplicaResult {
     /// For each book: its topic, its price levels and its checksum.
     pub books: Vec<(String, SizeByPrice, u64)>,
     pub counts: ReplicaCounts,
-    /// How often the replica started again after a cut.
+    /// How many times the replica started again after a cut.
     pub restarts: u64,
 }
 

@@ -29,7 +29,7 @@ impl Owner {
         format!("node {}, epoch {}{down}", self.node, self.epoch)
     }
 
-    /// The owner in a sentence. The figures of a topic are those of its owner, at whichever node they are queried.
+    /// The owner's number, address, epoch and status as text.
     pub fn full_text(&self) -> String {
         let at = self.address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
         let status = match self.status.as_str() {
