@@ -243,7 +243,8 @@ impl LinkTarget {
     }
 }
 
-/// Ends a connection whose peer is silent while requests are pending, or leaves a request open for too long.
+/// Returns an error when the connection has to end: while requests are pending, its peer is silent for too long, or
+/// sooner if the peer is no longer the leader; or the oldest request has waited too long for its response.
 async fn watch(
     member: &ClusterMember,
     target: &LinkTarget,

@@ -20,8 +20,8 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Schedules ticks at multiples of their interval. Late ticks are made one directly after another. If more ticks are
-/// late than a limit allows, they are skipped.
+/// Schedules ticks at multiples of their interval. Late ticks are made one directly after another. If more than
+/// `behind_max` ticks are late, only one tick is made and the others are skipped.
 #[derive(Debug)]
 pub(super) struct TickSchedule {
     pace: TickPace,

@@ -254,7 +254,7 @@ impl Process {
             ProcessSignal::Terminate => kill_process(pid, Signal::TERM),
             ProcessSignal::Kill => kill_process_group(pid, Signal::KILL),
         };
-        // The process may have ended just before.
+        // This is no error: the process may have ended just before the signal was sent.
         if let Err(error) = result {
             tracing::debug!(pid = self.child.id(), %error, "cannot send a signal to a worker's process");
         }

@@ -44,7 +44,8 @@ pub fn node_load_reader(node: &Node, prefix: &str) -> impl FnMut() -> Option<Sch
     }
 }
 
-/// Stores the different shapes of the attached workers. If none is attached, the previous shapes remain.
+/// Stores the shapes of the attached workers whose names begin with `prefix`, each shape once. If no such worker is
+/// attached, the previous shapes remain.
 fn update_shapes(workers: &[WorkerView], prefix: &str, shapes: &mut Vec<WorkerShape>) {
     let matching = workers.iter().filter(|worker| worker.name.starts_with(prefix.as_bytes()));
     let mut attached: Vec<WorkerShape> = matching.map(WorkerShape::from).collect();

@@ -5,7 +5,7 @@ use dunlin::wire::nats::{NatsOperation, OK};
 use super::publish::{PublishedBatch, RetryFrom};
 use super::{Phase, Session};
 
-/// The work that a `SUB` or `UNSUB` causes, in units of one other operation.
+/// The work that a `SUB` or `UNSUB` causes, as a multiple of the work of any other operation.
 const SUBSCRIPTION_WORK: usize = 8;
 
 impl Session {
