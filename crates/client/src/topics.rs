@@ -17,8 +17,8 @@ use crate::refusal::RefusedError;
 
 /// The number of topics on one page of a list.
 const PAGE_TOPICS: u32 = 1_000;
-/// Prefix of a topic in a request for settings, by which the client asks for the groups with dead letters that are not
-/// stored.
+/// With this prefix before the topic's name, a request for settings returns the topic's groups that have dead letters
+/// which are not stored yet.
 const PENDING_DEAD_LETTERS: &str = "$DUNLIN.dead.";
 /// The number of requests for settings that are sent before the client waits for the first response.
 const SETTINGS_AHEAD: usize = 256;
@@ -129,8 +129,8 @@ pub struct GroupDescription {
     pub claimed: u64,
     /// The number of dead letters that their topic has not stored yet. 0 if the node's version does not report it.
     pub pending_dead_letters: u64,
-    /// The reason for the last refusal of a dead letter by its topic: an error code and a text. `None` if the topic
-    /// refused none.
+    /// The reason why the dead letters' topic refused one that still waits: an error code and a text. `None` if no dead
+    /// letter waits because of a refusal.
     pub dead_letter_error: Option<String>,
 }
 

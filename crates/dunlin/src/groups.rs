@@ -118,8 +118,8 @@ pub struct GroupInfo {
     pub claimed: u64,
     /// The number of dead letters that their topic has not stored yet.
     pub pending_dead_letters: u64,
-    /// The reason for the last refusal of a dead letter by its topic: an error code and a text. `None` if the topic
-    /// refused none.
+    /// The reason why the dead letters' topic refused one that still waits: an error code and a text. `None` if no dead
+    /// letter waits because of a refusal.
     pub dead_letter_error: Option<String>,
 }
 

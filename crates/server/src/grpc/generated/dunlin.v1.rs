@@ -262,7 +262,7 @@ pub struct GroupState {
     /// Dead letters that their topic has not stored yet.
     #[prost(uint64, tag = "6")]
     pub pending_dead_letters: u64,
-    /// The reason why the topic refused such a letter last; empty if it refused none.
+    /// The reason why a dead letter waits after its topic refused it; empty for none.
     #[prost(string, tag = "7")]
     pub dead_letter_error: ::prost::alloc::string::String,
 }
