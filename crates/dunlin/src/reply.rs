@@ -282,7 +282,7 @@ impl ReplyTopic {
         Topic::mirrored(&name, config, node.budget(), CLOCK, 1, make_reducer, &upstream).ok().map(Arc::new)
     }
 
-    /// Whether all records of the batch have the one reply subject.
+    /// Whether all records of the batch have this topic's reply subject.
     fn has_only_subject(&self, batch: &ForwardedBatch<'_>) -> bool {
         let mut frames = batch.frames;
         while let Some((frame, stride)) = Frame::split(frames) {

@@ -1,4 +1,4 @@
-//! Refusals of keys, leases and locks as all protocols report them.
+//! Converts refusals and errors of keys, leases and locks into the [`Refused`] that all protocols report.
 
 use dunlin_control::ControlRefusal;
 use dunlin_wire::ErrorCode as Code;

@@ -32,8 +32,9 @@ pub struct ShareOptions {
     pub member: String,
     /// Where the group starts, if this member creates it.
     pub start: Start,
-    /// If this member creates the group: the epoch until which the member was in it. The group begins with the present
-    /// epoch or, if this epoch continues, with the next record. Takes precedence over `start`.
+    /// For a member that was in the group before, at this or an earlier owner: the epoch until which it was. If this
+    /// member creates the group here, the group begins with the present epoch if that is later, otherwise with the next
+    /// record. Takes precedence over `start`.
     pub after_epoch: Option<u32>,
     /// Whether publishers wait for the group, if this member creates it on a `reliable` topic.
     pub registered: bool,

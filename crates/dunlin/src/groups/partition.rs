@@ -39,7 +39,7 @@ pub(super) fn cursor(log: &Arc<Log>, options: &SubscribeOptions) -> Result<Curso
 }
 
 /// Creates a cursor for a group whose members have been in it until `epoch`. The cursor starts with the present epoch
-/// or, if `epoch` continues, with the next record.
+/// if that is later than `epoch`, otherwise with the next record.
 ///
 /// Epochs in between had other owners, or this one before its restart. Groups of this name may have delivered their
 /// records, so this group does not. A notice reports that it may have missed them.
