@@ -13,9 +13,10 @@ pub struct ClientLimits {
     pub chunk_bytes: usize,
     /// The largest size of a message with records, in bytes.
     pub run_bytes_max: usize,
-    /// The largest other message, in bytes.
+    /// The largest size of a message without records, in bytes.
     pub control_bytes_max: usize,
-    /// The largest state in bytes; a subscription with a larger one ends with an error.
+    /// The largest state of a topic that a subscription accepts, in bytes. If a larger one arrives, the subscription
+    /// ends with an error.
     pub snapshot_bytes_max: usize,
     /// Maximum number of logs that the node may announce to all subscriptions together.
     pub channels_max: usize,

@@ -29,7 +29,8 @@ pub struct WorkerLaunch {
 }
 
 impl WorkerLaunch {
-    /// Reads the environment variables. If the node is at standard input, starts a thread that reads it.
+    /// Reads the environment variables. If they say that the node is connected to standard input, starts a thread that
+    /// reads from it.
     pub fn from_env() -> WorkerLaunch {
         let is_set = |variable| std::env::var_os(variable).is_some_and(|value| !value.is_empty());
         let launch = WorkerLaunch {

@@ -24,9 +24,9 @@ pub use restore::StateRestore;
 /// Size at which a block is written.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Kind of the first block of a snapshot with an extended header. A state has such a header if it has tasks ahead,
-/// workers with labels, tasks that need labels, or workers for only some tenants. A state that was restored from a
-/// backup also has such a header.
+/// Kind of the first block of a snapshot with an extended header. A state has such a header if it has workers that hold
+/// tasks in advance, workers with labels, tasks that need labels, or workers for only some tenants. A state that was
+/// restored from a backup also has such a header.
 const HEAD_AHEAD: u8 = 0;
 /// Kind of the first block of a snapshot with the basic header.
 const HEAD: u8 = 1;
@@ -103,12 +103,12 @@ layout! {
     #[derive(Debug, Clone)]
     pub struct ExtendedSnapshotHeader {
         pub head: SnapshotHeader,
-        /// Number of workers that may hold tasks ahead.
+        /// Number of workers that may hold tasks in advance.
         pub ahead: u32,
     } later {
         /// Number of classes whose tasks need labels.
         pub needs: u32,
-        /// Number of pools with labels, or for some tenants.
+        /// Number of pools that have labels or serve only some tenants.
         pub traits: u32,
     }
 }
@@ -234,7 +234,7 @@ fn needs(state: &SchedulerState) -> impl Iterator<Item = NeedsEntry> {
     classes.map(|(at, class)| NeedsEntry { class: at as u32, needs: class.needs.to_vec() })
 }
 
-/// Pools with labels, or for some tenants.
+/// Pools that have labels or serve only some tenants.
 fn traits(state: &SchedulerState) -> impl Iterator<Item = TraitsEntry> {
     let pools = state.pools.iter().enumerate();
     let with_traits = pools
@@ -246,7 +246,7 @@ fn traits(state: &SchedulerState) -> impl Iterator<Item = TraitsEntry> {
     })
 }
 
-/// Groups with a bucket that is not full.
+/// The token buckets that are not full. A group without an entry has a full bucket.
 fn buckets(state: &SchedulerState) -> impl Iterator<Item = BucketEntry> {
     let missing = state.groups.iter().filter(|(_, group)| group.bucket.missing > 0);
     missing.map(|((tenant, limit, value), group)| BucketEntry {

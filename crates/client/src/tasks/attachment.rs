@@ -467,7 +467,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes the phase of a draining worker that is detached since `since`.
+    /// Makes the phase of a draining worker that has been detached since `since`.
     fn detached_phase(since: Instant) -> Phase {
         let mut phase = Phase { detached_since: Some(since), ..Phase::default() };
         (phase.worker_state.worker, phase.worker_state.is_draining) = (1, true);

@@ -35,8 +35,8 @@ impl Dice {
     }
 }
 
-/// Adds sight to a behaviour, so that the region runs it through the code for behaviours with sight. The results do not
-/// depend on rows.
+/// Adds sight to a behaviour, so that the region runs it through the code for behaviours with sight. The results of the
+/// behaviour do not change.
 #[derive(Clone, Copy)]
 struct Sees<B>(B);
 
