@@ -19,7 +19,7 @@ use crate::runtime::{self, ReadyValue};
 
 /// The largest number of records taken from the client in one step.
 const READ_RECORDS_MAX: usize = 512;
-/// The number of bytes of taken records from which on no more records are taken from the client in the same step.
+/// A step ends when the records that it has taken from the client have this many bytes.
 const READ_BYTES_MAX: usize = 1 << 20;
 
 /// A subscriber with a buffer of received events that Python has not read yet.

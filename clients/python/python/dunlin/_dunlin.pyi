@@ -23,7 +23,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @final
 class CancellableCall:
-    """A call that another thread may cancel; it ends within 100 ms then."""
+    """A call that another thread may cancel. A cancelled call ends within 100 ms."""
 
     def run(self, call: Callable[[], T]) -> T: ...
     def abandon(self) -> None: ...
@@ -168,7 +168,7 @@ class Snapshot(_Notice):
 
 @final
 class Publishers(_Notice):
-    """Whether a state has connected publishers."""
+    """A notice on whether the topic of a state has connected publishers."""
 
     @property
     def connected(self) -> bool: ...
@@ -220,7 +220,7 @@ class Subscription:
 
 @final
 class Receipt:
-    """Where a record, or the last of several, was appended."""
+    """The position at which a published record, or the last record of a batch, was appended."""
 
     @property
     def position(self) -> Position: ...
@@ -232,7 +232,7 @@ class Receipt:
     def acknowledged(self) -> Literal["memory", "written", "synced", "quorum"]: ...
     @property
     def new_epoch(self) -> bool:
-        """Whether the topic is in another epoch than at the last receipt: acknowledged records may be lost."""
+        """Whether the topic's epoch has changed since the last receipt. Acknowledged records may then be lost."""
 
 @final
 class Publisher:
@@ -275,7 +275,7 @@ class Publisher:
 
 @final
 class Job:
-    """A record of a group. Any thread may settle it."""
+    """A record that a group delivered. Any thread may acknowledge or return it."""
 
     __match_args__ = ("subject", "payload")
     @property

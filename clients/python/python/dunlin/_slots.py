@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
 _CONTEXT = multiprocessing.get_context("spawn")
-"""A fork would copy locks that other threads hold."""
+"""Starts processes without a fork, which would copy locks that other threads hold."""
 
 _LOOK = 0.05
 """The interval at which a wait for a process checks whether to stop its task, in seconds."""

@@ -121,7 +121,7 @@ class LockCall:
         self._lock = begin()
 
     async def __aenter__(self) -> LockCall:
-        # Each entry has its own lock, because the thread of a cancelled entry may still use the lock before.
+        # Every `async with` makes a new lock, because the thread of a cancelled one may still use the earlier lock.
         self._lock = lock = self._begin()
         try:
             await self._caller.apart(lock.acquire)
@@ -146,7 +146,7 @@ class LockCall:
 
     @property
     def is_held(self) -> bool:
-        """Whether the lock is sure to be held, according to its lease."""
+        """Whether the lock is certainly held, according to its lease."""
         return self._lock.is_held
 
     async def proclaim(self, value: Bytes) -> None:
@@ -326,7 +326,7 @@ def connect(
     client_key: str | os.PathLike[str] | None = None,
     wait: Wait = "parked",
 ) -> _ConnectCall:
-    """Connects to a node: `async with dunlin.aio.connect(url) as client`. Arguments as in `dunlin.connect`."""
+    """Connects to a node: `async with dunlin.aio.connect(url) as client`. Takes the arguments of `dunlin.connect`."""
     connect = partial(sync.connect, url, name=name, tenant=tenant, token=token, wait=wait)
     connect = partial(connect, user=user, password=password)
     return _ConnectCall(partial(connect, ca=ca, client_cert=client_cert, client_key=client_key))

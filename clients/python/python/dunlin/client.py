@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ._dunlin import Headers, Payload
 
 Start: TypeAlias = Literal["earliest", "latest", "snapshot"] | Position | int
-"""A word, the last position read, or a time in ns since the Unix epoch."""
+"""Where to start: a word, after the last position read, or at a time in ns since the Unix epoch."""
 OnGap: TypeAlias = Literal["oldest", "newest", "snapshot", "fail"]
 Wait: TypeAlias = Literal["default", "parked", "spin"]
 
@@ -310,7 +310,7 @@ class Client:
         try:
             closing.close()
         except errors.Error as error:
-            # It concerns records of another subject than that of the present call.
+            # The error concerns records of another subject than that of this call, so a later call reports it.
             with self._publishers_lock:
                 self._unreported = self._unreported or error
 

@@ -34,7 +34,7 @@ class Error(Exception):
     advice: str = ""
     """The next step for the program or its operator."""
     numbers: tuple[int, ...] = ()
-    """The numbers that the code's row describes."""
+    """Values such as a limit. The code's row in the table of errors describes them."""
 
 
 class DisconnectedError(Error, ConnectionError):
@@ -81,7 +81,7 @@ class BusyError(Error, RuntimeError):
 
 
 class RefusedError(Error):
-    """The node refused."""
+    """The node refused the request. There is a subclass for each code."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

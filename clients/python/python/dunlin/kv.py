@@ -229,7 +229,7 @@ class Watch:
         return self._raw.closed
 
     def close(self) -> None:
-        """Closes it, and ends all waits in it."""
+        """Closes the watch, and ends all waits in it."""
         self._raw.close()
 
     def __iter__(self) -> Watch:
@@ -413,7 +413,7 @@ class Lock:
 
     @property
     def is_held(self) -> bool:
-        """Whether the lock is sure to be held, according to its lease."""
+        """Whether the lock is certainly held, according to its lease."""
         held = self._raw is not None and not self._raw.closed and self._token > 0
         return held and self._lease is not None and self._lease.is_alive
 

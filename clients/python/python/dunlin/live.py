@@ -133,7 +133,7 @@ class LiveState:
         return self._replica.closed
 
     def close(self) -> None:
-        """Closes it, and ends all waits in it."""
+        """Closes the replica, and ends all waits in it."""
         self._replica.close()
 
     def __enter__(self) -> Self:

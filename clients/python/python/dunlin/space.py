@@ -106,7 +106,7 @@ class Viewer:
         return self._raw.closed
 
     def close(self) -> None:
-        """Closes it, and ends all waits in it."""
+        """Closes the viewer, and ends all waits in it."""
         self._raw.close()
 
 

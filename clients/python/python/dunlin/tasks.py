@@ -364,7 +364,7 @@ class Tasks:
         return self._of_dead(tenant, count, self._calls.discard)
 
     def _of_dead(self, tenant: str, count: int | None, call: Callable[[str, int], tuple[int, bool]]) -> int:
-        """Repeats the call, because the cluster limits the tasks of one."""
+        """Repeats the call for up to `count` dead letters, because one call handles only a limited number."""
         count = None if count is None else _arguments.count("count", count, _arguments.U64_MAX)
         found = self.tenants().get(tenant)
         dead = found.dead if found is not None else 0
