@@ -214,7 +214,7 @@ export function followBook(client: Client, pattern: string, options: FollowBookO
     if (!(depth > 0) || books.get(book.topic) !== book) return;
     book.maxDepth = depth;
     if (book.position.epoch === 0) return;
-    // Records that came before may have left levels that the node has removed.
+    // Earlier records may have added levels beyond `maxDepth`, which the node has removed but this book still has.
     book.right = false;
     beginningAgain.add(book);
     for (const { topic, partition } of subscription.positions()) {

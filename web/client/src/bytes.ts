@@ -1,4 +1,4 @@
-/** Fields of messages: little-endian, unaligned, one behind the other (docs/protocol.md). */
+/** Reads and writes the fields of messages: little-endian, unaligned, without gaps (docs/protocol.md). */
 
 /** A position in a log: the epoch, and the record's number in the epoch. */
 export interface Position {

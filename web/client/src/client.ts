@@ -76,7 +76,7 @@ export class Client {
     this.open();
   }
 
-  /** Calls the function at each change of `state`. The returned function ends that. */
+  /** Calls the function at each change of `state`, until the returned function is called. */
   onState(watcher: (state: State, why?: DunlinError) => void): () => void {
     this.watchers.add(watcher);
     return () => this.watchers.delete(watcher);

@@ -66,7 +66,7 @@ export class Kv {
 
 function pathOf(key: string): string {
   const segments = key.split("/");
-  // In an address, these segments mean other keys, in each spelling.
+  // URL parsers resolve these segments, even if they are percent-encoded. The address would then name another key.
   if (segments.some((segment) => segment === "." || segment === "..")) {
     throw new DunlinError(Code.BadKey, `the key ${JSON.stringify(key)} has a segment "." or "..", which HTTP cannot express`);
   }

@@ -1,6 +1,6 @@
 /**
- * Publishes to a topic. Records are numbered under an identity of this publisher. If a connection takes an
- * acknowledgement with it, the publisher sends the record again and the node does not append it twice.
+ * Publishes to a topic. Records are numbered under an identity of this publisher. If an acknowledgement is lost with
+ * the connection, the publisher sends the record again and the node does not append it twice.
  */
 
 import { type Fields, type Position, textBytes, type Writer } from "./bytes.js";
@@ -50,7 +50,7 @@ interface Partition {
   next: number;
   inFlight: Sent[];
   waiting: Sent[];
-  /** The number from which to number records again, once all acknowledgements are there; 0 without a refusal. */
+  /** The number of the refused record, which the next record gets once `inFlight` is empty; 0 without a refusal. */
   again: number;
   refusedLater: Sent[];
   /** Records of unknown outcome. They are sent again under their numbers, before any other record. */
@@ -315,7 +315,7 @@ export class Publisher {
     this.recover(partition);
   }
 
-  /** Once all acknowledgements are there, numbers records again from the refused one. */
+  /** Once no record is in flight, numbers records again from the refused one. */
   private recover(partition: Partition | undefined): void {
     if (partition && partition.again > 0 && partition.inFlight.length === 0) {
       partition.next = partition.again;

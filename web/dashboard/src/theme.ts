@@ -24,7 +24,7 @@ export function turn(to: Theme): void {
   apply();
 }
 
-/** The choice, and a number that changes with the colours, at which canvases draw again. */
+/** The choice, and a number that changes with the colours. Canvases draw again when this number changes. */
 export function useTheme(): [Theme, number] {
   const [drawn, again] = useState(0);
   useEffect(() => {

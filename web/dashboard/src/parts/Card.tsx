@@ -7,7 +7,7 @@ interface Props {
   title: ComponentChildren;
   right?: ComponentChildren;
   children: ComponentChildren;
-  /** Without a margin inside: tables, lists. */
+  /** Whether the content has no margin inside the box, as for tables and lists. */
   flush?: boolean;
 }
 

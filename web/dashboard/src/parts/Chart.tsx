@@ -12,13 +12,13 @@ export interface Line {
   colour: string;
   values: (number | null)[];
   dashed?: boolean;
-  /** Filled down to zero. */
+  /** Whether the area between the line and zero is filled. */
   area?: boolean;
   /** The value in the legend, if it is not the newest value. */
   said?: number;
 }
 
-/** The steps between two grid lines. Times have seconds. */
+/** The allowed steps between two grid lines: of times (in seconds), of bytes, and of whole numbers. */
 const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600];
 const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 const WHOLE = Array.from({ length: 15 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
@@ -32,9 +32,9 @@ interface Props {
   height?: number;
   time?: boolean;
   legend?: boolean;
-  /** Steps between points instead of slopes. */
+  /** Whether lines run in steps between points instead of slopes. */
   stepped?: boolean;
-  /** Grid lines only at whole numbers, or at powers of two for bytes, so that no two have the same label. */
+  /** Puts grid lines only at whole numbers, or at powers of two for bytes, so that no two lines have the same label. */
   ticks?: "whole" | "bytes" | undefined;
 }
 

@@ -7,7 +7,7 @@ import { useState } from "preact/hooks";
 export interface Column<T> {
   head: string;
   cell: (row: T) => ComponentChildren;
-  /** Right-aligned figures. */
+  /** Whether the column has numbers, which are aligned to the right. */
   num?: boolean;
   /** The value by which rows can be sorted. */
   by?: (row: T) => number | string;

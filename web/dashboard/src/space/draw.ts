@@ -34,7 +34,7 @@ export class Painter {
     this.context.strokeRect(left, top, right - left, bottom - top);
   }
 
-  /** Draws entities of kind 0 as dots, and with `mark` all others as marks. */
+  /** Without `mark`, draws the entities of kind 0 as dots. With `mark`, draws the others as marks of this colour. */
   private draw({ picture, fromX, fromY, at, interval }: RegionScene, view: View, now: number, colour: number, mark: number | null): void {
     const { width, height } = view;
     const [kx, ky] = view.scales();

@@ -1,8 +1,8 @@
 // All entities of a world, from the newest snapshot of each region and their positions in the previous one,
 // so that frames in between can be extrapolated. Previous positions are looked up by id over all regions, so
 // that an entity that crosses a border continues and is counted. Several ids may share one of PLACES places,
-// so an entity may rarely find another entity's position. If the step exceeds JUMP, the entity is drawn at
-// its own position.
+// so an entity may rarely find another entity's position. If the found position is JUMP or more away, the
+// entity is drawn at its own position.
 
 import type { Picture } from "./frame.ts";
 
@@ -110,7 +110,7 @@ export class Scene {
   }
 }
 
-/** Returns the previous array if its size fits, so that flying flocks produce no garbage. */
+/** Returns the previous array if its size fits, so that not every picture of a region allocates a new array. */
 function sized(before: Uint16Array | undefined, count: number): Uint16Array {
   return before && before.length >= count && before.length < 2 * count + 64 ? before : new Uint16Array(Math.ceil(count * 1.25));
 }

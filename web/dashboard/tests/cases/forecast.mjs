@@ -10,7 +10,7 @@ export const promise = "the page draws the node's forecast of tasks beside the t
 const SEASON_MS = 60_000;
 const EVERY_MS = 250;
 
-/** Work begins at the start of the whole run, so that the other cases pass the time. */
+/** Starts the work at the beginning of the whole run, so that the seasons pass while the other cases run. */
 export async function begin({ nodes }) {
   const command = `'${nodes.program}' task worker --kind count -- wc -c`;
   const node = await nodes.serve(["--workers", command, "--scale", "1..2", "--scale-season", `${SEASON_MS / 1000}s`]);
@@ -24,7 +24,7 @@ export async function run({ browser, nodes }, { node, submitting }) {
     const page = await browser.open(`${node.url}/#/work?tab=workers`);
     const outlook = page.locator("[data-figure='work.forecast']");
     await outlook.waitFor();
-    // Without enough history the page shows the missing time. If that phase is over, an earlier check has seen it.
+    // While there is too little history, the page shows no forecast but how much time is missing.
     await until("there is a forecast", async () => (await outlook.getAttribute("data-raw")) !== null, 3 * SEASON_MS);
     await until("the page has what the node says", async () => {
       const { scaling } = await (await fetch(`${node.url}/v1/node/work`)).json();

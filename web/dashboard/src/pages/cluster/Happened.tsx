@@ -31,7 +31,7 @@ export function Happened({ told }: { told: Cluster }) {
   );
 }
 
-/** Whether this node first saw the other node after its own start: no event shows that the other had gone. */
+/** Whether the event is the other node's first response to this node: no earlier event says that the other had gone. */
 function isFirst(before: ClusterEvent[], event: ClusterEvent): boolean {
   return event.event === "back" && !before.some((other) => other.event === "gone" && other.node === event.node);
 }
