@@ -11,7 +11,7 @@ pub struct Lateness {
     pub taken: u64,
     /// Number of late records.
     pub late: u64,
-    /// Number of late records that followed a record on time.
+    /// Number of late records whose previous record was not late.
     pub episodes: u64,
     /// Longest delay, ns.
     pub worst_ns: u64,

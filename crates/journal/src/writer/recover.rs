@@ -29,7 +29,7 @@ pub struct Recovered {
     pub oldest: Option<Position>,
     /// The last retained record.
     pub last: Option<Position>,
-    /// The append time of that record, ns since 1970. Later records must not have a smaller time.
+    /// The append time of the last retained record, ns since 1970. Later records must not have a smaller time.
     pub last_time_ns: u64,
     /// Whether the log was closed properly. The log then continues in the same epoch.
     pub clean: bool,

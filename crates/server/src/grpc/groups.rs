@@ -41,9 +41,9 @@ pub(super) struct GroupMembership {
     waiter: Arc<Waiter>,
     /// Responses to the member's requests. They are sent before records.
     responses: VecDeque<MemberResponse>,
-    /// Number of records that the member has requested. Used only in work groups, like `delivered`, the number of
-    /// records that it has received.
+    /// Number of records that the member has requested. Used only in work groups.
     requested: u64,
+    /// Number of records that the member has received. Used only in work groups.
     delivered: u64,
     validity: Option<SubscriptionAccess>,
     _registration: StreamRegistration,

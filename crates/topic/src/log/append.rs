@@ -19,7 +19,7 @@ pub const BATCH_BYTES_MAX: usize = 16 << 20;
 
 /// Distance ahead of the writer at which cache lines are prefetched after a single record, bytes.
 const PREFETCH_SINGLE_BYTES: usize = 128;
-/// The same distance within a batch, bytes.
+/// Distance ahead of the writer at which cache lines are prefetched within a batch, bytes.
 const PREFETCH_BATCH_BYTES: usize = 512;
 
 /// The producer of a batch and the number of its first record, by which a repeated batch is recognised.
