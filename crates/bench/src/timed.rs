@@ -17,7 +17,7 @@ use crate::point::{Bench, MeasuringPoint, RunSample};
 pub struct TimedTransfer {
     /// The start on the machine's monotonic clock, in ns.
     pub start_ns: u64,
-    /// The end on the same clock, in ns. Another process may have read it.
+    /// The end on the machine's monotonic clock, in ns. Another process may have read it.
     pub end_ns: u64,
     /// The number of messages that were sent, received and checked.
     pub messages: u64,

@@ -13,7 +13,7 @@ pub struct ScalerLimits {
     pub windows_max: usize,
     /// The number of consecutive failed launches after which the scaler pauses.
     pub failures_max: u32,
-    /// How long the scaler pauses after that many failed launches, in ms.
+    /// How long the scaler pauses after `failures_max` consecutive failed launches, in ms.
     pub failure_pause_ms: u64,
 }
 

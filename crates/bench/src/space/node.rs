@@ -63,7 +63,7 @@ pub enum WorldCommand {
 pub struct WorldReport {
     /// The start of the run on the machine's monotonic clock, in ns.
     pub start_ns: u64,
-    /// The end of the run on the same clock, in ns.
+    /// The end of the run on the machine's monotonic clock, in ns.
     pub end_ns: u64,
     /// Number of entities that the worker handed over to others.
     pub departed: u64,
@@ -73,7 +73,7 @@ pub struct WorldReport {
     pub ticks: u64,
     /// The number of due ticks that the worker did not run, because it waited for its standby.
     pub behind: u64,
-    /// The durations of these ticks in ns: median, 95th and 99th percentile, longest.
+    /// The durations of the ticks that the worker ran, in ns: median, 95th and 99th percentile, longest.
     pub tick_ns: [Option<u64>; 4],
     /// The longest time by which a tick started late, in ns.
     pub late_ns: u64,

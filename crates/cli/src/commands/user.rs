@@ -193,7 +193,7 @@ fn add(file: &Path, add: &Add, console: &Console) -> Result<()> {
         }
         Ok(())
     };
-    // Also before the command asks for the password.
+    // `edit` repeats this check with the file locked. Here it comes before the command asks for the password.
     refuse_existing(table(&mut read_or_new(file)?, "users")?)?;
     let mut user = Toml::new();
     if let Some(tenant) = &add.tenant {
@@ -219,7 +219,7 @@ fn add(file: &Path, add: &Add, console: &Console) -> Result<()> {
 }
 
 fn change(file: &Path, change: &Change, console: &Console) -> Result<()> {
-    // Also before the command asks for the password.
+    // `edit` repeats this check with the file locked. Here it comes before the command asks for the password.
     find_user(&mut read(file)?, &change.name)?;
     let mut password = None;
     if let Some(from) = &change.password_from {

@@ -17,7 +17,7 @@ use crate::http::curl;
 const FULL: &str = "the node's disk is full: no room for keys: ";
 const HAS_ROOM: &str = "the node's disk has room again";
 
-/// A small file system in memory.
+/// A small file system in memory. Dropping it unmounts it.
 struct Small(TempDir);
 
 impl Drop for Small {
@@ -26,7 +26,7 @@ impl Drop for Small {
     }
 }
 
-/// Mounts the file system; returns `None` if the user may not do this.
+/// Mounts a small file system; returns `None` if the user may not do this.
 fn small_disk() -> Option<Small> {
     let dir = tempfile::tempdir().unwrap();
     let mounted =
@@ -42,7 +42,7 @@ fn fill(file: &Path) {
     }
 }
 
-/// A running node whose data directory is on such a file system.
+/// A running node whose data directory is on a small file system.
 struct Serving {
     _program: Program,
     ready: String,

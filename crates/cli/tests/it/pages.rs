@@ -13,9 +13,9 @@ use std::sync::Mutex;
 
 use crate::dunlin::{Node, dunlin, run_with};
 
-/// The number of seconds after which a command that does not end by itself is ended.
+/// The number of seconds after which a command that does not end by itself is ended, if the page shows no output of it.
 const STOP_AFTER: u32 = 3;
-/// The same number, for commands whose output the page shows.
+/// The number of seconds after which a command that does not end by itself is ended, if the page shows its output.
 const STOP_SHOWN_AFTER: u32 = 10;
 /// The number of blocks that run at the same time.
 const BLOCKS_AT_ONCE: usize = 8;

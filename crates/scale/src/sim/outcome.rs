@@ -45,7 +45,7 @@ pub struct SimulationOutcome {
     pub jain: f64,
     /// The scaler's decisions.
     pub decisions: Decisions,
-    /// How often the scaler added workers within ten minutes after removing some, or the reverse.
+    /// How many times the scaler added workers within ten minutes after removing some, or the reverse.
     pub thrash: u64,
     /// The mean error of the forecasts, as a share of the actual values; `None` without forecasts.
     pub forecast_error: Option<f64>,

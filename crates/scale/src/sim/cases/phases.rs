@@ -58,7 +58,7 @@ pub struct WarmPoolRow {
     pub total_ms: u64,
     /// Number of simulated instance starts.
     pub starts: u64,
-    /// Number of these starts that failed.
+    /// Number of simulated instance starts that failed.
     pub failed: u64,
     /// The instance hours that the pool costs per hour.
     pub warm_hours_per_hour: f64,
