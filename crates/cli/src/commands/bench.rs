@@ -22,8 +22,8 @@ pub struct Arguments {
     /// Case to run; may be given several times [default: all]
     #[arg(long = "case", value_name = "NAME")]
     pub cases: Vec<String>,
-    /// Value of a parameter to measure, such as bytes=64; may be given several times, also for one parameter
-    /// [default: all values]
+    /// Measure only rows in which the parameter NAME has this VALUE, such as bytes=64; may be given several times, to
+    /// allow several values or to restrict several parameters [default: all values]
     #[arg(long = "param", value_name = "NAME=VALUE")]
     pub params: Vec<String>,
     /// Number of measured runs [default: 3]
@@ -69,7 +69,7 @@ pub struct FeedArguments {
     /// Time that a client spends on each message, in milliseconds [default: 0]
     #[arg(long, value_name = "MILLISECONDS")]
     pub delay_ms: Option<u64>,
-    /// Skip every Nth update for the clients, without reporting a gap [default: none]
+    /// Withhold every Nth update from the clients, without reporting a gap [default: none]
     #[arg(long, value_name = "N")]
     pub test_loss_every: Option<u32>,
     /// Seed of the generated updates [default: 123]

@@ -121,7 +121,7 @@ pub struct SimulateArguments {
     /// Number of shards of the task scheduler in table `throughput`
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub shards: u32,
-    /// File with a series of half-hourly values for table `policies`, such as data/taylor.py
+    /// File with the load in every half-hour, as a list of numbers in Python or JSON notation; for table `policies`
     #[arg(long, value_name = "FILE")]
     pub series: Option<PathBuf>,
     /// Duration of each task for tables `policies` and `cost`, in milliseconds

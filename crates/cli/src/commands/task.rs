@@ -73,7 +73,7 @@ Examples:
     },
     /// Print a task's stage, settings, payload and result
     Get {
-        /// Number of the task, as `dunlin task submit` and `dunlin task list` print it
+        /// Id of the task, as `dunlin task submit` and `dunlin task list` print it
         #[arg(value_parser = show::id)]
         task: u64,
         /// Print only the result, byte for byte
@@ -82,7 +82,7 @@ Examples:
     },
     /// Explain in one sentence why a task is not running, or what it is doing
     Why {
-        /// Number of the task
+        /// Id of the task
         #[arg(value_parser = show::id)]
         task: u64,
     },
@@ -103,13 +103,13 @@ Examples:
     Workers,
     /// Cancel tasks, and the tasks that wait for them
     Cancel {
-        /// Numbers of the tasks
+        /// Ids of the tasks
         #[arg(required = true, value_parser = show::id)]
         tasks: Vec<u64>,
     },
     /// Run dead letters again, with all their retries
     Retry {
-        /// Numbers of the tasks
+        /// Ids of the tasks
         #[arg(required = true, value_parser = show::id)]
         tasks: Vec<u64>,
     },

@@ -56,10 +56,10 @@ pub enum CommandError {
         regions: Vec<RegionId>,
     },
     /// The request is not permitted.
-    #[error("refused: {0}")]
+    #[error("the node refused the request: {0}")]
     Refused(String),
     /// The process refused the request because it is invalid.
-    #[error("refused: {0}")]
+    #[error("a process of the world refused the request: {0}")]
     Invalid(String),
     /// During the whole timeout, the entity was being handed over, or its process was overloaded.
     #[error("the request was not carried out within {0:?}: {1}")]

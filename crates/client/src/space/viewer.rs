@@ -22,10 +22,10 @@ const PROCESS_WAIT: Duration = Duration::from_millis(2);
 #[non_exhaustive]
 pub enum ViewError {
     /// The user may not watch the world.
-    #[error("refused: {0}")]
+    #[error("the node refused the viewer: {0}")]
     Refused(String),
     /// A process refused the viewer because its request is invalid, for example its radius.
-    #[error("refused: {0}")]
+    #[error("a process of the world refused the viewer: {0}")]
     Invalid(String),
     /// The message of a process is malformed.
     #[error("a process sent a malformed message: {0}")]

@@ -162,7 +162,7 @@ fn task_not_found(name: &str) -> Problem {
 
 fn parse_id(text: &str) -> Result<u64, Problem> {
     u64::from_str_radix(text, 16)
-        .map_err(|_| Problem::bad_request(format!("{text:?}: expected a task's number, in hexadecimal")))
+        .map_err(|_| Problem::bad_request(format!("{text:?}: expected a task's id, in hexadecimal")))
 }
 
 fn stage_name(stage: TaskStage) -> String {

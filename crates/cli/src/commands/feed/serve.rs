@@ -29,7 +29,7 @@ use crate::signals::{GRACE, StopFlag};
 Examples:
   dunlin feed serve --config instruments.json
   dunlin feed serve --config fanout_1x100_1k --seed 7 --listen 127.0.0.1:0
-  dunlin feed serve --config loss_1x10_1k --test-loss-every 50      skip every 50th update, which replicas repair
+  dunlin feed serve --config loss_1x10_1k --test-loss-every 50      withhold every 50th update; replicas detect and repair this
   dunlin feed serve --config instruments.toml --rate 100 --url dunlin://127.0.0.1:4220
 
 When the node is ready, the command prints one READY line. Each instrument has its own topic `md.<id>`, which keeps the
@@ -57,7 +57,7 @@ pub struct Arguments {
     /// Number of records that each topic keeps [default: the node's setting]
     #[arg(long, value_name = "COUNT")]
     retention_records: Option<u64>,
-    /// For tests: skip every Nth update once for each subscriber, without reporting a gap [default: none]
+    /// For tests: withhold every Nth update from subscribers, without reporting a gap [default: none]
     #[arg(long, value_name = "N")]
     test_loss_every: Option<NonZeroU32>,
     /// End after this time [default: no end]

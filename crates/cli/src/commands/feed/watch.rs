@@ -38,7 +38,7 @@ Examples:
   dunlin feed watch 'md.>' --depth 3
   dunlin feed watch md.BTC-USD | head                one line for each change
   dunlin feed watch md.BTC-USD --every-update --json --count 100
-  dunlin feed watch md.BTC-USD --test-loss-every 50  skip every 50th update and watch the repair")]
+  dunlin feed watch md.BTC-USD --test-loss-every 50  withhold every 50th update and watch the repair")]
 pub struct Arguments {
     /// Topics of order books, or patterns of them
     #[arg(required = true, value_name = "SUBJECT")]
@@ -58,7 +58,7 @@ pub struct Arguments {
     /// Read commands from standard input even if it is not a terminal
     #[arg(long)]
     interactive: bool,
-    /// For tests: skip every Nth update, without reporting a gap [default: none]
+    /// For tests: withhold every Nth update, without reporting a gap [default: none]
     #[arg(long, value_name = "N")]
     test_loss_every: Option<NonZeroU32>,
 }

@@ -44,8 +44,8 @@ pub struct Arguments {
     /// Kind of the entities not to show [default: none]
     #[arg(long, value_name = "NUMBER")]
     not_kind: Option<u32>,
-    /// Maximum size of the movements that each process sends per tick, in bytes; the limit excludes messages about
-    /// entities that enter or leave the distance
+    /// Maximum number of bytes that each process sends per tick to report movements; the limit does not apply to entities
+    /// that appear or disappear
     #[arg(long, value_name = "BYTES", default_value_t = 16_384)]
     bytes: u32,
     /// Print the entities that are near now, and end

@@ -71,7 +71,7 @@ pub struct Arguments {
     /// it fails if the two tasks differ or the existing one was cancelled
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     key: Option<String>,
-    /// Number of a task that must be completed first; may be given several times
+    /// Id of a task that must be completed first; may be given several times
     #[arg(long, value_name = "TASK", value_parser = show::id)]
     after: Vec<u64>,
     /// Label to find the task by; may be given several times
