@@ -54,7 +54,7 @@ pub struct Arguments {
     /// Seed of the random numbers
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     seed: u64,
-    /// Run without standbys: the regions of a killed process are lost
+    /// Run without standbys: the entities in the regions of a killed process are lost
     #[arg(long)]
     no_standby: bool,
     /// Address of the node that this command starts, which manages the leases of all regions; not with --url

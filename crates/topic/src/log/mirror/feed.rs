@@ -14,7 +14,7 @@ use crate::reducer::ReducerError;
 #[non_exhaustive]
 pub enum FeedError {
     /// This process owns the log, or the log is closed.
-    #[error("the log is not a mirror")]
+    #[error("this process owns the log, or the log is closed: it accepts no records of another owner")]
     Own,
     /// The subscriber of a private mirror has to make room first.
     #[error("the subscriber of the mirror has not read the mirror's history yet")]
