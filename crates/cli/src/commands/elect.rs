@@ -33,7 +33,7 @@ Exit code 2 means that the lease was not renewed within --ttl, so that another c
 pub struct Arguments {
     /// Name of the election
     pub name: String,
-    /// Time to live of the lease: after this time without a connection, the election is lost
+    /// Time to live of the lease: after this time without a connection, another candidate may be elected
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = ttl)]
     pub ttl: Duration,
     /// Value of this candidate, shown to others [default: host name and process id]
@@ -61,7 +61,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     print_candidate(value.as_bytes(), lock.token(), console)?;
     while !stop.is_set() {
         if let Some(lost) = lease.wait_lost(POLL_INTERVAL) {
-            return Err(anyhow::Error::from(lost).context("this candidate has lost the election"));
+            return Err(anyhow::Error::from(lost).context("this candidate is no longer elected"));
         }
     }
     Ok(lock.release()?)

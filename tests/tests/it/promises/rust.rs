@@ -33,7 +33,8 @@ impl Listener for InProcess {
     }
 
     fn remark(&self, promise: &str) -> Option<&'static str> {
-        (promise == "left alone over a restart").then_some("the subscriber ends with its node: its calls return an error")
+        (promise == "left alone over a restart")
+            .then_some("the subscriber ends with its node: its calls return an error")
     }
 
     fn not_offered(&self, promise: &str) -> Option<&'static str> {

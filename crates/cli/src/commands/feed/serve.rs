@@ -29,7 +29,7 @@ use crate::signals::{GRACE, StopFlag};
 Examples:
   dunlin feed serve --config instruments.json
   dunlin feed serve --config fanout_1x100_1k --seed 7 --listen 127.0.0.1:0
-  dunlin feed serve --config loss_1x10_1k --test-loss-every 50      withhold every 50th update; replicas detect and repair this
+  dunlin feed serve --config loss_1x10_1k --test-loss-every 50      withhold every 50th update; replicas repair it
   dunlin feed serve --config instruments.toml --rate 100 --url dunlin://127.0.0.1:4220
 
 When the node is ready, the command prints one READY line. Each instrument has its own topic `md.<id>`, which keeps the

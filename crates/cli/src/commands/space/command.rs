@@ -23,7 +23,7 @@ Examples:
 Properties that are not given stay as they are. The command ends when the entity's owner has made the change. If the owner
 is killed, changes of its last tick are lost; repeating the command is harmless.")]
 pub struct Arguments {
-    /// Number of the entity
+    /// Id of the entity
     entity: u64,
     /// Name of the world
     #[arg(default_value = "world", value_parser = world)]

@@ -30,7 +30,7 @@ Examples:
 The node sends only entities of the requested kinds. Beyond a region's border, only entities within the width of the
 world's ghost strip are visible; docs/space.md explains it.")]
 pub struct Arguments {
-    /// Number of the entity at the centre
+    /// Id of the entity at the centre
     entity: u64,
     /// Name of the world
     #[arg(default_value = "world", value_parser = world)]
@@ -44,8 +44,8 @@ pub struct Arguments {
     /// Kind of the entities not to show [default: none]
     #[arg(long, value_name = "NUMBER")]
     not_kind: Option<u32>,
-    /// Maximum number of bytes that each process sends per tick to report movements; the limit does not apply to entities
-    /// that appear or disappear
+    /// Maximum number of bytes that each process sends per tick to report movements; the limit does not apply to
+    /// entities that appear or disappear
     #[arg(long, value_name = "BYTES", default_value_t = 16_384)]
     bytes: u32,
     /// Print the entities that are near now, and end

@@ -21,7 +21,7 @@ Examples:
 
 The owner of the region at the position adds the entity, after every region has confirmed that no entity has this number.")]
 pub struct Arguments {
-    /// Number of the entity, unused in the world
+    /// Id of the entity, which no other entity of the world has
     entity: u64,
     /// Name of the world
     #[arg(default_value = "world", value_parser = world)]
@@ -46,7 +46,7 @@ pub struct Arguments {
 Example:
   dunlin space despawn 7")]
 pub struct Despawn {
-    /// Number of the entity
+    /// Id of the entity
     entity: u64,
     /// Name of the world
     #[arg(default_value = "world", value_parser = world)]
