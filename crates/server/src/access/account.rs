@@ -9,6 +9,7 @@ use dunlin::{Permissions, Refused, TopicError, now_ns};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
+use super::metered::MeteredCommand;
 use super::quota::AccessQuota;
 use super::tenancy::Tenancy;
 use super::users::AccessUser;
@@ -83,6 +84,15 @@ impl Account {
     #[inline]
     pub(crate) fn admit_publish(&self, records: u64, bytes: u64) -> Result<(), Refused> {
         if self.is_metered() { self.meter(records, bytes) } else { Ok(()) }
+    }
+
+    /// Whether the user may send this command of `bytes` bytes now. A command that counts as no record is never
+    /// refused, even if the user has exceeded its rate.
+    pub(crate) fn admit_command(&self, command: &impl MeteredCommand, bytes: u64) -> Result<(), Refused> {
+        match command.published_records() {
+            0 => Ok(()),
+            records => self.admit_publish(records, bytes),
+        }
     }
 
     /// Whether the publish rate is limited.

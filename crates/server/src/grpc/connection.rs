@@ -25,7 +25,7 @@ use super::dispatch::CallRouter;
 use super::limited_reads::{LimitedReads, ReadAllowance};
 use super::proto::dunlin as v1;
 use super::requests::PendingRequests;
-use crate::access::{Access, Login, RequestLoginCache};
+use crate::access::{Access, Login, MeteredCommand, RequestLoginCache};
 use crate::departures::{ClientDeparture, DepartureKind, in_words};
 use crate::protocol::Protocol;
 use crate::publishes::PublishedTopics;
@@ -173,6 +173,10 @@ impl GrpcConnection {
 
     pub(super) fn admit_publish(&self, bytes: usize) -> Result<(), Refused> {
         self.login.as_ref().map_or(Ok(()), |login| login.account().admit_publish(1, bytes as u64))
+    }
+
+    pub(super) fn admit_command(&self, command: &impl MeteredCommand, bytes: usize) -> Result<(), Refused> {
+        self.login.as_ref().map_or(Ok(()), |login| login.account().admit_command(command, bytes as u64))
     }
 
     /// Stores that the connection has published to a topic.

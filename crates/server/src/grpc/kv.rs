@@ -45,7 +45,7 @@ async fn command(
     command: &ControlCommand<'_>,
     bytes: usize,
 ) -> Result<ControlReply, Refused> {
-    slow_down(connection.admit_publish(bytes)).await?;
+    slow_down(connection.admit_command(command, bytes)).await?;
     connection.node.execute(command).await
 }
 
@@ -109,7 +109,7 @@ impl KvService {
                 _ => Err(unexpected_reply()),
             };
         }
-        slow_down(self.0.admit_publish(name.len() + value.len())).await?;
+        slow_down(self.0.admit_command(&control_command, name.len() + value.len())).await?;
         let acquired = self.0.run_while_valid(self.0.node.acquire(name, *lease, value));
         let token = call_lifetime::until_call_ends(&self.0, acquired);
         Ok(v1::LockResponse { token: token.await? })

@@ -7,7 +7,7 @@ use dunlin::topic::Topic;
 use dunlin::{Node, Refused, Rule};
 
 use super::socket::Upgrade;
-use crate::access::{Login, RequestLoginCache, slow_down};
+use crate::access::{Login, MeteredCommand, RequestLoginCache, slow_down};
 use crate::config::ServerLimits;
 use crate::publishes::PublishedTopics;
 use crate::shared::SharedServer;
@@ -89,6 +89,16 @@ impl Context {
     pub(super) async fn admit_publish(&self, records: u32, bytes: usize) -> Result<(), Refused> {
         let Some(login) = self.login() else { return Ok(()) };
         slow_down(login.account().admit_publish(records.into(), bytes as u64)).await
+    }
+
+    /// Like [`admit_publish`](Context::admit_publish), for a command.
+    pub(super) async fn admit_command(
+        &self,
+        command: &impl MeteredCommand,
+        bytes: usize,
+    ) -> Result<(), Refused> {
+        let Some(login) = self.login() else { return Ok(()) };
+        slow_down(login.account().admit_command(command, bytes as u64)).await
     }
 
     /// Stores that the connection has published to a topic.

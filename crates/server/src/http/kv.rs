@@ -36,7 +36,7 @@ async fn command(
     command: &ControlCommand<'_>,
     bytes: usize,
 ) -> Result<ControlReply, Problem> {
-    context.admit_publish(1, bytes).await?;
+    context.admit_command(command, bytes).await?;
     Ok(context.node().execute(command).await?)
 }
 

@@ -8,7 +8,7 @@ use dunlin::{Action, Extent, Refused};
 
 use super::reading::HandleOutcome;
 use super::{Phase, Session};
-use crate::access::{Credentials, Login, PendingLogin, pause};
+use crate::access::{Credentials, Login, MeteredCommand, PendingLogin, pause};
 use crate::shared::LOGIN;
 
 #[derive(Debug, Default)]
@@ -78,6 +78,13 @@ impl Session {
     pub(super) fn admit_publish(&self, records: u32, bytes: usize) -> Result<(), Refused> {
         match &self.login_state {
             LoginState::LoggedIn(login) => login.account().admit_publish(records.into(), bytes as u64),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn admit_command(&self, command: &impl MeteredCommand, bytes: usize) -> Result<(), Refused> {
+        match &self.login_state {
+            LoginState::LoggedIn(login) => login.account().admit_command(command, bytes as u64),
             _ => Ok(()),
         }
     }

@@ -118,7 +118,7 @@ impl Session {
         if let ControlCommand::Acquire { name, lease, value, wait: true } = command {
             return self.wait_for_lock(request, name.to_vec(), lease, value.to_vec());
         }
-        self.admit_publish(1, bytes.len())?;
+        self.admit_command(&command, bytes.len())?;
         let permitted = self.node.permit(&command, bytes, &mut self.control_requests.commands);
         permitted.map_err(|error| Refused::from(&error))?;
         self.control_requests.command_requests.push(request);

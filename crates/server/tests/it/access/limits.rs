@@ -4,10 +4,34 @@ use dunlin::topic::{Publish, PublishError};
 use dunlin::wire::ErrorCode;
 use dunlin::{Config, Node, NodeLimits};
 use dunlin_client::{Client, Credentials, Group, GroupOptions};
+use dunlin_server::grpc::proto::dunlin as v1;
 use dunlin_wait::until;
+use tonic::Request;
+use tonic::metadata::MetadataValue;
 
-use super::{Guarded, PASSWORD, basic, refusal};
+use super::{Guarded, PASSWORD, PATIENCE, basic, refusal};
+use crate::grpc::kv::connect_kv;
+use crate::grpc::run;
 use crate::nats_refusals::permission_violation;
+
+/// A user with permissions for keys and tasks.
+const WRITER: &str =
+    "[users.ana]\npassword = \"HASH\"\npublish = [\">\"]\nkeys = [\"*\"]\ntasks = [\"manage\"]\n";
+
+/// Limits [`WRITER`] to 1,000 bytes a second, and publishes a record that uses up this rate for 15 minutes.
+fn exceed_rate(guarded: &Guarded) {
+    guarded.rewrite(&format!("{WRITER}[users.ana.limits]\npublish_bytes_per_s = 1000\n"));
+    let response = guarded.http("POST", "/v1/topics/a", &basic("ana", PASSWORD), &[0; 900_000]);
+    assert_eq!(response.status, 200, "{response:?}");
+}
+
+/// A gRPC request of `ana`.
+fn as_ana<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    let authorization = MetadataValue::try_from(basic("ana", PASSWORD)).unwrap();
+    request.metadata_mut().insert("authorization", authorization);
+    request
+}
 
 #[test]
 fn publish_over_the_rate_is_refused_with_a_retry_time() {
@@ -31,6 +55,23 @@ fn publish_over_the_rate_is_refused_with_a_retry_time() {
         response.headers.iter().any(|(name, value)| name == "retry-after" && value == "1"),
         "{response:?}"
     );
+}
+
+#[test]
+fn lease_is_renewed_on_every_listener_at_the_publish_rate() {
+    let guarded = Guarded::new(WRITER);
+    let (ana, kv) = (basic("ana", PASSWORD), guarded.by_password("ana").kv());
+    let lease = kv.lease(PATIENCE).unwrap();
+    exceed_rate(&guarded);
+    assert_eq!(kv.put("k", "v").unwrap_err().code(), Some(ErrorCode::RateLimit));
+    assert!(kv.keep_alive(&[lease.id()]).unwrap().is_empty());
+    assert_eq!(guarded.http("PUT", &format!("/v1/leases/{}", lease.id()), &ana, b"").status, 204);
+    run(async {
+        let mut kv = connect_kv(&guarded.server).await;
+        let requests = tokio_stream::once(v1::LeaseKeepAliveRequest { lease: lease.id() });
+        let mut responses = kv.lease_keep_alive(as_ana(requests)).await.unwrap().into_inner();
+        assert!(!responses.message().await.unwrap().unwrap().ended);
+    });
 }
 
 #[test]
