@@ -1,5 +1,6 @@
 //! Which commands count as published records at a user's publish rate, for every protocol.
 
+use dunlin::scheduler::{NewTask, TaskCommand};
 use dunlin::state::ControlCommand;
 
 /// A command that may count as published records.
@@ -10,11 +11,29 @@ pub(crate) trait MeteredCommand {
 
 impl MeteredCommand for ControlCommand<'_> {
     /// A renewal of leases counts as 0: otherwise a lease, with its keys and locks, could end while its owner works.
+    /// Moving a topic is an operator's request and stores no data.
     fn published_records(&self) -> u64 {
         match self {
-            ControlCommand::KeepAlive { .. } => 0,
+            ControlCommand::KeepAlive { .. } | ControlCommand::Move { .. } => 0,
             _ => 1,
         }
+    }
+}
+
+impl MeteredCommand for TaskCommand<'_> {
+    /// Submitted tasks count. Other commands change existing tasks, schedules, tenants or workers, and count as 0.
+    fn published_records(&self) -> u64 {
+        match self {
+            TaskCommand::Submit { tasks, .. } => tasks.published_records(),
+            _ => 0,
+        }
+    }
+}
+
+/// Tasks that are submitted together.
+impl MeteredCommand for Vec<NewTask<'_>> {
+    fn published_records(&self) -> u64 {
+        self.len().max(1) as u64
     }
 }
 
@@ -30,5 +49,15 @@ mod tests {
             assert_eq!(counted.published_records(), 1, "{counted:?}");
         }
         assert_eq!(ControlCommand::KeepAlive { leases: vec![1, 2] }.published_records(), 0);
+    }
+
+    #[test]
+    fn only_submitted_tasks_count_as_published() {
+        let tasks = vec![NewTask::new(b"k", b""); 3];
+        assert_eq!(TaskCommand::Submit { tenant: b"t", tasks }.published_records(), 3);
+        let redrive = TaskCommand::Redrive { tenant: b"t", count: 9 };
+        for free in [TaskCommand::Cancel { task: 1 }, TaskCommand::Retry { task: 1 }, redrive] {
+            assert_eq!(free.published_records(), 0, "{free:?}");
+        }
     }
 }

@@ -8,7 +8,7 @@ mod translate;
 
 use std::sync::Arc;
 
-use dunlin::scheduler::{CommandReply, TaskCommand, TaskQuery, TaskQueryResult};
+use dunlin::scheduler::{CommandReply, NewTask, TaskCommand, TaskQuery, TaskQueryResult};
 use dunlin::{Consistency, Refused, TaskRule};
 use tonic::{Request, Response, Status};
 use v1::tasks_server::Tasks;
@@ -36,8 +36,8 @@ impl TasksService {
         &self,
         request: &v1::SubmitTasksRequest,
     ) -> Result<v1::SubmitTasksResponse, Refused> {
-        let tasks = request.tasks.iter().map(translate::draft).collect::<Result<_, _>>()?;
-        slow_down(self.0.admit_publish(prost::Message::encoded_len(request))).await?;
+        let tasks: Vec<NewTask<'_>> = request.tasks.iter().map(translate::draft).collect::<Result<_, _>>()?;
+        slow_down(self.0.admit_command(&tasks, prost::Message::encoded_len(request))).await?;
         let Submitted { tasks, slow_down_ms } =
             submit(&self.0.node, &self.rule(), &request.tenant, tasks).await?;
         let tasks = tasks.iter().map(|task| v1::TakenTask { task: task.task, known: task.known });
@@ -45,7 +45,7 @@ impl TasksService {
     }
 
     async fn command(&self, command: &TaskCommand<'_>) -> Result<CommandReply, Refused> {
-        slow_down(self.0.admit_publish(0)).await?;
+        slow_down(self.0.admit_command(command, 0)).await?;
         self.0.node.execute_task_command(command).await
     }
 

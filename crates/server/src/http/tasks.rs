@@ -112,7 +112,7 @@ pub(super) async fn submit(
     let payloads: Vec<_> = drafts.iter().map(JsonTask::payload).collect::<Result<_, _>>()?;
     let tasks = drafts.iter().zip(&payloads).map(|(draft, payload)| draft.task(payload));
     let tasks: Vec<NewTask<'_>> = tasks.collect::<Result<_, _>>()?;
-    context.admit_publish(tasks.len() as u32, content.bytes.len()).await?;
+    context.admit_command(&tasks, content.bytes.len()).await?;
     let (node, tenant) = (context.node(), query.get("tenant").unwrap_or(""));
     let Submitted { tasks, slow_down_ms } =
         submitting::submit(node, &node.task_rule(), tenant, tasks).await?;
@@ -139,6 +139,7 @@ pub(super) async fn cancel(
     if context.node().tasks_if_begun().await.map_err(|error| refused(&error))?.is_none() {
         return Err(task_not_found(&name));
     }
+    context.admit_command(&command, 0).await?;
     context.node().execute_task_command(&command).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -166,6 +166,7 @@ pub(super) async fn move_to(
     let to: MoveRequest = serde_json::from_slice(&content.bytes)
         .map_err(|error| Problem::bad_request(format!("expected {{\"node\": NUMBER}}: {error}")))?;
     let command = context.node().command_to_move(&name, to.node)?;
+    context.admit_command(&command, content.bytes.len()).await?;
     match context.node().control_async().await?.execute(&command).await? {
         ControlReply::Placed { owner, epoch, .. } => {
             Ok(Json(json!({"name": name, "node": owner, "epoch": epoch})))

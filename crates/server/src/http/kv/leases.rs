@@ -104,10 +104,12 @@ pub(in crate::http) async fn acquire(
         body::read(&context, request.into_body(), context.limits().control_bytes_max as usize).await?;
     let (name, value) = (name.as_bytes(), &content.bytes[..]);
     let operation = ControlCommand::Acquire { name, lease, value, wait };
+    let bytes = name.len() + value.len();
     let token = if wait {
+        context.admit_command(&operation, bytes).await?;
         context.run_while_valid(context.node().acquire(name, lease, value)).await?
     } else {
-        match command(&context, &operation, name.len() + value.len()).await? {
+        match command(&context, &operation, bytes).await? {
             ControlReply::Held { token } => token,
             _ => return Err(unexpected_reply()),
         }

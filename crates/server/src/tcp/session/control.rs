@@ -115,10 +115,10 @@ impl Session {
         if let ControlCommand::Move { topic, node, .. } = command {
             return self.accept_move(request, topic, node);
         }
+        self.admit_command(&command, bytes.len())?;
         if let ControlCommand::Acquire { name, lease, value, wait: true } = command {
             return self.wait_for_lock(request, name.to_vec(), lease, value.to_vec());
         }
-        self.admit_command(&command, bytes.len())?;
         let permitted = self.node.permit(&command, bytes, &mut self.control_requests.commands);
         permitted.map_err(|error| Refused::from(&error))?;
         self.control_requests.command_requests.push(request);
@@ -129,7 +129,7 @@ impl Session {
     fn accept_move(&mut self, request: PendingRequest, topic: &[u8], to: u64) -> Result<(), Refused> {
         let name = std::str::from_utf8(topic).map_err(|error| protocol(error.to_string()))?;
         let command = self.node.command_to_move(name, to).map_err(|error| Refused::from(&error))?;
-        self.admit_publish(1, request.bytes)?;
+        self.admit_command(&command, request.bytes)?;
         self.control_requests.commands.push_with(|out| command.encode(out));
         self.control_requests.command_requests.push(request);
         Ok(())

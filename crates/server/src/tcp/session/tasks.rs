@@ -184,10 +184,8 @@ impl Session {
         if rule.is_bounded() && !self.task_requests.owns_workers(command.workers(), rule) {
             return Err(Refused::new(wire::ErrorCode::Forbidden, "the worker belongs to another connection"));
         }
-        if let TaskCommand::Submit { tenant, ref tasks } = command {
-            self.admit_publish(tasks.len() as u32, bytes.len())?;
-            self.create_unknown_tenant(tenant, accepted, is_own, new_tenants);
-        } else if let TaskCommand::Schedule { tenant, .. } = command {
+        self.admit_command(&command, bytes.len())?;
+        if let TaskCommand::Submit { tenant, .. } | TaskCommand::Schedule { tenant, .. } = command {
             self.create_unknown_tenant(tenant, accepted, is_own, new_tenants);
         } else if let TaskCommand::Join { .. } = command {
             return Err(Refused::new(

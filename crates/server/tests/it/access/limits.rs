@@ -3,15 +3,18 @@
 use dunlin::topic::{Publish, PublishError};
 use dunlin::wire::ErrorCode;
 use dunlin::{Config, Node, NodeLimits};
-use dunlin_client::{Client, Credentials, Group, GroupOptions};
+use dunlin_client::scheduler::NewTask;
+use dunlin_client::{Client, Credentials, Group, GroupOptions, TasksError};
 use dunlin_server::grpc::proto::dunlin as v1;
 use dunlin_wait::until;
-use tonic::Request;
+use serde_json::json;
 use tonic::metadata::MetadataValue;
+use tonic::{Code, Request};
+use v1::tasks_client::TasksClient;
 
 use super::{Guarded, PASSWORD, PATIENCE, basic, refusal};
-use crate::grpc::kv::connect_kv;
-use crate::grpc::run;
+use crate::grpc::kv::{connect_kv, refused};
+use crate::grpc::{channel, run};
 use crate::nats_refusals::permission_violation;
 
 /// A user with permissions for keys and tasks.
@@ -71,6 +74,53 @@ fn lease_is_renewed_on_every_listener_at_the_publish_rate() {
         let requests = tokio_stream::once(v1::LeaseKeepAliveRequest { lease: lease.id() });
         let mut responses = kv.lease_keep_alive(as_ana(requests)).await.unwrap().into_inner();
         assert!(!responses.message().await.unwrap().unwrap().ended);
+    });
+}
+
+/// The gRPC code of a refusal over the rate, and its name in the table of errors.
+fn rate_limit() -> (Code, String) {
+    (Code::ResourceExhausted, "RATE_LIMIT".to_owned())
+}
+
+#[test]
+fn lock_wait_counts_at_the_publish_rate_on_every_listener() {
+    let guarded = Guarded::new(WRITER);
+    let kv = guarded.by_password("ana").kv();
+    let lease = kv.lease(PATIENCE).unwrap();
+    exceed_rate(&guarded);
+    assert_eq!(kv.lock("gate", &lease, b"").unwrap_err().code(), Some(ErrorCode::RateLimit));
+    let path = format!("/v1/locks/gate?wait&lease={}", lease.id());
+    assert_eq!(guarded.http("PUT", &path, &basic("ana", PASSWORD), b"").status, 429);
+    run(async {
+        let mut kv = connect_kv(&guarded.server).await;
+        let wait = v1::LockRequest { name: "gate".into(), lease: lease.id(), ..Default::default() };
+        assert_eq!(refused(kv.lock(as_ana(wait)).await), rate_limit());
+    });
+}
+
+#[test]
+fn only_submissions_of_tasks_count_at_the_publish_rate() {
+    let guarded = Guarded::new(WRITER);
+    let (ana, tasks) = (basic("ana", PASSWORD), guarded.by_password("ana").tasks());
+    let submit = || tasks.submit("acme", NewTask::new(b"k", b"")).map(|submitted| submitted.task);
+    let [first, second, third] = [(); 3].map(|()| submit().unwrap());
+    exceed_rate(&guarded);
+    match submit() {
+        Err(TasksError::Refused(refused)) => assert_eq!(refused.code, ErrorCode::RateLimit),
+        other => panic!("{other:?}"),
+    }
+    let one = json!({"kind": "k"}).to_string();
+    assert_eq!(guarded.http("POST", "/v1/tasks?tenant=acme", &ana, one.as_bytes()).status, 429);
+    tasks.cancel(first).unwrap();
+    assert_eq!(guarded.http("DELETE", &format!("/v1/tasks/{second:x}"), &ana, b"").status, 204);
+    run(async {
+        let mut client = TasksClient::new(channel(&guarded.server).await);
+        let drafts = vec![v1::TaskDraft { kind: "k".to_owned(), ..Default::default() }];
+        let submission = v1::SubmitTasksRequest { tenant: "acme".to_owned(), tasks: drafts };
+        assert_eq!(refused(client.submit(as_ana(submission)).await), rate_limit());
+        client.cancel(as_ana(v1::CancelTaskRequest { task: third })).await.unwrap();
+        let redrive = v1::RedriveRequest { tenant: "acme".to_owned(), ..Default::default() };
+        client.redrive(as_ana(redrive)).await.unwrap();
     });
 }
 
