@@ -42,9 +42,10 @@ pub fn now_ns() -> u64 {
     ticks_ns.wrapping_add(anchor.offset_ns.load(Ordering::Relaxed))
 }
 
-/// Monotonic time since an arbitrary moment, ns.
+/// Monotonic time since an arbitrary moment, ns. Waits and rates use it, because it does not change when the system's
+/// time is set.
 #[inline]
-pub(crate) fn steady_ns() -> u64 {
+pub fn steady_ns() -> u64 {
     ANCHOR.ticks_ns()
 }
 

@@ -52,7 +52,7 @@ mod tasks;
 mod waiting;
 
 pub use access::{Action, Extent, KeyPattern, KeyRule, Permissions, Rule, TaskRule, User, Users, WorkScope};
-pub use clock::{CLOCK, now_ns};
+pub use clock::{CLOCK, now_ns, steady_ns};
 pub use config::{Config, NodeLimits};
 pub use control::{Consistency, Control, ControlError, ControlLimits, KV, block_on, find_cluster_log};
 pub use dunlin_control as state;

@@ -12,7 +12,7 @@ use dunlin::topic::{
     AckLevel, AckProgress, BatchAppend, CheckedBatch, Log, OnFull, Position, ProducerMark, PublishError,
     Receipt, StateClaim, Topic, Waiter,
 };
-use dunlin::{Node, now_ns};
+use dunlin::{Node, now_ns, steady_ns};
 
 /// Token with which a waiter is notified after records were written to the disk.
 const STORED: u32 = 1;
@@ -88,14 +88,14 @@ pub(crate) async fn append_when_there_is_room(
 ) -> Result<Receipt, PublishError> {
     let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
     let waiter = Waiter::new();
-    let began_ns = now_ns();
+    let began_ns = steady_ns();
     let wait_max_ns = u64::try_from(topic.room_wait_max().as_nanos()).unwrap_or(u64::MAX);
     let deadline_ns = began_ns.saturating_add(wait_max_ns);
     loop {
         topic.await_room(request.partition, &waiter);
-        let now_ns = now_ns();
-        let is_due = now_ns >= deadline_ns;
-        let waited = Duration::from_nanos(now_ns.saturating_sub(began_ns));
+        let steady_ns = steady_ns();
+        let is_due = steady_ns >= deadline_ns;
+        let waited = Duration::from_nanos(steady_ns.saturating_sub(began_ns));
         request.check_permission(topic)?;
         let refused = match attempt(topic, request, is_due && evicts) {
             Err(refused) if refused.is_retryable() => refused.with_waited(waited),
@@ -104,7 +104,7 @@ pub(crate) async fn append_when_there_is_room(
         if is_due {
             return Err(refused);
         }
-        let remaining = Duration::from_nanos(deadline_ns - now_ns);
+        let remaining = Duration::from_nanos(deadline_ns - steady_ns);
         // Tries again after the notification or the timeout.
         let _ = tokio::time::timeout(remaining, wait_for_notification(&waiter)).await;
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use dunlin::topic::{Budget, Topic};
 use dunlin::wire::NO_PRODUCER;
-use dunlin::{Permissions, Refused, TopicError, now_ns};
+use dunlin::{Permissions, Refused, TopicError, steady_ns};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
@@ -112,7 +112,7 @@ impl Account {
     }
 
     fn meter(&self, records: u64, bytes: u64) -> Result<(), Refused> {
-        let now_ns = now_ns();
+        let now_ns = steady_ns();
         // Locks the tenant's meters first, so that no deadlock is possible.
         let mut tenant_meters = self.tenant.quota.meters();
         let mut user_meters = self.quota.meters();

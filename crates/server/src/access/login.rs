@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use dunlin::topic::Waiter;
 use dunlin::wire::ErrorCode;
-use dunlin::{Node, Refused, now_ns};
+use dunlin::{Node, Refused, steady_ns};
 use sha2::{Digest as _, Sha256};
 
 use super::checker::CheckDecision;
@@ -143,7 +143,7 @@ impl Access {
 
     /// Refuses a login without checking it while earlier failures delay this user and address.
     fn throttle_refusal(&self, from: ClientIp, user: &str) -> Option<Refused> {
-        let delay_ns = lock(&self.throttle).delay_ns(from, user, now_ns());
+        let delay_ns = lock(&self.throttle).delay_ns(from, user, steady_ns());
         (delay_ns > 0).then(|| {
             self.counts.throttled.fetch_add(1, Ordering::Relaxed);
             let numbers = [delay_ns / 1_000_000 + 1, 0, 0];
@@ -206,7 +206,7 @@ impl Access {
             return Err(self.record_failure(from, name, "unknown user"));
         };
         match proof {
-            Proof::Password(_) => lock(&self.throttle).record_password_login(from, name, now_ns()),
+            Proof::Password(_) => lock(&self.throttle).record_password_login(from, name, steady_ns()),
             _ => lock(&self.throttle).record_other_login(from),
         }
         if !tenant.is_empty() && tenant != account.tenant().name() {
@@ -228,7 +228,7 @@ impl Access {
     /// credentials.
     fn record_failure(&self, from: ClientIp, user: &str, why: &str) -> Refused {
         self.counts.failed.fetch_add(1, Ordering::Relaxed);
-        lock(&self.throttle).record_failure(from, user, now_ns());
+        lock(&self.throttle).record_failure(from, user, steady_ns());
         let from = from.map_or_else(|| "unix socket".to_owned(), |address| address.to_string());
         tracing::warn!(from, user, why, "login failed");
         Refused::new(ErrorCode::Unauthenticated, "wrong credentials")

@@ -10,6 +10,7 @@ pub(crate) struct RateMeter {
     per_s: u64,
     /// The fill level; a negative value is a debt.
     level: f64,
+    /// The time of the last check, ns by the monotonic clock.
     updated_ns: u64,
 }
 

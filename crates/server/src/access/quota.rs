@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dunlin::wire::ErrorCode;
-use dunlin::{Refused, now_ns};
+use dunlin::{Refused, steady_ns};
 
 use super::meter::{OverRate, RateMeter};
 use super::users::UserLimits;
@@ -60,7 +60,7 @@ impl AccessQuota {
     }
 
     pub(super) fn set(&self, limits: UserLimits) {
-        let now_ns = now_ns();
+        let now_ns = steady_ns();
         self.connections_max.store(limits.connections.unwrap_or(u64::MAX), Ordering::Relaxed);
         let mut meters = self.meters();
         let Meters { records, bytes } = &mut *meters;

@@ -177,6 +177,17 @@ fn topic_with_a_deleted_topics_name_counts_while_it_is_created() {
     assert!(account.reserve_topic("acme.b", true).is_err());
 }
 
+/// A meter that begins by the time of day would never fill by the monotonic clock.
+#[test]
+fn publish_rate_is_measured_by_the_monotonic_clock() {
+    let fixture = AccessFixture::new("publish = [\">\"]\nlimits = { publish_records_per_s = 2 }");
+    let login = fixture.log_in();
+    let quota = &login.account().quota;
+    let mut meters = quota.meters();
+    meters.take(2, 0);
+    quota.check(&mut meters, 2, 0, dunlin::steady_ns() + 10_000_000_000).unwrap();
+}
+
 #[test]
 fn stream_opened_with_an_outdated_login_is_refused_at_once() {
     let fixture = AccessFixture::new("subscribe = [\">\"]");

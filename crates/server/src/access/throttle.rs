@@ -35,7 +35,7 @@ pub(crate) struct Throttle {
 #[derive(Debug, Clone, Copy)]
 struct Failures {
     count: u32,
-    /// Time of the last failure or success.
+    /// Time of the last failure or success, ns by the monotonic clock.
     last_ns: u64,
     /// Whether the user has logged in from this address with a password.
     is_known: bool,

@@ -10,7 +10,7 @@ use dunlin::topic::{
     AckLevel, Draft, Meta, OnFull, Pattern, Payload, PublishError, Receipt, Subject, SubjectError,
 };
 use dunlin::wire::nats::{self, HEADERS_MAX, HeaderBlock, NatsMessageHead, PublishOperation};
-use dunlin::{TopicError, now_ns};
+use dunlin::{TopicError, now_ns, steady_ns};
 
 use super::Session;
 use super::access::{publish_error, publish_violation};
@@ -59,7 +59,7 @@ pub(super) fn cleared<'b>(mut batch: PublishedBatch<'_>) -> PublishedBatch<'b> {
 /// A publish that waits for room in its topic, or until the user's publish rate allows it.
 #[derive(Debug)]
 pub(super) struct BlockedPublish {
-    /// Time at which the wait ends and the batch is refused, ns.
+    /// Time at which the wait ends and the batch is refused, ns by the monotonic clock.
     deadline_ns: u64,
     retry: bool,
     over_rate: bool,
@@ -215,18 +215,19 @@ impl Session {
     ) -> Result<(), RetryFrom> {
         let first = &batch[0];
         let subject = first.published.subject;
-        let now_ns = now_ns();
-        let mut appended = self.try_append(batch, headers, now_ns);
+        // An attempt reads the clock once, so that the last attempt may evict subscribers.
+        let steady_ns = self.blocked.is_some().then(steady_ns);
+        let mut appended = self.try_append(batch, headers, steady_ns);
         if let Err(AppendRefusal::Refused(PublishError::Closed)) = appended {
             // The topic was deleted. A later search may find, or create, another topic of this name.
             self.targets.remove(subject);
             self.find_target(first)?;
-            appended = self.try_append(batch, headers, now_ns);
+            appended = self.try_append(batch, headers, steady_ns);
         }
         match appended {
             Ok(receipt) => self.appended(subject, &receipt, batch.len()),
             Err(AppendRefusal::Refused(full)) if full.is_retryable() => {
-                return self.wait_for_room(batch, now_ns, &full);
+                return self.wait_for_room(batch, steady_ns, &full);
             }
             Err(AppendRefusal::OneByOne) => return self.append_each(batch),
             Err(AppendRefusal::Refused(error)) => {
@@ -290,7 +291,7 @@ impl Session {
             return Ok(RateOutcome::Within);
         };
         let [retry_after_ms, per_s, _] = refused.numbers;
-        let now_ns = now_ns();
+        let now_ns = steady_ns();
         let patience_ns = u64::from(self.shared.limits.nats.rate_wait_ms_max) * 1_000_000;
         let deadline_ns = match &self.blocked {
             Some(blocked) => blocked.deadline_ns,
@@ -329,13 +330,14 @@ impl Session {
     }
 
     /// Appends a record. If the topic is full, adds the session to the topic's list of waiters and tries once more,
-    /// because room may have become free in between.
+    /// because room may have become free in between. `steady_ns` is the monotonic time if the record has waited.
     fn try_append(
         &mut self,
         batch: &PublishedBatch<'_>,
         headers: &[(&str, &[u8])],
-        now_ns: u64,
+        steady_ns: Option<u64>,
     ) -> Result<Receipt, AppendRefusal> {
+        let now_ns = now_ns();
         let PublishOperation { subject, payload, .. } = batch[0].published;
         let targets_max = self.shared.limits.nats.targets_max;
         if !self.connect.echo && !self.targets.contains(subject) {
@@ -354,7 +356,8 @@ impl Session {
             return Err(AppendRefusal::OneByOne);
         }
         self.pressure.note(log.pressure(), batch);
-        let evict = evicts && self.blocked.as_ref().is_some_and(|blocked| now_ns >= blocked.deadline_ns);
+        let evict =
+            evicts && self.blocked.as_ref().is_some_and(|blocked| steady_ns >= Some(blocked.deadline_ns));
         let mut appended = topic.append_drafts(now_ns, PARTITION, evict, drafts.clone());
         if appended.as_ref().is_err_and(PublishError::is_retryable) {
             topic.await_room(PARTITION, &self.waiter);
@@ -390,9 +393,10 @@ impl Session {
     fn wait_for_room(
         &mut self,
         batch: &PublishedBatch<'_>,
-        now_ns: u64,
+        steady_ns: Option<u64>,
         full: &PublishError,
     ) -> Result<(), RetryFrom> {
+        let now_ns = steady_ns.unwrap_or_else(dunlin::steady_ns);
         let BatchRecord { offset: from, published: PublishOperation { subject, .. } } = batch[0];
         let deadline_ns = match &self.blocked {
             Some(blocked) => blocked.deadline_ns,

@@ -16,7 +16,7 @@ use dunlin::wire::{
     OpenPublisher, PRESENT, PublishHeader, PublishRefused, Published, PublisherOpened, PublisherRefused,
     PublisherTopic,
 };
-use dunlin::{MissingTopicPolicy, Refused, now_ns};
+use dunlin::{MissingTopicPolicy, Refused, now_ns, steady_ns};
 use hashbrown::HashMap;
 
 use self::open::{ExpectedTopic, Open};
@@ -58,7 +58,7 @@ struct PublisherTarget {
     checks_each_record: bool,
 }
 
-/// A publish that waits for room in a reliable topic.
+/// A publish that waits for room in a reliable topic. Its times are of the monotonic clock.
 #[derive(Debug)]
 pub(super) struct Blocked {
     began_ns: u64,
@@ -281,13 +281,14 @@ impl Session {
             self.refuse_publish(header, &refused);
             return HandleOutcome::Handled;
         }
-        let now_ns = now_ns();
-        match self.append(open, publish, batch, now_ns) {
+        // An attempt reads the clock once, so that the last attempt may evict subscribers.
+        let steady_ns = self.publishing.blocked.is_some().then(steady_ns);
+        match self.append(open, publish, batch, steady_ns) {
             Ok(receipt) => {
                 let log = Arc::clone(&open.topic.logs()[usize::from(receipt.partition)]);
                 self.appended(publish, receipt, &log);
             }
-            Err(full) if full.is_retryable() => return self.wait_for_room(header, now_ns, full),
+            Err(full) if full.is_retryable() => return self.wait_for_room(header, steady_ns, full),
             Err(error) => {
                 self.publishing.blocked = None;
                 let refused = Refused::from(&error);
@@ -302,15 +303,15 @@ impl Session {
     }
 
     /// Appends a batch. If the topic is full, adds the session to the topic's list of waiters and tries once more,
-    /// because room may have become free in between.
+    /// because room may have become free in between. `steady_ns` is the monotonic time if the batch has waited.
     fn append(
         &self,
         open: &Open,
         publish: &wire::Publish<'_>,
         batch: CheckedBatch<'_>,
-        now_ns: u64,
+        steady_ns: Option<u64>,
     ) -> Result<Receipt, PublishError> {
-        let header = &publish.header;
+        let (header, now_ns) = (&publish.header, now_ns());
         let mark = (open.producer != NO_PRODUCER).then_some(ProducerMark {
             producer: open.producer,
             producer_epoch: open.producer_epoch,
@@ -326,7 +327,8 @@ impl Session {
             partition: header.partition as usize,
             mark,
             expect_last: (publish.flags & FLAG_EXPECT != 0).then_some(header.expect_seq),
-            evict: evicts && self.publishing.blocked.as_ref().is_some_and(|b| now_ns >= b.deadline_ns),
+            evict: evicts
+                && self.publishing.blocked.as_ref().is_some_and(|b| steady_ns >= Some(b.deadline_ns)),
             relayed: self.from_node,
         };
         let append_now = || match open.topic.append_batch(now_ns, append) {
@@ -384,7 +386,13 @@ impl Session {
         self.acknowledge_stored();
     }
 
-    fn wait_for_room(&mut self, header: &PublishHeader, now_ns: u64, full: PublishError) -> HandleOutcome {
+    fn wait_for_room(
+        &mut self,
+        header: &PublishHeader,
+        steady_ns: Option<u64>,
+        full: PublishError,
+    ) -> HandleOutcome {
+        let now_ns = steady_ns.unwrap_or_else(dunlin::steady_ns);
         let wait_max = self.wait_max_of(header.publisher);
         let blocked = self.publishing.blocked.get_or_insert_with(|| Blocked {
             began_ns: now_ns,
