@@ -9,7 +9,9 @@ use dunlin::topic::{Position, ProducerMark, Receipt, Subject, Topic};
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, OwningTopic, Refused};
 
+use super::connection::GrpcConnection;
 use super::proto::dunlin as v1;
+use crate::access::Login;
 use crate::append::{self, AppendRequest};
 
 /// Largest size at which the buffer is kept for the next frame, bytes.
@@ -28,6 +30,9 @@ pub(super) struct PublishTarget {
     tail: String,
     /// The node with the publisher's permissions.
     node: Node,
+    /// The publisher's login, and the generation of the users file with which the permission was checked; `None` on a
+    /// node without users.
+    checked: Option<(Arc<Login>, u64)>,
 }
 
 impl PublishTarget {
@@ -35,11 +40,15 @@ impl PublishTarget {
     /// size. A publisher that states its last record gets an error instead, because a new topic would not have that
     /// record.
     pub(super) async fn find(
-        node: &Node,
+        connection: &GrpcConnection,
         subject: &str,
         payload: &[u8],
         after: Option<Position>,
     ) -> Result<PublishTarget, Refused> {
+        let node = &connection.node;
+        let login = connection.login.as_ref();
+        // Reads the generation before the check, so that no change is missed.
+        let checked = login.map(|login| (Arc::clone(login), login.access().generation()));
         let parsed = Subject::parse(subject);
         let parsed = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
         let found = match after {
@@ -49,7 +58,18 @@ impl PublishTarget {
         let topic = found.map_err(|error| Refused::from(&error))?;
         let tail =
             subject.strip_prefix(topic.logs()[0].name().subject_prefix.as_str()).unwrap_or("").to_owned();
-        Ok(PublishTarget { topic: Arc::new(topic), tail, node: node.clone() })
+        Ok(PublishTarget { topic: Arc::new(topic), tail, node: node.clone(), checked })
+    }
+
+    /// Checks the permission again if the users file has changed since the topic was found, because earlier records of
+    /// the call may have waited.
+    fn check_permission(&self) -> Result<(), Refused> {
+        let is_current = |checked: &(Arc<Login>, u64)| checked.0.access().generation() == checked.1;
+        if self.checked.as_ref().is_none_or(is_current) {
+            return Ok(());
+        }
+        let prefix = &self.topic.logs()[0].name().subject_prefix;
+        self.node.may_publish_parts(prefix, &self.tail).map_err(|error| Refused::from(&error))
     }
 }
 
@@ -65,6 +85,7 @@ pub(super) struct IncomingRecord<'a> {
 
 /// Appends the record. Waits for room as long as the topic's configuration allows.
 pub(super) async fn append(target: &PublishTarget, incoming: IncomingRecord<'_>) -> Result<Receipt, Refused> {
+    target.check_permission()?;
     let topic = &*target.topic;
     let appended = with_frame(target, incoming.record, |frame| {
         append::try_append(topic, incoming.append_request(target, frame))

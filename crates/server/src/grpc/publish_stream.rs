@@ -175,7 +175,7 @@ impl PublishStreamState {
         }
         if !message.subject.is_empty() || is_stale && !self.subject.is_empty() {
             let first = message.records.first().map_or(&[][..], |record| &record.payload);
-            let found = PublishTarget::find(&self.connection.node, &self.subject, first, self.after).await;
+            let found = PublishTarget::find(&self.connection, &self.subject, first, self.after).await;
             self.target = Some(found);
         }
         if let Some(producer) = message.producer {

@@ -45,7 +45,7 @@ impl Ratatoskr {
         message: rata::PublishRequest,
     ) -> Result<rata::PublishResponse, String> {
         check_name(topic)?;
-        let target = PublishTarget::find(&self.0.node, topic, &message.payload, None)
+        let target = PublishTarget::find(&self.0, topic, &message.payload, None)
             .await
             .map_err(|refused| error_name(&refused))?;
         let headers = message.metadata.into_iter();

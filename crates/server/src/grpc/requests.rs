@@ -64,7 +64,7 @@ pub(super) async fn request(
     if !node.has_subscriber_async(&Pattern::from(parsed)).await.unwrap_or(true) {
         return Err(Refused::new(ErrorCode::NoResponder, subject));
     }
-    let target = PublishTarget::find(node, &subject, &record.payload, None).await?;
+    let target = PublishTarget::find(connection, &subject, &record.payload, None).await?;
     connection.admit_publish(record.payload.len())?;
     let mut expected = connection.expect_reply()?;
     let record = v1::Draft { reply: expected.reply_to.clone(), ..record };

@@ -100,7 +100,7 @@ impl DunlinService {
         let published = async {
             let incoming = incoming(&self.0, &request)?;
             let payload = &incoming.record.payload;
-            let target = PublishTarget::find(&self.0.node, &request.subject, payload, incoming.after).await?;
+            let target = PublishTarget::find(&self.0, &request.subject, payload, incoming.after).await?;
             self.0.admit_publish(incoming.record.payload.len())?;
             let receipt = append(&target, incoming).await?;
             self.0.record_publish(&target.topic);
@@ -125,7 +125,7 @@ impl DunlinService {
                     Some((subject, target)) if *subject == request.subject => target.clone(),
                     _ => {
                         let payload = &incoming.record.payload;
-                        PublishTarget::find(&self.0.node, &request.subject, payload, incoming.after).await?
+                        PublishTarget::find(&self.0, &request.subject, payload, incoming.after).await?
                     }
                 };
                 last = Some((&request.subject, target.clone()));

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use dunlin::topic::{Subscribe, SubscribeError, SubscribeOptions};
+use dunlin::topic::{Reliable, Retention, Subscribe, SubscribeError, SubscribeOptions, TopicConfig};
 use dunlin_client::ErrorCode;
 use dunlin_server::Protocol;
 use dunlin_server::grpc::proto::dunlin as v1;
@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 use tokio_stream::StreamExt as _;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request};
+use v1::publish_outcome::Outcome;
 use v1::start::At;
 
 use super::{Guarded, PASSWORD, PATIENCE, basic, read_subscribe_error};
 use crate::grpc::kv::{connect_kv, refused};
-use crate::grpc::{connect, next, publish, run, subscribe};
+use crate::grpc::{self, connect, next, publish, run, subscribe};
 use crate::http::peer::Peer as HttpPeer;
 use crate::http::socket::Socket;
 
@@ -291,6 +292,63 @@ fn idle_publish_stream_ends_when_its_user_is_removed() {
         guarded.rewrite(ROOT);
         let ended = answers.message().await.unwrap_err();
         assert_eq!(ended.code(), Code::Unauthenticated, "{ended:?}");
+    });
+}
+
+/// Runs a call in which `ana` publishes more records to topic `a` than fit. Revokes the permission after the first
+/// record, and then makes room for the rest.
+async fn revoke_during<T: Send + 'static>(
+    guarded: &Guarded,
+    call: impl Future<Output = T> + Send + 'static,
+) -> T {
+    let config = TopicConfig {
+        retention: Retention { bytes: 64 << 10, ..Retention::default() },
+        reliable: Some(Reliable { wait_max: Duration::from_secs(3_600), ..Reliable::default() }),
+        ..TopicConfig::default()
+    };
+    let topic = guarded.node.create_topic("a", config, false).unwrap();
+    let options = SubscribeOptions { registered: true, ..SubscribeOptions::default() };
+    let mut reader = guarded.node.subscribe("a", &options).unwrap();
+    let call = tokio::spawn(call);
+    grpc::until(async || topic.logs()[0].last().seq > 0).await;
+    guarded.rewrite(&users("publish = [\"b\"]"));
+    grpc::until(async || {
+        while let Ok(Some(_)) = reader.try_next() {}
+        call.is_finished()
+    })
+    .await;
+    call.await.unwrap()
+}
+
+#[test]
+fn revoked_permission_refuses_the_rest_of_a_grpc_batch() {
+    let guarded = Guarded::new(&users("publish = [\"a\"]"));
+    run(async {
+        let mut client = connect(&guarded.server).await;
+        let requests = vec![publish("a", vec![0; 1_000]); 100];
+        let batch = as_ana(v1::PublishBatchRequest { requests });
+        let published = revoke_during(&guarded, async move { client.publish_batch(batch).await }).await;
+        let mut outcomes = published.unwrap().into_inner().outcomes;
+        match outcomes.pop().unwrap().outcome.unwrap() {
+            Outcome::Refusal(refusal) => assert_eq!(refusal.name, "FORBIDDEN"),
+            Outcome::Receipt(receipt) => panic!("{receipt:?}"),
+        }
+    });
+}
+
+#[test]
+fn revoked_permission_refuses_the_rest_of_a_stream_message() {
+    let guarded = Guarded::new(&users("publish = [\"a\"]"));
+    run(async {
+        let mut client = connect(&guarded.server).await;
+        let record = publish("a", vec![0; 1_000]).record.unwrap();
+        let (subject, records) = ("a".to_owned(), vec![record; 100]);
+        let message = v1::PublishStreamRequest { subject, records, ..Default::default() };
+        let messages = as_ana(tokio_stream::once(message));
+        let call = async move { client.publish_stream(messages).await?.into_inner().message().await };
+        let response = revoke_during(&guarded, call).await.unwrap().unwrap();
+        let last = response.refused.last().unwrap();
+        assert_eq!((last.index, last.refusal.as_ref().unwrap().name.as_str()), (99, "FORBIDDEN"));
     });
 }
 
