@@ -12,11 +12,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin_topic::Clock;
 
-/// The node's wall clock, in the form that topics use.
-pub const CLOCK: Clock = Clock(now_ns);
+/// The node's wall clock, in the form that topics use. It measures waits by [`steady_ns`].
+pub const CLOCK: Clock = Clock::new(now_ns).with_steady(steady_ns);
 
 /// The monotonic clock of leases and waits, as topics use it.
-pub(crate) const STEADY: Clock = Clock(steady_ns);
+pub(crate) const STEADY: Clock = Clock::new(steady_ns);
 
 /// The interval between two readings of the system clock, in ns. After a second the tick counter would be off by 20 µs,
 /// which subscribers in other processes would notice.

@@ -8,7 +8,7 @@ use dunlin_topic::{
     Subscriber,
 };
 
-use crate::clock::now_ns;
+use crate::clock::steady_ns;
 use crate::inbox::Inbox;
 use crate::node::Node;
 
@@ -68,9 +68,9 @@ impl Requester {
 
     /// Waits for the reply to this request. Late replies to earlier requests are skipped.
     fn await_reply(&mut self, tail: &str, timeout: Duration) -> Result<Reply, RequestError> {
-        let deadline_ns = now_ns().saturating_add(timeout.as_nanos() as u64);
+        let deadline_ns = steady_ns().saturating_add(timeout.as_nanos() as u64);
         loop {
-            let remaining = Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
+            let remaining = Duration::from_nanos(deadline_ns.saturating_sub(steady_ns()));
             match self.subscriber.next_timeout(remaining)? {
                 Some(Event::Record(record)) if record.frame.subject_tail() == tail => {
                     return Ok((&record).into());

@@ -198,14 +198,33 @@ pub(crate) fn saturating_ns(duration: Duration) -> u64 {
     duration.as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
-/// A source of the current time, in nanoseconds since the Unix epoch.
+/// A source of the current time, and of the time by which waits are measured.
 #[derive(Debug, Clone, Copy)]
-pub struct Clock(pub fn() -> u64);
+pub struct Clock {
+    now: fn() -> u64,
+    steady: fn() -> u64,
+}
 
 impl Clock {
+    /// A clock that returns the time of `now`, ns since the Unix epoch. It also measures waits.
+    pub const fn new(now: fn() -> u64) -> Clock {
+        Clock { now, steady: now }
+    }
+
+    /// Measures waits by `steady`: monotonic time, ns. Setting the system's time then does not change waits.
+    pub const fn with_steady(self, steady: fn() -> u64) -> Clock {
+        Clock { now: self.now, steady }
+    }
+
     /// The current time, ns since the Unix epoch.
     #[inline(always)]
     pub fn now_ns(&self) -> u64 {
-        (self.0)()
+        (self.now)()
+    }
+
+    /// The time by which waits are measured, ns.
+    #[inline(always)]
+    pub fn steady_ns(&self) -> u64 {
+        (self.steady)()
     }
 }

@@ -204,7 +204,7 @@ impl Log {
             last_append_ns: 0,
             closed: false,
             owned_until_ns: u64::MAX,
-            ownership_clock: Clock(|| 0),
+            ownership_clock: Clock::new(|| 0),
             has_dropped: false,
             capacity: 0,
             retained: VecDeque::new(),

@@ -146,17 +146,19 @@ fn wait_for_room(
     attempt: impl Fn(&Log, AppendOptions) -> Result<AppendOutcome, PublishError>,
 ) -> Result<AppendOutcome, PublishError> {
     let can_evict = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
-    let began_ns = log.clock.now_ns();
+    let began_ns = log.clock.steady_ns();
     let deadline_ns = began_ns.saturating_add(saturating_ns(topic.room_wait_max()));
     loop {
         log.await_room(waiter);
-        let now_ns = log.clock.now_ns();
-        let evict = now_ns >= deadline_ns && can_evict;
+        let (now_ns, steady_ns) = (log.clock.now_ns(), log.clock.steady_ns());
+        let evict = steady_ns >= deadline_ns && can_evict;
         match attempt(log, AppendOptions { now_ns, evict, ..append }) {
-            Err(refused) if refused.is_retryable() && now_ns >= deadline_ns => {
-                return Err(refused.with_waited(Duration::from_nanos(now_ns - began_ns)));
+            Err(refused) if refused.is_retryable() && steady_ns >= deadline_ns => {
+                return Err(refused.with_waited(Duration::from_nanos(steady_ns - began_ns)));
             }
-            Err(refused) if refused.is_retryable() => park_until_notified(log, waiter, now_ns, deadline_ns),
+            Err(refused) if refused.is_retryable() => {
+                park_until_notified(log, waiter, steady_ns, deadline_ns)
+            }
             other => return other,
         }
     }
@@ -164,11 +166,11 @@ fn wait_for_room(
 
 fn park_until_notified(log: &Log, waiter: &Arc<Waiter>, began_ns: u64, deadline_ns: u64) {
     let spin_until_ns = began_ns + u64::from(SPIN_US_DEFAULT) * 1_000;
-    while !waiter.is_ready() && log.clock.now_ns() < spin_until_ns {
+    while !waiter.is_ready() && log.clock.steady_ns() < spin_until_ns {
         std::hint::spin_loop();
     }
     while waiter.set_waker(&thread_waker()) {
-        let now_ns = log.clock.now_ns();
+        let now_ns = log.clock.steady_ns();
         if now_ns >= deadline_ns {
             return;
         }
@@ -341,22 +343,24 @@ impl Publisher {
     ) -> Result<Receipt, PublishError> {
         let (frames, count) = self.topic.encode(drafts.iter())?;
         let log = &self.topic.logs()[partition];
-        let began_ns = log.clock.now_ns();
+        let began_ns = log.clock.steady_ns();
         let deadline_ns = began_ns.saturating_add(saturating_ns(self.topic.room_wait_max()));
+        let now_ns = log.clock.now_ns();
         let mut append =
-            AppendOptions { now_ns: began_ns, mark: self.producer, expect_last, ..AppendOptions::default() };
+            AppendOptions { now_ns, mark: self.producer, expect_last, ..AppendOptions::default() };
         let receipt = loop {
             let claim = self.claims.get(partition);
             match self.topic.append_encoded(partition, append, claim, &frames, count) {
                 Err(refused) if refused.is_retryable() && self.waits_for_room => {
                     let waiter = self.waiter.get_or_insert_with(Waiter::new);
                     append.now_ns = log.clock.now_ns();
-                    if append.now_ns >= deadline_ns {
-                        return Err(refused.with_waited(Duration::from_nanos(append.now_ns - began_ns)));
+                    let steady_ns = log.clock.steady_ns();
+                    if steady_ns >= deadline_ns {
+                        return Err(refused.with_waited(Duration::from_nanos(steady_ns - began_ns)));
                     }
                     log.await_room(waiter);
-                    let next_check_ns = append.now_ns + ROOM_CHECK_NS;
-                    park_until_notified(log, waiter, append.now_ns, deadline_ns.min(next_check_ns));
+                    let next_check_ns = steady_ns + ROOM_CHECK_NS;
+                    park_until_notified(log, waiter, steady_ns, deadline_ns.min(next_check_ns));
                 }
                 Err(refused) => return Err(self.reset_lost_claim(partition, refused)),
                 Ok(receipt) => break receipt,
@@ -393,7 +397,7 @@ impl Publisher {
         let Receipt { partition, position: at, acknowledged: level, .. } = receipt;
         let log = &self.topic.logs()[usize::from(partition)];
         let waiter = self.waiter.get_or_insert_with(Waiter::new);
-        let began_ns = log.clock.now_ns();
+        let began_ns = log.clock.steady_ns();
         let deadline_ns = began_ns.saturating_add(saturating_ns(STORE_WAIT_MAX));
         log.store_staged();
         loop {
@@ -408,7 +412,7 @@ impl Publisher {
                 }
                 AckProgress::Waiting => {}
             }
-            let now_ns = log.clock.now_ns();
+            let now_ns = log.clock.steady_ns();
             if now_ns >= deadline_ns {
                 log.remove_ack_waiter(waiter);
                 return Err(PublishError::Unknown(format!(

@@ -208,7 +208,7 @@ impl Subscriber {
         while self.sleep(&waker) {
             let remaining_ns = match deadline_ns {
                 u64::MAX => u64::MAX,
-                deadline_ns => deadline_ns.saturating_sub(self.clock.now_ns()),
+                deadline_ns => deadline_ns.saturating_sub(self.clock.steady_ns()),
             };
             match remaining_ns {
                 0 if self.waiter.clear_waker() => return false,
@@ -242,7 +242,7 @@ impl Subscriber {
                     return true;
                 }
             }
-            if self.clock.now_ns() >= spin_until_ns {
+            if self.clock.steady_ns() >= spin_until_ns {
                 return false;
             }
         }
@@ -338,7 +338,7 @@ impl Subscribe for Subscriber {
         self.advance_past_taken();
         let timeout_ns = timeout.map_or(u64::MAX, |t| t.as_nanos().min(u64::MAX.into()) as u64);
         let adapts = self.wait == Wait::Default;
-        let began_ns = if adapts || timeout_ns < u64::MAX { self.clock.now_ns() } else { 0 };
+        let began_ns = if adapts || timeout_ns < u64::MAX { self.clock.steady_ns() } else { 0 };
         let deadline_ns = began_ns.saturating_add(timeout_ns);
         if self.spin(began_ns, deadline_ns) {
             self.spinning.record_spun();
@@ -349,7 +349,7 @@ impl Subscribe for Subscriber {
             self.pass_on_wake()?;
         }
         if adapts {
-            self.spinning.record_parked(self.clock.now_ns().saturating_sub(began_ns));
+            self.spinning.record_parked(self.clock.steady_ns().saturating_sub(began_ns));
         }
         Ok(woken)
     }

@@ -87,9 +87,8 @@ mod tests {
         let config =
             TopicConfig { retention: Retention { bytes, ..Retention::default() }, ..TopicConfig::default() };
         let budget = Budget::node(64 << 20, 0);
-        Arc::new(
-            Topic::new(name, Arc::new(config), &budget, Clock(|| unix_ns(SystemTime::now())), 1).unwrap(),
-        )
+        let clock = Clock::new(|| unix_ns(SystemTime::now()));
+        Arc::new(Topic::new(name, Arc::new(config), &budget, clock, 1).unwrap())
     }
 
     fn subscriber(topic: &Arc<Topic>) -> Subscriber {

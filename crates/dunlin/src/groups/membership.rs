@@ -13,7 +13,7 @@ use dunlin_topic::{
 use super::group::{EventsAvailable, Group, Sleeper};
 use super::machine::GroupMachine;
 use super::state::MembershipState;
-use crate::clock::now_ns;
+use crate::clock::{now_ns, steady_ns};
 use crate::node::Node;
 
 /// One member of a group. Dropping the value counts as the member's death.
@@ -143,15 +143,15 @@ impl<M: GroupMachine> GroupMember<M> {
     /// the wait.
     pub(super) fn wait(&self, timeout: Option<Duration>) -> bool {
         let until_ns = timeout.map_or(u64::MAX, |timeout| {
-            now_ns().saturating_add(timeout.as_nanos().min(u64::MAX.into()) as u64)
+            steady_ns().saturating_add(timeout.as_nanos().min(u64::MAX.into()) as u64)
         });
         loop {
             let Ok(Some(tick_ns)) = self.register_waker(&thread_waker()) else { return true };
-            park_until(tick_ns.min(until_ns));
+            park_until(tick_ns, until_ns);
             if self.waiter.take_ready(|_| ()) {
                 return true;
             }
-            if now_ns() >= until_ns {
+            if steady_ns() >= until_ns {
                 self.waiter.clear_waker();
                 self.group.cancel_wait(&self.node, self.member);
                 return self.waiter.take_ready(|_| ());
@@ -190,9 +190,13 @@ fn notice(log: &Arc<dunlin_topic::LogName>, epoch: u32, lost: &LostRecords) -> N
     Notice::Gap(Gap { log: Arc::clone(log), epoch, first: lost.first, last: lost.last })
 }
 
-fn park_until(until_ns: u64) {
-    match until_ns {
-        u64::MAX => thread::park(),
-        until_ns => thread::park_timeout(Duration::from_nanos(until_ns.saturating_sub(now_ns()))),
+/// Parks the thread until the group's next deadline, which is a time of day, or until the wait ends by the monotonic
+/// clock. `u64::MAX` means never.
+fn park_until(tick_ns: u64, until_ns: u64) {
+    let remaining_ns =
+        |at_ns: u64, now_ns: fn() -> u64| (at_ns < u64::MAX).then(|| at_ns.saturating_sub(now_ns()));
+    match [remaining_ns(tick_ns, now_ns), remaining_ns(until_ns, steady_ns)].into_iter().flatten().min() {
+        Some(ns) => thread::park_timeout(Duration::from_nanos(ns)),
+        None => thread::park(),
     }
 }

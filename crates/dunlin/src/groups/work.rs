@@ -13,7 +13,7 @@ use dunlin_topic::{
 use super::error::StaleClaim;
 use super::membership::GroupMember;
 use super::state::MembershipState;
-use crate::clock::now_ns;
+use crate::clock::{now_ns, steady_ns};
 
 /// If a member has at least this number of claims, expired claims are removed from its list.
 const SWEEP_MIN: usize = 1_024;
@@ -121,7 +121,7 @@ impl WorkMember {
 
     /// Waits for a record and claims it. Returns `None` after `timeout` without a record.
     pub fn claim_one(&mut self, timeout: Option<Duration>) -> Result<Option<WorkEvent>, SubscribeError> {
-        let until_ns = timeout.map(|timeout| now_ns().saturating_add(saturating_ns(timeout)));
+        let until_ns = timeout.map(|timeout| steady_ns().saturating_add(saturating_ns(timeout)));
         loop {
             if self.events.is_empty() {
                 self.fetch(1)?;
@@ -129,7 +129,8 @@ impl WorkMember {
             if let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));
             }
-            let remaining = until_ns.map(|until_ns| Duration::from_nanos(until_ns.saturating_sub(now_ns())));
+            let remaining =
+                until_ns.map(|until_ns| Duration::from_nanos(until_ns.saturating_sub(steady_ns())));
             if !self.wait(remaining) {
                 return Ok(None);
             }

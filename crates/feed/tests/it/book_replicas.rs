@@ -14,7 +14,7 @@ use dunlin_wait::Deadline;
 use crate::record::Record;
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-const CLOCK: Clock = Clock(|| 1_000_000_000 + START.elapsed().as_nanos() as u64);
+const CLOCK: Clock = Clock::new(|| 1_000_000_000 + START.elapsed().as_nanos() as u64);
 
 const BURSTS: usize = 200;
 const BURST: usize = 100;

@@ -15,7 +15,7 @@ use crate::slot_values::{SlotValues, sets};
 const SLOTS: u64 = 200;
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-const CLOCK: Clock = Clock(|| 1_000_000_000 + START.elapsed().as_nanos() as u64);
+const CLOCK: Clock = Clock::new(|| 1_000_000_000 + START.elapsed().as_nanos() as u64);
 
 fn topic(name: &str, retention_bytes: u64) -> Arc<Topic> {
     let config = TopicConfig {

@@ -22,7 +22,7 @@ use crate::wake::Waiter;
 fn log() -> Arc<Log> {
     let name = LogName { topic: "t".to_owned(), subject_prefix: "t".to_owned(), partition: 0 };
     let budget = Budget::node(1 << 20, 1 << 20);
-    Arc::new(Log::new(name, Arc::new(TopicConfig::default()), budget, Clock(|| 1), 1, &Arc::default()))
+    Arc::new(Log::new(name, Arc::new(TopicConfig::default()), budget, Clock::new(|| 1), 1, &Arc::default()))
 }
 
 fn publish(log: &Log) {

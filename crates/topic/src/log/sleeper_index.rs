@@ -227,7 +227,7 @@ mod tests {
     fn patterns_of_cursors_that_do_not_sleep_again_are_removed() {
         let config = TopicConfig { pattern: Some("a.>".to_owned()), ..TopicConfig::default() };
         let budget = Budget::node(1 << 30, 0);
-        let topic = Arc::new(Topic::new("a", Arc::new(config), &budget, Clock(|| 1), 1).unwrap());
+        let topic = Arc::new(Topic::new("a", Arc::new(config), &budget, Clock::new(|| 1), 1).unwrap());
         let log = &topic.logs()[0];
         for number in 0..1_000 {
             let pattern = Pattern::parse(&number.to_string()).unwrap();

@@ -13,13 +13,13 @@ thread_local! {
 }
 
 /// A clock that only moves when [`advance_clock`] is called; one for each test thread.
-pub const MANUAL: Clock = Clock(|| NOW_NS.get());
+pub const MANUAL: Clock = Clock::new(|| NOW_NS.get());
 
 /// A clock that moves like `MANUAL`, but cannot be set back.
-pub const STEADY: Clock = Clock(|| STEADY_NS.get());
+pub const STEADY: Clock = Clock::new(|| STEADY_NS.get());
 
 /// A clock that runs, for tests with threads.
-pub const RUNNING: Clock = Clock(|| {
+pub const RUNNING: Clock = Clock::new(|| {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     1_000_000_000 + START.elapsed().as_nanos() as u64
 });

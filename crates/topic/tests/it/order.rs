@@ -75,7 +75,7 @@ fn append_time_does_not_decrease_with_the_clock() {
 }
 
 /// A clock on which each reading is earlier than the previous one.
-const BACKWARDS: Clock = Clock(|| {
+const BACKWARDS: Clock = Clock::new(|| {
     advance_clock(std::time::Duration::from_nanos(3));
     u64::MAX / 2 - MANUAL.now_ns()
 });

@@ -114,6 +114,27 @@ fn leaving_reader_frees_room_for_publishers() {
     });
 }
 
+/// A clock on which the time of day is set forward by an hour before each reading.
+const JUMPING: Clock = Clock::new(|| {
+    advance_clock(Duration::from_secs(3_600));
+    MANUAL.now_ns()
+})
+.with_steady(|| RUNNING.now_ns());
+
+#[test]
+fn time_set_forward_does_not_end_a_wait_for_room() {
+    let topic = topic_of(reliable(PATIENCE, OnFull::Refuse), &budget(), JUMPING);
+    let mut ledger = Ledger::of(&topic);
+    let reader = subscriber(&topic, &registered("leaving"));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            until_full(&topic, 100);
+            drop(reader);
+        });
+        ledger.publish(1_000, 100);
+    });
+}
+
 #[test]
 fn dropped_cursor_frees_room_for_publishers() {
     let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), RUNNING);
