@@ -18,7 +18,7 @@ use crate::records::RecordFields;
 /// An array that Python reads without a copy, such as one numeric field of every record of a batch.
 #[pyclass(frozen, name = "Column", module = "dunlin")]
 pub struct Column {
-    owner: Arc<dyn HeldBytes>,
+    owner: Arc<dyn StableBytes>,
     start: usize,
     format: &'static CStr,
     item_bytes: usize,
@@ -28,7 +28,7 @@ pub struct Column {
 }
 
 /// An owner of bytes that stay at the same address while Python reads them.
-pub trait HeldBytes: Send + Sync {
+pub trait StableBytes: Send + Sync {
     /// Returns the bytes. Every call returns the same bytes.
     fn bytes(&self) -> &[u8];
 }
@@ -70,7 +70,7 @@ pub fn bytes_of<T: Plain>(items: &[T]) -> &[u8] {
 impl Column {
     /// Numbers from byte `start` on, one every `stride` bytes.
     pub fn strided(
-        owner: Arc<dyn HeldBytes>,
+        owner: Arc<dyn StableBytes>,
         kind: NumberFormat,
         start: usize,
         stride: usize,
@@ -80,13 +80,13 @@ impl Column {
     }
 
     /// Returns a column whose rows are two adjacent numbers each.
-    pub fn pairs(owner: Arc<dyn HeldBytes>, kind: NumberFormat, rows: usize) -> Column {
+    pub fn pairs(owner: Arc<dyn StableBytes>, kind: NumberFormat, rows: usize) -> Column {
         let bytes = kind.1;
         Column::table(owner, kind, 0, [rows, 2], [2 * bytes, bytes], 2)
     }
 
     fn table(
-        owner: Arc<dyn HeldBytes>,
+        owner: Arc<dyn StableBytes>,
         NumberFormat(format, item_bytes): NumberFormat,
         start: usize,
         shape: [usize; 2],

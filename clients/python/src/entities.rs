@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::batch::as_array;
-use crate::column::{Column, F32, HeldBytes, NumberFormat, U32, U64, bytes_of};
+use crate::column::{Column, F32, NumberFormat, StableBytes, U32, U64, bytes_of};
 
 /// The entities of one region after one record of the region's topic, in two or three dimensions.
 #[derive(Clone)]
@@ -60,7 +60,7 @@ fn column_bytes<const D: usize>(state: &RegionState<D>, field: EntityColumn) -> 
     }
 }
 
-impl HeldBytes for ColumnView {
+impl StableBytes for ColumnView {
     fn bytes(&self) -> &[u8] {
         match &self.0 {
             RegionSnapshot::Plane(state) => column_bytes(state, self.1),

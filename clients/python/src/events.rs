@@ -42,7 +42,7 @@ enum Piece {
 
 /// Whether an iterator returns records and notices, records only, or batches of records.
 #[derive(Clone, Copy)]
-pub enum EventShape {
+pub enum IterationMode {
     /// Records and notices.
     All,
     /// Records; missing records raise an exception.
@@ -61,9 +61,9 @@ impl BufferedSubscriber {
     }
 
     /// Takes more events from the client. Returns `false` if none arrived within `timeout`. `Some(ZERO)` does not wait.
-    fn refill(&self, py: Python<'_>, shape: EventShape, timeout: Option<Duration>) -> PyResult<bool> {
+    fn refill(&self, py: Python<'_>, mode: IterationMode, timeout: Option<Duration>) -> PyResult<bool> {
         let records_max =
-            if let EventShape::Batches(records_max) = shape { records_max } else { READ_RECORDS_MAX };
+            if let IterationMode::Batches(records_max) = mode { records_max } else { READ_RECORDS_MAX };
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let is_nonblocking = timeout.is_some_and(|timeout| timeout.is_zero());
         let read = |subscriber: &mut Subscriber| loop {
@@ -85,15 +85,15 @@ impl BufferedSubscriber {
     }
 
     /// Returns the next event from the buffer of events that were already taken from the client.
-    fn next_buffered(&self, py: Python<'_>, shape: EventShape) -> PyResult<Option<Py<PyAny>>> {
+    fn next_buffered(&self, py: Python<'_>, mode: IterationMode) -> PyResult<Option<Py<PyAny>>> {
         loop {
-            let Some(next) = self.buffer().next(shape) else { return Ok(None) };
+            let Some(next) = self.buffer().next(mode) else { return Ok(None) };
             let notice = match next {
                 NextEvent::Record(record) => return Ok(Some(Py::new(py, record)?.into_any())),
                 NextEvent::Batch(batch) => return Ok(Some(Py::new(py, batch)?.into_any())),
                 NextEvent::Notice(notice) => notice,
             };
-            let only_records = matches!(shape, EventShape::Records);
+            let only_records = matches!(mode, IterationMode::Records);
             if only_records && !notice::is_loss(&notice) {
                 continue;
             }
@@ -110,17 +110,17 @@ impl BufferedSubscriber {
     pub fn next(
         &self,
         py: Python<'_>,
-        shape: EventShape,
+        mode: IterationMode,
         timeout: Option<Duration>,
     ) -> PyResult<Option<Py<PyAny>>> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             self.subscriber.check()?;
-            if let Some(next) = self.next_buffered(py, shape)? {
+            if let Some(next) = self.next_buffered(py, mode)? {
                 return Ok(Some(next));
             }
             let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if !self.refill(py, shape, remaining)? {
+            if !self.refill(py, mode, remaining)? {
                 return Ok(None);
             }
         }
@@ -135,7 +135,7 @@ enum NextEvent {
 
 impl EventBuffer {
     #[inline]
-    fn next(&mut self, shape: EventShape) -> Option<NextEvent> {
+    fn next(&mut self, mode: IterationMode) -> Option<NextEvent> {
         let Some(Piece::Records(records)) = self.pieces.front() else {
             return match self.pieces.pop_front()? {
                 Piece::Notice(notice) => Some(NextEvent::Notice(notice)),
@@ -143,7 +143,7 @@ impl EventBuffer {
             };
         };
         let (records, returned) = (Arc::clone(records), self.returned);
-        if let EventShape::Batches(_) = shape {
+        if let IterationMode::Batches(_) = mode {
             self.pieces.pop_front();
             self.returned = 0;
             let is_complete = returned == 0;
@@ -207,7 +207,7 @@ fn finish_group(records: &mut RecordGroup, pieces: &mut VecDeque<Piece>) {
 #[pyclass(frozen, module = "dunlin")]
 pub struct Events {
     pub source: Arc<BufferedSubscriber>,
-    pub shape: EventShape,
+    pub mode: IterationMode,
 }
 
 #[pymethods]
@@ -217,7 +217,7 @@ impl Events {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        match self.source.next(py, self.shape, None) {
+        match self.source.next(py, self.mode, None) {
             Err(_) if self.source.subscriber.is_closed() => Ok(None),
             next => next,
         }
@@ -238,7 +238,7 @@ impl Events {
     /// Returns the next event if one is available.
     #[pyo3(name = "_try_next")]
     fn try_next(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        match self.source.next(py, self.shape, Some(Duration::ZERO)) {
+        match self.source.next(py, self.mode, Some(Duration::ZERO)) {
             Err(_) if self.source.subscriber.is_closed() => Err(PyStopAsyncIteration::new_err(())),
             next => next,
         }

@@ -6,12 +6,12 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 
 use crate::batch::as_array;
-use crate::column::{Column, HeldBytes, I64, bytes_of};
+use crate::column::{Column, I64, StableBytes, bytes_of};
 
 /// The price levels of one side of an order book, best first: price and size of each, in units.
 pub struct LevelRows(pub Vec<[i64; 2]>);
 
-impl HeldBytes for LevelRows {
+impl StableBytes for LevelRows {
     fn bytes(&self) -> &[u8] {
         bytes_of(&self.0)
     }
@@ -51,7 +51,7 @@ impl PyLevels {
     /// Prices and sizes as an array of two columns.
     #[getter]
     fn table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        as_array(py, Column::pairs(Arc::clone(&self.rows) as Arc<dyn HeldBytes>, I64, self.rows.0.len()))
+        as_array(py, Column::pairs(Arc::clone(&self.rows) as Arc<dyn StableBytes>, I64, self.rows.0.len()))
     }
 
     fn __len__(&self) -> usize {

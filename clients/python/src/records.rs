@@ -13,7 +13,7 @@ use std::sync::Arc;
 use dunlin_frame::Frame;
 use dunlin_topic::{LogName, Position};
 
-use crate::column::{HeldBytes, bytes_of};
+use crate::column::{StableBytes, bytes_of};
 
 /// The numeric fields of one record: sequence number, epoch, times, and the offsets of payload and metadata.
 #[repr(C)]
@@ -160,7 +160,7 @@ impl RecordGroup {
 /// The payloads of a group of records, as bytes that Python reads through a column without a copy.
 pub struct Payloads(pub Arc<RecordGroup>);
 
-impl HeldBytes for Payloads {
+impl StableBytes for Payloads {
     fn bytes(&self) -> &[u8] {
         &self.0.payloads
     }
@@ -169,7 +169,7 @@ impl HeldBytes for Payloads {
 /// The [`RecordFields`] of a group of records, as bytes that Python reads through columns without a copy.
 pub struct RecordFieldsBytes(pub Arc<RecordGroup>);
 
-impl HeldBytes for RecordFieldsBytes {
+impl StableBytes for RecordFieldsBytes {
     fn bytes(&self) -> &[u8] {
         bytes_of(&self.0.heads)
     }

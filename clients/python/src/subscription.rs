@@ -7,7 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::arguments;
-use crate::events::{BufferedSubscriber, EventShape, Events};
+use crate::events::{BufferedSubscriber, Events, IterationMode};
 use crate::position::PyPosition;
 use crate::runtime::ReadyValue;
 
@@ -24,8 +24,8 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    fn events(&self, shape: EventShape) -> Events {
-        Events { source: Arc::clone(&self.source), shape }
+    fn events(&self, mode: IterationMode) -> Events {
+        Events { source: Arc::clone(&self.source), mode }
     }
 }
 
@@ -47,17 +47,17 @@ impl Subscription {
     }
 
     fn __iter__(&self) -> Events {
-        self.events(EventShape::All)
+        self.events(IterationMode::All)
     }
 
     fn __aiter__(&self) -> Events {
-        self.events(EventShape::All)
+        self.events(IterationMode::All)
     }
 
     /// The next record or notice; `None` after `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn next(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Py<PyAny>>> {
-        self.source.next(py, EventShape::All, arguments::timeout("timeout", timeout)?)
+        self.source.next(py, IterationMode::All, arguments::timeout("timeout", timeout)?)
     }
 
     /// Iterates over records only. Missing records raise `GapError`; the next call continues after them.
@@ -67,7 +67,7 @@ impl Subscription {
                 "a subscription that follows a state is given states for records: iterate it, or use book()";
             return Err(PyValueError::new_err(message));
         }
-        Ok(self.events(EventShape::Records))
+        Ok(self.events(IterationMode::Records))
     }
 
     /// Iterates over batches of available records, with notices between them.
@@ -77,7 +77,7 @@ impl Subscription {
             Some(value) => arguments::integer("records_max", value, 1, usize::MAX as u64)? as usize,
             None => BATCH_RECORDS_MAX,
         };
-        Ok(self.events(EventShape::Batches(records_max)))
+        Ok(self.events(IterationMode::Batches(records_max)))
     }
 
     /// Ends the subscription, and all waits in it.

@@ -8,7 +8,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Keeps the calling thread on one processor core until the value is dropped.
 #[derive(Debug)]
-pub struct Pinned {
+pub struct CpuPin {
     previous: CpuSet,
 }
 
@@ -41,16 +41,16 @@ impl Pin {
 
     /// Pins the calling thread as side 0 or side 1; does nothing for [`Pin::Free`]. On a machine with one core both
     /// sides use it; the preflight warns of that.
-    pub fn side(self, side: usize) -> Result<Option<Pinned>> {
+    pub fn side(self, side: usize) -> Result<Option<CpuPin>> {
         match self {
             Self::Free => Ok(None),
-            Self::Apart if usable()? == 1 => Pinned::to_nth(0).map(Some),
-            Self::Apart => Pinned::to_nth(side).map(Some),
+            Self::Apart if usable()? == 1 => CpuPin::to_nth(0).map(Some),
+            Self::Apart => CpuPin::to_nth(side).map(Some),
         }
     }
 }
 
-impl Pinned {
+impl CpuPin {
     /// Pins the calling thread to the nth processor that it may use.
     pub fn to_nth(nth: usize) -> Result<Self> {
         let previous =
@@ -73,7 +73,7 @@ fn usable() -> Result<u32> {
     Ok(sched_getaffinity(None).context("cannot read the CPU cores that this process may use")?.count())
 }
 
-impl Drop for Pinned {
+impl Drop for CpuPin {
     fn drop(&mut self) {
         // The set of cores was valid before, so a failure is not expected and is ignored.
         let _ = sched_setaffinity(None, &self.previous);
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn dropping_a_cpu_pin_restores_the_threads_cpu_affinity() {
         let previous = sched_getaffinity(None).unwrap().count();
-        let pinned = Pinned::to_nth(0).unwrap();
+        let pinned = CpuPin::to_nth(0).unwrap();
         assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
         drop(pinned);
         assert_eq!(sched_getaffinity(None).unwrap().count(), previous);
@@ -96,12 +96,12 @@ mod tests {
     #[test]
     fn benchmark_client_and_node_can_be_pinned_to_a_single_core() {
         // Like `taskset -c 0`.
-        let _only = Pinned::to_nth(0).unwrap();
+        let _only = CpuPin::to_nth(0).unwrap();
         assert!(Pin::Apart.side(0).unwrap().is_some() && Pin::Apart.side(1).unwrap().is_some());
     }
 
     #[test]
     fn pinning_to_a_missing_core_is_an_error() {
-        assert!(Pinned::to_nth(100_000).is_err());
+        assert!(CpuPin::to_nth(100_000).is_err());
     }
 }

@@ -93,7 +93,7 @@ impl Threshold {
 
 /// A figure from another system's documentation, to compare with Dunlin's measured figure.
 #[derive(Clone, Copy, Debug)]
-pub struct ClaimedFigure {
+pub struct PeerClaim {
     /// Description, in the document's words.
     pub title: &'static str,
     /// The document's figure, in the unit of Dunlin's metric.
@@ -102,7 +102,7 @@ pub struct ClaimedFigure {
     pub ours: RowPattern,
 }
 
-impl ClaimedFigure {
+impl PeerClaim {
     /// Returns how many times better Dunlin's figure is. A value below 1 means that it is worse.
     pub fn times_better(&self, measured: f64) -> f64 {
         if metric::less_is_better(self.ours.metric) { self.figure / measured } else { measured / self.figure }
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn lower_latency_or_higher_rate_beats_a_claimed_figure() {
         let latency = RowPattern { metric: "p50_ns", ..OURS };
-        assert_eq!(ClaimedFigure { title: "", figure: 800.0, ours: latency }.times_better(200.0), 4.0);
-        assert_eq!(ClaimedFigure { title: "", figure: 4e5, ours: OURS }.times_better(8e5), 2.0);
+        assert_eq!(PeerClaim { title: "", figure: 800.0, ours: latency }.times_better(200.0), 4.0);
+        assert_eq!(PeerClaim { title: "", figure: 4e5, ours: OURS }.times_better(8e5), 2.0);
     }
 }

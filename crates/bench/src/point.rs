@@ -9,7 +9,7 @@ use std::fmt;
 use anyhow::Result;
 
 use crate::child::ChildProgram;
-use crate::goal::{ClaimedFigure, Goal, PeerFigure};
+use crate::goal::{Goal, PeerClaim, PeerFigure};
 use crate::layout::CaseLayout;
 use crate::options::BenchOptions;
 use crate::params::Params;
@@ -166,7 +166,7 @@ pub struct Suite {
     /// Goals that Dunlin sets itself.
     pub goals: &'static [Goal],
     /// Figures that the suite's benchmark document claims.
-    pub claims: &'static [ClaimedFigure],
+    pub claims: &'static [PeerClaim],
     /// Figures that peers are known to reach.
     pub peer_figures: &'static [PeerFigure],
     /// Returns the text that the suite's document prints for each point in addition to the tables.

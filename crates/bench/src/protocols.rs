@@ -1,10 +1,10 @@
 //! A node with its listeners, and for each protocol a publisher and a subscriber for the workloads.
 //!
-//! To add a protocol, add a [`ProtocolRoute`] with a publisher and a subscriber, like [`grpc`], [`http`] and [`lines`].
+//! To add a protocol, add a [`ProtocolRoute`] with a publisher and a subscriber, like [`grpc`], [`http`] and [`nats`].
 
 mod grpc;
 mod http;
-mod lines;
 mod native;
+mod nats;
 pub mod node;
 pub mod route;

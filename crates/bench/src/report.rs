@@ -19,7 +19,7 @@ use cases::Case;
 use cited::CitedRuns;
 use plot::Plot;
 
-use crate::goal::{ClaimedFigure, Goal, GoalVerdict};
+use crate::goal::{Goal, GoalVerdict, PeerClaim};
 use crate::metric;
 use crate::point::Suite;
 use crate::store::StoredRun;
@@ -197,7 +197,7 @@ pub fn goal_cells(goal: &Goal, verdict: &GoalVerdict) -> [String; 4] {
     [metric::human(metric, verdict.measured), other.unwrap_or_default(), ratio.unwrap_or_default(), met]
 }
 
-fn claims_table(claims: &[ClaimedFigure], cited: &mut CitedRuns) -> (Tally, Table) {
+fn claims_table(claims: &[PeerClaim], cited: &mut CitedRuns) -> (Tally, Table) {
     let mut tally = Tally::default();
     let mut table = Table::new(
         "",

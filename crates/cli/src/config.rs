@@ -22,7 +22,7 @@ pub use example::example;
 pub use flags::ConfigFlags;
 pub use keys::nearest;
 pub use raw::{ConfigValue, RawConfig, ValueOrigin};
-pub use values::{ByteSize, OrOff};
+pub use values::{ByteSize, ValueOrOff};
 
 use crate::commands::parse::DURATION_MAX;
 use crate::outcome::CommandRefusal;
@@ -88,19 +88,19 @@ impl TryFrom<&RawConfig> for NodeConfig {
     fn try_from(raw: &RawConfig) -> Result<NodeConfig> {
         let config = NodeConfig {
             listen: address(raw, "listen", "an address like 127.0.0.1:4220, or off")?,
-            unix: value::<OrOff<PathBuf>>(raw, "unix", "a path, or off")?.0,
+            unix: value::<ValueOrOff<PathBuf>>(raw, "unix", "a path, or off")?.0,
             nats: address(raw, "nats.listen", "an address like 127.0.0.1:4222, or off")?,
             http: address(raw, "http.listen", "an address like 127.0.0.1:8222, or off")?,
             http_origins: origins(raw)?,
-            http_report: value::<OrOff<PathBuf>>(raw, "http.report", "a file, or off")?.0,
+            http_report: value::<ValueOrOff<PathBuf>>(raw, "http.report", "a file, or off")?.0,
             grpc: address(raw, "grpc.listen", "an address like 127.0.0.1:50051, or off")?,
             grpc_limits: limits::grpc(raw)?,
             tls: tls(raw)?,
-            users_file: value::<OrOff<PathBuf>>(raw, "auth.users_file", "a file, or off")?.0,
-            data_dir: value::<OrOff<PathBuf>>(raw, "data_dir", "a directory, or off")?.0,
+            users_file: value::<ValueOrOff<PathBuf>>(raw, "auth.users_file", "a file, or off")?.0,
+            data_dir: value::<ValueOrOff<PathBuf>>(raw, "data_dir", "a directory, or off")?.0,
             cluster: cluster(raw)?,
             retention_bytes: size(raw, "retention.bytes")?,
-            retention_records: value::<OrOff<NonZeroU64>>(
+            retention_records: value::<ValueOrOff<NonZeroU64>>(
                 raw,
                 "retention.records",
                 "a whole number over 0, or off",
@@ -121,7 +121,7 @@ impl TryFrom<&RawConfig> for NodeConfig {
             threads: threads(raw)?,
             log: log_level(raw)?,
             log_as_json: log_as_json(raw)?,
-            otlp_endpoint: value::<OrOff<String>>(raw, "otlp.endpoint", "a URL, or off")?.0,
+            otlp_endpoint: value::<ValueOrOff<String>>(raw, "otlp.endpoint", "a URL, or off")?.0,
             nats_publish: duration(raw, "nats.publish_timeout")?,
             nats_ping: duration(raw, "nats.ping_interval")?,
             nats_pings_max: u32::try_from(count(raw, "nats.pings_max")?).unwrap_or(u32::MAX),
@@ -146,15 +146,15 @@ impl NodeConfig {
 }
 
 fn address(raw: &RawConfig, name: &str, expected: &str) -> Result<Option<SocketAddr>> {
-    value::<OrOff<SocketAddr>>(raw, name, expected).map(|address| address.0)
+    value::<ValueOrOff<SocketAddr>>(raw, name, expected).map(|address| address.0)
 }
 
 fn cluster(raw: &RawConfig) -> Result<Option<ClusterSettings>> {
-    let text = |name, expected| value::<OrOff<String>>(raw, name, expected).map(|text| text.0);
+    let text = |name, expected| value::<ValueOrOff<String>>(raw, name, expected).map(|text| text.0);
     let listen = address(raw, "cluster.listen", "an address like 127.0.0.1:6222, or off")?;
     let advertise = text("cluster.advertise", "a host and a port, or off")?;
     let join = text("cluster.join", "a host and a port, or off")?;
-    let token_file = value::<OrOff<PathBuf>>(raw, "cluster.token_file", "a file, or off")?.0;
+    let token_file = value::<ValueOrOff<PathBuf>>(raw, "cluster.token_file", "a file, or off")?.0;
     let heartbeat = heartbeat(raw)?;
     let lease_ttl = lease_ttl(raw, heartbeat)?;
     let Some(listen) = listen else {
@@ -212,7 +212,7 @@ fn lease_ttl(raw: &RawConfig, heartbeat: Duration) -> Result<Duration> {
 }
 
 fn tls(raw: &RawConfig) -> Result<Option<TlsConfig>> {
-    let file = |name| value::<OrOff<PathBuf>>(raw, name, "a file, or off").map(|file| file.0);
+    let file = |name| value::<ValueOrOff<PathBuf>>(raw, name, "a file, or off").map(|file| file.0);
     let (cert, key, client_ca) = (file("tls.cert")?, file("tls.key")?, file("tls.client_ca")?);
     let nats_first = switch(raw, "nats.tls_first")?;
     match (cert, key) {

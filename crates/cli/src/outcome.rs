@@ -29,19 +29,19 @@ impl std::error::Error for CommandRefusal {}
 
 /// A refusal with advice that is more specific than the table of error codes.
 #[derive(Debug)]
-pub struct AdvisedError {
+pub struct ErrorWithAdvice {
     pub code: ErrorCode,
     pub message: String,
     pub advice: String,
 }
 
-impl std::fmt::Display for AdvisedError {
+impl std::fmt::Display for ErrorWithAdvice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for AdvisedError {}
+impl std::error::Error for ErrorWithAdvice {}
 
 const REFUSED: u8 = 1;
 const FAILED: u8 = 2;
@@ -82,7 +82,7 @@ pub fn report(error: &anyhow::Error, console: &Console) -> ExitCode {
 
 /// Returns the advice of the error itself, or else the advice for its code.
 fn advice<'a>(error: &'a anyhow::Error, row: &'a CodeRow) -> &'a str {
-    let advised = error.chain().find_map(|cause| cause.downcast_ref::<AdvisedError>());
+    let advised = error.chain().find_map(|cause| cause.downcast_ref::<ErrorWithAdvice>());
     advised.map_or(row.advice, |advised| advised.advice.as_str())
 }
 
@@ -120,7 +120,7 @@ fn row(error: &anyhow::Error) -> Option<&'static CodeRow> {
         if cause.is::<SubjectError>() {
             return Some(ErrorCode::Subject);
         }
-        if let Some(advised) = cause.downcast_ref::<AdvisedError>() {
+        if let Some(advised) = cause.downcast_ref::<ErrorWithAdvice>() {
             return Some(advised.code);
         }
         if let Some(error) = cause.downcast_ref::<KvError>() {
@@ -155,7 +155,7 @@ fn code_of(message: &str) -> Option<ErrorCode> {
 fn exit_code(error: &anyhow::Error) -> u8 {
     let refused = error.chain().any(|cause| {
         cause.is::<CommandRefusal>()
-            || cause.is::<AdvisedError>()
+            || cause.is::<ErrorWithAdvice>()
             || cause.is::<SubjectError>()
             || matches!(cause.downcast_ref(), Some(CallError::Refused(_)))
             || cause.downcast_ref::<KvError>().is_some_and(kv_refused)
@@ -203,7 +203,7 @@ mod tests {
     fn advice_inside_an_error_replaces_the_advice_of_its_code() {
         let (message, advice_text) = ("no".to_owned(), "Do this.".to_owned());
         let error =
-            anyhow::Error::from(AdvisedError { code: ErrorCode::NoTopic, message, advice: advice_text })
+            anyhow::Error::from(ErrorWithAdvice { code: ErrorCode::NoTopic, message, advice: advice_text })
                 .context("pub");
         let row = row(&error).unwrap();
         assert_eq!((row.name, advice(&error, row), exit_code(&error)), ("NO_TOPIC", "Do this.", 1));

@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_control::{
-    ControlCommand, ControlQuery, ControlReply, FoundKeys, KeyWithItem, LeaseState, QueryAnswer, prefix_end,
+    ControlCommand, ControlQuery, ControlQueryResult, ControlReply, FoundKeys, KeyWithItem, LeaseState,
+    prefix_end,
 };
 use dunlin_wire::ControlKind;
 
@@ -167,7 +168,7 @@ impl Kv {
     /// Reads the state of a lease; `None` if it does not exist.
     pub fn lease_state(&self, lease: u64) -> Result<Option<LeaseState>, KvError> {
         match self.query(&ControlQuery::Lease { lease })? {
-            QueryAnswer::Leases { mut leases, .. } => Ok(leases.pop()),
+            ControlQueryResult::Leases { mut leases, .. } => Ok(leases.pop()),
             _ => Err(KvError::unexpected_response()),
         }
     }
@@ -175,17 +176,17 @@ impl Kv {
     /// Reads the epoch of revisions and the last revision.
     pub fn revision(&self) -> Result<(u32, u64), KvError> {
         match self.query(&ControlQuery::Status)? {
-            QueryAnswer::Status { epoch, revision, .. } => Ok((epoch, revision)),
+            ControlQueryResult::Status { epoch, revision, .. } => Ok((epoch, revision)),
             _ => Err(KvError::unexpected_response()),
         }
     }
 
     /// Sends any query, and waits for its response.
-    pub fn query(&self, query: &ControlQuery<'_>) -> Result<QueryAnswer, KvError> {
+    pub fn query(&self, query: &ControlQuery<'_>) -> Result<ControlQueryResult, KvError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);
         let answer = self.retry_until_answered(self.query_kind, &bytes, self.response_timeout())?;
-        Ok(QueryAnswer::decode(&answer)?)
+        Ok(ControlQueryResult::decode(&answer)?)
     }
 
     /// Sends any command once, and waits for its response.
@@ -210,9 +211,9 @@ impl Kv {
 }
 
 impl Page {
-    pub(crate) fn from_answer(answer: QueryAnswer) -> Result<Page, KvError> {
+    pub(crate) fn from_answer(answer: ControlQueryResult) -> Result<Page, KvError> {
         match answer {
-            QueryAnswer::Found { revision, found: FoundKeys { items, more } } => {
+            ControlQueryResult::Found { revision, found: FoundKeys { items, more } } => {
                 Ok(Page { revision, entries: items.into_iter().map(KvEntry::from).collect(), more })
             }
             _ => Err(KvError::unexpected_response()),

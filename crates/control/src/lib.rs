@@ -36,7 +36,7 @@ pub use lease::LeaseInfo;
 pub use limits::ControlStateLimits;
 pub use lock::LOCKS;
 pub use placement::{NODES, OwnerRequest, Placement, TOPICS, TopicKind, node_key, node_of, topic_key};
-pub use query::{ControlOutcome, ControlQuery, LeaseState, NOT_SHOWN, QueryAnswer};
+pub use query::{ControlOutcome, ControlQuery, ControlQueryResult, LeaseState, NOT_SHOWN};
 pub use reply::{ControlReply, FoundKeys, KeyWithItem, OperationOutcome};
 pub use snapshot::{Frozen, StateRestorer};
 pub use state::ControlState;

@@ -5,7 +5,7 @@ use crate::layout::{choice, decode, encode, layout};
 use crate::reply::{ControlReply, FoundKeys, KeyWithItem};
 use crate::state::{ControlState, check_range};
 
-/// The value in [`QueryAnswer::Status`] that replaces a total which the user may not see.
+/// The value in [`ControlQueryResult::Status`] that replaces a total which the user may not see.
 pub const NOT_SHOWN: u64 = u64::MAX;
 
 choice! {
@@ -35,7 +35,7 @@ choice! {
 choice! {
     /// The result of a [`ControlQuery`], such as the value of a key.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum QueryAnswer {
+    pub enum ControlQueryResult {
         /// The keys that were found; empty if there is none.
         Found { /// The last revision at the time of the read.
             revision: u64, /// The keys.
@@ -87,7 +87,7 @@ choice! {
 
 impl ControlState {
     /// Answers a query.
-    pub fn answer(&self, query: &ControlQuery<'_>) -> Result<QueryAnswer, ControlRefusal> {
+    pub fn answer(&self, query: &ControlQuery<'_>) -> Result<ControlQueryResult, ControlRefusal> {
         let revision = self.revision();
         match *query {
             ControlQuery::Get { key } => {
@@ -95,20 +95,20 @@ impl ControlState {
                 let pair = self.keys.get_key_value(key);
                 let pair = pair.map(|(key, item)| KeyWithItem { key: key.clone(), item: item.clone() });
                 let found = FoundKeys { items: Vec::from_iter(pair), more: false };
-                Ok(QueryAnswer::Found { revision, found })
+                Ok(ControlQueryResult::Found { revision, found })
             }
             ControlQuery::Range { start, end, limit } => {
                 check_range(start, end)?;
-                Ok(QueryAnswer::Found { revision, found: self.range(start, end, limit) })
+                Ok(ControlQueryResult::Found { revision, found: self.range(start, end, limit) })
             }
             ControlQuery::Lease { lease } => {
                 let leases = self.leases_after(lease.saturating_sub(1), 1);
-                Ok(QueryAnswer::Leases {
+                Ok(ControlQueryResult::Leases {
                     leases: leases.filter(|state| state.lease == lease).collect(),
                     more: false,
                 })
             }
-            ControlQuery::Status => Ok(QueryAnswer::Status {
+            ControlQuery::Status => Ok(ControlQueryResult::Status {
                 epoch: self.epoch,
                 revision,
                 keys: self.len() as u64,
@@ -122,7 +122,7 @@ impl ControlState {
                 let mut leases: Vec<LeaseState> = self.leases_after(after, max + 1).collect();
                 let more = leases.len() > max;
                 leases.truncate(max);
-                Ok(QueryAnswer::Leases { leases, more })
+                Ok(ControlQueryResult::Leases { leases, more })
             }
         }
     }
@@ -149,17 +149,17 @@ impl<'a> ControlQuery<'a> {
     }
 }
 
-impl QueryAnswer {
+impl ControlQueryResult {
     /// Appends the encoded result.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        if let QueryAnswer::Found { found, .. } = self {
+        if let ControlQueryResult::Found { found, .. } = self {
             out.reserve(found.items.iter().map(|pair| pair.item.bytes(&pair.key) as usize).sum());
         }
         encode(self, out);
     }
 
     /// Decodes a result.
-    pub fn decode(bytes: &[u8]) -> Result<QueryAnswer, ControlDecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<ControlQueryResult, ControlDecodeError> {
         decode(bytes)
     }
 }

@@ -1,8 +1,8 @@
 //! Permissions: which actions a user may take. Authentication is in `server::access`.
 //!
-//! A [`Rule`] has patterns that allow and patterns that deny; deny wins. [`Permissions`] combine a user's rules with
-//! the bounds of the tenant. A [`Node`] made with [`Node::with_user`] checks the permissions in every operation, so
-//! that listeners need not check them. A node without a user checks nothing.
+//! A [`SubjectRule`] has patterns that allow and patterns that deny; deny wins. [`Permissions`] combine a user's rules
+//! with the bounds of the tenant. A [`Node`] made with [`Node::with_user`] checks the permissions in every operation,
+//! so that listeners need not check them. A node without a user checks nothing.
 //!
 //! Invariants:
 //! - An action without an allowing pattern is denied, and a denying pattern overrides all allowing ones.
@@ -29,7 +29,7 @@ use tokio::sync::watch;
 
 pub use keys::{KeyPattern, KeyRule};
 pub use permissions::{Action, Permissions};
-pub use rule::{Extent, Rule};
+pub use rule::{Extent, SubjectRule};
 pub use tasks::{TaskRule, WorkScope};
 
 use crate::control::KV;

@@ -51,7 +51,9 @@ mod survey;
 mod tasks;
 mod waiting;
 
-pub use access::{Action, Extent, KeyPattern, KeyRule, Permissions, Rule, TaskRule, User, Users, WorkScope};
+pub use access::{
+    Action, Extent, KeyPattern, KeyRule, Permissions, SubjectRule, TaskRule, User, Users, WorkScope,
+};
 pub use clock::{CLOCK, now_ns, steady_ns};
 pub use config::{Config, NodeLimits};
 pub use control::{Consistency, Control, ControlError, ControlLimits, KV, block_on, find_cluster_log};
@@ -74,9 +76,9 @@ pub use node::{Node, STATES};
 pub use node_topic::NODE_TOPIC;
 pub use owner::OwningTopic;
 pub use ownership::{
-    ClusterCommandError, FeedOutcome, FeedStart, InFlightBatch, Interest, InterestQuery, MirrorFeed,
-    NODE_PROTOCOL, Ownership, OwnershipLimits, PeerNodes, PublisherPresence, RemoteMemberOptions,
-    RemoteMembership, is_mirror, last_flight,
+    ClusterCommandError, InFlightBatch, Interest, InterestQuery, MirrorFeed, MirrorFeedOutcome,
+    MirrorFeedStart, NODE_PROTOCOL, Ownership, OwnershipLimits, PeerNodes, PublisherPresence,
+    RemoteMemberOptions, RemoteMembership, is_mirror, last_flight,
 };
 pub use refusal::Refused;
 pub use registry::{LogsToRead, TopicPage};

@@ -48,7 +48,7 @@ use crate::error::TopicError;
 use crate::node::{Inner, Node};
 use crate::waiting::Waiters;
 
-pub use feed::{FeedOutcome, FeedStart, MirrorFeed, NODE_PROTOCOL, is_mirror};
+pub use feed::{MirrorFeed, MirrorFeedOutcome, MirrorFeedStart, NODE_PROTOCOL, is_mirror};
 pub(crate) use forwarded::Tickets;
 pub use forwarded::{InFlightBatch, last_flight};
 use housekeeper::OwnershipHousekeeper;

@@ -226,8 +226,8 @@ impl Storage {
         config: &Arc<TopicConfig>,
         budget: &Arc<Budget>,
         topic_origin: TopicOrigin,
-        epoch: impl Fn(&dunlin_journal::Recovered) -> u32,
-    ) -> Result<(Topic, Vec<Arc<DiskLog>>, Vec<dunlin_journal::Recovered>), StorageError> {
+        epoch: impl Fn(&dunlin_journal::RecoveredLog) -> u32,
+    ) -> Result<(Topic, Vec<Arc<DiskLog>>, Vec<dunlin_journal::RecoveredLog>), StorageError> {
         let (mut logs, mut reports, mut disks) = (Vec::new(), Vec::new(), Vec::new());
         for partition in 0..config.partitions {
             let (log, report) = DiskLog::open(

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dunlin_topic::{LogInfo, LossCounters, Pattern, SubscriberInfo, Topic};
 
-use crate::access::{Extent, Rule};
+use crate::access::{Extent, SubjectRule};
 use crate::node::Node;
 use crate::ownership::is_mirror;
 use crate::registry::NameRanges;
@@ -167,7 +167,7 @@ impl Node {
 
     /// Like [`Node::survey`], but for the topics that lie completely within `bounds`; deleted topics are not
     /// counted.
-    pub fn survey_within(&self, bounds: &Rule, topics_max: usize, subscriptions_max: usize) -> Survey {
+    pub fn survey_within(&self, bounds: &SubjectRule, topics_max: usize, subscriptions_max: usize) -> Survey {
         let is_within = |topic: &Topic| {
             let pattern = Pattern::parse(topic.pattern());
             pattern.is_ok_and(|pattern| bounds.extent(&pattern) == Extent::All)

@@ -35,8 +35,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Recovered`] reports the state at the start: the last record, the lowest possible next epoch, the removed bytes
-//!   and the lost records.
+//! - [`RecoveredLog`] reports the state at the start: the last record, the lowest possible next epoch, the removed
+//!   bytes and the lost records.
 //! - [`Journal::append_with_note`] also stores a note of the caller with the records; readers find it in
 //!   [`Records::note`].
 //! - [`Journal::reserve_room`] ensures room before records are numbered. After [`AppendError::Full`], the log is
@@ -82,4 +82,4 @@ pub use reader::{LoadOutcome, LoadedRecords, LogScan, Reader, Records, ScanItem}
 pub use reserve::DiskReserve;
 pub use snapshot::Snapshot;
 pub use verify::{FileReport, JournalDefect, VerifyReport, verify};
-pub use writer::{AppendBatch, Damage, Journal, Recovered, TornTail};
+pub use writer::{AppendBatch, Damage, Journal, RecoveredLog, TornTail};

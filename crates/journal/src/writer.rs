@@ -28,7 +28,7 @@ use crate::reader::Reader;
 use crate::snapshot::{self, Snapshot};
 
 pub use append::AppendBatch;
-pub use recover::{Damage, Recovered, TornTail};
+pub use recover::{Damage, RecoveredLog, TornTail};
 
 /// A log on disk that is open for writing.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Journal {
         dir: &Path,
         name: &str,
         config: JournalConfig,
-    ) -> Result<(Journal, Recovered), OpenError> {
+    ) -> Result<(Journal, RecoveredLog), OpenError> {
         recover::open(disk, dir, name, config.bounded())
     }
 

@@ -20,7 +20,7 @@ use crate::world::{Point, WorldBox};
 pub use flock::Flock;
 pub use lanes::{LANES, Lanes, NearbyEntityLanes, OtherEntityLanes, OwnEntityLanes};
 pub use oscillate::Oscillate;
-pub use prey::{PREDATOR, PREY, Prey};
+pub use prey::{PREDATOR, PREY, PredatorPrey};
 pub use track::{Track, TrackError, Tracks};
 pub use walk::Walk;
 

@@ -29,7 +29,7 @@ use crate::store::EntityStore;
 use crate::world::{Point, WorldBox};
 
 pub use request::{EntityCommand, WorldRequest};
-pub use response::{Denial, ViewerUpdate, WorldResponse};
+pub use response::{ViewerUpdate, WorldRefusal, WorldResponse};
 pub use scene::{Scene, SceneChange, VisibleEntity};
 pub use viewer::{SurroundingsWatch, ViewerEvent, ViewerEventError, ViewerId, VisibilityRule};
 

@@ -68,8 +68,9 @@ pub use handover::{
 };
 pub use index::{Columns, Grid, LinearScan, NearItem, Octree, SpatialIndex, TetrahedralTree, Tree};
 pub use interest::{
-    Denial, EntityCommand, InterestError, Interests, Scene, SceneChange, SurroundingsWatch, ViewerEvent,
-    ViewerEventError, ViewerId, ViewerUpdate, VisibilityRule, VisibleEntity, WorldRequest, WorldResponse,
+    EntityCommand, InterestError, Interests, Scene, SceneChange, SurroundingsWatch, ViewerEvent,
+    ViewerEventError, ViewerId, ViewerUpdate, VisibilityRule, VisibleEntity, WorldRefusal, WorldRequest,
+    WorldResponse,
 };
 pub use layout::{SpaceDecodeError, VERSION};
 pub use limits::RegionLimits;
@@ -77,8 +78,8 @@ pub use lockstep::Lockstep;
 pub use partition::{Partition, PartitionError, RegionLoad};
 pub use reducer::RegionReducer;
 pub use region::{
-    CommandError, Outputs, RecordError, RecordSection, Region, RegionAuthority, RegionReport, RegionSetup,
-    RegionState, StepError, Takeover,
+    CommandError, RecordError, RecordSection, Region, RegionAuthority, RegionOutputs, RegionReport,
+    RegionSetup, RegionState, StepError, Takeover,
 };
 pub use shape::{Aabb, Ball, Beam, Frustum, Plane, Shape};
 pub use store::{

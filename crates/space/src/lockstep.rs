@@ -9,7 +9,7 @@ use crate::behaviour::Behaviour;
 use crate::entity::EntityId;
 use crate::handover::RegionId;
 use crate::partition::Partition;
-use crate::region::{Outputs, Region, RegionAuthority, RegionReport, RegionSetup, StepError};
+use crate::region::{Region, RegionAuthority, RegionOutputs, RegionReport, RegionSetup, StepError};
 use crate::store::{Entity, StoreError};
 use crate::world::WorldBox;
 
@@ -18,7 +18,7 @@ use crate::world::WorldBox;
 pub struct Lockstep<const D: usize, B> {
     world: WorldBox<D>,
     partition: Partition,
-    regions: BTreeMap<RegionId, (Region<D, B>, Outputs)>,
+    regions: BTreeMap<RegionId, (Region<D, B>, RegionOutputs)>,
     now_ns: u64,
     tick_ns: u64,
     messages: VecDeque<(RegionId, Vec<u8>)>,
@@ -36,7 +36,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
         let built = ids.iter().map(|id| {
             let setup = RegionSetup { region: *id, ..setup.clone() };
             let mut region = Region::new(setup, behaviour.clone(), partition.clone(), authority);
-            let mut out = Outputs::default();
+            let mut out = RegionOutputs::default();
             for peer in ids.iter().filter(|peer| *peer != id) {
                 // Cannot fail, because the lease has just been granted.
                 let _ = region.record_peer_epoch(*peer, 1, 0, &mut out);
@@ -130,7 +130,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
     }
 
     /// Iterates over the regions and their outputs, to run ticks elsewhere.
-    pub fn regions_mut(&mut self) -> impl Iterator<Item = &mut (Region<D, B>, Outputs)> {
+    pub fn regions_mut(&mut self) -> impl Iterator<Item = &mut (Region<D, B>, RegionOutputs)> {
         self.regions.values_mut()
     }
 

@@ -1,5 +1,5 @@
 //! A region as its owner runs it: `tick`, `receive` and `advance_time` take events and the time, and append to
-//! [`Outputs`].
+//! [`RegionOutputs`].
 //!
 //! Invariants:
 //! - Every behaviour reads the world as it was after the last tick, both in this region and in its neighbours. If
@@ -32,7 +32,7 @@ use crate::layout::SpaceDecodeError;
 use crate::partition::Partition;
 use crate::store::{Entity, EntityStore, StoreError};
 
-pub use outputs::{Outputs, RegionReport};
+pub use outputs::{RegionOutputs, RegionReport};
 pub use setup::RegionSetup;
 pub(crate) use state::put_column;
 pub use state::{RecordError, RecordSection, RegionState};
@@ -177,7 +177,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         partition: Partition,
         state: RegionState<D>,
         succession: &Takeover<'_>,
-        out: &mut Outputs,
+        out: &mut RegionOutputs,
     ) -> Region<D, B> {
         let Takeover { authority, peers, now_ns } = *succession;
         let mut region = Region::with_state(setup, behaviour, partition, Some(authority), state);
@@ -252,7 +252,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 
     /// Inserts an entity that is new in the world.
-    pub fn spawn(&mut self, entity: &Entity<'_, D>, out: &mut Outputs) -> Result<(), StoreError> {
+    pub fn spawn(&mut self, entity: &Entity<'_, D>, out: &mut RegionOutputs) -> Result<(), StoreError> {
         let staged = self.state.handover().staged();
         if staged.contains(entity.id) {
             return Err(StoreError::Duplicate(entity.id));
@@ -268,7 +268,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 
     /// Removes an entity from the world. Refuses one that is being handed over.
-    pub fn despawn(&mut self, id: EntityId, out: &mut Outputs) -> Result<(), StoreError> {
+    pub fn despawn(&mut self, id: EntityId, out: &mut RegionOutputs) -> Result<(), StoreError> {
         let row = self.state.store().row(id).ok_or(StoreError::Unknown(id))?;
         if self.state.store().is_suspended(row) {
             return Err(StoreError::Leaving(id));
@@ -279,7 +279,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 
     /// Replaces an entity's state, including all components.
-    pub fn command(&mut self, entity: &Entity<'_, D>, out: &mut Outputs) -> Result<(), StoreError> {
+    pub fn command(&mut self, entity: &Entity<'_, D>, out: &mut RegionOutputs) -> Result<(), StoreError> {
         let row = self.state.store().row(entity.id).ok_or(StoreError::Unknown(entity.id))?;
         if self.state.store().is_suspended(row) {
             return Err(StoreError::Leaving(entity.id));
@@ -301,7 +301,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         peer: RegionId,
         epoch: u64,
         now_ns: u64,
-        out: &mut Outputs,
+        out: &mut RegionOutputs,
     ) -> Result<(), StepError> {
         self.check_authority(now_ns)?;
         self.state.handover_mut().record_peer_epoch(peer, epoch, now_ns, &mut self.effects);
@@ -310,7 +310,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 
     /// Handles a message from another region.
-    pub fn receive(&mut self, bytes: &[u8], now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
+    pub fn receive(&mut self, bytes: &[u8], now_ns: u64, out: &mut RegionOutputs) -> Result<(), StepError> {
         let (channel, rest) = bytes.split_first().ok_or(SpaceDecodeError::Short)?;
         match *channel {
             HANDOVER => {
@@ -330,7 +330,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 
     /// Records that the standby has applied `entries` handover entries, and ticks up to `tick`.
-    pub fn standby_acknowledged(&mut self, entries: u64, tick: u64, now_ns: u64, out: &mut Outputs) {
+    pub fn standby_acknowledged(&mut self, entries: u64, tick: u64, now_ns: u64, out: &mut RegionOutputs) {
         self.standby_tick = self.standby_tick.max(tick.min(self.state.tick()));
         self.state.handover_mut().standby_acknowledged(entries, now_ns, &mut self.effects);
         self.apply_effects(out);
@@ -338,7 +338,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
 
     /// Sets the current time while no tick runs. Aborts transfers whose deadline has passed, and sends messages without
     /// a response again.
-    pub fn advance_time(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
+    pub fn advance_time(&mut self, now_ns: u64, out: &mut RegionOutputs) -> Result<(), StepError> {
         self.check_authority(now_ns)?;
         self.state.handover_mut().advance_time(now_ns, &mut self.effects);
         self.apply_effects(out);
@@ -353,7 +353,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 
     /// Carries out the handovers' effects.
-    fn apply_effects(&mut self, out: &mut Outputs) {
+    fn apply_effects(&mut self, out: &mut RegionOutputs) {
         let mut effects = std::mem::take(&mut self.effects);
         let cooldown_until = self.state.tick() + u64::from(self.setup.cooldown_ticks);
         for effect in effects.drain(..) {
@@ -394,7 +394,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         stretch(&self.partition, self.setup.region)
     }
 
-    fn report(&mut self, report: RegionReport, out: &mut Outputs) {
+    fn report(&mut self, report: RegionReport, out: &mut RegionOutputs) {
         if out.reports.len() < self.setup.limits.reports_max as usize {
             out.reports.push(report);
         } else {

@@ -66,7 +66,7 @@ layout! {
 
 layout! {
     /// A class of tasks with the same queue and kind, in a snapshot of the task scheduler.
-    pub struct ClassEntry {
+    pub struct TaskClassEntry {
         pub queue: u32,
         pub kind: u32,
     }
@@ -74,7 +74,7 @@ layout! {
 
 layout! {
     /// A pool of workers with the same kinds and queues, in a snapshot of the task scheduler.
-    pub struct PoolEntry {
+    pub struct WorkerPoolEntry {
         pub kinds: Vec<u32>,
         pub queues: Vec<u32>,
     }
@@ -82,7 +82,7 @@ layout! {
 
 layout! {
     /// A worker that is reserved for one task, in a snapshot of the task scheduler.
-    pub struct ReservedEntry {
+    pub struct ReservedWorkerEntry {
         pub worker: u32,
         pub task: u64,
     }
@@ -90,7 +90,7 @@ layout! {
 
 layout! {
     /// The token bucket for one value of a tenant's limited key, in a snapshot of the task scheduler.
-    pub struct BucketEntry {
+    pub struct RateBucketEntry {
         pub tenant: u32,
         pub limit: u32,
         pub value: Arc<[u8]>,
@@ -125,7 +125,7 @@ layout! {
 
 layout! {
     /// The worker labels that the tasks of a class require, in a snapshot of the task scheduler.
-    pub struct NeedsEntry {
+    pub struct NeededLabelsEntry {
         pub class: u32,
         pub needs: Vec<StoredLabel>,
     }
@@ -133,7 +133,7 @@ layout! {
 
 layout! {
     /// The labels and tenants of a pool of workers, in a snapshot of the task scheduler.
-    pub struct TraitsEntry {
+    pub struct PoolTraitsEntry {
         pub pool: u32,
         pub labels: Vec<StoredLabel>,
         pub tenants: Vec<Arc<[u8]>>,
@@ -142,7 +142,7 @@ layout! {
 
 layout! {
     /// A worker with the tasks that it may hold in advance, in a snapshot of the task scheduler.
-    pub struct AheadEntry {
+    pub struct TasksAheadEntry {
         pub worker: u32,
         pub ahead: TasksAhead,
     }
@@ -150,7 +150,7 @@ layout! {
 
 layout! {
     /// A worker that joined in another shard, in a snapshot of the task scheduler.
-    pub struct EnlistedEntry {
+    pub struct EnlistedWorkerEntry {
         pub worker: u32,
         pub id: u64,
     }
@@ -187,10 +187,10 @@ impl Frozen {
         write_all(NAMES, state.names.iter().cloned(), &mut emit)?;
         write_each(TENANTS, state.tenants.iter(), &mut emit)?;
         let classes = state.classes.iter();
-        let classes = classes.map(|&Class { queue, kind, .. }| ClassEntry { queue, kind });
+        let classes = classes.map(|&Class { queue, kind, .. }| TaskClassEntry { queue, kind });
         write_all(CLASSES, classes, &mut emit)?;
         write_each(LANES, state.lanes.iter(), &mut emit)?;
-        let pools = state.pools.iter().map(|pool| PoolEntry {
+        let pools = state.pools.iter().map(|pool| WorkerPoolEntry {
             kinds: pool.serves.kinds.iter().copied().collect(),
             queues: pool.serves.queues.iter().copied().collect(),
         });
@@ -199,16 +199,16 @@ impl Frozen {
         write_each(TASKS, state.tasks.slots().0, &mut emit)?;
         write_each(WORKERS, state.workers.slots().0, &mut emit)?;
         write_each(SCHEDULES, state.schedules.slots().0, &mut emit)?;
-        let reserved = state.reserved.iter().map(|(&worker, &task)| ReservedEntry { worker, task });
+        let reserved = state.reserved.iter().map(|(&worker, &task)| ReservedWorkerEntry { worker, task });
         write_all(RESERVED, reserved, &mut emit)?;
         write_all(BUCKETS, buckets(state), &mut emit)?;
-        let ahead = state.ahead.iter().map(|(&worker, &ahead)| AheadEntry { worker, ahead });
+        let ahead = state.ahead.iter().map(|(&worker, &ahead)| TasksAheadEntry { worker, ahead });
         write_all(AHEAD, ahead, &mut emit)?;
         write_all(NEEDS, self::needs(state), &mut emit)?;
         write_all(TRAITS, self::traits(state), &mut emit)?;
         // Every worker is included, because a missing worker would look as if it had ended.
         let workers = state.workers.iter_from(0).filter(|_| state.shard > 0);
-        let enlisted = workers.map(|(at, _)| EnlistedEntry { worker: at, id: state.worker_id(at) });
+        let enlisted = workers.map(|(at, _)| EnlistedWorkerEntry { worker: at, id: state.worker_id(at) });
         write_all(ENLISTED, enlisted, &mut emit)
     }
 
@@ -229,17 +229,17 @@ impl Frozen {
 }
 
 /// Classes whose tasks need labels.
-fn needs(state: &SchedulerState) -> impl Iterator<Item = NeedsEntry> {
+fn needs(state: &SchedulerState) -> impl Iterator<Item = NeededLabelsEntry> {
     let classes = state.classes.iter().enumerate().filter(|(_, class)| !class.needs.is_empty());
-    classes.map(|(at, class)| NeedsEntry { class: at as u32, needs: class.needs.to_vec() })
+    classes.map(|(at, class)| NeededLabelsEntry { class: at as u32, needs: class.needs.to_vec() })
 }
 
 /// Pools that have labels or serve only some tenants.
-fn traits(state: &SchedulerState) -> impl Iterator<Item = TraitsEntry> {
+fn traits(state: &SchedulerState) -> impl Iterator<Item = PoolTraitsEntry> {
     let pools = state.pools.iter().enumerate();
     let with_traits = pools
         .filter(|(_, WorkerPool { serves, .. })| !serves.labels.is_empty() || !serves.tenants.is_empty());
-    with_traits.map(|(at, WorkerPool { serves, .. })| TraitsEntry {
+    with_traits.map(|(at, WorkerPool { serves, .. })| PoolTraitsEntry {
         pool: at as u32,
         labels: serves.labels.iter().cloned().collect(),
         tenants: serves.tenants.iter().cloned().collect(),
@@ -247,9 +247,9 @@ fn traits(state: &SchedulerState) -> impl Iterator<Item = TraitsEntry> {
 }
 
 /// The token buckets that are not full. A group without an entry has a full bucket.
-fn buckets(state: &SchedulerState) -> impl Iterator<Item = BucketEntry> {
+fn buckets(state: &SchedulerState) -> impl Iterator<Item = RateBucketEntry> {
     let missing = state.groups.iter().filter(|(_, group)| group.bucket.missing > 0);
-    missing.map(|((tenant, limit, value), group)| BucketEntry {
+    missing.map(|((tenant, limit, value), group)| RateBucketEntry {
         tenant: *tenant,
         limit: *limit,
         value: value.clone(),

@@ -22,7 +22,7 @@ mod work;
 pub use lost::LostRecords;
 pub use members::MemberId;
 pub use share::ShareGroup;
-pub use work::{Claim, ClaimError, DeadCause, DeadLetter, Departure, WorkConfig, WorkGroup};
+pub use work::{Claim, ClaimError, DeadCause, DeadLetter, MemberDeparture, WorkConfig, WorkGroup};
 
 /// A source of records, such as a log, whose records a group distributes to its members.
 pub trait RecordSource {

@@ -53,14 +53,14 @@ pub use event::{
     Record, Snapshot,
 };
 pub use group::{
-    Claim, ClaimError, DeadCause, DeadLetter, Departure, GroupError, LostRecords, MemberId, RecordSource,
-    ShareGroup, SourceItem, WorkConfig, WorkGroup,
+    Claim, ClaimError, DeadCause, DeadLetter, GroupError, LostRecords, MemberDeparture, MemberId,
+    RecordSource, ShareGroup, SourceItem, WorkConfig, WorkGroup,
 };
 pub use limits::LogLimits;
 #[cfg(not(loom))]
 pub use lock::{ShortGuard, ShortLock};
 pub use log::{
-    AckProgress, BATCH_BYTES_MAX, FeedError, Log, LogInfo, LossCounters, ProducerMark, StagedBatch,
+    AckProgress, BATCH_BYTES_MAX, Log, LogInfo, LossCounters, MirrorFeedError, ProducerMark, StagedBatch,
     StagedProducer, StagedRecords, StateInfo, StoredInfo,
 };
 pub use memory::{Budget, BudgetSpent, Charge};
@@ -71,7 +71,7 @@ pub use publisher::Publisher;
 pub use reducer::{FrozenState, Reducer, ReducerConfig, ReducerError};
 pub use request::{Reply, RequestError};
 pub use spinning::{SPIN_US_DEFAULT, SpinBudget};
-pub use store::{DiskContent, EpochStart, LoadedSegment, ReadDeferred, Recovered, Store};
+pub use store::{DiskContent, EpochStart, LoadedSegment, ReadDeferred, RecoveredLog, Store};
 pub use subject::{Pattern, SERVICES, SUBJECT_BYTES_MAX, Selection, Subject, SubjectError, TailPattern};
 pub use subscribe::{OnGap, Resync, Start, Subscribe, SubscribeError, SubscribeOptions, Wait};
 pub use subscriber::{NewLogArrivals, NewLogs, Subscriber};

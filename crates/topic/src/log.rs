@@ -38,14 +38,14 @@ use crate::memory::Budget;
 use crate::producer::{DuplicateVerdict, ProducerLimits, Producers};
 use crate::progress::SubscriberList;
 use crate::segment::{Segment, SegmentWriter};
-use crate::store::{Recovered, Store};
+use crate::store::{RecoveredLog, Store};
 use crate::subscribers::LogSubscribers;
 use crate::upstream::Upstream;
 
 pub(crate) use append::{AppendOptions, AppendOutcome};
 pub use append::{BATCH_BYTES_MAX, ProducerMark};
-pub use mirror::FeedError;
 use mirror::Mirror;
+pub use mirror::MirrorFeedError;
 use publishers::PresenceTime;
 pub(crate) use publishers::{PublisherCount, PublisherKind, ReportedPresence};
 use registered::RegisteredSubscribers;
@@ -242,7 +242,7 @@ impl Log {
     }
 
     /// Makes the log durable. The log continues after the records on disk.
-    pub(crate) fn durable(self, recovered: &Recovered, store: Arc<dyn Store>) -> Log {
+    pub(crate) fn durable(self, recovered: &RecoveredLog, store: Arc<dyn Store>) -> Log {
         {
             let mut state = self.lock();
             state.epoch = recovered.epochs.last().map_or(state.epoch, |start| start.epoch);

@@ -121,7 +121,7 @@ pub struct EpochStart {
 
 /// The content of a durable log when it was opened: its epochs, its first record and its last record.
 #[derive(Debug, Clone)]
-pub struct Recovered {
+pub struct RecoveredLog {
     /// The known epochs, ascending, at least one. The last is the current epoch.
     pub epochs: Vec<EpochStart>,
     /// The oldest record on disk; equal to `next_seq` if there is none.
@@ -134,10 +134,10 @@ pub struct Recovered {
     pub granted_bytes: u64,
 }
 
-impl Recovered {
+impl RecoveredLog {
     /// The start of a log without records.
-    pub fn nothing(epoch: u32, granted_bytes: u64) -> Recovered {
+    pub fn nothing(epoch: u32, granted_bytes: u64) -> RecoveredLog {
         let epochs = vec![EpochStart { epoch, first_seq: 1, after_loss: false }];
-        Recovered { epochs, oldest_seq: 1, next_seq: 1, last_append_ns: 0, granted_bytes }
+        RecoveredLog { epochs, oldest_seq: 1, next_seq: 1, last_append_ns: 0, granted_bytes }
     }
 }

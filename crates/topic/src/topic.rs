@@ -17,7 +17,7 @@ use crate::progress::SubscriberInfo;
 use crate::publish::{AckLevel, Draft, PublishError, Receipt};
 use crate::publisher::Publisher;
 use crate::reducer::{Reducer, ReducerConfig, ReducerError};
-use crate::store::{Recovered, Store};
+use crate::store::{RecoveredLog, Store};
 use crate::upstream::{ForwardedBatch, Upstream};
 use crate::wake::Waiter;
 use dunlin_frame::FrameError;
@@ -100,7 +100,7 @@ impl Topic {
         config: Arc<TopicConfig>,
         budget: &Arc<Budget>,
         clock: Clock,
-        disks: Vec<(Recovered, Arc<dyn Store>)>,
+        disks: Vec<(RecoveredLog, Arc<dyn Store>)>,
     ) -> Result<Topic, ConfigError> {
         Topic::durable_stateful(name, config, budget, clock, disks, no_reducer)
     }
@@ -113,7 +113,7 @@ impl Topic {
         config: Arc<TopicConfig>,
         budget: &Arc<Budget>,
         clock: Clock,
-        disks: Vec<(Recovered, Arc<dyn Store>)>,
+        disks: Vec<(RecoveredLog, Arc<dyn Store>)>,
         reducer: impl Fn(&ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError>,
     ) -> Result<Topic, ConfigError> {
         if config.durable.is_none() || disks.len() != usize::from(config.partitions) {

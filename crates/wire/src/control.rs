@@ -25,7 +25,7 @@ layout! {
         /// The kind of content that `bytes` has.
         pub kind: ControlKind,
         /// The command or query.
-        pub bytes: LongBytes<'a>,
+        pub bytes: U32PrefixedBytes<'a>,
     }
 }
 
@@ -35,18 +35,18 @@ layout! {
         /// The request's number.
         pub request: u32,
         /// The reply's bytes.
-        pub bytes: LongBytes<'a>,
+        pub bytes: U32PrefixedBytes<'a>,
     }
 }
 
 /// A byte string in a message whose length is encoded before it as a `u32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LongBytes<'a>(pub &'a [u8]);
+pub struct U32PrefixedBytes<'a>(pub &'a [u8]);
 
-impl<'a> Layout<'a> for LongBytes<'a> {
-    fn read(fields: &mut Fields<'a>) -> Result<LongBytes<'a>, WireError> {
+impl<'a> Layout<'a> for U32PrefixedBytes<'a> {
+    fn read(fields: &mut Fields<'a>) -> Result<U32PrefixedBytes<'a>, WireError> {
         let len = u32::read(fields)?;
-        fields.take(len as usize).map(LongBytes)
+        fields.take(len as usize).map(U32PrefixedBytes)
     }
 
     fn write(&self, out: &mut Vec<u8>) {

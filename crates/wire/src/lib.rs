@@ -36,7 +36,7 @@ mod topic;
 mod version;
 
 pub use code::{CODES, CodeRow, ErrorCode, GrpcStatus, Refusal, Retry};
-pub use control::{Control, ControlKind, ControlResult, LongBytes};
+pub use control::{Control, ControlKind, ControlResult, U32PrefixedBytes};
 pub use decoder::{Decoded, Decoder};
 pub use error::WireError;
 pub use from_client::FromClient;

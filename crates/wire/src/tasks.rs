@@ -4,7 +4,7 @@
 //! can have many commands; one reply has all their results.
 
 use crate::code::Refusal;
-use crate::control::LongBytes;
+use crate::control::U32PrefixedBytes;
 use crate::error::WireError;
 use crate::header::MessageKind;
 use crate::layout::{Fields, Layout, choice, layout};
@@ -31,7 +31,7 @@ layout! {
         /// The kind of content that `bytes` has.
         pub kind: TasksKind,
         /// The commands, query or worker.
-        pub bytes: LongBytes<'a>,
+        pub bytes: U32PrefixedBytes<'a>,
     }
 }
 
@@ -41,7 +41,7 @@ layout! {
         /// The request's number.
         pub request: u32,
         /// The reply's bytes.
-        pub bytes: LongBytes<'a>,
+        pub bytes: U32PrefixedBytes<'a>,
     }
 }
 
@@ -49,7 +49,7 @@ layout! {
     /// Message TASK_ORDERS: orders to the workers of this connection.
     pub struct TaskOrders<'a> {
         /// The orders' bytes.
-        pub bytes: LongBytes<'a>,
+        pub bytes: U32PrefixedBytes<'a>,
     }
 }
 
@@ -71,7 +71,7 @@ impl<'a> TaskCommandResult<'a> {
         match self {
             TaskCommandResult::Done(bytes) => {
                 out.push(DONE);
-                LongBytes(bytes).write(out);
+                U32PrefixedBytes(bytes).write(out);
             }
             TaskCommandResult::Refused(refusal) => {
                 out.push(REFUSED);
@@ -97,7 +97,7 @@ impl<'a> TaskCommandResult<'a> {
 
     fn read(fields: &mut Fields<'a>) -> Result<TaskCommandResult<'a>, WireError> {
         match u8::read(fields)? {
-            DONE => Ok(TaskCommandResult::Done(LongBytes::read(fields)?.0)),
+            DONE => Ok(TaskCommandResult::Done(U32PrefixedBytes::read(fields)?.0)),
             REFUSED => Refusal::read(fields).map(TaskCommandResult::Refused),
             _ => Err(fields.invalid_value("answer")),
         }

@@ -19,7 +19,7 @@ use dunlin_cli::running::RunningNode;
 use dunlin_cli::signals::StopFlag;
 
 use crate::demo::{DemoOptions, ReplaySource, child, flock, world};
-use together::{CombinedDemoOptions, WorkProgram};
+use together::{CombinedDemoOptions, TaskDemoProgram};
 
 const SPEED_DEFAULT: Speed = Speed::Within(Duration::from_secs(55));
 const FLOCK: u64 = 50_000;
@@ -100,9 +100,9 @@ fn run_together(
     console: &Console,
     stop: &StopFlag,
 ) -> Result<()> {
-    let program = |directory: &PathBuf| -> Result<WorkProgram> {
+    let program = |directory: &PathBuf| -> Result<TaskDemoProgram> {
         let directory = std::path::absolute(directory)?;
-        Ok(WorkProgram { python: arguments.python.clone(), directory })
+        Ok(TaskDemoProgram { python: arguments.python.clone(), directory })
     };
     let work = arguments.work.as_ref().map(program).transpose()?;
     let options = CombinedDemoOptions {

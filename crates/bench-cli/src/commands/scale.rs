@@ -10,18 +10,18 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use dunlin_cli::commands::scale::{Arguments, LoadArguments, Verb};
+use dunlin_cli::commands::scale::{Arguments, LoadArguments, Subcommand};
 use dunlin_cli::console::Console;
 use dunlin_scale::{Demand, Document, PRICES_TOML, Prices};
 use dunlin_server::read_text;
 use serde_json::json;
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
-    match &arguments.verb {
-        Verb::Plan(arguments) => plan::run(arguments, console),
-        Verb::Recommend(arguments) => recommend::run(arguments, console),
-        Verb::Simulate(arguments) => simulate::run(arguments, console),
-        Verb::Prices => {
+    match &arguments.subcommand {
+        Subcommand::Plan(arguments) => plan::run(arguments, console),
+        Subcommand::Recommend(arguments) => recommend::run(arguments, console),
+        Subcommand::Simulate(arguments) => simulate::run(arguments, console),
+        Subcommand::Prices => {
             let mut out = console.out();
             match console.json {
                 true => writeln!(out, "{}", prices_object(&Prices::default()))?,

@@ -12,7 +12,7 @@ use dunlin_topic::{OnGap, Position, Start, Subscribe, SubscribeError, SubscribeO
 
 use super::account::LogAccount;
 use super::reader::DemoReader;
-use super::report::{AccountLine, ChildOrder, ChildReport, Reporter};
+use super::report::{AccountLine, ChildCommand, ChildReport, Reporter};
 
 const REPORT_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -22,19 +22,19 @@ pub fn run<S: Subscribe + Send + 'static>(
     sleep: Option<Duration>,
     subscribe: impl Fn(&str, SubscribeOptions) -> Result<S, SubscribeError>,
 ) -> Result<()> {
-    let orders = receive_orders();
+    let commands = receive_commands();
     let reader = Arc::new(DemoReader::with_sleep(sleep));
     let mut reporter = Reporter::default();
     loop {
         let (pattern, start) =
-            match orders.recv().context("standard input ended before the parent sent a command")? {
-                ChildOrder::Read { pattern } => (pattern, Start::Earliest),
-                ChildOrder::Resume { topic, account_line } => {
+            match commands.recv().context("standard input ended before the parent sent a command")? {
+                ChildCommand::Read { pattern } => (pattern, Start::Earliest),
+                ChildCommand::Resume { topic, account_line } => {
                     resume(&reader, &mut reporter, &topic, &account_line);
                     (topic, Start::After(account_line.through))
                 }
-                ChildOrder::Start => break,
-                ChildOrder::End { .. } => bail!("received command End before Read or Resume"),
+                ChildCommand::Start => break,
+                ChildCommand::End { .. } => bail!("received command End before Read or Resume"),
             };
         // A reader that cannot keep up continues at the newest record, because few large gaps are easier to
         // read than many small ones.
@@ -47,7 +47,7 @@ pub fn run<S: Subscribe + Send + 'static>(
         thread::spawn(move || reader.read(subscriber, &[pattern]));
     }
     send([ChildReport::Ready])?;
-    report(&reader, &mut reporter, &orders)
+    report(&reader, &mut reporter, &commands)
 }
 
 /// Continues the account that another process began. The reporter does not send that part of the account again.
@@ -59,12 +59,12 @@ fn resume(reader: &DemoReader, reporter: &mut Reporter, topic: &str, account_lin
     reporter.changes(&accounts);
 }
 
-fn report(reader: &DemoReader, reporter: &mut Reporter, orders: &Receiver<ChildOrder>) -> Result<()> {
+fn report(reader: &DemoReader, reporter: &mut Reporter, commands: &Receiver<ChildCommand>) -> Result<()> {
     let mut ends: BTreeMap<String, Position> = BTreeMap::new();
     let mut has_all_ends = false;
     loop {
-        match orders.recv_timeout(REPORT_INTERVAL) {
-            Ok(ChildOrder::End { topic, last }) => drop(ends.insert(topic, last)),
+        match commands.recv_timeout(REPORT_INTERVAL) {
+            Ok(ChildCommand::End { topic, last }) => drop(ends.insert(topic, last)),
             Ok(other) => bail!("unexpected command after Start: {other}"),
             Err(RecvTimeoutError::Timeout) => {}
             // The channel closed without an end, because the parent process has ended.
@@ -91,15 +91,15 @@ fn send(reports: impl IntoIterator<Item = ChildReport>) -> Result<()> {
 }
 
 /// Parses standard input in a thread. The channel closes together with standard input.
-fn receive_orders() -> Receiver<ChildOrder> {
-    let (sender, orders) = channel();
+fn receive_commands() -> Receiver<ChildCommand> {
+    let (sender, commands) = channel();
     thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            let Ok(order) = line.parse() else { return };
-            if sender.send(order).is_err() {
+            let Ok(command) = line.parse() else { return };
+            if sender.send(command).is_err() {
                 return;
             }
         }
     });
-    orders
+    commands
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct SubscriberPlan {
     pub name: &'static str,
     pub about: &'static str,
-    pub location: SubscriberPlace,
+    pub location: SubscriberLocation,
     pub topic_choice: TopicChoice,
     /// The pause after each record.
     pub sleep: Option<Duration>,
@@ -17,7 +17,7 @@ pub struct SubscriberPlan {
 
 /// Whether a subscriber of the demo runs in the node's process or in a separate process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SubscriberPlace {
+pub enum SubscriberLocation {
     /// In the node's process.
     InProcess,
     /// In a separate process, over TCP.
@@ -54,7 +54,7 @@ pub const PLANS: [SubscriberPlan; 6] = [
     SubscriberPlan {
         name: "in process",
         about: "in the node's own process",
-        location: SubscriberPlace::InProcess,
+        location: SubscriberLocation::InProcess,
         topic_choice: TopicChoice::Markets,
         sleep: None,
         steps: &[(0.0, PlanStep::Join)],
@@ -62,7 +62,7 @@ pub const PLANS: [SubscriberPlan; 6] = [
     SubscriberPlan {
         name: "over TCP",
         about: "in a process of its own",
-        location: SubscriberPlace::Process,
+        location: SubscriberLocation::Process,
         topic_choice: TopicChoice::Markets,
         sleep: None,
         steps: &[(0.0, PlanStep::Join)],
@@ -70,7 +70,7 @@ pub const PLANS: [SubscriberPlan; 6] = [
     SubscriberPlan {
         name: "late",
         about: "joins halfway and reads from the first record",
-        location: SubscriberPlace::Process,
+        location: SubscriberLocation::Process,
         topic_choice: TopicChoice::Markets,
         sleep: None,
         steps: &[(0.5, PlanStep::Join)],
@@ -78,7 +78,7 @@ pub const PLANS: [SubscriberPlan; 6] = [
     SubscriberPlan {
         name: "killed",
         about: "is killed with SIGKILL; a new process continues after the last reported position",
-        location: SubscriberPlace::Process,
+        location: SubscriberLocation::Process,
         topic_choice: TopicChoice::Markets,
         sleep: None,
         steps: &[(0.0, PlanStep::Join), (0.3, PlanStep::Kill), (0.45, PlanStep::Join)],
@@ -86,7 +86,7 @@ pub const PLANS: [SubscriberPlan; 6] = [
     SubscriberPlan {
         name: "brisk",
         about: "keeps up with a topic whose history is short",
-        location: SubscriberPlace::Process,
+        location: SubscriberLocation::Process,
         topic_choice: TopicChoice::Short,
         sleep: None,
         steps: &[(0.0, PlanStep::Join)],
@@ -94,7 +94,7 @@ pub const PLANS: [SubscriberPlan; 6] = [
     SubscriberPlan {
         name: "slow",
         about: "reads the same topic, sleeps 1 ms after each record, and cannot keep up",
-        location: SubscriberPlace::Process,
+        location: SubscriberLocation::Process,
         topic_choice: TopicChoice::Short,
         sleep: Some(Duration::from_millis(1)),
         steps: &[(0.0, PlanStep::Join)],

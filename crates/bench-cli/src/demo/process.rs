@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::reader::DemoReader;
-use super::report::{ChildOrder, ChildReport};
+use super::report::{ChildCommand, ChildReport};
 
 /// How long a new process may take to subscribe.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
@@ -22,7 +22,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct DemoProcess {
     child: Child,
-    orders: Option<ChildStdin>,
+    commands: Option<ChildStdin>,
     listener: Option<JoinHandle<()>>,
     ready: Receiver<()>,
 }
@@ -32,7 +32,7 @@ impl DemoProcess {
     pub fn start(
         url: &str,
         name: &str,
-        orders: &[ChildOrder],
+        commands: &[ChildCommand],
         reader: &Arc<DemoReader>,
     ) -> Result<DemoProcess> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
@@ -48,8 +48,8 @@ impl DemoProcess {
             let reader = Arc::clone(reader);
             thread::spawn(move || listen(reports, &reader, &ready_sender))
         });
-        let mut process = DemoProcess { orders: child.stdin.take(), child, listener, ready };
-        process.send(orders.iter().chain([&ChildOrder::Start]));
+        let mut process = DemoProcess { commands: child.stdin.take(), child, listener, ready };
+        process.send(commands.iter().chain([&ChildCommand::Start]));
         Ok(process)
     }
 
@@ -66,10 +66,10 @@ impl DemoProcess {
     }
 
     /// Tells the process at which position each topic ends. No commands follow.
-    pub fn end(&mut self, ends: impl Iterator<Item = ChildOrder>) {
-        let ends: Vec<ChildOrder> = ends.collect();
+    pub fn end(&mut self, ends: impl Iterator<Item = ChildCommand>) {
+        let ends: Vec<ChildCommand> = ends.collect();
         self.send(ends.iter());
-        self.orders = None;
+        self.commands = None;
     }
 
     /// Kills the process with SIGKILL.
@@ -77,16 +77,16 @@ impl DemoProcess {
         self.finish();
     }
 
-    fn send<'a>(&mut self, orders: impl Iterator<Item = &'a ChildOrder>) {
-        let text: String = orders.map(|order| format!("{order}\n")).collect();
-        if let Some(pipe) = &mut self.orders {
+    fn send<'a>(&mut self, commands: impl Iterator<Item = &'a ChildCommand>) {
+        let text: String = commands.map(|command| format!("{command}\n")).collect();
+        if let Some(pipe) = &mut self.commands {
             // An error is ignored: if the process has died, its reports are missing, and the demo fails.
             let _ = pipe.write_all(text.as_bytes()).and_then(|()| pipe.flush());
         }
     }
 
     fn finish(&mut self) {
-        self.orders = None;
+        self.commands = None;
         // The call fails only if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();

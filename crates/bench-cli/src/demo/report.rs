@@ -12,7 +12,7 @@ use super::account::{ContentDigest, LogAccount, LogAccounts, MissedRecords};
 
 /// A message from the demo to one of its reader processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ChildOrder {
+pub enum ChildCommand {
     /// Subscribe to this pattern, from the oldest record on.
     Read { pattern: String },
     /// Subscribe to this topic at the position of `account_line`, and continue this account of another process.
@@ -140,31 +140,32 @@ impl fmt::Display for MalformedLine {
 
 impl std::error::Error for MalformedLine {}
 
-impl fmt::Display for ChildOrder {
+impl fmt::Display for ChildCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ChildOrder::Read { pattern } => write!(f, "read {pattern}"),
-            ChildOrder::Resume { topic, account_line } => write!(f, "resume {topic} {account_line}"),
-            ChildOrder::Start => f.write_str("go"),
-            ChildOrder::End { topic, last } => write!(f, "end {topic} {last}"),
+            ChildCommand::Read { pattern } => write!(f, "read {pattern}"),
+            ChildCommand::Resume { topic, account_line } => write!(f, "resume {topic} {account_line}"),
+            ChildCommand::Start => f.write_str("go"),
+            ChildCommand::End { topic, last } => write!(f, "end {topic} {last}"),
         }
     }
 }
 
-impl FromStr for ChildOrder {
+impl FromStr for ChildCommand {
     type Err = MalformedLine;
 
-    fn from_str(line: &str) -> Result<ChildOrder, MalformedLine> {
+    fn from_str(line: &str) -> Result<ChildCommand, MalformedLine> {
         let parse = || match line.split_once(' ').unwrap_or((line, "")) {
-            ("read", pattern) => Some(ChildOrder::Read { pattern: pattern.to_owned() }),
-            ("go", "") => Some(ChildOrder::Start),
+            ("read", pattern) => Some(ChildCommand::Read { pattern: pattern.to_owned() }),
+            ("go", "") => Some(ChildCommand::Start),
             (verb, rest) => {
                 let (topic, rest) = rest.split_once(' ')?;
                 match verb {
-                    "resume" => {
-                        Some(ChildOrder::Resume { topic: topic.to_owned(), account_line: rest.parse().ok()? })
-                    }
-                    "end" => Some(ChildOrder::End { topic: topic.to_owned(), last: rest.parse().ok()? }),
+                    "resume" => Some(ChildCommand::Resume {
+                        topic: topic.to_owned(),
+                        account_line: rest.parse().ok()?,
+                    }),
+                    "end" => Some(ChildCommand::End { topic: topic.to_owned(), last: rest.parse().ok()? }),
                     _ => None,
                 }
             }
@@ -235,16 +236,16 @@ mod tests {
         for report in reports {
             assert_eq!(report.to_string().parse(), Ok(report));
         }
-        let orders = [
-            ChildOrder::Read { pattern: "market.>".into() },
-            ChildOrder::Resume { topic: topic(), account_line: AccountLine::default() },
-            ChildOrder::Start,
-            ChildOrder::End { topic: topic(), last: position(7) },
+        let commands = [
+            ChildCommand::Read { pattern: "market.>".into() },
+            ChildCommand::Resume { topic: topic(), account_line: AccountLine::default() },
+            ChildCommand::Start,
+            ChildCommand::End { topic: topic(), last: position(7) },
         ];
-        for order in orders {
-            assert_eq!(order.to_string().parse(), Ok(order));
+        for command in commands {
+            assert_eq!(command.to_string().parse(), Ok(command));
         }
-        assert!("at market 1-".parse::<ChildReport>().is_err() && "".parse::<ChildOrder>().is_err());
+        assert!("at market 1-".parse::<ChildReport>().is_err() && "".parse::<ChildCommand>().is_err());
     }
 
     #[test]

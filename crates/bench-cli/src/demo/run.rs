@@ -18,10 +18,10 @@ use dunlin_topic::{OnGap, Position, Start, SubscribeOptions};
 
 use super::display::{Display, ProgressLine};
 use super::ledger::LineLedger;
-use super::plan::{PLANS, PlanStep, SubscriberPlace, SubscriberPlan};
+use super::plan::{PLANS, PlanStep, SubscriberLocation, SubscriberPlan};
 use super::process::DemoProcess;
 use super::reader::DemoReader;
-use super::report::{AccountLine, ChildOrder};
+use super::report::{AccountLine, ChildCommand};
 use super::schedule::ScheduledLine;
 use super::verdicts::SubscriberVerdicts;
 
@@ -124,9 +124,10 @@ impl DemoRun {
         self.run_steps(done, f64::INFINITY)?;
         let ends: BTreeMap<String, Position> = ends.iter().cloned().collect();
         for member in &mut self.members {
-            let orders = member.ends(&ends).into_iter().map(|(topic, last)| ChildOrder::End { topic, last });
+            let commands =
+                member.ends(&ends).into_iter().map(|(topic, last)| ChildCommand::End { topic, last });
             if let Some(process) = &mut member.process {
-                process.end(orders);
+                process.end(commands);
             }
         }
         let (mut last_read, mut progressed_at) = (0, Instant::now());
@@ -197,13 +198,13 @@ impl DemoRun {
 impl Member {
     /// Starts the subscriber. If it ran before, it continues at its position.
     fn join(&mut self, node: &Node, url: &str) -> Result<String> {
-        if self.plan.location == SubscriberPlace::InProcess {
+        if self.plan.location == SubscriberLocation::InProcess {
             self.join_in_process(node)?;
             return Ok("reads".to_owned());
         }
-        let orders = self.orders();
-        let resumes = orders.iter().any(|order| matches!(order, ChildOrder::Resume { .. }));
-        let process = DemoProcess::start(url, self.plan.name, &orders, &self.reader)?;
+        let commands = self.commands();
+        let resumes = commands.iter().any(|command| matches!(command, ChildCommand::Resume { .. }));
+        let process = DemoProcess::start(url, self.plan.name, &commands, &self.reader)?;
         let pid = process.pid();
         self.process = Some(process);
         let accounted_for = grouped(self.accounted_for());
@@ -230,19 +231,19 @@ impl Member {
 
     /// Returns the commands for a subscriber's process: one pattern if it is new, otherwise each topic with its
     /// position.
-    fn orders(&self) -> Vec<ChildOrder> {
+    fn commands(&self) -> Vec<ChildCommand> {
         let accounts = self.reader.accounts();
         if accounts.is_empty() {
-            return vec![ChildOrder::Read { pattern: self.plan.pattern().to_owned() }];
+            return vec![ChildCommand::Read { pattern: self.plan.pattern().to_owned() }];
         }
-        let order = |topic: &String| match accounts.get(topic) {
+        let command = |topic: &String| match accounts.get(topic) {
             Some(account) if account.received > 0 => {
                 let account_line = AccountLine::of(account, account.missed.len());
-                ChildOrder::Resume { topic: topic.clone(), account_line }
+                ChildCommand::Resume { topic: topic.clone(), account_line }
             }
-            _ => ChildOrder::Read { pattern: topic.clone() },
+            _ => ChildCommand::Read { pattern: topic.clone() },
         };
-        self.topics.iter().map(order).collect()
+        self.topics.iter().map(command).collect()
     }
 
     fn kill(&mut self) -> String {

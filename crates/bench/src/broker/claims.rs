@@ -2,13 +2,13 @@
 //! 10⁶ bytes. The document counts deliveries to subscribers that are processes of the same virtual machine. Its
 //! publisher fills one topic after another. The document contains no latencies.
 
-use crate::goal::ClaimedFigure;
+use crate::goal::PeerClaim;
 use crate::row::RowPattern;
 
 type Pairs = &'static [(&'static str, &'static str)];
 
-const fn claim(title: &'static str, figure: f64, params: Pairs, metric: &'static str) -> ClaimedFigure {
-    ClaimedFigure { title, figure, ours: RowPattern { target: "dunlin", case: "stress", params, metric } }
+const fn claim(title: &'static str, figure: f64, params: Pairs, metric: &'static str) -> PeerClaim {
+    PeerClaim { title, figure, ours: RowPattern { target: "dunlin", case: "stress", params, metric } }
 }
 
 const SMALL: Pairs = &[("messages", "100000"), ("topics", "100"), ("subscribers", "10")];
@@ -19,8 +19,8 @@ const ULTIMATE: Pairs = &[("messages", "1000000"), ("topics", "1000"), ("subscri
 const BASELINE: Pairs = &[("topics", "1"), ("subscribers", "50")];
 const REALISTIC: Pairs = &[("topics", "10"), ("subscribers", "2000")];
 
-const fn internal(title: &'static str, figure: f64, metric: &'static str) -> ClaimedFigure {
-    ClaimedFigure {
+const fn internal(title: &'static str, figure: f64, metric: &'static str) -> PeerClaim {
+    PeerClaim {
         title,
         figure,
         ours: RowPattern { target: "dunlin", case: "protocols", params: INTERNAL, metric },
@@ -30,7 +30,7 @@ const fn internal(title: &'static str, figure: f64, metric: &'static str) -> Cla
 const INTERNAL: Pairs = &[("transport", "inproc"), ("pattern", "one_in_flight")];
 
 /// Figures of the Ratatoskr document.
-pub const CLAIMS: &[ClaimedFigure] = &[
+pub const CLAIMS: &[PeerClaim] = &[
     claim("small scale, 100K × 100 × 10", 196_850.0, SMALL, "msgs_per_s"),
     claim("small scale, memory", 71e6, SMALL, "rss_bytes"),
     claim("medium scale, 1M × 100 × 10", 198_531.0, MEDIUM, "msgs_per_s"),

@@ -5,10 +5,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use anyhow::{Result, bail, ensure};
-use dunlin::state::{ControlCommand, ControlQuery, ControlReply, KeyOperation, QueryAnswer};
+use dunlin::state::{ControlCommand, ControlQuery, ControlQueryResult, ControlReply, KeyOperation};
 
 use super::clients::StoreConnection;
-use super::work::ControlWork;
+use super::work::ControlWorkload;
 use crate::payload::{NumberedPayload, ReadExtent};
 
 /// The number of puts in one transaction while keys are loaded.
@@ -23,7 +23,7 @@ const VERIFY_LANES: usize = 64;
 pub struct ExpectedValues(Rc<Inner>);
 
 struct Inner {
-    work: ControlWork,
+    work: ControlWorkload,
     connections: Vec<StoreConnection>,
     /// For each key, how many times it was written. The key's value contains this number.
     written: RefCell<Vec<u64>>,
@@ -40,13 +40,13 @@ pub fn key_name(nth: usize) -> String {
 
 impl ExpectedValues {
     /// Creates the values of a store to which nothing has been written.
-    pub fn new(work: ControlWork, connections: Vec<StoreConnection>) -> Self {
+    pub fn new(work: ControlWorkload, connections: Vec<StoreConnection>) -> Self {
         let (written, revisions) = (RefCell::new(vec![0; work.keys]), RefCell::new(vec![0; work.keys]));
         Self(Rc::new(Inner { work, connections, written, revisions, next: Cell::new(0) }))
     }
 
     /// The work of the clients.
-    pub fn work(&self) -> &ControlWork {
+    pub fn work(&self) -> &ControlWorkload {
         &self.0.work
     }
 
@@ -104,7 +104,7 @@ impl ExpectedValues {
     /// Reads a key and compares its value with the expected one.
     pub async fn get(&self, lane: usize, nth: usize) -> Result<()> {
         let key = key_name(nth);
-        let QueryAnswer::Found { found, .. } =
+        let ControlQueryResult::Found { found, .. } =
             self.connection(lane).query(&ControlQuery::Get { key: key.as_bytes() }).await?
         else {
             bail!("unexpected response to a read")
@@ -122,7 +122,7 @@ impl ExpectedValues {
     pub async fn range(&self, lane: usize, from: usize, count: usize) -> Result<()> {
         let key = key_name(from);
         let query = ControlQuery::Range { start: key.as_bytes(), end: &[], limit: count as u32 };
-        let QueryAnswer::Found { found, .. } = self.connection(lane).query(&query).await? else {
+        let ControlQueryResult::Found { found, .. } = self.connection(lane).query(&query).await? else {
             bail!("unexpected response to a read")
         };
         ensure!(

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
-use dunlin::state::{ControlCommand, ControlQuery, ControlReply, QueryAnswer};
+use dunlin::state::{ControlCommand, ControlQuery, ControlQueryResult, ControlReply};
 use dunlin_client::{Client, ClientOptions, Kv};
 
 use super::acknowledged::{self, ExpectedValues};
@@ -15,7 +15,7 @@ use super::node::NodeUsage;
 use super::probe;
 use super::session;
 use super::watch;
-use super::work::{ControlReport, ControlWork};
+use super::work::{ControlReport, ControlWorkload};
 use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
 use crate::role::{RoleArgs, print_line};
@@ -25,7 +25,7 @@ use crate::stats::Latencies;
 const BEHIND_MAX: u64 = 1_000;
 
 pub(crate) fn run(args: &RoleArgs) -> Result<()> {
-    let work: ControlWork = serde_json::from_str(args.text("work")?)
+    let work: ControlWorkload = serde_json::from_str(args.text("work")?)
         .context("cannot parse the workload from the parent process")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &RoleArgs) -> Result<()> {
 
 /// Carries out the described requests and returns the measurements.
 async fn run_case(
-    work: &ControlWork,
+    work: &ControlWorkload,
     leader: &StoreConnection,
     values: &ExpectedValues,
 ) -> Result<ControlReport> {
@@ -96,7 +96,7 @@ async fn run_case(
 
 /// Measures requests at the peak rate, or at half of it.
 async fn run_load(
-    work: &ControlWork,
+    work: &ControlWorkload,
     leader: &StoreConnection,
     values: &ExpectedValues,
 ) -> Result<ControlReport> {
@@ -136,7 +136,7 @@ async fn link_reuse_share(nodes: &[StoreConnection]) -> Result<f64> {
 
 /// Measures reads at a follower. Each takes two round trips between nodes: the follower asks the leader for
 /// the read index, and the leader confirms that it still leads.
-async fn round_trips(work: &ControlWork, nodes: &[StoreConnection]) -> Result<ControlReport> {
+async fn round_trips(work: &ControlWorkload, nodes: &[StoreConnection]) -> Result<ControlReport> {
     let leader = wait_for_leader(nodes, None).await?;
     let follower = nodes
         .iter()
@@ -208,7 +208,7 @@ impl StoreConnection {
     }
 
     /// Sends a query.
-    pub async fn query(&self, query: &ControlQuery<'_>) -> Result<QueryAnswer> {
+    pub async fn query(&self, query: &ControlQuery<'_>) -> Result<ControlQueryResult> {
         Ok(self.kv()?.begin_query(query)?.answered().await?)
     }
 

@@ -5,7 +5,7 @@ use anyhow::Result;
 
 use super::ours::OwnCluster;
 use super::peer::PeerCluster;
-use super::work::ControlWork;
+use super::work::ControlWorkload;
 use crate::child::Child;
 use crate::point::{Bench, target};
 
@@ -18,7 +18,7 @@ pub trait MeasuredCluster {
     fn processes(&self) -> Vec<u32>;
 
     /// Starts a process of clients, which wait until the cluster is ready.
-    fn clients(&self, bench: &Bench, work: &ControlWork) -> Result<Child>;
+    fn clients(&self, bench: &Bench, work: &ControlWorkload) -> Result<Child>;
 
     /// Kills a node.
     fn kill(&mut self, nth: usize) -> Result<()>;

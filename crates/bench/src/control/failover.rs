@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::cluster;
-use super::work::ControlWork;
+use super::work::ControlWorkload;
 use crate::child::{Child, TIMEOUT};
 use crate::clock::monotonic_ns;
 use crate::point::{Bench, RunSample, target};
@@ -41,7 +41,7 @@ pub enum ProbeReply {
 /// Kills `kills` leaders, one after another, and measures each failover.
 pub fn measure(bench: &Bench, target: &'static str, nodes: usize, kills: u64) -> Result<RunSample> {
     let mut cluster = cluster::start(bench, target, nodes)?;
-    let mut clients = cluster.clients(bench, &ControlWork::probe())?;
+    let mut clients = cluster.clients(bench, &ControlWorkload::probe())?;
     let (mut latencies, mut elections) = (Latencies::default(), Latencies::default());
     for _ in 0..kills {
         let leader = match request(&mut clients, ProbeCommand::Leader(true))? {

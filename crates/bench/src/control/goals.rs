@@ -4,7 +4,7 @@
 //! the time from proposal to response at the leader, at half of the highest rate. All nodes and clients are on one
 //! machine.
 
-use crate::goal::{ClaimedFigure, Goal, Threshold};
+use crate::goal::{Goal, PeerClaim, Threshold};
 use crate::row::RowPattern;
 
 use Threshold::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
@@ -169,12 +169,12 @@ pub const GOALS: &[Goal] = &[
     goal("elections at full load", ours("soak", &[], "elections"), AtMost(0.0)),
 ];
 
-const fn claim(title: &'static str, figure: f64, ours: RowPattern) -> ClaimedFigure {
-    ClaimedFigure { title, figure, ours }
+const fn claim(title: &'static str, figure: f64, ours: RowPattern) -> PeerClaim {
+    PeerClaim { title, figure, ours }
 }
 
 /// The Grey document's consensus, network and storage tables.
-pub const CLAIMS: &[ClaimedFigure] = &[
+pub const CLAIMS: &[PeerClaim] = &[
     claim("Election Time (avg), 3 Nodes", 125.0 * MS, ours("failover", N3, "election_avg_ns")),
     claim("Election Time (avg), 5 Nodes", 180.0 * MS, ours("failover", N5, "election_avg_ns")),
     claim("Election Time (avg), 7 Nodes", 245.0 * MS, ours("failover", N7, "election_avg_ns")),

@@ -10,7 +10,7 @@ use anyhow::{Result, bail, ensure};
 use tokio::sync::{Mutex, mpsc};
 
 use super::acknowledged::ExpectedValues;
-use super::work::{ControlReport, ControlWork};
+use super::work::{ControlReport, ControlWorkload};
 use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
 use crate::names::RandomNumbers;
@@ -31,7 +31,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn new(work: &ControlWork) -> Self {
+    fn new(work: &ControlWorkload) -> Self {
         let start_ns = monotonic_ns() + work.warmup_ns;
         Self {
             start_ns,
@@ -66,7 +66,7 @@ impl Tally {
         }
     }
 
-    fn report(&self, work: &ControlWork) -> Result<ControlReport> {
+    fn report(&self, work: &ControlWorkload) -> Result<ControlReport> {
         if let Some(first_error) = &*self.first_error.borrow() {
             eprintln!("{} requests failed; the first: {first_error}", self.errors.get());
         }

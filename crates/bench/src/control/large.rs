@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::cluster::{self, MeasuredCluster};
-use super::work::{ControlReport, ControlWork};
+use super::work::{ControlReport, ControlWorkload};
 use crate::child::{Child, TIMEOUT};
 use crate::clock::monotonic_ns;
 use crate::point::{Bench, RunSample, target};
@@ -16,15 +16,15 @@ const FILL_MAX: Duration = Duration::from_secs(300);
 
 /// Loads the keys of `work`, kills the node and restarts it. Measures the time from the start of the new process to the
 /// first linearizable response, and its memory. Reads and compares every thousandth key.
-pub fn restart(bench: &Bench, work: &ControlWork) -> Result<RunSample> {
+pub fn restart(bench: &Bench, work: &ControlWorkload) -> Result<RunSample> {
     let mut cluster = cluster::start(bench, target::DUNLIN, 1)?;
-    let mut filling = cluster.clients(bench, &ControlWork { case: "fill".to_owned(), ..work.clone() })?;
+    let mut filling = cluster.clients(bench, &ControlWorkload { case: "fill".to_owned(), ..work.clone() })?;
     let filled: ControlReport = filling.read_line(FILL_MAX)?;
     drop(filling);
     cluster.kill(0)?;
     let start_ns = monotonic_ns();
     cluster.restart(bench, 0)?;
-    let verify_work = ControlWork { case: "look".to_owned(), ..work.clone() };
+    let verify_work = ControlWorkload { case: "look".to_owned(), ..work.clone() };
     let first_read: ControlReport = cluster.clients(bench, &verify_work)?.read_line(FILL_MAX)?;
     ensure!(first_read.first_ns > start_ns, "the node answered before it was started");
     Ok(RunSample::new()
@@ -44,9 +44,9 @@ fn resident_bytes(cluster: &dyn MeasuredCluster) -> Result<f64> {
 
 /// Lets the leader take a snapshot of all keys while clients write. Measures how long the snapshot takes, and the
 /// writes during that time.
-pub fn snapshot(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
+pub fn snapshot(bench: &Bench, nodes: usize, work: &ControlWorkload) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
-    let snapshot_work = ControlWork { case: "snapshot".to_owned(), ..work.clone() };
+    let snapshot_work = ControlWorkload { case: "snapshot".to_owned(), ..work.clone() };
     let mut clients: Child = cluster.clients(bench, &snapshot_work)?;
     let report: ControlReport = clients.read_line(FILL_MAX + TIMEOUT)?;
     Ok(RunSample::new()

@@ -6,14 +6,19 @@ use anyhow::Result;
 
 use super::cluster;
 use super::disk;
-use super::work::{ControlReport, ControlWork};
+use super::work::{ControlReport, ControlWorkload};
 use crate::point::{Bench, RunSample, target};
 
 /// How long the disk's floor is measured, directly after the load.
 const FLOOR: Duration = Duration::from_millis(300);
 
 /// Starts nodes and clients, and measures the requests of `work`.
-pub fn measure(bench: &Bench, target: &'static str, nodes: usize, work: &ControlWork) -> Result<RunSample> {
+pub fn measure(
+    bench: &Bench,
+    target: &'static str,
+    nodes: usize,
+    work: &ControlWorkload,
+) -> Result<RunSample> {
     let cluster = cluster::start(bench, target, nodes)?;
     let device = disk::DiskWatch::start()?;
     let sample = ControlReport::of(work, &mut cluster.clients(bench, work)?)?.sample();
@@ -28,7 +33,7 @@ pub fn measure(bench: &Bench, target: &'static str, nodes: usize, work: &Control
 }
 
 /// Applies full load for a long time and counts elections. As no node is killed, there should be none.
-pub fn measure_soak(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
+pub fn measure_soak(bench: &Bench, nodes: usize, work: &ControlWorkload) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let report = ControlReport::of(work, &mut cluster.clients(bench, work)?)?;
     let seconds = report.elapsed_ns as f64 / 1e9;
@@ -36,13 +41,13 @@ pub fn measure_soak(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<R
 }
 
 /// Measures round trips between nodes that have no other work.
-pub fn measure_round_trips(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
+pub fn measure_round_trips(bench: &Bench, nodes: usize, work: &ControlWorkload) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     Ok(ControlReport::of(work, &mut cluster.clients(bench, work)?)?.sample())
 }
 
 /// Writes at a rate while watchers read every event. Measures which part of the requested rate is reached.
-pub fn measure_watch(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
+pub fn measure_watch(bench: &Bench, nodes: usize, work: &ControlWorkload) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let report = ControlReport::of(work, &mut cluster.clients(bench, work)?)?;
     let seconds = report.elapsed_ns as f64 / 1e9;

@@ -8,7 +8,7 @@ use super::clients::{self, StoreConnection};
 use super::cluster::MeasuredCluster;
 use super::node::NodeReady;
 use super::peer::{ports_of, reserve_ports};
-use super::work::ControlWork;
+use super::work::ControlWorkload;
 use crate::child::{Child, TIMEOUT};
 use crate::point::Bench;
 use crate::scratch_disk::ScratchDisk;
@@ -88,8 +88,8 @@ impl MeasuredCluster for OwnCluster {
         self.nodes.iter().map(|node| node.child.id()).collect()
     }
 
-    fn clients(&self, bench: &Bench, work: &ControlWork) -> Result<Child> {
-        let work = ControlWork { endpoints: self.endpoints(), ..work.clone() };
+    fn clients(&self, bench: &Bench, work: &ControlWorkload) -> Result<Child> {
+        let work = ControlWorkload { endpoints: self.endpoints(), ..work.clone() };
         bench.child.start("control-clients", &[("work", serde_json::to_string(&work)?)])
     }
 

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use dunlin_server::ReservedAddress;
 
 use super::cluster::MeasuredCluster;
-use super::work::ControlWork;
+use super::work::ControlWorkload;
 use crate::child::Child;
 use crate::point::{Bench, target};
 use crate::scratch_disk::ScratchDisk;
@@ -68,8 +68,9 @@ impl MeasuredCluster for PeerCluster {
         self.nodes.iter().map(|node| node.child.id()).collect()
     }
 
-    fn clients(&self, bench: &Bench, work: &ControlWork) -> Result<Child> {
-        let work = ControlWork { store: self.target.to_owned(), endpoints: self.endpoints(), ..work.clone() };
+    fn clients(&self, bench: &Bench, work: &ControlWorkload) -> Result<Child> {
+        let work =
+            ControlWorkload { store: self.target.to_owned(), endpoints: self.endpoints(), ..work.clone() };
         bench.child.start_program(&bench.peers.program("kv_load")?, &[serde_json::to_string(&work)?])
     }
 

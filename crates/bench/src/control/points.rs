@@ -1,6 +1,6 @@
 //! The points of suite `control`.
 
-use super::work::ControlWork;
+use super::work::ControlWorkload;
 use super::{disk, failover, large, load, network};
 use crate::cores::Pin;
 use crate::options::BenchOptions;
@@ -60,9 +60,9 @@ impl ControlLoad {
         CLIENTS.min(self.in_flight)
     }
 
-    fn work(self, options: &BenchOptions) -> ControlWork {
+    fn work(self, options: &BenchOptions) -> ControlWorkload {
         let time_ns = options.time.as_nanos() as u64;
-        ControlWork {
+        ControlWorkload {
             store: String::new(),
             endpoints: Vec::new(),
             case: self.case.to_owned(),
@@ -75,7 +75,7 @@ impl ControlLoad {
             time_ns,
             via: self.via.to_owned(),
             half: self.half,
-            ..ControlWork::default()
+            ..ControlWorkload::default()
         }
     }
 }
@@ -172,7 +172,7 @@ fn watch_point(options: &BenchOptions) -> MeasuringPoint {
     let watchers = options.count(1_000, 20) as usize;
     let rate = 2_000.0;
     let base = ControlLoad { in_flight: 64, ..ControlLoad::of("watch", 3) };
-    let mut work = ControlWork { watchers, rate, ..base.work(options) };
+    let mut work = ControlWorkload { watchers, rate, ..base.work(options) };
     work.time_ns = work.time_ns.max(options.count(10_000_000_000, 50_000_000));
     work.warmup_ns = work.time_ns / 2;
     let params = base.params(target::DUNLIN).with("subscribers", watchers).with("rate", rate as u64);
@@ -194,7 +194,7 @@ fn soak_point(options: &BenchOptions) -> MeasuringPoint {
 
 fn round_trip_point(options: &BenchOptions) -> MeasuringPoint {
     let base = ControlLoad { in_flight: 1, ..ControlLoad::of("round_trip", 3) };
-    let work = ControlWork { keys: options.count(5_000, 50) as usize, ..base.work(options) };
+    let work = ControlWorkload { keys: options.count(5_000, 50) as usize, ..base.work(options) };
     let params = Params::new().with("of", "nodes").with("nodes", 3_usize);
     MeasuringPoint::new("network", target::DUNLIN, params, move |bench| {
         load::measure_round_trips(bench, base.nodes, &work)
@@ -203,7 +203,7 @@ fn round_trip_point(options: &BenchOptions) -> MeasuringPoint {
 
 fn restart_point(options: &BenchOptions) -> MeasuringPoint {
     let keys = options.count(10_000_000, 10_000) as usize;
-    let work = ControlWork { keys, ..ControlLoad::of("restart", 1).work(options) };
+    let work = ControlWorkload { keys, ..ControlLoad::of("restart", 1).work(options) };
     let params = Params::new().with("bytes", BYTES).with("nodes", 1_usize).with("keys", keys);
     MeasuringPoint::new("restart", target::DUNLIN, params, move |bench| large::restart(bench, &work))
 }
@@ -211,7 +211,7 @@ fn restart_point(options: &BenchOptions) -> MeasuringPoint {
 fn snapshot_point(options: &BenchOptions) -> MeasuringPoint {
     let keys = options.count(1_000_000, 10_000) as usize;
     let base = ControlLoad { in_flight: 64, ..ControlLoad::of("snapshot", 3) };
-    let mut work = ControlWork { keys, ..base.work(options) };
+    let mut work = ControlWorkload { keys, ..base.work(options) };
     work.time_ns = work.time_ns.max(options.count(4_000_000_000, 50_000_000));
     let params = Params::new().with("bytes", BYTES).with("nodes", 3_usize).with("keys", keys);
     MeasuringPoint::new("snapshot", target::DUNLIN, params, move |bench| large::snapshot(bench, 3, &work))

@@ -16,13 +16,13 @@ use dunlin_client::{Client, ClientOptions, Subscriber};
 use super::acknowledged::ExpectedValues;
 use super::clients::StoreConnection;
 use super::lanes;
-use super::work::{ControlReport, ControlWork};
+use super::work::{ControlReport, ControlWorkload};
 use crate::child::TIMEOUT;
 use crate::payload::{NumberedPayload, ReadExtent};
 
 /// Starts the watchers, writes the keys, and waits until all events are read.
 pub async fn run(
-    work: &ControlWork,
+    work: &ControlWorkload,
     leader: &StoreConnection,
     values: &ExpectedValues,
 ) -> Result<ControlReport> {

@@ -14,7 +14,7 @@ use crate::stats::Latencies;
 
 /// The load that the client process of a key-value benchmark has to produce, sent to that process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct ControlWork {
+pub struct ControlWorkload {
     /// The name of the measured system.
     pub store: String,
     /// Addresses of the cluster's nodes.
@@ -94,7 +94,7 @@ pub struct ControlReport {
 /// The share of failed requests above which the measurement fails.
 const ERRORS_MAX: f64 = 0.001;
 
-impl ControlWork {
+impl ControlWorkload {
     /// Describes clients that write to every node at a fixed interval, and respond to each `ProbeCommand`.
     pub fn probe() -> Self {
         Self { case: "probe".to_owned(), clients: 1, in_flight: 1, ..Self::default() }
@@ -109,7 +109,7 @@ impl ControlWork {
 
 impl ControlReport {
     /// Waits for the report of a clients' process.
-    pub fn of(work: &ControlWork, child: &mut Child) -> Result<Self> {
+    pub fn of(work: &ControlWorkload, child: &mut Child) -> Result<Self> {
         let report: Self = child.read_line(work.timeout()).context("the clients did not finish")?;
         let share = report.errors as f64 / report.ops.max(1) as f64;
         ensure!(share <= ERRORS_MAX, "{} requests failed and {} were answered", report.errors, report.ops);

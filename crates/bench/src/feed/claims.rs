@@ -4,7 +4,7 @@
 //! of its newest source, on a similar machine (two virtual cores, Linux) but in another run. Its figures therefore show
 //! only orders of magnitude. Its rows over TCP use a server in a separate process.
 
-use crate::goal::ClaimedFigure;
+use crate::goal::PeerClaim;
 use crate::row::RowPattern;
 
 type Pairs = &'static [(&'static str, &'static str)];
@@ -15,8 +15,8 @@ const fn claim(
     case: &'static str,
     params: Pairs,
     metric: &'static str,
-) -> ClaimedFigure {
-    ClaimedFigure { title, figure, ours: RowPattern { target: "dunlin", case, params, metric } }
+) -> PeerClaim {
+    PeerClaim { title, figure, ours: RowPattern { target: "dunlin", case, params, metric } }
 }
 
 const BASELINE: &str = "baseline_1x1_10k";
@@ -32,7 +32,7 @@ const TCP_500: Pairs = &[("transport", "tcp"), ("rate", "500")];
 const INPROC_CONFLATED: Pairs = &[("transport", "inproc"), ("conflate", "yes")];
 
 /// The figures of the document and of MDD-Sim itself.
-pub const CLAIMS: &[ClaimedFigure] = &[
+pub const CLAIMS: &[PeerClaim] = &[
     claim("baseline, delivered", 9_999.74, BASELINE, INPROC, "deliveries_per_s"),
     claim("baseline, p50", 20_000.0, BASELINE, INPROC, "sent_p50_ns"),
     claim("baseline, p99", 43_000.0, BASELINE, INPROC, "sent_p99_ns"),

@@ -8,8 +8,8 @@ use dunlin_server::Protocol;
 
 use super::grpc::{GrpcPublisher, GrpcReader};
 use super::http::{HttpPublisher, HttpReader};
-use super::lines::{LinesPublisher, LinesReader};
 use super::native::{NativePublisher, NativeReader};
+use super::nats::{NatsPublisher, NatsReader};
 use super::node::{self, ListenerNode, NodeSetup, TopicSetup};
 use crate::cores::Pin;
 use crate::point::{Bench, target};
@@ -153,8 +153,8 @@ fn open_ends(node: &ListenerNode, protocol: Protocol) -> Result<(Box<dyn Source>
 
 /// Opens the publisher and the subscriber at a NATS server.
 pub fn nats_ends(endpoint: BrokerEndpoint) -> Result<(Box<dyn Source>, Box<dyn Sink>)> {
-    let sink = LinesReader::open(endpoint, TOPIC)?;
-    Ok((Box::new(LinesPublisher::open(endpoint, TOPIC)?), Box::new(sink)))
+    let sink = NatsReader::open(endpoint, TOPIC)?;
+    Ok((Box::new(NatsPublisher::open(endpoint, TOPIC)?), Box::new(sink)))
 }
 
 /// Connects a client of Dunlin's own protocol to the node.

@@ -2,7 +2,7 @@
 //! including entities that may not arrive. Our figure counts each arrived entity once.
 
 use super::points::{CLOSE, DESCRIBED, PROGRAM};
-use crate::goal::{ClaimedFigure, Goal, Threshold};
+use crate::goal::{Goal, PeerClaim, Threshold};
 use crate::row::RowPattern;
 
 use Threshold::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
@@ -142,11 +142,11 @@ pub const GOALS: &[Goal] = &[
     ),
 ];
 
-const fn claim(title: &'static str, figure: f64, ours: RowPattern) -> ClaimedFigure {
-    ClaimedFigure { title, figure, ours }
+const fn claim(title: &'static str, figure: f64, ours: RowPattern) -> PeerClaim {
+    PeerClaim { title, figure, ours }
 }
 
-const fn scaling(title: &'static str, figure: f64, params: Pairs) -> ClaimedFigure {
+const fn scaling(title: &'static str, figure: f64, params: Pairs) -> PeerClaim {
     claim(title, figure, ours("handover", params, RATE))
 }
 
@@ -161,7 +161,7 @@ macro_rules! at {
 }
 
 /// The Luciferase document's tables.
-pub const CLAIMS: &[ClaimedFigure] = &[
+pub const CLAIMS: &[PeerClaim] = &[
     at!("100", 45.3),
     at!("200", 79.9),
     at!("400", 139.5),

@@ -4,7 +4,7 @@
 //! in the same unit, which makes them harder to reach. For its local throughput, one thread first publishes all
 //! messages and then reads them; Dunlin's measurement uses two threads at the same time.
 
-use crate::goal::ClaimedFigure;
+use crate::goal::PeerClaim;
 use crate::row::RowPattern;
 
 type Pairs = &'static [(&'static str, &'static str)];
@@ -18,8 +18,8 @@ const fn claim(
     case: &'static str,
     params: Pairs,
     metric: &'static str,
-) -> ClaimedFigure {
-    ClaimedFigure { title, figure, ours: RowPattern { target: "dunlin", case, params, metric } }
+) -> PeerClaim {
+    PeerClaim { title, figure, ours: RowPattern { target: "dunlin", case, params, metric } }
 }
 
 const LOCAL_64: Pairs =
@@ -68,7 +68,7 @@ const ROUND_TCP: Pairs =
     &[("transport", "tcp"), ("topology", "embedded"), ("wait", "parked"), ("bytes", "64"), ("pin", "apart")];
 
 /// Figures of the SPOT document.
-pub const CLAIMS: &[ClaimedFigure] = &[
+pub const CLAIMS: &[PeerClaim] = &[
     claim("throughput, local, 64 B (sample)", 464_411.0, "throughput", LOCAL_64, "msgs_per_s"),
     claim("throughput, local, 64 B (expected)", 280.0 * MIB, "throughput", LOCAL_64, "bytes_per_s"),
     claim("throughput, local, 1 KB (sample)", 3_282_828.0, "throughput", LOCAL_1K, "msgs_per_s"),

@@ -10,7 +10,7 @@ use dunlin_tasks::TenantSettings;
 
 use super::submitters::{self, tenant_of};
 use super::tally::{ClientTally, WorkerTotals};
-use super::work::{TaskReport, TaskWork};
+use super::work::{TaskReport, TaskWorkload};
 use super::workers;
 use crate::child::TIMEOUT;
 use crate::role::{RoleArgs, print_line};
@@ -18,12 +18,12 @@ use crate::role::{RoleArgs, print_line};
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 pub(crate) fn run(args: &RoleArgs) -> Result<()> {
-    let work: TaskWork = serde_json::from_str(args.text("work")?)
+    let work: TaskWorkload = serde_json::from_str(args.text("work")?)
         .context("cannot parse the workload from the parent process")?;
     print_line(&if work.ours.bare { run_bare(&work)? } else { run_through_node(&work)? })
 }
 
-fn run_bare(work: &TaskWork) -> Result<TaskReport> {
+fn run_bare(work: &TaskWorkload) -> Result<TaskReport> {
     let tally = ClientTally::new(work);
     let totals = scope(|scope| {
         let run = || workers::run_bare(work, &tally);
@@ -33,7 +33,7 @@ fn run_bare(work: &TaskWork) -> Result<TaskReport> {
     Ok(tally.report(work, &totals))
 }
 
-fn run_through_node(work: &TaskWork) -> Result<TaskReport> {
+fn run_through_node(work: &TaskWorkload) -> Result<TaskReport> {
     let tasks = connect(work)?;
     for (nth, tenant) in work.ours.tenants.iter().enumerate() {
         let name = tenant_of(nth);
@@ -65,13 +65,13 @@ fn run_through_node(work: &TaskWork) -> Result<TaskReport> {
     Ok(tally.report(work, &totals))
 }
 
-fn connect(work: &TaskWork) -> Result<Tasks> {
+fn connect(work: &TaskWorkload) -> Result<Tasks> {
     // Hundreds of spinning threads would take the processors from each other.
     let wait = if work.task_ns > 0 { Wait::Parked } else { Wait::Default };
     Ok(Client::connect(&work.ours.url, ClientOptions { wait, ..ClientOptions::default() })?.tasks())
 }
 
-fn attach(work: &TaskWork) -> Result<Vec<Attachment>> {
+fn attach(work: &TaskWorkload) -> Result<Vec<Attachment>> {
     let attach = |_| workers::attach(&connect(work)?, work);
     let attachments = (0..work.workers).map(attach).collect::<Result<Vec<_>>>()?;
     let deadline = Instant::now() + TIMEOUT;

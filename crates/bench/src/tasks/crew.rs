@@ -39,14 +39,14 @@ pub struct StartedTask {
 
 /// The worker processes of a task benchmark, which can be killed. Dropping the handle kills them.
 #[derive(Debug)]
-pub struct Crew {
+pub struct WorkerProcesses {
     url: String,
     /// The workers by number; `None` for a killed one.
     workers: Vec<Option<Child>>,
     next: usize,
 }
 
-impl Crew {
+impl WorkerProcesses {
     /// Starts the workers.
     pub fn start(bench: &Bench, url: &str) -> Result<Self> {
         let mut crew = Self { url: url.to_owned(), workers: Vec::new(), next: 0 };

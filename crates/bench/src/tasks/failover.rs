@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::crew::Crew;
+use super::crew::WorkerProcesses;
 use super::ledger::{SubmitterThreads, TaskLedger};
 use super::nodes::{ClusterSize, TaskNodes};
 use crate::child::TIMEOUT;
@@ -59,7 +59,7 @@ pub fn measure(bench: &Bench, victim: Victim, kills: u64) -> Result<RunSample> {
 struct FailoverSetup<'b> {
     bench: &'b Bench,
     nodes: TaskNodes,
-    crew: Crew,
+    crew: WorkerProcesses,
     ledger: TaskLedger,
     submitting: SubmitterThreads,
 }
@@ -68,7 +68,7 @@ impl<'b> FailoverSetup<'b> {
     fn start(bench: &'b Bench) -> Result<Self> {
         let nodes = TaskNodes::start(bench, ClusterSize::of(NODES))?;
         let url = nodes.listeners()?;
-        let crew = Crew::start(bench, &url)?;
+        let crew = WorkerProcesses::start(bench, &url)?;
         let submitting = SubmitterThreads::start(&url)?;
         Ok(Self { bench, nodes, crew, ledger: TaskLedger::default(), submitting })
     }

@@ -1,7 +1,7 @@
 //! Goals for tasks, and the Grey document's figures. The descriptions of simulated figures contain `simulated`.
 //! Simulated throughput follows from the assumed durations of a task and of a node's work.
 
-use crate::goal::{ClaimedFigure, Goal, Threshold};
+use crate::goal::{Goal, PeerClaim, Threshold};
 use crate::row::RowPattern;
 
 use Threshold::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
@@ -20,8 +20,8 @@ const fn goal(title: &'static str, ours: RowPattern, threshold: Threshold) -> Go
     Goal { title, ours, threshold }
 }
 
-const fn claim(title: &'static str, figure: f64, ours: RowPattern) -> ClaimedFigure {
-    ClaimedFigure { title, figure, ours }
+const fn claim(title: &'static str, figure: f64, ours: RowPattern) -> PeerClaim {
+    PeerClaim { title, figure, ours }
 }
 
 const OPS: &str = "ops_per_s";
@@ -237,7 +237,7 @@ macro_rules! saves {
 }
 
 /// The Grey document's tables.
-pub const CLAIMS: &[ClaimedFigure] = &[
+pub const CLAIMS: &[PeerClaim] = &[
     measured!("10", 850.0),
     measured!("25", 2_100.0),
     measured!("50", 4_250.0),

@@ -6,7 +6,7 @@ use dunlin_tasks::jain;
 
 use super::nodes::{ClusterSize, TaskNodes};
 use super::peer;
-use super::work::{TaskReport, TaskWork, TenantWork};
+use super::work::{TaskReport, TaskWorkload, TenantWorkload};
 use crate::point::{Bench, RunSample, target};
 
 /// The share of the workers' capacity at which waiting times are measured.
@@ -17,7 +17,7 @@ pub fn measure_cycles(
     bench: &Bench,
     target: &'static str,
     size: ClusterSize,
-    work: &TaskWork,
+    work: &TaskWorkload,
 ) -> Result<RunSample> {
     if target != target::DUNLIN {
         return Ok(peer::measure(bench, target, work)?.sample());
@@ -29,14 +29,14 @@ pub fn measure_cycles(
 
 /// Measures workers that sleep for each task, in three ways: without a node, with tasks always waiting, and with
 /// submissions at nine tenths of the workers' capacity.
-pub fn measure_scaling(bench: &Bench, shards: u8, work: &TaskWork) -> Result<RunSample> {
+pub fn measure_scaling(bench: &Bench, shards: u8, work: &TaskWorkload) -> Result<RunSample> {
     let nodes = TaskNodes::start(bench, ClusterSize { nodes: 1, shards })?;
     let mut bare = work.clone();
     bare.ours.bare = true;
     let bare = TaskReport::of(&bare, &mut nodes.clients(bench, &bare)?)?;
     let (saturated, used) = run_observed(bench, &nodes, work)?;
     let nominal_per_s = work.workers as f64 * 1e9 / work.task_ns as f64;
-    let paced = TaskWork { rate: PACED_SHARE * nominal_per_s, ..work.clone() };
+    let paced = TaskWorkload { rate: PACED_SHARE * nominal_per_s, ..work.clone() };
     let paced = TaskReport::of(&paced, &mut nodes.clients(bench, &paced)?)?;
     Ok(RunSample::new()
         .with("ops_per_s", saturated.per_s())
@@ -51,7 +51,7 @@ pub fn measure_scaling(bench: &Bench, shards: u8, work: &TaskWork) -> Result<Run
 
 /// Measures the throughput of each tenant while the workers are always busy, compared with the tenants' shares by
 /// weight.
-pub fn measure_sharing(bench: &Bench, work: &TaskWork) -> Result<RunSample> {
+pub fn measure_sharing(bench: &Bench, work: &TaskWorkload) -> Result<RunSample> {
     let nodes = TaskNodes::start(bench, ClusterSize::of(1))?;
     let (report, used) = run_observed(bench, &nodes, work)?;
     let throughputs: Vec<f64> = report.tenants.iter().map(|ops| *ops as f64).collect();
@@ -70,7 +70,7 @@ pub fn measure_sharing(bench: &Bench, work: &TaskWork) -> Result<RunSample> {
 }
 
 /// Measures the throughput of the other tenants while the first tenant submits `times` as much as usual.
-pub fn measure_noisy_tenant(bench: &Bench, work: &TaskWork, times: f64) -> Result<RunSample> {
+pub fn measure_noisy_tenant(bench: &Bench, work: &TaskWorkload, times: f64) -> Result<RunSample> {
     let nodes = TaskNodes::start(bench, ClusterSize::of(1))?;
     let before = TaskReport::of(work, &mut nodes.clients(bench, work)?)?;
     let mut noisy = work.clone();
@@ -94,13 +94,13 @@ pub fn measure_noisy_tenant(bench: &Bench, work: &TaskWork, times: f64) -> Resul
         .with("least_kept_share", b.min(*c).min(*d)))
 }
 
-fn load_share(work: &TaskWork) -> f64 {
-    let per_s: f64 = work.ours.tenants.iter().map(|TenantWork { per_s, .. }| per_s).sum();
+fn load_share(work: &TaskWorkload) -> f64 {
+    let per_s: f64 = work.ours.tenants.iter().map(|TenantWorkload { per_s, .. }| per_s).sum();
     per_s * work.task_ns as f64 / 1e9 / work.workers as f64
 }
 
 /// Runs the work. Returns its report, and the processor time and memory that the nodes used.
-fn run_observed(bench: &Bench, nodes: &TaskNodes, work: &TaskWork) -> Result<(TaskReport, RunSample)> {
+fn run_observed(bench: &Bench, nodes: &TaskNodes, work: &TaskWorkload) -> Result<(TaskReport, RunSample)> {
     let cpu_ns = nodes.cpu_ns()?;
     let report = TaskReport::of(work, &mut nodes.clients(bench, work)?)?;
     // These processor times cover all tasks, including those outside the counted time.

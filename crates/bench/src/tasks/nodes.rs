@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::work::TaskWork;
+use super::work::TaskWorkload;
 use crate::child::{Child, TIMEOUT};
 use crate::control::clients::StoreConnection;
 use crate::control::cluster::MeasuredCluster;
@@ -74,7 +74,7 @@ impl TaskNodes {
     }
 
     /// Starts a process with submitters and workers, which connect to the leading node.
-    pub fn clients(&self, bench: &Bench, work: &TaskWork) -> Result<Child> {
+    pub fn clients(&self, bench: &Bench, work: &TaskWorkload) -> Result<Child> {
         let mut work = work.clone();
         work.ours.url.clone_from(&self.url);
         bench.child.start("tasks-clients", &[("work", serde_json::to_string(&work)?)])

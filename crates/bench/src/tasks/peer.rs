@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use dunlin_server::ReservedAddress;
 
-use super::work::{TaskReport, TaskWork};
+use super::work::{TaskReport, TaskWorkload};
 use crate::child::{Child, TIMEOUT};
 use crate::control::peer::reserve_ports;
 use crate::point::{Bench, target};
 use crate::scratch_disk::ScratchDisk;
 
 /// Measures a peer. The caller chooses the number of processes or threads with which the peer performs well.
-pub fn measure(bench: &Bench, target: &str, work: &TaskWork) -> Result<TaskReport> {
+pub fn measure(bench: &Bench, target: &str, work: &TaskWorkload) -> Result<TaskReport> {
     let (program, mut args): (PathBuf, Vec<String>) = match target {
         target::ASYNQ => (bench.peers.program("asynq_load")?, Vec::new()),
         target::CELERY => python(bench, "celery_load.py")?,
@@ -29,7 +29,7 @@ pub fn measure(bench: &Bench, target: &str, work: &TaskWork) -> Result<TaskRepor
         _ => Some(Redis::start(bench)?),
     };
     let endpoint = redis.as_ref().map(|redis| redis.endpoint.clone()).unwrap_or_default();
-    args.push(serde_json::to_string(&TaskWork { endpoint, ..work.clone() })?);
+    args.push(serde_json::to_string(&TaskWorkload { endpoint, ..work.clone() })?);
     TaskReport::of(work, &mut bench.child.start_program(&program, &args)?)
 }
 

@@ -9,7 +9,7 @@ use dunlin_client::{PendingTaskCommands, Tasks};
 use dunlin_tasks::{NewTask, TaskCommand};
 
 use super::tally::ClientTally;
-use super::work::TaskWork;
+use super::work::TaskWorkload;
 use super::workers::KIND;
 use crate::clock::monotonic_ns;
 use crate::names::RandomNumbers;
@@ -27,7 +27,7 @@ pub fn tenant_of(nth: usize) -> String {
 }
 
 /// Keeps tasks of its tenants waiting until the measuring time is over. The tenants are divided among the submitters.
-pub fn keep_backlog(tasks: &Tasks, work: &TaskWork, tally: &ClientTally, nth: usize) -> Result<()> {
+pub fn keep_backlog(tasks: &Tasks, work: &TaskWorkload, tally: &ClientTally, nth: usize) -> Result<()> {
     let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
     // All submitters share a single tenant.
     let own_tenants: Vec<usize> = match names.len() {
@@ -58,7 +58,7 @@ pub fn keep_backlog(tasks: &Tasks, work: &TaskWork, tally: &ClientTally, nth: us
 
 /// Submits each task when it is due, even if many tasks wait already. Tasks that are due at the same time form one
 /// request.
-pub fn submit_at_rate(tasks: &Tasks, work: &TaskWork, tally: &ClientTally) -> Result<()> {
+pub fn submit_at_rate(tasks: &Tasks, work: &TaskWorkload, tally: &ClientTally) -> Result<()> {
     let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
     let mut arrivals: Vec<Arrivals> = match work.ours.tenants.as_slice() {
         [] => vec![Arrivals::poisson(work.rate, RandomNumbers::default())],
@@ -83,7 +83,7 @@ pub fn submit_at_rate(tasks: &Tasks, work: &TaskWork, tally: &ClientTally) -> Re
 
 fn submit_arrivals(
     tasks: &Tasks,
-    work: &TaskWork,
+    work: &TaskWorkload,
     tally: &ClientTally,
     (names, arrivals): (&[String], &mut [Arrivals]),
     sender: &SyncSender<PendingTaskCommands>,
@@ -110,7 +110,13 @@ fn receive_responses(in_flight: &Receiver<PendingTaskCommands>) -> Result<()> {
     in_flight.iter().try_for_each(check_response)
 }
 
-fn payloads(tally: &ClientTally, work: &TaskWork, tenant: usize, count: usize, due_ns: u64) -> Vec<Vec<u8>> {
+fn payloads(
+    tally: &ClientTally,
+    work: &TaskWorkload,
+    tenant: usize,
+    count: usize,
+    due_ns: u64,
+) -> Vec<Vec<u8>> {
     (0..count).map(|_| tally.next(tenant, due_ns, work.bytes)).collect()
 }
 

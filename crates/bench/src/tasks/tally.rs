@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
 
-use super::work::{TaskReport, TaskWork};
+use super::work::{TaskReport, TaskWorkload};
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::stats::Latencies;
 
@@ -42,7 +42,7 @@ pub struct WorkerTotals {
 
 impl ClientTally {
     /// Creates the counters. Counting starts after the warm-up.
-    pub fn new(work: &TaskWork) -> Self {
+    pub fn new(work: &TaskWorkload) -> Self {
         let count_from_ns = monotonic_ns() + work.warmup_ns;
         let zeros = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();
         Self {
@@ -141,7 +141,7 @@ impl ClientTally {
     }
 
     /// Returns the report over all workers.
-    pub fn report(&self, work: &TaskWork, all: &[WorkerTotals]) -> TaskReport {
+    pub fn report(&self, work: &TaskWorkload, all: &[WorkerTotals]) -> TaskReport {
         let mut tenants = vec![0; self.unfinished.len()];
         let (mut starts, mut ends) = (Latencies::default(), Latencies::default());
         for totals in all {
@@ -181,9 +181,9 @@ mod tests {
 
     #[test]
     fn each_task_is_counted_once_for_its_tenant() {
-        let load = super::super::work::TenantWork { weight: 1, per_s: 0.0 };
+        let load = super::super::work::TenantWorkload { weight: 1, per_s: 0.0 };
         let ours = super::super::work::NodeOptions { tenants: vec![load; 3], ..Default::default() };
-        let work = TaskWork { time_ns: 1_000_000_000_000, ours, ..TaskWork::default() };
+        let work = TaskWorkload { time_ns: 1_000_000_000_000, ours, ..TaskWorkload::default() };
         let (tally, mut totals) = (ClientTally::new(&work), WorkerTotals::default());
         let payload = tally.next(2, 5, 0);
         tally.next(0, 5, 100);

@@ -3,7 +3,7 @@
 use super::failover::{self, Victim};
 use super::load;
 use super::nodes::ClusterSize;
-use super::work::{NodeOptions, TaskWork, TenantWork};
+use super::work::{NodeOptions, TaskWorkload, TenantWorkload};
 use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::point::{MeasuringPoint, PointGroup, target};
@@ -77,14 +77,14 @@ impl Spread {
 
     /// Divides the backlog among the tenants. A batch is at most half of a tenant's part of the backlog, because a
     /// larger batch might never fit into it.
-    fn work(self, work: TaskWork, backlog: usize) -> TaskWork {
+    fn work(self, work: TaskWorkload, backlog: usize) -> TaskWorkload {
         let backlog = backlog / self.tenants;
         let tenants = match self.tenants {
             1 => Vec::new(),
-            count => vec![TenantWork { weight: 1, per_s: 0.0 }; count],
+            count => vec![TenantWorkload { weight: 1, per_s: 0.0 }; count],
         };
         let ours = NodeOptions { batch: work.ours.batch.min(backlog / 2), tenants, ..work.ours };
-        TaskWork { backlog, ours, ..work }
+        TaskWorkload { backlog, ours, ..work }
     }
 }
 
@@ -95,9 +95,9 @@ fn times(options: &BenchOptions) -> (u64, u64) {
     (time_ns / 3, time_ns)
 }
 
-fn work(workers: usize, task_ns: u64, options: &BenchOptions) -> TaskWork {
+fn work(workers: usize, task_ns: u64, options: &BenchOptions) -> TaskWorkload {
     let (warmup_ns, time_ns) = times(options);
-    TaskWork { workers, task_ns, bytes: BYTES, warmup_ns, time_ns, ..TaskWork::default() }
+    TaskWorkload { workers, task_ns, bytes: BYTES, warmup_ns, time_ns, ..TaskWorkload::default() }
 }
 
 fn noop_points(options: &BenchOptions, with_peers: bool) -> PointGroup {
@@ -108,7 +108,7 @@ fn noop_points(options: &BenchOptions, with_peers: bool) -> PointGroup {
         .collect();
     if with_peers {
         let peer = |target: &'static str, workers: usize, backlog: usize| {
-            let work = TaskWork { backlog, ..work(workers, 0, options) };
+            let work = TaskWorkload { backlog, ..work(workers, 0, options) };
             let params = params(1, workers).with("bytes", BYTES).with("backlog", backlog);
             MeasuringPoint::new("noop", target, params, move |bench| {
                 load::measure_cycles(bench, target, ClusterSize::of(1), &work)
@@ -123,7 +123,7 @@ fn noop_points(options: &BenchOptions, with_peers: bool) -> PointGroup {
 
 fn noop_point(nodes: usize, spread: Spread, backlog: usize, options: &BenchOptions) -> MeasuringPoint {
     let ours = NodeOptions { submitters: 1, batch: 500, slots: NOOP_SLOTS, ..NodeOptions::default() };
-    let work = spread.work(TaskWork { ours, ..work(NOOP_WORKERS, 0, options) }, backlog);
+    let work = spread.work(TaskWorkload { ours, ..work(NOOP_WORKERS, 0, options) }, backlog);
     let params = params(nodes, NOOP_WORKERS).with("bytes", BYTES).with("backlog", backlog);
     let size = ClusterSize { nodes, shards: spread.shards };
     MeasuringPoint::new("noop", target::DUNLIN, spread.params(params), move |bench| {
@@ -144,7 +144,7 @@ fn scaling_points(options: &BenchOptions) -> PointGroup {
 
 fn scaling_point(workers: usize, spread: Spread, options: &BenchOptions) -> MeasuringPoint {
     let ours = NodeOptions { submitters: 1, batch: 100, slots: 1, ahead: 1, ..NodeOptions::default() };
-    let work = spread.work(TaskWork { ours, ..work(workers, TASK_NS, options) }, 20 * workers);
+    let work = spread.work(TaskWorkload { ours, ..work(workers, TASK_NS, options) }, 20 * workers);
     MeasuringPoint::new("scaling", target::DUNLIN, spread.params(params(1, workers)), move |bench| {
         load::measure_scaling(bench, spread.shards, &work)
     })
@@ -152,7 +152,7 @@ fn scaling_point(workers: usize, spread: Spread, options: &BenchOptions) -> Meas
 
 /// The point with tenants of weights one to four, each with more waiting tasks than workers for it.
 fn tenants_point(tenants: usize, options: &BenchOptions) -> MeasuringPoint {
-    let loads = (0..tenants).map(|nth| TenantWork { weight: 1 + nth as u32 % 4, per_s: 0.0 }).collect();
+    let loads = (0..tenants).map(|nth| TenantWorkload { weight: 1 + nth as u32 % 4, per_s: 0.0 }).collect();
     let ours = NodeOptions {
         submitters: 1,
         batch: 20,
@@ -161,15 +161,15 @@ fn tenants_point(tenants: usize, options: &BenchOptions) -> MeasuringPoint {
         tenants: loads,
         ..NodeOptions::default()
     };
-    let work = TaskWork { backlog: 100, ours, ..work(50, 2_000_000, options) };
+    let work = TaskWorkload { backlog: 100, ours, ..work(50, 2_000_000, options) };
     let params = params(1, 50).with("tenants", tenants);
     MeasuringPoint::new("tenants", target::DUNLIN, params, move |bench| load::measure_sharing(bench, &work))
 }
 
 fn noisy_point(load: &'static str, workers: usize, options: &BenchOptions) -> MeasuringPoint {
-    let loads = USUAL_PER_S.map(|per_s| TenantWork { weight: 1, per_s }).to_vec();
+    let loads = USUAL_PER_S.map(|per_s| TenantWorkload { weight: 1, per_s }).to_vec();
     let ours = NodeOptions { submitters: 1, batch: 100, slots: 1, tenants: loads, ..NodeOptions::default() };
-    let mut work = TaskWork { ours, ..work(workers, TASK_NS, options) };
+    let mut work = TaskWorkload { ours, ..work(workers, TASK_NS, options) };
     // The time is long, so that even the smallest tenant completes over a thousand tasks.
     work.time_ns = work.time_ns.max(options.count(20_000_000_000, 1_000_000_000));
     let params = params(1, workers).with("load", load);

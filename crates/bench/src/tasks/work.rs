@@ -12,7 +12,7 @@ use crate::point::RunSample;
 
 /// The load that the client process of a task benchmark has to produce, sent to that process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct TaskWork {
+pub struct TaskWorkload {
     /// The address of the peers' server, such as Redis.
     pub endpoint: String,
     /// Number of workers. Dunlin's workers have a connection and a lease each.
@@ -49,15 +49,15 @@ pub struct NodeOptions {
     pub slots: u32,
     /// The number of further tasks that the worker may receive in advance.
     pub ahead: u32,
-    /// Weight and rate of each tenant. Empty for a single tenant with the rate of [`TaskWork::rate`].
-    pub tenants: Vec<TenantWork>,
+    /// Weight and rate of each tenant. Empty for a single tenant with the rate of [`TaskWorkload::rate`].
+    pub tenants: Vec<TenantWorkload>,
     /// Whether the workers do the same work in a loop, without a node.
     pub bare: bool,
 }
 
 /// The load of one tenant in a task benchmark: its weight, and its rate of submitted tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TenantWork {
+pub struct TenantWorkload {
     /// The weight of the tenant, which determines its share.
     pub weight: u32,
     /// The tasks that the tenant submits per second, at equal intervals; 0 for as many as possible.
@@ -99,7 +99,7 @@ pub struct TaskReport {
     pub cpu_ns: u64,
 }
 
-impl TaskWork {
+impl TaskWorkload {
     /// Returns the longest wait for the report, which is sent after all submitted tasks have ended.
     pub fn timeout(&self) -> Duration {
         Duration::from_nanos(self.warmup_ns + self.time_ns) + 2 * TIMEOUT
@@ -108,7 +108,7 @@ impl TaskWork {
 
 impl TaskReport {
     /// Waits for the report of a clients' process.
-    pub fn of(work: &TaskWork, child: &mut Child) -> Result<Self> {
+    pub fn of(work: &TaskWorkload, child: &mut Child) -> Result<Self> {
         let report: Self = child.read_line(work.timeout()).context("the workers did not finish")?;
         let Self { submitted, completed, twice, ops, .. } = report;
         ensure!(

@@ -10,7 +10,7 @@ use dunlin_client::{Attachment, TaskUsage, Tasks, WorkerOptions};
 use rustix::thread::set_current_timer_slack;
 
 use super::tally::{ClientTally, WorkerTotals};
-use super::work::TaskWork;
+use super::work::TaskWorkload;
 use crate::clock::monotonic_ns;
 
 /// The kind of all tasks.
@@ -24,7 +24,7 @@ const FLUSH: Duration = Duration::from_secs(20);
 const TTL: Duration = Duration::from_secs(60);
 
 /// Attaches a worker to the node.
-pub fn attach(tasks: &Tasks, work: &TaskWork) -> Result<Attachment> {
+pub fn attach(tasks: &Tasks, work: &TaskWorkload) -> Result<Attachment> {
     let options = WorkerOptions {
         kinds: vec![KIND.to_owned()],
         slots: work.ours.slots,
@@ -35,7 +35,7 @@ pub fn attach(tasks: &Tasks, work: &TaskWork) -> Result<Attachment> {
 }
 
 /// Does tasks until the run ends, and checks that the node has the result of every assigned task.
-pub fn run(attachment: &Attachment, work: &TaskWork, tally: &ClientTally) -> Result<WorkerTotals> {
+pub fn run(attachment: &Attachment, work: &TaskWorkload, tally: &ClientTally) -> Result<WorkerTotals> {
     disable_timer_slack()?;
     let mut totals = WorkerTotals::default();
     while !tally.is_stopped() {
@@ -54,7 +54,7 @@ pub fn run(attachment: &Attachment, work: &TaskWork, tally: &ClientTally) -> Res
 /// Completes empty tasks as soon as they arrive.
 fn run_batch(
     attachment: &Attachment,
-    work: &TaskWork,
+    work: &TaskWorkload,
     tally: &ClientTally,
     totals: &mut WorkerTotals,
 ) -> Result<()> {
@@ -67,7 +67,7 @@ fn run_batch(
 
 fn run_next_task(
     attachment: &Attachment,
-    work: &TaskWork,
+    work: &TaskWorkload,
     tally: &ClientTally,
     totals: &mut WorkerTotals,
 ) -> Result<()> {
@@ -84,7 +84,7 @@ fn run_next_task(
 }
 
 /// Sleeps for one task after another, as a worker does, but without a node.
-pub fn run_bare(work: &TaskWork, tally: &ClientTally) -> Result<WorkerTotals> {
+pub fn run_bare(work: &TaskWorkload, tally: &ClientTally) -> Result<WorkerTotals> {
     disable_timer_slack()?;
     let mut totals = WorkerTotals::default();
     while !tally.is_time_up() {

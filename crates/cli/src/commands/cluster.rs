@@ -27,14 +27,14 @@ Examples:
 Any user who can read a node's data directory can manage the cluster: the directory contains its certificates.")]
 pub struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    subcommand: Subcommand,
     /// Data directory of any node of the cluster; the node need not run or be the leader
     #[arg(long, global = true, env = "DUNLIN_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum Subcommand {
     /// Create a cluster with one node, in an empty directory or in a single node's data directory
     Init {
         /// Address at which other nodes reach this node; options of `dunlin serve` may change it later
@@ -91,16 +91,18 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
             "no data directory: set --data-dir or DUNLIN_DATA_DIR to the data directory of a node of the cluster"
         );
     };
-    run_verb(&arguments.verb, dir, console).map_err(|error| match error.downcast::<ClusterError>() {
-        Ok(ClusterError::Refused(why)) => CommandRefusal(why).into(),
-        Ok(error) => error.into(),
-        Err(error) => error,
+    run_subcommand(&arguments.subcommand, dir, console).map_err(|error| {
+        match error.downcast::<ClusterError>() {
+            Ok(ClusterError::Refused(why)) => CommandRefusal(why).into(),
+            Ok(error) => error.into(),
+            Err(error) => error,
+        }
     })
 }
 
-fn run_verb(verb: &Verb, dir: &Path, console: &Console) -> Result<()> {
-    match verb {
-        Verb::Init { address } => {
+fn run_subcommand(subcommand: &Subcommand, dir: &Path, console: &Console) -> Result<()> {
+    match subcommand {
+        Subcommand::Init { address } => {
             let cluster = init(dir, address)?;
             let text = format!(
                 "{} is the first node of the new cluster {cluster}. Start it:\n  dunlin serve --data-dir {} --cluster-listen {address}",
@@ -109,28 +111,28 @@ fn run_verb(verb: &Verb, dir: &Path, console: &Console) -> Result<()> {
             );
             print_result(console, &json!({"cluster": cluster, "data_dir": dir.to_string_lossy()}), &text)
         }
-        Verb::Status => status(&ClusterClient::open(dir)?, console),
-        Verb::Add { ttl } => add(&ClusterClient::open(dir)?, *ttl, console),
-        Verb::Token { ttl, reusable } => {
+        Subcommand::Status => status(&ClusterClient::open(dir)?, console),
+        Subcommand::Add { ttl } => add(&ClusterClient::open(dir)?, *ttl, console),
+        Subcommand::Token { ttl, reusable } => {
             let token = ClusterClient::open(dir)?.token(ttl.0, *reusable)?;
             // The token is printed only here, alone on its line so that it can be redirected to a file.
             Ok(writeln!(std::io::stdout(), "{token}")?)
         }
-        Verb::Remove { node } => {
+        Subcommand::Remove { node } => {
             ClusterClient::open(dir)?.remove(*node)?;
             print_result(console, &json!({"removed": node}), &format!("node {node} is removed"))
         }
-        Verb::Transfer { node } => {
+        Subcommand::Transfer { node } => {
             let leader = ClusterClient::open(dir)?.transfer(*node)?;
             print_result(console, &json!({"leader": leader}), &format!("node {leader} is the leader"))
         }
-        Verb::Backup { file } => {
+        Subcommand::Backup { file } => {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let revision = back_up(&ClusterClient::open(dir)?, file, now.as_millis() as u64)?;
             let text = format!("wrote {}: all keys at revision {revision}, and all tasks", file.display());
             print_result(console, &json!({"file": file.to_string_lossy(), "revision": revision}), &text)
         }
-        Verb::Restore { file, address } => {
+        Subcommand::Restore { file, address } => {
             let header = restore(file, dir, address)?;
             let text = format!(
                 "{} is the first node of a new cluster, with the keys and tasks of cluster {}. Start it:\n  dunlin serve --data-dir {} --cluster-listen {address}",

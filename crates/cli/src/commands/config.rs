@@ -14,11 +14,11 @@ use crate::table::TextTable;
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    subcommand: Subcommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum Subcommand {
     /// Print each value and its source: a flag, a variable, a line of the file, or the default
     #[command(after_help = "\
 Examples:
@@ -35,9 +35,9 @@ Examples:
 }
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
-    let flags = match &arguments.verb {
-        Verb::Show(flags) => flags,
-        Verb::Example => return Ok(std::io::stdout().write_all(crate::config::example().as_bytes())?),
+    let flags = match &arguments.subcommand {
+        Subcommand::Show(flags) => flags,
+        Subcommand::Example => return Ok(std::io::stdout().write_all(crate::config::example().as_bytes())?),
     };
     let (raw, warnings) = flags.gather()?;
     show(&raw, console)?;

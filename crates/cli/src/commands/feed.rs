@@ -29,11 +29,11 @@ Try it:
   dunlin feed verify --strict rec/")]
 pub struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    subcommand: Subcommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum Subcommand {
     /// Publish simulated order books, on a new node or a running one
     Serve(serve::Arguments),
     /// Watch order books: a live view in the terminal, or one line for each change
@@ -49,13 +49,13 @@ enum Verb {
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    match &arguments.verb {
-        Verb::Serve(arguments) => serve::run(arguments, global, console),
-        Verb::Watch(arguments) => watch::run(arguments, global, console),
-        Verb::Import(arguments) => import::run(arguments, global, console),
-        Verb::Record(arguments) => record::run(arguments, global, console),
-        Verb::Replay(arguments) => replay::run(arguments, global, console),
-        Verb::Verify(arguments) => verify::run(arguments, console),
+    match &arguments.subcommand {
+        Subcommand::Serve(arguments) => serve::run(arguments, global, console),
+        Subcommand::Watch(arguments) => watch::run(arguments, global, console),
+        Subcommand::Import(arguments) => import::run(arguments, global, console),
+        Subcommand::Record(arguments) => record::run(arguments, global, console),
+        Subcommand::Replay(arguments) => replay::run(arguments, global, console),
+        Subcommand::Verify(arguments) => verify::run(arguments, console),
     }
 }
 

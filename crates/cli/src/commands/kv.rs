@@ -26,11 +26,11 @@ pub use show::{line, to_json};
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    subcommand: Subcommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum Subcommand {
     /// Print the value of a key
     #[command(after_help = "\
 Examples:
@@ -180,30 +180,30 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let client = connect(global, "dunlin kv")?;
     let kv = client.kv();
     let kv_for = |stale: bool| if stale { kv.stale() } else { kv.clone() };
-    match &arguments.verb {
-        Verb::Get { key, stale } => get(&kv_for(*stale), key, console),
-        Verb::Put { key, value, lease } => {
+    match &arguments.subcommand {
+        Subcommand::Get { key, stale } => get(&kv_for(*stale), key, console),
+        Subcommand::Put { key, value, lease } => {
             let revision = kv.put_with_lease(key, read_value(value)?, *lease)?;
             print_result(WriteResult { revision, keys: 1 }, console)
         }
-        Verb::Cas { key, revision, value } => {
+        Subcommand::Cas { key, revision, value } => {
             let revision = kv.cas(key, *revision, read_value(value)?)?;
             print_result(WriteResult { revision, keys: 1 }, console)
         }
-        Verb::Del { key, prefix: true, .. } => delete_all(&kv, key, console),
-        Verb::Del { key, revision: Some(revision), .. } => {
+        Subcommand::Del { key, prefix: true, .. } => delete_all(&kv, key, console),
+        Subcommand::Del { key, revision: Some(revision), .. } => {
             print_result(kv.delete_if(key, *revision)?, console)
         }
-        Verb::Del { key, .. } => print_result(kv.delete(key)?, console),
-        Verb::Txn(txn) => txn::run(txn, &kv, console),
-        Verb::Range { start, end, limit, keys, system, stale } => {
+        Subcommand::Del { key, .. } => print_result(kv.delete(key)?, console),
+        Subcommand::Txn(txn) => txn::run(txn, &kv, console),
+        Subcommand::Range { start, end, limit, keys, system, stale } => {
             let end =
                 end.as_ref().map_or_else(|| prefix_end(start.as_bytes()), |end| end.clone().into_bytes());
             let all = *system || start.starts_with(SYSTEM_PREFIX);
             let show = RangeOptions { limit: limit.unwrap_or(usize::MAX), keys: *keys, all };
             range(&kv_for(*stale), start, &end, &show, console)
         }
-        Verb::Watch { prefix, from, count } => {
+        Subcommand::Watch { prefix, from, count } => {
             let stop = StopFlag::on_signal()?;
             stop.set_when_stdout_closes();
             let ended = stop.run_interruptible(|| watch(&client, prefix, *from, *count, &stop, console))?;

@@ -23,7 +23,7 @@ use crate::arguments::Global;
 use crate::commands::parse::ttl;
 use crate::connect::connect;
 use crate::console::Console;
-use crate::outcome::AdvisedError;
+use crate::outcome::ErrorWithAdvice;
 
 /// The interval at which the command and the lease are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -119,7 +119,7 @@ fn add_holder(kv: &Kv, name: &str, error: KvError) -> anyhow::Error {
     let holder_text = String::from_utf8_lossy(&holder.value).into_owned();
     let message = format!("lock {name} is held by {holder_text:?}, with token {token}");
     let advice = "Run the command without --no-wait to wait for the lock.".to_owned();
-    AdvisedError { code: ErrorCode::LockHeld, message, advice }.into()
+    ErrorWithAdvice { code: ErrorCode::LockHeld, message, advice }.into()
 }
 
 /// The reason why the command has ended, or has to end.

@@ -17,7 +17,7 @@ use crate::commands::parse;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::format::{EventPrinter, Format, Interpreters, rfc3339, text};
-use crate::outcome::AdvisedError;
+use crate::outcome::ErrorWithAdvice;
 use crate::signals::StopFlag;
 
 /// The time without an event after which the command checks the client's positions.
@@ -31,11 +31,11 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    subcommand: Subcommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum Subcommand {
     /// Print all retained records with position, times, key and headers
     #[command(after_help = "\
 Examples:
@@ -62,7 +62,7 @@ struct Dump {
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    let Verb::Dump(dump) = &arguments.verb;
+    let Subcommand::Dump(dump) = &arguments.subcommand;
     let stop = StopFlag::on_signal()?;
     if files::is_path(&dump.topic) {
         return files::dump(dump, &writer(console, None), console, &stop);
@@ -155,7 +155,7 @@ impl LogEnds {
             let message = format!("the node that owns topic `{}` does not respond", topic.name);
             let advice =
                 format!("Try again later. `dunlin topics describe {}` shows the topic's owner.", topic.name);
-            return Err(AdvisedError { code: ErrorCode::OwnerAway, message, advice }.into());
+            return Err(ErrorWithAdvice { code: ErrorCode::OwnerAway, message, advice }.into());
         }
         let retained = topic.logs.iter().filter(|log| log.first.seq <= log.last_seq);
         let end = |log: &LogDescription| {

@@ -5,7 +5,7 @@ use dunlin_client::{Client, TopicSummary};
 use dunlin_topic::Pattern;
 use dunlin_wire::ErrorCode;
 
-use crate::outcome::{AdvisedError, CommandRefusal};
+use crate::outcome::{CommandRefusal, ErrorWithAdvice};
 
 /// The largest number of topics that an explanation names.
 const NAMED_MAX: usize = 3;
@@ -53,7 +53,7 @@ pub fn no_topic_error(client: &Client, subject: &str, refused: Error) -> Error {
         return refused;
     };
     let example = pattern.replace(['*', '>'], "x");
-    AdvisedError {
+    ErrorWithAdvice {
         code: ErrorCode::NoTopic,
         message: format!("no topic owns subject {subject:?}: topic {subject:?} owns {pattern:?}"),
         advice: format!(

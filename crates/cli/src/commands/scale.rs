@@ -9,12 +9,12 @@ use clap::ValueEnum;
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Arguments {
     #[command(subcommand)]
-    pub verb: Verb,
+    pub subcommand: Subcommand,
 }
 
 /// The subcommands of `dunlin scale`.
 #[derive(Debug, clap::Subcommand)]
-pub enum Verb {
+pub enum Subcommand {
     /// Calculate the cost and load of the cluster that a file describes, and warn of problems
     Plan(PlanArguments),
     /// Recommend machines and worker counts for a measured load

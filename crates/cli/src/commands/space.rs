@@ -31,11 +31,11 @@ A process owns a region while it has the region's lease, which the node or clust
 region's standby. If the owner dies, the standby continues the region from its copy, which is at most one tick old.")]
 pub struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    subcommand: Subcommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum Subcommand {
     /// Start a world: its first process, and a node that holds the world's leases
     Run(run::Arguments),
     /// Start another process for an existing world
@@ -56,14 +56,14 @@ enum Verb {
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    match &arguments.verb {
-        Verb::Run(arguments) => run::run(arguments, global, console),
-        Verb::Join(arguments) => process::join(arguments, global, console),
-        Verb::Watch(arguments) => watch::run(arguments, global, console),
-        Verb::Owner(arguments) => owner::run(arguments, global, console),
-        Verb::Near(arguments) => near::run(arguments, global, console),
-        Verb::Command(arguments) => command::run(arguments, global, console),
-        Verb::Spawn(arguments) => spawn::run(arguments, global, console),
-        Verb::Despawn(arguments) => spawn::despawn(arguments, global, console),
+    match &arguments.subcommand {
+        Subcommand::Run(arguments) => run::run(arguments, global, console),
+        Subcommand::Join(arguments) => process::join(arguments, global, console),
+        Subcommand::Watch(arguments) => watch::run(arguments, global, console),
+        Subcommand::Owner(arguments) => owner::run(arguments, global, console),
+        Subcommand::Near(arguments) => near::run(arguments, global, console),
+        Subcommand::Command(arguments) => command::run(arguments, global, console),
+        Subcommand::Spawn(arguments) => spawn::run(arguments, global, console),
+        Subcommand::Despawn(arguments) => spawn::despawn(arguments, global, console),
     }
 }

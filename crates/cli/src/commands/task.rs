@@ -32,11 +32,11 @@ Try it, in three terminals:
   dunlin task submit count 'hello' --wait         submit it, print its result")]
 pub struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    subcommand: Subcommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum Subcommand {
     /// Submit a task, or one for each line of a file
     Submit(submit::Arguments),
     /// Run a worker, which executes a command for each task of the given kinds
@@ -130,9 +130,9 @@ Examples:
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    match &arguments.verb {
-        Verb::Worker(worker) => return worker::run(worker, global, console),
-        Verb::Warden => {
+    match &arguments.subcommand {
+        Subcommand::Worker(worker) => return worker::run(worker, global, console),
+        Subcommand::Warden => {
             warden::run();
             return Ok(());
         }
@@ -140,10 +140,10 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
     let client = connect(global, "dunlin task")?;
     let tasks = client.tasks();
-    match &arguments.verb {
-        Verb::Submit(submit) => submit::run(submit, &tasks, console),
-        Verb::Worker(_) | Verb::Warden => Ok(()),
-        Verb::List { tenant, queue, kind, stage, label, limit } => {
+    match &arguments.subcommand {
+        Subcommand::Submit(submit) => submit::run(submit, &tasks, console),
+        Subcommand::Worker(_) | Subcommand::Warden => Ok(()),
+        Subcommand::List { tenant, queue, kind, stage, label, limit } => {
             let text = |of: &'_ Option<String>| of.clone().unwrap_or_default();
             let (tenant, queue, kind) = (text(tenant), text(queue), text(kind));
             let label = label.as_ref().map_or((&b""[..], &b""[..]), |(k, v)| (k.as_bytes(), v.as_bytes()));
@@ -151,11 +151,11 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
             let filter = ListFilter { tenant, queue, kind, stage: *stage, label };
             list(&tasks, &filter, *limit, console)
         }
-        Verb::Get { task, result } => {
+        Subcommand::Get { task, result } => {
             let (task, now_ms) = tasks.get_at(*task)?;
             show::task(&task, now_ms, *result, console)
         }
-        Verb::Why { task } => {
+        Subcommand::Why { task } => {
             let why = tasks.why(*task)?;
             let mut out = console.out();
             match console.json {
@@ -164,14 +164,22 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
             }
             Ok(out.flush()?)
         }
-        Verb::Queues { tenant } => show::queues(&tasks.queues(tenant.as_deref().unwrap_or(""))?, console),
-        Verb::Tenants { tenant } => show::tenants(&tasks.tenants(tenant.as_deref().unwrap_or(""))?, console),
-        Verb::Tenant(tenant) => tenant::run(tenant, &tasks, console),
-        Verb::Workers => show::workers(&tasks.workers()?, console),
-        Verb::Cancel { tasks: ids } => change_each(ids, "cancelled", |id| Ok(tasks.cancel(id)?), console),
-        Verb::Retry { tasks: ids } => change_each(ids, "restarted", |id| Ok(tasks.retry(id)?), console),
-        Verb::Redrive { tenant, limit, poisoned } => redrive(&tasks, tenant, *limit, *poisoned, console),
-        Verb::Watch(watch) => watch::run(watch, &client, console),
+        Subcommand::Queues { tenant } => {
+            show::queues(&tasks.queues(tenant.as_deref().unwrap_or(""))?, console)
+        }
+        Subcommand::Tenants { tenant } => {
+            show::tenants(&tasks.tenants(tenant.as_deref().unwrap_or(""))?, console)
+        }
+        Subcommand::Tenant(tenant) => tenant::run(tenant, &tasks, console),
+        Subcommand::Workers => show::workers(&tasks.workers()?, console),
+        Subcommand::Cancel { tasks: ids } => {
+            change_each(ids, "cancelled", |id| Ok(tasks.cancel(id)?), console)
+        }
+        Subcommand::Retry { tasks: ids } => change_each(ids, "restarted", |id| Ok(tasks.retry(id)?), console),
+        Subcommand::Redrive { tenant, limit, poisoned } => {
+            redrive(&tasks, tenant, *limit, *poisoned, console)
+        }
+        Subcommand::Watch(watch) => watch::run(watch, &client, console),
     }
 }
 

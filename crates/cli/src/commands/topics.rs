@@ -15,7 +15,7 @@ use crate::arguments::Global;
 use crate::commands::parse::node_number;
 use crate::connect::connect;
 use crate::console::{Console, format_bytes, grouped};
-use crate::outcome::AdvisedError;
+use crate::outcome::ErrorWithAdvice;
 use crate::table::TextTable;
 use owner::Owner;
 
@@ -27,11 +27,11 @@ const NOT_OPENED: &str = "not opened";
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    subcommand: Subcommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum Subcommand {
     /// List topics
     #[command(visible_alias = "ls")]
     List {
@@ -67,10 +67,10 @@ enum Verb {
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let client = connect(global, "dunlin topics")?;
-    match &arguments.verb {
-        Verb::List { pattern } => list(&client, pattern, console),
-        Verb::Create(create) => create::run(create, &client, console),
-        Verb::Delete { names } => {
+    match &arguments.subcommand {
+        Subcommand::List { pattern } => list(&client, pattern, console),
+        Subcommand::Create(create) => create::run(create, &client, console),
+        Subcommand::Delete { names } => {
             for name in names {
                 let deleted = client.delete_topic(name).map_err(no_topic_error);
                 deleted.with_context(|| format!("cannot delete topic {name}"))?;
@@ -78,12 +78,12 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
             }
             Ok(())
         }
-        Verb::Move { name, node } => {
+        Subcommand::Move { name, node } => {
             let moved_to = client.move_topic(name, *node).map_err(move_error);
             let epoch = moved_to.with_context(|| format!("cannot move topic {name}"))?;
             print_moved(name, *node, epoch, console)
         }
-        Verb::Describe { names } => {
+        Subcommand::Describe { names } => {
             for name in names {
                 let topic = client.describe_topic(name).map_err(no_topic_error);
                 let topic = topic.with_context(|| format!("cannot describe topic {name}"))?;
@@ -104,7 +104,7 @@ fn no_topic_error(error: CallError) -> anyhow::Error {
 
 fn no_such_topic(code: ErrorCode) -> anyhow::Error {
     let advice = "`dunlin topics list` shows the existing topics.".to_owned();
-    AdvisedError { code, message: format!("{code}: no topic has this name"), advice }.into()
+    ErrorWithAdvice { code, message: format!("{code}: no topic has this name"), advice }.into()
 }
 
 /// Explains why a topic cannot be moved. The reason is the node or the topic, not the node's configuration.
@@ -115,7 +115,7 @@ fn move_error(error: KvError) -> anyhow::Error {
             if matches!(refused.code, ErrorCode::TopicConfig | ErrorCode::OwnerAway) =>
         {
             let advice = "`dunlin cluster status` shows the nodes and their states.".to_owned();
-            AdvisedError { code: refused.code, message: refused.text, advice }.into()
+            ErrorWithAdvice { code: refused.code, message: refused.text, advice }.into()
         }
         other => other.into(),
     }

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use dunlin::{Permissions, Rule};
+use dunlin::{Permissions, SubjectRule};
 use dunlin_server::access::{TENANT_DEFAULT, UserDirectory, UserInfo, hash_password, is_name, new_token};
 use dunlin_topic::Pattern;
 use serde_json::json;
@@ -31,7 +31,7 @@ These entries of the users file have no option: keys, nkeys, limits, and what cr
 file; a running node reads it again within seconds. docs/security.md describes it.")]
 pub struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    subcommand: Subcommand,
     /// Users file, which `dunlin serve --auth-users-file` reads
     #[arg(
         long,
@@ -44,7 +44,7 @@ pub struct Arguments {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum Subcommand {
     /// Add a user
     #[command(after_help = "\
 Examples:
@@ -168,12 +168,12 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
             "--password-file has no effect here, because this command does not connect to a node: use --password-from FILE"
         );
     }
-    match &arguments.verb {
-        Verb::Add(user) => add(file, user, console),
-        Verb::Change(user) => change(file, user, console),
-        Verb::Token { name } => token(file, name),
-        Verb::Remove { name } => remove(file, name, console),
-        Verb::List => list(file, console),
+    match &arguments.subcommand {
+        Subcommand::Add(user) => add(file, user, console),
+        Subcommand::Change(user) => change(file, user, console),
+        Subcommand::Token { name } => token(file, name),
+        Subcommand::Remove { name } => remove(file, name, console),
+        Subcommand::List => list(file, console),
     }
 }
 
@@ -301,7 +301,7 @@ fn permission_lines(permissions: &Permissions) -> Vec<String> {
         ("groups", &permissions.groups),
     ];
     let mut lines: Vec<String> = Vec::new();
-    for (name, Rule { allow, deny }) in rules.into_iter().filter(|(_, rule)| !rule.allow.is_empty()) {
+    for (name, SubjectRule { allow, deny }) in rules.into_iter().filter(|(_, rule)| !rule.allow.is_empty()) {
         let not = if deny.is_empty() { String::new() } else { format!(", not {}", patterns(deny)) };
         lines.push(format!("{name} {}{not}", patterns(allow)));
     }
@@ -369,7 +369,7 @@ fn list(file: &Path, console: &Console) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn rule(rule: &Rule) -> serde_json::Value {
+fn rule(rule: &SubjectRule) -> serde_json::Value {
     let texts = |patterns: &[Pattern]| patterns.iter().map(|one| one.as_str().to_owned()).collect::<Vec<_>>();
     json!({"allow": texts(&rule.allow), "deny": texts(&rule.deny)})
 }

@@ -37,13 +37,13 @@ impl FromStr for ByteSize {
 
 /// A configuration value of type `T`, or the word `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OrOff<T>(pub Option<T>);
+pub struct ValueOrOff<T>(pub Option<T>);
 
-impl<T: FromStr> FromStr for OrOff<T> {
+impl<T: FromStr> FromStr for ValueOrOff<T> {
     type Err = T::Err;
 
-    fn from_str(text: &str) -> Result<OrOff<T>, T::Err> {
-        if text == "off" { Ok(OrOff(None)) } else { text.parse().map(|value| OrOff(Some(value))) }
+    fn from_str(text: &str) -> Result<ValueOrOff<T>, T::Err> {
+        if text == "off" { Ok(ValueOrOff(None)) } else { text.parse().map(|value| ValueOrOff(Some(value))) }
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_control::{ControlCommand, ControlOutcome, ControlReply};
 use dunlin_wire::{
-    Control, ControlKind, ErrorCode, FromClient, FromNode, HEADER_BYTES, LongBytes, MessageKind,
+    Control, ControlKind, ErrorCode, FromClient, FromNode, HEADER_BYTES, MessageKind, U32PrefixedBytes,
 };
 
 use super::{Kv, KvError};
@@ -74,7 +74,8 @@ impl Kv {
             let (numbers, text) = ([size as u64, size_max as u64, 0], "run_bytes_max".to_owned());
             return Err(CallError::Refused(RefusedError { code: ErrorCode::KeyTooLarge, numbers, text }));
         }
-        let control = |request| FromClient::Control(Control { request, kind, bytes: LongBytes(bytes) });
+        let control =
+            |request| FromClient::Control(Control { request, kind, bytes: U32PrefixedBytes(bytes) });
         let request = self.shared.send_request(control)?;
         self.shared.check_version(MessageKind::Control)?;
         Ok(request)

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use dunlin_control::{ControlQuery, QueryAnswer};
+use dunlin_control::{ControlQuery, ControlQueryResult};
 
 use super::{Kv, KvError};
 use crate::pending_request::PendingRequest;
@@ -25,18 +25,18 @@ impl PendingQuery {
     }
 
     /// Waits for the response to the query.
-    pub fn wait(self) -> Result<QueryAnswer, KvError> {
+    pub fn wait(self) -> Result<ControlQueryResult, KvError> {
         let PendingQuery { kv, request } = self;
         let bytes = request.wait(Some(Instant::now() + kv.response_timeout()))?;
-        Ok(QueryAnswer::decode(kv.content(&bytes)?)?)
+        Ok(ControlQueryResult::decode(kv.content(&bytes)?)?)
     }
 
     /// Async form of [`wait`](Self::wait).
     #[cfg(feature = "tokio")]
-    pub async fn answered(self) -> Result<QueryAnswer, KvError> {
+    pub async fn answered(self) -> Result<ControlQueryResult, KvError> {
         let PendingQuery { kv, request } = self;
         let bytes = request.answered().await?;
-        Ok(QueryAnswer::decode(kv.content(&bytes)?)?)
+        Ok(ControlQueryResult::decode(kv.content(&bytes)?)?)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use dunlin_space::{Denial, Entity, EntityCommand, EntityId, RegionId, WorldRequest, WorldResponse};
+use dunlin_space::{Entity, EntityCommand, EntityId, RegionId, WorldRefusal, WorldRequest, WorldResponse};
 use dunlin_topic::{PublishError, RequestError};
 
 use super::{World, subject};
@@ -192,8 +192,8 @@ impl World {
         round_result.answered = true;
         match WorldResponse::decode(&reply.payload) {
             Ok(WorldResponse::Done { region, tick }) => Ok(Some(CommandResult { process, region, tick })),
-            Ok(WorldResponse::Refused { why: Denial::NotHere, .. }) => Ok(None),
-            Ok(WorldResponse::Refused { why: Denial::Wrong, text }) => {
+            Ok(WorldResponse::Refused { why: WorldRefusal::NotHere, .. }) => Ok(None),
+            Ok(WorldResponse::Refused { why: WorldRefusal::Wrong, text }) => {
                 Err(CommandError::Invalid(text.to_owned()))
             }
             Ok(WorldResponse::Refused { text, .. }) => {

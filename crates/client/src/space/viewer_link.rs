@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use dunlin_space::{Denial, Scene, SceneChange, SurroundingsWatch, ViewerId, WorldRequest, WorldResponse};
+use dunlin_space::{
+    Scene, SceneChange, SurroundingsWatch, ViewerId, WorldRefusal, WorldRequest, WorldResponse,
+};
 use dunlin_topic::{Draft, Event, Publish, PublishError, Start, Subscribe, SubscribeOptions};
 
 use super::viewer::ViewError;
@@ -73,7 +75,7 @@ impl ViewerLink {
             match open_link.subscriber.take() {
                 Event::Record(record) => match WorldResponse::decode(record.payload())? {
                     WorldResponse::ViewerUpdate(sight) => scene.apply(&sight, changes)?,
-                    WorldResponse::Refused { why: Denial::Busy, .. } => restarts = true,
+                    WorldResponse::Refused { why: WorldRefusal::Busy, .. } => restarts = true,
                     WorldResponse::Refused { text, .. } => return Err(ViewError::Invalid(text.to_owned())),
                     WorldResponse::Watching | WorldResponse::Done { .. } => {}
                 },

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use dunlin_tasks::{CommandReply, TaskCommand};
 use dunlin_wire::{
-    ErrorCode, FromClient, FromNode, HEADER_BYTES, LongBytes, MessageKind, TaskCommandResult,
-    Tasks as Message, TasksKind,
+    ErrorCode, FromClient, FromNode, HEADER_BYTES, MessageKind, TaskCommandResult, Tasks as Message,
+    TasksKind, U32PrefixedBytes,
 };
 
 use super::{Tasks, TasksError};
@@ -62,7 +62,7 @@ impl Tasks {
         if let Some(refused) = refuse_too_long(bytes) {
             return Err(CallError::Refused(refused));
         }
-        let message = |request| FromClient::Tasks(Message { request, kind, bytes: LongBytes(bytes) });
+        let message = |request| FromClient::Tasks(Message { request, kind, bytes: U32PrefixedBytes(bytes) });
         let request = self.shared.send_request(message)?;
         self.shared.check_version(MessageKind::Tasks)?;
         Ok(request)

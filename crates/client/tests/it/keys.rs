@@ -5,7 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin_client::state::{
-    ComparedProperty, Comparison, ControlCommand, ControlQuery, ControlReply, KeyOperation, QueryAnswer,
+    ComparedProperty, Comparison, ControlCommand, ControlQuery, ControlQueryResult, ControlReply,
+    KeyOperation,
 };
 use dunlin_client::{ErrorCode, KvError, Transaction, WatchError, WatchFrom};
 use dunlin_wait::{Deadline, PATIENCE, until};
@@ -138,7 +139,9 @@ fn concurrent_commands_and_queries_get_their_own_responses() {
     let pending: Vec<_> =
         keys.iter().map(|key| kv.begin_query(&ControlQuery::Get { key: key.as_bytes() }).unwrap()).collect();
     for (key, pending) in keys.iter().zip(pending) {
-        let QueryAnswer::Found { found, .. } = pending.wait().unwrap() else { panic!("another answer") };
+        let ControlQueryResult::Found { found, .. } = pending.wait().unwrap() else {
+            panic!("another answer")
+        };
         assert_eq!((found.items[0].key.as_ref(), found.items[0].item.version), (key.as_bytes(), 4));
     }
     let (commands, duration) = node.node.control().unwrap().commits().unwrap();

@@ -265,7 +265,7 @@ fn command_unanswered_at_shutdown_is_sent_to_the_next_node() {
         let request = accept_command(&mut link);
         let mut done = Vec::new();
         ControlOutcome::Done { reply: ControlReply::Changed { revision: 7, keys: 1 } }.encode(&mut done);
-        link.send(FromNode::ControlResult(ControlResult { request, bytes: LongBytes(&done) }));
+        link.send(FromNode::ControlResult(ControlResult { request, bytes: U32PrefixedBytes(&done) }));
         link.wait_until_closed();
     });
     assert_eq!(client.kv().put("key", "value"), Ok(7));
@@ -278,7 +278,7 @@ fn answer_command(link: &mut Link, reply: ControlReply) {
     let request = accept_command(link);
     let mut done = Vec::new();
     ControlOutcome::Done { reply }.encode(&mut done);
-    link.send(FromNode::ControlResult(ControlResult { request, bytes: LongBytes(&done) }));
+    link.send(FromNode::ControlResult(ControlResult { request, bytes: U32PrefixedBytes(&done) }));
 }
 
 #[test]

@@ -131,7 +131,7 @@ fn query_and_response_encodings_do_not_change() {
     for (name, query) in answers {
         let (mut bytes, answer) = (Vec::new(), test.state.answer(&query).unwrap());
         answer.encode(&mut bytes);
-        assert_eq!(QueryAnswer::decode(&bytes), Ok(answer));
+        assert_eq!(ControlQueryResult::decode(&bytes), Ok(answer));
         check(name, &bytes);
     }
     let outcomes = [

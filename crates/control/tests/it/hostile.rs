@@ -14,7 +14,7 @@ proptest! {
             let _ = ControlReply::decode(&bytes);
             let _ = ControlRefusal::decode(&bytes);
             let _ = ControlQuery::decode(&bytes);
-            let _ = QueryAnswer::decode(&bytes);
+            let _ = ControlQueryResult::decode(&bytes);
             let _ = ControlOutcome::decode(&bytes);
             if let Ok(events) = KeyEvents::new(&bytes) {
                 events.for_each(drop);

@@ -3,7 +3,7 @@
 use dunlin_topic::{Filter, LogName, Pattern, TailPattern};
 
 use super::keys::KeyRule;
-use super::rule::{Extent, Rule};
+use super::rule::{Extent, SubjectRule};
 use super::tasks::TaskRule;
 use crate::control::KV;
 use crate::inbox::FIRST_TOKEN as INBOX;
@@ -47,17 +47,17 @@ impl std::fmt::Display for Action {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Permissions {
     /// The bounds on the subjects that any user of the tenant may use.
-    pub tenant: Rule,
+    pub tenant: SubjectRule,
     /// Subjects for [`Action::Publish`].
-    pub publish: Rule,
+    pub publish: SubjectRule,
     /// Subjects for [`Action::Subscribe`].
-    pub subscribe: Rule,
+    pub subscribe: SubjectRule,
     /// Subjects for [`Action::Create`].
-    pub create: Rule,
+    pub create: SubjectRule,
     /// Topics for [`Action::Delete`].
-    pub delete: Rule,
+    pub delete: SubjectRule,
     /// Groups for [`Action::Join`].
-    pub groups: Rule,
+    pub groups: SubjectRule,
     /// Keys for [`Action::Keys`]. The bounds of the tenant do not apply to them.
     pub keys: KeyRule,
     /// Permissions for [`Action::Tasks`].
@@ -133,9 +133,9 @@ impl Permissions {
             == (&other.tenant, &other.subscribe, &other.keys, other.tasks.readable_tenant(), &other.surveys)
     }
 
-    fn rule(&self, action: Action) -> &Rule {
+    fn rule(&self, action: Action) -> &SubjectRule {
         /// A rule that allows nothing. It applies to keys and tasks, because their permissions do not name subjects.
-        static NONE: Rule = Rule { allow: Vec::new(), deny: Vec::new() };
+        static NONE: SubjectRule = SubjectRule { allow: Vec::new(), deny: Vec::new() };
         match action {
             Action::Keys | Action::Tasks => &NONE,
             Action::Publish => &self.publish,
@@ -181,9 +181,9 @@ fn is_inbox(subject: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn rule(allow: &str, deny: &str) -> Rule {
+    fn rule(allow: &str, deny: &str) -> SubjectRule {
         let read = |text: &str| text.split_whitespace().map(|one| Pattern::parse(one).unwrap()).collect();
-        Rule { allow: read(allow), deny: read(deny) }
+        SubjectRule { allow: read(allow), deny: read(deny) }
     }
 
     fn log(prefix: &str) -> LogName {

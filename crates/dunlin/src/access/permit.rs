@@ -9,7 +9,9 @@
 
 use std::sync::Arc;
 
-use dunlin_control::{ControlCommand, ControlQuery, ControlReply, ControlState, NOT_SHOWN, QueryAnswer};
+use dunlin_control::{
+    ControlCommand, ControlQuery, ControlQueryResult, ControlReply, ControlState, NOT_SHOWN,
+};
 use dunlin_raft::Commands;
 use dunlin_tasks::{Destination, NewTask, PUBLISH, TaskCommand};
 use dunlin_topic::Subject;
@@ -57,7 +59,7 @@ impl Node {
         &self,
         consistency: Consistency,
         query: &ControlQuery<'_>,
-    ) -> Result<QueryAnswer, Refused> {
+    ) -> Result<ControlQueryResult, Refused> {
         self.may_query(query).map_err(|error| Refused::from(&error))?;
         let control = self.control_async().await.map_err(|error| Refused::from(&error))?;
         let found = control.read(consistency, |state| self.query_state(state, query)).await;
@@ -70,17 +72,17 @@ impl Node {
         &self,
         state: &ControlState,
         query: &ControlQuery<'_>,
-    ) -> Result<QueryAnswer, Refused> {
+    ) -> Result<ControlQueryResult, Refused> {
         self.may_query(query).map_err(|error| Refused::from(&error))?;
         let result = match (query, self.user()) {
             (ControlQuery::Lease { lease }, Some(user))
                 if !may_all_keys(user) && state.lease_owner(*lease) != Some(user.name().as_bytes()) =>
             {
-                Ok(QueryAnswer::Leases { leases: Vec::new(), more: false })
+                Ok(ControlQueryResult::Leases { leases: Vec::new(), more: false })
             }
             (ControlQuery::Status, Some(user)) if !may_all_keys(user) && self.may_survey_node().is_err() => {
                 let mut result = state.answer(query);
-                if let Ok(QueryAnswer::Status { keys, bytes, leases, .. }) = &mut result {
+                if let Ok(ControlQueryResult::Status { keys, bytes, leases, .. }) = &mut result {
                     [*keys, *bytes, *leases] = [NOT_SHOWN; 3];
                 }
                 result

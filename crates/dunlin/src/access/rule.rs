@@ -15,14 +15,14 @@ pub enum Extent {
 
 /// The subjects for which a user has a permission: all of the allowed patterns, except for denied patterns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rule {
+pub struct SubjectRule {
     /// At least one of these patterns must cover the subject or pattern.
     pub allow: Vec<Pattern>,
     /// None of these may cover the pattern.
     pub deny: Vec<Pattern>,
 }
 
-impl Rule {
+impl SubjectRule {
     /// Whether the rule allows everything.
     pub fn is_everything(&self) -> bool {
         self.deny.is_empty() && self.allow.iter().any(|allowed| allowed.as_str() == ">")
@@ -54,7 +54,7 @@ impl Rule {
             && self.not_denied(pattern) > Extent::Nothing
     }
 
-    /// Like [`extent`](Rule::extent), but for one subject, given as the common prefix of its topic's subjects
+    /// Like [`extent`](SubjectRule::extent), but for one subject, given as the common prefix of its topic's subjects
     /// and a tail.
     pub fn allows_parts(&self, prefix: &str, tail: &str) -> bool {
         self.allow.iter().any(|allowed| allowed.matches_parts(prefix, tail))
@@ -82,9 +82,9 @@ impl Rule {
 mod tests {
     use super::*;
 
-    fn rule(allow: &str, deny: &str) -> Rule {
+    fn rule(allow: &str, deny: &str) -> SubjectRule {
         let read = |text: &str| text.split_whitespace().map(|one| Pattern::parse(one).unwrap()).collect();
-        Rule { allow: read(allow), deny: read(deny) }
+        SubjectRule { allow: read(allow), deny: read(deny) }
     }
 
     #[test]

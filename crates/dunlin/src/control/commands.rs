@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin_control::{
-    ControlCommand, ControlOutcome, ControlQuery, ControlRefusal, ControlReply, ControlState, Key,
-    QueryAnswer,
+    ControlCommand, ControlOutcome, ControlQuery, ControlQueryResult, ControlRefusal, ControlReply,
+    ControlState, Key,
 };
 use dunlin_raft::{Commands, GroupHandle, Leadership, RaftGroupError};
 use futures_util::future::{Either, select};
@@ -169,7 +169,7 @@ impl Control {
         &self,
         consistency: Consistency,
         query: &ControlQuery<'_>,
-    ) -> Result<QueryAnswer, ControlError> {
+    ) -> Result<ControlQueryResult, ControlError> {
         Ok(self.read(consistency, |state| state.answer(query)).await??)
     }
 

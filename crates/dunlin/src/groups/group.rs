@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Wake, Waker};
 
 use dunlin_topic::{
-    Departure, MemberId, Notice, SkipBudget, SubscribeError, SubscribeOptions, Topic, Waiter,
+    MemberDeparture, MemberId, Notice, SkipBudget, SubscribeError, SubscribeOptions, Topic, Waiter,
 };
 
 use super::dead_letters::LetterTarget;
@@ -168,7 +168,7 @@ impl<M: GroupMachine> Group<M> {
         self.with(node, |state, _| state.parts.iter().map(GroupPartition::delivered_ranges).collect())
     }
 
-    pub(super) fn leave(&self, node: &Node, member: MemberId, departure: Departure) {
+    pub(super) fn leave(&self, node: &Node, member: MemberId, departure: MemberDeparture) {
         self.remove_sleeper(member);
         self.with(node, |state, now_ns| {
             state.parts.iter_mut().for_each(|part| part.machine.leave(member, departure, now_ns));

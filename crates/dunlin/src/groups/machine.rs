@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use dunlin_topic::{DeadLetter, Departure, GroupError, LostRecords, MemberId, ShareGroup, WorkGroup};
+use dunlin_topic::{DeadLetter, GroupError, LostRecords, MemberDeparture, MemberId, ShareGroup, WorkGroup};
 
 /// A state machine of `dunlin-topic`: [`ShareGroup`] or [`WorkGroup`].
 pub(crate) trait GroupMachine: Debug + Send + 'static {
@@ -11,7 +11,7 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
     const WAITED_FOR_WITHOUT_MEMBERS: bool;
 
     fn join(&mut self) -> Result<MemberId, GroupError>;
-    fn leave(&mut self, member: MemberId, departure: Departure, now_ns: u64);
+    fn leave(&mut self, member: MemberId, departure: MemberDeparture, now_ns: u64);
     fn has_room(&self, member: MemberId) -> bool;
     fn has_lost(&self, member: MemberId) -> bool;
     fn take_lost(&mut self, member: MemberId) -> Option<LostRecords>;
@@ -78,11 +78,11 @@ impl GroupMachine for ShareGroup {
         ShareGroup::join(self)
     }
 
-    fn leave(&mut self, member: MemberId, departure: Departure, _now_ns: u64) {
+    fn leave(&mut self, member: MemberId, departure: MemberDeparture, _now_ns: u64) {
         // An error only means that the member has left already.
         let _ = match departure {
-            Departure::Left => ShareGroup::leave_and_return(self, member),
-            Departure::Died => ShareGroup::leave(self, member),
+            MemberDeparture::Left => ShareGroup::leave_and_return(self, member),
+            MemberDeparture::Died => ShareGroup::leave(self, member),
         };
     }
 
@@ -138,7 +138,7 @@ impl GroupMachine for WorkGroup {
         WorkGroup::join(self)
     }
 
-    fn leave(&mut self, member: MemberId, departure: Departure, now_ns: u64) {
+    fn leave(&mut self, member: MemberId, departure: MemberDeparture, now_ns: u64) {
         // An error only means that the member has left already.
         let _ = WorkGroup::leave(self, member, departure, now_ns);
     }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin_topic::{
-    Departure, Gap, LostRecords, MemberId, Notice, SubscribeError, Topic, Waiter, thread_waker,
+    Gap, LostRecords, MemberDeparture, MemberId, Notice, SubscribeError, Topic, Waiter, thread_waker,
 };
 
 use super::group::{EventsAvailable, Group, Sleeper};
@@ -173,7 +173,7 @@ impl<M: GroupMachine> GroupMember<M> {
         Ok(self.waiter.set_waker(waker).then_some(tick_ns.unwrap_or(u64::MAX)))
     }
 
-    pub(super) fn leave(&mut self, departure: Departure) {
+    pub(super) fn leave(&mut self, departure: MemberDeparture) {
         if !std::mem::replace(&mut self.has_left, true) {
             self.group.leave(&self.node, self.member, departure);
         }
@@ -182,7 +182,7 @@ impl<M: GroupMachine> GroupMember<M> {
 
 impl<M: GroupMachine> Drop for GroupMember<M> {
     fn drop(&mut self) {
-        self.leave(Departure::Died);
+        self.leave(MemberDeparture::Died);
     }
 }
 

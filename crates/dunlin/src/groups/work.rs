@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_topic::{
-    Departure, Frame, LogName, MemberId, Notice, Position, ReadDeferred, Record, SubscribeError, Topic,
+    Frame, LogName, MemberDeparture, MemberId, Notice, Position, ReadDeferred, Record, SubscribeError, Topic,
     WorkGroup,
 };
 
@@ -191,7 +191,7 @@ impl WorkMember {
 
     /// Leaves the group. Other members can claim this member's records at once, and the attempt does not count.
     pub fn leave(mut self) {
-        self.membership.leave(Departure::Left);
+        self.membership.leave(MemberDeparture::Left);
     }
 
     /// Removes expired claims from the list, because they cannot be settled.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dunlin_topic::{
-    CheckedBatch, Event, FeedError, Log, LogName, Notice, OnGap, Position, Start, SubscribeOptions,
+    CheckedBatch, Event, Log, LogName, MirrorFeedError, Notice, OnGap, Position, Start, SubscribeOptions,
     SubscriberInfo, Waiter,
 };
 
@@ -65,7 +65,7 @@ impl Drop for PrivateMirrorPermit {
 
 /// The position from which a mirror receives records of the owner.
 #[derive(Debug, Clone, PartialEq)]
-pub enum FeedStart {
+pub enum MirrorFeedStart {
     /// The mirror begins each log at this start.
     At(Start),
     /// The mirror continues after the last record that it has of each log.
@@ -74,7 +74,7 @@ pub enum FeedStart {
 
 /// The result of passing an event of the owner to a mirror: it was applied, must be repeated, or ends the feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FeedOutcome {
+pub enum MirrorFeedOutcome {
     /// The event was applied.
     Applied,
     /// The mirror has no room until its single subscriber reads. Offer the same event again when [`MirrorFeed::room`]
@@ -123,16 +123,20 @@ impl MirrorFeed {
     }
 
     /// The position from which the mirror needs records of the owner.
-    pub fn start_position(&self) -> FeedStart {
+    pub fn start_position(&self) -> MirrorFeedStart {
         let logs: Vec<Arc<Log>> = self.logs.iter().filter_map(Weak::upgrade).collect();
         let last_positions: Vec<_> = logs
             .iter()
             .filter_map(|log| Some((Arc::clone(log.name()), log.fed_through().or(self.after)?)))
             .collect();
         if !logs.is_empty() && last_positions.len() == logs.len() {
-            return FeedStart::After(last_positions);
+            return MirrorFeedStart::After(last_positions);
         }
-        FeedStart::At(if self.is_stateful && self.permit.is_none() { Start::Snapshot } else { self.start })
+        MirrorFeedStart::At(if self.is_stateful && self.permit.is_none() {
+            Start::Snapshot
+        } else {
+            self.start
+        })
     }
 
     /// Whether the feed should continue.
@@ -213,7 +217,7 @@ impl MirrorFeed {
     }
 
     /// Applies an event of the owner. `frame` is a buffer that is used for encoding.
-    pub fn apply(&self, event: &Event<'_>, frame: &mut Vec<u8>) -> FeedOutcome {
+    pub fn apply(&self, event: &Event<'_>, frame: &mut Vec<u8>) -> MirrorFeedOutcome {
         match event {
             Event::Record(record) => {
                 frame.clear();
@@ -224,37 +228,37 @@ impl MirrorFeed {
         }
     }
 
-    /// Applies the frame of one record. If the outcome is [`Retry`](FeedOutcome::Retry), offer the record again.
+    /// Applies the frame of one record. If the outcome is [`Retry`](MirrorFeedOutcome::Retry), offer the record again.
     pub fn apply_record(
         &self,
         log: &LogName,
         position: Position,
         prev_seq: u64,
         frame: &[u8],
-    ) -> FeedOutcome {
-        let Some(log) = self.log(log) else { return FeedOutcome::Applied };
+    ) -> MirrorFeedOutcome {
+        let Some(log) = self.log(log) else { return MirrorFeedOutcome::Applied };
         if self.permit.is_some() && log.info().registered == 0 {
-            return FeedOutcome::Retry;
+            return MirrorFeedOutcome::Retry;
         }
-        let Ok(batch) = CheckedBatch::check(frame, 1, usize::MAX) else { return FeedOutcome::Ended };
+        let Ok(batch) = CheckedBatch::check(frame, 1, usize::MAX) else { return MirrorFeedOutcome::Ended };
         match log.feed(position, prev_seq, batch) {
-            Ok(()) => FeedOutcome::Applied,
-            Err(FeedError::Full) => {
+            Ok(()) => MirrorFeedOutcome::Applied,
+            Err(MirrorFeedError::Full) => {
                 log.await_room(&self.room);
-                FeedOutcome::Retry
+                MirrorFeedOutcome::Retry
             }
-            Err(FeedError::Own) => FeedOutcome::Ended,
+            Err(MirrorFeedError::Own) => MirrorFeedOutcome::Ended,
             // The log cannot apply this record to its state. The feed begins again, with the owner's state.
-            Err(_) if log.is_stateful() => FeedOutcome::Ended,
+            Err(_) if log.is_stateful() => MirrorFeedOutcome::Ended,
             Err(_) => {
                 // The mirror cannot keep the record, so its subscribers receive a gap.
                 log.feed_gap(position);
-                FeedOutcome::Applied
+                MirrorFeedOutcome::Applied
             }
         }
     }
 
-    fn apply_notice(&self, notice: &Notice) -> FeedOutcome {
+    fn apply_notice(&self, notice: &Notice) -> MirrorFeedOutcome {
         match notice {
             Notice::Gap(gap) => {
                 if let Some(log) = self.log(&gap.log) {
@@ -270,7 +274,7 @@ impl MirrorFeed {
             Notice::Snapshot(snapshot) => {
                 if let Some(log) = self.log(&snapshot.log) {
                     if log.feed_state(snapshot.position, &snapshot.bytes).is_err() {
-                        return FeedOutcome::Ended;
+                        return MirrorFeedOutcome::Ended;
                     }
                     if let Some(route) = self.route.upgrade() {
                         route.on_caught_up(self);
@@ -281,7 +285,7 @@ impl MirrorFeed {
             Notice::Checksum(checksum) => {
                 let log = self.log(&checksum.log);
                 if log.is_some_and(|log| !log.feed_checksum(checksum.position, checksum.checksum)) {
-                    return FeedOutcome::Ended;
+                    return MirrorFeedOutcome::Ended;
                 }
             }
             Notice::Publishers(publishers) => {
@@ -296,11 +300,11 @@ impl MirrorFeed {
                     route.end();
                 }
                 self.close();
-                return FeedOutcome::Ended;
+                return MirrorFeedOutcome::Ended;
             }
             _ => {}
         }
-        FeedOutcome::Applied
+        MirrorFeedOutcome::Applied
     }
 
     /// Closes the mirrors of a deleted topic. Their subscribers can still read the remaining records.

@@ -19,8 +19,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use dunlin_space::{
-    Behaviour, EntityId, Outputs, Partition, Region, RegionAuthority, RegionId, RegionReport, RegionSetup,
-    RegionState, StepError, SurroundingsWatch, Takeover, ViewerId,
+    Behaviour, EntityId, Partition, Region, RegionAuthority, RegionId, RegionOutputs, RegionReport,
+    RegionSetup, RegionState, StepError, SurroundingsWatch, Takeover, ViewerId,
 };
 use dunlin_topic::{Publish, PublishError, Publisher};
 
@@ -103,7 +103,7 @@ pub struct HostCounts {
 
 struct HostedRegion<const D: usize, B> {
     region: Region<D, B>,
-    out: Outputs,
+    out: RegionOutputs,
     publisher: Option<Publisher>,
     has_standby: bool,
     /// Whether the region's changes count as confirmed without a standby.
@@ -166,7 +166,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.check_new(region)?;
         let setup = RegionSetup { region, ..self.setup.clone() };
         let region_state = Region::new(setup, self.behaviour.clone(), self.partition.clone(), authority);
-        self.insert_region(region, region_state, Outputs::default())
+        self.insert_region(region, region_state, RegionOutputs::default())
     }
 
     /// Begins a region from its standby's copy.
@@ -177,7 +177,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         succession: &Takeover<'_>,
     ) -> Result<(), HostError> {
         self.check_new(region)?;
-        let (setup, mut out) = (RegionSetup { region, ..self.setup.clone() }, Outputs::default());
+        let (setup, mut out) = (RegionSetup { region, ..self.setup.clone() }, RegionOutputs::default());
         let (behaviour, partition) = (self.behaviour.clone(), self.partition.clone());
         let region_state = Region::take_over(setup, behaviour, partition, state, succession, &mut out);
         // The record is dropped, because the topic begins with the region's complete state, which contains its changes.
@@ -192,7 +192,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.partition.stretch(region).map(drop).ok_or(HostError::Unknown(region))
     }
 
-    fn insert_region(&mut self, id: RegionId, region: Region<D, B>, out: Outputs) -> Result<(), HostError> {
+    fn insert_region(
+        &mut self,
+        id: RegionId,
+        region: Region<D, B>,
+        out: RegionOutputs,
+    ) -> Result<(), HostError> {
         let mut publisher = self.publisher(id)?;
         if let Some(publisher) = &mut publisher {
             // The topic may exist already, with the state of an earlier owner. This record replaces that state.

@@ -117,7 +117,7 @@ impl DiskLog {
         config: &TopicConfig,
         topic_origin: TopicOrigin,
         queue: &Arc<StoreQueue>,
-    ) -> Result<(Arc<DiskLog>, dunlin_journal::Recovered), StorageError> {
+    ) -> Result<(Arc<DiskLog>, dunlin_journal::RecoveredLog), StorageError> {
         let dir = context.log_dir(id, partition);
         let name = format!("{topic}/{partition}");
         let (disk, topic_path) = (&*context.disk, catalogue::path(&context.dir, id));

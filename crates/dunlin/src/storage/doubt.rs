@@ -1,6 +1,6 @@
 //! Reasons to doubt that a log's files contain all of its records.
 
-use dunlin_journal::Recovered;
+use dunlin_journal::RecoveredLog;
 
 use super::TopicOrigin;
 use super::stored_position::{Marks, StoredPosition};
@@ -39,7 +39,7 @@ impl Doubt {
     /// describe the log's files before the journal opened them.
     pub(super) fn of(
         topic_origin: TopicOrigin,
-        report: &Recovered,
+        report: &RecoveredLog,
         stored: Option<&StoredPosition>,
         changed_ns: Option<u64>,
         marks: &Marks,

@@ -87,7 +87,7 @@ impl Storage {
         }
         for listed in all {
             let next = epoch(&listed.name);
-            let epoch_of = |report: &dunlin_journal::Recovered| match (report.clean, report.last) {
+            let epoch_of = |report: &dunlin_journal::RecoveredLog| match (report.clean, report.last) {
                 (true, Some(last)) => last.epoch,
                 _ => report.epoch_least.max(next),
             };
@@ -174,10 +174,10 @@ fn refused(id: u64, name: Option<String>, pattern: Option<String>, why: &str) ->
 
 fn recovered_topic(
     name: String,
-    reports: &[dunlin_journal::Recovered],
+    reports: &[dunlin_journal::RecoveredLog],
     doubts: &[Option<Doubt>],
 ) -> RecoveredTopic {
-    let records = |report: &dunlin_journal::Recovered| {
+    let records = |report: &dunlin_journal::RecoveredLog| {
         let next = report.last.map_or(1, |last| last.seq + 1);
         next.saturating_sub(report.oldest.map_or(next, |oldest| oldest.seq))
     };

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use dunlin_journal::{Disk, Hole, HoleCause, Position, Recovered, replace_file};
+use dunlin_journal::{Disk, Hole, HoleCause, Position, RecoveredLog, replace_file};
 use dunlin_topic::Pattern;
 
 use super::checksum;
@@ -95,13 +95,13 @@ impl Marks {
 
 impl StoredPosition {
     /// Whether records are missing from the log that were stored according to this position.
-    pub(super) fn exceeds(&self, found: &Recovered) -> bool {
+    pub(super) fn exceeds(&self, found: &RecoveredLog) -> bool {
         self.through > 0 && found.last.is_none_or(|last| (last.epoch, last.seq) < (self.epoch, self.through))
     }
 
     /// The position that follows from a state saved at `at`: a state is saved only after the last record in it was
     /// stored.
-    pub(super) fn from_state(at: Position, found: &Recovered) -> StoredPosition {
+    pub(super) fn from_state(at: Position, found: &RecoveredLog) -> StoredPosition {
         let first_seq = found.last.map_or(1, |last| last.seq + 1);
         let (pattern, uncertain_epochs, changed_ns, origin) = (None, Vec::new(), None, None);
         StoredPosition {
@@ -118,7 +118,7 @@ impl StoredPosition {
 
     /// Adds missing records to the report of a log. The log then counts as not closed and continues in a new epoch. If
     /// the position file itself was restored from a copy (`!is_original`), the log may also have had later records.
-    pub(super) fn amend(&self, found: &mut Recovered, is_original: bool) {
+    pub(super) fn amend(&self, found: &mut RecoveredLog, is_original: bool) {
         if !self.exceeds(found) {
             return;
         }
@@ -137,7 +137,7 @@ impl StoredPosition {
 
     /// Whether the log with this modification time is the one that was closed at this node. Otherwise the log is a copy
     /// or an older version, and its epoch may have had other records after the last one.
-    pub(super) fn is_end_of(&self, found: &Recovered, changed_ns: Option<u64>) -> bool {
+    pub(super) fn is_end_of(&self, found: &RecoveredLog, changed_ns: Option<u64>) -> bool {
         let is_last = found.last.is_some_and(|last| (last.epoch, last.seq) == (self.epoch, self.through));
         // Older versions did not store the time.
         self.closed && is_last && (self.changed_ns.is_none() || self.changed_ns == changed_ns)
@@ -341,11 +341,11 @@ mod tests {
             changed_ns: None,
             origin: None,
         };
-        let found = Recovered { last: Some(Position::new(7, 10)), clean: true, ..Recovered::default() };
+        let found = RecoveredLog { last: Some(Position::new(7, 10)), clean: true, ..RecoveredLog::default() };
         let mut amended = found.clone();
         stored.amend(&mut amended, true);
         assert_eq!(amended, found);
-        let mut shorter = Recovered { last: Some(Position::new(7, 9)), ..found };
+        let mut shorter = RecoveredLog { last: Some(Position::new(7, 9)), ..found };
         stored.amend(&mut shorter, true);
         assert!(!shorter.clean && shorter.epoch_least == 8);
         assert_eq!((shorter.holes[0].first, shorter.holes[0].last), (Position::new(7, 10), None));

@@ -28,8 +28,8 @@ use dunlin::topic::{
     Waiter,
 };
 use dunlin::{
-    ClusterCommandError, Config, FeedOutcome, FeedStart, InFlightBatch, MirrorFeed, MissingTopicPolicy, Node,
-    Ownership, OwnershipLimits, PeerNodes, RemoteMembership, now_ns,
+    ClusterCommandError, Config, InFlightBatch, MirrorFeed, MirrorFeedOutcome, MirrorFeedStart,
+    MissingTopicPolicy, Node, Ownership, OwnershipLimits, PeerNodes, RemoteMembership, now_ns,
 };
 use dunlin_wait::{PATIENCE, POLL, until};
 
@@ -206,8 +206,8 @@ fn run_feed(hub: &Weak<TestHub>, id: u64, from: u64, feed: &Arc<MirrorFeed>) -> 
     let options = |start| SubscribeOptions { start, local_only: true, ..feed.options() };
     let subscribe = |hub: &TestHub| {
         let start = match feed.start_position() {
-            FeedStart::At(start) => start,
-            FeedStart::After(held) => Start::After(held[0].1),
+            MirrorFeedStart::At(start) => start,
+            MirrorFeedStart::After(held) => Start::After(held[0].1),
         };
         hub.node(from).subscribe(&feed.pattern, &options(start)).map_err(|error| error.to_string())
     };
@@ -231,8 +231,8 @@ fn run_feed(hub: &Weak<TestHub>, id: u64, from: u64, feed: &Arc<MirrorFeed>) -> 
         let Some(event) = event else { continue };
         loop {
             match feed.apply(&event, &mut frame) {
-                FeedOutcome::Applied => break,
-                FeedOutcome::Retry if feed.is_needed() => thread::sleep(POLL),
+                MirrorFeedOutcome::Applied => break,
+                MirrorFeedOutcome::Retry if feed.is_needed() => thread::sleep(POLL),
                 _ => return Ok(()),
             }
         }

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dunlin::topic::{Budget, Draft, Meta, Pattern, Payload, Publish, SubscribeOptions, Topic, TopicConfig};
-use dunlin::{Permissions, RequestError, ResponderExecutor, ResponderTask, Rule, TopicError, User};
+use dunlin::{Permissions, RequestError, ResponderExecutor, ResponderTask, SubjectRule, TopicError, User};
 use dunlin_wait::{PATIENCE, until};
 use tokio::sync::watch;
 
@@ -114,7 +114,7 @@ fn responder_publishes_no_reply_that_its_user_may_not_publish() {
     node.create_topic("a", config, false).unwrap();
     let mut publisher = node.publisher("service").unwrap();
     let pattern = |text| Pattern::parse(text).unwrap();
-    let all_but = |deny| Rule { allow: vec![pattern(">")], deny };
+    let all_but = |deny| SubjectRule { allow: vec![pattern(">")], deny };
     let permissions = Permissions {
         tenant: all_but(Vec::new()),
         publish: all_but(vec![pattern("a.secret")]),

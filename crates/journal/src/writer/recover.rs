@@ -24,7 +24,7 @@ use crate::survey::{FileSurvey, survey};
 
 /// The content of a log when it was opened: its first and last records, losses and damage.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Recovered {
+pub struct RecoveredLog {
     /// Start of the oldest file; `None` for a new log.
     pub oldest: Option<Position>,
     /// The last retained record.
@@ -85,7 +85,7 @@ pub(super) fn open(
     dir: &Path,
     name: &str,
     config: JournalConfig,
-) -> Result<(Journal, Recovered), OpenError> {
+) -> Result<(Journal, RecoveredLog), OpenError> {
     if name.is_empty() || name.len() > JournalLimits::NAME_BYTES_MAX {
         return Err(OpenError::Name { bytes: name.len(), bytes_max: JournalLimits::NAME_BYTES_MAX });
     }
@@ -94,7 +94,7 @@ pub(super) fn open(
     let lock = lock.ok_or_else(|| OpenError::InUse(dir.to_owned()))?;
     let mut listed = files::list(&*disk, dir)?;
     files::check(&listed, dir, Some(name))?;
-    let mut recovery = Recovery { disk: &*disk, dir, report: Recovered::default(), last_before: None };
+    let mut recovery = Recovery { disk: &*disk, dir, report: RecoveredLog::default(), last_before: None };
     recovery.remove_unfinished()?;
     recovery.remove_unlinked(&mut listed)?;
     recovery.check_older(&mut listed)?;
@@ -131,7 +131,7 @@ pub(super) fn open(
 struct Recovery<'a> {
     disk: &'a dyn Disk,
     dir: &'a Path,
-    report: Recovered,
+    report: RecoveredLog,
     /// The last record before the last file.
     last_before: Option<Position>,
 }

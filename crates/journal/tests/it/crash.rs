@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use dunlin_journal::{
-    AppendError, Disk, DiskReserve, FakeDisk, Faults, Hole, Journal, JournalConfig, Position, Recovered,
+    AppendError, Disk, DiskReserve, FakeDisk, Faults, Hole, Journal, JournalConfig, Position, RecoveredLog,
     verify,
 };
 
@@ -142,7 +142,7 @@ impl Play {
     }
 
     /// Checks the log after a start: synced records exist, there are no unknown records, and losses were reported.
-    fn check_recovered(&mut self, journal: &Journal, found: &Recovered) {
+    fn check_recovered(&mut self, journal: &Journal, found: &RecoveredLog) {
         let seen = read(&journal.reader(), Position::default());
         let holes: Vec<Hole> =
             seen.iter().filter_map(|s| if let JournalEntry::Hole(h) = s { Some(*h) } else { None }).collect();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dunlin_frame::{Frame, Meta};
 use dunlin_journal::{
     AppendBatch, AppendError, FakeDisk, Hole, Journal, JournalConfig, OpenError, Position, Reader, Records,
-    Recovered, ScanItem,
+    RecoveredLog, ScanItem,
 };
 
 /// The directory in which all tests keep their log.
@@ -19,11 +19,11 @@ pub fn small() -> JournalConfig {
     JournalConfig { file_bytes: 8 << 10, ahead_bytes: 2 << 10, ..JournalConfig::default() }
 }
 
-pub fn open(disk: &FakeDisk) -> Result<(Journal, Recovered), OpenError> {
+pub fn open(disk: &FakeDisk) -> Result<(Journal, RecoveredLog), OpenError> {
     open_with(disk, small())
 }
 
-pub fn open_with(disk: &FakeDisk, config: JournalConfig) -> Result<(Journal, Recovered), OpenError> {
+pub fn open_with(disk: &FakeDisk, config: JournalConfig) -> Result<(Journal, RecoveredLog), OpenError> {
     Journal::open(Arc::new(disk.clone()), &dir(), "orders", config)
 }
 

@@ -21,7 +21,7 @@ impl Dir {
         Dir(path)
     }
 
-    fn open(&self) -> Result<(Journal, dunlin_journal::Recovered), OpenError> {
+    fn open(&self) -> Result<(Journal, dunlin_journal::RecoveredLog), OpenError> {
         Journal::open(Arc::new(RealDisk), &self.0.join("a/log"), "orders", small())
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use dunlin_journal::{Disk, DiskReserve, Journal, JournalConfig, Position, Recovered, ScanItem};
+use dunlin_journal::{Disk, DiskReserve, Journal, JournalConfig, Position, RecoveredLog, ScanItem};
 
 use super::operation::LogOperation;
 use super::room::DiskSpace;
@@ -45,7 +45,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, group: &Path, limits: &RaftLimits) -> io
     Ok(RaftLog::new(log_index, writer, room, limits.append_bytes_max))
 }
 
-fn refuse_damage(recovered: &Recovered) -> io::Result<()> {
+fn refuse_damage(recovered: &RecoveredLog) -> io::Result<()> {
     let why = match (recovered.damage.first(), recovered.holes.first()) {
         (Some(damage), _) => damage.to_string(),
         (None, Some(hole)) => format!("{hole:?}"),

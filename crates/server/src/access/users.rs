@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::topic::Pattern;
-use dunlin::{KeyPattern, KeyRule, Permissions, Rule, TaskRule, WorkScope};
+use dunlin::{KeyPattern, KeyRule, Permissions, SubjectRule, TaskRule, WorkScope};
 use toml::Spanned;
 
 use super::nkey;
@@ -73,7 +73,7 @@ pub(crate) struct AccessUser {
 /// A tenant of the users file: the subjects to which its users are restricted, and their common limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AccessTenant {
-    pub(crate) bounds: Rule,
+    pub(crate) bounds: SubjectRule,
     pub(crate) limits: TenantLimits,
 }
 
@@ -214,7 +214,7 @@ impl Reader<'_> {
             users.tenants.insert(name.clone(), self.tenant(&name, span, tenant)?);
         }
         users.tenants.entry(TENANT_DEFAULT.to_owned()).or_insert_with(|| AccessTenant {
-            bounds: Rule { allow: all_subjects(), deny: Vec::new() },
+            bounds: SubjectRule { allow: all_subjects(), deny: Vec::new() },
             limits: TenantLimits::default(),
         });
         for (name, user) in raw.users {
@@ -261,7 +261,7 @@ impl Reader<'_> {
             })
         });
         Ok(AccessTenant {
-            bounds: Rule { allow, deny: self.patterns(raw.deny)? },
+            bounds: SubjectRule { allow, deny: self.patterns(raw.deny)? },
             limits: TenantLimits {
                 together: UserLimits {
                     connections: self.check_positive("connections", limits.connections)?,
@@ -319,7 +319,7 @@ impl Reader<'_> {
             )),
         };
         let nkeys = raw.nkeys.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
-        let rule = |allow, deny| Ok(Rule { allow: self.patterns(allow)?, deny: self.patterns(deny)? });
+        let rule = |allow, deny| Ok(SubjectRule { allow: self.patterns(allow)?, deny: self.patterns(deny)? });
         let permissions = Permissions {
             tenant: tenant.bounds.clone(),
             publish: rule(raw.publish, raw.publish_deny)?,

@@ -12,7 +12,9 @@ mod translate;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use dunlin::state::{ControlCommand, ControlQuery, ControlReply, FoundKeys, LOCKS, NOT_SHOWN, QueryAnswer};
+use dunlin::state::{
+    ControlCommand, ControlQuery, ControlQueryResult, ControlReply, FoundKeys, LOCKS, NOT_SHOWN,
+};
 use dunlin::wire::ErrorCode;
 use dunlin::{Consistency, Refused};
 use tokio_stream::Stream;
@@ -53,7 +55,7 @@ async fn run_query(
     connection: &GrpcConnection,
     query: &ControlQuery<'_>,
     consistency: Consistency,
-) -> Result<QueryAnswer, Refused> {
+) -> Result<ControlQueryResult, Refused> {
     connection.node.query_keys(consistency, query).await
 }
 
@@ -84,7 +86,7 @@ impl KvService {
         consistency: Consistency,
     ) -> Result<v1::RangeResponse, Refused> {
         match run_query(&self.0, query, consistency).await? {
-            QueryAnswer::Found { revision, found } => Ok(translate::range_response(revision, &found)),
+            ControlQueryResult::Found { revision, found } => Ok(translate::range_response(revision, &found)),
             _ => Err(unexpected_reply()),
         }
     }
@@ -118,7 +120,7 @@ impl KvService {
     async fn leader_of(&self, name: &[u8]) -> Result<v1::LeaderResponse, Refused> {
         let key = [LOCKS, name].concat();
         match run_query(&self.0, &ControlQuery::Get { key: &key }, Consistency::Linearizable).await? {
-            QueryAnswer::Found { found: FoundKeys { items, .. }, .. } => {
+            ControlQueryResult::Found { found: FoundKeys { items, .. }, .. } => {
                 Ok(v1::LeaderResponse { kv: items.first().map(translate::pair) })
             }
             _ => Err(unexpected_reply()),
@@ -127,7 +129,7 @@ impl KvService {
 
     async fn state(&self) -> Result<v1::StatusResponse, Refused> {
         match run_query(&self.0, &ControlQuery::Status, Consistency::Linearizable).await? {
-            QueryAnswer::Status { epoch, revision, keys, bytes, leases, .. } => {
+            ControlQueryResult::Status { epoch, revision, keys, bytes, leases, .. } => {
                 let [keys, bytes, leases] =
                     [keys, bytes, leases].map(|total| Some(total).filter(|total| *total != NOT_SHOWN));
                 Ok(v1::StatusResponse { epoch, revision, keys, bytes, leases })

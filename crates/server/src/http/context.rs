@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin::topic::Topic;
-use dunlin::{Node, Refused, Rule};
+use dunlin::{Node, Refused, SubjectRule};
 
 use super::socket::Upgrade;
 use crate::access::{Login, MeteredCommand, RequestLoginCache, slow_down};
@@ -112,7 +112,7 @@ impl Context {
     }
 
     /// The subjects to which the user's tenant is restricted; `None` if it is not restricted.
-    pub(super) fn bounds(&self) -> Option<Rule> {
+    pub(super) fn bounds(&self) -> Option<SubjectRule> {
         let tenant = dunlin::User::permissions(&**self.login()?.account()).tenant.clone();
         (!tenant.is_everything()).then_some(tenant)
     }

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use axum::response::Response;
 use axum::{Extension, Json};
 use dunlin::state::{
-    ControlCommand, ControlQuery, ControlReply, ControlState, FoundKeys, QueryAnswer, prefix_end,
+    ControlCommand, ControlQuery, ControlQueryResult, ControlReply, ControlState, FoundKeys, prefix_end,
 };
 use dunlin::wire::ErrorCode;
 use dunlin::{Consistency, ControlError, Refused};
@@ -40,7 +40,11 @@ async fn command(
     Ok(context.node().execute(command).await?)
 }
 
-async fn run_query(context: &Context, query: &ControlQuery<'_>, stale: bool) -> Result<QueryAnswer, Problem> {
+async fn run_query(
+    context: &Context,
+    query: &ControlQuery<'_>,
+    stale: bool,
+) -> Result<ControlQueryResult, Problem> {
     let consistency = if stale { Consistency::Stale } else { Consistency::Linearizable };
     Ok(context.node().query_keys(consistency, query).await?)
 }
@@ -76,7 +80,7 @@ pub(super) async fn get(
 ) -> Result<Response, Problem> {
     let query = QueryParameters::parse(query.as_deref(), &["stale"])?;
     let operation = ControlQuery::Get { key: key.as_bytes() };
-    let QueryAnswer::Found { found: FoundKeys { mut items, .. }, .. } =
+    let ControlQueryResult::Found { found: FoundKeys { mut items, .. }, .. } =
         run_query(&context, &operation, query.switch("stale")?).await?
     else {
         return Err(unexpected_reply());
@@ -176,7 +180,7 @@ pub(super) async fn range(
     let read_entries = |state: &ControlState| (state.epoch(), context.node().query_state(state, &operation));
     let (epoch, result) = context.node().control_async().await?.read(consistency, read_entries).await?;
     match result? {
-        QueryAnswer::Found { revision, found } => {
+        ControlQueryResult::Found { revision, found } => {
             let entries: Vec<Value> = found.items.iter().map(json::pair).collect();
             let more = found.more;
             Ok(Json(json!({"epoch": epoch, "revision": revision, "entries": entries, "more": more})))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dunlin::topic::{Event, LogName, Position, Subscribe};
-use dunlin::{FeedOutcome, FeedStart, MirrorFeed};
+use dunlin::{MirrorFeed, MirrorFeedOutcome, MirrorFeedStart};
 use dunlin_client::{Client, Subscriber};
 
 /// Maximum number of events of one feed that are handled before the next feed is served.
@@ -26,11 +26,11 @@ impl MirrorFeedLink {
     pub(super) fn start(client: &Client, feed: Arc<MirrorFeed>) -> MirrorFeedLink {
         let mut options = feed.options();
         let after = match feed.start_position() {
-            FeedStart::At(start) => {
+            MirrorFeedStart::At(start) => {
                 options.start = start;
                 Vec::new()
             }
-            FeedStart::After(positions) => positions,
+            MirrorFeedStart::After(positions) => positions,
         };
         let subscriber = client.subscribe_nowait(&feed.pattern, options, after);
         MirrorFeedLink {
@@ -86,18 +86,18 @@ impl MirrorFeedLink {
         }
         if let Some((log, position, prev_seq)) = &self.blocked_record {
             match self.feed.apply_record(log, *position, *prev_seq, &self.frame) {
-                FeedOutcome::Retry => return Ok(true),
-                FeedOutcome::Ended => return Ok(false),
-                FeedOutcome::Applied => self.blocked_record = None,
+                MirrorFeedOutcome::Retry => return Ok(true),
+                MirrorFeedOutcome::Ended => return Ok(false),
+                MirrorFeedOutcome::Applied => self.blocked_record = None,
             }
         }
         for _ in 0..EVENTS_AT_ONCE_MAX {
             let event = self.subscriber.try_next().map_err(|error| error.to_string())?;
             let Some(event) = event else { return Ok(true) };
             match self.feed.apply(&event, &mut self.frame) {
-                FeedOutcome::Applied => {}
-                FeedOutcome::Ended => return Ok(false),
-                FeedOutcome::Retry => {
+                MirrorFeedOutcome::Applied => {}
+                MirrorFeedOutcome::Ended => return Ok(false),
+                MirrorFeedOutcome::Retry => {
                     if let Event::Record(record) = event {
                         self.blocked_record =
                             Some((Arc::clone(record.log), record.position, record.prev_seq));

@@ -13,8 +13,8 @@
 use std::sync::Arc;
 
 use dunlin::space::{
-    Behaviour, CommandError, Denial, RegionId, StepError, StoreError, SurroundingsWatch, VisibilityRule,
-    WorldRequest, WorldResponse,
+    Behaviour, CommandError, RegionId, StepError, StoreError, SurroundingsWatch, VisibilityRule,
+    WorldRefusal, WorldRequest, WorldResponse,
 };
 use dunlin::topic::{Publish, Publisher, Retention, TopicConfig};
 use dunlin::{Node, Request, Responder};
@@ -86,7 +86,7 @@ impl SpaceEndpoint {
 fn respond(
     node: &Node,
     subject: &str,
-    mut handle: impl FnMut(&Request<'_, '_>) -> Result<(), (Denial, String)> + Send + 'static,
+    mut handle: impl FnMut(&Request<'_, '_>) -> Result<(), (WorldRefusal, String)> + Send + 'static,
 ) -> Result<Responder, SpaceError> {
     let failed = |why: String| SpaceError::Endpoint { subject: subject.to_owned(), why };
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
@@ -108,7 +108,7 @@ fn handle_viewer<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
     space: &Space<D, B>,
     request: &Request<'_, '_>,
     allowed: VisibilityRule,
-) -> Result<(), (Denial, String)> {
+) -> Result<(), (WorldRefusal, String)> {
     let Some(inbox) = reply_inbox(request).map(str::to_owned) else { return Ok(()) };
     match WorldRequest::<D>::decode(request.record().payload()).map_err(invalid)? {
         WorldRequest::Watch(_, watch) => {
@@ -130,7 +130,7 @@ fn handle_command<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
     node: &Node,
     space: &Space<D, B>,
     request: &Request<'_, '_>,
-) -> Result<(), (Denial, String)> {
+) -> Result<(), (WorldRefusal, String)> {
     let bytes = request.record().payload().to_vec();
     let WorldRequest::EntityCommand(_) = WorldRequest::<D>::decode(&bytes).map_err(invalid)? else {
         return Err(invalid(
@@ -141,7 +141,7 @@ fn handle_command<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
     let call = move |runner: &mut Runner<D, B>| {
         let Ok(WorldRequest::EntityCommand(command)) = WorldRequest::<D>::decode(&bytes) else { return };
         let result = runner.host_mut().apply_client_command(&command, monotonic_ns());
-        send_response(reply_to, result.map_err(|why| denied(&why)));
+        send_response(reply_to, result.map_err(|why| refusal(&why)));
     };
     space.submit(call).map_err(busy)
 }
@@ -150,7 +150,7 @@ fn handle_spawn<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
     node: &Node,
     space: &Space<D, B>,
     request: &Request<'_, '_>,
-) -> Result<(), (Denial, String)> {
+) -> Result<(), (WorldRefusal, String)> {
     let bytes = request.record().payload().to_vec();
     let (WorldRequest::Spawn(_) | WorldRequest::Despawn(_)) =
         WorldRequest::<D>::decode(&bytes).map_err(invalid)?
@@ -163,14 +163,14 @@ fn handle_spawn<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
             send_response(
                 reply_to,
                 result.map_err(|why| match &why {
-                    SpawnError::Refused(refused) => denied(refused),
-                    _ => (Denial::NoOwner, why.to_string()),
+                    SpawnError::Refused(refused) => refusal(refused),
+                    _ => (WorldRefusal::NoOwner, why.to_string()),
                 }),
             );
         }),
         Ok(WorldRequest::Despawn(id)) => {
             let result = runner.host_mut().despawn_for_client(id, monotonic_ns());
-            send_response(reply_to, result.map_err(|why| denied(&why)));
+            send_response(reply_to, result.map_err(|why| refusal(&why)));
         }
         _ => {}
     };
@@ -183,12 +183,12 @@ fn reply_inbox<'r>(request: &'r Request<'_, '_>) -> Option<&'r str> {
 }
 
 /// A publisher to the client's inbox; `None` if the client wants no response.
-fn inbox(node: &Node, request: &Request<'_, '_>) -> Result<Option<Publisher>, (Denial, String)> {
+fn inbox(node: &Node, request: &Request<'_, '_>) -> Result<Option<Publisher>, (WorldRefusal, String)> {
     let Some(inbox) = reply_inbox(request) else { return Ok(None) };
     Ok(Some(node.publisher(inbox).map_err(invalid)?.without_room_wait(false)))
 }
 
-fn send_response(to: Option<Publisher>, result: Result<(RegionId, u64), (Denial, String)>) {
+fn send_response(to: Option<Publisher>, result: Result<(RegionId, u64), (WorldRefusal, String)>) {
     let response = match &result {
         Ok((region, tick)) => WorldResponse::Done { region: *region, tick: *tick },
         Err((why, text)) => WorldResponse::Refused { why: *why, text },
@@ -199,25 +199,25 @@ fn send_response(to: Option<Publisher>, result: Result<(RegionId, u64), (Denial,
     }
 }
 
-fn denied(error: &CommandError) -> (Denial, String) {
-    (denial(error), error.to_string())
+fn refusal(error: &CommandError) -> (WorldRefusal, String) {
+    (refusal_kind(error), error.to_string())
 }
 
-fn denial(error: &CommandError) -> Denial {
+fn refusal_kind(error: &CommandError) -> WorldRefusal {
     match error {
-        CommandError::Store(StoreError::Unknown(_) | StoreError::Elsewhere { .. }) => Denial::NotHere,
-        CommandError::Store(StoreError::Leaving(_)) => Denial::Leaving,
-        CommandError::Step(StepError::NoAuthority { .. }) => Denial::NoOwner,
-        _ => Denial::Wrong,
+        CommandError::Store(StoreError::Unknown(_) | StoreError::Elsewhere { .. }) => WorldRefusal::NotHere,
+        CommandError::Store(StoreError::Leaving(_)) => WorldRefusal::Leaving,
+        CommandError::Step(StepError::NoAuthority { .. }) => WorldRefusal::NoOwner,
+        _ => WorldRefusal::Wrong,
     }
 }
 
-fn invalid(why: impl ToString) -> (Denial, String) {
-    (Denial::Wrong, why.to_string())
+fn invalid(why: impl ToString) -> (WorldRefusal, String) {
+    (WorldRefusal::Wrong, why.to_string())
 }
 
-fn busy(why: SpaceError) -> (Denial, String) {
-    (Denial::Busy, why.to_string())
+fn busy(why: SpaceError) -> (WorldRefusal, String) {
+    (WorldRefusal::Busy, why.to_string())
 }
 
 /// Encodes a response.

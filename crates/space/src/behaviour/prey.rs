@@ -10,7 +10,7 @@ pub const PREDATOR: u32 = 2;
 
 /// A behaviour that moves predators and prey. Entities of other kinds fly straight on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Prey {
+pub struct PredatorPrey {
     /// How prey flies while no predator is in sight.
     pub flock: Flock,
     /// Speed of fleeing prey.
@@ -21,14 +21,14 @@ pub struct Prey {
     pub sight: f32,
 }
 
-impl Default for Prey {
-    fn default() -> Prey {
+impl Default for PredatorPrey {
+    fn default() -> PredatorPrey {
         let flock = Flock { sight: 25.0, speed_max: 18.0, ..Flock::default() };
-        Prey { flock, panic_speed: 25.0, chase_speed: 16.0, sight: 25.0 }
+        PredatorPrey { flock, panic_speed: 25.0, chase_speed: 16.0, sight: 25.0 }
     }
 }
 
-impl Prey {
+impl PredatorPrey {
     /// Returns a velocity of this speed in a direction.
     fn towards<const D: usize>(
         direction: Point<D>,
@@ -40,7 +40,7 @@ impl Prey {
     }
 }
 
-impl<const D: usize> Behaviour<D> for Prey {
+impl<const D: usize> Behaviour<D> for PredatorPrey {
     fn sight(&self) -> f32 {
         self.sight.max(self.flock.sight)
     }
@@ -60,9 +60,9 @@ impl<const D: usize> Behaviour<D> for Prey {
             }
         });
         match (own.kind, nearest) {
-            (PREDATOR, Some(prey)) => Prey::towards(prey.offset, self.chase_speed, own, context),
+            (PREDATOR, Some(prey)) => PredatorPrey::towards(prey.offset, self.chase_speed, own, context),
             (PREY, Some(predator)) => {
-                Prey::towards(predator.offset.map(|along| -along), self.panic_speed, own, context)
+                PredatorPrey::towards(predator.offset.map(|along| -along), self.panic_speed, own, context)
             }
             (PREY, None) => self.flock.step(own, around, context),
             _ => context.move_straight(&own.position, &own.velocity),

@@ -24,7 +24,7 @@ pub enum WorldResponse<'a> {
     /// The request was refused.
     Refused {
         /// The reason.
-        why: Denial,
+        why: WorldRefusal,
         /// The reason as text.
         text: &'a str,
     },
@@ -36,7 +36,7 @@ pub enum WorldResponse<'a> {
 
 /// The reason why a world's process refused a client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Denial {
+pub enum WorldRefusal {
     /// The entity is not in a region of this process.
     NotHere,
     /// The entity is being handed over; its new owner accepts commands afterwards.
@@ -62,7 +62,13 @@ pub struct ViewerUpdate<'a> {
     pub events: &'a [u8],
 }
 
-const DENIALS: [Denial; 5] = [Denial::NotHere, Denial::Leaving, Denial::NoOwner, Denial::Wrong, Denial::Busy];
+const REFUSALS: [WorldRefusal; 5] = [
+    WorldRefusal::NotHere,
+    WorldRefusal::Leaving,
+    WorldRefusal::NoOwner,
+    WorldRefusal::Wrong,
+    WorldRefusal::Busy,
+];
 
 impl<'a> WorldResponse<'a> {
     /// Appends the encoded response.
@@ -101,7 +107,7 @@ impl<'a> WorldResponse<'a> {
             }
             2 => {
                 let number = fields.u8()?;
-                let why = DENIALS.get(usize::from(number)).copied();
+                let why = REFUSALS.get(usize::from(number)).copied();
                 let why = why.ok_or(SpaceDecodeError::Unknown { what: "refusal", number })?;
                 let text = std::str::from_utf8(fields.rest()).unwrap_or("no readable text");
                 Ok(WorldResponse::Refused { why, text })
@@ -129,7 +135,7 @@ mod tests {
             WorldResponse::Watching,
             WorldResponse::ViewerUpdate(update),
         ];
-        for response in DENIALS.map(refused).into_iter().chain(others) {
+        for response in REFUSALS.map(refused).into_iter().chain(others) {
             let mut bytes = Vec::new();
             response.encode(&mut bytes);
             assert_eq!(WorldResponse::decode(&bytes), Ok(response));

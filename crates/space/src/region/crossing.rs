@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{GHOSTS, Outputs, Region, RegionReport, StepError};
+use super::{GHOSTS, Region, RegionOutputs, RegionReport, StepError};
 use crate::behaviour::{Behaviour, LANES};
 use crate::curve::{Curve, Morton};
 use crate::ghost::GhostBatch;
@@ -24,7 +24,11 @@ pub(super) fn is_beyond<const D: usize>(world: &WorldBox<D>, at: &Point<D>, stre
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// Immediately offers all entities that are in another region's stretch, for example after a new cut of the curve.
-    pub fn offer_misplaced_entities(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
+    pub fn offer_misplaced_entities(
+        &mut self,
+        now_ns: u64,
+        out: &mut RegionOutputs,
+    ) -> Result<(), StepError> {
         self.check_authority(now_ns)?;
         let (store, stretch) = (self.state.store(), self.stretch());
         let elsewhere = |row: &u32| {
@@ -38,7 +42,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 
     /// Offers entities that crossed the border to their new regions, in one batch for each region.
-    pub(super) fn offer_crossed(&mut self, now_ns: u64, out: &mut Outputs) {
+    pub(super) fn offer_crossed(&mut self, now_ns: u64, out: &mut RegionOutputs) {
         let crossed = std::mem::take(&mut self.changes.crossed);
         let mut leaving: BTreeMap<RegionId, Vec<Parcel>> = BTreeMap::new();
         let (tick, store) = (self.state.tick(), self.state.store());
@@ -83,7 +87,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
 
     /// Sends each neighbour the entities near their common border, as of this tick. If possible, call this when the
     /// tick's handovers are done.
-    pub fn send_ghosts(&mut self, out: &mut Outputs) {
+    pub fn send_ghosts(&mut self, out: &mut RegionOutputs) {
         let tick = self.state.tick();
         if !tick.is_multiple_of(u64::from(self.setup.ghosts_every.max(1))) {
             return;

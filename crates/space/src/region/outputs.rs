@@ -5,7 +5,7 @@ use crate::handover::{EntityRefusal, RegionId};
 
 /// The messages, records and reports that a region produces, until its caller takes and clears them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Outputs {
+pub struct RegionOutputs {
     /// Messages to other regions.
     pub messages: Vec<(RegionId, Vec<u8>)>,
     /// Payload of a record of the region's topic; no record if empty.
@@ -16,7 +16,7 @@ pub struct Outputs {
     pub departed: Vec<EntityId>,
 }
 
-impl Outputs {
+impl RegionOutputs {
     /// Removes everything and keeps the memory.
     pub fn clear(&mut self) {
         self.messages.clear();

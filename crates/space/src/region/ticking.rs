@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::behaviour_run::{BehaviourRun, TickProgress};
 use super::mover::Mover;
-use super::{Outputs, RecordSection, Region, RegionAuthority, RegionReport, StepError};
+use super::{RecordSection, Region, RegionAuthority, RegionOutputs, RegionReport, StepError};
 use crate::behaviour::{Behaviour, TickContext};
 use crate::handover::StandbyMode;
 use crate::store::SortWindow;
@@ -14,7 +14,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// the record.
     ///
     /// With [`StandbyMode::Required`], the tick fails until the standby knows the tick before the last.
-    pub fn tick(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
+    pub fn tick(&mut self, now_ns: u64, out: &mut RegionOutputs) -> Result<(), StepError> {
         self.check_authority(now_ns)?;
         let tick = self.state.tick();
         if self.setup.standby == StandbyMode::Required && self.standby_tick < tick {
@@ -41,7 +41,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Ok(())
     }
 
-    fn move_all(&mut self, tick: u64, out: &mut Outputs) {
+    fn move_all(&mut self, tick: u64, out: &mut RegionOutputs) {
         let (seconds, world) = (self.setup.seconds(), self.setup.world);
         let context = TickContext { tick, seconds, world, seed: self.setup.seed };
         let has_sight = self.behaviour.sight() > 0.0;
@@ -89,7 +89,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Err(Some(if has_sight { view.item(at) } else { at }))
     }
 
-    fn freeze(&mut self, row: usize, panicked: bool, out: &mut Outputs) {
+    fn freeze(&mut self, row: usize, panicked: bool, out: &mut RegionOutputs) {
         let store = self.state.store_mut();
         let id = store.ids()[row];
         store.set_frozen(row, true);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Outputs, Region, StepError};
+use super::{Region, RegionOutputs, StepError};
 use crate::behaviour::Behaviour;
 use crate::entity::EntityId;
 use crate::interest::{EntityCommand, InterestError, Interests, SurroundingsWatch, ViewerId};
@@ -100,7 +100,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         &mut self,
         command: &EntityCommand<'_, D>,
         now_ns: u64,
-        out: &mut Outputs,
+        out: &mut RegionOutputs,
     ) -> Result<u64, CommandError> {
         let store = self.state.store();
         let row = store.row(command.id).ok_or(StoreError::Unknown(command.id))?;
@@ -128,7 +128,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         &mut self,
         entity: &Entity<'_, D>,
         now_ns: u64,
-        out: &mut Outputs,
+        out: &mut RegionOutputs,
     ) -> Result<u64, CommandError> {
         self.check_authority(now_ns)?;
         self.check_velocity(entity)?;
@@ -141,7 +141,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         &mut self,
         id: EntityId,
         now_ns: u64,
-        out: &mut Outputs,
+        out: &mut RegionOutputs,
     ) -> Result<u64, CommandError> {
         self.check_authority(now_ns)?;
         self.despawn(id, out)?;

@@ -7,7 +7,7 @@ const EDGE: f32 = 100.0;
 /// One entity that flies from region 1 into region 2, and one that stays in each.
 struct Pair {
     regions: [Region<3, dunlin_space::behaviour::Oscillate>; 2],
-    outs: [Outputs; 2],
+    outs: [RegionOutputs; 2],
     now: u64,
     /// For each of the two regions, all states that a reader could have read at some time.
     read: [Vec<RegionState<3>>; 2],

@@ -1,7 +1,7 @@
 //! The same inputs give the same bytes on any number of regions, and a standby that reads the records equals
 //! its owner.
 
-use dunlin_space::behaviour::{Flock, Oscillate, PREDATOR, PREY, Prey, Walk};
+use dunlin_space::behaviour::{Flock, Oscillate, PREDATOR, PREY, PredatorPrey, Walk};
 
 use super::*;
 
@@ -119,7 +119,11 @@ fn batched_and_single_steps_of_sightless_entities_are_equal() {
 #[test]
 fn region_count_does_not_change_predators_and_prey() {
     assert_region_count_changes_nothing::<3, _>(
-        &Prey { sight: 12.0, flock: Flock { sight: 9.0, ..Flock::default() }, ..Prey::default() },
+        &PredatorPrey {
+            sight: 12.0,
+            flock: Flock { sight: 9.0, ..Flock::default() },
+            ..PredatorPrey::default()
+        },
         12.0,
     );
 }

@@ -172,7 +172,7 @@ fn region_load_counts_strayed_entities_separately() {
     let setup = RegionSetup::new(RegionId(1), world, 5.0);
     let authority = RegionAuthority { epoch: 1, until_ns: u64::MAX };
     let mut region = Region::new(setup, walk, Partition::even(2, &ids(2)), authority);
-    let mut out = Outputs::default();
+    let mut out = RegionOutputs::default();
     for nth in 0..3_000_u64 {
         // Two thirds of the entities are in the first half of the curve, in the curve's order.
         let high = if nth < 2_000 { 25.0 } else { 75.0 };

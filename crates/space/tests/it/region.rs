@@ -57,12 +57,12 @@ fn world() -> WorldBox<3> {
 fn single_region<B: Behaviour<3>>(
     behaviour: B,
     change: impl FnOnce(&mut RegionSetup<3>),
-) -> (Region<3, B>, Outputs) {
+) -> (Region<3, B>, RegionOutputs) {
     let mut setup = RegionSetup::new(RegionId(1), world(), 5.0);
     change(&mut setup);
     let partition = Partition::even(3, &[RegionId(1)]);
     let authority = RegionAuthority { epoch: 1, until_ns: 1_000 };
-    (Region::new(setup, behaviour, partition, authority), Outputs::default())
+    (Region::new(setup, behaviour, partition, authority), RegionOutputs::default())
 }
 
 fn flying(id: u64) -> Entity<'static, 3> {
@@ -294,7 +294,7 @@ fn ghosts_of_a_replaced_owner_are_ignored() {
     let owner = |region, epoch| {
         Region::new(setup(region), Fails, partition.clone(), RegionAuthority { epoch, until_ns: u64::MAX })
     };
-    let (mut observer, mut out) = (owner(RegionId(1), 1), Outputs::default());
+    let (mut observer, mut out) = (owner(RegionId(1), 1), RegionOutputs::default());
     observer.record_peer_epoch(RegionId(2), 2, 0, &mut out).unwrap();
     for (epoch, known_tick) in [(1, None), (2, Some(1)), (1, Some(1))] {
         let mut other = owner(RegionId(2), epoch);
@@ -323,7 +323,7 @@ fn ghost_age_counts_from_its_reception_in_local_ticks() {
         let authority = RegionAuthority { epoch: 1, until_ns: u64::MAX };
         Region::new(RegionSetup::new(region, world(), 20.0), Fails, partition.clone(), authority)
     };
-    let (mut early, mut late, mut out) = (owner(RegionId(1)), owner(RegionId(2)), Outputs::default());
+    let (mut early, mut late, mut out) = (owner(RegionId(1)), owner(RegionId(2)), RegionOutputs::default());
     early.record_peer_epoch(RegionId(2), 1, 0, &mut out).unwrap();
     (0..100).for_each(|now| early.tick(now, &mut out).unwrap());
     late.spawn(&Entity::at(9, [50.0, 50.0, 51.0]), &mut out).unwrap();

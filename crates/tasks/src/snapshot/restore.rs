@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::{
-    AHEAD, AheadEntry, BUCKETS, BucketEntry, CLASSES, ClassEntry, ENLISTED, EnlistedEntry,
-    ExtendedSnapshotHeader, HEAD, HEAD_AHEAD, LANES, NAMES, NEEDS, NeedsEntry, POLICIES, POOLS, PoolEntry,
-    RESERVED, ReservedEntry, SCHEDULES, SnapshotHeader, TASKS, TENANTS, TRAITS, TraitsEntry, WORKERS, counts,
+    AHEAD, BUCKETS, CLASSES, ENLISTED, EnlistedWorkerEntry, ExtendedSnapshotHeader, HEAD, HEAD_AHEAD, LANES,
+    NAMES, NEEDS, NeededLabelsEntry, POLICIES, POOLS, PoolTraitsEntry, RESERVED, RateBucketEntry,
+    ReservedWorkerEntry, SCHEDULES, SnapshotHeader, TASKS, TENANTS, TRAITS, TaskClassEntry, TasksAheadEntry,
+    WORKERS, WorkerPoolEntry, counts,
 };
 use crate::error::TaskDecodeError;
 use crate::group::TaskGroup;
@@ -82,12 +83,12 @@ impl StateRestore {
             }
             TENANTS => state.tenants.push_back(Tenant::read(fields)?),
             CLASSES => {
-                let ClassEntry { queue, kind } = ClassEntry::read(fields)?;
+                let TaskClassEntry { queue, kind } = TaskClassEntry::read(fields)?;
                 state.push_class(Class::new(queue, kind, Arc::default()));
             }
             LANES => state.push_lane(Lane::read(fields)?),
             POOLS => {
-                let PoolEntry { kinds, queues } = PoolEntry::read(fields)?;
+                let WorkerPoolEntry { kinds, queues } = WorkerPoolEntry::read(fields)?;
                 let (kinds, queues) = (kinds.into_iter().collect(), queues.into_iter().collect());
                 state.pools.push_back(WorkerPool::new(Arc::new(ServedSet {
                     kinds,
@@ -100,29 +101,29 @@ impl StateRestore {
             WORKERS => state.workers.push_slot(Slot::<Worker>::read(fields)?),
             SCHEDULES => state.schedules.push_slot(Slot::<Schedule>::read(fields)?),
             RESERVED => {
-                let ReservedEntry { worker, task } = ReservedEntry::read(fields)?;
+                let ReservedWorkerEntry { worker, task } = ReservedWorkerEntry::read(fields)?;
                 check(state.reserved.insert(worker, task).is_none(), "reservations")?;
             }
             BUCKETS => {
-                let BucketEntry { tenant, limit, value, bucket } = BucketEntry::read(fields)?;
+                let RateBucketEntry { tenant, limit, value, bucket } = RateBucketEntry::read(fields)?;
                 let group = TaskGroup { bucket, ..TaskGroup::default() };
                 check(state.groups.insert((tenant, limit, value), group).is_none(), "rates")?;
             }
             AHEAD => {
-                let AheadEntry { worker, ahead } = AheadEntry::read(fields)?;
+                let TasksAheadEntry { worker, ahead } = TasksAheadEntry::read(fields)?;
                 check(state.ahead.insert(worker, ahead).is_none(), "workers")?;
             }
             NEEDS => {
-                let NeedsEntry { class, needs } = NeedsEntry::read(fields)?;
+                let NeededLabelsEntry { class, needs } = NeededLabelsEntry::read(fields)?;
                 let found = state.classes.get_mut(class as usize).filter(|class| class.needs.is_empty());
                 let found = found.ok_or(TaskDecodeError::Inconsistent("classes"))?;
                 check(!needs.is_empty() && needs.is_sorted_by(|a, b| a < b), "classes")?;
                 found.needs = needs.into();
                 state.demands += 1;
             }
-            TRAITS => self.read_traits(TraitsEntry::read(fields)?)?,
+            TRAITS => self.read_traits(PoolTraitsEntry::read(fields)?)?,
             ENLISTED => {
-                let EnlistedEntry { worker, id } = EnlistedEntry::read(fields)?;
+                let EnlistedWorkerEntry { worker, id } = EnlistedWorkerEntry::read(fields)?;
                 check(state.enlisted.insert(worker, id), "workers of other shards")?;
             }
             number => return Err(TaskDecodeError::Unknown { what: "kind of block", number }),
@@ -130,8 +131,8 @@ impl StateRestore {
         Ok(())
     }
 
-    fn read_traits(&mut self, entry: TraitsEntry) -> Result<(), TaskDecodeError> {
-        let TraitsEntry { pool, labels, tenants } = entry;
+    fn read_traits(&mut self, entry: PoolTraitsEntry) -> Result<(), TaskDecodeError> {
+        let PoolTraitsEntry { pool, labels, tenants } = entry;
         let found = self.state.pools.get_mut(pool as usize).ok_or(TaskDecodeError::Inconsistent("pools"))?;
         let serves = Arc::make_mut(&mut found.serves);
         let is_new = serves.labels.is_empty() && serves.tenants.is_empty();

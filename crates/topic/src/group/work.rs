@@ -24,7 +24,7 @@ use super::{GroupError, RecordSource, SourceItem};
 use crate::limits::LogLimits;
 
 use backlog::{Backlog, RecordState};
-pub use claim::{Claim, ClaimError, DeadCause, DeadLetter, Departure, WorkConfig};
+pub use claim::{Claim, ClaimError, DeadCause, DeadLetter, MemberDeparture, WorkConfig};
 
 /// The state machine of a work group: each record is claimed until a member acknowledges it.
 #[derive(Debug)]
@@ -61,17 +61,22 @@ impl WorkGroup {
     }
 
     /// Removes a member. The others can claim its records at once.
-    pub fn leave(&mut self, member: MemberId, departure: Departure, now_ns: u64) -> Result<(), GroupError> {
+    pub fn leave(
+        &mut self,
+        member: MemberId,
+        departure: MemberDeparture,
+        now_ns: u64,
+    ) -> Result<(), GroupError> {
         self.tick(now_ns);
         self.members.leave(member)?;
         for seq in self.backlog.claimed_by(member) {
             self.claims -= 1;
             match departure {
-                Departure::Left => {
+                MemberDeparture::Left => {
                     self.backlog.uncount_attempt(seq);
                     self.requeue(seq, 0);
                 }
-                Departure::Died => self.fail(seq, 0, DeadCause::MemberDied),
+                MemberDeparture::Died => self.fail(seq, 0, DeadCause::MemberDied),
             }
         }
         Ok(())

@@ -31,7 +31,7 @@ use crate::subscribe::Start;
 use crate::subscribers::LogSubscribers;
 use crate::upstream::Upstream;
 
-pub use feed::FeedError;
+pub use feed::MirrorFeedError;
 pub(super) use lookup::UnfedPolicy;
 
 const EPOCHS_MAX: usize = 64;

@@ -18,7 +18,7 @@ use crate::log::staged::{StagedBatch, StagedProducer, StagedRecords};
 use crate::log::{AppendOptions, Log, LogContents};
 use crate::publish::{AckLevel, PublishError, Receipt};
 use crate::segment::{Commit, SegmentWriter};
-use crate::store::{EpochStart, Recovered, Store};
+use crate::store::{EpochStart, RecoveredLog, Store};
 use crate::wake::Waiter;
 
 /// Bytes that the disk needs to store the producer of an append.
@@ -95,7 +95,7 @@ pub struct StoredInfo {
 }
 
 impl DiskProgress {
-    pub(super) fn new(recovered: &Recovered, store: Arc<dyn Store>) -> DiskProgress {
+    pub(super) fn new(recovered: &RecoveredLog, store: Arc<dyn Store>) -> DiskProgress {
         let last = recovered.next_seq - 1;
         DiskProgress {
             store,

@@ -55,7 +55,7 @@ impl Disk {
         config: TopicConfig,
         budget: &Arc<Budget>,
         clock: Clock,
-        recovered: Recovered,
+        recovered: RecoveredLog,
     ) -> Arc<Topic> {
         let store: Arc<dyn Store> = Arc::clone(self) as _;
         let topic = Topic::durable("t", Arc::new(config), budget, clock, vec![(recovered, store)]).unwrap();
@@ -66,9 +66,9 @@ impl Disk {
     }
 
     /// The content of the store. If `epoch` is higher than the stored epochs, the log continues in `epoch`.
-    pub fn recovered(&self, epoch: u32) -> Recovered {
+    pub fn recovered(&self, epoch: u32) -> RecoveredLog {
         let blocks = self.blocks.lock().unwrap();
-        let mut recovered = Recovered::nothing(epoch, PLENTY);
+        let mut recovered = RecoveredLog::nothing(epoch, PLENTY);
         let Some(first) = blocks.first() else { return recovered };
         recovered.epochs =
             vec![EpochStart { epoch: first.epoch, first_seq: first.first_seq, after_loss: false }];

@@ -150,7 +150,7 @@ fn slow_subscriber_reads_old_records_from_disk_then_new_ones() {
 #[test]
 fn full_disk_refuses_records_without_using_up_sequences() {
     let disk = Disk::new();
-    let recovered = Recovered::nothing(1, 1_000);
+    let recovered = RecoveredLog::nothing(1, 1_000);
     let topic = disk.topic_of(durable(AT_ONCE), &budget(), MANUAL, recovered);
     let log = &topic.logs()[0];
     log.grant(1_000, Some("no space left on device"));
@@ -176,7 +176,7 @@ fn full_disk_refuses_records_without_using_up_sequences() {
 #[test]
 fn slow_disk_delays_only_its_publisher() {
     let disk = Disk::new();
-    let topic = disk.topic_of(durable(AT_ONCE), &budget(), RUNNING, Recovered::nothing(1, 4_000));
+    let topic = disk.topic_of(durable(AT_ONCE), &budget(), RUNNING, RecoveredLog::nothing(1, 4_000));
     let log = &topic.logs()[0];
     thread::scope(|scope| {
         let publishing = scope.spawn(|| {

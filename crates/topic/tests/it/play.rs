@@ -102,7 +102,7 @@ pub enum Operation {
     JoinWork,
     LeaveWork {
         member: usize,
-        departure: Departure,
+        departure: MemberDeparture,
     },
     Claim {
         member: usize,
@@ -167,8 +167,8 @@ impl Operation {
             27..37 => Operation::Share { member, max },
             37..43 => Operation::Confirm { member, back: u64::from(b) % 8 },
             43..46 => Operation::JoinWork,
-            46 => Operation::LeaveWork { member, departure: Departure::Left },
-            47 => Operation::LeaveWork { member, departure: Departure::Died },
+            46 => Operation::LeaveWork { member, departure: MemberDeparture::Left },
+            47 => Operation::LeaveWork { member, departure: MemberDeparture::Died },
             48..66 => Operation::Claim { member, max },
             66..78 => settle(ClaimAction::Ack),
             78..84 => settle(ClaimAction::Nack { delay_ms: if b < 128 { 0 } else { u64::from(b) * 4 } }),

@@ -389,7 +389,7 @@ fn durable_state_is_delivered_only_after_it_is_stored() {
     let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
     let config = Arc::new(TopicConfig { reducer, ..durable(AckLevel::Memory) });
     let board = |_: &ReducerConfig| Ok(Box::new(SlotValues::default()) as Box<dyn Reducer>);
-    let disks: Vec<(Recovered, Arc<dyn Store>)> = vec![(disk.recovered(1), Arc::clone(&disk) as _)];
+    let disks: Vec<(RecoveredLog, Arc<dyn Store>)> = vec![(disk.recovered(1), Arc::clone(&disk) as _)];
     let topic = Arc::new(Topic::durable_stateful("t", config, &budget(), MANUAL, disks, board).unwrap());
     let log = &topic.logs()[0];
     let mut setter = Setter::of(&topic);

@@ -198,9 +198,9 @@ pub fn for_each_from_client(values: &Values, mut visit: impl FnMut(FromClient<'_
     visit(FromClient::DescribeSettings(NamedTopic { request: number, topic: &values.name }));
     visit(FromClient::Renew(Settle { request: number, subscription: 2, tokens: List::new(&values.tokens) }));
     let kind = if values.flag { ControlKind::Command } else { ControlKind::StaleQuery };
-    visit(FromClient::Control(Control { request: number, kind, bytes: LongBytes(&values.blob) }));
+    visit(FromClient::Control(Control { request: number, kind, bytes: U32PrefixedBytes(&values.blob) }));
     let kind = if values.flag { TasksKind::Commands } else { TasksKind::Attach };
-    visit(FromClient::Tasks(Tasks { request: number, kind, bytes: LongBytes(&values.blob) }));
+    visit(FromClient::Tasks(Tasks { request: number, kind, bytes: U32PrefixedBytes(&values.blob) }));
     let acknowledged = [LastAcknowledged { partition: values.small_number, position: values.position() }; 2];
     visit(FromClient::ExpectTopic(ExpectTopic {
         publisher: number,
@@ -236,9 +236,9 @@ pub fn for_each_from_node(values: &Values, mut visit: impl FnMut(FromNode<'_>)) 
     visit(FromNode::Checksum(Checksum { channel: number, position, checksum }));
     let settings = [Setting { name: "fold", value: &values.name }];
     visit(FromNode::Settings(Settings { request: number, settings: List::new(&settings) }));
-    visit(FromNode::ControlResult(ControlResult { request: number, bytes: LongBytes(&values.blob) }));
-    visit(FromNode::TasksResult(TasksResult { request: number, bytes: LongBytes(&values.blob) }));
-    visit(FromNode::TaskOrders(TaskOrders { bytes: LongBytes(&values.blob) }));
+    visit(FromNode::ControlResult(ControlResult { request: number, bytes: U32PrefixedBytes(&values.blob) }));
+    visit(FromNode::TasksResult(TasksResult { request: number, bytes: U32PrefixedBytes(&values.blob) }));
+    visit(FromNode::TaskOrders(TaskOrders { bytes: U32PrefixedBytes(&values.blob) }));
     visit(FromNode::PublisherTopic(PublisherTopic {
         publisher: number,
         created_automatically: values.flag,

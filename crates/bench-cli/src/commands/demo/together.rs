@@ -18,7 +18,7 @@ use dunlin_cli::signals::StopFlag;
 use crate::demo::flock::{self, DemoNodes, KillPlan, NodeExtras};
 use crate::demo::{ReplaySource, world};
 use narrator::{ClosingReport, NarratorVoice};
-pub use work::WorkProgram;
+pub use work::TaskDemoProgram;
 
 const NODES: usize = 3;
 /// The smallest and largest number of workers of each node.
@@ -45,7 +45,7 @@ pub struct CombinedDemoOptions<'a> {
     /// Whether to run without aircraft if their recording is missing.
     pub without_aircraft: bool,
     /// The program that submits and runs tasks; `None` if it is not available.
-    pub work: Option<&'a WorkProgram>,
+    pub work: Option<&'a TaskDemoProgram>,
     /// Whether to run one round and then print the final tables. Otherwise rounds repeat until the demo is stopped.
     pub once: bool,
 }
@@ -177,7 +177,7 @@ impl CombinedDemoOptions<'_> {
     /// Runs the tasks of four tenants.
     fn tasks(
         &self,
-        program: &WorkProgram,
+        program: &TaskDemoProgram,
         urls: &[String],
         narrator: &NarratorVoice<'_>,
         closing: &Mutex<ClosingReport>,

@@ -7,7 +7,7 @@ use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dunlin_tasks::{AttachRequest, Label, NewWorker, TaskCommand};
-use dunlin_wire::{ErrorCode, FromClient, LongBytes, MessageKind, Retry, Tasks as Message, TasksKind};
+use dunlin_wire::{ErrorCode, FromClient, MessageKind, Retry, Tasks as Message, TasksKind, U32PrefixedBytes};
 
 use super::super::error::TasksError;
 use super::super::pending_commands::decode_responses;
@@ -200,7 +200,11 @@ impl AttachmentShared {
         let request = session.next_number();
         if session.is_up {
             session.add_worker_request(request, &self.inbox, attaches);
-            self.shared.send_message(&FromClient::Tasks(Message { request, kind, bytes: LongBytes(bytes) }));
+            self.shared.send_message(&FromClient::Tasks(Message {
+                request,
+                kind,
+                bytes: U32PrefixedBytes(bytes),
+            }));
         }
         request
     }
@@ -230,7 +234,11 @@ impl AttachmentShared {
             };
             session.add_worker_request(request, &self.inbox, false);
             let kind = TasksKind::Commands;
-            self.shared.send_message(&FromClient::Tasks(Message { request, kind, bytes: LongBytes(&bytes) }));
+            self.shared.send_message(&FromClient::Tasks(Message {
+                request,
+                kind,
+                bytes: U32PrefixedBytes(&bytes),
+            }));
         }
     }
 

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_topic::{
-    Departure, Event, Frame, LogName, MemberId, Position, ReadDeferred, Record, ShareGroup, SubscribeError,
-    Topic,
+    Event, Frame, LogName, MemberDeparture, MemberId, Position, ReadDeferred, Record, ShareGroup,
+    SubscribeError, Topic,
 };
 
 use crate::groups::membership::GroupMember;
@@ -95,12 +95,12 @@ impl LocalMember {
     /// Leaves and consumes the last record; records taken ahead become lost for the group.
     pub(super) fn leave(mut self) {
         self.confirm_last();
-        self.membership.leave(Departure::Died);
+        self.membership.leave(MemberDeparture::Died);
     }
 
     /// Leaves the group. Records that were not confirmed go to other members.
     pub(super) fn leave_unconsumed(mut self) {
-        self.membership.leave(Departure::Left);
+        self.membership.leave(MemberDeparture::Left);
     }
 
     /// The number of records that are available for the group, plus those that were delivered and not confirmed.

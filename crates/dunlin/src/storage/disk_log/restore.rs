@@ -1,7 +1,7 @@
 //! The state of a log after a restart: position and epochs, producers of the last records, and the topic's state.
 
 use dunlin_journal::{Records, ScanItem};
-use dunlin_topic::{EpochStart, Frame, Log, Recovered};
+use dunlin_topic::{EpochStart, Frame, Log, RecoveredLog};
 
 use super::DiskLog;
 use crate::storage::{lock, note};
@@ -14,10 +14,10 @@ impl DiskLog {
     /// created, if known.
     pub(in super::super) fn recovered(
         &self,
-        report: &dunlin_journal::Recovered,
+        report: &dunlin_journal::RecoveredLog,
         created: Option<u32>,
         epoch: u32,
-    ) -> Recovered {
+    ) -> RecoveredLog {
         let mut next_seq = report.last.map_or(1, |last| last.seq + 1);
         let mut begins = self.reader.epochs();
         if let Some(missing) = &self.missing {
@@ -45,7 +45,7 @@ impl DiskLog {
                 .is_some_and(|before| self.uncertain_epochs.contains(&before)),
         };
         let epochs = begins.iter().map(start).collect();
-        Recovered {
+        RecoveredLog {
             oldest_seq: report.oldest.map_or(next_seq, |oldest| oldest.seq),
             epochs,
             next_seq,
@@ -58,7 +58,7 @@ impl DiskLog {
     pub(in super::super) fn restore(
         &self,
         log: &Log,
-        report: &dunlin_journal::Recovered,
+        report: &dunlin_journal::RecoveredLog,
     ) -> Result<(), String> {
         let mut state_through = u64::MAX;
         let mut saved = None;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dunlin::journal::{FakeDisk, RealDisk};
-use dunlin::state::{ControlCommand, ControlQuery, ControlRefusal, ControlReply, QueryAnswer};
+use dunlin::state::{ControlCommand, ControlQuery, ControlQueryResult, ControlRefusal, ControlReply};
 use dunlin::topic::{OnGap, Position, Publish, Start, SubscribeError, SubscribeOptions};
 use dunlin::{Config, Consistency, ControlError, KV, Node, NodeLimits, Refused, TopicError, block_on};
 use dunlin_wait::find;
@@ -14,7 +14,7 @@ use crate::node;
 fn value_of(node: &Node, key: &str) -> Option<String> {
     let query = ControlQuery::Get { key: key.as_bytes() };
     match block_on(node.control().unwrap().query(Consistency::Linearizable, &query)).unwrap() {
-        QueryAnswer::Found { found, .. } => {
+        ControlQueryResult::Found { found, .. } => {
             found.items.first().map(|pair| String::from_utf8_lossy(&pair.item.value).into_owned())
         }
         other => panic!("{other:?}"),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dunlin::state::{ControlCommand, ControlQuery, ControlRefusal, ControlReply, QueryAnswer};
+use dunlin::state::{ControlCommand, ControlQuery, ControlQueryResult, ControlRefusal, ControlReply};
 use dunlin::topic::{Position, Start, SubscribeOptions};
 use dunlin::{Consistency, Control, ControlError, KV, block_on};
 use dunlin_wait::POLL;
@@ -36,7 +36,7 @@ fn command_with_a_lost_response_returns_unknown_and_runs_once() {
     let read = block_on(
         cluster.control(follower).query(Consistency::Linearizable, &ControlQuery::Get { key: b"a" }),
     );
-    let QueryAnswer::Found { found, .. } = read.unwrap() else { panic!() };
+    let ControlQueryResult::Found { found, .. } = read.unwrap() else { panic!() };
     assert_eq!(found.items[0].item.version, 2, "done once");
 }
 

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use dunlin::state::{ControlCommand, ControlQuery, ControlReply, QueryAnswer};
+use dunlin::state::{ControlCommand, ControlQuery, ControlQueryResult, ControlReply};
 use dunlin::wire::ErrorCode;
 use dunlin::{Consistency, Refused};
 use tokio_stream::Stream;
@@ -34,7 +34,7 @@ pub(super) async fn time_to_live(
     connection: &GrpcConnection,
     lease: u64,
 ) -> Result<v1::LeaseTimeToLiveResponse, Refused> {
-    let QueryAnswer::Leases { leases, .. } =
+    let ControlQueryResult::Leases { leases, .. } =
         run_query(connection, &ControlQuery::Lease { lease }, Consistency::Linearizable).await?
     else {
         return Err(unexpected_reply());

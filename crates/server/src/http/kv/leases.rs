@@ -5,7 +5,7 @@ use axum::extract::RawQuery;
 use axum::http::{Request, StatusCode};
 use axum::{Extension, Json};
 use dunlin::Refused;
-use dunlin::state::{ControlCommand, ControlQuery, ControlReply, FoundKeys, LOCKS, QueryAnswer};
+use dunlin::state::{ControlCommand, ControlQuery, ControlQueryResult, ControlReply, FoundKeys, LOCKS};
 use dunlin::wire::ErrorCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -48,7 +48,7 @@ pub(in crate::http) async fn lease(
     PathName(lease): PathName,
 ) -> Result<Json<Value>, Problem> {
     let lease = parse_lease(&lease)?;
-    let QueryAnswer::Leases { leases, .. } =
+    let ControlQueryResult::Leases { leases, .. } =
         run_query(&context, &ControlQuery::Lease { lease }, false).await?
     else {
         return Err(unexpected_reply());
@@ -134,7 +134,7 @@ pub(in crate::http) async fn holder(
 ) -> Result<Json<Value>, Problem> {
     let key = [LOCKS, name.as_bytes()].concat();
     let operation = ControlQuery::Get { key: &key };
-    let QueryAnswer::Found { found: FoundKeys { items, .. }, .. } =
+    let ControlQueryResult::Found { found: FoundKeys { items, .. }, .. } =
         run_query(&context, &operation, false).await?
     else {
         return Err(unexpected_reply());

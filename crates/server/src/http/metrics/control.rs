@@ -1,6 +1,6 @@
 //! Metrics of the cluster's keys and of Raft. There are none until the node takes part in a cluster.
 
-use dunlin::state::{ControlQuery, QueryAnswer};
+use dunlin::state::{ControlQuery, ControlQueryResult};
 use dunlin::{Leadership, Node};
 
 use super::exposition::Exposition;
@@ -45,7 +45,7 @@ pub(super) fn write(node: &Node, out: &mut Exposition) {
         let help = "Total time of these commands, from the proposal until they were applied here.";
         out.metric(Counter, "dunlin_raft_commit_seconds_total", help, duration.as_secs_f64());
     }
-    let Ok((Ok(QueryAnswer::Status { revision, keys, bytes, leases, .. }), bytes_max)) =
+    let Ok((Ok(ControlQueryResult::Status { revision, keys, bytes, leases, .. }), bytes_max)) =
         control.with(|state| (state.answer(&ControlQuery::Status), state.limits().state_bytes_max))
     else {
         return;

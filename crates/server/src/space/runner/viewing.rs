@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use dunlin::space::{Behaviour, Denial, SurroundingsWatch, ViewerId, WorldResponse};
+use dunlin::space::{Behaviour, SurroundingsWatch, ViewerId, WorldRefusal, WorldResponse};
 use dunlin::topic::{Publish, Publisher};
 
 use super::Runner;
@@ -26,7 +26,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         let refused = self.host.watch(viewer, watch).err().map(|error| error.to_string());
         let response = match &refused {
             None => WorldResponse::Watching,
-            Some(text) => WorldResponse::Refused { why: Denial::Wrong, text },
+            Some(text) => WorldResponse::Refused { why: WorldRefusal::Wrong, text },
         };
         let is_delivered = publisher.publish(&encode_response(&response)[..]).is_ok();
         *last = (*last).max(viewer.0);
@@ -67,7 +67,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
                     format!("cannot send an update of {} bytes: {why}; reduce the radius", bytes.len());
                 // This fails if the viewer's session has ended.
                 let _ = publisher.publish(
-                    &encode_response(&WorldResponse::Refused { why: Denial::Wrong, text: &text })[..],
+                    &encode_response(&WorldResponse::Refused { why: WorldRefusal::Wrong, text: &text })[..],
                 );
                 unreachable.push(viewer);
             }

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use dunlin::raft::Commands;
 use dunlin::state::{ControlCommand, ControlOutcome, ControlQuery};
 use dunlin::topic::Waiter;
-use dunlin::wire::{self, ControlKind, ControlResult, FromNode, LongBytes, RequestRefused};
+use dunlin::wire::{self, ControlKind, ControlResult, FromNode, RequestRefused, U32PrefixedBytes};
 use dunlin::{Control, ControlError, Refused};
 use tokio::task::AbortHandle;
 
@@ -228,7 +228,8 @@ impl Session {
         {
             return Err(Refused::from(&refusal));
         }
-        self.outbound.push(FromNode::ControlResult(ControlResult { request, bytes: LongBytes(bytes) }));
+        self.outbound
+            .push(FromNode::ControlResult(ControlResult { request, bytes: U32PrefixedBytes(bytes) }));
         Ok(())
     }
 
@@ -237,7 +238,7 @@ impl Session {
         let found = self.cluster()?.with(|state| self.node.query_state(state, &query));
         let mut out = Vec::new();
         found.map_err(|error| Refused::from(&error))??.encode(&mut out);
-        self.outbound.push(FromNode::ControlResult(ControlResult { request, bytes: LongBytes(&out) }));
+        self.outbound.push(FromNode::ControlResult(ControlResult { request, bytes: U32PrefixedBytes(&out) }));
         Ok(())
     }
 

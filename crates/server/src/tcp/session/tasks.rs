@@ -20,7 +20,7 @@ use bytes::Bytes;
 use dunlin::raft::Commands;
 use dunlin::scheduler::{AttachRequest, AttachResponse, TaskCommand, TaskQuery, WorkerOrder};
 use dunlin::topic::Waiter;
-use dunlin::wire::{self, FromNode, LongBytes, RequestRefused, TaskOrders, TasksKind, TasksResult};
+use dunlin::wire::{self, FromNode, RequestRefused, TaskOrders, TasksKind, TasksResult, U32PrefixedBytes};
 use dunlin::{OrderQueue, Refused, TaskRule, Tasks, TasksError, WorkerAttachment};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -359,7 +359,7 @@ impl Session {
     }
 
     fn send_task_result(&mut self, request: u32, bytes: &[u8]) {
-        self.outbound.push(FromNode::TasksResult(TasksResult { request, bytes: LongBytes(bytes) }));
+        self.outbound.push(FromNode::TasksResult(TasksResult { request, bytes: U32PrefixedBytes(bytes) }));
     }
 
     fn send_orders(&mut self) {
@@ -377,7 +377,7 @@ impl Session {
             if out.len() == none {
                 continue;
             }
-            self.outbound.push(FromNode::TaskOrders(TaskOrders { bytes: LongBytes(&out) }));
+            self.outbound.push(FromNode::TaskOrders(TaskOrders { bytes: U32PrefixedBytes(&out) }));
         }
     }
 

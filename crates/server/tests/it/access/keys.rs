@@ -2,7 +2,8 @@
 //! of that name.
 
 use dunlin_client::state::{
-    Compare, ComparedProperty, Comparison, ControlCommand, ControlQuery, KeyOperation, NOT_SHOWN, QueryAnswer,
+    Compare, ComparedProperty, Comparison, ControlCommand, ControlQuery, ControlQueryResult, KeyOperation,
+    NOT_SHOWN,
 };
 use dunlin_client::topic::{OnGap, Start, SubscribeError, SubscribeOptions};
 use dunlin_client::{
@@ -116,7 +117,7 @@ fn key_totals_are_shown_only_to_users_who_may_see_all_keys() {
             let kv = kv_of(&guarded, user);
             assert_eq!(kv.revision().unwrap(), revision, "{user}");
             for kv in [kv.clone(), kv.stale()] {
-                let QueryAnswer::Status { keys, bytes, leases, .. } =
+                let ControlQueryResult::Status { keys, bytes, leases, .. } =
                     kv.query(&ControlQuery::Status).unwrap()
                 else {
                     panic!()

@@ -1,6 +1,6 @@
 //! Permissions for worlds: a user may watch entities without commanding them.
 
-use dunlin::space::{Denial, RegionId, WorldRequest, WorldResponse};
+use dunlin::space::{RegionId, WorldRefusal, WorldRequest, WorldResponse};
 use dunlin_client::space::{
     CommandError, Entity, EntityCommand, EntityId, Schema, SurroundingsWatch, ViewError,
 };
@@ -52,7 +52,7 @@ fn permission_to_watch_a_world_does_not_allow_commands() {
     let reply = requester.request("space.seen.process.1.spawn", &bytes[..], PATIENCE).unwrap();
     let response = WorldResponse::decode(&reply.payload).unwrap();
     assert!(
-        matches!(response, WorldResponse::Refused { why: Denial::NoOwner, text } if text.starts_with("no process that responds owns region 2")),
+        matches!(response, WorldResponse::Refused { why: WorldRefusal::NoOwner, text } if text.starts_with("no process that responds owns region 2")),
         "{response:?}"
     );
     assert_eq!(maker.despawn(EntityId(0), PATIENCE).unwrap().region, RegionId(1));

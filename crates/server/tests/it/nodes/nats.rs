@@ -9,7 +9,8 @@ use dunlin::journal::FakeDisk;
 use dunlin::state::ControlCommand;
 use dunlin::topic::{Budget, Durable, Event, Pattern, Publish, Subscribe, Topic, TopicConfig, Waiter};
 use dunlin::{
-    Config, Node, NodeLimits, Permissions, Rule, ShareMember, ShareOptions, TaskRule, TopicError, User, Users,
+    Config, Node, NodeLimits, Permissions, ShareMember, ShareOptions, SubjectRule, TaskRule, TopicError,
+    User, Users,
 };
 use dunlin_wait::{PATIENCE, until};
 use tokio::sync::watch;
@@ -308,7 +309,7 @@ struct TenantUser {
 
 impl Users for TenantUsers {
     fn user(&self, name: &str) -> Option<Arc<dyn User>> {
-        let all = Rule { allow: vec![Pattern::parse(">").unwrap()], deny: Vec::new() };
+        let all = SubjectRule { allow: vec![Pattern::parse(">").unwrap()], deny: Vec::new() };
         let permissions = Permissions {
             tenant: all.clone(),
             subscribe: all.clone(),

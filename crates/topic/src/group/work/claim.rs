@@ -40,7 +40,7 @@ pub struct ClaimError {
 
 /// The end of a member of a work group: the member left the group, or it died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Departure {
+pub enum MemberDeparture {
     /// The member leaves by itself: its open claims do not count as attempts.
     Left,
     /// The member died: its open claims count as attempts, because their records may be the cause.

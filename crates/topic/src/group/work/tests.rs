@@ -111,7 +111,7 @@ fn records_of_a_key_stay_in_order_after_a_member_death_or_nack() {
     let (a, b) = (work.join().unwrap(), work.join().unwrap());
     assert_eq!(seq(work.claim(a, 0, &mut source)), Some(1));
     assert_eq!(seq(work.claim(b, 0, &mut source)), None);
-    work.leave(a, Departure::Died, 0).unwrap();
+    work.leave(a, MemberDeparture::Died, 0).unwrap();
     let retry = work.claim(b, 0, &mut source).unwrap().unwrap();
     assert_eq!((retry.seq, retry.attempt), (1, 2));
     work.nack(b, 1, retry.token, SECOND, 0).unwrap();
@@ -128,10 +128,10 @@ fn only_a_dead_members_claim_counts_as_an_attempt() {
     let mut source = keyed(&[None]);
     let (a, b) = (work.join().unwrap(), work.join().unwrap());
     work.claim(a, 0, &mut source).unwrap().unwrap();
-    work.leave(a, Departure::Left, 0).unwrap();
+    work.leave(a, MemberDeparture::Left, 0).unwrap();
     let claim = work.claim(b, 0, &mut source).unwrap().unwrap();
     assert_eq!(claim.attempt, 1);
-    work.leave(b, Departure::Died, 0).unwrap();
+    work.leave(b, MemberDeparture::Died, 0).unwrap();
     let letter = work.take_dead_letter();
     assert_eq!(letter, Some(DeadLetter { seq: 1, attempts: 1, cause: DeadCause::MemberDied }));
     assert_eq!((work.members(), work.claims()), (0, 0));
@@ -291,7 +291,9 @@ impl Model {
     fn leave(&mut self, member: usize, died: bool) {
         let Some(member) = self.pick(member) else { return };
         self.take_losses();
-        self.work.leave(member, if died { Departure::Died } else { Departure::Left }, self.now_ns).unwrap();
+        self.work
+            .leave(member, if died { MemberDeparture::Died } else { MemberDeparture::Left }, self.now_ns)
+            .unwrap();
         self.members.retain(|known| *known != member);
         for (seq, _) in self.current.extract_if(.., |_, (holder, _)| *holder == member) {
             *self.attempts.get_mut(&seq).unwrap() -= u32::from(!died);

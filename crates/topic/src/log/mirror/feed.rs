@@ -12,7 +12,7 @@ use crate::reducer::ReducerError;
 /// The reason why a mirror did not accept records from the topic's owner.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum FeedError {
+pub enum MirrorFeedError {
     /// This process owns the log, or the log is closed.
     #[error("this process owns the log, or the log is closed: it accepts no records of another owner")]
     Own,
@@ -55,11 +55,16 @@ impl Log {
     /// Feeds records of the owner. `first` is the position of the first record; no record between `prev_seq` and
     /// `first` is missing. Records that are already here are skipped. A log with a state applies a merged record only
     /// to its state.
-    pub fn feed(&self, first: Position, prev_seq: u64, batch: CheckedBatch<'_>) -> Result<(), FeedError> {
+    pub fn feed(
+        &self,
+        first: Position,
+        prev_seq: u64,
+        batch: CheckedBatch<'_>,
+    ) -> Result<(), MirrorFeedError> {
         let mut guard = self.lock();
         let state = &mut *guard;
         if !state.accepts_feed() {
-            return Err(FeedError::Own);
+            return Err(MirrorFeedError::Own);
         }
         let end = first.seq + u64::from(batch.count());
         if first.epoch < state.epoch || (first.epoch == state.epoch && end <= state.next_seq) {
@@ -93,8 +98,8 @@ impl Log {
             from
         });
         if let Err(refused) = pushed.and_then(|from| self.apply_to_state(state, from, &append)) {
-            let error = FeedError::from(refused);
-            if state.reducer_state().is_some() && error != FeedError::Full {
+            let error = MirrorFeedError::from(refused);
+            if state.reducer_state().is_some() && error != MirrorFeedError::Full {
                 state.invalidate_state();
             }
             return Err(error);
@@ -106,7 +111,12 @@ impl Log {
 
     /// Applies a record that merges all changes since `prev_seq`. The state then equals the owner's, but this
     /// log lacks the records in between.
-    fn feed_merged(&self, at: Position, prev_seq: u64, batch: &CheckedBatch<'_>) -> Result<(), FeedError> {
+    fn feed_merged(
+        &self,
+        at: Position,
+        prev_seq: u64,
+        batch: &CheckedBatch<'_>,
+    ) -> Result<(), MirrorFeedError> {
         let merged = self.update_mirror(|state| {
             let follows = at.epoch == state.epoch && prev_seq + 1 == state.next_seq && batch.count() == 1;
             let frame = batch.frames().next().filter(|_| follows && state.feed_started())?;
@@ -116,11 +126,11 @@ impl Log {
             Some(())
         });
         match merged {
-            None => Err(FeedError::Own),
+            None => Err(MirrorFeedError::Own),
             Some(Some(())) => Ok(()),
             Some(None) => {
                 self.invalidate_state();
-                Err(FeedError::StateLost)
+                Err(MirrorFeedError::StateLost)
             }
         }
     }
@@ -238,11 +248,11 @@ fn without_known(batch: CheckedBatch<'_>, known: u64) -> (&[u8], u32, u64) {
     (bytes, batch.count() - known as u32, last)
 }
 
-impl From<PublishError> for FeedError {
-    fn from(error: PublishError) -> FeedError {
+impl From<PublishError> for MirrorFeedError {
+    fn from(error: PublishError) -> MirrorFeedError {
         match error {
-            PublishError::Full { .. } => FeedError::Full,
-            other => FeedError::Refused(other),
+            PublishError::Full { .. } => MirrorFeedError::Full,
+            other => MirrorFeedError::Refused(other),
         }
     }
 }

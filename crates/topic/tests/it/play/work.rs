@@ -88,7 +88,7 @@ impl Workers {
         self.output.add_member(joined);
     }
 
-    pub(super) fn leave(&mut self, member: usize, departure: Departure) {
+    pub(super) fn leave(&mut self, member: usize, departure: MemberDeparture) {
         let Some(member) = self.output.pick(member) else { return };
         self.work.leave(member, departure, MANUAL.now_ns()).unwrap();
         self.tick();
@@ -97,8 +97,8 @@ impl Workers {
             let State::Claimed { member: holder, attempts, .. } = state else { continue };
             match departure {
                 _ if holder != member => {}
-                Departure::Left => self.requeue(seq, 0, attempts - 1),
-                Departure::Died => self.fail(seq, 0, attempts, DeadCause::MemberDied),
+                MemberDeparture::Left => self.requeue(seq, 0, attempts - 1),
+                MemberDeparture::Died => self.fail(seq, 0, attempts, DeadCause::MemberDied),
             }
         }
     }
@@ -258,7 +258,7 @@ impl Workers {
     /// Lets one member process the remaining records. Then checks that every record was settled exactly once.
     pub(super) fn finish(&mut self, expected: &ExpectedLog<'_>) {
         while !self.output.members.is_empty() {
-            self.leave(0, Departure::Died);
+            self.leave(0, MemberDeparture::Died);
         }
         self.join();
         self.check(expected.info.oldest_seq);

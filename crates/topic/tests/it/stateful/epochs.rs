@@ -7,7 +7,7 @@ fn on_disk(disk: &Arc<Disk>, epoch: u32) -> Arc<Topic> {
     let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
     let config = Arc::new(TopicConfig { reducer, ..durable(AckLevel::Memory) });
     let board = |_: &ReducerConfig| Ok(Box::new(SlotValues::default()) as Box<dyn Reducer>);
-    let disks: Vec<(Recovered, Arc<dyn Store>)> = vec![(disk.recovered(epoch), Arc::clone(disk) as _)];
+    let disks: Vec<(RecoveredLog, Arc<dyn Store>)> = vec![(disk.recovered(epoch), Arc::clone(disk) as _)];
     Arc::new(Topic::durable_stateful("t", config, &budget(), MANUAL, disks, board).unwrap())
 }
 

@@ -24,7 +24,7 @@ const ROUND_INTERVAL: &str = "60";
 
 /// The Python program that submits and runs the demo's tasks, and the interpreter for it.
 #[derive(Debug)]
-pub struct WorkProgram {
+pub struct TaskDemoProgram {
     /// A Python interpreter with the `dunlin` package.
     pub python: PathBuf,
     /// The directory of `recordings.py` and `recordings_worker.py`.
@@ -32,12 +32,12 @@ pub struct WorkProgram {
 }
 
 /// The running Python program of the demo's tasks. Dropping the handle ends the program.
-pub struct WorkProcess {
+pub struct TaskDemoProcess {
     child: Child,
     lines: Receiver<String>,
 }
 
-impl WorkProgram {
+impl TaskDemoProgram {
     /// The command line with which a node starts a worker.
     pub fn workers(&self) -> Result<String> {
         let worker = self.directory.join("recordings_worker.py");
@@ -50,7 +50,7 @@ impl WorkProgram {
     }
 
     /// Starts the program on a cluster whose nodes have workers within `scale`.
-    pub fn start(&self, url: &str, data: &Path, scale: &str, once: bool) -> Result<WorkProcess> {
+    pub fn start(&self, url: &str, data: &Path, scale: &str, once: bool) -> Result<TaskDemoProcess> {
         let mut command = Command::new(&self.python);
         command.arg("-u").arg(self.directory.join("recordings.py"));
         command.args(["--url", url, "--scale", scale, "--data"]).arg(data);
@@ -72,11 +72,11 @@ impl WorkProgram {
                 }
             }
         });
-        Ok(WorkProcess { child, lines })
+        Ok(TaskDemoProcess { child, lines })
     }
 }
 
-impl WorkProcess {
+impl TaskDemoProcess {
     /// Prints the program's lines until it ends. Returns its closing table, which follows an empty line;
     /// `None` if interrupted.
     pub fn follow(
@@ -100,7 +100,7 @@ impl WorkProcess {
     }
 }
 
-impl Drop for WorkProcess {
+impl Drop for TaskDemoProcess {
     fn drop(&mut self) {
         // The program may have ended already; `wait` then only collects its exit status.
         let _ = self.child.kill();

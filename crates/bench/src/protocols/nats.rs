@@ -9,7 +9,7 @@ use crate::pubsub::{BrokerEndpoint, RawClient};
 const WRITE_BYTES: usize = 64 * 1024;
 
 /// Publishes records over the NATS protocol, with one connection for acknowledged records and one for others.
-pub struct LinesPublisher {
+pub struct NatsPublisher {
     endpoint: BrokerEndpoint,
     subject: String,
     client: RawClient,
@@ -19,7 +19,7 @@ pub struct LinesPublisher {
     write: Vec<u8>,
 }
 
-impl LinesPublisher {
+impl NatsPublisher {
     /// Connects to the broker.
     pub fn open(endpoint: BrokerEndpoint, subject: &str) -> Result<Self> {
         let client = RawClient::connect(endpoint)?;
@@ -37,7 +37,7 @@ impl LinesPublisher {
     }
 }
 
-impl Source for LinesPublisher {
+impl Source for NatsPublisher {
     fn publish(&mut self, payload: &[u8]) -> Result<()> {
         if self.verbose_client.is_none() {
             self.verbose_client = Some(RawClient::connect_verbose(self.endpoint)?);
@@ -69,9 +69,9 @@ impl Source for LinesPublisher {
 }
 
 /// Receives the records of a subscription over the NATS protocol.
-pub struct LinesReader(RawClient);
+pub struct NatsReader(RawClient);
 
-impl LinesReader {
+impl NatsReader {
     /// Connects and subscribes.
     pub fn open(endpoint: BrokerEndpoint, subject: &str) -> Result<Self> {
         let mut client = RawClient::connect(endpoint)?;
@@ -80,7 +80,7 @@ impl LinesReader {
     }
 }
 
-impl Sink for LinesReader {
+impl Sink for NatsReader {
     fn read(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let (_, payload) = self.0.next_message()?;
         each(payload)?;
