@@ -9,7 +9,7 @@ use dunlin::journal::RealDisk;
 use dunlin::{Node, OwnershipLimits, RecoveredTopic};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterError, ClusterLimits};
 use dunlin_server::workers::Workers;
-use dunlin_server::{NatsLimits, Opening, Protocol, Server, ServerConfig, StartError, read_text};
+use dunlin_server::{NatsLimits, Protocol, Server, ServerConfig, StartError, StartupListeners, read_text};
 use dunlin_topic::{Retention, TopicConfig};
 
 use crate::config::NodeConfig;
@@ -39,7 +39,8 @@ impl RunningNode {
     /// Starts the node. If `stop` is set while the node joins a cluster, the start is interrupted.
     pub fn start(config: &NodeConfig, stop: &StopFlag) -> Result<RunningNode> {
         // A node without a data directory opens immediately, so no progress has to be reported.
-        let opening = config.data_dir.as_ref().map(|_| Opening::start(&server_config(config), READING));
+        let opening =
+            config.data_dir.as_ref().map(|_| StartupListeners::start(&server_config(config), READING));
         let opening = opening.transpose().context("cannot open the listeners")?;
         let node = match &config.data_dir {
             Some(dir) => open(node_config(config), dir)?,

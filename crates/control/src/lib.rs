@@ -38,7 +38,7 @@ pub use lock::LOCKS;
 pub use placement::{NODES, OwnerRequest, Placement, TOPICS, TopicKind, node_key, node_of, topic_key};
 pub use query::{ControlOutcome, ControlQuery, ControlQueryResult, LeaseState, NOT_SHOWN};
 pub use reply::{ControlReply, FoundKeys, KeyWithItem, OperationOutcome};
-pub use snapshot::{Frozen, StateRestorer};
+pub use snapshot::{FrozenControlState, StateRestorer};
 pub use state::ControlState;
 
 /// The version of all encodings in this crate. It is the first byte of each.

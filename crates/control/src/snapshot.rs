@@ -100,16 +100,16 @@ layout! {
 
 /// The key-value state as it was at one moment, from which a snapshot is written.
 #[derive(Debug, Clone)]
-pub struct Frozen(ControlState);
+pub struct FrozenControlState(ControlState);
 
 impl ControlState {
     /// Freezes the present state, in constant time.
-    pub fn freeze(&self) -> Frozen {
-        Frozen(self.clone())
+    pub fn freeze(&self) -> FrozenControlState {
+        FrozenControlState(self.clone())
     }
 }
 
-impl Frozen {
+impl FrozenControlState {
     /// The frozen state.
     pub fn state(&self) -> &ControlState {
         &self.0

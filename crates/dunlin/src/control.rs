@@ -40,7 +40,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dunlin_control::ControlState;
 use dunlin_journal::Disk;
-use dunlin_raft::{Frozen, GroupHandle, Leadership, RaftMember, Status, Transport};
+use dunlin_raft::{FrozenMachine, GroupHandle, Leadership, RaftMember, Status, Transport};
 
 pub use block::block_on;
 pub use cluster_directory::find_cluster_log;
@@ -220,7 +220,7 @@ impl Control {
     }
 
     /// Returns this node's state for a backup. Call [`Control::catch_up`] before, to include the latest commands.
-    pub fn freeze(&self) -> Result<Box<dyn Frozen>, ControlError> {
+    pub fn freeze(&self) -> Result<Box<dyn FrozenMachine>, ControlError> {
         Ok(self.group()?.freeze())
     }
 

@@ -27,7 +27,7 @@ use crate::commands::Commands;
 use crate::error::{RaftGroupError, damaged};
 use crate::limits::{HEARTBEAT_MS, RaftLimits};
 use crate::log::{self, DiskSpace, RaftLog, SpaceLevel};
-use crate::machine::{Frozen, StateMachine};
+use crate::machine::{FrozenMachine, StateMachine};
 use crate::machines::Machines;
 use crate::network::{MemberClients, RaftMember, Transport};
 use crate::type_config::Types;
@@ -380,7 +380,7 @@ impl UntypedGroup {
     }
 
     /// Returns the present state in constant time. Call [`UntypedGroup::catch_up`] first for a fresh state.
-    pub fn freeze(&self) -> Box<dyn Frozen> {
+    pub fn freeze(&self) -> Box<dyn FrozenMachine> {
         self.machines.with(|machine| machine.freeze())
     }
 

@@ -27,7 +27,7 @@ pub use error::RaftGroupError;
 pub use group::{GroupHandle, Leadership, Status, UntypedGroup};
 pub use limits::{HEARTBEAT_MS, RaftLimits};
 pub use log::is_begun;
-pub use machine::{Frozen, StateMachine};
+pub use machine::{FrozenMachine, StateMachine};
 pub use network::{RaftMember, RequestLane, ResponseFuture, Transport};
 pub use on_disk::members_on_disk;
 pub use seed::seed;

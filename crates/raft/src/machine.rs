@@ -36,9 +36,9 @@ pub trait StateMachine: Any + Send {
     fn end_entry(&mut self) {}
 
     /// Returns the present state in constant time.
-    fn freeze(&self) -> Box<dyn Frozen>;
+    fn freeze(&self) -> Box<dyn FrozenMachine>;
 
-    /// Whether a snapshot may omit this block, because [`Frozen::write_history`] wrote it.
+    /// Whether a snapshot may omit this block, because [`FrozenMachine::write_history`] wrote it.
     fn is_optional_block(_block: &[u8]) -> bool
     where
         Self: Sized,
@@ -46,12 +46,12 @@ pub trait StateMachine: Any + Send {
         false
     }
 
-    /// Replaces the state by one that a [`Frozen`] wrote. After an error, the machine must not be used.
+    /// Replaces the state by one that a [`FrozenMachine`] wrote. After an error, the machine must not be used.
     fn restore(&mut self, blocks: &mut dyn Iterator<Item = Bytes>) -> io::Result<()>;
 }
 
 /// The state of a state machine as it was at one moment, from which a snapshot is written.
-pub trait Frozen: Send {
+pub trait FrozenMachine: Send {
     /// Writes the state in blocks until `write_block` returns an error.
     fn write(&self, write_block: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>;
 

@@ -12,7 +12,7 @@ use futures_util::{Stream, StreamExt};
 use openraft::EntryPayload;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 
-use crate::machine::{Frozen, StateMachine};
+use crate::machine::{FrozenMachine, StateMachine};
 use crate::proposal;
 use crate::snapshots::Snapshots;
 use crate::type_config::{
@@ -153,7 +153,7 @@ impl Machines {
         Ok(is_saved)
     }
 
-    fn frozen(&self) -> io::Result<(SnapshotMeta, Box<dyn Frozen>)> {
+    fn frozen(&self) -> io::Result<(SnapshotMeta, Box<dyn FrozenMachine>)> {
         let applied_machine = lock(&self.applied_machine);
         if applied_machine.is_changing {
             return Err(io::Error::other("the state machine has failed while it changed"));

@@ -14,8 +14,8 @@ use crate::network::RaftMember;
 use crate::snapshots::Snapshots;
 use crate::type_config::{Blocks, LogId, Membership, SnapshotMeta, StoredMembership};
 
-/// Writes the directory of a node that is the only member, with the state `blocks` of a [`Frozen`](crate::Frozen).
-/// Fails if the directory has a state.
+/// Writes the directory of a node that is the only member, with the state `blocks` of a
+/// [`FrozenMachine`](crate::FrozenMachine). Fails if the directory has a state.
 pub fn seed(
     disk: Arc<dyn Disk>,
     dir: &Path,

@@ -14,7 +14,7 @@ use openraft::{EntryPayload, StorageError};
 use crate::commands::Commands;
 use crate::limits::RaftLimits;
 use crate::log::{self, RaftLog};
-use crate::machine::{Frozen, StateMachine};
+use crate::machine::{FrozenMachine, StateMachine};
 use crate::machines::Machines;
 use crate::proposal;
 use crate::type_config::{LogEntry, LogId, Types};
@@ -49,7 +49,7 @@ impl StateMachine for Sum {
         Bytes::copy_from_slice(&self.sum.to_le_bytes())
     }
 
-    fn freeze(&self) -> Box<dyn Frozen> {
+    fn freeze(&self) -> Box<dyn FrozenMachine> {
         Box::new(self.clone())
     }
 
@@ -61,7 +61,7 @@ impl StateMachine for Sum {
     }
 }
 
-impl Frozen for Sum {
+impl FrozenMachine for Sum {
     fn write(&self, write_block: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         write_block(&self.sum.to_le_bytes())?;
         write_block(&self.now_ms.to_le_bytes())

@@ -15,7 +15,7 @@
 use serde::Deserialize;
 
 use crate::limits::ScalerLimits;
-use crate::policy::{Policy, PolicyError, Spot, Warm};
+use crate::policy::{Policy, PolicyError, SpotPolicy, WarmPoolPolicy};
 use crate::windows::WeeklyWindow;
 
 const BYTES_MAX: usize = 1 << 20;
@@ -220,7 +220,7 @@ impl RawScaling {
         if spot_percent > 0.0 {
             let base = horizontal.min_workers / 2;
             policy.spot =
-                Spot { percent: spot_percent as u32, base, fallback_after: 10, fallback_ms: 600_000 };
+                SpotPolicy { percent: spot_percent as u32, base, fallback_after: 10, fallback_ms: 600_000 };
         }
         if let Some(predictive) = self.predictive.as_ref().filter(|predictive| predictive.enabled) {
             policy = policy.with_forecast(BUCKET_MS, vec![DAY_BUCKETS, 7 * DAY_BUCKETS]);
@@ -229,7 +229,7 @@ impl RawScaling {
             }
         }
         if let Some(warm) = &self.warm_pool {
-            policy.warm = Warm { size: warm.size, detect_ms: 15_000, takes_drained: true };
+            policy.warm = WarmPoolPolicy { size: warm.size, detect_ms: 15_000, takes_drained: true };
         }
         policy.windows = self.schedule.iter().map(RawWindow::validate).collect::<Result<_, _>>()?;
         Ok(policy)

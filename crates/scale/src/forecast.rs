@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use augurs_core::{Fit, Predict};
 use augurs_mstl::MSTLModel;
 
-use crate::policy::Predictive;
+use crate::policy::ForecastPolicy;
 
 /// Number of recent forecasts that are compared with actual values.
 const COMPARED: usize = 16;
@@ -48,7 +48,7 @@ pub struct ForecastStatus {
 /// Forecasts the arrivals of tasks from their history, and measures the error of its own forecasts.
 #[derive(Debug, Clone)]
 pub struct Forecaster {
-    config: Predictive,
+    config: ForecastPolicy,
     buckets_max: usize,
     history: VecDeque<f64>,
     /// The sum of the current bucket's measurements, and how many there are.
@@ -69,7 +69,7 @@ pub struct Forecaster {
 
 impl Forecaster {
     /// Creates a forecaster without history.
-    pub fn new(config: Predictive, buckets_max: usize) -> Forecaster {
+    pub fn new(config: ForecastPolicy, buckets_max: usize) -> Forecaster {
         Forecaster {
             config,
             buckets_max,

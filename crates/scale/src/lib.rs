@@ -54,7 +54,8 @@ pub use meter::{LoadMeter, SchedulerTotals};
 #[cfg(feature = "planning")]
 pub use plan::{CapacityPlan, Demand, plan};
 pub use policy::{
-    Policy, PolicyError, Predictive, ScaleInPolicy, ScaleOutPolicy, ScaleThresholds, Spot, Warm,
+    ForecastPolicy, Policy, PolicyError, ScaleInPolicy, ScaleOutPolicy, ScaleThresholds, SpotPolicy,
+    WarmPoolPolicy,
 };
 #[cfg(feature = "planning")]
 pub use prices::{MachineType, PRICES_TOML, Prices, PricesError};

@@ -20,13 +20,13 @@ pub struct Policy {
     /// The rules for scaling in.
     pub scale_in: ScaleInPolicy,
     /// The rules for scaling by a forecast; `None` to scale by measurements alone.
-    pub predictive: Option<Predictive>,
+    pub predictive: Option<ForecastPolicy>,
     /// The schedule's periods with a minimum of workers.
     pub windows: Vec<WeeklyWindow>,
     /// The pool of prepared workers.
-    pub warm: Warm,
+    pub warm: WarmPoolPolicy,
     /// Workers of the spot market.
-    pub spot: Spot,
+    pub spot: SpotPolicy,
 }
 
 /// The measurements above which a scaler adds workers: processor load, waiting tasks and latency.
@@ -78,7 +78,7 @@ pub struct ScaleInPolicy {
 
 /// The rules of a scaling policy for adding workers ahead of forecast load.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Predictive {
+pub struct ForecastPolicy {
     /// How far ahead the scaler uses forecasts, in ms. It must exceed the time to decide and to start a worker.
     pub lead_ms: u64,
     /// Length of a bucket of the series, ms.
@@ -97,7 +97,7 @@ pub struct Predictive {
 
 /// The rules of a scaling policy for the warm pool: prepared workers that do not take tasks yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Warm {
+pub struct WarmPoolPolicy {
     /// The number of prepared workers in the pool.
     pub size: u32,
     /// How long a measurement must exceed its threshold before the scaler takes workers from the pool, in ms. The time
@@ -109,7 +109,7 @@ pub struct Warm {
 
 /// The rules of a scaling policy for spot instances, which are cheaper and may be interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Spot {
+pub struct SpotPolicy {
     /// Percentage of spot instances among the workers beyond `base`.
     pub percent: u32,
     /// Number of workers that are always on demand.
@@ -204,8 +204,8 @@ impl Policy {
             },
             predictive: None,
             windows: Vec::new(),
-            warm: Warm::default(),
-            spot: Spot::default(),
+            warm: WarmPoolPolicy::default(),
+            spot: SpotPolicy::default(),
         }
     }
 
@@ -238,12 +238,12 @@ impl Policy {
 
     /// Adds a warm pool of local processes. They are used when the second sample in succession exceeds a threshold.
     pub fn with_local_pool(self, size: u32) -> Policy {
-        Policy { warm: Warm { size, detect_ms: 0, takes_drained: false }, ..self }
+        Policy { warm: WarmPoolPolicy { size, detect_ms: 0, takes_drained: false }, ..self }
     }
 
     /// Adds forecasts with the delays of Dunlin's requirements. `seasons` are counted in buckets of `bucket_ms`.
     pub fn with_forecast(self, bucket_ms: u64, seasons: Vec<usize>) -> Policy {
-        let predictive = Predictive {
+        let predictive = ForecastPolicy {
             lead_ms: 120_000,
             bucket_ms,
             seasons,
@@ -260,7 +260,7 @@ impl Policy {
         let bucket_ms = season_ms / SEASON_BUCKETS as u64;
         let Policy { predictive, .. } = self.clone().with_forecast(bucket_ms, vec![SEASON_BUCKETS]);
         let lead_ms = bucket_ms.max(LOCAL_LEAD_MS);
-        Policy { predictive: predictive.map(|predictive| Predictive { lead_ms, ..predictive }), ..self }
+        Policy { predictive: predictive.map(|predictive| ForecastPolicy { lead_ms, ..predictive }), ..self }
     }
 
     /// Returns how long the scaler observes a detected trigger before it decides, in ms.
@@ -300,7 +300,7 @@ impl Policy {
     }
 }
 
-impl Predictive {
+impl ForecastPolicy {
     fn check(&self, limits: &ScalerLimits) -> Result<(), PolicyError> {
         check_min_time("bucket", self.bucket_ms, 1)?;
         check_min_time("lead", self.lead_ms, 1)?;

@@ -21,7 +21,7 @@ pub use cases::{
 };
 pub use node::{SimulatedNode, Utilization};
 pub use outcome::{SimulationOutcome, TenantOutcome, WaitTimes};
-pub use scenario::{Service, SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
+pub use scenario::{ServiceTime, SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
 pub use series::{Series, SeriesError};
 pub use workload::Workload;
 

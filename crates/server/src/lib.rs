@@ -51,7 +51,7 @@ pub mod workers;
 
 pub use config::{GrpcLimits, HttpLimits, NatsLimits, ServerConfig, ServerLimits, WsLimits};
 pub use error::StartError;
-pub use opening::Opening;
+pub use opening::StartupListeners;
 pub use protocol::Protocol;
 pub use reserved::ReservedAddress;
 pub use server::Server;

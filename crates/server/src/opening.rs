@@ -34,16 +34,16 @@ impl fmt::Display for StartupProgress {
 
 /// The listeners of a starting node, which refuse clients until the node is ready.
 #[derive(Debug)]
-pub struct Opening {
+pub struct StartupListeners {
     server: Option<Server>,
     listeners: Vec<Listener>,
     unix: Vec<PathBuf>,
     progress: Arc<StartupProgress>,
 }
 
-impl Opening {
+impl StartupListeners {
     /// Starts all listeners. They refuse clients and report `step`, the current step, as the reason.
-    pub fn start(config: &ServerConfig, step: &str) -> Result<Opening, StartError> {
+    pub fn start(config: &ServerConfig, step: &str) -> Result<StartupListeners, StartError> {
         let listeners = listen(config)?;
         let progress = Arc::new(StartupProgress { step: Mutex::new(step.to_owned()), began: Instant::now() });
         let failed = |error| StartError::Thread { name: "dunlin-opening".to_owned(), error };
@@ -53,7 +53,7 @@ impl Opening {
         let config =
             ServerConfig { users_file: None, unix: Vec::new(), threads: 1, spin: false, ..config.clone() };
         let server = Server::with_listeners(copies, empty_node, config, Some(Arc::clone(&progress)))?;
-        Ok(Opening { server: Some(server), listeners, unix, progress })
+        Ok(StartupListeners { server: Some(server), listeners, unix, progress })
     }
 
     /// The TCP addresses of every protocol, with their actual ports.
@@ -74,7 +74,7 @@ impl Opening {
     }
 }
 
-impl Drop for Opening {
+impl Drop for StartupListeners {
     fn drop(&mut self) {
         for path in &self.unix {
             // The socket file may be gone already.

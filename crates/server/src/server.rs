@@ -21,7 +21,7 @@ use crate::housekeeping;
 use crate::http::has_page;
 use crate::listener::{Listener, accept};
 use crate::node_report;
-use crate::opening::{Opening, StartupProgress};
+use crate::opening::{StartupListeners, StartupProgress};
 use crate::protocol::Protocol;
 use crate::reload;
 use crate::responders::ListenerRunner;
@@ -64,7 +64,7 @@ impl Server {
     }
 
     /// Starts the listeners of `node` at the sockets of `opening`.
-    pub fn open(node: Node, config: ServerConfig, opening: Opening) -> Result<Server, StartError> {
+    pub fn open(node: Node, config: ServerConfig, opening: StartupListeners) -> Result<Server, StartError> {
         node.wait_for_epoch();
         Server::with_listeners(opening.into_listeners(), node, config, None)
     }

@@ -179,12 +179,12 @@ pub struct Handover {
     now: u64,
     /// The first epoch after the region's earlier state was lost.
     state_lost_epoch: u64,
-    counts: Counts,
+    counts: HandoverCounts,
 }
 
 /// Counters of one region's handovers: entities that were handed over, taken and refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct HandoverCounts {
     /// Number of entities handed over by this side.
     pub departed: u64,
     /// Number of entities taken by this side.
@@ -254,7 +254,7 @@ impl Handover {
             waiting: VecDeque::new(),
             now: 0,
             state_lost_epoch: epoch,
-            counts: Counts::default(),
+            counts: HandoverCounts::default(),
         }
     }
 
@@ -298,7 +298,7 @@ impl Handover {
     }
 
     /// Counters so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> HandoverCounts {
         self.counts
     }
 

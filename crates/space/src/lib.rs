@@ -62,9 +62,9 @@ pub use entity::EntityId;
 pub use flights::{Flights, FlightsError};
 pub use ghost::{Ghost, GhostBatch, Ghosts};
 pub use handover::{
-    AdmissionCheck, Counts as HandoverCounts, EntityRefusal, Handover, HandoverEffect, HandoverEntry,
-    HandoverLimits, HandoverMessage, HandoverStep, HandoverTiming, MessageBody, MessageSummary, OfferError,
-    Parcel, RefusedEntity, RegionId, StandbyMode, TransferId,
+    AdmissionCheck, EntityRefusal, Handover, HandoverCounts, HandoverEffect, HandoverEntry, HandoverLimits,
+    HandoverMessage, HandoverStep, HandoverTiming, MessageBody, MessageSummary, OfferError, Parcel,
+    RefusedEntity, RegionId, StandbyMode, TransferId,
 };
 pub use index::{Columns, Grid, LinearScan, NearItem, Octree, SpatialIndex, TetrahedralTree, Tree};
 pub use interest::{

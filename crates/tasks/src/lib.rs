@@ -90,7 +90,7 @@ pub use shard::{SHARDS_MAX, shard_of_id, shard_of_tenant};
 pub use signals::{KindSignals, Signals, WorkerShape};
 pub use slot_allocation::{DemandSnapshot, SlotAllocator, SlotChanges};
 pub use slots::{SlotApportioner, TenantDemand, WorkerSlots, due_slots, move_slots};
-pub use snapshot::{Frozen, StateRestore};
+pub use snapshot::{FrozenSchedulerState, StateRestore};
 pub use state::SchedulerState;
 pub use task::{AttemptOutcome, PRIORITY_MAX, StoredLabel, TaskStage};
 pub use tenant::{StoredKeyLimit, TenantTotals};

@@ -158,16 +158,16 @@ layout! {
 
 /// The state of the task scheduler as it was at one moment, from which a snapshot is written.
 #[derive(Debug, Clone)]
-pub struct Frozen(SchedulerState);
+pub struct FrozenSchedulerState(SchedulerState);
 
 impl SchedulerState {
     /// Freezes the state at no cost.
-    pub fn freeze(&self) -> Frozen {
-        Frozen(self.clone())
+    pub fn freeze(&self) -> FrozenSchedulerState {
+        FrozenSchedulerState(self.clone())
     }
 }
 
-impl Frozen {
+impl FrozenSchedulerState {
     /// Passes the blocks to `emit`, one after another, until it fails.
     pub fn write<E>(&self, mut emit: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let state = &self.0;

@@ -4,7 +4,7 @@ use std::io;
 
 use bytes::Bytes;
 use dunlin_control::{Change, ControlCommand, ControlEffects, ControlState, StateRestorer};
-use dunlin_raft::{Frozen, StateMachine};
+use dunlin_raft::{FrozenMachine, StateMachine};
 
 /// The state and its changes since the start of the process or the last snapshot.
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ impl StateMachine for Replica {
         response.into()
     }
 
-    fn freeze(&self) -> Box<dyn Frozen> {
+    fn freeze(&self) -> Box<dyn FrozenMachine> {
         Box::new(StateCopy(self.state.freeze()))
     }
 
@@ -89,9 +89,9 @@ impl StateMachine for Replica {
     }
 }
 
-struct StateCopy(dunlin_control::Frozen);
+struct StateCopy(dunlin_control::FrozenControlState);
 
-impl Frozen for StateCopy {
+impl FrozenMachine for StateCopy {
     fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         self.0.write(take)
     }

@@ -21,7 +21,7 @@ use anyhow::{Context, Result, bail, ensure};
 use dunlin::{Config, Node};
 use dunlin_client::scheduler::NewTask;
 use dunlin_client::{Client, ClientOptions, Task, Tasks, Worker, WorkerLaunch};
-use dunlin_scale::{Policy, Predictive, ScaleIn, ScaleOut, Trigger};
+use dunlin_scale::{ForecastPolicy, Policy, ScaleIn, ScaleOut, Trigger};
 use dunlin_server::workers::{ScalingDecisions, WorkerCommand, Workers, WorkersLimits, node_load_reader};
 use dunlin_server::{Server, ServerConfig};
 
@@ -91,7 +91,7 @@ fn policy(phase: &str) -> Policy {
         policy = policy.with_local_pool(POOL);
     }
     if phase == "predictive" {
-        policy.predictive = Some(Predictive {
+        policy.predictive = Some(ForecastPolicy {
             lead_ms: 3_000,
             bucket_ms: BUCKET_MS,
             seasons: vec![(WAVE.as_millis() as u64 / BUCKET_MS) as usize],

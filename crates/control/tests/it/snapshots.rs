@@ -8,7 +8,7 @@ pub fn blocks(state: &ControlState) -> Vec<Vec<u8>> {
     blocks_of(&state.freeze())
 }
 
-fn blocks_of(frozen: &Frozen) -> Vec<Vec<u8>> {
+fn blocks_of(frozen: &FrozenControlState) -> Vec<Vec<u8>> {
     let mut blocks = Vec::new();
     let Ok(()) = frozen.write(|block| {
         blocks.push(block.to_vec());

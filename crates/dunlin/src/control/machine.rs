@@ -7,7 +7,7 @@ use bytes::Bytes;
 use dunlin_control::{
     ControlCommand, ControlEffects, ControlOutcome, ControlReply, ControlState, LockGrant, StateRestorer,
 };
-use dunlin_raft::{Frozen, StateMachine};
+use dunlin_raft::{FrozenMachine, StateMachine};
 
 use super::history::{ChangeHistory, PastChanges, is_past};
 use super::lock_waiters::LockWaiters;
@@ -114,7 +114,7 @@ impl StateMachine for ControlMachine {
         self.effects.read_bytes = 0;
     }
 
-    fn freeze(&self) -> Box<dyn Frozen> {
+    fn freeze(&self) -> Box<dyn FrozenMachine> {
         Box::new(FrozenControl { state: self.state.freeze(), past: self.history.freeze() })
     }
 
@@ -141,11 +141,11 @@ impl StateMachine for ControlMachine {
 
 /// The state at one moment, for a snapshot.
 struct FrozenControl {
-    state: dunlin_control::Frozen,
+    state: dunlin_control::FrozenControlState,
     past: Option<PastChanges>,
 }
 
-impl Frozen for FrozenControl {
+impl FrozenMachine for FrozenControl {
     fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         self.state.write(take)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use bytes::Bytes;
-use dunlin_raft::{Frozen, StateMachine};
+use dunlin_raft::{FrozenMachine, StateMachine};
 use dunlin_tasks::{
     CommandReply, SchedulerLimits, SchedulerState, StateRestore, TaskCommand, TaskCommandOutcome,
     TaskEffects, TaskPublication,
@@ -140,7 +140,7 @@ impl StateMachine for TasksMachine {
         self.dealer.signal_demand(&self.state);
     }
 
-    fn freeze(&self) -> Box<dyn Frozen> {
+    fn freeze(&self) -> Box<dyn FrozenMachine> {
         Box::new(FrozenTasks {
             head: history::write_head(self.history.epoch_and_count()),
             state: self.state.freeze(),
@@ -168,10 +168,10 @@ impl StateMachine for TasksMachine {
 /// The state at one moment, for a snapshot.
 struct FrozenTasks {
     head: Vec<u8>,
-    state: dunlin_tasks::Frozen,
+    state: dunlin_tasks::FrozenSchedulerState,
 }
 
-impl Frozen for FrozenTasks {
+impl FrozenMachine for FrozenTasks {
     fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         take(&self.head)?;
         self.state.write(take)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dunlin_journal::Disk;
 use dunlin_raft::{
-    Frozen, GroupHandle, Leadership, RaftMember, RequestLane, ResponseFuture, Status, Transport,
+    FrozenMachine, GroupHandle, Leadership, RaftMember, RequestLane, ResponseFuture, Status, Transport,
 };
 use dunlin_tasks::SchedulerState;
 use tokio::runtime::Handle;
@@ -177,7 +177,7 @@ impl TaskShard {
     }
 
     /// Returns this node's state for a backup. Call [`TaskShard::catch_up`] before, to include the latest commands.
-    pub fn freeze(&self) -> Result<Box<dyn Frozen>, TasksError> {
+    pub fn freeze(&self) -> Result<Box<dyn FrozenMachine>, TasksError> {
         Ok(self.group()?.freeze())
     }
 

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, RwLock, Weak};
 use bytes::Bytes;
 use dunlin_journal::FakeDisk;
 use dunlin_raft::{
-    Frozen, GroupHandle, RaftGroupError, RaftLimits, RaftMember, RequestLane, ResponseFuture, StateMachine,
-    Transport,
+    FrozenMachine, GroupHandle, RaftGroupError, RaftLimits, RaftMember, RequestLane, ResponseFuture,
+    StateMachine, Transport,
 };
 use dunlin_wait::{Deadline, POLL};
 
@@ -77,7 +77,7 @@ impl StateMachine for CommandLog {
         Bytes::from(self.lines.len().to_string())
     }
 
-    fn freeze(&self) -> Box<dyn Frozen> {
+    fn freeze(&self) -> Box<dyn FrozenMachine> {
         Box::new(self.clone())
     }
 
@@ -89,7 +89,7 @@ impl StateMachine for CommandLog {
     }
 }
 
-impl Frozen for CommandLog {
+impl FrozenMachine for CommandLog {
     fn write(&self, write_block: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         write_block(&self.now_ms.to_le_bytes())?;
         self.lines.iter().try_for_each(|line| write_block(line))

@@ -22,7 +22,7 @@ pub struct SimulationScenario {
     /// The tenants and their loads.
     pub tenants: Vec<TenantLoad>,
     /// The distribution of the tasks' run times.
-    pub service: Service,
+    pub service: ServiceTime,
     /// The number of tasks that the scheduler assigns to a worker at a time. The worker runs them one by one.
     pub credit: u32,
     /// The costs and capacities of the scheduling node.
@@ -37,7 +37,7 @@ pub struct SimulationScenario {
 
 /// The run times of simulated tasks, evenly distributed around a mean.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Service {
+pub struct ServiceTime {
     /// The mean run time, µs.
     pub mean_us: f64,
     /// The largest deviation from the mean, as a share of the mean.
@@ -122,7 +122,7 @@ impl SimulationScenario {
             tasks_max: u64::MAX,
             step_ms: 1,
             tenants,
-            service: Service { mean_us: 11_760.0, spread: 0.1 },
+            service: ServiceTime { mean_us: 11_760.0, spread: 0.1 },
             credit: 2,
             node: SimulatedNode::default(),
             supply,

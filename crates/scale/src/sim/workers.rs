@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::decision::Decisions;
 use crate::fleet::{Fleet, Phase};
 use crate::limits::ScalerLimits;
-use crate::policy::{Policy, ScaleInPolicy, ScaleOutPolicy, ScaleThresholds, Warm};
+use crate::policy::{Policy, ScaleInPolicy, ScaleOutPolicy, ScaleThresholds, WarmPoolPolicy};
 use crate::provider::{Instance, InstanceMarket, Provider, ProviderAction, ProviderEvent};
 use crate::sample::SchedulerSample;
 use crate::scaler::Scaler;
@@ -199,7 +199,7 @@ fn oracle(policy: &Policy) -> Policy {
             tolerance_percent: 0,
             ..cloud.scale_in
         },
-        warm: Warm::default(),
+        warm: WarmPoolPolicy::default(),
         ..cloud
     }
 }

@@ -1,6 +1,8 @@
 //! Tests that the scaler is deterministic and stays within its bounds, for any measurements.
 
-use dunlin_scale::{Phase, Policy, PolicyError, ProviderDelays, SchedulerSample, Spot, Warm, WeeklyWindow};
+use dunlin_scale::{
+    Phase, Policy, PolicyError, ProviderDelays, SchedulerSample, SpotPolicy, WarmPoolPolicy, WeeklyWindow,
+};
 use proptest::prelude::*;
 
 use super::simulation::Simulation;
@@ -23,8 +25,8 @@ fn samples() -> impl Strategy<Value = Vec<SchedulerSample>> {
 
 fn policy() -> Policy {
     Policy {
-        warm: Warm { size: 3, detect_ms: 10_000, takes_drained: true },
-        spot: Spot { percent: 60, base: 2, fallback_after: 3, fallback_ms: 300_000 },
+        warm: WarmPoolPolicy { size: 3, detect_ms: 10_000, takes_drained: true },
+        spot: SpotPolicy { percent: 60, base: 2, fallback_after: 3, fallback_ms: 300_000 },
         ..Policy::cloud(4, 30).with_forecast(60_000, vec![10])
     }
 }

@@ -2,13 +2,13 @@
 
 use std::f64::consts::TAU;
 
-use dunlin_scale::{Forecaster, Policy, Predictive, Scaler, ScalerLimits, SchedulerSample, Trigger};
+use dunlin_scale::{ForecastPolicy, Forecaster, Policy, Scaler, ScalerLimits, SchedulerSample, Trigger};
 
 use super::simulation::{Simulation, load_sample};
 
 const DAY: usize = 48;
 
-fn config() -> Predictive {
+fn config() -> ForecastPolicy {
     Policy::cloud(1, 100).with_forecast(75_000, vec![DAY]).predictive.unwrap()
 }
 

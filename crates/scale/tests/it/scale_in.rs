@@ -1,6 +1,6 @@
 //! Tests of removing workers: when it happens, which workers end, and how much time they get.
 
-use dunlin_scale::{Instance, Phase, Policy, SchedulerSample, Warm};
+use dunlin_scale::{Instance, Phase, Policy, SchedulerSample, WarmPoolPolicy};
 
 use super::simulation::{Simulation, calm, load_sample};
 
@@ -101,7 +101,7 @@ fn cpu_use_between_the_thresholds_keeps_the_worker_count() {
 
 #[test]
 fn drained_workers_fill_the_warm_pool() {
-    let warm = Warm { size: 3, detect_ms: 15_000, takes_drained: true };
+    let warm = WarmPoolPolicy { size: 3, detect_ms: 15_000, takes_drained: true };
     let mut simulation = oversized_fleet(Policy::cloud(10, 50));
     // A drained worker can return to the pool only after the pool has a free place.
     run_low_load(&mut simulation, 358);

@@ -1,6 +1,6 @@
 //! Tests of adding workers: when it happens, for which reason, and how many.
 
-use dunlin_scale::{Phase, Policy, ProviderAction, SchedulerSample, Trigger, Warm, WeeklyWindow};
+use dunlin_scale::{Phase, Policy, ProviderAction, SchedulerSample, Trigger, WarmPoolPolicy, WeeklyWindow};
 
 use super::simulation::{Simulation, calm, load_sample};
 
@@ -100,7 +100,7 @@ fn tasks_pending_for_a_quota_start_no_worker() {
 
 #[test]
 fn warm_pool_shortens_scale_out_and_is_refilled() {
-    let warm = Warm { size: 5, detect_ms: 15_000, takes_drained: true };
+    let warm = WarmPoolPolicy { size: 5, detect_ms: 15_000, takes_drained: true };
     let mut simulation = Simulation::settled(Policy { warm, ..Policy::cloud(10, 50) });
     simulation.run(60, |_| calm());
     assert_eq!(simulation.instances(Phase::Warm).len(), 5);

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use dunlin_scale::sim::{
-    Series, SeriesError, Service, SimulatedNode, SimulationScenario, SubmissionLoad, TenantLoad,
+    Series, SeriesError, ServiceTime, SimulatedNode, SimulationScenario, SubmissionLoad, TenantLoad,
     WorkerSupply, Workload, compare, noisy_neighbour, run, scale_in, scale_out, tenants, throughput,
     warm_pool,
 };
-use dunlin_scale::{Policy, ProviderDelays, Spot, Trigger};
+use dunlin_scale::{Policy, ProviderDelays, SpotPolicy, Trigger};
 
 fn crowd_scenario(seed: u64) -> SimulationScenario {
     let policy = Policy {
-        spot: Spot { percent: 50, base: 2, fallback_after: 3, fallback_ms: 60_000 },
+        spot: SpotPolicy { percent: 50, base: 2, fallback_after: 3, fallback_ms: 60_000 },
         ..Policy::local(5, 40)
     };
     let delays = ProviderDelays {
@@ -33,7 +33,7 @@ fn crowd_scenario(seed: u64) -> SimulationScenario {
     SimulationScenario {
         duration_ms: 240_000,
         step_ms: 5,
-        service: Service { mean_us: 150_000.0, spread: 0.5 },
+        service: ServiceTime { mean_us: 150_000.0, spread: 0.5 },
         ..SimulationScenario::new(seed, vec![TenantLoad::new("all", SubmissionLoad::Paced(workload))], supply)
     }
 }

@@ -1,12 +1,12 @@
 //! Tests of spot instances: their number, their interruptions, and the fallback to on-demand instances.
 
 use dunlin_scale::{
-    InstanceMarket, Phase, Policy, Provider, ProviderAction, ProviderDelays, ProviderEvent, Spot,
+    InstanceMarket, Phase, Policy, Provider, ProviderAction, ProviderDelays, ProviderEvent, SpotPolicy,
 };
 
 use super::simulation::{Simulation, calm, reliable_delays};
 
-const SPOT: Spot = Spot { percent: 70, base: 4, fallback_after: 3, fallback_ms: 600_000 };
+const SPOT: SpotPolicy = SpotPolicy { percent: 70, base: 4, fallback_after: 3, fallback_ms: 600_000 };
 
 fn spot_count(simulation: &Simulation) -> usize {
     simulation

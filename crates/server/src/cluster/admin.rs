@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
-use dunlin::raft::{Frozen, RaftMember, Status};
+use dunlin::raft::{FrozenMachine, RaftMember, Status};
 use dunlin::state::{ControlCommand, ControlReply, KeyOperation};
 use dunlin::{Consistency, Control, ControlError, TaskShard, TasksError};
 use futures_util::future::join_all;
@@ -434,7 +434,7 @@ pub(super) async fn transfer_task_lead(tasks: &TaskShard, to: Option<u64>) {
 }
 
 /// The state of all keys, and its last revision.
-async fn freeze_keys(member: &ClusterMember) -> Result<(Box<dyn Frozen>, u64), AdminReply> {
+async fn freeze_keys(member: &ClusterMember) -> Result<(Box<dyn FrozenMachine>, u64), AdminReply> {
     let control = member.control().ok_or_else(starting)?;
     let read = control.read(Consistency::Linearizable, |state| state.revision()).await;
     let revision = read.map_err(|error| failed(&error))?;
@@ -442,7 +442,7 @@ async fn freeze_keys(member: &ClusterMember) -> Result<(Box<dyn Frozen>, u64), A
 }
 
 /// The state of all tasks of a shard.
-async fn freeze_tasks(member: &ClusterMember, shard: u8) -> Result<Box<dyn Frozen>, AdminReply> {
+async fn freeze_tasks(member: &ClusterMember, shard: u8) -> Result<Box<dyn FrozenMachine>, AdminReply> {
     let tasks = member.tasks().ok_or_else(starting)?;
     let none = || AdminReply::Refused { why: format!("tasks' shard {shard} does not exist") };
     let shard = tasks.shards().get(usize::from(shard)).ok_or_else(none)?;
@@ -457,7 +457,7 @@ fn starting() -> AdminReply {
 
 /// Sends a state to the client in parts.
 async fn send_parts(
-    frozen: Box<dyn Frozen>,
+    frozen: Box<dyn FrozenMachine>,
     revision: u64,
     id: u64,
     write: &mut WriteHalf<Stream>,

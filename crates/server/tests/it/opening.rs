@@ -10,7 +10,7 @@ use dunlin::{Config, Node};
 use dunlin_client::topic::Publish;
 use dunlin_client::{Client, ClientLimits, ClientOptions, ConnectError, DisconnectReason};
 use dunlin_server::grpc::proto::dunlin as v1;
-use dunlin_server::{Opening, Protocol, Server, ServerConfig};
+use dunlin_server::{Protocol, Server, ServerConfig, StartupListeners};
 use dunlin_wait::{find, until};
 use tonic::Code;
 use tonic::transport::Endpoint;
@@ -77,7 +77,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream) {
 
 #[test]
 fn starting_node_reports_its_progress_and_then_admits_clients() {
-    let opening = Opening::start(&listeners(), "its topics are being counted").unwrap();
+    let opening = StartupListeners::start(&listeners(), "its topics are being counted").unwrap();
     let addresses = opening.addresses().to_vec();
     let url = format!("dunlin://{}", address(&addresses, Protocol::Tcp));
     let error = find("a client receives OPENING", || {
@@ -115,7 +115,7 @@ fn starting_node_reports_its_progress_and_then_admits_clients() {
 
 #[test]
 fn client_connects_when_a_starting_node_becomes_ready() {
-    let opening = Opening::start(&listeners(), "its topics are being counted").unwrap();
+    let opening = StartupListeners::start(&listeners(), "its topics are being counted").unwrap();
     let relay = Relay::to(address(opening.addresses(), Protocol::Tcp));
     let url = format!("dunlin://{}", relay.address);
     let connecting = thread::spawn(move || Client::connect(&url, patient_options()));
@@ -126,7 +126,7 @@ fn client_connects_when_a_starting_node_becomes_ready() {
 
 #[test]
 fn client_waits_for_a_starting_node_despite_a_dead_node() {
-    let opening = Opening::start(&listeners(), "its topics are being counted").unwrap();
+    let opening = StartupListeners::start(&listeners(), "its topics are being counted").unwrap();
     let relay = Relay::to(address(opening.addresses(), Protocol::Tcp));
     // Nothing listens on this port, and no other program can get it.
     let unused_socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
@@ -154,7 +154,7 @@ fn client_continues_when_its_restarted_node_is_ready() {
     publisher.publish("before").unwrap();
     drop(server);
     let again = ServerConfig { tcp: vec![at], threads: 1, ..ServerConfig::default() };
-    let opening = Opening::start(&again, "its topics are being counted").unwrap();
+    let opening = StartupListeners::start(&again, "its topics are being counted").unwrap();
     let opened = thread::spawn(move || {
         relay.wait_until_refused();
         Server::open(Node::start(Config::default()).unwrap(), again, opening).unwrap()

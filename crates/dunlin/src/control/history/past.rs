@@ -4,7 +4,7 @@
 //! block = VERSION u8, KIND u8, epoch u32, first revision u64, changes      before each change stands its length in
 //! bytes, a `u32`
 //! ```
-//! Integers are little-endian. The blocks follow the state's blocks ([`dunlin_control::Frozen`]) and have
+//! Integers are little-endian. The blocks follow the state's blocks ([`dunlin_control::FrozenControlState`]) and have
 //! another kind. Nodes hold different numbers of changes, and may write different blocks.
 
 use std::io;

@@ -2,7 +2,7 @@
 
 use crate::policy::Policy;
 use crate::sim::outcome::SimulationOutcome;
-use crate::sim::scenario::{Service, SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
+use crate::sim::scenario::{ServiceTime, SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
 use crate::sim::workload::Workload;
 use crate::simulated::ProviderDelays;
 
@@ -48,7 +48,7 @@ pub fn policy_scenario(
     SimulationScenario {
         duration_ms: 3_600_000,
         step_ms: ((mean_us / 10_000.0) as u64).clamp(1, 100),
-        service: Service { mean_us, spread: 0.1 },
+        service: ServiceTime { mean_us, spread: 0.1 },
         ..SimulationScenario::new(seed, tenants, supply)
     }
 }

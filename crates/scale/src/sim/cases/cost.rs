@@ -2,7 +2,7 @@
 //!
 //! The strategies overlap, so their savings do not add up. The last row is a run with all of them.
 
-use crate::policy::{Policy, Spot};
+use crate::policy::{Policy, SpotPolicy};
 use crate::prices::Prices;
 use crate::sim::outcome::SimulationOutcome;
 use crate::sim::scenario::{SimulationScenario, WorkerSupply};
@@ -82,7 +82,7 @@ pub fn savings(
         super::super::run(&scenario)
     };
     let reactive = Policy { predictive: None, ..policy.clone() };
-    let spot = Spot { percent: 70, base: policy.workers_min, fallback_after: 10, fallback_ms: 600_000 };
+    let spot = SpotPolicy { percent: 70, base: policy.workers_min, fallback_after: 10, fallback_ms: 600_000 };
     let plain = run(&reactive, 0.0);
     let spotted = run(&Policy { spot, ..reactive.clone() }, INTERRUPTIONS_PER_HOUR);
     let predicted = run(policy, 0.0);

@@ -2,7 +2,7 @@
 
 use dunlin_tasks::Quota;
 
-use crate::sim::scenario::{Service, SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
+use crate::sim::scenario::{ServiceTime, SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
 use crate::sim::workload::Workload;
 
 /// The quotas of a simulated tenant, and the resources that the tenant's tasks used.
@@ -42,7 +42,7 @@ pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
         warm_up_ms: 10_000,
         step_ms: 5,
         credit: 1,
-        service: Service { mean_us: 400_000.0, spread: 0.1 },
+        service: ServiceTime { mean_us: 400_000.0, spread: 0.1 },
         ..SimulationScenario::new(seed, loads.collect(), supply)
     };
     let outcome = super::super::run(&scenario);

@@ -1,8 +1,8 @@
 //! Simulates how long adding and removing workers takes.
 
-use crate::policy::{Policy, Warm};
+use crate::policy::{Policy, WarmPoolPolicy};
 use crate::provider::{InstanceMarket, Provider, ProviderAction};
-use crate::sim::scenario::{Service, SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
+use crate::sim::scenario::{ServiceTime, SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
 use crate::sim::workload::Workload;
 use crate::simulated::{ProviderDelays, SimulatedProvider};
 use crate::trigger::Trigger;
@@ -64,7 +64,7 @@ pub struct WarmPoolRow {
     pub warm_hours_per_hour: f64,
 }
 
-const SLOW: Service = Service { mean_us: 200_000.0, spread: 0.1 };
+const SLOW: ServiceTime = ServiceTime { mean_us: 200_000.0, spread: 0.1 };
 const STEP_MS: u64 = 20;
 /// Time at which the load changes, ms.
 const CHANGE_MS: u64 = 120_000;
@@ -189,7 +189,7 @@ pub fn warm_pool(seed: u64, starts: u64) -> Vec<WarmPoolRow> {
 
 fn simulate_warm_pool(seed: u64, size: u32, starts: u64) -> Option<WarmPoolRow> {
     let policy = |size| Policy {
-        warm: Warm { size, detect_ms: 15_000, takes_drained: true },
+        warm: WarmPoolPolicy { size, detect_ms: 15_000, takes_drained: true },
         ..Policy::cloud(20, 60)
     };
     let delays = ProviderDelays {

@@ -14,7 +14,7 @@ pub struct Authority {
 }
 
 /// A certificate and its key, both PEM.
-pub struct Signed {
+pub struct SignedCertificate {
     pub cert: String,
     pub key: String,
 }
@@ -36,27 +36,27 @@ impl Authority {
         self.issuer.pem()
     }
 
-    pub fn sign(&self, name: &str) -> Signed {
+    pub fn sign(&self, name: &str) -> SignedCertificate {
         self.sign_with(name, |_| ())
     }
 
-    pub fn sign_expired(&self, name: &str) -> Signed {
+    pub fn sign_expired(&self, name: &str) -> SignedCertificate {
         self.sign_with(name, |params| {
             (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
         })
     }
 
-    fn sign_with(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Signed {
+    fn sign_with(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> SignedCertificate {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         change(&mut params);
         let key = KeyPair::generate().unwrap();
         let cert = params.signed_by(&key, &self.issuer).unwrap().pem();
-        Signed { cert, key: key.serialize_pem() }
+        SignedCertificate { cert, key: key.serialize_pem() }
     }
 
     /// Writes `NAME.pem` and `NAME-key.pem`.
-    pub fn write_certificate(&self, name: &str, signed: &Signed) {
+    pub fn write_certificate(&self, name: &str, signed: &SignedCertificate) {
         self.write(&format!("{name}-key.pem"), &signed.key);
         self.write(&format!("{name}.pem"), &signed.cert);
     }
@@ -90,7 +90,7 @@ impl Authority {
     }
 
     /// Options of a client with this certificate.
-    pub fn with_certificate(&self, signed: &Signed) -> TlsOptions {
+    pub fn with_certificate(&self, signed: &SignedCertificate) -> TlsOptions {
         let mut options = self.client_options();
         options.cert = Some(signed.cert.clone().into_bytes());
         options.key = Some(signed.key.clone().into_bytes());

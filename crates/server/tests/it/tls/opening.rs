@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use dunlin::{Config, Node};
 use dunlin_client::topic::Publish;
 use dunlin_client::{Client, ClientLimits, ClientOptions};
-use dunlin_server::{Opening, Protocol, Server, ServerConfig};
+use dunlin_server::{Protocol, Server, ServerConfig, StartupListeners};
 
 use super::authority::Authority;
 use super::other_listeners::{connect_tls, curl, read_line, text};
@@ -19,7 +19,7 @@ fn starting_node_refuses_tls_clients_on_every_listener() {
     let mut config = ServerConfig { tcp: any(), http: any(), threads: 1, ..ServerConfig::default() };
     config.tls = Some(authority.tls(false));
     config.limits.handshake_ms_max = 60_000;
-    let opening = Opening::start(&config, "its topics are being counted").unwrap();
+    let opening = StartupListeners::start(&config, "its topics are being counted").unwrap();
     let port = |protocol| opening.addresses().iter().find(|(of, _)| *of == protocol).unwrap().1.port();
     let (tcp, http) = (format!("tls://localhost:{}", port(Protocol::Tcp)), port(Protocol::Http));
 

@@ -14,7 +14,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use v1::dunlin_client::DunlinClient;
 
-use super::authority::{Authority, Signed};
+use super::authority::{Authority, SignedCertificate};
 use super::{at, serve_tls, serve_tls_with};
 
 fn socket(server: &Server, protocol: Protocol) -> TcpStream {
@@ -187,9 +187,9 @@ fn http_clients_need_a_certificate_under_mutual_tls() {
     );
 }
 
-async fn channel(server: &Server, authority: &Authority, shown: Option<&Signed>) -> Channel {
+async fn channel(server: &Server, authority: &Authority, shown: Option<&SignedCertificate>) -> Channel {
     let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority.ca()));
-    if let Some(Signed { cert, key }) = shown {
+    if let Some(SignedCertificate { cert, key }) = shown {
         tls = tls.identity(Identity::from_pem(cert, key));
     }
     let endpoint = Endpoint::from_shared(format!("https://{}", at(server, Protocol::Grpc))).unwrap();
