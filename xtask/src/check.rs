@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::process::{self, cargo};
-use crate::test::nextest::{self, Selection};
+use crate::test::nextest::{self, TestSelection};
 use crate::tools::{DENY, SHEAR};
 use crate::{changed, tidy, workspace};
 
@@ -36,7 +36,7 @@ fn unit_tests(since: Option<&str>) -> Result<()> {
     }
     let packages: Vec<_> = packages.iter().map(|package| format!("rdeps(={package})")).collect();
     let filter = format!("(kind(lib) | kind(bin)) & ({})", packages.join(" | "));
-    nextest::run(&Selection { profile: "default", filter: Some(filter), ..Selection::default() })
+    nextest::run(&TestSelection { profile: "default", filter: Some(filter), ..TestSelection::default() })
 }
 
 pub fn format() -> Result<()> {

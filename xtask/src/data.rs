@@ -17,7 +17,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::{process, workspace};
-use recordings::{PACKAGES, Package, Recording};
+use recordings::{PACKAGES, PypiPackage, RecordingFile};
 
 const ARCHIVE_PY: &str = include_str!("data/archive.py");
 
@@ -42,7 +42,7 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-fn advice(package: &Package) -> String {
+fn advice(package: &PypiPackage) -> String {
     let files: Vec<_> = package.recordings.iter().map(|recording| recording.file).collect();
     format!(
         "cannot fetch {} {} from the Python package index; look at the network and at pip's settings (`python3 -m pip \
@@ -54,7 +54,7 @@ fn advice(package: &Package) -> String {
     )
 }
 
-fn fetch(package: &Package, data: &Path) -> Result<()> {
+fn fetch(package: &PypiPackage, data: &Path) -> Result<()> {
     println!("data: {} {}: fetching from the Python package index …", package.name, package.version);
     let staging = Staging::new(data)?;
     download(package, &staging.0)?;
@@ -65,7 +65,7 @@ fn fetch(package: &Package, data: &Path) -> Result<()> {
 
 /// Downloads a package. The option `--require-hashes` makes pip verify the archive before it reads the package's
 /// metadata, which runs code.
-fn download(package: &Package, staging: &Path) -> Result<()> {
+fn download(package: &PypiPackage, staging: &Path) -> Result<()> {
     let requirement = format!("{}=={} --hash=sha256:{}\n", package.name, package.version, package.sha256);
     fs::write(staging.join("requirements.txt"), requirement).context("cannot write requirements.txt")?;
     let mut pip = Command::new("python3");
@@ -106,7 +106,7 @@ fn pip_error(stderr: &[u8]) -> String {
     if lines.is_empty() { stderr.trim_end().to_owned() } else { lines.join("\n  ") }
 }
 
-fn unpack(archive: &Path, recordings: &[Recording], directory: &Path) -> Result<()> {
+fn unpack(archive: &Path, recordings: &[RecordingFile], directory: &Path) -> Result<()> {
     let mut python = archive_command("unpack");
     python.arg(archive);
     for recording in recordings {
@@ -116,7 +116,7 @@ fn unpack(archive: &Path, recordings: &[Recording], directory: &Path) -> Result<
 }
 
 /// Verifies recordings, and then moves all of them into `data/`.
-fn install(recordings: &[Recording], from: &Path, data: &Path) -> Result<()> {
+fn install(recordings: &[RecordingFile], from: &Path, data: &Path) -> Result<()> {
     for (recording, checksum) in recordings.iter().zip(checksums(from, recordings)?) {
         if checksum != recording.sha256 {
             bail!("{} has SHA-256 {checksum}, not {}", recording.member, recording.sha256);
@@ -131,12 +131,12 @@ fn install(recordings: &[Recording], from: &Path, data: &Path) -> Result<()> {
     Ok(())
 }
 
-fn is_intact(data: &Path, recordings: &[Recording]) -> Result<bool> {
+fn is_intact(data: &Path, recordings: &[RecordingFile]) -> Result<bool> {
     let checksums = checksums(data, recordings)?;
     Ok(recordings.iter().zip(checksums).all(|(recording, checksum)| checksum == recording.sha256))
 }
 
-fn checksums(directory: &Path, recordings: &[Recording]) -> Result<Vec<String>> {
+fn checksums(directory: &Path, recordings: &[RecordingFile]) -> Result<Vec<String>> {
     let mut python = archive_command("sums");
     python.args(recordings.iter().map(|recording| directory.join(recording.file)));
     let text = process::text(&mut python)?;
@@ -177,8 +177,8 @@ mod tests {
     /// The SHA-256 checksum of "abc".
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
-    fn recording(file: &'static str, sha256: &'static str) -> Recording {
-        Recording { member: file, file, sha256 }
+    fn recording(file: &'static str, sha256: &'static str) -> RecordingFile {
+        RecordingFile { member: file, file, sha256 }
     }
 
     /// Creates a `data/` directory and a staging directory for a test.
@@ -216,7 +216,7 @@ mod tests {
                     zipfile.ZipFile('wheel.whl', 'w').writestr('packed.gz', gzip.compress(b'abc'))\n";
         process::text(Command::new("python3").args(["-c", script]).current_dir(&staging.0)).unwrap();
         let plain = [recording("plain", ABC)];
-        let packed = [Recording { member: "packed.gz", file: "packed", sha256: ABC }];
+        let packed = [RecordingFile { member: "packed.gz", file: "packed", sha256: ABC }];
         unpack(&staging.0.join("source.tar.gz"), &plain, &data).unwrap();
         unpack(&staging.0.join("wheel.whl"), &packed, &data).unwrap();
         assert!(is_intact(&data, &plain).unwrap() && is_intact(&data, &packed).unwrap());

@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::process;
-use crate::test::nextest::{self, Selection};
+use crate::test::nextest::{self, TestSelection};
 use crate::workspace;
 
 const NATS_PY: &str = "nats-py==2.16.0";
@@ -58,12 +58,12 @@ fn run_with(libraries: &[(&str, Install, &str)], filter: &str) -> Result<()> {
     for (name, install, needs) in libraries {
         install(&clients, &sources).with_context(|| format!("cannot install {name}; it needs {needs}"))?;
     }
-    nextest::run(&Selection {
+    nextest::run(&TestSelection {
         profile: "all",
         filter: Some(format!("binary(it) & package(dunlin-system-tests) & ({filter})")),
         ignored: true,
         environment: vec![("DUNLIN_NATS_CLIENTS".to_owned(), clients.display().to_string())],
-        ..Selection::default()
+        ..TestSelection::default()
     })
 }
 

@@ -12,50 +12,52 @@ use anstyle_svg::Term;
 use anyhow::{Context, Result};
 
 use crate::{data, workspace};
-use scene::{Scene, Step};
+use scene::{Picture, PictureCommand};
 
 /// The directory of the pictures.
 const FOLDER: &str = "docs/pictures";
 
-const SCENES: &[Scene] = &[
-    Scene {
+const SCENES: &[Picture] = &[
+    Picture {
         name: "slow-subscriber",
         steps: &[
-            Step::background("dunlin dev", 1_000).with_output(),
-            Step::background("yes tick | dunlin pub ticks", 500),
-            Step::interrupted("dunlin sub ticks --sleep 1ms --on-gap newest", 2_500),
+            PictureCommand::background("dunlin dev", 1_000).with_output(),
+            PictureCommand::background("yes tick | dunlin pub ticks", 500),
+            PictureCommand::interrupted("dunlin sub ticks --sleep 1ms --on-gap newest", 2_500),
         ],
     },
-    Scene {
+    Picture {
         name: "work-queue",
         steps: &[
-            Step::background("dunlin dev", 1_000).hidden(),
-            Step::until_exit("dunlin pub jobs 'resize a.png' 'resize b.png' 'no such job' 'resize c.png'"),
-            Step::until_exit(
+            PictureCommand::background("dunlin dev", 1_000).hidden(),
+            PictureCommand::until_exit(
+                "dunlin pub jobs 'resize a.png' 'resize b.png' 'no such job' 'resize c.png'",
+            ),
+            PictureCommand::until_exit(
                 "dunlin sub jobs --group crew --work --from earliest --attempts 2 --idle 2s -- grep resize",
             ),
-            Step::until_exit("dunlin sub dead.jobs --from earliest --count 1"),
-            Step::until_exit("dunlin topics describe jobs"),
+            PictureCommand::until_exit("dunlin sub dead.jobs --from earliest --count 1"),
+            PictureCommand::until_exit("dunlin topics describe jobs"),
         ],
     },
-    Scene {
+    Picture {
         name: "cluster",
         steps: &[
-            Step::background("dunlin dev --nodes 3 | tee /tmp/nodes.txt", 8_000).with_output(),
-            Step::until_exit(
+            PictureCommand::background("dunlin dev --nodes 3 | tee /tmp/nodes.txt", 8_000).with_output(),
+            PictureCommand::until_exit(
                 "dunlin topics create orders; dunlin pub orders one two; dunlin topics move orders 2",
             ),
-            Step::background(
+            PictureCommand::background(
                 "sleep 2; kill -9 $(awk '$1 == 2 { print $2 }' /tmp/nodes.txt); sleep 3; dunlin pub orders three",
                 100,
             ),
-            Step::interrupted("dunlin sub orders --from earliest", 8_000),
-            Step::until_exit("dunlin topics list"),
+            PictureCommand::interrupted("dunlin sub orders --from earliest", 8_000),
+            PictureCommand::until_exit("dunlin topics list"),
         ],
     },
-    Scene {
+    Picture {
         name: "demo",
-        steps: &[Step::until_exit("dunlin demo --data data --speed max --once | tail -n 25")],
+        steps: &[PictureCommand::until_exit("dunlin demo --data data --speed max --once | tail -n 25")],
     },
 ];
 

@@ -18,7 +18,7 @@ use clap::builder::PossibleValuesParser;
 use crate::process::{self, cargo};
 use crate::{chaos, check, clients, demo, nats_clients, page, python, tidy, workspace};
 use history::History;
-use nextest::Selection;
+use nextest::TestSelection;
 
 /// Step or part to run.
 #[derive(clap::Args)]
@@ -77,7 +77,7 @@ fn build() -> Result<()> {
 }
 
 fn tests() -> Result<()> {
-    nextest::run(&Selection { profile: "default", ..Selection::default() })
+    nextest::run(&TestSelection { profile: "default", ..TestSelection::default() })
 }
 
 fn doc_tests() -> Result<()> {
@@ -120,11 +120,11 @@ pub fn run(options: &Options) -> Result<()> {
         return run_steps(std::slice::from_ref(step));
     }
     let filter = Some(format!("test({name})"));
-    nextest::run(&Selection {
+    nextest::run(&TestSelection {
         profile: "all",
         filter,
         packages: options.package.clone(),
-        ..Selection::default()
+        ..TestSelection::default()
     })
 }
 

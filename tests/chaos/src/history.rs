@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 /// The clock of a run in ns, which all its clients share.
 #[derive(Debug, Clone, Copy)]
-pub struct Clock(Instant);
+pub struct RunClock(Instant);
 
-impl Clock {
+impl RunClock {
     /// Creates a clock that starts at 0.
-    pub fn start() -> Clock {
-        Clock(Instant::now())
+    pub fn start() -> RunClock {
+        RunClock(Instant::now())
     }
 
     /// Returns the time since the start of the clock, in ns.

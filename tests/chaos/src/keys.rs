@@ -11,9 +11,9 @@ use dunlin_control::{
 };
 use dunlin_replica::seed::Seed;
 
-use crate::history::{Clock, KEYS, KeyRequest, KeyResponse, KeyState, Operation, key};
+use crate::history::{KEYS, KeyRequest, KeyResponse, KeyState, Operation, RunClock, key};
 use crate::progress::ClientProgress;
-use crate::replica_client::{CommandResult, ReplicaClient};
+use crate::replica_client::{ReplicaClient, ReplicaCommandOutcome};
 
 /// The number of clients that share a group.
 pub const CLIENTS_PER_GROUP: u64 = 3;
@@ -28,7 +28,7 @@ pub const SLICE_MS: u64 = 600;
 pub struct KeyClient {
     id: u64,
     replica_client: ReplicaClient,
-    clock: Clock,
+    clock: RunClock,
     seed: Seed,
     write_count: u64,
     /// The group that the client uses, and the last revisions that it saw of the group's keys.
@@ -44,7 +44,7 @@ impl KeyClient {
     pub fn new(
         id: u64,
         replica_client: ReplicaClient,
-        clock: Clock,
+        clock: RunClock,
         seed: u64,
         progress: Arc<ClientProgress>,
     ) -> KeyClient {
@@ -104,14 +104,16 @@ impl KeyClient {
     fn perform(&mut self, group: String, request: KeyRequest) {
         let call = self.clock.now();
         let response = match self.send(&group, &request) {
-            Some(CommandResult::Done(reply)) => Some(to_response(&request, reply)),
-            Some(CommandResult::Refused(ControlRefusal::Mismatch { modified })) => {
+            Some(ReplicaCommandOutcome::Done(reply)) => Some(to_response(&request, reply)),
+            Some(ReplicaCommandOutcome::Refused(ControlRefusal::Mismatch { modified })) => {
                 Some(KeyResponse { revision: modified, ..KeyResponse::default() })
             }
-            Some(CommandResult::Refused(refusal)) => panic!("group {group} refused {request:?}: {refusal}"),
+            Some(ReplicaCommandOutcome::Refused(refusal)) => {
+                panic!("group {group} refused {request:?}: {refusal}")
+            }
             // A failed read has no result, so the history does not contain it.
-            Some(CommandResult::NotDone) | None => return,
-            Some(CommandResult::Unknown) => {
+            Some(ReplicaCommandOutcome::NotDone) | None => return,
+            Some(ReplicaCommandOutcome::Unknown) => {
                 self.unknown += 1;
                 None
             }
@@ -123,11 +125,11 @@ impl KeyClient {
     }
 
     /// Sends a request. Returns `None` if a read failed.
-    fn send(&mut self, group: &str, request: &KeyRequest) -> Option<CommandResult> {
+    fn send(&mut self, group: &str, request: &KeyRequest) -> Option<ReplicaCommandOutcome> {
         let keys: Vec<Vec<u8>> = (0..KEYS).map(|index| key(group, index)).collect();
         let read = |replica_client: &mut ReplicaClient, start: &[u8]| {
             let found = replica_client.read(start, &prefix_end(start))?;
-            Some(CommandResult::Done(dunlin_replica::protocol::read_reply(found)))
+            Some(ReplicaCommandOutcome::Done(dunlin_replica::protocol::read_reply(found)))
         };
         let command = match request {
             KeyRequest::Get(at) => return read(&mut self.replica_client, &keys[*at]),

@@ -10,9 +10,9 @@ use dunlin_control::{
 };
 use dunlin_replica::seed::Seed;
 
-use crate::history::Clock;
+use crate::history::RunClock;
 use crate::progress::ClientProgress;
-use crate::replica_client::{CommandResult, ReplicaClient};
+use crate::replica_client::{ReplicaClient, ReplicaCommandOutcome};
 
 /// The number of locks.
 pub const LOCK_COUNT: u64 = 2;
@@ -59,7 +59,7 @@ pub struct LockHistory {
 pub struct LockClient {
     id: u64,
     replica_client: ReplicaClient,
-    clock: Clock,
+    clock: RunClock,
     seed: Seed,
     history: LockHistory,
     progress: Arc<ClientProgress>,
@@ -77,7 +77,7 @@ impl LockClient {
     pub fn new(
         id: u64,
         replica_client: ReplicaClient,
-        clock: Clock,
+        clock: RunClock,
         seed: u64,
         progress: Arc<ClientProgress>,
     ) -> LockClient {
@@ -108,7 +108,7 @@ impl LockClient {
         let ttl_ms = self.seed.between(300, 1_200);
         let until = self.clock.now() + ttl_ms * 1_000_000;
         match self.replica_client.change(&ControlCommand::Grant { ttl_ms }) {
-            CommandResult::Done(ControlReply::Granted { lease, ttl_ms }) => {
+            ReplicaCommandOutcome::Done(ControlReply::Granted { lease, ttl_ms }) => {
                 Some(Lease { id: lease, ttl_ms, until })
             }
             _ => None,
@@ -118,8 +118,10 @@ impl LockClient {
     fn keep_alive(&mut self, lease: &mut Lease) -> bool {
         let until = self.clock.now() + lease.ttl_ms * 1_000_000;
         match self.replica_client.change(&ControlCommand::KeepAlive { leases: vec![lease.id] }) {
-            CommandResult::Done(ControlReply::KeptAlive { ended }) if ended.is_empty() => lease.until = until,
-            CommandResult::Done(_) => return false,
+            ReplicaCommandOutcome::Done(ControlReply::KeptAlive { ended }) if ended.is_empty() => {
+                lease.until = until
+            }
+            ReplicaCommandOutcome::Done(_) => return false,
             _ => {}
         }
         true
@@ -132,8 +134,8 @@ impl LockClient {
             let command =
                 ControlCommand::Acquire { name: name.as_bytes(), lease: lease.id, value: b"", wait };
             match self.replica_client.change(&command) {
-                CommandResult::Done(ControlReply::Held { token }) => return Some(token),
-                CommandResult::Refused(_) => return None,
+                ReplicaCommandOutcome::Done(ControlReply::Held { token }) => return Some(token),
+                ReplicaCommandOutcome::Refused(_) => return None,
                 _ => {}
             }
             self.pause(10, 60);
@@ -181,7 +183,7 @@ impl LockClient {
             then: vec![Step::Put { key: guarded.as_bytes(), value: value.as_bytes(), lease: 0 }],
             otherwise: vec![],
         };
-        if let CommandResult::Done(ControlReply::Transaction { revision, succeeded, .. }) =
+        if let ReplicaCommandOutcome::Done(ControlReply::Transaction { revision, succeeded, .. }) =
             self.replica_client.change(&command)
         {
             let revision = succeeded.then_some(revision);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::cluster::Cluster;
-use crate::history::Clock;
+use crate::history::RunClock;
 use crate::network::NodePair;
 use crate::plan::{Fault, FaultTarget, Plan, Step};
 use crate::progress::{ClientProgress, ProgressCounts};
@@ -28,7 +28,7 @@ const HOLDER_CHANGES: u64 = 4;
 #[derive(Debug)]
 pub struct Nemesis<'c> {
     cluster: &'c mut Cluster,
-    clock: Clock,
+    clock: RunClock,
     progress: Arc<ClientProgress>,
     /// The times in ns at which faults began or ended.
     pub fault_times: Vec<(u64, String)>,
@@ -36,7 +36,7 @@ pub struct Nemesis<'c> {
 
 impl Nemesis<'_> {
     /// Creates a nemesis for this cluster. `progress` has the clients' counts.
-    pub fn new(cluster: &mut Cluster, clock: Clock, progress: Arc<ClientProgress>) -> Nemesis<'_> {
+    pub fn new(cluster: &mut Cluster, clock: RunClock, progress: Arc<ClientProgress>) -> Nemesis<'_> {
         Nemesis { cluster, clock, progress, fault_times: vec![] }
     }
 

@@ -17,7 +17,7 @@ const SEARCH_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// A client's knowledge of the outcome of its command.
 #[derive(Debug, Clone, PartialEq)]
-pub enum CommandResult {
+pub enum ReplicaCommandOutcome {
     /// The command was done.
     Done(ControlReply),
     /// The replicas refused the command.
@@ -70,12 +70,12 @@ impl ReplicaClient {
     }
 
     /// Sends a command until a node accepts it, within the time limit.
-    pub fn change(&mut self, command: &ControlCommand<'_>) -> CommandResult {
+    pub fn change(&mut self, command: &ControlCommand<'_>) -> ReplicaCommandOutcome {
         match self.search(&ReplicaRequest::change(command)) {
-            Some(ReplicaResponse::Done(reply)) => CommandResult::Done(reply),
-            Some(ReplicaResponse::Refused(refusal)) => CommandResult::Refused(refusal),
-            Some(_) => CommandResult::Unknown,
-            None => CommandResult::NotDone,
+            Some(ReplicaResponse::Done(reply)) => ReplicaCommandOutcome::Done(reply),
+            Some(ReplicaResponse::Refused(refusal)) => ReplicaCommandOutcome::Refused(refusal),
+            Some(_) => ReplicaCommandOutcome::Unknown,
+            None => ReplicaCommandOutcome::NotDone,
         }
     }
 

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::audit;
 use crate::cluster::Cluster;
-use crate::history::{Clock, Operation};
+use crate::history::{Operation, RunClock};
 use crate::keys::{CLIENTS_PER_GROUP, KeyClient, SLICE_MS};
 use crate::linear::{self, CheckedHistory};
 use crate::locks::{LockClient, LockHistory};
@@ -105,7 +105,7 @@ pub fn run(setup: &RunSetup, seed: u64) -> Result<Report> {
     std::fs::create_dir_all(&dir)?;
     let plan = plan(seed, setup.steps);
     let mut cluster = Cluster::start(setup, &dir, plan.nodes, plan.log_bytes)?;
-    let (clock, progress) = (Clock::start(), Arc::<ClientProgress>::default());
+    let (clock, progress) = (RunClock::start(), Arc::<ClientProgress>::default());
     let clients = Clients::start(&cluster, clock, seed, &progress);
     let mut nemesis = Nemesis::new(&mut cluster, clock, Arc::clone(&progress));
     let outcome = nemesis.run(&plan).and_then(|()| nemesis.wait_for_progress("peace"));
@@ -131,7 +131,7 @@ fn fault_lines(faults: &[(u64, String)]) -> String {
 /// the last revision.
 fn finish_run(
     cluster: &mut Cluster,
-    clock: Clock,
+    clock: RunClock,
     seed: u64,
     stop: &AtomicBool,
 ) -> Result<(u64, Vec<Operation>)> {
@@ -169,7 +169,7 @@ fn wait_for_equal_states(cluster: &mut Cluster, deadline: Instant) -> Result<u64
 }
 
 impl Clients {
-    fn start(cluster: &Cluster, clock: Clock, seed: u64, progress: &Arc<ClientProgress>) -> Clients {
+    fn start(cluster: &Cluster, clock: RunClock, seed: u64, progress: &Arc<ClientProgress>) -> Clients {
         let (stop, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let listeners = &cluster.network.listeners;
         let client_seed = |id: u64| seed.wrapping_mul(1_000).wrapping_add(id);

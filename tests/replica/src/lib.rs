@@ -13,5 +13,5 @@ pub mod seed;
 
 pub use disk::{DiskFaults, PowerDisk};
 pub use links::{Links, serve_peers};
-pub use machine::Replica;
+pub use machine::ReplicaMachine;
 pub use replica_server::serve;

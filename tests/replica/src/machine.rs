@@ -8,13 +8,13 @@ use dunlin_raft::{FrozenMachine, StateMachine};
 
 /// The state and its changes since the start of the process or the last snapshot.
 #[derive(Debug, Default)]
-pub struct Replica {
+pub struct ReplicaMachine {
     state: ControlState,
     effects: ControlEffects,
     changes: Vec<Change>,
 }
 
-impl Replica {
+impl ReplicaMachine {
     /// Returns the state with the changes that this node has applied.
     pub fn state(&self) -> &ControlState {
         &self.state
@@ -38,7 +38,7 @@ impl Replica {
     }
 }
 
-impl StateMachine for Replica {
+impl StateMachine for ReplicaMachine {
     fn advance(&mut self, now_ms: u64) {
         self.state.advance(now_ms, &mut self.effects);
         self.store_changes();

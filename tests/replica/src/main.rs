@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use dunlin_raft::{GroupHandle, RaftLimits};
-use dunlin_replica::{DiskFaults, Links, PowerDisk, Replica, serve, serve_peers};
+use dunlin_replica::{DiskFaults, Links, PowerDisk, ReplicaMachine, serve, serve_peers};
 use tokio::net::TcpListener;
 
 /// The interval at which the process checks whether raft has stopped.
@@ -38,7 +38,8 @@ fn main() -> Result<()> {
     let disk = Arc::new(PowerDisk::new(Arc::clone(&faults)));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let links = runtime.block_on(async { Links::start(peer_addresses) });
-    let group = GroupHandle::start(id, disk, Path::new(&arguments[3]), Replica::default(), links, limits)?;
+    let group =
+        GroupHandle::start(id, disk, Path::new(&arguments[3]), ReplicaMachine::default(), links, limits)?;
     let group = Arc::new(group);
     runtime.block_on(async {
         let (peers, clients) = (TcpListener::bind(peers).await?, TcpListener::bind(clients).await?);

@@ -12,21 +12,21 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::machine::Replica;
+use super::machine::ReplicaMachine;
 use super::protocol::{FRAME_BYTES_MAX, GREETING, ReplicaRequest, ReplicaResponse, read_reply};
 
 /// The largest number of changes in a response.
 const CHANGES_MAX: usize = 1_000;
 
 /// Serves forever.
-pub async fn serve(listener: TcpListener, group: Arc<GroupHandle<Replica>>) {
+pub async fn serve(listener: TcpListener, group: Arc<GroupHandle<ReplicaMachine>>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
         tokio::spawn(serve_connection(stream, Arc::clone(&group)));
     }
 }
 
-async fn serve_connection(mut stream: TcpStream, group: Arc<GroupHandle<Replica>>) -> io::Result<()> {
+async fn serve_connection(mut stream: TcpStream, group: Arc<GroupHandle<ReplicaMachine>>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.write_all(&[GREETING]).await?;
     loop {
@@ -42,7 +42,7 @@ async fn serve_connection(mut stream: TcpStream, group: Arc<GroupHandle<Replica>
     }
 }
 
-async fn respond(request: ReplicaRequest, group: &GroupHandle<Replica>) -> ReplicaResponse {
+async fn respond(request: ReplicaRequest, group: &GroupHandle<ReplicaMachine>) -> ReplicaResponse {
     match request {
         ReplicaRequest::Change(command) => change(command, group).await,
         ReplicaRequest::Read(start, end) => match group.catch_up().await {
@@ -63,7 +63,7 @@ async fn respond(request: ReplicaRequest, group: &GroupHandle<Replica>) -> Repli
     }
 }
 
-async fn change(command: Vec<u8>, group: &GroupHandle<Replica>) -> ReplicaResponse {
+async fn change(command: Vec<u8>, group: &GroupHandle<ReplicaMachine>) -> ReplicaResponse {
     if let Err(error) = ControlCommand::decode(&command) {
         return ReplicaResponse::NotDone(error.to_string());
     }
@@ -91,7 +91,7 @@ fn not_done(error: RaftGroupError) -> ReplicaResponse {
     }
 }
 
-fn status(group: &GroupHandle<Replica>) -> serde_json::Value {
+fn status(group: &GroupHandle<ReplicaMachine>) -> serde_json::Value {
     let status = group.status();
     let (revision, now_ms, oldest, digest) = group.with(|replica| {
         let state = replica.state();
@@ -110,7 +110,7 @@ fn time_of_day_s() -> u64 {
 }
 
 /// A hash of the state's snapshot, equal on all nodes with the same state.
-fn digest(replica: &Replica) -> u64 {
+fn digest(replica: &ReplicaMachine) -> u64 {
     let mut hasher = DefaultHasher::new();
     let hash = |block: &[u8]| -> Result<(), std::convert::Infallible> {
         hasher.write(block);

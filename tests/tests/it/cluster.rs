@@ -17,7 +17,7 @@ use dunlin_server::cluster::{ClusterClient, back_up, init, restore};
 use dunlin_system_tests::port;
 use dunlin_system_tests::process::PATIENCE;
 
-use super::cluster_under_test::{ClusterUnderTest, Member, start, start_existing};
+use super::cluster_under_test::{ClusterNode, ClusterUnderTest, start, start_existing};
 
 #[test]
 fn acknowledged_writes_survive_the_death_of_the_leader() {
@@ -340,7 +340,7 @@ fn removal_that_leaves_no_majority_is_refused() {
 }
 
 /// The JSON response of a node's HTTP listener.
-fn fetch(node: &Member, path: &str) -> serde_json::Value {
+fn fetch(node: &ClusterNode, path: &str) -> serde_json::Value {
     let mut stream = TcpStream::connect(node.listener("http")).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", node.listener("http"))
         .unwrap();

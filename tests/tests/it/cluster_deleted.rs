@@ -7,7 +7,7 @@ use dunlin_client::Client;
 use dunlin_client::topic::{Durable, Publish, Start, TopicConfig};
 
 use super::cluster_topics::{from, http, owner, publish, read_until, until};
-use super::cluster_under_test::{ClusterUnderTest, Member};
+use super::cluster_under_test::{ClusterNode, ClusterUnderTest};
 
 fn durable() -> TopicConfig {
     TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() }
@@ -54,9 +54,9 @@ fn topic_deleted_while_its_owner_is_down_stays_deleted() {
     other.delete_topic("gone").expect("the cluster deletes it");
     cluster.restart(&dead);
     let restarted = cluster.members.last().expect("the node is back");
-    let list_topics = |member: &Member| http(member, "GET", "/v1/topics?limit=100", "");
+    let list_topics = |member: &ClusterNode| http(member, "GET", "/v1/topics?limit=100", "");
     let knows_deletion =
-        |member: &Member| list_topics(member).contains("stays") && !list_topics(member).contains("gone");
+        |member: &ClusterNode| list_topics(member).contains("stays") && !list_topics(member).contains("gone");
     let description =
         from_fn(|f| write!(f, "it is gone at the node that is back, which lists {}", list_topics(restarted)));
     until(description, || knows_deletion(restarted));

@@ -14,21 +14,21 @@ use tonic::transport::Endpoint;
 use v1::kv_client::KvClient;
 
 use super::cluster_topics::{from, http, publish, until};
-use super::cluster_under_test::{ClusterUnderTest, Member};
+use super::cluster_under_test::{ClusterNode, ClusterUnderTest};
 
 fn topic_summary(client: &Client, topic: &str) -> TopicSummary {
     let topics = client.topics(topic).expect("a list");
     topics.into_iter().next().expect("the topic is listed")
 }
 
-fn fetch_json(member: &Member, path: &str) -> Value {
+fn fetch_json(member: &ClusterNode, path: &str) -> Value {
     let response = http(member, "GET", path, "");
     let (_, body) = response.split_once("\r\n\r\n").expect("a body");
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {response}"))
 }
 
 /// Returns the topic's appended records, retained records, bytes and subscriptions, as the HTTP listener reports them.
-fn topic_counts(member: &Member) -> [Value; 4] {
+fn topic_counts(member: &ClusterNode) -> [Value; 4] {
     let listed = &fetch_json(member, "/v1/topics?pattern=x")["topics"][0];
     let subscriptions = fetch_json(member, "/v1/subscriptions");
     let rows =
@@ -40,7 +40,7 @@ fn topic_counts(member: &Member) -> [Value; 4] {
 #[test]
 fn every_node_shows_the_figures_of_a_topic() {
     let cluster = ClusterUnderTest::of(2);
-    let clients: Vec<Client> = cluster.members.iter().map(Member::connect).collect();
+    let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
     clients[0].create_topic("x", &TopicConfig::default(), false).expect("the name is free");
     publish(&clients[0], "x", 1..=3);
     clients[0].move_topic("x", cluster.members[1].number).expect("the topic moves");
@@ -97,7 +97,7 @@ fn topics_of_an_absent_owner_are_listed_without_figures() {
 }
 
 /// Starts a watch through gRPC and returns its status code.
-fn watch_by_grpc(member: &Member, start_revision: u64) -> Option<Code> {
+fn watch_by_grpc(member: &ClusterNode, start_revision: u64) -> Option<Code> {
     let address = format!("http://{}", member.listener("grpc"));
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {

@@ -15,7 +15,7 @@ use dunlin_system_tests::port;
 use dunlin_system_tests::proxy::Proxy;
 use tempfile::TempDir;
 
-use super::cluster_under_test::{ClusterUnderTest, Member, start, start_with};
+use super::cluster_under_test::{ClusterNode, ClusterUnderTest, start, start_with};
 
 /// A small file system in memory.
 struct SmallDisk(TempDir);
@@ -50,7 +50,7 @@ impl Drop for SmallDisk {
     }
 }
 
-fn readyz(member: &Member) -> String {
+fn readyz(member: &ClusterNode) -> String {
     let listener = member.listener("http");
     let mut stream = TcpStream::connect(&listener).expect("the port is open");
     write!(stream, "GET /readyz HTTP/1.1\r\nHost: {listener}\r\nConnection: close\r\n\r\n")
@@ -154,7 +154,7 @@ fn stopping_node_leaves_no_write_with_unknown_outcome() {
 }
 
 /// Returns the CPU time of a node's threads with this name, and of its threads whose names begin with it.
-fn cpu_ns(member: &Member, name: &str) -> (u64, u64) {
+fn cpu_ns(member: &ClusterNode, name: &str) -> (u64, u64) {
     let (mut own_ns, mut other_ns) = (0, 0);
     let tasks = std::fs::read_dir(format!("/proc/{}/task", member.process.pid())).expect("the process runs");
     for task in tasks.map(|task| task.expect("the thread can be listed").path()) {

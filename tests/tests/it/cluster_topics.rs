@@ -12,7 +12,7 @@ use dunlin_client::{Client, Group, GroupOptions, Subscriber};
 use dunlin_system_tests::process::PATIENCE;
 pub use dunlin_wait::until;
 
-use super::cluster_under_test::{ClusterUnderTest, Member};
+use super::cluster_under_test::{ClusterNode, ClusterUnderTest};
 
 pub fn from(start: Start) -> SubscribeOptions {
     SubscribeOptions { start, ..SubscribeOptions::default() }
@@ -46,7 +46,7 @@ pub fn publish(client: &Client, topic: &str, numbers: impl IntoIterator<Item = u
 struct Nats(BufReader<TcpStream>);
 
 impl Nats {
-    fn connect(member: &Member) -> Nats {
+    fn connect(member: &ClusterNode) -> Nats {
         let stream = TcpStream::connect(member.listener("nats")).expect("the port is open");
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut nats = Nats(BufReader::new(stream));
@@ -89,7 +89,7 @@ impl Nats {
 }
 
 /// The response of the HTTP listener.
-pub fn http(member: &Member, method: &str, path: &str, body: &str) -> String {
+pub fn http(member: &ClusterNode, method: &str, path: &str, body: &str) -> String {
     let host = member.listener("http");
     let mut stream = TcpStream::connect(&host).expect("the port is open");
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -106,7 +106,7 @@ pub fn http(member: &Member, method: &str, path: &str, body: &str) -> String {
 #[test]
 fn deleted_topic_is_gone_and_its_name_is_free_on_every_node() {
     let cluster = ClusterUnderTest::of(3);
-    let clients: Vec<Client> = cluster.members.iter().map(Member::connect).collect();
+    let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
     let subscribe_all = |client: &Client| client.subscribe("markets.>", from(Start::Earliest)).unwrap();
     let mut readers: Vec<Subscriber> = clients.iter().map(subscribe_all).collect();
     for round in 0..6 {
@@ -141,7 +141,7 @@ fn deleted_topic_is_gone_and_its_name_is_free_on_every_node() {
 #[test]
 fn every_node_and_protocol_publishes_and_reads_every_topic() {
     let cluster = ClusterUnderTest::of(3);
-    let clients: Vec<Client> = cluster.members.iter().map(Member::connect).collect();
+    let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
     // Each topic is created by a different node, before and after its subscribers start.
     for (maker, topic) in ["first", "second", "third"].into_iter().enumerate() {
         publish(&clients[maker], topic, [0]);
@@ -213,7 +213,7 @@ fn epoch_changes(notices: &[Notice]) -> Vec<(u32, Option<u64>)> {
 #[test]
 fn topic_moved_under_load_loses_no_record() {
     let cluster = ClusterUnderTest::of(3);
-    let clients: Vec<Client> = cluster.members.iter().map(Member::connect).collect();
+    let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
     publish(&clients[0], "t", [0]);
     move_topic(&cluster, &clients, "t", 0);
     let mut readers: Vec<Subscriber> =
@@ -260,7 +260,7 @@ fn topic_moved_under_load_loses_no_record() {
 #[test]
 fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
     let mut cluster = ClusterUnderTest::of(3);
-    let clients: Vec<Client> = cluster.members.iter().map(Member::connect).collect();
+    let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
     publish(&clients[0], "t", [0]);
     move_topic(&cluster, &clients, "t", 0);
     let mut readers = [1, 2].map(|at| clients[at].subscribe("t", from(Start::Latest)).unwrap());
@@ -306,7 +306,7 @@ fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
 #[test]
 fn frozen_owner_that_resumes_relays_records_to_the_new_owner() {
     let cluster = ClusterUnderTest::of(3);
-    let clients: Vec<Client> = cluster.members.iter().map(Member::connect).collect();
+    let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
     publish(&clients[0], "t", [0]);
     move_topic(&cluster, &clients, "t", 0);
     let mut readers: Vec<Subscriber> =
@@ -365,7 +365,7 @@ fn stopping_owner_delivers_each_durable_record_once() {
 #[test]
 fn durable_topic_waits_for_its_killed_owner_and_keeps_records() {
     let mut cluster = ClusterUnderTest::of(3);
-    let clients: Vec<Client> = cluster.members.iter().map(Member::connect).collect();
+    let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
     let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
     clients[0].create_topic("kept", &durable, false).expect("the topic is created");
     assert_eq!(owner(&clients[0], "kept").0, cluster.members[0].number);
@@ -413,7 +413,7 @@ fn durable_topic_waits_for_its_killed_owner_and_keeps_records() {
 #[test]
 fn any_node_relays_requests_and_names_the_owner_of_a_group() {
     let cluster = ClusterUnderTest::of(3);
-    let clients: Vec<Client> = cluster.members.iter().map(Member::connect).collect();
+    let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
     // The responder is a NATS client of one node. The requesters use NATS and Dunlin's own protocol at the other nodes.
     let mut responder_nats = Nats::connect(&cluster.members[2]);
     responder_nats.send("SUB double 1\r\n");

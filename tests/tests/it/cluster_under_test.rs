@@ -14,7 +14,7 @@ use super::processes::role;
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A node of the cluster.
-pub struct Member {
+pub struct ClusterNode {
     pub process: Process,
     pub number: u64,
     pub dir: PathBuf,
@@ -23,7 +23,7 @@ pub struct Member {
     ready: String,
 }
 
-impl Member {
+impl ClusterNode {
     /// The address of a listener.
     pub fn listener(&self, name: &str) -> String {
         field(&self.ready, name).unwrap_or_else(|| panic!("no {name} in {:?}", self.ready))
@@ -46,11 +46,11 @@ fn field(ready: &str, name: &str) -> Option<String> {
 /// A cluster of node processes, and the directory with their data.
 pub struct ClusterUnderTest {
     pub dir: tempfile::TempDir,
-    pub members: Vec<Member>,
+    pub members: Vec<ClusterNode>,
 }
 
 /// Starts a node. Returns the error if it does not become ready.
-pub fn start(dir: &Path, address: &str, join: Option<(&str, &Path)>) -> Result<Member, String> {
+pub fn start(dir: &Path, address: &str, join: Option<(&str, &Path)>) -> Result<ClusterNode, String> {
     start_with(dir, address, join, &[])
 }
 
@@ -60,7 +60,7 @@ pub fn start_with(
     address: &str,
     join: Option<(&str, &Path)>,
     options: &[String],
-) -> Result<Member, String> {
+) -> Result<ClusterNode, String> {
     if join.is_none() && !dir.join("cluster").exists() {
         init(dir, address).expect("a cluster begins");
     }
@@ -68,7 +68,7 @@ pub fn start_with(
 }
 
 /// Starts a node with an existing directory.
-pub fn start_existing(dir: &Path, address: &str) -> Result<Member, String> {
+pub fn start_existing(dir: &Path, address: &str) -> Result<ClusterNode, String> {
     start_process(dir, address, None, &[])
 }
 
@@ -77,7 +77,7 @@ fn start_process(
     address: &str,
     join: Option<(&str, &Path)>,
     options: &[String],
-) -> Result<Member, String> {
+) -> Result<ClusterNode, String> {
     std::fs::create_dir_all(dir).expect("a directory");
     let text = dir.display().to_string();
     let mut arguments = vec!["member".to_owned(), text, address.to_owned()];
@@ -92,7 +92,7 @@ fn start_process(
         Some(ready) if ready.starts_with("READY") => {
             let number = field(&ready, "node").expect("a number").parse().expect("a number");
             let address = field(&ready, "cluster").expect("an address");
-            Ok(Member { process, number, dir: dir.to_owned(), address, ready })
+            Ok(ClusterNode { process, number, dir: dir.to_owned(), address, ready })
         }
         _ => {
             process.wait();
@@ -205,7 +205,7 @@ impl ClusterUnderTest {
     }
 
     /// Kills a node with SIGKILL. Returns the handle with which it can be restarted.
-    pub fn kill(&mut self, at: usize) -> Member {
+    pub fn kill(&mut self, at: usize) -> ClusterNode {
         let mut member = self.members.remove(at);
         member.process.kill();
         let errors = member.process.errors();
@@ -214,7 +214,7 @@ impl ClusterUnderTest {
     }
 
     /// Restarts a node with its directory.
-    pub fn restart(&mut self, member: &Member) {
+    pub fn restart(&mut self, member: &ClusterNode) {
         let member = start(&member.dir, &member.address, None).expect("the node starts again");
         self.members.push(member);
     }

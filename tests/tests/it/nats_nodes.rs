@@ -9,7 +9,7 @@ use std::time::Instant;
 use dunlin_server::access::hash_password;
 use dunlin_system_tests::process::PATIENCE;
 
-use crate::cluster_under_test::{ClusterUnderTest, Member};
+use crate::cluster_under_test::{ClusterNode, ClusterUnderTest};
 
 /// A NATS client that accepts the message `INFO` at any time.
 struct Peer(BufReader<TcpStream>);
@@ -68,7 +68,7 @@ impl Peer {
     }
 }
 
-fn urls(members: &[Member]) -> BTreeSet<String> {
+fn urls(members: &[ClusterNode]) -> BTreeSet<String> {
     members.iter().map(|member| member.listener("nats")).collect()
 }
 

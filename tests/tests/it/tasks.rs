@@ -14,7 +14,7 @@ use dunlin_system_tests::port;
 use dunlin_system_tests::process::{PATIENCE, Process};
 use dunlin_wait::until;
 
-use crate::cluster_under_test::{ClusterUnderTest, Member};
+use crate::cluster_under_test::{ClusterNode, ClusterUnderTest};
 use crate::processes::{Node, role};
 use crate::tier;
 
@@ -192,7 +192,7 @@ impl TaskCluster {
         }
     }
 
-    fn restart(&mut self, member: &Member, listener: &str) {
+    fn restart(&mut self, member: &ClusterNode, listener: &str) {
         let options = options(listener, self.shards);
         let restarted = crate::cluster_under_test::start_with(&member.dir, &member.address, None, &options);
         self.nodes.members.push(restarted.expect("the node starts again"));

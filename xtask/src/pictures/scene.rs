@@ -14,14 +14,14 @@ use anyhow::{Context, Result, ensure};
 use crate::workspace;
 
 /// A picture: its commands, and its file name.
-pub struct Scene {
+pub struct Picture {
     pub name: &'static str,
-    pub steps: &'static [Step],
+    pub steps: &'static [PictureCommand],
 }
 
 /// A command of a scene.
 #[derive(Clone, Copy)]
-pub struct Step {
+pub struct PictureCommand {
     line: &'static str,
     ends: StepEnd,
     sight: StepView,
@@ -44,31 +44,31 @@ enum StepView {
     CommandAndOutput,
 }
 
-impl Step {
-    pub const fn until_exit(line: &'static str) -> Step {
-        Step { line, ends: StepEnd::ByItself, sight: StepView::CommandAndOutput }
+impl PictureCommand {
+    pub const fn until_exit(line: &'static str) -> PictureCommand {
+        PictureCommand { line, ends: StepEnd::ByItself, sight: StepView::CommandAndOutput }
     }
 
-    pub const fn interrupted(line: &'static str, after_ms: u64) -> Step {
-        Step { line, ends: StepEnd::Interrupted(after_ms), sight: StepView::CommandAndOutput }
+    pub const fn interrupted(line: &'static str, after_ms: u64) -> PictureCommand {
+        PictureCommand { line, ends: StepEnd::Interrupted(after_ms), sight: StepView::CommandAndOutput }
     }
 
-    pub const fn background(line: &'static str, for_ms: u64) -> Step {
-        Step { line, ends: StepEnd::Never(for_ms), sight: StepView::Command }
+    pub const fn background(line: &'static str, for_ms: u64) -> PictureCommand {
+        PictureCommand { line, ends: StepEnd::Never(for_ms), sight: StepView::Command }
     }
 
     /// Returns the step with its output shown: the lines that the command prints until the next one is typed.
-    pub const fn with_output(self) -> Step {
-        Step { sight: StepView::CommandAndOutput, ..self }
+    pub const fn with_output(self) -> PictureCommand {
+        PictureCommand { sight: StepView::CommandAndOutput, ..self }
     }
 
     /// Returns the step with the command and its output hidden.
-    pub const fn hidden(self) -> Step {
-        Step { sight: StepView::Nothing, ..self }
+    pub const fn hidden(self) -> PictureCommand {
+        PictureCommand { sight: StepView::Nothing, ..self }
     }
 }
 
-impl Scene {
+impl Picture {
     /// Runs the commands of the scene with the programs in this directory. Returns the output with its colours.
     pub fn play(&self, programs: &Path) -> Result<String> {
         let mut picture = String::new();

@@ -23,7 +23,7 @@ const SLOWEST_SHOWN: usize = 10;
 
 /// The tests to run.
 #[derive(Debug, Clone, Default)]
-pub struct Selection {
+pub struct TestSelection {
     /// The profile of `.config/nextest.toml` to use.
     pub profile: &'static str,
     /// Selects tests, in nextest's filter language; `None` for all.
@@ -37,7 +37,7 @@ pub struct Selection {
 }
 
 /// Runs the selected tests. Fails with the names of failed tests.
-pub fn run(selection: &Selection) -> Result<()> {
+pub fn run(selection: &TestSelection) -> Result<()> {
     let first = run_once(selection, &[])?;
     if selection.filter.is_none() {
         first.print_slowest();
@@ -51,12 +51,12 @@ pub fn run(selection: &Selection) -> Result<()> {
     report_failures(selection, &failed)
 }
 
-fn report_failures(selection: &Selection, failed: &[&Test]) -> Result<()> {
+fn report_failures(selection: &TestSelection, failed: &[&Test]) -> Result<()> {
     let known = known_flaky()?;
     let mut unexcused = Vec::new();
     for test in failed {
         println!("\n== {} failed; it is run again, alone", test.name);
-        let alone = Selection { filter: Some(test.filter()?), ..selection.clone() };
+        let alone = TestSelection { filter: Some(test.filter()?), ..selection.clone() };
         let second = run_once(&alone, &["--test-threads=1"])?;
         let verdict = if second.succeeded { "FLAKY" } else { "FAILED" };
         let cause = known.get(&test.name).filter(|_| second.succeeded);
@@ -148,7 +148,7 @@ impl Outcome {
     }
 }
 
-fn run_once(selection: &Selection, more: &[&str]) -> Result<Outcome> {
+fn run_once(selection: &TestSelection, more: &[&str]) -> Result<Outcome> {
     let mut command = command(selection)?;
     command.args(more).stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start cargo nextest")?;
@@ -160,7 +160,7 @@ fn run_once(selection: &Selection, more: &[&str]) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn command(selection: &Selection) -> Result<Command> {
+fn command(selection: &TestSelection) -> Result<Command> {
     let mut command = Command::new(NEXTEST.path()?);
     command.args(["nextest", "run", "--no-tests=fail", "--profile", selection.profile]);
     if selection.packages.is_empty() {

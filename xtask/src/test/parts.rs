@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::nextest::{self, Selection};
+use super::nextest::{self, TestSelection};
 use super::{Step, bench, build, demo_once, doc_tests};
 use crate::{cases, chaos, check, clients, demo, nats_clients, page, process, python, race, tidy, web};
 
@@ -83,7 +83,7 @@ pub const ALL: &[Part] = &[
 ];
 
 fn all_tests() -> Result<()> {
-    nextest::run(&Selection { profile: "all", ..Selection::default() })
+    nextest::run(&TestSelection { profile: "all", ..TestSelection::default() })
 }
 
 fn demo_feeds() -> Result<()> {

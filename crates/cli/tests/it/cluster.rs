@@ -8,11 +8,11 @@ use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, Command, Stdio};
 
-use crate::dunlin::{Node, Outcome, Program, dunlin, run, run_with, signal};
+use crate::dunlin::{Node, Outcome, RunningProgram, dunlin, run, run_with, signal};
 use crate::http::curl;
 
 /// Starts `dev --nodes 3` in a directory. Returns its output up to the point where it waits.
-fn start_dev(dir: &str) -> (Program, Vec<String>) {
+fn start_dev(dir: &str) -> (RunningProgram, Vec<String>) {
     let mut child: Child = dunlin(&["dev", "--nodes", "3", "--data-dir", dir])
         .stdout(Stdio::piped())
         .spawn()

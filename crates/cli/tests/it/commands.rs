@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use dunlin_wait::find;
 
-use crate::dunlin::{Node, Program, dunlin, run};
+use crate::dunlin::{Node, RunningProgram, dunlin, run};
 
 #[test]
 fn exit_codes_distinguish_refused_from_failed() {
@@ -97,7 +97,7 @@ fn json_option_prints_errors_as_objects() {
 fn subscriptions_are_listed_by_descending_lag() {
     let node = Node::start();
     node.run(&["pub", "ticks", "1", "2", "3"]).done();
-    let start_reader = |name: &str, more: &[&str]| -> Program {
+    let start_reader = |name: &str, more: &[&str]| -> RunningProgram {
         let arguments = [&["sub", "ticks", "--name", name], more].concat();
         node.command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap().into()
     };

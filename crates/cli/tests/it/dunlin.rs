@@ -68,15 +68,15 @@ pub struct Outcome {
 }
 
 /// A running program, which is killed when the value is dropped.
-pub struct Program(Child);
+pub struct RunningProgram(Child);
 
-impl From<Child> for Program {
-    fn from(child: Child) -> Program {
-        Program(child)
+impl From<Child> for RunningProgram {
+    fn from(child: Child) -> RunningProgram {
+        RunningProgram(child)
     }
 }
 
-impl Deref for Program {
+impl Deref for RunningProgram {
     type Target = Child;
 
     fn deref(&self) -> &Child {
@@ -84,13 +84,13 @@ impl Deref for Program {
     }
 }
 
-impl DerefMut for Program {
+impl DerefMut for RunningProgram {
     fn deref_mut(&mut self) -> &mut Child {
         &mut self.0
     }
 }
 
-impl Drop for Program {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         // The call fails only if the program has already ended.
         let _ = self.kill();
@@ -100,7 +100,7 @@ impl Drop for Program {
 
 impl Outcome {
     /// Waits until the program ends. A program that does not end is killed when the test ends.
-    pub fn of(program: impl Into<Program>) -> Outcome {
+    pub fn of(program: impl Into<RunningProgram>) -> Outcome {
         let mut child = program.into();
         let out = child.stdout.take().map(|pipe| thread::spawn(move || read_all(pipe)));
         let err = child.stderr.take().map(|pipe| thread::spawn(move || read_all(pipe)));
@@ -126,7 +126,7 @@ fn read_all(mut pipe: impl Read) -> String {
 
 /// A node on a free port, which is killed when the value is dropped.
 pub struct Node {
-    child: Program,
+    child: RunningProgram,
     pub ready: String,
     pub url: String,
 }

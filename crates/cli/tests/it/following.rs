@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use crate::dunlin::{Node, Program, dunlin, signal};
+use crate::dunlin::{Node, RunningProgram, dunlin, signal};
 
 /// A running command and the lines that it prints.
 struct Following {
-    program: Program,
+    program: RunningProgram,
     errors: Receiver<String>,
     out: Receiver<String>,
 }
@@ -117,7 +117,7 @@ fn world_watch_reports_a_frozen_node_and_ends_on_interrupt() {
     ];
     let mut world = dunlin(&run).stdout(Stdio::piped()).spawn().unwrap();
     let output = lines(world.stdout.take().unwrap());
-    let world: Program = world.into();
+    let world: RunningProgram = world.into();
     let url = loop {
         let line = output.recv_timeout(PATIENCE).expect("the line with the node's address");
         let object: serde_json::Value = serde_json::from_str(&line).unwrap();
@@ -173,7 +173,7 @@ fn signal_ends_a_command_that_reconnects_forever() {
         &["reply", "ticks", "--echo"],
     ];
     for arguments in commands {
-        let mut program: Program = dunlin(arguments).env("DUNLIN_URL", &url).spawn().unwrap().into();
+        let mut program: RunningProgram = dunlin(arguments).env("DUNLIN_URL", &url).spawn().unwrap().into();
         let before = closed_connections.load(Ordering::Relaxed);
         until(format_args!("{arguments:?} tries again"), || {
             closed_connections.load(Ordering::Relaxed) > before + 2

@@ -11,7 +11,7 @@ use dunlin_client::{Client, ClientOptions};
 use dunlin_wait::until;
 use tempfile::TempDir;
 
-use crate::dunlin::{Program, dunlin};
+use crate::dunlin::{RunningProgram, dunlin};
 use crate::http::curl;
 
 const FULL: &str = "the node's disk is full: no room for keys: ";
@@ -44,7 +44,7 @@ fn fill(file: &Path) {
 
 /// A running node whose data directory is on a small file system.
 struct Serving {
-    _program: Program,
+    _program: RunningProgram,
     ready: String,
     log: Arc<Mutex<String>>,
 }
@@ -54,7 +54,7 @@ impl Serving {
         let dir = small.0.path().join("node");
         let listen = ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--data-dir"];
         let mut command = dunlin(&[&["serve"], &listen[..], &[dir.to_str().unwrap()]].concat());
-        let mut program: Program =
+        let mut program: RunningProgram =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts").into();
         let mut ready = String::new();
         BufReader::new(program.stdout.take().unwrap()).read_line(&mut ready).unwrap();

@@ -8,9 +8,9 @@ use std::thread;
 
 use dunlin_wait::{PATIENCE, until};
 
-use crate::dunlin::{Node, Outcome, Program, signal};
+use crate::dunlin::{Node, Outcome, RunningProgram, signal};
 
-fn member(node: &Node, arguments: &[&str]) -> Program {
+fn member(node: &Node, arguments: &[&str]) -> RunningProgram {
     let arguments = [&["sub", "jobs", "--group", "crew"], arguments].concat();
     node.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap().into()
 }

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use crate::dunlin::{Node, Program, signal};
+use crate::dunlin::{Node, RunningProgram, signal};
 
 #[test]
 fn keys_are_written_read_compared_and_deleted() {
@@ -105,7 +105,7 @@ fn next_candidate_is_elected_when_the_leader_leaves() {
         let mut child =
             node.command(&["elect", "leader", "--value", value]).stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
-        (Program::from(child), out)
+        (RunningProgram::from(child), out)
     };
     let (mut first, mut output) = elect("one");
     let mut line = String::new();

@@ -5,10 +5,10 @@ use std::process::{Command, Stdio};
 
 use dunlin_wait::until;
 
-use crate::dunlin::{Node, Program, signal};
+use crate::dunlin::{Node, RunningProgram, signal};
 
 /// Holds a lock with a command that prints its process id, and returns the id.
-fn hold(node: &Node, name: &str, ttl: &str, script: &str) -> (Program, u32) {
+fn hold(node: &Node, name: &str, ttl: &str, script: &str) -> (RunningProgram, u32) {
     let mut command = node.command(&["lock", name, "--ttl", ttl, "--", "sh", "-c", script]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();

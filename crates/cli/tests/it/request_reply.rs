@@ -5,7 +5,7 @@ use std::thread;
 
 use dunlin_wait::until;
 
-use crate::dunlin::{Node, Program, read_stderr_until, signal};
+use crate::dunlin::{Node, RunningProgram, read_stderr_until, signal};
 
 /// A running `dunlin reply` that has subscribed.
 struct Replier(Child);
@@ -62,7 +62,7 @@ fn reply_command_prints_notices() {
     let node = Node::start();
     node.run(&["topics", "create", "services", "--pattern", "services.>"]).done();
     let mut command = node.command(&["reply", "services.>", "--echo"]);
-    let mut replier: Program = command.stderr(Stdio::piped()).spawn().unwrap().into();
+    let mut replier: RunningProgram = command.stderr(Stdio::piped()).spawn().unwrap().into();
     until("the service has subscribed", || {
         node.run(&["topics", "describe", "services", "--json"]).out.contains("\"subscribers_total\":1")
     });
@@ -78,7 +78,7 @@ fn request_without_a_reply_is_refused_at_its_timeout() {
     assert!(outcome.err.contains("no subscriber on nobody: nothing was published"), "{outcome:?}");
     assert_eq!(node.run(&["topics", "list", "--json"]).done(), "", "no topic was created");
     let _subscriber =
-        node.command(&["sub", "deaf"]).stdout(Stdio::null()).spawn().map(Program::from).unwrap();
+        node.command(&["sub", "deaf"]).stdout(Stdio::null()).spawn().map(RunningProgram::from).unwrap();
     until("the subscriber has subscribed", || {
         node.run(&["topics", "list", "--json"]).out.contains("\"subscribers\":1")
     });

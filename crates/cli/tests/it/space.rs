@@ -15,11 +15,11 @@ use dunlin_client::{Client, ClientOptions};
 use dunlin_server::space::{WorldConfig, WorldEvent, WorldProcess};
 use dunlin_server::{Server, ServerConfig};
 
-use crate::dunlin::{Node, Program, dunlin, run, signal};
+use crate::dunlin::{Node, RunningProgram, dunlin, run, signal};
 
 /// A process of a world, and the JSON objects that it prints.
 struct Process {
-    program: Program,
+    program: RunningProgram,
     objects: Receiver<serde_json::Value>,
 }
 
@@ -103,7 +103,7 @@ fn listen_option_overrides_dunlin_url_and_excludes_url_option() {
     let words =
         ["space", "run", "own", "--processes", "1", "--flock", "10", "--json", "--listen", "127.0.0.1:0"];
     let mut command = dunlin(&words);
-    let mut child: Program = command
+    let mut child: RunningProgram = command
         .env("DUNLIN_URL", &node.url)
         .stdout(Stdio::piped())
         .spawn()
@@ -423,7 +423,7 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
         let words =
             ["feed", "record", "space.two.region.*", "--out", &folder(name), "--url", url, "--time", "1h"];
         let child = dunlin(&words).stderr(Stdio::null()).spawn().expect("the program starts");
-        Program::from(child)
+        RunningProgram::from(child)
     };
     let mut recorder = record("first", &url);
     let topics = |url: &str| run(&["topics", "list", "--json", "--url", url]).done();

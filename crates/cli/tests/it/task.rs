@@ -5,12 +5,14 @@ use std::process::Stdio;
 
 use dunlin_wait::{find, until};
 
-use crate::dunlin::{Node, Outcome, Program, signal};
+use crate::dunlin::{Node, Outcome, RunningProgram, signal};
 
-fn start_worker(node: &Node, arguments: &[&str]) -> Program {
+fn start_worker(node: &Node, arguments: &[&str]) -> RunningProgram {
     let ttl = if arguments.contains(&"--ttl") { &[][..] } else { &["--ttl", "2s"] };
     let mut command = node.command(&[&["task", "worker"], ttl, arguments].concat());
-    Program::from(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts"))
+    RunningProgram::from(
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts"),
+    )
 }
 
 fn json(text: &str) -> serde_json::Value {
@@ -141,7 +143,7 @@ fn waiting_submitter_learns_that_no_worker_serves_the_kind() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map(Program::from)
+        .map(RunningProgram::from)
         .expect("the program starts");
     let mut line = String::new();
     BufReader::new(waiting.stderr.take().expect("a pipe"))
@@ -304,7 +306,7 @@ fn worker_with_a_missing_command_takes_no_task() {
 fn task_watch_prints_events_as_they_happen() {
     let node = Node::start();
     let mut command = node.command(&["task", "watch", "--json"]);
-    let mut watch = Program::from(command.stdout(Stdio::piped()).spawn().expect("the program starts"));
+    let mut watch = RunningProgram::from(command.stdout(Stdio::piped()).spawn().expect("the program starts"));
     let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
     // The watch may begin a moment after the command was started, so tasks are submitted until it prints an event.
     let id = std::thread::scope(|scope| {
@@ -380,7 +382,7 @@ fn worker_waits_for_a_node_that_is_not_up_yet() {
     node.kill();
     let mut worker = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(worker.stderr.take().unwrap()).lines();
-    let _worker = Program::from(worker);
+    let _worker = RunningProgram::from(worker);
     assert!(lines.next().unwrap().unwrap().contains("cannot reach a node"));
     let node = Node::start_with(&["--listen", &address]);
     assert_eq!(node.run(&["task", "submit", "count", "hello", "--wait"]).done().trim(), "5");
@@ -390,7 +392,7 @@ fn worker_waits_for_a_node_that_is_not_up_yet() {
 fn worker_name_in_the_environment_overrides_the_name_option() {
     let node = Node::start();
     let mut command = node.command(&["task", "worker", "--kind", "k", "--name", "own", "--", "true"]);
-    let _worker = Program::from(command.env("DUNLIN_WORKER_NAME", "given-1").spawn().unwrap());
+    let _worker = RunningProgram::from(command.env("DUNLIN_WORKER_NAME", "given-1").spawn().unwrap());
     let workers = find("it is attached", || {
         let workers = node.run(&["task", "workers", "--json"]).done();
         (!workers.is_empty()).then_some(workers)

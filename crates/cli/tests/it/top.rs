@@ -12,7 +12,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 
-use crate::dunlin::{Node, Program, dunlin, run_with};
+use crate::dunlin::{Node, RunningProgram, dunlin, run_with};
 
 #[test]
 fn top_once_prints_the_figures_of_the_node() {
@@ -49,7 +49,8 @@ fn top_once_prints_the_figures_of_the_node() {
 fn top_shows_a_killed_node_as_absent_until_it_returns() {
     let node = Node::start();
     let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
-    let mut top: Program = node.command(&["top", "--json"]).stdout(Stdio::piped()).spawn().unwrap().into();
+    let mut top: RunningProgram =
+        node.command(&["top", "--json"]).stdout(Stdio::piped()).spawn().unwrap().into();
     let objects = objects(top.stdout.take().unwrap());
     let first = next_matching(&objects, "it is heard of", |object| object["unreachable"].is_null());
     node.kill();
@@ -88,7 +89,7 @@ fn top_draws_in_a_terminal_and_q_ends_it() {
     let slave = || OwnedFd::from(File::options().read(true).write(true).open(&name).unwrap());
     let mut command = node.command(&["top"]);
     command.env("TERM", "xterm-256color").stdin(slave()).stdout(slave()).stderr(Stdio::piped());
-    let mut top: Program = command.spawn().unwrap().into();
+    let mut top: RunningProgram = command.spawn().unwrap().into();
     drop(command);
     let mut keys = File::from(master);
     let mut screen = keys.try_clone().unwrap();

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use dunlin_wait::until;
 
-use crate::dunlin::{Node, Outcome, Program, dunlin, run_with};
+use crate::dunlin::{Node, Outcome, RunningProgram, dunlin, run_with};
 
 fn run(arguments: &[&str], input: &str) -> Outcome {
     run_with(dunlin(arguments), input.as_bytes())
@@ -134,12 +134,12 @@ fn user_commands_at_the_same_time_lose_no_change() {
     };
     // The first commands create the file, the others replace it.
     for verb in [&["add", "--no-password"][..], &["change", "--publish", "orders.>"]] {
-        let run_one = |name: &String| -> Program {
+        let run_one = |name: &String| -> RunningProgram {
             let arguments = [&["user", "--users-file", file.as_str()][..], verb, &[name.as_str()]].concat();
             let mut command = dunlin(&arguments);
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap().into()
         };
-        let programs: Vec<Program> = names.iter().map(run_one).collect();
+        let programs: Vec<RunningProgram> = names.iter().map(run_one).collect();
         for program in programs {
             Outcome::of(program).done();
         }
@@ -184,7 +184,7 @@ fn command_ends_when_its_reconnect_is_refused() {
     let node = Node::start();
     let listen = node.url.strip_prefix("dunlin://").unwrap().to_owned();
     let url = node.url.clone();
-    let spawn = |arguments: &[&str], input: Stdio| -> Program {
+    let spawn = |arguments: &[&str], input: Stdio| -> RunningProgram {
         let mut command = node.command(arguments);
         command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap().into()
     };

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use dunlin_wait::{Deadline, POLL};
 
-use crate::dunlin::{Node, Outcome, Program, dunlin, run, signal};
+use crate::dunlin::{Node, Outcome, RunningProgram, dunlin, run, signal};
 
 /// Polls until `condition` returns `true`. Panics with the last value after the time limit.
 fn until<T: std::fmt::Debug>(what: &str, mut poll: impl FnMut() -> T, condition: impl Fn(&T) -> bool) -> T {
@@ -148,7 +148,7 @@ fn invalid_worker_settings_are_refused_before_the_node_starts() {
 fn failing_worker_command_is_restarted_at_a_limited_rate() {
     let mut command =
         dunlin(&["serve", "--listen", "127.0.0.1:0", "--workers", "sh -c 'exit 3'", "--scale", "2..4"]);
-    let mut node = Program::from(
+    let mut node = RunningProgram::from(
         command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program starts"),
     );
     let mut lines = BufReader::new(node.stderr.take().expect("a pipe")).lines().map_while(Result::ok);

@@ -5,7 +5,7 @@ use std::thread;
 use dunlin_client::{Client, ClientLimits, ClientOptions, ConnectError, DisconnectReason, ErrorCode};
 use dunlin_wire::{FromNode, Preamble, Refusal};
 
-use crate::peer::Peer;
+use crate::peer::ScriptedNode;
 
 fn connect(url: &str) -> Result<Client, ConnectError> {
     let limits = ClientLimits { connect_ms_max: 300, ..ClientLimits::default() };
@@ -21,7 +21,7 @@ fn disconnect_reason(url: &str) -> DisconnectReason {
 
 #[test]
 fn connected_client_knows_the_nodes_name() {
-    let (client, node) = Peer::serve(|_, link| link.wait_until_closed());
+    let (client, node) = ScriptedNode::serve(|_, link| link.wait_until_closed());
     assert_eq!((client.node_name().as_str(), client.is_up(), client.connections()), ("scripted", true, 1));
     drop(client);
     node.join().unwrap();
@@ -37,7 +37,7 @@ fn connecting_to_a_closed_port_fails_at_once() {
 
 #[test]
 fn refused_connection_keeps_its_error_code() {
-    let peer = Peer::new();
+    let peer = ScriptedNode::new();
     let url = peer.url();
     let node = thread::spawn(move || {
         let mut link = peer.accept_silently();

@@ -5,11 +5,11 @@ use dunlin_client::{ClientLimits, ClientOptions, Subscriber};
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
-use crate::peer::{Peer, at, event_text};
+use crate::peer::{ScriptedNode, at, event_text};
 
 /// Runs `script` as the node. Returns the events that a subscriber receives up to the record `end`, each as a text.
 fn received_events(script: impl FnOnce(&mut crate::peer::Link) + Send + 'static) -> Vec<String> {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_subscription(at(2, 10));
         script(&mut link);
         link.wait_until_closed();
@@ -32,7 +32,7 @@ fn read_until_end(subscriber: &mut Subscriber) -> Vec<String> {
 
 #[test]
 fn records_come_in_order_with_position_and_subject() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_subscription(at(2, 10));
         link.send_batch(2, 10, 11, &["a", "b"]);
         link.wait_until_closed();
@@ -70,7 +70,7 @@ fn filtered_records_are_no_gap() {
 
 #[test]
 fn received_positions_include_records_that_are_not_delivered() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_subscription(at(2, 10));
         link.send_batch(2, 10, 14, &["a"]);
         link.send(FromNode::Advance(Advance { channel: 1, through: at(2, 20) }));
@@ -157,7 +157,7 @@ fn new_epoch_without_a_notice_is_reported_to_the_subscriber() {
 
 #[test]
 fn topic_deletion_and_the_end_of_a_subscription_are_delivered() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         let subscription = link.accept_subscription(at(2, 10));
         link.send_batch(2, 10, 11, &["a"]);
         link.send(FromNode::Deleted(Deleted { channel: 1, last: at(2, 11) }));
@@ -176,7 +176,7 @@ fn topic_deletion_and_the_end_of_a_subscription_are_delivered() {
 
 #[test]
 fn refused_subscription_returns_its_reason() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         let subscription = link.next(|message| match message {
             FromClient::Subscribe(subscribe) => subscribe.subscription,
             other => panic!("{other:?}"),
@@ -212,7 +212,7 @@ fn client_renews_credit_after_reading_half_of_the_credit() {
     let payload = "x".repeat(1000);
     let limits = ClientLimits { credit_bytes: 64 << 10, ..ClientLimits::default() };
     let (client, node) =
-        Peer::serve_with(ClientOptions { limits, ..ClientOptions::default() }, move |_, mut link| {
+        ScriptedNode::serve_with(ClientOptions { limits, ..ClientOptions::default() }, move |_, mut link| {
             let (subscription, mut granted) = link.next(|message| match message {
                 FromClient::Subscribe(subscribe) => (subscribe.subscription, subscribe.credit),
                 other => panic!("{other:?}"),
@@ -250,7 +250,7 @@ fn client_renews_credit_after_reading_half_of_the_credit() {
 fn subscriber_returns_no_credit_before_reading_records() {
     let limits = ClientLimits { credit_bytes: 1, ..ClientLimits::default() };
     let (client, node) =
-        Peer::serve_with(ClientOptions { limits, ..ClientOptions::default() }, move |_, mut link| {
+        ScriptedNode::serve_with(ClientOptions { limits, ..ClientOptions::default() }, move |_, mut link| {
             link.accept_subscription(at(1, 0));
             let is_credit = |message: FromClient<'_>| matches!(message, FromClient::Credit(_));
             while let Some(is_credit_message) = link.try_next(is_credit) {
@@ -269,7 +269,7 @@ fn subscriber_returns_no_credit_before_reading_records() {
 
 #[test]
 fn registered_subscriber_reports_consumed_positions() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_subscription(at(2, 10));
         link.send_batch(2, 10, 11, &["a", "b"]);
         let consumed = link.next(|message| match message {

@@ -20,25 +20,25 @@ const JOBS: Group<'static> = Group { topic: "jobs", name: "g" };
 
 /// The parts of a record or notice that a test compares.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Received {
+enum MemberEvent {
     Record { token: u64, position: Position, attempt: u32, number: u64 },
     Notice(Notice),
 }
 
-fn next(member: &mut Member, timeout: Duration) -> Result<Option<Received>, SubscribeError> {
+fn next(member: &mut Member, timeout: Duration) -> Result<Option<MemberEvent>, SubscribeError> {
     Ok(member.next_timeout(timeout)?.map(|claimed| match claimed {
         GroupEvent::Record { token, position, attempt, frame, .. } => {
             let number = u64::from_le_bytes(frame.payload().try_into().unwrap());
-            Received::Record { token, position, attempt, number }
+            MemberEvent::Record { token, position, attempt, number }
         }
-        GroupEvent::Notice(notice) => Received::Notice(notice),
+        GroupEvent::Notice(notice) => MemberEvent::Notice(notice),
     }))
 }
 
 /// Token, attempt and number of the next record.
 fn next_record(member: &mut Member) -> (u64, u32, u64) {
     match next(member, PATIENCE).unwrap() {
-        Some(Received::Record { token, attempt, number, .. }) => (token, attempt, number),
+        Some(MemberEvent::Record { token, attempt, number, .. }) => (token, attempt, number),
         other => panic!("no record but {other:?}"),
     }
 }
@@ -80,7 +80,7 @@ fn each_record_of_a_share_group_goes_to_one_member() {
                 let deadline = Deadline::new();
                 // Records that were delivered to a member that leaves are not delivered again.
                 while read.load(Ordering::SeqCst) < RECORDS && !deadline.is_over() {
-                    if let Some(Received::Record { number, .. }) =
+                    if let Some(MemberEvent::Record { number, .. }) =
                         next(&mut member, Duration::from_millis(50)).unwrap()
                     {
                         numbers.push(number);
@@ -107,9 +107,9 @@ fn lost_records_of_a_share_group_are_a_gap() {
     let (mut received, mut lost) = (0, 0);
     while received + lost < 50_000 {
         match next(&mut member, PATIENCE).unwrap() {
-            Some(Received::Record { .. }) => received += 1,
-            Some(Received::Notice(Notice::Gap(gap))) => lost += gap.records(),
-            Some(Received::Notice(_)) => {}
+            Some(MemberEvent::Record { .. }) => received += 1,
+            Some(MemberEvent::Notice(Notice::Gap(gap))) => lost += gap.records(),
+            Some(MemberEvent::Notice(_)) => {}
             None => panic!("{received} seen, {lost} lost, and the rest in silence"),
         }
     }
@@ -127,7 +127,7 @@ fn leaving_member_loses_only_its_unread_records() {
     let mut second = client.join(JOBS, share_options()).unwrap();
     // The group loses the records that were sent to the first member and not read, but no record that the first member
     // has read.
-    let Some(Received::Notice(Notice::Gap(gap))) = next(&mut second, PATIENCE).unwrap() else {
+    let Some(MemberEvent::Notice(Notice::Gap(gap))) = next(&mut second, PATIENCE).unwrap() else {
         panic!("no gap")
     };
     assert_eq!((delivered, gap.first, gap.last), (vec![0, 1, 2], 4, 10));
@@ -269,7 +269,7 @@ fn clients_of_a_work_group_process_each_record_once() {
                 let deadline = Deadline::new();
                 member.claim(10);
                 while done_count.load(Ordering::SeqCst) < RECORDS && !deadline.is_over() {
-                    if let Some(Received::Record { token, number, .. }) =
+                    if let Some(MemberEvent::Record { token, number, .. }) =
                         next(&mut member, Duration::from_millis(50)).unwrap()
                     {
                         assert_eq!(member.ack(&[token]).unwrap().settled, 1);
@@ -300,10 +300,10 @@ fn member_ends_after_a_restart_if_its_topic_is_lost() {
             let deadline = Deadline::new();
             loop {
                 match next(&mut member, PATIENCE) {
-                    Ok(Some(Received::Record { number, token, .. })) => {
+                    Ok(Some(MemberEvent::Record { number, token, .. })) => {
                         return Ok((number, token, member, received));
                     }
-                    Ok(Some(Received::Notice(notice))) => received.push(notice),
+                    Ok(Some(MemberEvent::Notice(notice))) => received.push(notice),
                     // The next call tries again; it must not hang.
                     Err(SubscribeError::Connection(_)) => deadline.check("the node is back"),
                     Err(ended) => return Err(ended),
@@ -355,8 +355,8 @@ fn share_group_continues_at_its_position_after_a_restart() {
         });
         let number = loop {
             match next(&mut member, PATIENCE) {
-                Ok(Some(Received::Record { number, .. })) => break number,
-                Ok(Some(Received::Notice(_))) | Err(SubscribeError::Connection(_)) => {}
+                Ok(Some(MemberEvent::Record { number, .. })) => break number,
+                Ok(Some(MemberEvent::Notice(_))) | Err(SubscribeError::Connection(_)) => {}
                 other => panic!("{start:?}: {other:?}"),
             }
         };
@@ -378,7 +378,7 @@ fn reconnected_member_receives_its_held_records_again() {
     while again.len() < 2 {
         deadline.check(format_args!("{again:?}"));
         // The member receives the records that it requested before.
-        if let Ok(Some(Received::Record { token, attempt, number, .. })) = next(&mut member, PATIENCE) {
+        if let Ok(Some(MemberEvent::Record { token, attempt, number, .. })) = next(&mut member, PATIENCE) {
             assert_eq!(attempt, 2);
             again.push((token, number));
         }

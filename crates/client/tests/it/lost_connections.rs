@@ -8,7 +8,7 @@ use dunlin_client::{Client, ClientLimits, ClientOptions, KvError};
 use dunlin_wait::{Deadline, PATIENCE};
 use dunlin_wire::*;
 
-use crate::peer::{FAST_HEARTBEAT_MS, Link, Peer, at, event_text, heartbeats};
+use crate::peer::{FAST_HEARTBEAT_MS, Link, ScriptedNode, at, event_text, heartbeats};
 
 /// The shortest silence after which the client may treat the node as dead: two heartbeat intervals, minus the time
 /// before the test began to measure.
@@ -48,7 +48,7 @@ fn expect_events(client: Client, node: thread::JoinHandle<()>, expected: &[&str]
 
 #[test]
 fn subscription_resumes_by_position_after_a_lost_connection() {
-    let (client, node) = Peer::serve(|peer, mut link| {
+    let (client, node) = ScriptedNode::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
         link.send_batch(2, 10, 11, &["a", "b"]);
         drop(link);
@@ -69,7 +69,7 @@ fn subscription_resumes_by_position_after_a_lost_connection() {
 #[test]
 fn subscriber_continues_after_temporary_refusals() {
     const WAIT_MS: u64 = 300;
-    let (client, node) = Peer::serve(|peer, mut link| {
+    let (client, node) = ScriptedNode::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
         link.send_batch(2, 10, 11, &["a"]);
         drop(link);
@@ -95,7 +95,7 @@ fn subscriber_continues_after_temporary_refusals() {
 
 #[test]
 fn node_of_another_cluster_is_reported() {
-    let peer = Peer::new();
+    let peer = ScriptedNode::new();
     let url = peer.url();
     let node = thread::spawn(move || {
         let welcome = |cluster| {
@@ -138,7 +138,7 @@ fn node_of_another_cluster_is_reported() {
 
 #[test]
 fn client_continues_with_a_node_that_became_a_cluster_member() {
-    let peer = Peer::new();
+    let peer = ScriptedNode::new();
     let url = peer.url();
     let node = thread::spawn(move || {
         let mut link = peer.accept();
@@ -161,7 +161,7 @@ fn client_continues_with_a_node_that_became_a_cluster_member() {
 
 #[test]
 fn resuming_at_a_later_position_than_requested_delivers_a_gap() {
-    let (client, node) = Peer::serve(|peer, mut link| {
+    let (client, node) = ScriptedNode::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
         drop(link);
         let mut link = peer.accept();
@@ -174,7 +174,7 @@ fn resuming_at_a_later_position_than_requested_delivers_a_gap() {
 
 #[test]
 fn topic_recreated_after_a_restart_begins_a_new_epoch() {
-    let (client, node) = Peer::serve(|peer, mut link| {
+    let (client, node) = ScriptedNode::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
         drop(link);
         let mut link = peer.accept();
@@ -195,7 +195,7 @@ fn topic_recreated_after_a_restart_begins_a_new_epoch() {
 
 #[test]
 fn partial_message_of_a_lost_connection_is_discarded() {
-    let (client, node) = Peer::serve(|peer, mut link| {
+    let (client, node) = ScriptedNode::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
         link.send_batch(2, 10, 11, &["a"]);
         let head = MessageHeader { len: 4096, kind: MessageKind::Batch as u8, flags: 0 };
@@ -211,7 +211,7 @@ fn partial_message_of_a_lost_connection_is_discarded() {
 
 #[test]
 fn client_reconnects_after_a_protocol_violation() {
-    let (client, node) = Peer::serve(|peer, mut link| {
+    let (client, node) = ScriptedNode::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
         link.send_bytes(&[0xFF; 64]);
         let mut link = peer.accept();
@@ -227,7 +227,7 @@ fn client_reconnects_after_a_protocol_violation() {
 
 #[test]
 fn client_reconnects_after_a_goodbye() {
-    let (client, node) = Peer::serve(|peer, mut link| {
+    let (client, node) = ScriptedNode::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
         let reason = Refusal::new(ErrorCode::ShuttingDown, "");
         link.send(FromNode::Goodbye(Goodbye { reconnect_after_ms: 20, reason }));
@@ -258,7 +258,7 @@ fn goodbye(numbers: [u64; 3]) -> FromNode<'static> {
 /// A client that writes keys must not receive `COMMAND_UNKNOWN` from a node that was stopped regularly.
 #[test]
 fn command_unanswered_at_shutdown_is_sent_to_the_next_node() {
-    let (client, node) = Peer::serve(|peer, mut link| {
+    let (client, node) = ScriptedNode::serve(|peer, mut link| {
         accept_command(&mut link);
         link.send(goodbye([ALL_ANSWERED, 0, 0]));
         let mut link = peer.accept();
@@ -283,7 +283,7 @@ fn answer_command(link: &mut Link, reply: ControlReply) {
 
 #[test]
 fn lock_wait_continues_while_the_cluster_has_no_leader() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         answer_command(&mut link, ControlReply::Granted { lease: 7, ttl_ms: 3_600_000 });
         let request = accept_command(&mut link);
         let refusal = Refusal::new(ErrorCode::NoLeader, "no majority");
@@ -301,7 +301,7 @@ fn lock_wait_continues_while_the_cluster_has_no_leader() {
 
 #[test]
 fn unconfirmed_command_has_an_unknown_outcome_after_a_goodbye() {
-    let (client, node) = Peer::serve(|peer, mut link| {
+    let (client, node) = ScriptedNode::serve(|peer, mut link| {
         accept_command(&mut link);
         link.send(goodbye([0; 3]));
         // On the next connection, the command is not sent again.
@@ -318,7 +318,7 @@ fn unconfirmed_command_has_an_unknown_outcome_after_a_goodbye() {
 
 #[test]
 fn silent_node_is_an_error_after_two_heartbeats() {
-    let (client, node) = Peer::serve_with_fast_heartbeats(ClientOptions::default(), |_, mut link| {
+    let (client, node) = ScriptedNode::serve_with_fast_heartbeats(ClientOptions::default(), |_, mut link| {
         link.accept_subscription(at(2, 10));
         link.wait_until_closed();
     });
@@ -332,7 +332,7 @@ fn silent_node_is_an_error_after_two_heartbeats() {
 
 #[test]
 fn every_wait_for_a_dead_node_fails_after_two_heartbeats() {
-    let (client, node) = Peer::serve_with_fast_heartbeats(ClientOptions::default(), |_, mut link| {
+    let (client, node) = ScriptedNode::serve_with_fast_heartbeats(ClientOptions::default(), |_, mut link| {
         link.accept_subscription(at(2, 10));
     });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
@@ -354,7 +354,7 @@ fn heartbeats_keep_a_quiet_connection_alive() {
     fn keeps_alive() -> bool {
         let (in_time_sender, in_time) = std::sync::mpsc::channel();
         let (client, node) =
-            Peer::serve_with_fast_heartbeats(ClientOptions::default(), move |_, mut link| {
+            ScriptedNode::serve_with_fast_heartbeats(ClientOptions::default(), move |_, mut link| {
                 link.accept_subscription(at(2, 10));
                 let (mut last, mut slowest) = (Instant::now(), Duration::ZERO);
                 for _ in 0..8 {
@@ -384,7 +384,7 @@ fn heartbeats_keep_a_quiet_connection_alive() {
 
 #[test]
 fn wait_times_out_while_other_messages_arrive_without_a_pause() {
-    let (client, node, timed_out) = Peer::serve_flood(ClientOptions::default(), heartbeats());
+    let (client, node, timed_out) = ScriptedNode::serve_flood(ClientOptions::default(), heartbeats());
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     assert!(subscriber.next_timeout(Duration::from_millis(1)).unwrap().is_none());
     let _ = timed_out.send(());
@@ -402,7 +402,7 @@ fn messages_without_events_do_not_extend_a_timed_read() {
         FromNode::Advance(Advance { channel: 1, through: at(2, 20) }).encode(&mut advances);
     }
     let options = ClientOptions { limits, ..ClientOptions::default() };
-    let (client, node, timed_out) = Peer::serve_flood(options, advances);
+    let (client, node, timed_out) = ScriptedNode::serve_flood(options, advances);
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     assert!(subscriber.next_timeout(Duration::from_millis(1)).unwrap().is_none());
     let _ = timed_out.send(());
@@ -413,14 +413,15 @@ fn messages_without_events_do_not_extend_a_timed_read() {
 
 #[test]
 fn idle_subscriber_continues_after_a_reconnect() {
-    let (client, node) = Peer::serve_with_fast_heartbeats(ClientOptions::default(), |peer, mut link| {
-        link.accept_subscription(at(2, 10));
-        drop(link);
-        let mut link = peer.accept();
-        accept_resumption(&mut link, Some(at(2, 10)));
-        link.send_batch(2, 10, 11, &["a"]);
-        link.wait_until_closed();
-    });
+    let (client, node) =
+        ScriptedNode::serve_with_fast_heartbeats(ClientOptions::default(), |peer, mut link| {
+            link.accept_subscription(at(2, 10));
+            drop(link);
+            let mut link = peer.accept();
+            accept_resumption(&mut link, Some(at(2, 10)));
+            link.send_batch(2, 10, 11, &["a"]);
+            link.wait_until_closed();
+        });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     // The pause is longer than a node may be silent.
     std::thread::sleep(Duration::from_millis(u64::from(FAST_HEARTBEAT_MS) * 3));
@@ -441,7 +442,7 @@ fn idle_subscriber_continues_after_a_reconnect() {
 #[test]
 fn node_that_exceeds_its_credit_is_disconnected() {
     let limits = ClientLimits { credit_bytes: 64 << 10, run_bytes_max: 64 << 10, ..ClientLimits::default() };
-    let (client, node) = Peer::serve_with_fast_heartbeats(
+    let (client, node) = ScriptedNode::serve_with_fast_heartbeats(
         ClientOptions { limits, ..ClientOptions::default() },
         |peer, mut link| {
             link.accept_subscription(at(2, 0));
@@ -471,25 +472,26 @@ fn node_that_exceeds_its_credit_is_disconnected() {
 #[test]
 fn client_survives_damaged_messages_from_a_node() {
     const CONNECTIONS: u64 = 150;
-    let (client, node) = Peer::serve_with_fast_heartbeats(ClientOptions::default(), |peer, mut link| {
-        for number in 1..=CONNECTIONS {
-            let mut bytes = valid_messages();
-            let mut random = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-            for _ in 0..number % 7 {
-                random ^= random << 13;
-                random ^= random >> 7;
-                random ^= random << 17;
-                let at = random as usize % bytes.len();
-                bytes[at] = (random >> 32) as u8;
+    let (client, node) =
+        ScriptedNode::serve_with_fast_heartbeats(ClientOptions::default(), |peer, mut link| {
+            for number in 1..=CONNECTIONS {
+                let mut bytes = valid_messages();
+                let mut random = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+                for _ in 0..number % 7 {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    let at = random as usize % bytes.len();
+                    bytes[at] = (random >> 32) as u8;
+                }
+                link.try_next(|_| ());
+                link.send_bytes(&bytes);
+                drop(link);
+                link = peer.accept();
             }
             link.try_next(|_| ());
-            link.send_bytes(&bytes);
-            drop(link);
-            link = peer.accept();
-        }
-        link.try_next(|_| ());
-        link.wait_until_closed();
-    });
+            link.wait_until_closed();
+        });
     let mut subscriber = client
         .subscribe("orders.>", SubscribeOptions::default())
         .expect("the first connection's bytes begin with sound ones");

@@ -6,7 +6,7 @@ use dunlin_client::{
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
-use crate::peer::{Link, Peer, at, frame};
+use crate::peer::{Link, ScriptedNode, at, frame};
 
 const JOBS: Group<'static> = Group { topic: "jobs", name: "workers" };
 
@@ -65,7 +65,7 @@ fn next(member: &mut Member) -> (u64, u64, u32, Vec<u8>) {
 
 #[test]
 fn member_claims_acknowledges_renews_and_returns_records() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         accept_member(&mut link);
         accept_claim(&mut link, 2);
         deliver(&mut link, 7..=8);
@@ -111,7 +111,7 @@ fn member_claims_acknowledges_renews_and_returns_records() {
 
 #[test]
 fn client_sends_no_claim_renewal_to_an_older_node() {
-    let peer = Peer::new();
+    let peer = ScriptedNode::new();
     let url = peer.url();
     let node = std::thread::spawn(move || {
         let mut link = peer.accept_silently();
@@ -134,7 +134,7 @@ fn client_sends_no_claim_renewal_to_an_older_node() {
 
 #[test]
 fn member_reclaims_undelivered_records_after_reconnecting() {
-    let (client, node) = Peer::serve(|peer, mut link| {
+    let (client, node) = ScriptedNode::serve(|peer, mut link| {
         accept_member(&mut link);
         accept_claim(&mut link, 5);
         deliver(&mut link, 1..=2);
@@ -160,7 +160,7 @@ fn member_reclaims_undelivered_records_after_reconnecting() {
 fn member_with_one_byte_of_credit_wakes_only_for_events() {
     let limits = ClientLimits { credit_bytes: 1, ..ClientLimits::default() };
     let (client, node) =
-        Peer::serve_with(ClientOptions { limits, ..ClientOptions::default() }, |_, mut link| {
+        ScriptedNode::serve_with(ClientOptions { limits, ..ClientOptions::default() }, |_, mut link| {
             accept_member(&mut link);
             link.wait_until_closed();
         });

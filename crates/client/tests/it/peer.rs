@@ -17,7 +17,7 @@ const SLOW_HEARTBEAT_MS: u32 = 60_000;
 pub const FAST_HEARTBEAT_MS: u32 = 200;
 
 /// A scripted node, to which the client under test connects.
-pub struct Peer {
+pub struct ScriptedNode {
     listener: TcpListener,
     heartbeat_ms: u32,
 }
@@ -30,9 +30,9 @@ pub struct Link {
     consumed: usize,
 }
 
-impl Peer {
-    pub fn new() -> Peer {
-        Peer { listener: TcpListener::bind("127.0.0.1:0").unwrap(), heartbeat_ms: SLOW_HEARTBEAT_MS }
+impl ScriptedNode {
+    pub fn new() -> ScriptedNode {
+        ScriptedNode { listener: TcpListener::bind("127.0.0.1:0").unwrap(), heartbeat_ms: SLOW_HEARTBEAT_MS }
     }
 
     pub fn url(&self) -> String {
@@ -40,15 +40,15 @@ impl Peer {
     }
 
     /// Runs the node's script, and returns a client connected to it.
-    pub fn serve(script: impl FnOnce(&Peer, Link) + Send + 'static) -> (Client, JoinHandle<()>) {
-        Peer::serve_with(ClientOptions::default(), script)
+    pub fn serve(script: impl FnOnce(&ScriptedNode, Link) + Send + 'static) -> (Client, JoinHandle<()>) {
+        ScriptedNode::serve_with(ClientOptions::default(), script)
     }
 
     pub fn serve_with(
         options: ClientOptions,
-        script: impl FnOnce(&Peer, Link) + Send + 'static,
+        script: impl FnOnce(&ScriptedNode, Link) + Send + 'static,
     ) -> (Client, JoinHandle<()>) {
-        Peer::new().serve_options(options, script)
+        ScriptedNode::new().serve_options(options, script)
     }
 
     /// Serves one subscription, and then sends `messages` without a pause until the returned sender reports that the
@@ -58,7 +58,7 @@ impl Peer {
         messages: Vec<u8>,
     ) -> (Client, JoinHandle<()>, std::sync::mpsc::Sender<()>) {
         let (timed_out_sender, timed_out) = std::sync::mpsc::channel();
-        let (client, node) = Peer::serve_with(options, move |_, mut link| {
+        let (client, node) = ScriptedNode::serve_with(options, move |_, mut link| {
             link.accept_subscription(at(2, 10));
             let has_timed_out = (0..500).any(|_| {
                 link.send_bytes(&messages);
@@ -70,18 +70,18 @@ impl Peer {
         (client, node, timed_out_sender)
     }
 
-    /// Like [`serve_with`](Peer::serve_with), with a heartbeat every [`FAST_HEARTBEAT_MS`].
+    /// Like [`serve_with`](ScriptedNode::serve_with), with a heartbeat every [`FAST_HEARTBEAT_MS`].
     pub fn serve_with_fast_heartbeats(
         options: ClientOptions,
-        script: impl FnOnce(&Peer, Link) + Send + 'static,
+        script: impl FnOnce(&ScriptedNode, Link) + Send + 'static,
     ) -> (Client, JoinHandle<()>) {
-        Peer { heartbeat_ms: FAST_HEARTBEAT_MS, ..Peer::new() }.serve_options(options, script)
+        ScriptedNode { heartbeat_ms: FAST_HEARTBEAT_MS, ..ScriptedNode::new() }.serve_options(options, script)
     }
 
     fn serve_options(
         self,
         options: ClientOptions,
-        script: impl FnOnce(&Peer, Link) + Send + 'static,
+        script: impl FnOnce(&ScriptedNode, Link) + Send + 'static,
     ) -> (Client, JoinHandle<()>) {
         let (url, peer) = (self.url(), self);
         // The node already accepts connections, so that this wait ends at once.

@@ -6,11 +6,11 @@ use dunlin_client::{ClientLimits, ClientOptions, Identity, PublisherOptions};
 use dunlin_wait::{Deadline, PATIENCE};
 use dunlin_wire::*;
 
-use crate::peer::{FAST_HEARTBEAT_MS, Link, Peer};
+use crate::peer::{FAST_HEARTBEAT_MS, Link, ScriptedNode};
 
 #[test]
 fn publish_returns_the_records_position() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_publisher();
         link.next(|message| {
             let FromClient::Publish(publish) = message else { panic!("{message:?}") };
@@ -32,7 +32,7 @@ fn publish_returns_the_records_position() {
 
 #[test]
 fn sent_records_are_batched_until_a_flush() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_publisher();
         let header = link.accept_publish();
         assert_eq!((header.producer_seq, header.count), (1, 100));
@@ -51,7 +51,7 @@ fn sent_records_are_batched_until_a_flush() {
 
 #[test]
 fn subscriber_that_waits_flushes_its_clients_pending_records() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_publisher();
         link.accept_subscription(crate::peer::at(1, 0));
         let header = link.accept_publish();
@@ -70,7 +70,7 @@ fn subscriber_that_waits_flushes_its_clients_pending_records() {
 
 #[test]
 fn unanswered_record_is_resent_with_the_same_sequence() {
-    let (client, node) = Peer::serve(|peer, mut link| {
+    let (client, node) = ScriptedNode::serve(|peer, mut link| {
         let first = link.accept_publisher();
         assert_eq!(link.accept_publish().producer_seq, 1);
         drop(link);
@@ -89,7 +89,7 @@ fn unanswered_record_is_resent_with_the_same_sequence() {
 
 #[test]
 fn publish_to_a_node_that_stays_away_has_an_unknown_outcome() {
-    let (client, node) = Peer::serve_with_fast_heartbeats(ClientOptions::default(), |_, mut link| {
+    let (client, node) = ScriptedNode::serve_with_fast_heartbeats(ClientOptions::default(), |_, mut link| {
         link.accept_publisher();
         link.accept_publish();
     });
@@ -105,19 +105,20 @@ fn publish_to_a_node_that_stays_away_has_an_unknown_outcome() {
 #[test]
 fn flush_returns_the_receipt_of_a_record_of_unknown_outcome() {
     let (unknown_sender, unknown_receiver) = mpsc::channel();
-    let (client, node) = Peer::serve_with_fast_heartbeats(ClientOptions::default(), move |peer, mut link| {
-        let first = link.accept_publisher();
-        assert_eq!((first.1, first.2), (42, 7));
-        link.accept_publish();
-        drop(link);
-        unknown_receiver.recv_timeout(PATIENCE).unwrap();
-        let mut link = peer.accept();
-        assert_eq!(link.accept_publisher(), first);
-        let header = link.accept_publish();
-        assert_eq!((header.producer_seq, header.count), (1, 1));
-        link.acknowledge(&header, 9);
-        link.wait_until_closed();
-    });
+    let (client, node) =
+        ScriptedNode::serve_with_fast_heartbeats(ClientOptions::default(), move |peer, mut link| {
+            let first = link.accept_publisher();
+            assert_eq!((first.1, first.2), (42, 7));
+            link.accept_publish();
+            drop(link);
+            unknown_receiver.recv_timeout(PATIENCE).unwrap();
+            let mut link = peer.accept();
+            assert_eq!(link.accept_publisher(), first);
+            let header = link.accept_publish();
+            assert_eq!((header.producer_seq, header.count), (1, 1));
+            link.acknowledge(&header, 9);
+            link.wait_until_closed();
+        });
     let identity = Some(Identity { producer: 42, epoch: 7 });
     let options = PublisherOptions { identity, ..PublisherOptions::default() };
     let mut publisher = client.publisher_with("orders.eu", options).unwrap();
@@ -140,7 +141,7 @@ fn flush_returns_the_receipt_of_a_record_of_unknown_outcome() {
 fn unacknowledged_bytes_are_bounded_while_the_node_is_down() {
     let limits =
         ClientLimits { in_flight_bytes_max: 64 << 10, batch_bytes: 8 << 10, ..ClientLimits::default() };
-    let (client, node) = Peer::serve_with_fast_heartbeats(
+    let (client, node) = ScriptedNode::serve_with_fast_heartbeats(
         ClientOptions { limits, ..ClientOptions::default() },
         |_, mut link| {
             link.accept_publisher();
@@ -161,7 +162,7 @@ fn unacknowledged_bytes_are_bounded_while_the_node_is_down() {
 
 #[test]
 fn next_record_reuses_the_sequence_of_a_refused_record() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         let (publisher, ..) = link.accept_publisher();
         let header = link.accept_publish();
         let refusal = Refusal { code: ErrorCode::SeqMoved, numbers: [4, 9, 0], text: "" };
@@ -202,7 +203,7 @@ fn refusal_is_reported_after_the_responses_to_all_later_batches() {
     };
     let limits = ClientLimits { in_flight_bytes_max: 1_200, batch_bytes: 100, ..ClientLimits::default() };
     let options = ClientOptions { limits, ..ClientOptions::default() };
-    let (client, node) = Peer::serve_with(options, move |_, mut link| {
+    let (client, node) = ScriptedNode::serve_with(options, move |_, mut link| {
         link.accept_publisher();
         let [first, second, third] = [(); 3].map(|()| link.accept_publish());
         refuse(&mut link, &first, Refusal { code: ErrorCode::DiskFull, numbers: [0; 3], text: "full" });
@@ -249,7 +250,7 @@ fn send_refusal(link: &mut Link, header: &PublishHeader, code: ErrorCode) {
 
 #[test]
 fn published_record_is_resent_if_an_earlier_record_is_refused() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_publisher();
         let first = link.accept_publish();
         link.acknowledge(&first, 7);
@@ -275,7 +276,7 @@ fn published_record_is_resent_if_an_earlier_record_is_refused() {
 
 #[test]
 fn record_of_unknown_outcome_keeps_its_sequence_in_retries() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         let (publisher, ..) = link.accept_publisher();
         let unknown = refuse(&mut link, publisher, ErrorCode::OutcomeUnknown);
         assert_eq!(unknown.producer_seq, 1);
@@ -299,7 +300,7 @@ fn record_of_unknown_outcome_keeps_its_sequence_in_retries() {
 
 #[test]
 fn flush_resends_a_record_of_unknown_outcome() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         let (publisher, ..) = link.accept_publisher();
         let header = link.accept_publish();
         link.acknowledge(&header, 7);
@@ -320,7 +321,7 @@ fn flush_resends_a_record_of_unknown_outcome() {
 
 #[test]
 fn publisher_of_a_missing_topic_can_be_opened_later() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         for _ in 0..2 {
             let publisher = link.next(|message| match message {
                 FromClient::OpenPublisher(open) => open.publisher,
@@ -343,7 +344,7 @@ fn publisher_of_a_missing_topic_can_be_opened_later() {
 
 #[test]
 fn record_over_the_topics_limit_is_never_sent() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_publisher();
         link.wait_until_closed();
     });
@@ -358,7 +359,7 @@ fn record_over_the_topics_limit_is_never_sent() {
 
 #[test]
 fn batch_is_sent_as_one_message() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_publisher();
         let header = link.accept_publish();
         assert_eq!((header.producer_seq, header.count), (1, 3));
@@ -377,7 +378,7 @@ fn send_waits_while_too_many_bytes_are_unacknowledged() {
     let limits =
         ClientLimits { in_flight_bytes_max: 64 << 10, batch_bytes: 8 << 10, ..ClientLimits::default() };
     let (client, node) =
-        Peer::serve_with(ClientOptions { limits, ..ClientOptions::default() }, |_, mut link| {
+        ScriptedNode::serve_with(ClientOptions { limits, ..ClientOptions::default() }, |_, mut link| {
             link.accept_publisher();
             let mut received = 0;
             while received < 2000 {

@@ -5,7 +5,7 @@ use dunlin_client::topic::{Event, PublishError, Subscribe};
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
-use crate::peer::{Peer, at, frame};
+use crate::peer::{ScriptedNode, at, frame};
 
 /// Reads the inbox's subscription and opens its log.
 fn accept_inbox(link: &mut crate::peer::Link) -> String {
@@ -61,7 +61,7 @@ fn reply(link: &mut crate::peer::Link, seq: u64, subject: &str, payload: &str) {
 
 #[test]
 fn request_gets_its_reply_and_skips_late_replies() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         accept_inbox(&mut link);
         confirm_subscriber(&mut link);
         link.accept_publisher();
@@ -83,7 +83,7 @@ fn request_gets_its_reply_and_skips_late_replies() {
 
 #[test]
 fn request_survives_a_lost_connection_while_its_inbox_opens() {
-    let (client, node) = Peer::serve(|peer, mut link| {
+    let (client, node) = ScriptedNode::serve(|peer, mut link| {
         link.next(|message| assert!(matches!(message, FromClient::Subscribe(_)), "{message:?}"));
         drop(link);
         let mut link = peer.accept();
@@ -104,7 +104,7 @@ fn request_survives_a_lost_connection_while_its_inbox_opens() {
 
 #[test]
 fn refused_request_fails_at_once() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         accept_inbox(&mut link);
         confirm_subscriber(&mut link);
         let (publisher, ..) = link.accept_publisher();
@@ -128,7 +128,7 @@ fn refused_request_fails_at_once() {
 
 #[test]
 fn replies_are_sent_without_waiting_for_an_acknowledgement() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_subscription(at(1, 0));
         link.send_batch(1, 0, 1, &["ask"]);
         // Both replies arrive through one publisher, which waits for no acknowledgement.
@@ -161,7 +161,7 @@ fn replies_are_sent_without_waiting_for_an_acknowledgement() {
 #[test]
 fn refused_reply_does_not_prevent_the_next_reply() {
     let (returned_sender, first_returned) = std::sync::mpsc::channel();
-    let (client, node) = Peer::serve(move |_, mut link| {
+    let (client, node) = ScriptedNode::serve(move |_, mut link| {
         link.accept_subscription(at(1, 0));
         let publisher = link.next(|message| match message {
             FromClient::OpenPublisher(open) => open.publisher,
@@ -198,7 +198,7 @@ fn refused_reply_does_not_prevent_the_next_reply() {
 
 #[test]
 fn topics_are_listed_page_by_page() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         for (after, names, more) in [("", &["a", "b"][..], true), ("b", &["c"], false)] {
             let request = link.next(|message| match message {
                 FromClient::ListTopics(list) => {
@@ -238,7 +238,7 @@ fn topics_are_listed_page_by_page() {
 
 #[test]
 fn request_with_a_lost_response_has_an_unknown_outcome() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.next(|message| assert!(matches!(message, FromClient::DeleteTopic(_))));
     });
     assert!(matches!(client.delete_topic("z"), Err(dunlin_client::CallError::Unknown(_))));

@@ -6,7 +6,7 @@ use dunlin_client::{ClientLimits, ClientOptions};
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
-use crate::peer::{Peer, at, event_text};
+use crate::peer::{ScriptedNode, at, event_text};
 
 /// Reads SUBSCRIBE and opens one log on `channel`.
 fn accept_subscription_on(link: &mut crate::peer::Link, channel: u32) -> u64 {
@@ -31,7 +31,7 @@ fn accept_subscription_on(link: &mut crate::peer::Link, channel: u32) -> u64 {
 fn threads_waiting_on_one_connection_get_their_own_records() {
     const RECORDS: u64 = 300;
     let (read_sender, read_receiver) = mpsc::channel();
-    let (client, node) = Peer::serve(move |_, mut link| {
+    let (client, node) = ScriptedNode::serve(move |_, mut link| {
         for channel in 1..=3 {
             accept_subscription_on(&mut link, channel);
         }
@@ -77,7 +77,7 @@ fn unread_subscription_delays_no_other_subscription() {
     let payload = "x".repeat(1000);
     let limits = ClientLimits { credit_bytes: 256 << 10, ..ClientLimits::default() };
     let (client, node) =
-        Peer::serve_with(ClientOptions { limits, ..ClientOptions::default() }, move |_, mut link| {
+        ScriptedNode::serve_with(ClientOptions { limits, ..ClientOptions::default() }, move |_, mut link| {
             let credit = accept_subscription_on(&mut link, 1);
             accept_subscription_on(&mut link, 2);
             let mut sent = 0;
@@ -103,7 +103,7 @@ fn unread_subscription_delays_no_other_subscription() {
 #[test]
 fn threads_publish_and_subscribe_over_one_connection() {
     const RECORDS: u64 = 200;
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         accept_subscription_on(&mut link, 1);
         let mut open = 0;
         let mut published = 0;

@@ -8,7 +8,7 @@ use dunlin_client::{Client, ClientLimits, ClientOptions, Subscriber};
 use dunlin_wait::{Deadline, PATIENCE};
 use dunlin_wire::*;
 
-use crate::peer::{Link, Peer, at, event_text};
+use crate::peer::{Link, ScriptedNode, at, event_text};
 
 fn with_snapshots() -> SubscribeOptions {
     SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() }
@@ -37,7 +37,7 @@ fn expect_follow(link: &mut Link) {
 
 #[test]
 fn merged_record_after_a_gap_names_the_position_before_the_gap() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
         expect_follow(&mut link);
         link.accept_subscription(at(2, 10));
         link.send_batch(2, 10, 11, &["a"]);
@@ -55,7 +55,7 @@ fn merged_record_after_a_gap_names_the_position_before_the_gap() {
 
 #[test]
 fn subscriber_without_the_merged_record_resumes_before_its_gap() {
-    let peer = Peer::new();
+    let peer = ScriptedNode::new();
     let url = peer.url();
     let (gap_sender, gap_receiver) = mpsc::channel();
     let node = thread::spawn(move || {
@@ -100,7 +100,7 @@ fn client_renews_the_credit_used_by_advance_messages() {
     const CREDIT_BYTES: usize = 16 << 10;
     let limits = ClientLimits { credit_bytes: CREDIT_BYTES, ..ClientLimits::default() };
     let (client, node) =
-        Peer::serve_with(ClientOptions { limits, ..ClientOptions::default() }, |_, mut link| {
+        ScriptedNode::serve_with(ClientOptions { limits, ..ClientOptions::default() }, |_, mut link| {
             link.accept_subscription(at(2, 10));
             let mut sent = 0;
             let mut seq = 10;

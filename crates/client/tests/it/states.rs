@@ -12,7 +12,7 @@ use dunlin_client::{Client, ClientLimits, ClientOptions, Subscriber};
 use dunlin_wait::{Deadline, PATIENCE, until};
 
 use crate::cut_connections::Proxy;
-use crate::peer::Peer;
+use crate::peer::ScriptedNode;
 use crate::running_node::{RunningNode, patient};
 
 fn now_ns() -> u64 {
@@ -461,7 +461,7 @@ fn join(client: &Client, readers: usize) {
 /// Starts a scripted node that sends these parts of a state, and then a batch.
 fn serve_snapshot_parts(parts: Vec<(u64, u64, Vec<u8>)>) -> (Client, thread::JoinHandle<()>) {
     use dunlin_wire::{FromClient, FromNode, Position, SnapshotPart};
-    Peer::serve(move |_, mut link| {
+    ScriptedNode::serve(move |_, mut link| {
         link.next(|message| assert!(matches!(message, FromClient::Follow(_)), "{message:?}"));
         link.accept_subscription(Position { epoch: 1, seq: 0 });
         for (total, offset, bytes) in &parts {

@@ -9,7 +9,7 @@ use dunlin_client::topic::{Publish, Subscribe, SubscribeError, SubscribeOptions}
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
-use crate::peer::{Peer, at, event_text, heartbeats};
+use crate::peer::{ScriptedNode, at, event_text, heartbeats};
 
 fn block_on<R>(task: impl Future<Output = R>) -> R {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -32,7 +32,7 @@ async fn notify_waits<R>(waits: Sender<()>, task: impl Future<Output = R>) -> R 
 #[test]
 fn async_subscriber_survives_a_lost_connection() {
     let ((first, first_waits), (second, second_waits)) = (channel(), channel());
-    let (client, node) = Peer::serve(move |peer, mut link| {
+    let (client, node) = ScriptedNode::serve(move |peer, mut link| {
         link.accept_subscription(at(1, 0));
         first_waits.recv_timeout(PATIENCE).unwrap();
         link.send_batch(1, 0, 1, &["a"]);
@@ -56,7 +56,7 @@ fn async_subscriber_survives_a_lost_connection() {
 #[test]
 fn async_subscriber_continues_in_a_second_runtime() {
     let (waits, waiting) = channel();
-    let (client, node) = Peer::serve(move |_, mut link| {
+    let (client, node) = ScriptedNode::serve(move |_, mut link| {
         link.accept_subscription(at(1, 0));
         for seq in 1..=2 {
             waiting.recv_timeout(PATIENCE).unwrap();
@@ -76,7 +76,7 @@ fn async_subscriber_continues_in_a_second_runtime() {
 
 #[test]
 fn async_wait_times_out_while_other_messages_arrive() {
-    let (client, node, timed_out) = Peer::serve_flood(ClientOptions::default(), heartbeats());
+    let (client, node, timed_out) = ScriptedNode::serve_flood(ClientOptions::default(), heartbeats());
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     let has_timed_out = block_on(async {
         tokio::time::timeout(Duration::from_millis(1), subscriber.next_async()).await.is_err()
@@ -91,7 +91,7 @@ fn async_wait_times_out_while_other_messages_arrive() {
 #[test]
 fn two_async_subscribers_share_a_connection() {
     let (read_sender, read_receiver) = channel();
-    let (client, node) = Peer::serve(move |_, mut link| {
+    let (client, node) = ScriptedNode::serve(move |_, mut link| {
         for channel in 1..=2 {
             let subscription = link.next(|message| match message {
                 FromClient::Subscribe(subscribe) => subscribe.subscription,
@@ -140,7 +140,7 @@ fn two_async_subscribers_share_a_connection() {
 #[test]
 fn async_flush_returns_the_receipt() {
     let (flushes, waits) = channel();
-    let (client, node) = Peer::serve(move |_, mut link| {
+    let (client, node) = ScriptedNode::serve(move |_, mut link| {
         link.accept_publisher();
         let header = link.accept_publish();
         waits.recv_timeout(PATIENCE).unwrap();
@@ -161,7 +161,7 @@ fn async_flush_returns_the_receipt() {
 
 #[test]
 fn async_subscriber_fails_when_the_node_is_gone() {
-    let (client, node) = Peer::serve_with_fast_heartbeats(ClientOptions::default(), |_, mut link| {
+    let (client, node) = ScriptedNode::serve_with_fast_heartbeats(ClientOptions::default(), |_, mut link| {
         link.accept_subscription(at(1, 0));
     });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();

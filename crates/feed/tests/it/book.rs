@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::cuts::check_every_way_to_catch_up;
 use crate::model::BookModel;
-use crate::record::{Record, append, check, snapshot};
+use crate::record::{RecordFrame, append, check, snapshot};
 
 fn set(side: Side, price: i64, size: i64) -> BookEntry {
     BookEntry::Set { side, price, size }
@@ -28,10 +28,10 @@ const ALL_REMOVALS_KEPT: FeedLimits = FeedLimits {
     removals_max: 1 << 20,
 };
 
-fn record(entries: &[BookEntry]) -> Record {
+fn record(entries: &[BookEntry]) -> RecordFrame {
     let mut payload = Vec::new();
     entries.iter().for_each(|entry| entry.encode(&mut payload));
-    Record::new(&payload)
+    RecordFrame::new(&payload)
 }
 
 fn book_of(entries: &[BookEntry]) -> Book {
@@ -123,7 +123,7 @@ proptest! {
     fn checking_garbage_leaves_the_book_unchanged(payload in prop::collection::vec(0_u8..4, 0..100)) {
         let mut book = book_of(&[set(Side::Bid, 5, 1), set(Side::Ask, 7, 2)]);
         let (bytes, checksum) = (snapshot(&mut book), book.checksum());
-        let garbage = Record::new(&payload);
+        let garbage = RecordFrame::new(&payload);
         let accepted = check(&book, std::slice::from_ref(&garbage)).is_ok();
         prop_assert_eq!((snapshot(&mut book), book.checksum()), (bytes, checksum));
         if accepted {

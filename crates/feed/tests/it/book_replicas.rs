@@ -11,7 +11,7 @@ use dunlin_feed::{Book, BookEntry, OrderEntry, Orders, Replica, ReplicaCounts, S
 use dunlin_topic::*;
 use dunlin_wait::Deadline;
 
-use crate::record::Record;
+use crate::record::RecordFrame;
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 const CLOCK: Clock = Clock::new(|| 1_000_000_000 + START.elapsed().as_nanos() as u64);
@@ -116,7 +116,7 @@ fn run_readers<F: Reducer>(
         let mut publisher = topic.publisher(topic.name());
         for (payload, seq) in payloads.iter().zip(1..) {
             publisher.publish(payload.as_slice()).unwrap();
-            oracle.apply(seq, &Record::new(payload).frame()).unwrap();
+            oracle.apply(seq, &RecordFrame::new(payload).frame()).unwrap();
             let due = |every| seq % (BURST * every) as u64 == 0;
             for (turn, ..) in readers.iter().filter(|(_, every, _)| due(*every)) {
                 turn.send(()).expect("a reader ended");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dunlin_topic::{FrozenState, Reducer};
 
-use crate::record::{Record, snapshot};
+use crate::record::{RecordFrame, snapshot};
 
 /// The size in bytes from which on a snapshot may be shorter than the merged changes.
 const MERGED_BYTES_FREE: usize = 2 << 10;
@@ -29,7 +29,7 @@ impl Cut {
 
 /// Replays the records, numbered from 1. At every cut, checks that a restored snapshot, the further records and merged
 /// changes lead to the same state.
-pub fn check_every_way_to_catch_up(new: impl Fn() -> Box<dyn Reducer>, records: &[Record]) {
+pub fn check_every_way_to_catch_up(new: impl Fn() -> Box<dyn Reducer>, records: &[RecordFrame]) {
     let mut reducer = new();
     let mut cuts = Vec::new();
     for seq in 0..=records.len() as u64 {
@@ -57,7 +57,7 @@ fn restore_and_resume(
     new: impl Fn() -> Box<dyn Reducer>,
     cut: &Cut,
     cuts: &[Cut],
-    records: &[Record],
+    records: &[RecordFrame],
 ) -> Box<dyn Reducer> {
     let mut reader = new();
     reader.restore(cut.seq, &cut.bytes).unwrap();
@@ -90,7 +90,7 @@ fn catch_up_by_changes(
         );
         return;
     }
-    let merged = Record::new(payload.strip_prefix(b"before").unwrap());
+    let merged = RecordFrame::new(payload.strip_prefix(b"before").unwrap());
     reader.apply(last.seq, &merged.frame()).unwrap();
     check_equals_cut(&mut *reader, last, "caught up");
     // A state that was brought up to date by a merged record can itself produce changes for other replicas.
@@ -98,7 +98,7 @@ fn catch_up_by_changes(
     if reader.changes_since(cut.seq, &mut payload) {
         let mut third = new();
         third.restore(cut.seq, &cut.bytes).unwrap();
-        third.apply(last.seq, &Record::new(&payload).frame()).unwrap();
+        third.apply(last.seq, &RecordFrame::new(&payload).frame()).unwrap();
         check_equals_cut(&mut *third, last, "caught up by a reader");
     }
 }

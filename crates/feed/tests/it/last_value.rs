@@ -7,7 +7,7 @@ use dunlin_topic::Reducer;
 use proptest::prelude::*;
 
 use crate::cuts::check_every_way_to_catch_up;
-use crate::record::{Record, append, check};
+use crate::record::{RecordFrame, append, check};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -31,10 +31,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-fn record(step: &Step) -> Record {
+fn record(step: &Step) -> RecordFrame {
     let mut payload = Vec::new();
     match step {
-        Step::Keyed(key, value) => return Record::keyed(key, value),
+        Step::Keyed(key, value) => return RecordFrame::keyed(key, value),
         Step::Clear => ValueEntry::Clear.encode(&mut payload),
         Step::Entries(entries) => {
             for (key, value) in entries {
@@ -45,7 +45,7 @@ fn record(step: &Step) -> Record {
             }
         }
     }
-    Record::new(&payload)
+    RecordFrame::new(&payload)
 }
 
 fn apply(model: &mut Model, step: &Step) {
@@ -82,7 +82,7 @@ proptest! {
     #[test]
     fn arbitrary_payload_that_passes_the_check_can_be_applied(payload in prop::collection::vec(0_u8..3, 0..60)) {
         let mut values = LastValue::default();
-        let garbage = Record::new(&payload);
+        let garbage = RecordFrame::new(&payload);
         if check(&values, std::slice::from_ref(&garbage)).is_ok() {
             values.apply(1, &garbage.frame()).unwrap();
         }
@@ -92,35 +92,35 @@ proptest! {
 #[test]
 fn empty_record_with_a_key_removes_the_key() {
     let mut values = LastValue::default();
-    append(&mut values, 1, &Record::keyed(b"a", b"1")).unwrap();
+    append(&mut values, 1, &RecordFrame::keyed(b"a", b"1")).unwrap();
     assert_eq!(values.get(b"a"), Some(&b"1"[..]));
-    append(&mut values, 2, &Record::keyed(b"a", b"")).unwrap();
+    append(&mut values, 2, &RecordFrame::keyed(b"a", b"")).unwrap();
     assert_eq!(values.get(b"a"), None);
     assert_eq!(values.checksum(), 0);
-    append(&mut values, 3, &Record::keyed(b"a", b"")).unwrap();
+    append(&mut values, 3, &RecordFrame::keyed(b"a", b"")).unwrap();
 }
 
 #[test]
 fn full_state_accepts_new_values_but_no_new_key() {
     let limits = FeedLimits { keys_max: 1, ..FeedLimits::default() };
     let mut values = LastValue::with_limits(limits);
-    append(&mut values, 1, &Record::keyed(b"a", b"1")).unwrap();
-    let refused = check(&values, &[Record::keyed(b"b", b"1")]).unwrap_err();
+    append(&mut values, 1, &RecordFrame::keyed(b"a", b"1")).unwrap();
+    let refused = check(&values, &[RecordFrame::keyed(b"b", b"1")]).unwrap_err();
     assert_eq!(refused.0, "the state would have more than 1 keys");
-    append(&mut values, 2, &Record::keyed(b"a", b"2")).unwrap();
+    append(&mut values, 2, &RecordFrame::keyed(b"a", b"2")).unwrap();
 }
 
 #[test]
 fn values_beyond_the_byte_limit_are_refused() {
     let limits = FeedLimits { last_bytes_max: 100, ..FeedLimits::default() };
     let mut values = LastValue::with_limits(limits);
-    append(&mut values, 1, &Record::keyed(b"a", &[0; 40])).unwrap();
-    let refused = check(&values, &[Record::keyed(b"b", &[0; 40])]).unwrap_err();
+    append(&mut values, 1, &RecordFrame::keyed(b"a", &[0; 40])).unwrap();
+    let refused = check(&values, &[RecordFrame::keyed(b"b", &[0; 40])]).unwrap_err();
     assert!(refused.to_string().contains("more than 100 bytes"), "{refused}");
     // A change that needs no more room is accepted even at the limit.
-    append(&mut values, 2, &Record::keyed(b"a", &[1; 60])).unwrap();
-    append(&mut values, 3, &Record::keyed(b"a", &[2; 60])).unwrap();
-    append(&mut values, 4, &Record::keyed(b"a", b"")).unwrap();
-    append(&mut values, 5, &Record::keyed(b"b", &[0; 40])).unwrap();
+    append(&mut values, 2, &RecordFrame::keyed(b"a", &[1; 60])).unwrap();
+    append(&mut values, 3, &RecordFrame::keyed(b"a", &[2; 60])).unwrap();
+    append(&mut values, 4, &RecordFrame::keyed(b"a", b"")).unwrap();
+    append(&mut values, 5, &RecordFrame::keyed(b"b", &[0; 40])).unwrap();
     assert_eq!(values.len(), 1);
 }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::cuts::check_every_way_to_catch_up;
 use crate::model::{BookModel, OrdersModel};
-use crate::record::{Record, append, check, snapshot};
+use crate::record::{RecordFrame, append, check, snapshot};
 
 fn add(side: Side, id: u64, price: i64, size: i64) -> OrderEntry {
     OrderEntry::Add { side, id, price, size }
@@ -24,10 +24,10 @@ fn delete(id: u64) -> OrderEntry {
     OrderEntry::Delete { id }
 }
 
-fn record(entries: &[OrderEntry]) -> Record {
+fn record(entries: &[OrderEntry]) -> RecordFrame {
     let mut payload = Vec::new();
     entries.iter().for_each(|entry| entry.encode(&mut payload));
-    Record::new(&payload)
+    RecordFrame::new(&payload)
 }
 
 fn orders_of(entries: &[OrderEntry]) -> Orders {

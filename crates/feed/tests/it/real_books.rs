@@ -10,7 +10,7 @@ use dunlin_topic::Reducer;
 
 use crate::cuts::{self, Cut};
 use crate::model::{BookModel, OrdersModel};
-use crate::record::Record;
+use crate::record::RecordFrame;
 
 /// Payloads of each book of a recording, in order.
 fn books(name: &str, format: RecordingFormat) -> Vec<Vec<Vec<u8>>> {
@@ -120,7 +120,7 @@ fn replicas_joining_at_any_record_reach_the_same_books() {
 
 fn check_catching_up(new: impl Fn() -> Box<dyn Reducer>, payloads: &[Vec<u8>], every: u64) {
     let (mut reducer, mut cuts) = (new(), Vec::new());
-    let records: Vec<_> = payloads.iter().map(|payload| Record::new(payload)).collect();
+    let records: Vec<_> = payloads.iter().map(|payload| RecordFrame::new(payload)).collect();
     for (record, seq) in records.iter().zip(1..) {
         reducer.apply(seq, &record.frame()).unwrap();
         if seq % every == 0 || seq == records.len() as u64 {
@@ -138,7 +138,7 @@ fn check_catching_up(new: impl Fn() -> Box<dyn Reducer>, payloads: &[Vec<u8>], e
         cuts::check_equals_cut(&mut *reader, next, "restored and resumed");
         let mut payload = Vec::new();
         if reducer.changes_since(next.seq, &mut payload) {
-            reader.apply(last.seq, &Record::new(&payload).frame()).unwrap();
+            reader.apply(last.seq, &RecordFrame::new(&payload).frame()).unwrap();
             cuts::check_equals_cut(&mut *reader, last, "caught up");
         }
     }

@@ -5,22 +5,22 @@ use dunlin_topic::{Reducer, ReducerError};
 
 /// A record's frame, as in a log.
 #[derive(Debug, Clone)]
-pub struct Record(Vec<u8>);
+pub struct RecordFrame(Vec<u8>);
 
-impl Record {
-    pub fn new(payload: &[u8]) -> Record {
-        Record::of(&Meta::default(), payload)
+impl RecordFrame {
+    pub fn new(payload: &[u8]) -> RecordFrame {
+        RecordFrame::of(&Meta::default(), payload)
     }
 
-    pub fn keyed(key: &[u8], payload: &[u8]) -> Record {
-        Record::of(&Meta { key: Some(key), ..Meta::default() }, payload)
+    pub fn keyed(key: &[u8], payload: &[u8]) -> RecordFrame {
+        RecordFrame::of(&Meta { key: Some(key), ..Meta::default() }, payload)
     }
 
-    fn of(meta: &Meta<'_>, payload: &[u8]) -> Record {
+    fn of(meta: &Meta<'_>, payload: &[u8]) -> RecordFrame {
         let encoded = meta.measure(payload.len()).unwrap();
         let mut bytes = vec![0; encoded.padded()];
         meta.encode(encoded, 1, payload, &mut bytes);
-        Record(bytes)
+        RecordFrame(bytes)
     }
 
     pub fn frame(&self) -> Frame<'_> {
@@ -28,12 +28,12 @@ impl Record {
     }
 }
 
-pub fn check(reducer: &dyn Reducer, records: &[Record]) -> Result<(), ReducerError> {
-    reducer.check(&mut records.iter().map(Record::frame))
+pub fn check(reducer: &dyn Reducer, records: &[RecordFrame]) -> Result<(), ReducerError> {
+    reducer.check(&mut records.iter().map(RecordFrame::frame))
 }
 
 /// Checks and applies an append of one record, as an owner does.
-pub fn append(reducer: &mut dyn Reducer, seq: u64, record: &Record) -> Result<(), ReducerError> {
+pub fn append(reducer: &mut dyn Reducer, seq: u64, record: &RecordFrame) -> Result<(), ReducerError> {
     reducer.check(&mut std::iter::once(record.frame()))?;
     reducer.apply(seq, &record.frame())
 }

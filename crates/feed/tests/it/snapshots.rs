@@ -7,7 +7,7 @@ use dunlin_topic::Reducer;
 use proptest::prelude::*;
 
 use crate::any_bytes::try_states;
-use crate::record::{Record, append, snapshot};
+use crate::record::{RecordFrame, append, snapshot};
 
 fn state(kind: &str) -> Box<dyn Reducer> {
     let mut reducer = make_reducer(kind, &BTreeMap::new()).unwrap();
@@ -26,12 +26,12 @@ fn state(kind: &str) -> Box<dyn Reducer> {
             }
         }
         _ => {
-            append(&mut *reducer, 1, &Record::keyed(b"b", b"x")).unwrap();
-            append(&mut *reducer, 2, &Record::keyed(b"a", b"yz")).unwrap();
+            append(&mut *reducer, 1, &RecordFrame::keyed(b"b", b"x")).unwrap();
+            append(&mut *reducer, 2, &RecordFrame::keyed(b"a", b"yz")).unwrap();
             return reducer;
         }
     }
-    append(&mut *reducer, 1, &Record::new(&payload)).unwrap();
+    append(&mut *reducer, 1, &RecordFrame::new(&payload)).unwrap();
     reducer
 }
 

@@ -12,7 +12,7 @@ use dunlin_journal::{
 };
 
 use crate::fixture::{JournalEntry, append, dir, log_files, open_with, payload, read};
-use crate::ledger::Ledger;
+use crate::ledger::AppendedRecords;
 
 const SEEDS: u64 = 2_000;
 const STEPS: u64 = 64;
@@ -53,7 +53,7 @@ struct Play {
     flipped: bool,
     config: JournalConfig,
     journal: Option<Journal>,
-    ledger: Ledger,
+    ledger: AppendedRecords,
     epoch: u32,
     next_seq: u64,
     snapshot: Option<Position>,
@@ -72,7 +72,7 @@ impl Play {
             flipped: false,
             config: JournalConfig::default(),
             journal: None,
-            ledger: Ledger::default(),
+            ledger: AppendedRecords::default(),
             epoch: 0,
             next_seq: 1,
             snapshot: None,

@@ -8,7 +8,7 @@ use crate::fixture::JournalEntry;
 
 /// Everything appended to a log over all restarts.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub struct AppendedRecords {
     records: BTreeMap<Position, Vec<u8>>,
     /// The last position that was acknowledged as synced.
     synced: Option<Position>,
@@ -16,7 +16,7 @@ pub struct Ledger {
     dropped_below: Position,
 }
 
-impl Ledger {
+impl AppendedRecords {
     pub fn record_append(&mut self, at: Position, payload: Vec<u8>) {
         assert!(self.records.insert(at, payload).is_none(), "a position was assigned twice: {at}");
     }

@@ -5,7 +5,7 @@ use dunlin_scale::{
 };
 use proptest::prelude::*;
 
-use super::simulation::Simulation;
+use super::simulation::ScalerSimulation;
 
 fn samples() -> impl Strategy<Value = Vec<SchedulerSample>> {
     let sample = (0.0..1.2_f64, 0..20_000_u64, 0..5_000_u64, 0.0..500.0_f64, 0..40_usize);
@@ -39,7 +39,7 @@ proptest! {
         samples in samples(), seed in any::<u64>()
     ) {
         let delays = ProviderDelays { interruptions_per_hour: 2.0, spot_max: Some(12), ..ProviderDelays::cloud() };
-        let mut simulations = [Simulation::new(policy(), delays, seed), Simulation::new(policy(), delays, seed)];
+        let mut simulations = [ScalerSimulation::new(policy(), delays, seed), ScalerSimulation::new(policy(), delays, seed)];
         for sample in &samples {
             for _ in 0..90 {
                 simulations.iter_mut().for_each(|simulation| simulation.step(sample));

@@ -4,7 +4,7 @@ use std::f64::consts::TAU;
 
 use dunlin_scale::{ForecastPolicy, Forecaster, Policy, Scaler, ScalerLimits, SchedulerSample, Trigger};
 
-use super::simulation::{Simulation, load_sample};
+use super::simulation::{ScalerSimulation, load_sample};
 
 const DAY: usize = 48;
 
@@ -84,7 +84,7 @@ fn forecasts_are_ignored_while_their_error_is_large() {
 
 #[test]
 fn forecast_starts_workers_before_the_load_rises() {
-    let mut simulation = Simulation::settled(Policy::cloud(5, 100).with_forecast(75_000, vec![DAY]));
+    let mut simulation = ScalerSimulation::settled(Policy::cloud(5, 100).with_forecast(75_000, vec![DAY]));
     simulation.scaler.assume_rate(10.0);
     let at = |ms: u64| wave(ms as f64 / 75_000.0);
     simulation.scaler.learn(
@@ -112,7 +112,7 @@ fn forecast_starts_workers_before_the_load_rises() {
 fn forecast_never_removes_a_worker() {
     // The forecast predicts almost no tasks, but the measurements require all workers.
     let policy = Policy { workers_min: 3, ..Policy::cloud(20, 100).with_forecast(75_000, vec![DAY]) };
-    let mut simulation = Simulation::settled(Policy { workers_min: 20, ..policy.clone() });
+    let mut simulation = ScalerSimulation::settled(Policy { workers_min: 20, ..policy.clone() });
     simulation.scaler.set_policy(policy).unwrap();
     simulation.scaler.assume_rate(10.0);
     simulation.scaler.learn(simulation.now_ms, vec![0.1; 4 * DAY]);

@@ -2,24 +2,24 @@
 
 use dunlin_scale::{Instance, Phase, Policy, SchedulerSample, WarmPoolPolicy};
 
-use super::simulation::{Simulation, calm, load_sample};
+use super::simulation::{ScalerSimulation, calm, load_sample};
 
 /// Returns a run with 20 workers, of which 12 would suffice.
-fn oversized_fleet(policy: Policy) -> Simulation {
+fn oversized_fleet(policy: Policy) -> ScalerSimulation {
     let first = Policy { workers_min: 20, ..policy.clone() };
-    let mut simulation = Simulation::settled(first);
+    let mut simulation = ScalerSimulation::settled(first);
     simulation.scaler.set_policy(policy).unwrap();
     simulation
 }
 
-fn low_load_sample(simulation: &Simulation) -> SchedulerSample {
+fn low_load_sample(simulation: &ScalerSimulation) -> SchedulerSample {
     let ready = simulation.instances(Phase::Ready);
     // The later half of the workers is idle. The youngest worker is first in the list, as the longest idle one.
     let idle = ready.iter().rev().take(10).map(|&instance| (instance, 100 + instance)).collect();
     SchedulerSample { idle, ..load_sample(80.0, ready.len() as u32) }
 }
 
-fn run_low_load(simulation: &mut Simulation, seconds: u64) {
+fn run_low_load(simulation: &mut ScalerSimulation, seconds: u64) {
     for _ in 0..seconds {
         let sample = low_load_sample(simulation);
         simulation.step(&sample);

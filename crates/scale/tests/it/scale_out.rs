@@ -2,9 +2,9 @@
 
 use dunlin_scale::{Phase, Policy, ProviderAction, SchedulerSample, Trigger, WarmPoolPolicy, WeeklyWindow};
 
-use super::simulation::{Simulation, calm, load_sample};
+use super::simulation::{ScalerSimulation, calm, load_sample};
 
-fn times(simulation: &Simulation, trigger: Trigger) -> (u64, u64, u64) {
+fn times(simulation: &ScalerSimulation, trigger: Trigger) -> (u64, u64, u64) {
     let decision =
         simulation.scaler.decisions().scale_outs().find(|decision| decision.trigger == trigger).unwrap();
     assert_eq!(decision.missing, 0);
@@ -25,7 +25,7 @@ fn workers_start_after_a_threshold_is_exceeded_for_a_minute() {
         (Trigger::Queue, 10_000, &full),
         (Trigger::Latency, 20_000, &late),
     ] {
-        let mut simulation = Simulation::settled(Policy::cloud(10, 50));
+        let mut simulation = ScalerSimulation::settled(Policy::cloud(10, 50));
         simulation.run(200, sample);
         assert_eq!(times(&simulation, trigger), (60_000, decide_ms, 45_000), "{trigger:?}");
     }
@@ -33,7 +33,7 @@ fn workers_start_after_a_threshold_is_exceeded_for_a_minute() {
 
 #[test]
 fn empty_fleet_starts_one_worker_and_drops_it_when_idle() {
-    let mut simulation = Simulation::settled(Policy::local(0, 4));
+    let mut simulation = ScalerSimulation::settled(Policy::local(0, 4));
     let nothing = |_| SchedulerSample::default();
     simulation.run(60, nothing);
     assert_eq!(simulation.ready(), 0);
@@ -59,7 +59,7 @@ fn empty_fleet_starts_one_worker_and_drops_it_when_idle() {
 
 #[test]
 fn intermittently_exceeded_threshold_starts_no_worker() {
-    let mut simulation = Simulation::settled(Policy::cloud(10, 50));
+    let mut simulation = ScalerSimulation::settled(Policy::cloud(10, 50));
     for _ in 0..20 {
         simulation.run(59, |_| SchedulerSample { cpu: 0.95, startable: 9_000, ..calm() });
         simulation.run(1, |_| calm());
@@ -69,7 +69,7 @@ fn intermittently_exceeded_threshold_starts_no_worker() {
 
 #[test]
 fn scale_out_returns_cpu_use_to_its_target() {
-    let mut simulation = Simulation::settled(Policy::cloud(10, 50));
+    let mut simulation = ScalerSimulation::settled(Policy::cloud(10, 50));
     simulation.run(600, |ready| load_sample(130.0, ready));
     // 130 tasks a second need 19 workers that do 10 each and are to be busy for 70 % of the time.
     assert_eq!(simulation.ready(), 19);
@@ -77,7 +77,7 @@ fn scale_out_returns_cpu_use_to_its_target() {
 
 #[test]
 fn scale_out_step_is_limited_by_the_policy() {
-    let mut simulation = Simulation::settled(Policy::cloud(10, 500));
+    let mut simulation = ScalerSimulation::settled(Policy::cloud(10, 500));
     simulation.run(200, |ready| load_sample(3_000.0, ready));
     let decisions: Vec<_> =
         simulation.scaler.decisions().scale_outs().filter(|d| d.trigger != Trigger::Bounds).collect();
@@ -93,7 +93,7 @@ fn scale_out_step_is_limited_by_the_policy() {
 fn tasks_pending_for_a_quota_start_no_worker() {
     // Tasks wait for a minute because of their tenant's quota. None of them is startable, so more workers would not
     // help.
-    let mut simulation = Simulation::settled(Policy::cloud(10, 50));
+    let mut simulation = ScalerSimulation::settled(Policy::cloud(10, 50));
     simulation.run(600, |_| SchedulerSample { startable: 0, latency_ms: Some(60_000), ..calm() });
     assert_eq!(simulation.ready(), 10);
 }
@@ -101,7 +101,7 @@ fn tasks_pending_for_a_quota_start_no_worker() {
 #[test]
 fn warm_pool_shortens_scale_out_and_is_refilled() {
     let warm = WarmPoolPolicy { size: 5, detect_ms: 15_000, takes_drained: true };
-    let mut simulation = Simulation::settled(Policy { warm, ..Policy::cloud(10, 50) });
+    let mut simulation = ScalerSimulation::settled(Policy { warm, ..Policy::cloud(10, 50) });
     simulation.run(60, |_| calm());
     assert_eq!(simulation.instances(Phase::Warm).len(), 5);
     simulation.run(200, |ready| load_sample(100.0, ready));
@@ -117,7 +117,7 @@ fn workers_of_a_weekly_window_are_ready_when_it_begins() {
     // 1970 began on a Thursday.
     let window =
         WeeklyWindow { days: WeeklyWindow::WORKDAYS, from_minute: 30, to_minute: 60, workers_min: 17 };
-    let mut simulation = Simulation::settled(Policy { windows: vec![window], ..Policy::cloud(10, 50) });
+    let mut simulation = ScalerSimulation::settled(Policy { windows: vec![window], ..Policy::cloud(10, 50) });
     simulation.run(30 * 60 - 60 - 121, |_| calm());
     assert_eq!(simulation.ready(), 10);
     simulation.run(121, |_| calm());
@@ -137,7 +137,7 @@ fn window_over_midnight_ends_on_the_next_day() {
 
 #[test]
 fn failed_worker_launches_are_repeated() {
-    let mut simulation = Simulation::new(
+    let mut simulation = ScalerSimulation::new(
         Policy::cloud(50, 50),
         dunlin_scale::ProviderDelays {
             cold_failures_permille: 300.0,
@@ -155,7 +155,7 @@ fn failed_worker_launches_are_repeated() {
 
 #[test]
 fn failing_worker_launches_are_retried_at_a_limited_rate() {
-    let mut simulation = Simulation::new(
+    let mut simulation = ScalerSimulation::new(
         Policy::cloud(1, 50),
         dunlin_scale::ProviderDelays {
             cold_failures_permille: 1_000.0,
@@ -176,7 +176,7 @@ fn failing_worker_launches_are_retried_at_a_limited_rate() {
 
 #[test]
 fn dead_worker_is_replaced() {
-    let mut simulation = Simulation::settled(Policy::cloud(10, 50));
+    let mut simulation = ScalerSimulation::settled(Policy::cloud(10, 50));
     for instance in simulation.instances(Phase::Ready).into_iter().take(3) {
         simulation.provider.kill(instance);
     }

@@ -6,7 +6,7 @@ use dunlin_scale::{
 };
 
 /// A scaler, a simulated provider and their time.
-pub struct Simulation {
+pub struct ScalerSimulation {
     pub scaler: Scaler,
     pub provider: SimulatedProvider,
     pub now_ms: u64,
@@ -20,10 +20,10 @@ pub fn reliable_delays() -> ProviderDelays {
     ProviderDelays { cold_failures_permille: 0.0, warm_failures_permille: 0.0, ..ProviderDelays::cloud() }
 }
 
-impl Simulation {
-    pub fn new(policy: Policy, delays: ProviderDelays, seed: u64) -> Simulation {
+impl ScalerSimulation {
+    pub fn new(policy: Policy, delays: ProviderDelays, seed: u64) -> ScalerSimulation {
         let scaler = Scaler::new(policy, ScalerLimits::default()).unwrap();
-        Simulation {
+        ScalerSimulation {
             scaler,
             provider: SimulatedProvider::new(delays, seed),
             now_ms: 0,
@@ -33,8 +33,8 @@ impl Simulation {
     }
 
     /// Creates a run in which the minimum of workers is ready.
-    pub fn settled(policy: Policy) -> Simulation {
-        let mut simulation = Simulation::new(policy, reliable_delays(), 1);
+    pub fn settled(policy: Policy) -> ScalerSimulation {
+        let mut simulation = ScalerSimulation::new(policy, reliable_delays(), 1);
         simulation.run(60, |_| calm());
         assert_eq!(simulation.ready(), simulation.scaler.policy().workers_min);
         simulation

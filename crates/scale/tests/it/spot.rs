@@ -4,11 +4,11 @@ use dunlin_scale::{
     InstanceMarket, Phase, Policy, Provider, ProviderAction, ProviderDelays, ProviderEvent, SpotPolicy,
 };
 
-use super::simulation::{Simulation, calm, reliable_delays};
+use super::simulation::{ScalerSimulation, calm, reliable_delays};
 
 const SPOT: SpotPolicy = SpotPolicy { percent: 70, base: 4, fallback_after: 3, fallback_ms: 600_000 };
 
-fn spot_count(simulation: &Simulation) -> usize {
+fn spot_count(simulation: &ScalerSimulation) -> usize {
     simulation
         .scaler
         .fleet()
@@ -19,13 +19,13 @@ fn spot_count(simulation: &Simulation) -> usize {
 
 #[test]
 fn spot_share_applies_beyond_the_on_demand_base() {
-    let simulation = Simulation::settled(Policy { spot: SPOT, ..Policy::cloud(24, 50) });
+    let simulation = ScalerSimulation::settled(Policy { spot: SPOT, ..Policy::cloud(24, 50) });
     assert_eq!(spot_count(&simulation), 14);
 }
 
 #[test]
 fn interrupted_spot_worker_drains_and_is_replaced_at_once() {
-    let mut simulation = Simulation::settled(Policy { spot: SPOT, ..Policy::cloud(24, 50) });
+    let mut simulation = ScalerSimulation::settled(Policy { spot: SPOT, ..Policy::cloud(24, 50) });
     let fleet = simulation.scaler.fleet();
     let (instance, _) = fleet.iter().find(|(_, member)| member.market == InstanceMarket::Spot).unwrap();
     let mut actions = Vec::new();
@@ -45,7 +45,7 @@ fn interrupted_spot_worker_drains_and_is_replaced_at_once() {
 #[test]
 fn refused_spot_launches_fall_back_to_on_demand_for_a_while() {
     let delays = ProviderDelays { spot_max: Some(5), ..reliable_delays() };
-    let mut simulation = Simulation::new(Policy { spot: SPOT, ..Policy::cloud(24, 50) }, delays, 1);
+    let mut simulation = ScalerSimulation::new(Policy { spot: SPOT, ..Policy::cloud(24, 50) }, delays, 1);
     simulation.run(120, |_| calm());
     assert_eq!((simulation.ready(), spot_count(&simulation)), (24, 5));
     assert!(simulation.scaler.is_without_spot(simulation.now_ms));

@@ -9,7 +9,7 @@ use dunlin_server::space::Runner;
 
 use crate::clients::connect;
 use crate::serve;
-use crate::worlds::{Member, WorldSettings, until, wait_until_all_tick};
+use crate::worlds::{WorldMember, WorldSettings, until, wait_until_all_tick};
 
 const REGIONS: [RegionId; 3] = [RegionId(1), RegionId(2), RegionId(3)];
 const ENTITIES: u64 = 3_000;
@@ -64,20 +64,20 @@ fn settings() -> WorldSettings<Gather> {
     }
 }
 
-fn version(member: &Member<Gather>) -> u64 {
+fn version(member: &WorldMember<Gather>) -> u64 {
     member.space.call(|runner| runner.host().partition().version()).unwrap()
 }
 
 /// The load of the busiest process relative to the mean; an impossibly high value while a load is unknown.
-fn imbalance(members: &[Member<Gather>]) -> f64 {
+fn imbalance(members: &[WorldMember<Gather>]) -> f64 {
     let counts: Vec<usize> = members.iter().map(|member| member.ids().len()).collect();
     let most = counts.iter().copied().max().unwrap_or(0);
     most as f64 * members.len() as f64 / ENTITIES as f64
 }
 
 /// Number of entities that have arrived.
-fn count_arrived(members: &[Member<Gather>]) -> usize {
-    let of_member = |member: &Member<Gather>| {
+fn count_arrived(members: &[WorldMember<Gather>]) -> usize {
+    let of_member = |member: &WorldMember<Gather>| {
         let count = |runner: &mut Runner<3, Gather>| {
             let stores = runner.host().regions().map(|(_, region)| region.store());
             stores
@@ -100,10 +100,10 @@ fn has_arrived(kind: u32, position: &[f32; 3]) -> bool {
 }
 
 /// Checks that no entity moves any more, and that each exists exactly once.
-fn assert_all_entities(kv: &Kv, members: &[Member<Gather>]) {
+fn assert_all_entities(kv: &Kv, members: &[WorldMember<Gather>]) {
     kv.put("space/crowded/hold/0", "1").unwrap();
     until("everybody is there, once", kv, members, || {
-        let mut ids: Vec<u64> = members.iter().flat_map(Member::ids).collect();
+        let mut ids: Vec<u64> = members.iter().flat_map(WorldMember::ids).collect();
         ids.sort_unstable();
         ids.iter().copied().eq(0..ENTITIES)
     });
@@ -113,7 +113,7 @@ fn assert_all_entities(kv: &Kv, members: &[Member<Gather>]) {
 fn entities_crowded_in_one_region_are_divided_among_processes() {
     let keys = serve();
     let kv = || connect(&keys.1).kv();
-    let members: Vec<_> = (1..=3).map(|number| Member::start(&settings(), kv(), number)).collect();
+    let members: Vec<_> = (1..=3).map(|number| WorldMember::start(&settings(), kv(), number)).collect();
     wait_until_all_tick("all regions begin", &kv(), &members);
     // While entities walk, the loads become uneven repeatedly.
     until("they have arrived, and loads are even", &kv(), &members, || {
@@ -134,14 +134,14 @@ fn entities_crowded_in_one_region_are_divided_among_processes() {
 fn process_killed_during_repartitioning_loses_no_entity() {
     let keys = serve();
     let kv = || connect(&keys.1).kv();
-    let mut members: Vec<_> = (1..=3).map(|number| Member::start(&settings(), kv(), number)).collect();
+    let mut members: Vec<_> = (1..=3).map(|number| WorldMember::start(&settings(), kv(), number)).collect();
     wait_until_all_tick("all regions begin", &kv(), &members);
     for round in 0..2 {
         // The killed processes include the one that decides on partitions.
         let before = version(&members[0]);
         until("the curve is cut anew", &kv(), &members, || version(&members[0]) > before || round > 0);
         members.remove(0).kill();
-        members.push(Member::start(&settings(), kv(), 4 + round));
+        members.push(WorldMember::start(&settings(), kv(), 4 + round));
         wait_until_all_tick("all go on", &kv(), &members);
     }
     let newest = members.iter().map(version).max();

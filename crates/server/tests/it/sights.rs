@@ -38,15 +38,15 @@ const HIDDEN: u32 = 2;
 type Steps = Space<3, Oscillate>;
 
 /// A process of the world: region N of two, with its own endpoint.
-pub struct Process {
+pub struct RegionProcess {
     _endpoint: SpaceEndpoint,
     pub space: Arc<Steps>,
     pub server: Server,
     _node: Node,
 }
 
-impl Process {
-    pub fn start(number: u32, others: &[WorldPeer], node: Node, server: Server) -> Process {
+impl RegionProcess {
+    pub fn start(number: u32, others: &[WorldPeer], node: Node, server: Server) -> RegionProcess {
         let mut setup = RegionSetup::new(RegionId(0), Box3::cube(100.0).unwrap(), RADIUS);
         setup.sort_every = 7;
         let oscillate = Oscillate { low: 0.0, high: 100.0 };
@@ -72,7 +72,7 @@ impl Process {
         let space = Arc::new(Space::start(config, host).unwrap());
         let allowed = VisibilityRule::Where(|id, _| id.0 % 7 != 3);
         let endpoint = SpaceEndpoint::open(&node, &space, (NAME, number.into()), allowed).unwrap();
-        Process { _endpoint: endpoint, space, server, _node: node }
+        RegionProcess { _endpoint: endpoint, space, server, _node: node }
     }
 
     fn url(&self) -> String {
@@ -90,7 +90,7 @@ fn entity(nth: u64) -> Entity<'static, 3> {
 /// Both processes, and the node with the world's keys.
 struct ViewerTest {
     keys: (Node, Server),
-    processes: Vec<Process>,
+    processes: Vec<RegionProcess>,
 }
 
 impl ViewerTest {
@@ -100,7 +100,7 @@ impl ViewerTest {
         let start = |number, other| {
             let node = Node::start(Config::default()).unwrap();
             let server = serve_node(&node, |_| ());
-            Process::start(number, &[other], node, server)
+            RegionProcess::start(number, &[other], node, server)
         };
         let first = start(1, WorldPeer { process: 2, address: anywhere });
         let second = start(2, WorldPeer { process: 1, address: first.space.address() });
@@ -127,13 +127,13 @@ impl ViewerTest {
         for process in &self.processes {
             process.space.submit(|runner| runner.set_pace(TickPace::FlatOut, Some(1))).unwrap();
         }
-        let busy = |process: &Process| process.space.call(|runner| runner.is_busy()).unwrap();
+        let busy = |process: &RegionProcess| process.space.call(|runner| runner.is_busy()).unwrap();
         until("both have made a tick", || !self.processes.iter().any(busy));
     }
 
     /// All entities, with the position, kind and region of each.
     fn all_entities(&self) -> BTreeMap<EntityId, ([f32; 3], u32, RegionId)> {
-        let of = |process: &Process| {
+        let of = |process: &RegionProcess| {
             let read_entities = |runner: &mut dunlin_server::space::Runner<3, Oscillate>| {
                 let each = runner.host().regions().flat_map(|(id, region)| {
                     let store = region.store();
@@ -224,7 +224,7 @@ fn viewer_of_an_entity_crossing_regions_sees_its_neighbours() {
     assert!(received.len() > 20, "it sees somebody: {received:?}");
     // When a viewer stops watching, the processes must forget it.
     drop(viewer);
-    let watched = |process: &Process| process.space.call(|runner| runner.host().viewers()).unwrap();
+    let watched = |process: &RegionProcess| process.space.call(|runner| runner.host().viewers()).unwrap();
     until("nobody watches", || fixture.processes.iter().map(watched).sum::<usize>() == 0);
 }
 
@@ -356,7 +356,7 @@ fn viewer_with_an_invalid_radius_is_refused() {
 fn world_process_responds_only_to_inboxes() {
     let node = Node::start(Config::default()).unwrap();
     let server = serve_node(&node, |_| ());
-    let process = Process::start(1, &[], node.clone(), server);
+    let process = RegionProcess::start(1, &[], node.clone(), server);
     let orders = node.create_topic("orders", TopicConfig::default(), true).unwrap();
     let has_center = || {
         let find = |runner: &mut dunlin_server::space::Runner<3, Oscillate>| {

@@ -45,7 +45,7 @@ pub struct WorldSettings<B> {
 }
 
 /// A process of a world, which runs on threads of the test's process.
-pub struct Member<B> {
+pub struct WorldMember<B> {
     number: u64,
     owners: RegionOwnership,
     pub space: Arc<Space<3, B>>,
@@ -54,8 +54,8 @@ pub struct Member<B> {
     _early: Vec<Subscriber>,
 }
 
-impl<B: Behaviour<3> + Clone + Send + 'static> Member<B> {
-    pub fn start(settings: &WorldSettings<B>, kv: Kv, number: u64) -> Member<B> {
+impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
+    pub fn start(settings: &WorldSettings<B>, kv: Kv, number: u64) -> WorldMember<B> {
         let (name, regions, setup) = (settings.name, settings.regions, settings.setup.clone());
         let pace = TickPace::Every(setup.tick_ns);
         let node = Node::start(Config::default()).unwrap();
@@ -98,7 +98,7 @@ impl<B: Behaviour<3> + Clone + Send + 'static> Member<B> {
         };
         let populate: Populate<3, B> = Arc::new(settings.populate);
         let owners = RegionOwnership::start(kv, config, Arc::clone(&space), populate, record_event).unwrap();
-        Member { number, owners, space, events, _early: early }
+        WorldMember { number, owners, space, events, _early: early }
     }
 
     /// Kills the process: it sends nothing more, and gives no region away.
@@ -133,14 +133,14 @@ fn populate(host: &mut Host<3, Walk>, region: RegionId) {
 }
 
 /// A description of the world's state, shown when a wait fails.
-fn describe_world<B: Behaviour<3> + Clone + Send + 'static>(kv: &Kv, members: &[Member<B>]) -> String {
+fn describe_world<B: Behaviour<3> + Clone + Send + 'static>(kv: &Kv, members: &[WorldMember<B>]) -> String {
     let keys = kv.prefix("space/").unwrap();
     let line = |key: &[u8], value: &[u8]| {
         format!("  {} = {}\n", String::from_utf8_lossy(key), String::from_utf8_lossy(value))
     };
     let keys: String = keys.iter().map(|entry| line(&entry.key, &entry.value)).collect();
-    let member = |member: &Member<B>| {
-        let Member { number, events, .. } = member;
+    let member = |member: &WorldMember<B>| {
+        let WorldMember { number, events, .. } = member;
         let elsewhere = member.space.call(|runner| (runner.connected(), runner.remote_regions())).unwrap();
         format!("  {number}: {:?} {elsewhere:?} {:?}\n", member.ticks(), events.lock().unwrap())
     };
@@ -150,7 +150,7 @@ fn describe_world<B: Behaviour<3> + Clone + Send + 'static>(kv: &Kv, members: &[
 pub fn until<B: Behaviour<3> + Clone + Send + 'static>(
     what: &str,
     kv: &Kv,
-    members: &[Member<B>],
+    members: &[WorldMember<B>],
     mut done: impl FnMut() -> bool,
 ) {
     let deadline = Deadline::new();
@@ -167,11 +167,11 @@ pub fn until<B: Behaviour<3> + Clone + Send + 'static>(
 pub fn wait_until_all_tick<B: Behaviour<3> + Clone + Send + 'static>(
     when: &str,
     kv: &Kv,
-    members: &[Member<B>],
+    members: &[WorldMember<B>],
 ) {
     let mut since: Option<Vec<BTreeMap<u32, u64>>> = None;
     until(when, kv, members, || {
-        let now: Vec<_> = members.iter().map(Member::ticks).collect();
+        let now: Vec<_> = members.iter().map(WorldMember::ticks).collect();
         if now.iter().any(|ticks| ticks.len() != 1) {
             since = None;
             return false;
@@ -204,17 +204,17 @@ fn world_keeps_all_entities_as_processes_die_one_by_one() {
         balance: None,
         populate,
     };
-    let mut members: Vec<_> = (1..=3).map(|number| Member::start(&settings, kv(), number)).collect();
+    let mut members: Vec<_> = (1..=3).map(|number| WorldMember::start(&settings, kv(), number)).collect();
     wait_until_all_tick("all regions begin", &client.kv(), &members);
     for killed in 0..KILLED {
         members.remove((killed % 3) as usize).kill();
-        members.push(Member::start(&settings, kv(), 4 + killed));
+        members.push(WorldMember::start(&settings, kv(), 4 + killed));
         wait_until_all_tick(&format!("all go on after {killed} others"), &client.kv(), &members);
     }
     client.kv().put(format!("space/{WORLD}/hold/0"), "1").unwrap();
     let mut ids = Vec::new();
     until("everybody is there, once", &client.kv(), &members, || {
-        ids = members.iter().flat_map(Member::ids).collect();
+        ids = members.iter().flat_map(WorldMember::ids).collect();
         ids.sort_unstable();
         ids.iter().copied().eq(0..ENTITIES)
     });
@@ -246,7 +246,7 @@ fn delete_keys(kv: &Kv, world: &str) {
 }
 
 /// Gives one entity a kind that no other has. Returns the ticks of all regions at that time.
-fn mark_entity(members: &[Member<Walk>]) -> BTreeMap<u32, u64> {
+fn mark_entity(members: &[WorldMember<Walk>]) -> BTreeMap<u32, u64> {
     for member in members {
         let mark = dunlin::space::EntityCommand::<3> {
             kind: Some(7),
@@ -257,10 +257,10 @@ fn mark_entity(members: &[Member<Walk>]) -> BTreeMap<u32, u64> {
             .space
             .call(move |runner| runner.host_mut().apply_client_command(&mark, monotonic_ns()).is_ok());
     }
-    members.iter().flat_map(Member::ticks).collect()
+    members.iter().flat_map(WorldMember::ticks).collect()
 }
 
-fn count_marked(members: &[Member<Walk>]) -> usize {
+fn count_marked(members: &[WorldMember<Walk>]) -> usize {
     let of_kind = |host: &Host<3, Walk>| {
         let kinds = host.regions().flat_map(|(_, region)| region.store().kinds().to_vec());
         kinds.filter(|kind| *kind == 7).count()
@@ -269,21 +269,21 @@ fn count_marked(members: &[Member<Walk>]) -> usize {
 }
 
 /// Checks that all regions have continued from their ticks with the same entities.
-fn assert_continues(kv: &Kv, members: &[Member<Walk>], before: &BTreeMap<u32, u64>, what: &str) {
+fn assert_continues(kv: &Kv, members: &[WorldMember<Walk>], before: &BTreeMap<u32, u64>, what: &str) {
     until(&format!("all regions go on {what}"), kv, members, || {
-        let now: BTreeMap<u32, u64> = members.iter().flat_map(Member::ticks).collect();
+        let now: BTreeMap<u32, u64> = members.iter().flat_map(WorldMember::ticks).collect();
         before.iter().all(|(region, tick)| now.get(region).is_some_and(|now| *now >= tick + MIN_TICKS))
     });
     let mut ids = Vec::new();
     until("everybody is there, once", kv, members, || {
-        ids = members.iter().flat_map(Member::ids).collect();
+        ids = members.iter().flat_map(WorldMember::ids).collect();
         ids.sort_unstable();
         ids.iter().copied().eq(0..ENTITIES)
     });
     assert_eq!(count_marked(members), 1, "{what}: entities are as they were, and not as they were populated");
 }
 
-fn has_event(member: &Member<Walk>, prefix: &str) -> bool {
+fn has_event(member: &WorldMember<Walk>, prefix: &str) -> bool {
     member.events.lock().unwrap().iter().any(|event| event.starts_with(prefix))
 }
 
@@ -294,7 +294,7 @@ fn owner_with_an_expired_lease_continues_its_regions() {
         let kv = connect(&keys.1).kv();
         let settings = settings("paused", 2, standby);
         let settings = WorldSettings { expected: 1, ..settings };
-        let members = [Member::start(&settings, connect(&keys.1).kv(), 1)];
+        let members = [WorldMember::start(&settings, connect(&keys.1).kv(), 1)];
         until("both regions tick", &kv, &members, || {
             let ticks = members[0].ticks();
             ticks.len() == 2 && ticks.values().all(|tick| *tick > 0)
@@ -313,7 +313,7 @@ fn world_continues_after_the_cluster_lost_its_keys() {
     let kv = connect(&keys.1).kv();
     let settings = settings("forgotten", 2, StandbyMode::Required);
     let members: Vec<_> =
-        (1..=2).map(|number| Member::start(&settings, connect(&keys.1).kv(), number)).collect();
+        (1..=2).map(|number| WorldMember::start(&settings, connect(&keys.1).kv(), number)).collect();
     wait_until_all_tick("all regions begin", &kv, &members);
     let before = mark_entity(&members);
     delete_keys(&kv, "forgotten");
@@ -328,7 +328,7 @@ fn joining_process_does_not_repopulate_existing_regions() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let settings = settings("survived", 2, StandbyMode::Required);
-    let member = |number| Member::start(&settings, connect(&keys.1).kv(), number);
+    let member = |number| WorldMember::start(&settings, connect(&keys.1).kv(), number);
     let mut members = vec![member(1), member(2)];
     wait_until_all_tick("all regions begin", &kv, &members);
     let before = mark_entity(&members);
@@ -344,9 +344,9 @@ fn process_with_a_number_in_use_is_refused() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let settings = WorldSettings { expected: 1, ..settings("numbered", 1, StandbyMode::None) };
-    let first = Member::start(&settings, connect(&keys.1).kv(), 4);
+    let first = WorldMember::start(&settings, connect(&keys.1).kv(), 4);
     until("the first begins", &kv, std::slice::from_ref(&first), || first.ticks().len() == 1);
-    let members = [first, Member::start(&settings, connect(&keys.1).kv(), 4)];
+    let members = [first, WorldMember::start(&settings, connect(&keys.1).kv(), 4)];
     let refused = "Away(\"another process of this world has number 4";
     until("the second is refused", &kv, &members, || has_event(&members[1], refused));
     assert_eq!((members[0].ticks().len(), members[1].ticks().len()), (1, 0));
@@ -357,7 +357,7 @@ fn process_joining_without_standbys_is_given_a_region() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let settings = WorldSettings { expected: 1, ..settings("shared", 2, StandbyMode::None) };
-    let member = |number| Member::start(&settings, connect(&keys.1).kv(), number);
+    let member = |number| WorldMember::start(&settings, connect(&keys.1).kv(), number);
     let mut members = vec![member(1)];
     until("it has both", &kv, &members, || members[0].ticks().len() == 2);
     let before = mark_entity(&members);
@@ -386,7 +386,7 @@ fn entity_created_in_two_regions_is_kept_in_only_one() {
         host.spawn(&Entity::at(TWICE, position_in(host, region))).unwrap();
     };
     let settings = WorldSettings { populate, ..settings("twice", 2, StandbyMode::None) };
-    let member = |number| Member::start(&settings, connect(&keys.1).kv(), number);
+    let member = |number| WorldMember::start(&settings, connect(&keys.1).kv(), number);
     let members = [member(1), member(2)];
     let mut reports = Vec::new();
     until("one of them is taken out again", &kv, &members, || {
@@ -398,7 +398,7 @@ fn entity_created_in_two_regions_is_kept_in_only_one() {
     });
     let mut ids = Vec::new();
     until("everybody is there, once", &kv, &members, || {
-        ids = members.iter().flat_map(Member::ids).collect();
+        ids = members.iter().flat_map(WorldMember::ids).collect();
         ids.sort_unstable();
         ids.iter().copied().eq((0..ENTITIES).chain([TWICE]))
     });
@@ -407,7 +407,7 @@ fn entity_created_in_two_regions_is_kept_in_only_one() {
 type Spawned = Receiver<Result<(RegionId, u64), SpawnError>>;
 
 /// Spawns an entity in a region as a client does.
-fn spawn(member: &Member<Walk>, id: u64, region: RegionId) -> Spawned {
+fn spawn(member: &WorldMember<Walk>, id: u64, region: RegionId) -> Spawned {
     let (sender, spawned) = channel();
     let reply = move |done| drop(sender.send(done));
     let order = move |runner: &mut dunlin_server::space::Runner<3, Walk>| {
@@ -423,10 +423,10 @@ fn concurrent_spawns_of_one_id_in_two_regions_create_one_entity() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let settings = settings("raced", 2, StandbyMode::None);
-    let member = |number| Member::start(&settings, connect(&keys.1).kv(), number);
+    let member = |number| WorldMember::start(&settings, connect(&keys.1).kv(), number);
     let members = [member(1), member(2)];
     wait_until_all_tick("both regions begin", &kv, &members);
-    let own = |member: &Member<Walk>| RegionId(*member.ticks().keys().next().unwrap());
+    let own = |member: &WorldMember<Walk>| RegionId(*member.ticks().keys().next().unwrap());
     let regions = [own(&members[0]), own(&members[1])];
     let raced = 1_000..1_020_u64;
     for id in raced.clone() {
@@ -440,7 +440,7 @@ fn concurrent_spawns_of_one_id_in_two_regions_create_one_entity() {
     }
     let mut ids = Vec::new();
     until("everybody is there, once", &kv, &members, || {
-        ids = members.iter().flat_map(Member::ids).collect();
+        ids = members.iter().flat_map(WorldMember::ids).collect();
         ids.sort_unstable();
         ids.iter().copied().eq((0..ENTITIES).chain(raced.clone()))
     });
@@ -452,7 +452,7 @@ fn spawn_is_refused_while_a_region_has_no_owner() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let settings = settings("away", 2, StandbyMode::None);
-    let member = |number| Member::start(&settings, connect(&keys.1).kv(), number);
+    let member = |number| WorldMember::start(&settings, connect(&keys.1).kv(), number);
     let mut members = vec![member(1), member(2)];
     wait_until_all_tick("both regions begin", &kv, &members);
     members.remove(1).kill();
@@ -479,7 +479,7 @@ fn replaced_owner_reports_the_entity_count_of_its_lost_region() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let settings = WorldSettings { expected: 1, ..settings("robbed", 1, StandbyMode::None) };
-    let members = [Member::start(&settings, connect(&keys.1).kv(), 1)];
+    let members = [WorldMember::start(&settings, connect(&keys.1).kv(), 1)];
     until("it begins", &kv, &members, || {
         members[0].ticks().values().all(|tick| *tick > 0) && !members[0].ids().is_empty()
     });
@@ -502,7 +502,7 @@ fn replaced_owner_reports_the_standby_that_took_over() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let settings = settings("heir", 2, StandbyMode::Required);
-    let members = [1, 2].map(|number| Member::start(&settings, connect(&keys.1).kv(), number));
+    let members = [1, 2].map(|number| WorldMember::start(&settings, connect(&keys.1).kv(), number));
     wait_until_all_tick("each has a region", &kv, &members);
     let (region, epoch) = (*members[0].ticks().keys().next().unwrap(), 1_u64 << 60);
     kv.put(format!("space/heir/epoch/{region}"), epoch.to_string()).unwrap();

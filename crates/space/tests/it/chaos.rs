@@ -12,10 +12,10 @@ mod simulation;
 
 use dunlin_space::StandbyMode;
 
-use simulation::{Faults, Simulation};
+use simulation::{ChaosSimulation, FaultRates};
 
 /// Runs seeds and reports those that failed.
-fn seeds(promise: &str, run: impl Fn(u64) -> Result<Simulation, String>) -> Vec<Simulation> {
+fn seeds(promise: &str, run: impl Fn(u64) -> Result<ChaosSimulation, String>) -> Vec<ChaosSimulation> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seeds = match number("DUNLIN_SPACE_SEED") {
         Some(seed) => seed..seed + 1,
@@ -28,9 +28,10 @@ fn seeds(promise: &str, run: impl Fn(u64) -> Result<Simulation, String>) -> Vec<
 
 #[test]
 fn no_fault_loses_or_duplicates_an_entity_with_standbys() {
-    let stages =
-        seeds("with standbys", |seed| Simulation::new(seed, StandbyMode::Required, Faults::all()).run());
-    let sum = |count: fn(&Simulation) -> u64| stages.iter().map(count).sum::<u64>();
+    let stages = seeds("with standbys", |seed| {
+        ChaosSimulation::new(seed, StandbyMode::Required, FaultRates::all()).run()
+    });
+    let sum = |count: fn(&ChaosSimulation) -> u64| stages.iter().map(count).sum::<u64>();
     // A run of few seeds may have too few faults for these checks.
     if stages.len() >= 30 {
         assert!(sum(|stage| stage.counters.kills) > 30 && sum(|stage| stage.counters.taken_over) > 15);
@@ -45,8 +46,9 @@ fn no_fault_loses_or_duplicates_an_entity_with_standbys() {
 
 #[test]
 fn only_a_killed_process_without_standby_loses_its_entities() {
-    let stages =
-        seeds("without standbys", |seed| Simulation::new(seed, StandbyMode::None, Faults::all()).run());
+    let stages = seeds("without standbys", |seed| {
+        ChaosSimulation::new(seed, StandbyMode::None, FaultRates::all()).run()
+    });
     let lost: usize = stages.iter().map(|stage| stage.ledger.lost.len()).sum();
     let reclaimed: u64 = stages.iter().map(|stage| stage.counters.reclaimed).sum();
     assert!(stages.len() < 30 || reclaimed > 10, "an owner that comes back loses nothing");
@@ -56,7 +58,7 @@ fn only_a_killed_process_without_standby_loses_its_entities() {
 #[test]
 fn every_handover_succeeds_without_faults() {
     for seed in 0..5 {
-        let stage = Simulation::new(seed, StandbyMode::Required, Faults::none()).run().unwrap();
+        let stage = ChaosSimulation::new(seed, StandbyMode::Required, FaultRates::none()).run().unwrap();
         assert_eq!((stage.counters.aborted, stage.ledger.lost.len()), (0, 0), "seed {seed}");
         assert!(stage.counters.moved_over > 10, "seed {seed}");
     }

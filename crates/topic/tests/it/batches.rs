@@ -132,7 +132,7 @@ fn only_one_publisher_succeeds_with_an_expected_sequence() {
             .collect();
         contenders.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
-    let mut witness = Witness::from_seq(1);
+    let mut witness = DeliveryChecker::from_seq(1);
     witness.drain(&mut subscriber(&topic, &earliest()));
     assert_eq!(witness.records, successes, "the log has exactly the acknowledged records");
 }

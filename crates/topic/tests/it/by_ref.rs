@@ -69,7 +69,7 @@ fn shared_payload_is_freed_once_when_history_drops_it() {
     publish(&topic, 500, &freed);
     let early = freed.load(Ordering::SeqCst);
     assert!(early > 400, "{early} of 500 are out of the history");
-    let mut witness = Witness::from_seq(1);
+    let mut witness = DeliveryChecker::from_seq(1);
     witness.drain(&mut subscriber(&topic, &earliest_after_gap(&topic)));
     assert_eq!(witness.records + witness.missing, 500);
     assert_eq!(witness.records as usize, 500 - early, "only unreadable payloads are freed");
@@ -94,7 +94,7 @@ fn payload_is_not_freed_while_a_subscriber_reads_it() {
         assert_eq!(number(record.payload()), 1);
         assert!(record.payload()[8..].iter().all(|&b| b == 1));
     }
-    let mut witness = Witness::from_seq(2);
+    let mut witness = DeliveryChecker::from_seq(2);
     witness.drain(&mut reader);
     assert!(!witness.gaps.is_empty());
     drop((reader, topic));
@@ -105,8 +105,8 @@ fn payload_is_not_freed_while_a_subscriber_reads_it() {
 fn header_and_shared_payload_form_a_valid_frame() {
     let freed = Arc::new(AtomicUsize::new(0));
     let topic = large_topic(MANUAL);
-    let mut ledger = Ledger::of(&topic);
-    ledger.publish(3, 8);
+    let mut numbered = NumberedPublisher::of(&topic);
+    numbered.publish(3, 8);
     publish(&topic, 2, &freed);
     let mut cursor = cursor(&topic, &earliest());
     assert!(matches!(cursor.fill(), ReadOutcome::Records));

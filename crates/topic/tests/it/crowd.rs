@@ -88,7 +88,7 @@ fn publish_wakes_all_subscribers_in_turn() {
 #[test]
 fn woken_subscriber_that_is_dropped_still_wakes_the_others() {
     let mut crowd = Crowd::sleeping();
-    Ledger::of(&crowd.topic).publish(1, 8);
+    NumberedPublisher::of(&crowd.topic).publish(1, 8);
     let mut read = 0;
     let ran = crowd.run(|reader, index| {
         // The first 100 tasks wake all others. Of these, every second one leaves. Of all tasks, every third one leaves.
@@ -110,7 +110,7 @@ fn dropped_sleeping_subscribers_are_not_counted_as_waiting() {
         crowd.readers[index] = None;
     }
     assert_eq!(crowd.topic.logs()[0].info().waiting, SLEEPERS / 2);
-    Ledger::of(&crowd.topic).publish(1, 8);
+    NumberedPublisher::of(&crowd.topic).publish(1, 8);
     let mut read = 0;
     crowd.run(|reader, _| read += reader.as_mut().unwrap().drain(usize::MAX, |_| ()).unwrap());
     assert_eq!(read, SLEEPERS / 2);

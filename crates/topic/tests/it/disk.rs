@@ -21,7 +21,7 @@ struct Block {
 
 /// A store in memory.
 #[derive(Debug)]
-pub struct Disk {
+pub struct MemoryStore {
     blocks: Mutex<Vec<Block>>,
     budget: Arc<Budget>,
     pub signals: AtomicU64,
@@ -32,9 +32,9 @@ pub struct Disk {
     loaded: Mutex<Option<LoadedSegment>>,
 }
 
-impl Disk {
-    pub fn new() -> Arc<Disk> {
-        Arc::new(Disk {
+impl MemoryStore {
+    pub fn new() -> Arc<MemoryStore> {
+        Arc::new(MemoryStore {
             blocks: Mutex::default(),
             budget: budget(),
             signals: AtomicU64::new(0),
@@ -46,12 +46,12 @@ impl Disk {
     }
 
     /// Opens a topic with the stored records, which continues in this epoch.
-    pub fn topic(self: &Arc<Disk>, config: TopicConfig, epoch: u32) -> Arc<Topic> {
+    pub fn topic(self: &Arc<MemoryStore>, config: TopicConfig, epoch: u32) -> Arc<Topic> {
         self.topic_of(config, &budget(), MANUAL, self.recovered(epoch))
     }
 
     pub fn topic_of(
-        self: &Arc<Disk>,
+        self: &Arc<MemoryStore>,
         config: TopicConfig,
         budget: &Arc<Budget>,
         clock: Clock,
@@ -134,7 +134,7 @@ impl Disk {
     }
 }
 
-impl Store for Disk {
+impl Store for MemoryStore {
     fn notify_staged(&self) {
         self.signals.fetch_add(1, Ordering::Relaxed);
     }

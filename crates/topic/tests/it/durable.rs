@@ -17,14 +17,14 @@ const AT_ONCE: AckLevel = AckLevel::Memory;
 
 #[test]
 fn subscribers_see_a_record_only_after_it_is_stored() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
-    let mut ledger = Ledger::of(&topic);
-    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), Witness::from_seq(1));
+    let mut numbered = NumberedPublisher::of(&topic);
+    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), DeliveryChecker::from_seq(1));
     for stored in [1, 2, 7, 300, 3] {
         let before = witness.next;
-        ledger.publish(stored, 100);
+        numbered.publish(stored, 100);
         assert_eq!(witness.drain(&mut reader), 0, "appended, not stored");
         let staged = disk.write(log).unwrap();
         assert_eq!((log.info().next_seq, log.last().seq), (before + stored, before - 1));
@@ -38,7 +38,7 @@ fn subscribers_see_a_record_only_after_it_is_stored() {
 
 #[test]
 fn stored_batches_and_shared_payloads_are_read_back_unchanged() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
     let mut publisher = topic.publisher("t");
@@ -78,17 +78,17 @@ fn stored_batches_and_shared_payloads_are_read_back_unchanged() {
 
 #[test]
 fn unstored_records_stay_in_memory_beyond_the_retention() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
-    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), Witness::from_seq(1));
-    let mut ledger = Ledger::of(&topic);
-    ledger.publish(10_000, 100);
+    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), DeliveryChecker::from_seq(1));
+    let mut numbered = NumberedPublisher::of(&topic);
+    numbered.publish(10_000, 100);
     assert!(log.info().bytes > 1 << 20, "all of it is retained");
     assert!(disk.sync(log));
-    ledger.publish(3, 100);
+    numbered.publish(3, 100);
     assert!(disk.sync(log));
-    ledger.publish(2_000, 100);
+    numbered.publish(2_000, 100);
     assert!(log.info().bytes < 1 << 20, "stored records are dropped");
     assert!(disk.sync(log));
     while witness.drain(&mut reader) > 0 {}
@@ -97,7 +97,7 @@ fn unstored_records_stay_in_memory_beyond_the_retention() {
 
 #[test]
 fn slow_subscriber_reads_old_records_from_disk_then_new_ones() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let topic = disk.topic_of(durable(AckLevel::Synced), &budget(), RUNNING, disk.recovered(1));
     let log = &topic.logs()[0];
     let done = AtomicBool::new(false);
@@ -129,7 +129,7 @@ fn slow_subscriber_reads_old_records_from_disk_then_new_ones() {
                 scope.spawn(move || {
                     until("so much is stored", || topic.logs()[0].last().seq >= late * RECORDS / 4);
                     let mut reader = subscriber(topic, &earliest());
-                    let mut witness = Witness::from_seq(1);
+                    let mut witness = DeliveryChecker::from_seq(1);
                     witness.follow(&mut reader, RECORDS);
                     (witness.records, witness.missing)
                 })
@@ -139,7 +139,7 @@ fn slow_subscriber_reads_old_records_from_disk_then_new_ones() {
             assert_eq!(follower.join().unwrap(), (RECORDS, 0));
         }
         let mut reader = subscriber(&topic, &earliest());
-        let mut witness = Witness::from_seq(1);
+        let mut witness = DeliveryChecker::from_seq(1);
         witness.follow(&mut reader, RECORDS);
         assert_eq!(witness.records, RECORDS);
         done.store(true, Ordering::Relaxed);
@@ -149,7 +149,7 @@ fn slow_subscriber_reads_old_records_from_disk_then_new_ones() {
 
 #[test]
 fn full_disk_refuses_records_without_using_up_sequences() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let recovered = RecoveredLog::nothing(1, 1_000);
     let topic = disk.topic_of(durable(AT_ONCE), &budget(), MANUAL, recovered);
     let log = &topic.logs()[0];
@@ -175,13 +175,13 @@ fn full_disk_refuses_records_without_using_up_sequences() {
 
 #[test]
 fn slow_disk_delays_only_its_publisher() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let topic = disk.topic_of(durable(AT_ONCE), &budget(), RUNNING, RecoveredLog::nothing(1, 4_000));
     let log = &topic.logs()[0];
     thread::scope(|scope| {
         let publishing = scope.spawn(|| {
-            let mut ledger = Ledger::of(&topic);
-            ledger.publish(500, 100);
+            let mut numbered = NumberedPublisher::of(&topic);
+            numbered.publish(500, 100);
         });
         let mut stored = 0;
         while !publishing.is_finished() {
@@ -198,7 +198,7 @@ fn slow_disk_delays_only_its_publisher() {
 
 #[test]
 fn failed_disk_ends_only_publishing() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let topic = disk.topic_of(durable(AckLevel::Synced), &budget(), RUNNING, disk.recovered(1));
     let log = &topic.logs()[0];
     thread::scope(|scope| {
@@ -220,7 +220,7 @@ fn failed_disk_ends_only_publishing() {
         assert_eq!(topic.publisher("t").publish("3").unwrap_err(), failed);
     });
     assert!(log.stage().is_none());
-    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), Witness::from_seq(1));
+    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), DeliveryChecker::from_seq(1));
     assert_eq!(witness.drain(&mut reader), 1, "only stored records are delivered");
     topic.close();
     assert_eq!(witness.drain(&mut reader), 1);
@@ -230,7 +230,7 @@ fn failed_disk_ends_only_publishing() {
 #[test]
 fn publish_is_acknowledged_at_the_topics_acknowledgement_level() {
     for level in [AckLevel::Memory, AckLevel::Written, AckLevel::Synced] {
-        let disk = Disk::new();
+        let disk = MemoryStore::new();
         let topic = disk.topic_of(durable(level), &budget(), RUNNING, disk.recovered(1));
         let log = &topic.logs()[0];
         let mut publisher = topic.publisher("t");
@@ -264,7 +264,7 @@ fn publish_is_acknowledged_at_the_topics_acknowledgement_level() {
 
 #[test]
 fn async_flush_completes_when_everything_is_stored() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let topic = disk.topic(durable(AckLevel::Synced), 1);
     let mut publisher = topic.publisher("t");
     (0..5).for_each(|_| publisher.send("x").unwrap());
@@ -277,12 +277,12 @@ fn async_flush_completes_when_everything_is_stored() {
 
 #[test]
 fn subscriber_of_an_ended_epoch_reads_it_to_its_last_record() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     for (epoch, records) in [(1, 50), (2, 30), (5, 20)] {
         let topic = disk.topic(durable(AT_ONCE), epoch);
-        let mut ledger = Ledger::of(&topic);
-        ledger.published = topic.logs()[0].info().next_seq - 1;
-        ledger.publish(records, 100);
+        let mut numbered = NumberedPublisher::of(&topic);
+        numbered.published = topic.logs()[0].info().next_seq - 1;
+        numbered.publish(records, 100);
         disk.sync(&topic.logs()[0]);
     }
     let topic = disk.topic(durable(AT_ONCE), 5);
@@ -294,42 +294,42 @@ fn subscriber_of_an_ended_epoch_reads_it_to_its_last_record() {
         known_through: through,
         new_first: Position { epoch: new_first.0, seq: new_first.1 },
     };
-    let mut witness = Witness::from_seq(41);
+    let mut witness = DeliveryChecker::from_seq(41);
     while witness.drain(&mut subscriber(&topic, &at(1, 40))) > 0 && witness.next == 41 {}
     assert_eq!(witness.next, 101);
     assert_eq!(witness.epochs, [known(1, 50, Some(50), (2, 51)), known(2, 80, Some(80), (5, 81))]);
 
     // The subscriber has later records than the disk. An unknown number of records is therefore lost.
-    let mut witness = Witness::from_seq(93);
+    let mut witness = DeliveryChecker::from_seq(93);
     witness.drain(&mut subscriber(&topic, &at(2, 92)));
     assert_eq!(witness.epochs, [known(2, 92, None, (5, 81))]);
 
     // Records of two epochs are dropped: the subscriber receives a gap for each epoch.
     disk.drop_before(&topic.logs()[0], 51);
-    let mut witness = Witness::from_seq(1);
+    let mut witness = DeliveryChecker::from_seq(1);
     witness.drain(&mut subscriber(&topic, &at(1, 0)));
     assert_eq!((witness.records, witness.epochs.len()), (50, 2), "{witness:?}");
 }
 
 #[test]
 fn subscriber_gets_no_notice_if_the_epoch_continues() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let topic = disk.topic(durable(AT_ONCE), 4);
-    let mut ledger = Ledger::of(&topic);
-    ledger.publish(10, 100);
+    let mut numbered = NumberedPublisher::of(&topic);
+    numbered.publish(10, 100);
     disk.sync(&topic.logs()[0]);
     let topic = disk.topic(durable(AT_ONCE), 4);
-    ledger.publisher = topic.publisher("t");
-    ledger.publish(10, 100);
+    numbered.publisher = topic.publisher("t");
+    numbered.publish(10, 100);
     disk.sync(&topic.logs()[0]);
-    let mut witness = Witness::from_seq(6);
+    let mut witness = DeliveryChecker::from_seq(6);
     witness.drain(&mut subscriber(&topic, &from(Start::After(Position { epoch: 4, seq: 5 }))));
     assert_eq!((witness.next, witness.epochs.len(), witness.missing), (21, 0, 0));
 }
 
 #[test]
 fn retry_after_a_restart_is_a_duplicate() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let mark = |producer_seq| ProducerMark { producer: 9, producer_epoch: 1, producer_seq };
     let topic = disk.topic(durable(AT_ONCE), 1);
     let mut publisher = topic.publisher("t").with_producer(mark(1));
@@ -345,15 +345,15 @@ fn retry_after_a_restart_is_a_duplicate() {
 
 #[test]
 fn unreadable_records_on_disk_are_a_gap() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
-    let mut ledger = Ledger::of(&topic);
+    let mut numbered = NumberedPublisher::of(&topic);
     for _ in 0..60 {
-        ledger.publish(100, 100);
+        numbered.publish(100, 100);
         disk.sync(&topic.logs()[0]);
     }
     disk.damage(250);
-    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), Witness::from_seq(1));
+    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), DeliveryChecker::from_seq(1));
     while witness.drain(&mut reader) > 0 {}
     assert_eq!((witness.records + witness.missing, witness.next, witness.gaps.len()), (6_000, 6_001, 1));
     assert!((witness.gaps[0].first..=witness.gaps[0].last).contains(&250) && witness.missing <= 100);
@@ -363,10 +363,10 @@ fn unreadable_records_on_disk_are_a_gap() {
 #[test]
 fn many_waiters_for_records_are_found_without_a_search() {
     const RECORDS: u64 = 100_000;
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
-    Ledger::of(&topic).publish(RECORDS, 8);
+    NumberedPublisher::of(&topic).publish(RECORDS, 8);
     let waiters: Vec<_> = (1..=RECORDS).map(|seq| (seq, Waiter::new())).collect();
     for _ in 0..2 {
         for (seq, waiter) in &waiters {
@@ -383,15 +383,15 @@ fn many_waiters_for_records_are_found_without_a_search() {
 
 #[test]
 fn deferred_read_sleeps_until_the_store_allows_another_one() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
-    let mut ledger = Ledger::of(&topic);
+    let mut numbered = NumberedPublisher::of(&topic);
     for _ in 0..60 {
-        ledger.publish(100, 100);
+        numbered.publish(100, 100);
         disk.sync(log);
     }
-    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), Witness::from_seq(1));
+    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), DeliveryChecker::from_seq(1));
     let mut cx = Context::from_waker(Waker::noop());
     disk.defers_reads.store(true, Ordering::Relaxed);
     for _ in 0..2 {
@@ -411,14 +411,14 @@ fn deferred_read_sleeps_until_the_store_allows_another_one() {
 
 #[test]
 fn disk_retention_delivers_lag_warnings_and_exact_gaps() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
-    let mut ledger = Ledger::of(&topic);
-    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), Witness::from_seq(1));
+    let mut numbered = NumberedPublisher::of(&topic);
+    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), DeliveryChecker::from_seq(1));
     let mut other = subscriber(&topic, &SubscribeOptions { on_gap: OnGap::Newest, ..earliest() });
     for _ in 0..20 {
-        ledger.publish(100, 100);
+        numbered.publish(100, 100);
         disk.sync(log);
     }
     disk.drop_before(log, 501);
@@ -426,38 +426,38 @@ fn disk_retention_delivers_lag_warnings_and_exact_gaps() {
     assert_eq!((witness.missing, witness.next), (500, 2_001));
     assert_eq!(witness.lagging.len(), 1);
     assert_eq!((witness.lagging[0].behind, witness.lagging[0].retained), (2_000, 1_500));
-    let mut witness = Witness::from_seq(1);
+    let mut witness = DeliveryChecker::from_seq(1);
     witness.drain(&mut other);
     assert_eq!((witness.missing, witness.next), (2_000, 2_001));
 }
 
 #[test]
 fn start_by_time_finds_records_that_are_only_on_disk() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
-    let mut ledger = Ledger::of(&topic);
+    let mut numbered = NumberedPublisher::of(&topic);
     let began_ns = MANUAL.now_ns();
     for _ in 0..30 {
-        ledger.publish(100, 100);
+        numbered.publish(100, 100);
         disk.sync(&topic.logs()[0]);
         advance_clock(Duration::from_secs(1));
     }
     for second in [0u64, 1, 7, 28, 29] {
         let since = from(Start::Time(began_ns + second * 1_000_000_000));
-        let mut witness = Witness::from_seq(second * 100 + 1);
+        let mut witness = DeliveryChecker::from_seq(second * 100 + 1);
         let mut reader = subscriber(&topic, &since);
         while witness.drain(&mut reader) > 0 {}
         assert_eq!(witness.next, 3_001);
     }
     let later = from(Start::Time(began_ns + 3_600_000_000_000));
-    assert_eq!(Witness::from_seq(3_001).drain(&mut subscriber(&topic, &later)), 0);
+    assert_eq!(DeliveryChecker::from_seq(3_001).drain(&mut subscriber(&topic, &later)), 0);
 }
 
 /// The clocks of two nodes may differ by a second. A record that was appended before the owner's restart must not count
 /// as appended during the wait.
 #[test]
 fn mirror_start_by_time_excludes_records_before_owner_restart() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let texts_since = |topic: &Arc<Topic>, since_ns: u64| -> Vec<String> {
         let name = SubscribeOptions::MIRROR.to_owned();
         let options = SubscribeOptions { name, local_only: true, ..from(Start::Time(since_ns)) };
@@ -496,12 +496,12 @@ fn mirror_start_by_time_excludes_records_before_owner_restart() {
 
 #[test]
 fn closed_topic_delivers_its_pending_records_before_it_ends() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let topic = disk.topic_of(durable(AT_ONCE), &budget(), RUNNING, disk.recovered(1));
     let log = &topic.logs()[0];
-    let mut ledger = Ledger::of(&topic);
-    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), Witness::from_seq(1));
-    ledger.publish(1_000, 100);
+    let mut numbered = NumberedPublisher::of(&topic);
+    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), DeliveryChecker::from_seq(1));
+    numbered.publish(1_000, 100);
     topic.close();
     assert_eq!(witness.drain(&mut reader), 0);
     assert!(!reader.wait(Some(Duration::from_millis(10))).unwrap(), "it sleeps until the disk is done");
@@ -520,27 +520,27 @@ fn closed_topic_delivers_its_pending_records_before_it_ends() {
 
 #[test]
 fn record_dropped_from_memory_is_read_from_disk() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
-    let mut ledger = Ledger::of(&topic);
+    let mut numbered = NumberedPublisher::of(&topic);
     for _ in 0..60 {
-        ledger.publish(100, 100);
+        numbered.publish(100, 100);
         disk.sync(log);
     }
     assert_eq!(log.read(42, |record| number(record.payload())), Some(42));
     assert_eq!(log.read(6_000, |record| number(record.payload())), Some(6_000));
-    ledger.publish(1, 100);
+    numbered.publish(1, 100);
     assert_eq!(log.read(6_001, |_| ()), None, "not stored yet");
 }
 
 #[test]
 fn retired_segment_is_loaded_again_for_its_reader() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
-    let mut ledger = Ledger::of(&topic);
+    let mut numbered = NumberedPublisher::of(&topic);
     for _ in 0..60 {
-        ledger.publish(100, 100);
+        numbered.publish(100, 100);
         disk.sync(&topic.logs()[0]);
     }
     let mut reader = cursor(&topic, &earliest());

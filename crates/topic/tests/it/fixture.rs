@@ -78,14 +78,14 @@ pub fn subscriber(topic: &Topic, options: &SubscribeOptions) -> Subscriber {
 }
 
 /// Publishes records whose first 8 bytes are their sequence, and keeps count of them.
-pub struct Ledger {
+pub struct NumberedPublisher {
     pub publisher: Publisher,
     pub published: u64,
 }
 
-impl Ledger {
-    pub fn of(topic: &Arc<Topic>) -> Ledger {
-        Ledger { publisher: topic.publisher("t"), published: 0 }
+impl NumberedPublisher {
+    pub fn of(topic: &Arc<Topic>) -> NumberedPublisher {
+        NumberedPublisher { publisher: topic.publisher("t"), published: 0 }
     }
 
     /// Publishes `count` more records of at least 8 bytes.
@@ -107,7 +107,7 @@ pub fn number(payload: &[u8]) -> u64 {
 
 /// Checks that every sequence number is either delivered or reported missing, once and in order.
 #[derive(Debug)]
-pub struct Witness {
+pub struct DeliveryChecker {
     /// The next expected position.
     pub next: u64,
     pub records: u64,
@@ -118,9 +118,9 @@ pub struct Witness {
     pub deleted: Option<Position>,
 }
 
-impl Witness {
-    pub fn from_seq(next: u64) -> Witness {
-        Witness {
+impl DeliveryChecker {
+    pub fn from_seq(next: u64) -> DeliveryChecker {
+        DeliveryChecker {
             next,
             records: 0,
             missing: 0,

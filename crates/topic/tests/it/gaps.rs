@@ -13,45 +13,45 @@ fn on_gap(on_gap: OnGap) -> SubscribeOptions {
 #[test]
 fn overrun_subscriber_receives_exact_gaps() {
     let topic = small_topic();
-    let mut ledger = Ledger::of(&topic);
+    let mut numbered = NumberedPublisher::of(&topic);
     let mut reader = subscriber(&topic, &earliest());
-    let mut witness = Witness::from_seq(1);
+    let mut witness = DeliveryChecker::from_seq(1);
     for round in 0..50 {
         // The number of records varies from a fraction of the history to several times the history.
-        ledger.publish(20 + round * 30, 100);
+        numbered.publish(20 + round * 30, 100);
         reader.drain(1 + round as usize * 11, |event| witness.check(event)).unwrap();
     }
     witness.drain(&mut reader);
     assert!(witness.gaps.len() >= 5, "the test is about gaps: {}", witness.gaps.len());
-    assert_eq!(witness.records + witness.missing, ledger.published);
+    assert_eq!(witness.records + witness.missing, numbered.published);
     assert!(witness.records > 0);
 }
 
 #[test]
 fn subscriber_overrun_between_two_reads_receives_one_gap() {
     let topic = small_topic();
-    let mut ledger = Ledger::of(&topic);
-    ledger.publish(100, 100);
+    let mut numbered = NumberedPublisher::of(&topic);
+    numbered.publish(100, 100);
     let mut reader = subscriber(&topic, &earliest());
-    let mut witness = Witness::from_seq(1);
+    let mut witness = DeliveryChecker::from_seq(1);
     reader.drain(10, |event| witness.check(event)).unwrap();
-    ledger.publish(5_000, 100);
+    numbered.publish(5_000, 100);
     witness.drain(&mut reader);
     assert_eq!(witness.gaps.len(), 1);
     assert_eq!(witness.gaps[0].first, 11);
-    assert_eq!(witness.records + witness.missing, ledger.published);
+    assert_eq!(witness.records + witness.missing, numbered.published);
 }
 
 #[test]
 fn payload_that_is_being_read_survives_further_publishing() {
     let topic = small_topic();
-    let mut ledger = Ledger::of(&topic);
-    ledger.publish(3, 100);
+    let mut numbered = NumberedPublisher::of(&topic);
+    numbered.publish(3, 100);
     let mut reader = subscriber(&topic, &earliest());
     assert!(reader.ready().unwrap());
     let Event::Record(record) = reader.take() else { panic!("no record") };
     let payload = record.payload();
-    ledger.publish(10_000, 100);
+    numbered.publish(10_000, 100);
     assert_eq!(number(payload), 1);
     assert!(payload[8..].iter().all(|&b| b == 0));
 }
@@ -59,27 +59,27 @@ fn payload_that_is_being_read_survives_further_publishing() {
 #[test]
 fn subscriber_with_on_gap_newest_continues_after_the_gap() {
     let topic = small_topic();
-    let mut ledger = Ledger::of(&topic);
+    let mut numbered = NumberedPublisher::of(&topic);
     let mut reader = subscriber(&topic, &on_gap(OnGap::Newest));
-    ledger.publish(5_000, 100);
-    let mut witness = Witness::from_seq(1);
+    numbered.publish(5_000, 100);
+    let mut witness = DeliveryChecker::from_seq(1);
     assert_eq!(witness.drain(&mut reader), 2, "a warning, then the gap");
     assert_eq!((witness.gaps[0].first, witness.gaps[0].last), (1, 5_000));
-    ledger.publish(3, 100);
+    numbered.publish(3, 100);
     assert_eq!(witness.drain(&mut reader), 3);
-    assert_eq!(witness.records + witness.missing, ledger.published);
+    assert_eq!(witness.records + witness.missing, numbered.published);
 }
 
 #[test]
 fn subscriber_with_on_gap_fail_gets_the_gap_and_then_ends() {
     let topic = small_topic();
-    let mut ledger = Ledger::of(&topic);
+    let mut numbered = NumberedPublisher::of(&topic);
     let mut reader = subscriber(&topic, &on_gap(OnGap::Fail));
-    ledger.publish(5_000, 100);
-    let mut witness = Witness::from_seq(1);
+    numbered.publish(5_000, 100);
+    let mut witness = DeliveryChecker::from_seq(1);
     assert_eq!(witness.drain(&mut reader), 2, "a warning, then the gap");
     assert_eq!(witness.gaps.len(), 1);
-    ledger.publish(5, 100);
+    numbered.publish(5, 100);
     for _ in 0..3 {
         assert_eq!(reader.ready(), Err(SubscribeError::Lost));
         assert_eq!(reader.drain(1, |event| panic!("{event:?}")), Err(SubscribeError::Lost));
@@ -90,12 +90,12 @@ fn subscriber_with_on_gap_fail_gets_the_gap_and_then_ends() {
 #[test]
 fn slow_subscriber_is_warned_once_before_any_loss() {
     let topic = small_topic();
-    let mut ledger = Ledger::of(&topic);
+    let mut numbered = NumberedPublisher::of(&topic);
     let mut reader = subscriber(&topic, &earliest());
-    let mut witness = Witness::from_seq(1);
+    let mut witness = DeliveryChecker::from_seq(1);
     // Reads record by record; the publisher appends faster, so that a gap follows.
     while witness.gaps.is_empty() {
-        ledger.publish(2, 200);
+        numbered.publish(2, 200);
         let event = reader.try_next().unwrap().unwrap();
         witness.check(event);
     }
@@ -108,35 +108,35 @@ fn slow_subscriber_is_warned_once_before_any_loss() {
 #[test]
 fn subscriber_that_caught_up_is_warned_again_when_it_lags() {
     let topic = small_topic();
-    let mut ledger = Ledger::of(&topic);
+    let mut numbered = NumberedPublisher::of(&topic);
     let mut reader = subscriber(&topic, &earliest());
-    let mut witness = Witness::from_seq(1);
-    ledger.publish(2_000, 100);
+    let mut witness = DeliveryChecker::from_seq(1);
+    numbered.publish(2_000, 100);
     witness.drain(&mut reader);
     let before = witness.lagging.len();
     for _ in 0..3 {
         let history = topic.logs()[0].info();
         let retained = history.next_seq - history.oldest_seq;
-        ledger.publish(retained * 3 / 4, 100);
+        numbered.publish(retained * 3 / 4, 100);
         witness.drain(&mut reader);
         witness.drain(&mut reader);
     }
     assert_eq!(witness.lagging.len() - before, 3);
-    assert_eq!(witness.records + witness.missing, ledger.published);
+    assert_eq!(witness.records + witness.missing, numbered.published);
 }
 
 #[test]
 fn subscriber_that_keeps_up_is_never_warned() {
     let topic = small_topic();
-    let mut ledger = Ledger::of(&topic);
+    let mut numbered = NumberedPublisher::of(&topic);
     let mut reader = subscriber(&topic, &earliest());
-    let mut witness = Witness::from_seq(1);
+    let mut witness = DeliveryChecker::from_seq(1);
     for _ in 0..500 {
-        ledger.publish(20, 100);
+        numbered.publish(20, 100);
         witness.drain(&mut reader);
     }
     assert_eq!((witness.lagging.len(), witness.missing), (0, 0));
-    assert_eq!(witness.records, ledger.published);
+    assert_eq!(witness.records, numbered.published);
 }
 
 #[test]

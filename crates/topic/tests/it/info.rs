@@ -11,17 +11,17 @@ fn named(name: &str, start: Start) -> SubscribeOptions {
 #[test]
 fn named_subscriber_is_listed_with_its_position_and_losses() {
     let topic = small_topic();
-    let mut ledger = Ledger::of(&topic);
+    let mut numbered = NumberedPublisher::of(&topic);
     let mut slow = subscriber(&topic, &named("slow", Start::Earliest));
     let mut quick = subscriber(&topic, &named("quick", Start::Earliest));
     let _nameless = subscriber(&topic, &earliest());
-    ledger.publish(10, 100);
+    numbered.publish(10, 100);
     assert_eq!(slow.drain(3, |_| ()).unwrap(), 3);
     while quick.try_next().unwrap().is_some() {}
     let seen: Vec<_> = topic.subscribers().into_iter().map(|r| (r.name, r.position.seq, r.lag)).collect();
     assert_eq!(seen, [("slow".to_owned(), 3, 7), ("quick".to_owned(), 10, 0)]);
 
-    ledger.publish(2_000, 100);
+    numbered.publish(2_000, 100);
     let mut lost = 0;
     while let Some(event) = slow.try_next().unwrap() {
         if let Event::Notice(Notice::Gap(gap)) = event {

@@ -27,7 +27,7 @@ fn subscriber_of(topics: &[Arc<Topic>], new_logs: Option<Arc<NewLogs>>, clock: C
 
 /// The received records of each log.
 #[derive(Default)]
-struct Logs(HashMap<String, Witness>);
+struct Logs(HashMap<String, DeliveryChecker>);
 
 impl Logs {
     fn check(&mut self, event: Event<'_>) {
@@ -38,7 +38,7 @@ impl Logs {
             Event::Notice(Notice::Deleted { log, .. }) => log.topic.clone(),
             Event::Notice(other) => panic!("unexpected {other:?}"),
         };
-        self.0.entry(log).or_insert_with(|| Witness::from_seq(1)).check(event);
+        self.0.entry(log).or_insert_with(|| DeliveryChecker::from_seq(1)).check(event);
     }
 
     fn records(&self) -> u64 {
@@ -144,10 +144,10 @@ fn subscription_ends_when_all_its_topics_are_deleted() {
 #[test]
 fn deletion_of_a_single_topic_is_delivered_once() {
     let topic = small_topic();
-    Ledger::of(&topic).publish(5, 8);
+    NumberedPublisher::of(&topic).publish(5, 8);
     let mut reader = subscriber(&topic, &earliest());
     topic.close();
-    let mut witness = Witness::from_seq(1);
+    let mut witness = DeliveryChecker::from_seq(1);
     assert_eq!(witness.drain(&mut reader), 6);
     assert_eq!(witness.deleted, Some(Position { epoch: 1, seq: 5 }));
     assert_eq!(reader.ready(), Err(SubscribeError::Closed));

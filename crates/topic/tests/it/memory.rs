@@ -15,7 +15,7 @@ fn topic_without_records_holds_no_memory() {
     let topic = topic_of(config(64 << 20), &budget, MANUAL);
     let _readers: Vec<_> = (0..100).map(|_| subscriber(&topic, &earliest())).collect();
     assert_eq!(budget.used(), 0);
-    Ledger::of(&topic).publish(1, 8);
+    NumberedPublisher::of(&topic).publish(1, 8);
     assert!(budget.used() <= 4 << 10, "one record takes one small segment");
 }
 
@@ -23,13 +23,13 @@ fn topic_without_records_holds_no_memory() {
 fn stalled_subscriber_keeps_no_segment_in_memory() {
     let budget = budget();
     let topic = topic_of(config(64 << 10), &budget, MANUAL);
-    let mut ledger = Ledger::of(&topic);
+    let mut numbered = NumberedPublisher::of(&topic);
     let mut stalled: Vec<Subscriber> = Vec::new();
     for _ in 0..200 {
-        ledger.publish(50, 100);
+        numbered.publish(50, 100);
         // Each subscriber reads from a different segment and then leaves.
         let mut reader = subscriber(&topic, &from(Start::Latest));
-        ledger.publish(3, 100);
+        numbered.publish(3, 100);
         assert_eq!(reader.drain(2, |_| ()).unwrap(), 2);
         stalled.push(reader);
     }
@@ -41,14 +41,14 @@ fn stalled_subscriber_keeps_no_segment_in_memory() {
 fn segment_memory_is_released_after_its_last_read() {
     let budget = budget();
     let topic = topic_of(config(64 << 10), &budget, MANUAL);
-    let mut ledger = Ledger::of(&topic);
-    ledger.publish(3, 100);
+    let mut numbered = NumberedPublisher::of(&topic);
+    numbered.publish(3, 100);
     let mut reader = cursor(&topic, &earliest());
     assert!(matches!(reader.fill(), ReadOutcome::Records));
-    ledger.publish(2_000, 100);
+    numbered.publish(2_000, 100);
     let with_read = budget.used();
     reader.release();
-    ledger.publish(2_000, 100);
+    numbered.publish(2_000, 100);
     assert!(budget.used() <= 64 << 10);
     assert!(with_read > 0);
 }
@@ -59,17 +59,17 @@ fn record_over_a_tenants_memory_budget_is_refused_alone() {
     let (small, large) = (node.child(64 << 10), node.child(1 << 20));
     let poor = topic_of(TopicConfig { by_ref_bytes_min: u32::MAX, ..config(1 << 20) }, &small, MANUAL);
     let rich = topic_of(config(256 << 10), &large, MANUAL);
-    let mut ledger = Ledger::of(&poor);
-    ledger.publish(10, 100);
+    let mut numbered = NumberedPublisher::of(&poor);
+    numbered.publish(10, 100);
     let refused = poor.publisher("t").publish(&[0; 100_000]).unwrap_err();
     assert!(matches!(refused, PublishError::BudgetSpent { limit: 65_536, .. }), "{refused}");
     assert!(small.used() <= small.limit());
-    ledger.publish(10, 100);
-    Ledger::of(&rich).publish(1_000, 1_000);
-    let mut witness = Witness::from_seq(1);
+    numbered.publish(10, 100);
+    NumberedPublisher::of(&rich).publish(1_000, 1_000);
+    let mut witness = DeliveryChecker::from_seq(1);
     witness.drain(&mut subscriber(&poor, &from(Start::After(Position { epoch: 1, seq: 0 }))));
     assert_eq!(witness.records + witness.missing, 20);
-    drop((poor, rich, ledger));
+    drop((poor, rich, numbered));
     assert_eq!((node.used(), small.used(), large.used()), (0, 0, 0));
 }
 
@@ -77,7 +77,7 @@ fn record_over_a_tenants_memory_budget_is_refused_alone() {
 fn publishing_with_a_full_budget_drops_the_oldest_records() {
     let budget = Budget::node(64 << 10, 0);
     let topic = topic_of(config(4 << 20), &budget, MANUAL);
-    Ledger::of(&topic).publish(5_000, 100);
+    NumberedPublisher::of(&topic).publish(5_000, 100);
     assert!(budget.used() <= 64 << 10);
 }
 
@@ -103,7 +103,7 @@ fn refusal_of_a_large_charge_does_not_fail_concurrent_charges() {
 fn memory_of_a_topic_is_released_with_it_and_its_subscribers() {
     let budget = budget();
     let topic = topic_of(config(1 << 20), &budget, MANUAL);
-    Ledger::of(&topic).publish(500, 1_000);
+    NumberedPublisher::of(&topic).publish(500, 1_000);
     topic.publisher("t").publish(Bytes::from(vec![0; 100_000])).unwrap();
     let mut reader = subscriber(&topic, &earliest());
     assert!(reader.ready().unwrap());
@@ -124,8 +124,8 @@ fn memory_of_a_topic_is_released_with_it_and_its_subscribers() {
 fn panic_in_a_subscribers_closure_loses_no_record() {
     let budget = budget();
     let topic = topic_of(config(64 << 10), &budget, MANUAL);
-    let mut ledger = Ledger::of(&topic);
-    ledger.publish(20, 100);
+    let mut numbered = NumberedPublisher::of(&topic);
+    numbered.publish(20, 100);
     let mut reader = subscriber(&topic, &earliest());
     let mut first = Vec::new();
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -140,11 +140,11 @@ fn panic_in_a_subscribers_closure_loses_no_record() {
     let Some(Event::Record(record)) = reader.try_next().unwrap() else { panic!("no record") };
     let again = record.seq();
     assert!((1..=5).contains(&again), "nothing that was not handed over is skipped");
-    let mut witness = Witness::from_seq(again + 1);
+    let mut witness = DeliveryChecker::from_seq(again + 1);
     witness.drain(&mut reader);
-    ledger.publish(3_000, 100);
+    numbered.publish(3_000, 100);
     witness.drain(&mut reader);
-    assert_eq!(witness.next, ledger.published + 1);
+    assert_eq!(witness.next, numbered.published + 1);
     assert!(budget.used() <= 64 << 10);
-    let _: &Arc<Topic> = ledger.publisher.topic();
+    let _: &Arc<Topic> = numbered.publisher.topic();
 }

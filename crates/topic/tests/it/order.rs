@@ -83,18 +83,18 @@ const BACKWARDS: Clock = Clock::new(|| {
 #[test]
 fn every_read_method_yields_the_same_records() {
     let topic = large_topic(MANUAL);
-    let mut ledger = Ledger::of(&topic);
-    ledger.publish(1_000, 100);
-    let mut drained = Witness::from_seq(1);
+    let mut numbered = NumberedPublisher::of(&topic);
+    numbered.publish(1_000, 100);
+    let mut drained = DeliveryChecker::from_seq(1);
     let mut reader = subscriber(&topic, &earliest());
     // Reads a few records at a time, so that some reads end inside a segment.
     while reader.drain(7, |event| drained.check(event)).unwrap() > 0 {}
-    let mut by_event = Witness::from_seq(1);
+    let mut by_event = DeliveryChecker::from_seq(1);
     let mut reader = subscriber(&topic, &earliest());
     while let Some(event) = reader.try_next().unwrap() {
         by_event.check(event);
     }
-    let mut mixed = Witness::from_seq(1);
+    let mut mixed = DeliveryChecker::from_seq(1);
     let mut reader = subscriber(&topic, &earliest());
     while reader.ready().unwrap() {
         mixed.check(reader.take());
@@ -108,8 +108,8 @@ fn every_read_method_yields_the_same_records() {
 #[test]
 fn cursor_spans_contain_the_frame_bytes_of_the_records() {
     let topic = large_topic(MANUAL);
-    let mut ledger = Ledger::of(&topic);
-    ledger.publish(1_000, 100);
+    let mut numbered = NumberedPublisher::of(&topic);
+    numbered.publish(1_000, 100);
     let mut cursor = cursor(&topic, &earliest());
     let mut seen = 0;
     while let ReadOutcome::Records = cursor.fill() {

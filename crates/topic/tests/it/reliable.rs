@@ -51,7 +51,7 @@ fn slow_registered_readers_lose_no_record() {
         for at_once in [50, 7, 2] {
             let mut reader = subscriber(&topic, &registered(&format!("{at_once} at once")));
             scope.spawn(move || {
-                let mut witness = Witness::from_seq(1);
+                let mut witness = DeliveryChecker::from_seq(1);
                 while witness.records < count {
                     assert!(reader.wait(Some(PATIENCE)).unwrap());
                     reader.drain(at_once, |event| witness.check(event)).unwrap();
@@ -59,7 +59,7 @@ fn slow_registered_readers_lose_no_record() {
                 assert_eq!((witness.missing, witness.lagging.len()), (0, 0));
             });
         }
-        scope.spawn(|| Ledger::of(&topic).publish(count, 100));
+        scope.spawn(|| NumberedPublisher::of(&topic).publish(count, 100));
     });
 }
 
@@ -72,7 +72,7 @@ fn refusal_of_a_waiting_publisher_names_the_slow_reader() {
     let PublishError::Full { subscriber: name, needed, waited } = refused else { panic!("{refused}") };
     assert_eq!((name.as_str(), needed), ("slow", 1));
     assert!(waited >= wait_max);
-    let mut witness = Witness::from_seq(1);
+    let mut witness = DeliveryChecker::from_seq(1);
     witness.drain(&mut reader);
     assert_eq!((witness.records, witness.missing), (retained, 0));
     // The next read confirms the previous records.
@@ -86,31 +86,31 @@ fn evicted_subscriber_gets_its_exact_gap_and_others_continue() {
     let topic = topic_of(reliable(Duration::from_millis(5), OnFull::Evict), &budget(), RUNNING);
     let mut slow = subscriber(&topic, &registered("slow"));
     let mut quick = subscriber(&topic, &registered("quick"));
-    let (mut slow_witness, mut quick_witness) = (Witness::from_seq(1), Witness::from_seq(1));
-    let mut ledger = Ledger::of(&topic);
+    let (mut slow_witness, mut quick_witness) = (DeliveryChecker::from_seq(1), DeliveryChecker::from_seq(1));
+    let mut numbered = NumberedPublisher::of(&topic);
     for _ in 0..200 {
-        ledger.publish(10, 100);
+        numbered.publish(10, 100);
         quick_witness.drain(&mut quick);
         assert!(!quick.ready().unwrap());
     }
-    assert_eq!((quick_witness.records, quick_witness.missing), (ledger.published, 0));
+    assert_eq!((quick_witness.records, quick_witness.missing), (numbered.published, 0));
     slow_witness.drain(&mut slow);
     assert_eq!(slow_witness.gaps.len(), 1);
-    assert_eq!(slow_witness.records + slow_witness.missing, ledger.published);
+    assert_eq!(slow_witness.records + slow_witness.missing, numbered.published);
     assert_eq!(topic.logs()[0].info().registered, 1);
 }
 
 #[test]
 fn leaving_reader_frees_room_for_publishers() {
     let topic = topic_of(reliable(PATIENCE, OnFull::Refuse), &budget(), RUNNING);
-    let mut ledger = Ledger::of(&topic);
+    let mut numbered = NumberedPublisher::of(&topic);
     let reader = subscriber(&topic, &registered("leaving"));
     thread::scope(|scope| {
         scope.spawn(|| {
             until_full(&topic, 100);
             drop(reader);
         });
-        ledger.publish(1_000, 100);
+        numbered.publish(1_000, 100);
     });
 }
 
@@ -140,7 +140,7 @@ fn dropped_cursor_frees_room_for_publishers() {
     let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), RUNNING);
     drop(cursor(&topic, &registered("never read")));
     assert_eq!(topic.logs()[0].info().registered, 0);
-    Ledger::of(&topic).publish(1_000, 100);
+    NumberedPublisher::of(&topic).publish(1_000, 100);
 }
 
 #[test]
@@ -169,9 +169,9 @@ fn registered_reader_over_the_limit_is_refused() {
 fn unregistered_reader_delays_no_publisher() {
     let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), MANUAL);
     let mut reader = subscriber(&topic, &earliest());
-    let mut ledger = Ledger::of(&topic);
-    ledger.publish(5_000, 100);
-    let mut witness = Witness::from_seq(1);
+    let mut numbered = NumberedPublisher::of(&topic);
+    numbered.publish(5_000, 100);
+    let mut witness = DeliveryChecker::from_seq(1);
     witness.drain(&mut reader);
     assert_eq!(witness.gaps.len(), 1);
     assert_eq!(witness.records + witness.missing, 5_000);
@@ -183,7 +183,7 @@ fn record_frees_room_only_after_it_is_reported_as_consumed() {
     let options = registered("remote");
     let mut cursor = Cursor::new(topic.logs()[0].clone(), &options, None, ConsumeMode::Explicit).unwrap();
     let (retained, _) = fill(&topic);
-    let mut witness = Witness::from_seq(1);
+    let mut witness = DeliveryChecker::from_seq(1);
     while let ReadOutcome::Records = cursor.fill() {
         cursor.drain(usize::MAX, |record| witness.check(Event::Record(record)));
     }
@@ -206,7 +206,7 @@ fn record_limit_drops_no_unread_record_of_a_registered_reader() {
     let topic = topic_of(config, &budget(), MANUAL);
     let mut reader = subscriber(&topic, &registered("slow"));
     let (retained, _) = fill(&topic);
-    let mut witness = Witness::from_seq(1);
+    let mut witness = DeliveryChecker::from_seq(1);
     witness.drain(&mut reader);
     assert_eq!((witness.records, witness.missing), (retained, 0));
 }
@@ -220,7 +220,7 @@ fn registered_reader_of_an_older_epoch_loses_no_new_record() {
     let mut reader = subscriber(&topic, &SubscribeOptions { start, ..registered("resumed") });
     let (retained, refused) = fill(&topic);
     assert!(matches!(refused, PublishError::Full { .. }), "{refused}");
-    let mut witness = Witness::from_seq(0);
+    let mut witness = DeliveryChecker::from_seq(0);
     witness.drain(&mut reader);
     assert_eq!((witness.epochs.len(), witness.records, witness.missing), (1, retained, 0));
 }
@@ -242,9 +242,9 @@ fn publisher_without_a_wait_limit_waits_for_room() {
     let topic = topic_of(reliable(Duration::MAX, OnFull::Refuse), &budget(), RUNNING);
     let mut reader = subscriber(&topic, &registered("slow"));
     thread::scope(|scope| {
-        scope.spawn(|| Ledger::of(&topic).publish(2_000, 100));
+        scope.spawn(|| NumberedPublisher::of(&topic).publish(2_000, 100));
         until_full(&topic, 100);
-        let mut witness = Witness::from_seq(1);
+        let mut witness = DeliveryChecker::from_seq(1);
         witness.follow(&mut reader, 2_000);
         assert_eq!(witness.missing, 0);
     });

@@ -15,7 +15,7 @@ fn retained(topic: &Topic) -> u64 {
 /// The number of records that a subscriber from the earliest record receives.
 fn readable(topic: &Topic) -> u64 {
     let oldest = topic.logs()[0].info().oldest_seq;
-    let mut witness = Witness::from_seq(oldest);
+    let mut witness = DeliveryChecker::from_seq(oldest);
     witness.drain(&mut subscriber(topic, &earliest()));
     assert_eq!(witness.missing, 0, "the earliest record is a record");
     witness.records
@@ -28,9 +28,9 @@ fn history_uses_but_never_exceeds_its_byte_limit() {
     {
         let budget = budget();
         let topic = topic_of(config(bytes), &budget, MANUAL);
-        let mut ledger = Ledger::of(&topic);
+        let mut numbered = NumberedPublisher::of(&topic);
         for _ in 0..4 * bytes / payload as u64 {
-            ledger.publish(1, payload);
+            numbered.publish(1, payload);
             let retained_bytes = topic.logs()[0].info().bytes;
             assert!(retained_bytes <= bytes, "{retained_bytes} of {bytes} with records of {payload}");
             assert!(budget.used() <= bytes);
@@ -60,11 +60,11 @@ fn history_with_large_batches_stays_within_its_bytes() {
 #[test]
 fn record_larger_than_the_history_limit_is_kept_alone() {
     let topic = topic_of(config(16 << 10), &budget(), MANUAL);
-    let mut ledger = Ledger::of(&topic);
-    ledger.publish(10, 100);
-    ledger.publish(1, 100_000);
+    let mut numbered = NumberedPublisher::of(&topic);
+    numbered.publish(10, 100);
+    numbered.publish(1, 100_000);
     assert_eq!(readable(&topic), 1);
-    ledger.publish(1, 8);
+    numbered.publish(1, 8);
     assert!(readable(&topic) >= 1);
     assert!(topic.logs()[0].info().bytes <= 128 << 10);
 }
@@ -73,13 +73,13 @@ fn record_larger_than_the_history_limit_is_kept_alone() {
 fn record_limit_bounds_the_readable_records() {
     let retention = Retention { records: Some(10), ..Retention::default() };
     let topic = topic_of(TopicConfig { retention, ..TopicConfig::default() }, &budget(), MANUAL);
-    let mut ledger = Ledger::of(&topic);
-    ledger.publish(7, 8);
+    let mut numbered = NumberedPublisher::of(&topic);
+    numbered.publish(7, 8);
     assert_eq!(readable(&topic), 7);
-    ledger.publish(1_000, 8);
+    numbered.publish(1_000, 8);
     assert_eq!(readable(&topic), 10);
     let mut stalled = subscriber(&topic, &from(Start::After(Position { epoch: 1, seq: 3 })));
-    let mut witness = Witness::from_seq(4);
+    let mut witness = DeliveryChecker::from_seq(4);
     witness.drain(&mut stalled);
     assert_eq!((witness.records, witness.missing), (10, 1_007 - 3 - 10));
 }
@@ -89,8 +89,8 @@ fn records_beyond_their_age_are_dropped_without_publishing() {
     let retention = Retention { age: Some(Duration::from_secs(10)), ..Retention::default() };
     let budget = budget();
     let topic = topic_of(TopicConfig { retention, ..TopicConfig::default() }, &budget, MANUAL);
-    let mut ledger = Ledger::of(&topic);
-    ledger.publish(100, 100);
+    let mut numbered = NumberedPublisher::of(&topic);
+    numbered.publish(100, 100);
     let mut reader = subscriber(&topic, &earliest());
     advance_clock(Duration::from_secs(9));
     topic.expire(MANUAL.now_ns());
@@ -99,10 +99,10 @@ fn records_beyond_their_age_are_dropped_without_publishing() {
     topic.expire(MANUAL.now_ns());
     assert_eq!(readable(&topic), 0);
     assert_eq!(budget.used(), 0, "its memory is free");
-    let mut witness = Witness::from_seq(1);
+    let mut witness = DeliveryChecker::from_seq(1);
     witness.drain(&mut reader);
     assert_eq!((witness.records, witness.missing), (0, 100));
-    ledger.publish(1, 8);
+    numbered.publish(1, 8);
     assert_eq!(witness.drain(&mut reader), 1);
 }
 
@@ -110,11 +110,11 @@ fn records_beyond_their_age_are_dropped_without_publishing() {
 fn retention_age_counts_from_the_append_of_each_record() {
     let retention = Retention { age: Some(Duration::from_secs(10)), ..Retention::default() };
     let topic = topic_of(TopicConfig { retention, ..TopicConfig::default() }, &budget(), MANUAL);
-    let mut ledger = Ledger::of(&topic);
-    ledger.publish(3, 1_000);
+    let mut numbered = NumberedPublisher::of(&topic);
+    numbered.publish(3, 1_000);
     advance_clock(Duration::from_secs(9));
     // This record needs a segment of its own, because the segment of the first three is sealed.
-    ledger.publish(1, 5_000);
+    numbered.publish(1, 5_000);
     advance_clock(Duration::from_secs(5));
     topic.expire(MANUAL.now_ns());
     assert_eq!(readable(&topic), 1, "three are 14 s old, one is 5 s old");
@@ -178,19 +178,19 @@ fn history_is_kept_for_slow_subscribers_up_to_a_limit() {
     let limits = LogLimits { pending_bytes_max: 1 << 20, ..LogLimits::default() };
     let topic = topic_of(TopicConfig { limits, ..config(64 << 10) }, &budget(), MANUAL);
     let log = &topic.logs()[0];
-    let mut ledger = Ledger::of(&topic);
+    let mut numbered = NumberedPublisher::of(&topic);
     let progress = log.list_subscriber(&earliest(), false, Position { epoch: 1, seq: 0 });
     progress.keep_history();
-    ledger.publish(4_000, 100);
+    numbered.publish(4_000, 100);
     assert_eq!((log.info().oldest_seq, log.pressure()), (1, 0), "all is kept for it, and it reads nothing");
     progress.set_position(Position { epoch: 1, seq: 10 });
-    ledger.publish(200, 100);
+    numbered.publish(200, 100);
     assert!(log.pressure() > 300_000, "{} bytes lie before a reader that does read", log.pressure());
-    ledger.publish(20_000, 100);
+    numbered.publish(20_000, 100);
     let retained_bytes = log.info().bytes;
     assert!((800_000..=1 << 20).contains(&retained_bytes), "{retained_bytes} bytes: no more than the limit");
     progress.set_position(log.last());
-    ledger.publish(200, 100);
+    numbered.publish(200, 100);
     assert!(log.info().bytes <= 64 << 10, "{} bytes: it has read them", log.info().bytes);
     assert!(log.pressure() < 64 << 10);
 }
@@ -204,6 +204,6 @@ fn slow_reader_gets_no_extra_history_when_memory_is_half_used() {
     let log = &topic.logs()[0];
     let progress = log.list_subscriber(&earliest(), false, Position { epoch: 1, seq: 0 });
     progress.keep_history();
-    Ledger::of(&topic).publish(4_000, 100);
+    NumberedPublisher::of(&topic).publish(4_000, 100);
     assert!(log.info().bytes <= 64 << 10, "{} bytes", log.info().bytes);
 }

@@ -17,16 +17,16 @@ fn first_seq(topic: &Topic, start: Start) -> Option<u64> {
 #[test]
 fn late_subscriber_starts_at_the_requested_position() {
     let topic = large_topic(MANUAL);
-    let mut ledger = Ledger::of(&topic);
-    ledger.publish(100, 8);
+    let mut numbered = NumberedPublisher::of(&topic);
+    numbered.publish(100, 8);
     assert_eq!(first_seq(&topic, Start::Earliest), Some(1));
     assert_eq!(first_seq(&topic, Start::Latest), None);
     assert_eq!(first_seq(&topic, Start::After(Position { epoch: 1, seq: 40 })), Some(41));
     assert_eq!(first_seq(&topic, Start::After(Position { epoch: 1, seq: 0 })), Some(1));
     assert_eq!(first_seq(&topic, Start::After(Position { epoch: 1, seq: 100 })), None);
     let mut latest = subscriber(&topic, &from(Start::Latest));
-    ledger.publish(10, 8);
-    let mut witness = Witness::from_seq(101);
+    numbered.publish(10, 8);
+    let mut witness = DeliveryChecker::from_seq(101);
     witness.drain(&mut latest);
     assert_eq!(witness.records, 10);
 }
@@ -34,7 +34,7 @@ fn late_subscriber_starts_at_the_requested_position() {
 #[test]
 fn position_beyond_the_log_is_refused() {
     let topic = large_topic(MANUAL);
-    Ledger::of(&topic).publish(10, 8);
+    NumberedPublisher::of(&topic).publish(10, 8);
     let positions = [(1, 11), (1, u64::MAX), (2, 0), (u32::MAX, u64::MAX)];
     for requested in positions.map(|(epoch, seq)| Position { epoch, seq }) {
         let last = Position { epoch: 1, seq: 10 };
@@ -48,15 +48,15 @@ fn position_beyond_the_log_is_refused() {
 fn subscriber_ahead_of_a_replicated_log_waits_for_it() {
     let topic = large_topic(MANUAL);
     topic.logs()[0].set_replicated(true);
-    let mut ledger = Ledger::of(&topic);
-    ledger.publish(10, 8);
+    let mut numbered = NumberedPublisher::of(&topic);
+    numbered.publish(10, 8);
     let mut ahead = subscriber(&topic, &from(Start::After(Position { epoch: 1, seq: 12 })));
     let mut later = subscriber(&topic, &from(Start::After(Position { epoch: 2, seq: 13 })));
     let nothing = |reader: &mut Subscriber| assert!(reader.try_next().unwrap().is_none());
     nothing(&mut ahead);
-    ledger.publish(2, 8);
+    numbered.publish(2, 8);
     nothing(&mut ahead);
-    ledger.publish(1, 8);
+    numbered.publish(1, 8);
     assert!(matches!(ahead.try_next().unwrap(), Some(Event::Record(record)) if record.seq() == 13));
     nothing(&mut ahead);
     nothing(&mut later);
@@ -64,7 +64,7 @@ fn subscriber_ahead_of_a_replicated_log_waits_for_it() {
     topic.logs()[0].reset_to(Position { epoch: 2, seq: 14 });
     assert!(matches!(ahead.try_next().unwrap(), Some(Event::Notice(Notice::EpochChanged(_)))));
     nothing(&mut later);
-    ledger.publish(1, 8);
+    numbered.publish(1, 8);
     assert!(matches!(later.try_next().unwrap(), Some(Event::Record(record)) if record.seq() == 14));
     let requested = Position { epoch: 9, seq: 1 };
     topic.logs()[0].set_replicated(false);
@@ -76,11 +76,11 @@ fn subscriber_ahead_of_a_replicated_log_waits_for_it() {
 #[test]
 fn start_by_time_begins_with_the_first_record_at_or_after_it() {
     let topic = large_topic(MANUAL);
-    let mut ledger = Ledger::of(&topic);
+    let mut numbered = NumberedPublisher::of(&topic);
     let began_ns = MANUAL.now_ns();
     // The records fill several segments; one record is appended each second.
     for _ in 0..200 {
-        ledger.publish(1, 1_000);
+        numbered.publish(1, 1_000);
         advance_clock(Duration::from_secs(1));
     }
     let at = |seconds: u64| first_seq(&topic, Start::Time(began_ns + seconds * 1_000_000_000));
@@ -98,10 +98,10 @@ fn resuming_an_older_epoch_reports_its_last_record_as_unknown() {
     let topic = std::sync::Arc::new(
         Topic::new("t", std::sync::Arc::new(config(64 << 10)), &budget(), MANUAL, 7).unwrap(),
     );
-    Ledger::of(&topic).publish(5, 8);
+    NumberedPublisher::of(&topic).publish(5, 8);
     for seq in [0, 3, 1_000, u64::MAX] {
         let mut reader = subscriber(&topic, &from(Start::After(Position { epoch: 6, seq })));
-        let mut witness = Witness::from_seq(0);
+        let mut witness = DeliveryChecker::from_seq(0);
         witness.drain(&mut reader);
         let [changed] = witness.epochs.as_slice() else { panic!("{witness:?}") };
         assert_eq!((changed.old, changed.known_through), (6, None));
@@ -117,9 +117,9 @@ fn every_start_option_on_an_empty_topic_reads_all_records() {
     {
         let topic = large_topic(MANUAL);
         let mut reader = subscriber(&topic, &from(start));
-        let mut witness = Witness::from_seq(1);
+        let mut witness = DeliveryChecker::from_seq(1);
         assert_eq!(witness.drain(&mut reader), 0);
-        Ledger::of(&topic).publish(3, 8);
+        NumberedPublisher::of(&topic).publish(3, 8);
         assert_eq!(witness.drain(&mut reader), 3);
     }
 }

@@ -385,7 +385,7 @@ fn record_that_grows_the_state_beyond_the_budget_is_refused() {
 
 #[test]
 fn durable_state_is_delivered_only_after_it_is_stored() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
     let config = Arc::new(TopicConfig { reducer, ..durable(AckLevel::Memory) });
     let board = |_: &ReducerConfig| Ok(Box::new(SlotValues::default()) as Box<dyn Reducer>);

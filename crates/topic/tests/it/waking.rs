@@ -18,17 +18,17 @@ fn ping_pong(wait: Wait, rounds: u64) {
     let [first_reader, second_reader] = &mut readers;
     thread::scope(|scope| {
         scope.spawn(|| {
-            let mut ledger = Ledger::of(&topics[1]);
-            let mut witness = Witness::from_seq(1);
+            let mut numbered = NumberedPublisher::of(&topics[1]);
+            let mut witness = DeliveryChecker::from_seq(1);
             for seq in 1..=rounds {
                 witness.follow(first_reader, seq);
-                ledger.publish(1, 8);
+                numbered.publish(1, 8);
             }
         });
-        let mut ledger = Ledger::of(&topics[0]);
-        let mut witness = Witness::from_seq(1);
+        let mut numbered = NumberedPublisher::of(&topics[0]);
+        let mut witness = DeliveryChecker::from_seq(1);
         for seq in 1..=rounds {
-            ledger.publish(1, 8);
+            numbered.publish(1, 8);
             witness.follow(second_reader, seq);
         }
     });
@@ -86,20 +86,20 @@ fn async_reader_is_woken_by_every_record() {
     let rounds = 10_000;
     thread::scope(|scope| {
         scope.spawn(|| {
-            let mut ledger = Ledger::of(&topics[1]);
-            let mut witness = Witness::from_seq(1);
+            let mut numbered = NumberedPublisher::of(&topics[1]);
+            let mut witness = DeliveryChecker::from_seq(1);
             for seq in 1..=rounds {
                 while witness.next <= seq {
                     block_on(&mut reader);
                     witness.drain(&mut reader);
                 }
-                ledger.publish(1, 8);
+                numbered.publish(1, 8);
             }
         });
-        let mut ledger = Ledger::of(&topics[0]);
-        let mut witness = Witness::from_seq(1);
+        let mut numbered = NumberedPublisher::of(&topics[0]);
+        let mut witness = DeliveryChecker::from_seq(1);
         for seq in 1..=rounds {
-            ledger.publish(1, 8);
+            numbered.publish(1, 8);
             while witness.next <= seq {
                 block_on(&mut many);
                 witness.drain(&mut many);
@@ -119,7 +119,7 @@ fn parked_spinning_and_async_subscribers_miss_no_record() {
             let mut reader = subscriber(&topic, &SubscribeOptions { wait, ..earliest() });
             let counted = Arc::clone(&counted);
             scope.spawn(move || {
-                let mut witness = Witness::from_seq(1);
+                let mut witness = DeliveryChecker::from_seq(1);
                 if n < 4 {
                     witness.follow(&mut reader, count);
                 } else {
@@ -131,9 +131,9 @@ fn parked_spinning_and_async_subscribers_miss_no_record() {
                 counted.fetch_add(1, Ordering::SeqCst);
             });
         }
-        let mut ledger = Ledger::of(&topic);
+        let mut numbered = NumberedPublisher::of(&topic);
         for n in 0..count {
-            ledger.publish(1, 8);
+            numbered.publish(1, 8);
             if n % 16 == 0 {
                 until("one has read everything and sleeps", || topic.logs()[0].info().waiting > 0);
             }
@@ -153,11 +153,11 @@ fn publish_wakes_a_waiting_thread_behind_timed_out_threads() {
     thread::scope(|scope| {
         let sleeper = scope.spawn(|| sleeping.wait(Some(PATIENCE)));
         until("all three sleep", || topic.logs()[0].info().waiting == 3);
-        Ledger::of(&topic).publish(1, 8);
+        NumberedPublisher::of(&topic).publish(1, 8);
         assert_eq!(sleeper.join().unwrap(), Ok(true), "one publish wakes the sleeping thread");
     });
     for reader in [&mut timed_out, &mut polled] {
-        let mut witness = Witness::from_seq(1);
+        let mut witness = DeliveryChecker::from_seq(1);
         assert_eq!(witness.drain(reader), 1);
     }
 }
@@ -173,10 +173,10 @@ fn housekeeping_wakes_a_subscriber_behind_an_abandoned_task() {
     assert!(sleeping.poll_ready(&mut Context::from_waker(&waker)).is_pending());
     topic.expire(MANUAL.now_ns());
     assert!(!woken.is_scheduled.load(Ordering::SeqCst), "there is no record, so no task is woken");
-    Ledger::of(&topic).publish(1, 8);
+    NumberedPublisher::of(&topic).publish(1, 8);
     topic.expire(MANUAL.now_ns());
     assert!(woken.is_scheduled.load(Ordering::SeqCst));
-    assert_eq!(Witness::from_seq(1).drain(&mut sleeping), 1);
+    assert_eq!(DeliveryChecker::from_seq(1).drain(&mut sleeping), 1);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn dropped_notified_cursor_passes_its_wakeup_on() {
         assert!(cursor.as_mut().unwrap().arm(waiter, 0));
         assert!(waiter.set_waker(Waker::noop()));
     }
-    Ledger::of(&topic).publish(1, 8);
+    NumberedPublisher::of(&topic).publish(1, 8);
     assert_eq!(waiters.each_ref().map(|waiter| waiter.is_ready()), [true, false, false]);
     cursors[0] = None;
     assert_eq!(waiters.each_ref().map(|waiter| waiter.is_ready()), [true; 3]);
@@ -240,7 +240,7 @@ fn wakeup_of_a_dropped_cursor_is_passed_to_the_next_cursor() {
             // A sleeping subscriber leaves.
             cursors[0].leave(&waiters[0], 7);
         }
-        Ledger::of(&topic).publish(1, 8);
+        NumberedPublisher::of(&topic).publish(1, 8);
         let woken = 1 - round % 2;
         assert!(waiters[woken].is_ready());
         assert!(!waiters[3].is_ready(), "a publish wakes one, not all");
@@ -255,9 +255,9 @@ fn deletion_wakes_every_kind_of_waiter() {
     for wait in [Wait::Parked, Wait::Default, Wait::Spin] {
         for published in [0, 3] {
             let topic = large_topic(RUNNING);
-            Ledger::of(&topic).publish(published, 8);
+            NumberedPublisher::of(&topic).publish(published, 8);
             let mut reader = subscriber(&topic, &SubscribeOptions { wait, ..earliest() });
-            let mut witness = Witness::from_seq(1);
+            let mut witness = DeliveryChecker::from_seq(1);
             witness.drain(&mut reader);
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| reader.wait(None));
@@ -323,7 +323,7 @@ fn subscribers_that_have_read_everything_stay_asleep() {
         assert!(waiter.set_waker(Waker::noop()));
     };
     readers.iter_mut().for_each(|(cursor, waiter)| sleep(cursor, waiter));
-    Ledger::of(&topic).publish(1, 8);
+    NumberedPublisher::of(&topic).publish(1, 8);
     let mut reads = 0;
     while let Some((cursor, waiter)) = readers.iter_mut().find(|(_, waiter)| waiter.is_ready()) {
         assert!(waiter.take_ready(|_| ()));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail, ensure};
 use dunlin_client::topic::Position;
 
-use super::publisher::Ledger;
+use super::publisher::PublishedBatches;
 use super::reader::{ReaderEvent, Trace};
 
 /// How many events the subscribers of a successful run received.
@@ -32,7 +32,7 @@ struct EpochEnd {
 }
 
 /// Compares all subscribers of a topic with its publisher.
-pub fn check_topic(is_durable: bool, ledger: &Ledger, traces: &[&Trace]) -> Result<ReadCounts> {
+pub fn check_topic(is_durable: bool, ledger: &PublishedBatches, traces: &[&Trace]) -> Result<ReadCounts> {
     let (mut counts, mut all) = (ReadCounts::default(), BTreeMap::new());
     for trace in traces {
         let context = || format!("{} through node {}", trace.topic, trace.node + 1);
@@ -123,7 +123,7 @@ fn check_durable_order(
 
 /// Checks that every acknowledged record was received at its position, or that its loss was reported.
 fn check_acknowledged(
-    ledger: &Ledger,
+    ledger: &PublishedBatches,
     records: &BTreeMap<Position, u64>,
     gaps: &[(u32, u64, u64)],
     ended: &EndedEpochs,

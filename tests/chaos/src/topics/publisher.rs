@@ -12,7 +12,7 @@ use dunlin_client::topic::{Draft, Durable, Position, Publish, PublishError, Rece
 use dunlin_client::{Client, ClientOptions, Identity, Publisher, PublisherOptions};
 use dunlin_replica::seed::Seed;
 
-use crate::history::Clock;
+use crate::history::RunClock;
 use crate::nemesis::PATIENCE;
 
 /// The pause before a refused record is published again.
@@ -20,7 +20,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// A batch of records that was published with one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Published {
+pub struct PublishCall {
     /// The number of the first record.
     pub first: u64,
     /// The number of the last record.
@@ -33,9 +33,9 @@ pub struct Published {
 
 /// All batches that one publisher published.
 #[derive(Debug, Clone, Default)]
-pub struct Ledger {
+pub struct PublishedBatches {
     /// The batches, in order.
-    pub published: Vec<Published>,
+    pub published: Vec<PublishCall>,
     /// The number of refused batches.
     pub refused: u64,
 }
@@ -45,10 +45,10 @@ pub struct Writer {
     topic: &'static str,
     is_durable: bool,
     publisher: Publisher,
-    clock: Clock,
+    clock: RunClock,
     seed: Seed,
     next: u64,
-    ledger: Ledger,
+    ledger: PublishedBatches,
     acknowledged: Arc<AtomicU64>,
 }
 
@@ -71,7 +71,7 @@ impl Writer {
         topic: &'static str,
         is_durable: bool,
         url: &str,
-        clock: Clock,
+        clock: RunClock,
         seed: u64,
         acknowledged: Arc<AtomicU64>,
     ) -> Result<Writer> {
@@ -94,13 +94,13 @@ impl Writer {
             clock,
             seed,
             next: 1,
-            ledger: Ledger::default(),
+            ledger: PublishedBatches::default(),
             acknowledged,
         })
     }
 
     /// Publishes until stopped, and then until a last record is acknowledged.
-    pub fn run(mut self, stop: &AtomicBool) -> Result<Ledger> {
+    pub fn run(mut self, stop: &AtomicBool) -> Result<PublishedBatches> {
         let mut deadline = None;
         loop {
             let is_last = stop.load(Ordering::Relaxed);
@@ -140,7 +140,7 @@ impl Writer {
         self.next = last + 1;
         let response = receipt.map(|receipt| (self.clock.now(), receipt.position));
         self.acknowledged.fetch_add(u64::from(response.is_some()), Ordering::Relaxed);
-        self.ledger.published.push(Published { first, last, call, response });
+        self.ledger.published.push(PublishCall { first, last, call, response });
         Ok(response.is_some())
     }
 

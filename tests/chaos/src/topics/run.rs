@@ -14,10 +14,10 @@ use dunlin_client::topic::Position;
 use super::audit::{self, ReadCounts};
 use super::nodes::Nodes;
 use super::plan::plan;
-use super::publisher::{Ledger, Writer};
+use super::publisher::{PublishedBatches, Writer};
 use super::reader::{TopicEnds, Trace, read};
 use super::{NODES, TOPICS};
-use crate::history::Clock;
+use crate::history::RunClock;
 use crate::nemesis::PATIENCE;
 
 /// The number of batches that must be acknowledged before the first fault, and after the last.
@@ -65,7 +65,7 @@ struct Clients {
     abort: Arc<AtomicBool>,
     ends: Arc<TopicEnds>,
     acknowledged: Arc<AtomicU64>,
-    writers: Vec<JoinHandle<Result<Ledger>>>,
+    writers: Vec<JoinHandle<Result<PublishedBatches>>>,
     readers: Vec<JoinHandle<Result<Trace>>>,
 }
 
@@ -75,7 +75,7 @@ pub fn run(setup: &TopicsStage, seed: u64) -> Result<Report> {
     let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir)?;
     let mut nodes = Nodes::start(&setup.program, &dir)?;
-    let clock = Clock::start();
+    let clock = RunClock::start();
     let clients = Clients::start(&nodes.urls(), clock, seed)?;
     let (plan, mut faults) = (plan(seed, setup.steps), vec![]);
     let outcome = clients.wait_for_progress("the beginning").and_then(|()| {
@@ -110,7 +110,7 @@ pub fn run(setup: &TopicsStage, seed: u64) -> Result<Report> {
 }
 
 impl Clients {
-    fn start(urls: &[String], clock: Clock, seed: u64) -> Result<Clients> {
+    fn start(urls: &[String], clock: RunClock, seed: u64) -> Result<Clients> {
         let (stop, abort, ends, acknowledged) = Default::default();
         let mut clients = Clients { stop, abort, ends, acknowledged, writers: vec![], readers: vec![] };
         for (at, (topic, is_durable)) in TOPICS.into_iter().enumerate() {
@@ -140,11 +140,11 @@ impl Clients {
     }
 
     /// Stops all clients. Returns their histories if the run succeeded.
-    fn finish(mut self, outcome: Result<()>) -> Result<(Vec<Ledger>, Vec<Trace>)> {
+    fn finish(mut self, outcome: Result<()>) -> Result<(Vec<PublishedBatches>, Vec<Trace>)> {
         let panicked = |_| anyhow!("a client thread panicked");
         self.stop.store(true, Ordering::Relaxed);
         self.abort.store(outcome.is_err(), Ordering::Relaxed);
-        let ledgers: Result<Vec<Ledger>> = self
+        let ledgers: Result<Vec<PublishedBatches>> = self
             .writers
             .drain(..)
             .map(|writer| writer.join().map_err(panicked)?.context("a publisher thread failed"))
@@ -169,13 +169,19 @@ impl Clients {
 }
 
 /// Returns the position of each topic's last acknowledged record.
-fn topic_ends(ledgers: &[Ledger]) -> BTreeMap<&'static str, Position> {
-    let last =
-        |ledger: &Ledger| ledger.published.iter().filter_map(|batch| batch.response).map(|(_, at)| at).max();
+fn topic_ends(ledgers: &[PublishedBatches]) -> BTreeMap<&'static str, Position> {
+    let last = |ledger: &PublishedBatches| {
+        ledger.published.iter().filter_map(|batch| batch.response).map(|(_, at)| at).max()
+    };
     TOPICS.iter().zip(ledgers).filter_map(|((topic, _), ledger)| Some((*topic, last(ledger)?))).collect()
 }
 
-fn check(ledgers: &[Ledger], traces: &[Trace], faults: &[(u64, String)], steps: usize) -> Result<Report> {
+fn check(
+    ledgers: &[PublishedBatches],
+    traces: &[Trace],
+    faults: &[(u64, String)],
+    steps: usize,
+) -> Result<Report> {
     let mut report = Report { steps, ..Report::default() };
     for ((topic, is_durable), ledger) in TOPICS.into_iter().zip(ledgers) {
         let topic_traces: Vec<&Trace> = traces.iter().filter(|trace| trace.topic == topic).collect();

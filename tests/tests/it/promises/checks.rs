@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::topic::{Draft, Meta, Payload, Publish, Retention, TopicConfig};
 
-use super::listener::{Message, Reader, Received, SubscribeWish};
+use super::listener::{ListenerSubscriber, Message, SubscriberEvent, SubscriptionOptions};
 use super::trial::{PATIENCE, Trial, number, numbered, publish_numbers, publish_padded};
 
 /// A guarantee in the table's words, and its test.
@@ -127,7 +127,7 @@ fn late_join(trial: &mut Trial<'_>) -> Result<()> {
     trial.create("t", TopicConfig::default())?;
     let mut publisher = trial.publisher("t")?;
     publish_numbers(&mut publisher, 1..=1_000)?;
-    let options = SubscribeWish { subject: "t", from_earliest: true, ..SubscribeWish::default() };
+    let options = SubscriptionOptions { subject: "t", from_earliest: true, ..SubscriptionOptions::default() };
     let mut reader = trial.client()?.subscribe(&options)?;
     publish_numbers(&mut publisher, 1_001..=2_000)?;
     reader.numbers(1..=2_000)?;
@@ -165,17 +165,17 @@ fn gap(trial: &mut Trial<'_>) -> Result<()> {
     let (mut at, mut missed) = (0, 0);
     while at < RECORDS {
         match reader.next(PATIENCE)? {
-            Received::Record(record) => {
+            SubscriberEvent::Record(record) => {
                 ensure!(number(&record)? == at + 1, "{} after {at} without a gap", number(&record)?);
                 at += 1;
             }
-            Received::Gap(first, last) => {
+            SubscriberEvent::Gap(first, last) => {
                 ensure!(first == at + 1 && last >= first, "wrong gap {first}..{last} after {at}");
                 missed += last - at;
                 at = last;
             }
-            Received::Lagging => {}
-            Received::CutOff(reason) => {
+            SubscriberEvent::Lagging => {}
+            SubscriberEvent::Disconnected(reason) => {
                 ensure!(!reason.is_empty(), "the node disconnected the client without giving a reason");
                 return Ok(());
             }
@@ -193,9 +193,9 @@ fn lagging(trial: &mut Trial<'_>) -> Result<()> {
     let mut warned = false;
     loop {
         match reader.next(PATIENCE)? {
-            Received::Lagging => warned = true,
-            Received::Gap(..) => break,
-            Received::Record(_) => {}
+            SubscriberEvent::Lagging => warned = true,
+            SubscriberEvent::Gap(..) => break,
+            SubscriberEvent::Record(_) => {}
             other => bail!("{other:?}"),
         }
     }
@@ -212,7 +212,7 @@ fn slow_reader(trial: &mut Trial<'_>) -> Result<()> {
     const AT_ONCE: u64 = 500;
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
     trial.create("t", TopicConfig { retention, ..TopicConfig::default() })?;
-    let idle: Vec<Box<dyn Reader>> = (0..8).map(|_| trial.reader("t")).collect::<Result<_>>()?;
+    let idle: Vec<Box<dyn ListenerSubscriber>> = (0..8).map(|_| trial.reader("t")).collect::<Result<_>>()?;
     let mut reader = trial.reader("t")?;
     let mut publisher = trial.publisher("t")?;
     let before = trial.node.node.budget().used();
@@ -238,9 +238,11 @@ fn state(trial: &mut Trial<'_>) -> Result<()> {
     for key in 0..100 {
         set(key % 10)?;
     }
-    let options = SubscribeWish { subject: "t", with_state: true, ..SubscribeWish::default() };
+    let options = SubscriptionOptions { subject: "t", with_state: true, ..SubscriptionOptions::default() };
     let mut reader = trial.client()?.subscribe(&options)?;
-    let Received::State(mut at) = reader.next(PATIENCE)? else { bail!("the first event is not a state") };
+    let SubscriberEvent::State(mut at) = reader.next(PATIENCE)? else {
+        bail!("the first event is not a state")
+    };
     ensure!(at == 100, "the state is at {at}");
     for key in 0..50 {
         set(key)?;
@@ -259,8 +261,11 @@ fn state(trial: &mut Trial<'_>) -> Result<()> {
 fn lose_connection(trial: &mut Trial<'_>) -> Result<()> {
     trial.create("t", TopicConfig::default())?;
     let (mut client, proxy) = trial.client_with_proxy()?.context("this listener has no connection to cut")?;
-    let mut reader =
-        client.subscribe(&SubscribeWish { subject: "t", from_earliest: true, ..SubscribeWish::default() })?;
+    let mut reader = client.subscribe(&SubscriptionOptions {
+        subject: "t",
+        from_earliest: true,
+        ..SubscriptionOptions::default()
+    })?;
     let mut publisher = trial.publisher("t")?;
     publish_numbers(&mut publisher, 1..=100)?;
     reader.numbers(1..=100)?;
@@ -288,8 +293,8 @@ fn restart_while_idle(trial: &mut Trial<'_>) -> Result<()> {
     // error.
     for _ in 0..10 {
         match reader.next(PATIENCE) {
-            Ok(Received::Nothing) => bail!("neither an event nor an error arrived"),
-            Ok(Received::Anew | Received::CutOff(_)) | Err(_) => return Ok(()),
+            Ok(SubscriberEvent::Nothing) => bail!("neither an event nor an error arrived"),
+            Ok(SubscriberEvent::NewEpoch | SubscriberEvent::Disconnected(_)) | Err(_) => return Ok(()),
             Ok(_) => {}
         }
     }
@@ -314,7 +319,7 @@ fn groups(trial: &mut Trial<'_>) -> Result<()> {
         }
         ensure!(std::time::Instant::now() < deadline, "only {} of {RECORDS} were delivered", seen.len());
         for member in &mut members {
-            if let Received::Record(record) = member.next(Duration::from_millis(5))? {
+            if let SubscriberEvent::Record(record) = member.next(Duration::from_millis(5))? {
                 ensure!(seen.insert(number(&record)?), "{} was delivered twice", number(&record)?);
             }
         }

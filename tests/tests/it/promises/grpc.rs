@@ -17,7 +17,10 @@ use v1::dunlin_client::DunlinClient;
 use v1::start::At;
 use v1::subscribe_response::Event;
 
-use super::listener::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
+use super::listener::{
+    Listener, ListenerClient, ListenerSubscriber, Message, ReceivedRecord, SubscriberEvent,
+    SubscriptionOptions,
+};
 use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
 /// The gRPC listener.
@@ -95,10 +98,10 @@ impl ListenerClient for Caller {
         Ok(Some(published.receipt.context("the response has no receipt")?.seq))
     }
 
-    fn subscribe(&mut self, options: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
+    fn subscribe(&mut self, options: &SubscriptionOptions<'_>) -> Result<Box<dyn ListenerSubscriber>> {
         let at = match options {
-            SubscribeWish { with_state: true, .. } => At::Snapshot(true),
-            SubscribeWish { from_earliest: true, .. } => At::Earliest(true),
+            SubscriptionOptions { with_state: true, .. } => At::Snapshot(true),
+            SubscriptionOptions { from_earliest: true, .. } => At::Earliest(true),
             _ => At::Latest(true),
         };
         let on_gap = if options.with_state { v1::OnGap::Snapshot } else { v1::OnGap::Oldest };
@@ -153,7 +156,7 @@ impl ListenerClient for Caller {
         Ok(())
     }
 
-    fn join(&mut self, topic: &str, group: &str) -> Result<Box<dyn Reader>> {
+    fn join(&mut self, topic: &str, group: &str) -> Result<Box<dyn ListenerSubscriber>> {
         let mut connection = Connection::open(self.0.address)?;
         let (requests, request_receiver) = mpsc::unbounded_channel();
         let join = v1::Join {
@@ -183,7 +186,7 @@ struct GrpcReader {
     /// The last received position of each log.
     at: BTreeMap<(String, u32), v1::LogPosition>,
     /// Events that were received and not returned yet.
-    pending: VecDeque<Received>,
+    pending: VecDeque<SubscriberEvent>,
 }
 
 impl GrpcReader {
@@ -219,18 +222,18 @@ impl GrpcReader {
             Event::Gap(gap) => {
                 let v1::Gap { topic, partition, epoch, first, last } = gap;
                 self.set_position(v1::LogPosition { topic, partition, epoch, seq: last });
-                self.pending.push_back(Received::Gap(first, last));
+                self.pending.push_back(SubscriberEvent::Gap(first, last));
             }
-            Event::Lagging(_) => self.pending.push_back(Received::Lagging),
+            Event::Lagging(_) => self.pending.push_back(SubscriberEvent::Lagging),
             Event::EpochChanged(changed) => {
                 let v1::EpochChanged { topic, partition, new_epoch: epoch, new_first, .. } = changed;
                 self.set_position(v1::LogPosition { topic, partition, epoch, seq: new_first - 1 });
-                self.pending.push_back(Received::Anew);
+                self.pending.push_back(SubscriberEvent::NewEpoch);
             }
             Event::Snapshot(state) => {
                 let at = state.position.context("the state has no position")?;
                 if state.offset + state.part.len() as u64 == state.bytes_total {
-                    self.pending.push_back(Received::State(at.seq));
+                    self.pending.push_back(SubscriberEvent::State(at.seq));
                     self.set_position(at);
                 }
             }
@@ -253,13 +256,13 @@ impl GrpcReader {
                 subject: if has_common_subject { subject.clone() } else { record.subject },
                 ..record
             };
-            Received::Record(to_received(record))
+            SubscriberEvent::Record(to_received(record))
         }));
     }
 }
 
-impl Reader for GrpcReader {
-    fn next(&mut self, patience: Duration) -> Result<Received> {
+impl ListenerSubscriber for GrpcReader {
+    fn next(&mut self, patience: Duration) -> Result<SubscriberEvent> {
         let deadline = Instant::now() + patience;
         loop {
             if let Some(received) = self.pending.pop_front() {
@@ -267,7 +270,7 @@ impl Reader for GrpcReader {
             }
             let remaining = deadline.saturating_duration_since(Instant::now());
             if remaining.is_zero() {
-                return Ok(Received::Nothing);
+                return Ok(SubscriberEvent::Nothing);
             }
             let Some(stream) = &mut self.stream else {
                 if self.open().is_err() {
@@ -276,13 +279,13 @@ impl Reader for GrpcReader {
                 continue;
             };
             match next_message(&self.connection.runtime, remaining, stream) {
-                None => return Ok(Received::Nothing),
+                None => return Ok(SubscriberEvent::Nothing),
                 Some(Ok(Some(response))) => {
                     self.add_event(response.event.context("the response has no event")?)?
                 }
-                Some(Ok(None)) => return Ok(Received::CutOff("the stream ended".to_owned())),
+                Some(Ok(None)) => return Ok(SubscriberEvent::Disconnected("the stream ended".to_owned())),
                 Some(Err(status)) if is_cut(&status) => self.stream = None,
-                Some(Err(status)) => return Ok(Received::CutOff(status.message().to_owned())),
+                Some(Err(status)) => return Ok(SubscriberEvent::Disconnected(status.message().to_owned())),
             }
         }
     }
@@ -296,15 +299,15 @@ struct GrpcMember {
     delivered: VecDeque<ReceivedRecord>,
 }
 
-impl Reader for GrpcMember {
-    fn next(&mut self, patience: Duration) -> Result<Received> {
+impl ListenerSubscriber for GrpcMember {
+    fn next(&mut self, patience: Duration) -> Result<SubscriberEvent> {
         use v1::join_group_response::Event;
         loop {
             if let Some(delivered) = self.delivered.pop_front() {
-                return Ok(Received::Record(delivered));
+                return Ok(SubscriberEvent::Record(delivered));
             }
             let event = match next_message(&self.connection.runtime, patience, &mut self.responses) {
-                None => return Ok(Received::Nothing),
+                None => return Ok(SubscriberEvent::Nothing),
                 Some(response) => response?.and_then(|response| response.event),
             };
             match event {
@@ -317,7 +320,7 @@ impl Reader for GrpcMember {
                         self.delivered.push_back(to_received(record));
                     }
                 }
-                Some(Event::Gap(gap)) => return Ok(Received::Gap(gap.first, gap.last)),
+                Some(Event::Gap(gap)) => return Ok(SubscriberEvent::Gap(gap.first, gap.last)),
                 other => bail!("{other:?}"),
             }
         }

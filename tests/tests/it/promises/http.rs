@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::listener::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
+use super::listener::{
+    Listener, ListenerClient, ListenerSubscriber, Message, ReceivedRecord, SubscriberEvent,
+    SubscriptionOptions,
+};
 use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
 /// The HTTP listener, with records as server-sent events.
@@ -67,10 +70,10 @@ impl ListenerClient for Client {
         Ok(serde_json::from_str::<Value>(body)?["seq"].as_u64())
     }
 
-    fn subscribe(&mut self, options: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
+    fn subscribe(&mut self, options: &SubscriptionOptions<'_>) -> Result<Box<dyn ListenerSubscriber>> {
         let from = match options {
-            SubscribeWish { with_state: true, .. } => "snapshot",
-            SubscribeWish { from_earliest: true, .. } => "earliest",
+            SubscriptionOptions { with_state: true, .. } => "snapshot",
+            SubscriptionOptions { from_earliest: true, .. } => "earliest",
             _ => "latest",
         };
         let path = format!("/v1/topics/{}/events?as=json&from={from}", options.subject);
@@ -95,7 +98,7 @@ struct Events {
     last_id: String,
     stream: Option<Stream>,
     /// Events that were received and not returned yet.
-    pending: VecDeque<Received>,
+    pending: VecDeque<SubscriberEvent>,
 }
 
 struct Stream {
@@ -141,13 +144,13 @@ impl Events {
         let json: Value = serde_json::from_str(&data)?;
         let number = |name: &str| json[name].as_u64().with_context(|| format!("no {name} in {data}"));
         self.pending.push_back(match event {
-            "message" => Received::Record(to_received(&json)?),
-            "gap" => Received::Gap(number("first")?, number("last")?),
-            "lagging" => Received::Lagging,
-            "epoch" => Received::Anew,
+            "message" => SubscriberEvent::Record(to_received(&json)?),
+            "gap" => SubscriberEvent::Gap(number("first")?, number("last")?),
+            "lagging" => SubscriberEvent::Lagging,
+            "epoch" => SubscriberEvent::NewEpoch,
             "snapshot" => {
                 let seq = json["position"].as_str().and_then(|at| at.split_once('-')?.1.parse().ok());
-                Received::State(seq.with_context(|| format!("no position in {data}"))?)
+                SubscriberEvent::State(seq.with_context(|| format!("no position in {data}"))?)
             }
             "checksum" | "publishers" => return Ok(()),
             other => bail!("{other}: {data}"),
@@ -156,8 +159,8 @@ impl Events {
     }
 }
 
-impl Reader for Events {
-    fn next(&mut self, patience: Duration) -> Result<Received> {
+impl ListenerSubscriber for Events {
+    fn next(&mut self, patience: Duration) -> Result<SubscriberEvent> {
         let deadline = Instant::now() + patience;
         loop {
             if let Some(received) = self.pending.pop_front() {
@@ -165,7 +168,7 @@ impl Reader for Events {
             }
             let remaining = deadline.saturating_duration_since(Instant::now());
             if remaining.is_zero() {
-                return Ok(Received::Nothing);
+                return Ok(SubscriberEvent::Nothing);
             }
             let Some(stream) = &mut self.stream else {
                 if self.connect().is_err() {

@@ -39,7 +39,7 @@ pub trait ListenerClient {
     /// Publishes and waits for the response. Returns the sequence number if the listener reports it.
     fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>>;
 
-    fn subscribe(&mut self, options: &SubscribeWish<'_>) -> Result<Box<dyn Reader>>;
+    fn subscribe(&mut self, options: &SubscriptionOptions<'_>) -> Result<Box<dyn ListenerSubscriber>>;
 
     /// The first reply to a request.
     fn request(&mut self, _subject: &str, _payload: &[u8]) -> Result<Vec<u8>> {
@@ -52,7 +52,7 @@ pub trait ListenerClient {
     }
 
     /// Joins a share group of the topic.
-    fn join(&mut self, _topic: &str, _group: &str) -> Result<Box<dyn Reader>> {
+    fn join(&mut self, _topic: &str, _group: &str) -> Result<Box<dyn ListenerSubscriber>> {
         anyhow::bail!("this listener has no groups")
     }
 }
@@ -67,7 +67,7 @@ pub struct Message<'a> {
 
 /// The options of a subscription.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct SubscribeWish<'a> {
+pub struct SubscriptionOptions<'a> {
     pub subject: &'a str,
     /// Whether to start at the oldest retained record instead of at the newest.
     pub from_earliest: bool,
@@ -76,25 +76,25 @@ pub struct SubscribeWish<'a> {
 }
 
 /// A subscriber, which reads from the connection only during a call.
-pub trait Reader {
-    /// The next event; [`Received::Nothing`] after `patience`. An error is one that the listener reported.
-    fn next(&mut self, patience: Duration) -> Result<Received>;
+pub trait ListenerSubscriber {
+    /// The next event; [`SubscriberEvent::Nothing`] after `patience`. An error is one that the listener reported.
+    fn next(&mut self, patience: Duration) -> Result<SubscriberEvent>;
 }
 
 /// An event of a subscriber.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Received {
+pub enum SubscriberEvent {
     Record(ReceivedRecord),
     /// A gap: the numbers of the first and the last missing record.
     Gap(u64, u64),
     /// The node warned that records may be missed.
     Lagging,
     /// The topic has begun a new epoch.
-    Anew,
+    NewEpoch,
     /// A state, which replaces all records up to this number.
     State(u64),
     /// The listener closes the connection for this reason.
-    CutOff(String),
+    Disconnected(String),
     /// No event arrived in time.
     Nothing,
 }

@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::listener::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
+use super::listener::{
+    Listener, ListenerClient, ListenerSubscriber, Message, ReceivedRecord, SubscriberEvent,
+    SubscriptionOptions,
+};
 use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
 /// A plain NATS subscription.
@@ -103,7 +106,7 @@ impl ListenerClient for Program {
         Ok(None)
     }
 
-    fn subscribe(&mut self, options: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
+    fn subscribe(&mut self, options: &SubscriptionOptions<'_>) -> Result<Box<dyn ListenerSubscriber>> {
         Ok(Box::new(self.open_subscription(options.subject)?))
     }
 
@@ -114,7 +117,7 @@ impl ListenerClient for Program {
         link.write_line(&format!("SUB {inbox} 1"))?;
         link.publish(subject, &inbox, &[], payload)?;
         match link.next(PATIENCE)? {
-            Received::Record(record) => Ok(record.payload),
+            SubscriberEvent::Record(record) => Ok(record.payload),
             other => bail!("{other:?} instead of a reply"),
         }
     }
@@ -134,7 +137,7 @@ impl ListenerClient for Program {
         Ok(())
     }
 
-    fn join(&mut self, topic: &str, group: &str) -> Result<Box<dyn Reader>> {
+    fn join(&mut self, topic: &str, group: &str) -> Result<Box<dyn ListenerSubscriber>> {
         Ok(Box::new(self.open_subscription(&format!("{topic} {group}"))?))
     }
 }
@@ -264,25 +267,25 @@ impl Link {
     }
 }
 
-impl Reader for Link {
-    fn next(&mut self, patience: Duration) -> Result<Received> {
+impl ListenerSubscriber for Link {
+    fn next(&mut self, patience: Duration) -> Result<SubscriberEvent> {
         self.stream.set_read_timeout(Some(patience))?;
         match self.read.fill_buf() {
-            Ok([]) => return Ok(Received::CutOff("the connection ended".to_owned())),
+            Ok([]) => return Ok(SubscriberEvent::Disconnected("the connection ended".to_owned())),
             Ok(_) => {}
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                return Ok(Received::Nothing);
+                return Ok(SubscriberEvent::Nothing);
             }
             Err(error) => return Err(error.into()),
         }
         match self.read_message() {
             Ok(NodeMessage::Message(message)) => to_received(message),
-            Ok(NodeMessage::Error(reason)) => Ok(Received::CutOff(reason)),
+            Ok(NodeMessage::Error(reason)) => Ok(SubscriberEvent::Disconnected(reason)),
             Ok(NodeMessage::Pong) => bail!("an unexpected PONG"),
             // If a client has read nothing for long, the node may close its connection in the middle of a message.
             Err(error) => match error.downcast_ref::<std::io::Error>() {
                 Some(io) if io.kind() == ErrorKind::UnexpectedEof => {
-                    Ok(Received::CutOff("the connection ended within a message".to_owned()))
+                    Ok(SubscriberEvent::Disconnected("the connection ended within a message".to_owned()))
                 }
                 _ => Err(error),
             },
@@ -290,7 +293,7 @@ impl Reader for Link {
     }
 }
 
-fn to_received(mut message: Delivered) -> Result<Received> {
+fn to_received(mut message: Delivered) -> Result<SubscriberEvent> {
     let take = |headers: &mut Vec<(String, String)>, name: &str| {
         let at = headers.iter().position(|(header, _)| header == name)?;
         headers.remove(at).1.parse::<u64>().ok()
@@ -301,14 +304,14 @@ fn to_received(mut message: Delivered) -> Result<Received> {
             let seq = take(headers, "Dunlin-Seq");
             headers.retain(|(name, _)| !name.starts_with("Dunlin-"));
             let Delivered { subject, headers, payload, .. } = message;
-            Received::Record(ReceivedRecord { subject, seq, payload, headers })
+            SubscriberEvent::Record(ReceivedRecord { subject, seq, payload, headers })
         }
         "410 Gap" => {
             let first = take(headers, "Dunlin-First").context("the gap has no first record")?;
-            Received::Gap(first, take(headers, "Dunlin-Last").context("the gap has no last record")?)
+            SubscriberEvent::Gap(first, take(headers, "Dunlin-Last").context("the gap has no last record")?)
         }
-        "429 Lagging" => Received::Lagging,
-        "410 Epoch Changed" => Received::Anew,
+        "429 Lagging" => SubscriberEvent::Lagging,
+        "410 Epoch Changed" => SubscriberEvent::NewEpoch,
         other => bail!("status {other:?}"),
     })
 }

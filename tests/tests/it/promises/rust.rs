@@ -13,7 +13,10 @@ use dunlin::topic::{
 };
 use dunlin_client::{Client, ClientOptions, Credentials, Group, GroupEvent, GroupOptions, Member};
 
-use super::listener::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
+use super::listener::{
+    Listener, ListenerClient, ListenerSubscriber, Message, ReceivedRecord, SubscriberEvent,
+    SubscriptionOptions,
+};
 use super::trial::{NodeUnderTest, TOKEN};
 
 /// The node in this process, without a listener.
@@ -100,10 +103,10 @@ struct ResponderThread {
     thread: Option<JoinHandle<()>>,
 }
 
-fn subscribe_options(options: &SubscribeWish<'_>) -> SubscribeOptions {
+fn subscribe_options(options: &SubscriptionOptions<'_>) -> SubscribeOptions {
     let start = match options {
-        SubscribeWish { with_state: true, .. } => Start::Snapshot,
-        SubscribeWish { from_earliest: true, .. } => Start::Earliest,
+        SubscriptionOptions { with_state: true, .. } => Start::Snapshot,
+        SubscriptionOptions { from_earliest: true, .. } => Start::Earliest,
         _ => Start::Latest,
     };
     let on_gap = if options.with_state { OnGap::Snapshot } else { OnGap::Oldest };
@@ -122,7 +125,7 @@ impl ListenerClient for LocalClient {
         publish(&mut self.node.publisher(message.subject)?, message)
     }
 
-    fn subscribe(&mut self, options: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
+    fn subscribe(&mut self, options: &SubscriptionOptions<'_>) -> Result<Box<dyn ListenerSubscriber>> {
         Ok(Box::new(RustReader(self.node.subscribe(options.subject, &subscribe_options(options))?)))
     }
 
@@ -141,7 +144,7 @@ impl ListenerClient for LocalClient {
         Ok(())
     }
 
-    fn join(&mut self, topic: &str, group: &str) -> Result<Box<dyn Reader>> {
+    fn join(&mut self, topic: &str, group: &str) -> Result<Box<dyn ListenerSubscriber>> {
         let options = dunlin::ShareOptions::default();
         Ok(Box::new(RustReader(self.node.join_share(topic, group, &options)?)))
     }
@@ -160,7 +163,7 @@ impl ListenerClient for RemoteClient {
         publish(&mut self.client.publisher(message.subject)?, message)
     }
 
-    fn subscribe(&mut self, options: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
+    fn subscribe(&mut self, options: &SubscriptionOptions<'_>) -> Result<Box<dyn ListenerSubscriber>> {
         Ok(Box::new(RustReader(self.client.subscribe(options.subject, subscribe_options(options))?)))
     }
 
@@ -191,7 +194,7 @@ impl ListenerClient for RemoteClient {
         Ok(())
     }
 
-    fn join(&mut self, topic: &str, group: &str) -> Result<Box<dyn Reader>> {
+    fn join(&mut self, topic: &str, group: &str) -> Result<Box<dyn ListenerSubscriber>> {
         Ok(Box::new(RustMember(self.client.join(Group { topic, name: group }, GroupOptions::default())?)))
     }
 }
@@ -208,12 +211,12 @@ impl Drop for ResponderThread {
 
 struct RustReader<S>(S);
 
-impl<S: Subscribe> Reader for RustReader<S> {
-    fn next(&mut self, patience: Duration) -> Result<Received> {
+impl<S: Subscribe> ListenerSubscriber for RustReader<S> {
+    fn next(&mut self, patience: Duration) -> Result<SubscriberEvent> {
         loop {
-            let Some(event) = self.0.next_timeout(patience)? else { return Ok(Received::Nothing) };
+            let Some(event) = self.0.next_timeout(patience)? else { return Ok(SubscriberEvent::Nothing) };
             return Ok(match event {
-                Event::Record(record) => Received::Record(ReceivedRecord {
+                Event::Record(record) => SubscriberEvent::Record(ReceivedRecord {
                     subject: record.subject(),
                     seq: Some(record.seq()),
                     payload: record.payload().to_vec(),
@@ -230,21 +233,21 @@ impl<S: Subscribe> Reader for RustReader<S> {
 
 struct RustMember(Member);
 
-impl Reader for RustMember {
-    fn next(&mut self, patience: Duration) -> Result<Received> {
+impl ListenerSubscriber for RustMember {
+    fn next(&mut self, patience: Duration) -> Result<SubscriberEvent> {
         while !self.0.ready()? {
             if !self.0.wait(Some(patience))? && !self.0.ready()? {
-                return Ok(Received::Nothing);
+                return Ok(SubscriberEvent::Nothing);
             }
         }
         Ok(match self.0.take() {
-            GroupEvent::Record { position, frame, log, .. } => Received::Record(ReceivedRecord {
+            GroupEvent::Record { position, frame, log, .. } => SubscriberEvent::Record(ReceivedRecord {
                 subject: format!("{}{}", log.subject_prefix, frame.subject_tail()),
                 seq: Some(position.seq),
                 payload: frame.payload().to_vec(),
                 headers: headers(frame.headers()),
             }),
-            GroupEvent::Notice(notice) => to_received(notice).unwrap_or(Received::Nothing),
+            GroupEvent::Notice(notice) => to_received(notice).unwrap_or(SubscriberEvent::Nothing),
         })
     }
 }
@@ -254,12 +257,12 @@ fn headers<'a>(headers: impl Iterator<Item = (&'a str, &'a [u8])>) -> Vec<(Strin
 }
 
 /// Converts a notice to an event; `None` for notices that the checks ignore.
-fn to_received(notice: Notice) -> Option<Received> {
+fn to_received(notice: Notice) -> Option<SubscriberEvent> {
     match notice {
-        Notice::Gap(gap) => Some(Received::Gap(gap.first, gap.last)),
-        Notice::Lagging(_) => Some(Received::Lagging),
-        Notice::EpochChanged(_) => Some(Received::Anew),
-        Notice::Snapshot(snapshot) => Some(Received::State(snapshot.position.seq)),
+        Notice::Gap(gap) => Some(SubscriberEvent::Gap(gap.first, gap.last)),
+        Notice::Lagging(_) => Some(SubscriberEvent::Lagging),
+        Notice::EpochChanged(_) => Some(SubscriberEvent::NewEpoch),
+        Notice::Snapshot(snapshot) => Some(SubscriberEvent::State(snapshot.position.seq)),
         _ => None,
     }
 }

@@ -15,7 +15,9 @@ use dunlin_system_tests::port;
 use dunlin_system_tests::proxy::Proxy;
 use tempfile::TempDir;
 
-use super::listener::{Listener, ListenerClient, Reader, Received, ReceivedRecord, SubscribeWish};
+use super::listener::{
+    Listener, ListenerClient, ListenerSubscriber, ReceivedRecord, SubscriberEvent, SubscriptionOptions,
+};
 
 /// The longest wait for an expected event.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -144,8 +146,8 @@ impl Trial<'_> {
         Ok(Some((self.listener.connect_client(&self.node, Some(proxy.address))?, proxy)))
     }
 
-    pub fn reader(&self, subject: &str) -> Result<Box<dyn Reader>> {
-        self.client()?.subscribe(&SubscribeWish { subject, ..SubscribeWish::default() })
+    pub fn reader(&self, subject: &str) -> Result<Box<dyn ListenerSubscriber>> {
+        self.client()?.subscribe(&SubscriptionOptions { subject, ..SubscriptionOptions::default() })
     }
 
     /// Returns a publisher in the node's process. The records that it published are compared with those that clients
@@ -182,11 +184,11 @@ pub fn number(record: &ReceivedRecord) -> Result<u64> {
     Ok(std::str::from_utf8(&record.payload)?.trim().parse()?)
 }
 
-impl dyn Reader + '_ {
+impl dyn ListenerSubscriber + '_ {
     /// Returns the next record. Any other event is an error.
     pub fn record(&mut self) -> Result<ReceivedRecord> {
         match self.next(PATIENCE)? {
-            Received::Record(record) => Ok(record),
+            SubscriberEvent::Record(record) => Ok(record),
             other => bail!("{other:?} instead of a record"),
         }
     }

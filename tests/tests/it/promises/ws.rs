@@ -17,7 +17,10 @@ use tungstenite::protocol::frame::coding::{Data, OpCode};
 use tungstenite::protocol::frame::{FrameHeader, FrameSocket};
 use tungstenite::{Message as Text, WebSocket};
 
-use super::listener::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
+use super::listener::{
+    Listener, ListenerClient, ListenerSubscriber, Message, ReceivedRecord, SubscriberEvent,
+    SubscriptionOptions,
+};
 use super::rust::RemoteClient;
 use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
@@ -215,10 +218,10 @@ impl ListenerClient for Client {
         Ok(message["seq"].as_u64())
     }
 
-    fn subscribe(&mut self, options: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
+    fn subscribe(&mut self, options: &SubscriptionOptions<'_>) -> Result<Box<dyn ListenerSubscriber>> {
         let from = match options {
-            SubscribeWish { with_state: true, .. } => "snapshot",
-            SubscribeWish { from_earliest: true, .. } => "earliest",
+            SubscriptionOptions { with_state: true, .. } => "snapshot",
+            SubscriptionOptions { from_earliest: true, .. } => "earliest",
             _ => "latest",
         };
         let request = json!({"op": "subscribe", "id": 7, "pattern": options.subject, "from": from});
@@ -240,7 +243,7 @@ struct WsReader {
     request: Value,
     connection: Option<WsConnection>,
     resume: Value,
-    pending: VecDeque<Received>,
+    pending: VecDeque<SubscriberEvent>,
 }
 
 impl WsReader {
@@ -263,13 +266,13 @@ impl WsReader {
         }
         let op = message["op"].as_str().unwrap_or("");
         self.pending.push_back(match op {
-            "record" => Received::Record(to_received(message)?),
-            "gap" => Received::Gap(number("first")?, number("last")?),
-            "lagging" => Received::Lagging,
-            "epoch" => Received::Anew,
+            "record" => SubscriberEvent::Record(to_received(message)?),
+            "gap" => SubscriberEvent::Gap(number("first")?, number("last")?),
+            "lagging" => SubscriberEvent::Lagging,
+            "epoch" => SubscriberEvent::NewEpoch,
             "snapshot" => {
                 let seq = message["position"].as_str().and_then(|at| at.split_once('-')?.1.parse().ok());
-                Received::State(seq.with_context(|| format!("no position in {message}"))?)
+                SubscriberEvent::State(seq.with_context(|| format!("no position in {message}"))?)
             }
             "checksum" | "publishers" | "position" | "subscribed" => return Ok(()),
             other => bail!("{other}: {message}"),
@@ -278,8 +281,8 @@ impl WsReader {
     }
 }
 
-impl Reader for WsReader {
-    fn next(&mut self, patience: Duration) -> Result<Received> {
+impl ListenerSubscriber for WsReader {
+    fn next(&mut self, patience: Duration) -> Result<SubscriberEvent> {
         let deadline = Instant::now() + patience;
         loop {
             if let Some(received) = self.pending.pop_front() {
@@ -287,7 +290,7 @@ impl Reader for WsReader {
             }
             let remaining = deadline.saturating_duration_since(Instant::now());
             if remaining.is_zero() {
-                return Ok(Received::Nothing);
+                return Ok(SubscriberEvent::Nothing);
             }
             let Some(connection) = &mut self.connection else {
                 if self.connect().is_err() {

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{Guarded, PATIENCE};
 use crate::serve_node;
-use crate::sights::Process;
+use crate::sights::RegionProcess;
 
 const USERS: &str = "[users.ana]\npassword = \"HASH\"\nkeys = [\"space/*\"]\npublish = [\"space.*.process.*.watch\"]\n\
                      [users.pilot]\npassword = \"HASH\"\nkeys = [\"space/*\"]\npublish = [\"space.*.process.*.command\"]\n\
@@ -18,7 +18,7 @@ const USERS: &str = "[users.ana]\npassword = \"HASH\"\nkeys = [\"space/*\"]\npub
 fn permission_to_watch_a_world_does_not_allow_commands() {
     let guarded = Guarded::new(USERS);
     let server = serve_node(&guarded.node, |_| ());
-    let process = Process::start(1, &[], guarded.node.clone(), server);
+    let process = RegionProcess::start(1, &[], guarded.node.clone(), server);
     let kv = guarded.by_password("ana").kv();
     let url = format!("dunlin://{}", guarded.server.tcp_addresses()[0]);
     let place = json!({"address": process.space.address(), "url": url});

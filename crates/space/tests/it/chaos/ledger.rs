@@ -6,7 +6,7 @@ use dunlin_space::EntityId;
 
 /// Expected state of each entity.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub struct ExpectedEntities {
     /// The expected generation and number of steps of each entity.
     steps: BTreeMap<EntityId, EntityRecord>,
     /// Entities of killed processes without a standby.
@@ -23,7 +23,7 @@ struct EntityRecord {
     may_be_lost: bool,
 }
 
-impl Ledger {
+impl ExpectedEntities {
     pub fn insert(&mut self, id: EntityId, generation: u32) {
         self.steps.insert(id, EntityRecord { generation, steps: 0, back: 0, may_be_lost: false });
     }

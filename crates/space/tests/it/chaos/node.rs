@@ -18,7 +18,7 @@ pub struct EntityState {
 
 /// An item of the stream from an owner to its standby.
 #[derive(Debug, Clone)]
-pub enum Item {
+pub enum StandbyItem {
     HandoverEntry(HandoverEntry),
     /// Number of a tick, and steps of entities after it.
     Tick(u64, Vec<(EntityId, u64)>),
@@ -26,17 +26,17 @@ pub enum Item {
 
 /// An effect that a process sends to another process or to its standby.
 #[derive(Debug)]
-pub enum Out {
+pub enum ProcessOutput {
     Send(RegionId, HandoverMessage),
-    Stream(Item),
+    Stream(StandbyItem),
     Lost(Vec<EntityId>),
 }
 
 #[derive(Debug, Clone)]
-pub struct Node {
+pub struct SimulatedProcess {
     pub region: RegionId,
     pub handover: Handover,
-    pub held: Holding,
+    pub held: ProcessEntities,
     pub alive: bool,
     pub owner: bool,
     /// End of the lease. Afterwards the process does nothing until the lease is renewed.
@@ -57,22 +57,22 @@ pub struct Node {
 
 /// All entities of a process.
 #[derive(Debug, Clone, Default)]
-pub struct Holding(pub BTreeMap<EntityId, EntityState>);
+pub struct ProcessEntities(pub BTreeMap<EntityId, EntityState>);
 
-impl std::ops::Deref for Holding {
+impl std::ops::Deref for ProcessEntities {
     type Target = BTreeMap<EntityId, EntityState>;
     fn deref(&self) -> &BTreeMap<EntityId, EntityState> {
         &self.0
     }
 }
 
-impl std::ops::DerefMut for Holding {
+impl std::ops::DerefMut for ProcessEntities {
     fn deref_mut(&mut self) -> &mut BTreeMap<EntityId, EntityState> {
         &mut self.0
     }
 }
 
-impl AdmissionCheck for Holding {
+impl AdmissionCheck for ProcessEntities {
     fn refusal(&self, parcel: &Parcel, others: usize) -> Option<EntityRefusal> {
         if parcel.state.len() != 8 {
             return Some(EntityRefusal::Unreadable);
@@ -84,14 +84,16 @@ impl AdmissionCheck for Holding {
     }
 }
 
-impl Node {
+impl SimulatedProcess {
     /// Carries out one effect; returns the message or item that leaves the process, if any.
-    pub fn apply_effect(&mut self, effect: HandoverEffect) -> Result<Option<Out>, String> {
+    pub fn apply_effect(&mut self, effect: HandoverEffect) -> Result<Option<ProcessOutput>, String> {
         let region = self.region.0;
         match effect {
-            HandoverEffect::Send { to, message } => return Ok(Some(Out::Send(to, message))),
-            HandoverEffect::Write(entry) => return Ok(Some(Out::Stream(Item::HandoverEntry(entry)))),
-            HandoverEffect::Lost { ids, .. } => return Ok(Some(Out::Lost(ids))),
+            HandoverEffect::Send { to, message } => return Ok(Some(ProcessOutput::Send(to, message))),
+            HandoverEffect::Write(entry) => {
+                return Ok(Some(ProcessOutput::Stream(StandbyItem::HandoverEntry(entry))));
+            }
+            HandoverEffect::Lost { ids, .. } => return Ok(Some(ProcessOutput::Lost(ids))),
             HandoverEffect::Suspend(ids) => self.set_suspended(&ids, true)?,
             HandoverEffect::Release(ids) => self.set_suspended(&ids, false)?,
             HandoverEffect::Refused(refused) => self.refused += refused.len() as u64,
@@ -127,16 +129,16 @@ impl Node {
     }
 
     /// Applies an item of the owner's stream, as a standby.
-    pub fn follow(&mut self, item: Item) -> Result<(), String> {
+    pub fn follow(&mut self, item: StandbyItem) -> Result<(), String> {
         match item {
-            Item::HandoverEntry(entry) => {
+            StandbyItem::HandoverEntry(entry) => {
                 let mut effects = Vec::new();
                 self.handover.follow(entry, &mut effects);
                 for effect in effects {
                     self.apply_effect(effect)?;
                 }
             }
-            Item::Tick(tick, moved) => {
+            StandbyItem::Tick(tick, moved) => {
                 self.tick = tick;
                 for (id, steps) in moved {
                     self.held.get_mut(&id).ok_or(format!("{id} moves where it is not"))?.steps = steps;

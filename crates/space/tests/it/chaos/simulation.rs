@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use dunlin_space::{EntityId, Handover, HandoverMessage, HandoverTiming, RegionId, StandbyMode};
 
-use super::ledger::Ledger;
-use super::node::{EntityState, Item, Node, Out};
+use super::ledger::ExpectedEntities;
+use super::node::{EntityState, ProcessOutput, SimulatedProcess, StandbyItem};
 use crate::Dice;
 
 const MS: u64 = 1_000_000;
@@ -22,20 +22,20 @@ const TIMING: HandoverTiming = HandoverTiming { prepare_ns: 60 * MS, resend_ns: 
 
 /// Probabilities of faults, in thousandths.
 #[derive(Debug, Clone, Copy)]
-pub struct Faults {
+pub struct FaultRates {
     loss: u64,
     doubled: u64,
     late: u64,
     kills: bool,
 }
 
-impl Faults {
-    pub fn all() -> Faults {
-        Faults { loss: 80, doubled: 100, late: 30, kills: true }
+impl FaultRates {
+    pub fn all() -> FaultRates {
+        FaultRates { loss: 80, doubled: 100, late: 30, kills: true }
     }
 
-    pub fn none() -> Faults {
-        Faults { loss: 0, doubled: 0, late: 0, kills: false }
+    pub fn none() -> FaultRates {
+        FaultRates { loss: 0, doubled: 0, late: 0, kills: false }
     }
 }
 
@@ -55,7 +55,7 @@ pub struct RunCounters {
 #[derive(Debug)]
 enum Event {
     Deliver { to: RegionId, message: Box<HandoverMessage> },
-    Stream { from: usize, to: usize, item: Item },
+    Stream { from: usize, to: usize, item: StandbyItem },
     Ack { to: usize, from: usize, entries: u64, tick: u64 },
     RecordEpoch { to: RegionId, peer: RegionId, epoch: u64 },
     Tick(usize),
@@ -74,14 +74,14 @@ struct Ownership {
 }
 
 /// The settings and the state of a simulation.
-pub struct Simulation {
+pub struct ChaosSimulation {
     dice: Dice,
     standby: StandbyMode,
-    faults: Faults,
+    faults: FaultRates,
     now: u64,
     queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
     events: Vec<Option<Event>>,
-    nodes: Vec<Node>,
+    nodes: Vec<SimulatedProcess>,
     regions: BTreeMap<RegionId, Ownership>,
     /// Times until which pairs of regions are cut off from each other.
     cuts: BTreeMap<(RegionId, RegionId), u64>,
@@ -89,13 +89,13 @@ pub struct Simulation {
     streams: BTreeMap<(usize, usize), u64>,
     /// Number of effects that are carried out before the next kill.
     countdown: u64,
-    pub ledger: Ledger,
+    pub ledger: ExpectedEntities,
     pub counters: RunCounters,
 }
 
-impl Simulation {
-    pub fn new(seed: u64, standby: StandbyMode, faults: Faults) -> Simulation {
-        let mut stage = Simulation {
+impl ChaosSimulation {
+    pub fn new(seed: u64, standby: StandbyMode, faults: FaultRates) -> ChaosSimulation {
+        let mut stage = ChaosSimulation {
             dice: Dice(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)),
             standby,
             faults,
@@ -107,7 +107,7 @@ impl Simulation {
             cuts: BTreeMap::new(),
             streams: BTreeMap::new(),
             countdown: 0,
-            ledger: Ledger::default(),
+            ledger: ExpectedEntities::default(),
             counters: RunCounters::default(),
         };
         stage.countdown = 1 + stage.dice.below(300);
@@ -143,7 +143,7 @@ impl Simulation {
 
     fn add_node(&mut self, region: RegionId, handover: Handover) -> usize {
         let number = self.nodes.len();
-        self.nodes.push(Node {
+        self.nodes.push(SimulatedProcess {
             region,
             handover,
             held: Default::default(),
@@ -176,7 +176,7 @@ impl Simulation {
     }
 
     /// Runs to the end, or to the first violation.
-    pub fn run(mut self) -> Result<Simulation, String> {
+    pub fn run(mut self) -> Result<ChaosSimulation, String> {
         while let Some(Reverse((at, _, number))) = self.queue.pop() {
             if at > END {
                 break;
@@ -224,7 +224,7 @@ impl Simulation {
     fn act(
         &mut self,
         number: usize,
-        action: impl FnOnce(&mut Node, &mut Vec<dunlin_space::HandoverEffect>),
+        action: impl FnOnce(&mut SimulatedProcess, &mut Vec<dunlin_space::HandoverEffect>),
     ) -> Result<(), String> {
         if !self.nodes[number].can_act(self.now) {
             return Ok(());
@@ -245,18 +245,18 @@ impl Simulation {
         Ok(())
     }
 
-    fn dispatch(&mut self, from: usize, out: Out) {
+    fn dispatch(&mut self, from: usize, out: ProcessOutput) {
         match out {
-            Out::Send(to, message) => self.send(to, message),
-            Out::Stream(item) => self.stream_to_standby(from, item),
-            Out::Lost(ids) => {
+            ProcessOutput::Send(to, message) => self.send(to, message),
+            ProcessOutput::Stream(item) => self.stream_to_standby(from, item),
+            ProcessOutput::Lost(ids) => {
                 assert_eq!(self.standby, StandbyMode::None, "{ids:?} are given up beside a standby");
                 ids.into_iter().for_each(|id| self.ledger.allow_loss(id));
             }
         }
     }
 
-    fn stream_to_standby(&mut self, from: usize, item: Item) {
+    fn stream_to_standby(&mut self, from: usize, item: StandbyItem) {
         let Some(to) = self.nodes[from].standby else { return };
         let arrives = self.now + 1 + self.dice.below(8 * MS);
         let last = self.streams.entry((from, to)).or_default();
@@ -296,7 +296,7 @@ impl Simulation {
         self.act(owner, |node, effects| node.handover.receive(message, &node.held, now, effects))
     }
 
-    fn stream(&mut self, from: usize, to: usize, item: Item) -> Result<(), String> {
+    fn stream(&mut self, from: usize, to: usize, item: StandbyItem) -> Result<(), String> {
         let standby = &mut self.nodes[to];
         if !standby.alive
             || standby.owner
@@ -344,7 +344,7 @@ impl Simulation {
             held.steps += 1;
             moved.push((*id, held.steps));
         }
-        let item = Item::Tick(node.tick, moved);
+        let item = StandbyItem::Tick(node.tick, moved);
         self.stream_to_standby(owner, item);
         if self.is_killed_now(owner) {
             self.kill(owner);

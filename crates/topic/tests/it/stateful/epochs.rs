@@ -3,7 +3,7 @@
 use super::mirrored::Mirror;
 use super::*;
 
-fn on_disk(disk: &Arc<Disk>, epoch: u32) -> Arc<Topic> {
+fn on_disk(disk: &Arc<MemoryStore>, epoch: u32) -> Arc<Topic> {
     let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
     let config = Arc::new(TopicConfig { reducer, ..durable(AckLevel::Memory) });
     let board = |_: &ReducerConfig| Ok(Box::new(SlotValues::default()) as Box<dyn Reducer>);
@@ -37,7 +37,7 @@ fn check_catch_up(topic: &Arc<Topic>, after: Position, known_through: u64, end: 
 
 #[test]
 fn conflated_reader_of_an_earlier_epoch_gets_the_current_state() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     for (epoch, records) in [(1, 50), (2, 30), (5, 20)] {
         let topic = on_disk(&disk, epoch);
         let log = &topic.logs()[0];
@@ -67,7 +67,7 @@ fn conflated_mirror_reader_moves_on_to_a_new_owners_epoch() {
 
 #[test]
 fn conflated_reader_of_a_failed_disk_gets_only_stored_records() {
-    let disk = Disk::new();
+    let disk = MemoryStore::new();
     let topic = on_disk(&disk, 1);
     let log = &topic.logs()[0];
     let mut setter = Setter::of(&topic);

@@ -1,4 +1,4 @@
-use super::super::publisher::Published;
+use super::super::publisher::PublishCall;
 use super::*;
 
 fn at(epoch: u32, seq: u64) -> Position {
@@ -11,21 +11,21 @@ fn trace(events: Vec<ReaderEvent>) -> Trace {
 
 /// Returns a ledger of batches. Each batch is given by its first and last number, and the acknowledged position of its
 /// last record.
-fn ledger(batches: &[(u64, u64, Option<Position>)]) -> Ledger {
-    let published = batches.iter().map(|&(first, last, position)| Published {
+fn ledger(batches: &[(u64, u64, Option<Position>)]) -> PublishedBatches {
+    let published = batches.iter().map(|&(first, last, position)| PublishCall {
         first,
         last,
         call: 0,
         response: position.map(|position| (1, position)),
     });
-    Ledger { published: published.collect(), refused: 0 }
+    PublishedBatches { published: published.collect(), refused: 0 }
 }
 
 fn record(epoch: u32, seq: u64, number: u64) -> ReaderEvent {
     ReaderEvent::Record(at(epoch, seq), number)
 }
 
-fn error_text(is_durable: bool, ledger: &Ledger, events: Vec<ReaderEvent>) -> String {
+fn error_text(is_durable: bool, ledger: &PublishedBatches, events: Vec<ReaderEvent>) -> String {
     format!("{:#}", check_topic(is_durable, ledger, &[&trace(events)]).unwrap_err())
 }
 

@@ -2,9 +2,9 @@
 
 use dunlin_space::{Handover, RegionId, StandbyMode};
 
-use super::{Event, LEASE, MS, Simulation, TIMING};
+use super::{ChaosSimulation, Event, LEASE, MS, TIMING};
 
-impl Simulation {
+impl ChaosSimulation {
     /// Renews the lease of a running owner. An expired lease passes to the standby, or back to an owner that was
     /// paused.
     pub(super) fn check_lease(&mut self, owner: usize) -> Result<(), String> {
