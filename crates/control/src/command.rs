@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_show_which_commands_may_delete_several_keys() {
+    fn encoded_deletion_of_several_keys_is_recognized() {
         let lists = || (vec![], vec![KeyOperation::DeleteRange { start: b"a", end: b"" }], vec![]);
         let (compare, then, otherwise) = lists();
         let transaction = ControlCommand::Transaction { compare, then, otherwise };

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subject_counts_as_read_until_its_last_subscriber_leaves() {
+    fn log_accepts_a_subject_until_its_last_subscriber_leaves() {
         let subscribers = LogSubscribers::default();
         let eu = Filter::new(|tail: &str| tail == "eu");
         subscribers.add(Some(&eu), false);

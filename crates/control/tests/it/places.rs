@@ -67,7 +67,7 @@ fn volatile_topic_gets_a_new_owner_when_its_lease_ends() {
 }
 
 #[test]
-fn next_owner_is_the_node_that_says_it_has_the_records() {
+fn next_owner_is_the_requester_that_holds_the_records() {
     let mut test = TestState::default();
     test.enlist(1, 1_000);
     for node in [2, 3] {

@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn tickets_with_an_outcome_leave_no_bytes_in_use() {
+    fn settled_tickets_leave_no_bytes_in_use() {
         let tickets = Tickets::new(100);
         let open = [(None, 10), (Some(1), 20), (Some(1), 0)];
         let open = open.map(|(owner, bytes)| tickets.open(owner, bytes).unwrap());

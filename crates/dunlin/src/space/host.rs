@@ -166,7 +166,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.check_new(region)?;
         let setup = RegionSetup { region, ..self.setup.clone() };
         let region_state = Region::new(setup, self.behaviour.clone(), self.partition.clone(), authority);
-        self.insert_region(region, region_state, RegionOutputs::default())
+        self.insert(region, region_state, RegionOutputs::default())
     }
 
     /// Begins a region from its standby's copy.
@@ -182,7 +182,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let region_state = Region::take_over(setup, behaviour, partition, state, succession, &mut out);
         // The record is dropped, because the topic begins with the region's complete state, which contains its changes.
         out.record.clear();
-        self.insert_region(region, region_state, out)
+        self.insert(region, region_state, out)
     }
 
     fn check_new(&self, region: RegionId) -> Result<(), HostError> {
@@ -192,12 +192,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.partition.stretch(region).map(drop).ok_or(HostError::Unknown(region))
     }
 
-    fn insert_region(
-        &mut self,
-        id: RegionId,
-        region: Region<D, B>,
-        out: RegionOutputs,
-    ) -> Result<(), HostError> {
+    fn insert(&mut self, id: RegionId, region: Region<D, B>, out: RegionOutputs) -> Result<(), HostError> {
         let mut publisher = self.publisher(id)?;
         if let Some(publisher) = &mut publisher {
             // The topic may exist already, with the state of an earlier owner. This record replaces that state.

@@ -255,7 +255,7 @@ mod tests {
 
     /// A follower that was behind receives a snapshot instead of the commands.
     #[test]
-    fn restored_state_stops_tasks_that_timed_out_and_drains_workers() {
+    fn dispatcher_sends_stop_and_drained_orders_after_a_snapshot() {
         let (mut state, mut effects) = (SchedulerState::default(), TaskEffects::default());
         let (worker, tenant) =
             (NewWorker { kinds: vec![b"k"], credit: 1, ttl_ms: 60_000, ..NewWorker::default() }, b"a");

@@ -73,7 +73,7 @@ async fn full_disk_takes_only_commands_that_free_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn snapshot_fits_although_all_freed_room_is_taken_at_once() {
+async fn snapshot_is_written_although_others_take_all_freed_room() {
     let cluster = TestCluster::with_nodes(1, LIMITS).await;
     wait_for_reserve(&cluster, 1).await;
     cluster.disks[&1].set_capacity(cluster.disks[&1].used() + (512 << 10));
@@ -111,7 +111,7 @@ async fn writes_continue_when_a_full_disk_has_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_commands_without_a_pause_do_not_stop_the_time() {
+async fn continuously_refused_commands_do_not_stop_the_clock() {
     let cluster = TestCluster::with_nodes(1, LIMITS).await;
     wait_for_reserve(&cluster, 1).await;
     cluster.disks[&1].set_capacity(cluster.disks[&1].used());

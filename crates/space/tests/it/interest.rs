@@ -95,7 +95,7 @@ fn viewer_knows_exactly_the_visible_entities_in_sight() {
 }
 
 #[test]
-fn viewer_gets_updates_of_all_but_more_of_near_entities() {
+fn viewer_gets_more_updates_of_near_than_of_far_entities() {
     let mut dice = Dice(6);
     let store = store(&mut dice, 400);
     let mut interests = Interests::new(WorldBox::<2>::cube(100.0).unwrap(), 25.0, 10);

@@ -500,7 +500,7 @@ fn task_view_shows_every_submitted_setting() {
 }
 
 #[test]
-fn short_commands_that_may_change_many_tasks_are_recognized() {
+fn command_that_may_change_too_many_tasks_is_recognized() {
     let mut scene = Scene::new();
     scene.submit_all("a", vec![work(); 3]);
     let may_change_more = |command: &TaskCommand<'_>, count| {

@@ -286,7 +286,7 @@ proptest::proptest! {
 
 /// The cluster could not write for a second, so that all tokens become available in one step of time.
 #[test]
-fn tokens_of_a_long_pause_admit_many_tasks_without_a_worker() {
+fn tokens_refilled_in_a_long_pause_make_many_tasks_ready() {
     let count = 10_000;
     let mut scene = Scene::default();
     let rate = Rate { count, per_ms: 1_000, burst: count };

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owner_text_says_where_the_owner_is() {
+    fn owner_text_contains_address_epoch_and_status() {
         let text = |status: &str| {
             let settings = [
                 ("owner", "3"),

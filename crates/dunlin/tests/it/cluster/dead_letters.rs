@@ -179,7 +179,7 @@ impl Wake for WakeCount {
 }
 
 #[test]
-fn outcome_of_a_letter_wakes_the_handling_of_deadlines() {
+fn outcome_of_a_dead_letter_wakes_the_deadline_handler() {
     let group = FailedGroup::of(&["1"]);
     let mut letters = Vec::new();
     // The group has done nothing since it sent the letter.

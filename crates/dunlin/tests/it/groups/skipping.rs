@@ -27,7 +27,7 @@ fn expired() -> Draft<'static> {
 }
 
 #[test]
-fn listener_work_member_passes_expired_records_in_turns() {
+fn work_member_of_a_listener_skips_expired_records_in_steps() {
     let node = node();
     publish_expired(&node);
     publish(&node, "jobs", [7]);
@@ -51,7 +51,7 @@ fn listener_work_member_passes_expired_records_in_turns() {
 }
 
 #[test]
-fn listener_share_member_passes_expired_records_in_turns() {
+fn share_member_of_a_listener_skips_expired_records_in_steps() {
     let node = node();
     publish_expired(&node);
     publish(&node, "jobs", [7]);

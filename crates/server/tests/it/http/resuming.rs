@@ -149,7 +149,7 @@ fn restarted_node_reports_an_epoch_change() {
 }
 
 #[test]
-fn subscriber_that_resumes_or_wants_a_state_creates_no_topic() {
+fn resuming_and_state_subscribers_create_no_topic() {
     let fixture = HttpServer::new();
     let old = fixture.publish("t", b"1").position;
     drop(fixture);

@@ -305,7 +305,7 @@ fn users_file_maps_a_certificate_to_a_user() {
 }
 
 #[test]
-fn server_stops_during_an_unfinished_handshake() {
+fn unfinished_handshake_does_not_delay_the_servers_stop() {
     let authority = Authority::new();
     let (_node, server) = serve_tls_with(&authority, false, |config| {
         config.limits.handshake_ms_max = 600_000;

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn member_lets_others_run_while_it_passes_expired_records() {
+    fn member_yields_while_it_skips_expired_records() {
         let node = Node::start(Config::default()).unwrap();
         let mut publisher = node.publisher("t").unwrap();
         for _ in 0..20_000 {
