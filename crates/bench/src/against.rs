@@ -81,9 +81,9 @@ impl RunComparison {
             let style = if row.is_worse() { LineStyle::Bad } else { LineStyle::Good };
             let cells = vec![
                 row.row.clone(),
-                metric::human(&row.metric, row.then),
-                metric::human(&row.metric, row.now),
-                format!("{} ×", metric::number(row.times_better)),
+                metric::format_metric(&row.metric, row.then),
+                metric::format_metric(&row.metric, row.now),
+                format!("{} ×", metric::format_number(row.times_better)),
                 format!("± {:.0} %", row.noise * 100.0),
             ];
             table.push_line(style, cells);

@@ -75,8 +75,8 @@ impl Threshold {
     /// Returns the threshold as text.
     pub fn text(&self, metric: &str) -> String {
         match self {
-            Self::AtLeast(threshold) => format!("≥ {}", metric::human(metric, *threshold)),
-            Self::AtMost(threshold) => format!("≤ {}", metric::human(metric, *threshold)),
+            Self::AtLeast(threshold) => format!("≥ {}", metric::format_metric(metric, *threshold)),
+            Self::AtMost(threshold) => format!("≤ {}", metric::format_metric(metric, *threshold)),
             Self::TimesAtLeast(threshold, reference) => format!("≥ {threshold} × {}", reference.target),
             Self::TimesAtMost(threshold, reference) => format!("≤ {threshold} × {}", reference.target),
         }
@@ -158,7 +158,7 @@ fn judge_peer(peer_figure: &PeerFigure, peer: &FigureRow, floor: Option<&FigureR
         peer_figure.figure * if peer_figure.rises_with_the_floor { floor_now } else { floor_now.min(1.0) };
     let less = metric::less_is_better(peer_figure.peer.metric);
     let reached = if less { expected / peer.median } else { peer.median / expected };
-    let format_figure = |value| metric::human(peer_figure.peer.metric, value);
+    let format_figure = |value| metric::format_metric(peer_figure.peer.metric, value);
     (reached < 1.0 - PEER_TOLERANCE).then(|| Note {
         text: format!(
             "{}, but {} is expected on this machine: no ratio",

@@ -218,7 +218,7 @@ fn layout_line(layout: &CaseLayout, row: &FigureRow, rows: &RowSet) -> Vec<Strin
 
 fn metric_line(row: &FigureRow) -> Vec<String> {
     let scenario = format!("{} {}", row.target, row.params);
-    vec![scenario, row.metric.clone(), metric::human(&row.metric, row.median), range(row)]
+    vec![scenario, row.metric.clone(), metric::format_metric(&row.metric, row.median), range(row)]
 }
 
 /// Whether two rows belong to the same measurement.
@@ -246,7 +246,9 @@ fn cell_text(cell: ColumnValue, row: &FigureRow, rows: &RowSet) -> String {
         |metric_name: &str| rows.iter().find(|other| same_point(other, row) && other.metric == metric_name);
     match cell {
         Param(name) => or_dash(row.params.get(name).map(ToString::to_string)),
-        Metric(metric_name) => or_dash(row_of(metric_name).map(|row| metric::human(metric_name, row.median))),
+        Metric(metric_name) => {
+            or_dash(row_of(metric_name).map(|row| metric::format_metric(metric_name, row.median)))
+        }
         Range(metric_name) => or_dash(row_of(metric_name).map(range)),
         Share(metric_name, target, transport) => {
             let params = row.params.clone().with("transport", transport);
@@ -258,7 +260,7 @@ fn cell_text(cell: ColumnValue, row: &FigureRow, rows: &RowSet) -> String {
             });
             let share =
                 row_of(metric_name).zip(total).map(|(part, total)| part.median * 100.0 / total.median);
-            or_dash(share.map(|share| format!("{} %", metric::number(share))))
+            or_dash(share.map(|share| format!("{} %", metric::format_number(share))))
         }
     }
 }
@@ -269,7 +271,11 @@ fn or_dash(text: Option<String>) -> String {
 
 fn range(row: &FigureRow) -> String {
     let noisy = if row.summary().is_noisy() { " !" } else { "" };
-    format!("{} … {}{noisy}", metric::human(&row.metric, row.min), metric::human(&row.metric, row.max))
+    format!(
+        "{} … {}{noisy}",
+        metric::format_metric(&row.metric, row.min),
+        metric::format_metric(&row.metric, row.max)
+    )
 }
 
 #[cfg(test)]

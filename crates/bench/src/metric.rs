@@ -34,43 +34,43 @@ pub fn less_is_better(metric: &str) -> bool {
 }
 
 /// Formats a value in a suitable unit. MB is 10⁶ bytes.
-pub fn human(metric: &str, value: f64) -> String {
+pub fn format_metric(metric: &str, value: f64) -> String {
     match unit(metric) {
-        "B/s" => format!("{} MB/s", number(value / 1e6)),
-        "1/s" => format!("{}/s", scaled(value)),
-        "ns" => time(value),
+        "B/s" => format!("{} MB/s", format_number(value / 1e6)),
+        "1/s" => format!("{}/s", format_scaled(value)),
+        "ns" => format_time(value),
         "B" if value < 1e5 => format!("{value:.0} B"),
-        "B" => format!("{} MB", number(value / 1e6)),
-        _ => number(value),
+        "B" => format!("{} MB", format_number(value / 1e6)),
+        _ => format_number(value),
     }
 }
 
 /// Formats a time in ns.
-pub fn time(ns: f64) -> String {
+pub fn format_time(ns: f64) -> String {
     if ns < 1e3 {
-        format!("{} ns", number(ns))
+        format!("{} ns", format_number(ns))
     } else if ns < 1e6 {
-        format!("{} µs", number(ns / 1e3))
+        format!("{} µs", format_number(ns / 1e3))
     } else if ns < 1e9 {
-        format!("{} ms", number(ns / 1e6))
+        format!("{} ms", format_number(ns / 1e6))
     } else {
-        format!("{} s", number(ns / 1e9))
+        format!("{} s", format_number(ns / 1e9))
     }
 }
 
 /// Formats a number with the suffix `k` or `M`.
-pub fn scaled(value: f64) -> String {
+pub fn format_scaled(value: f64) -> String {
     if value >= 1e6 {
-        format!("{} M", number(value / 1e6))
+        format!("{} M", format_number(value / 1e6))
     } else if value >= 1e4 {
-        format!("{} k", number(value / 1e3))
+        format!("{} k", format_number(value / 1e3))
     } else {
-        number(value)
+        format_number(value)
     }
 }
 
 /// Formats a number with three significant digits, or as a whole number.
-pub fn number(value: f64) -> String {
+pub fn format_number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 || value == 0.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
@@ -96,10 +96,10 @@ mod tests {
 
     #[test]
     fn values_are_printed_with_readable_units() {
-        assert_eq!(human("msgs_per_s", 13_600_000.0), "13.6 M/s");
-        assert_eq!(human("bytes_per_s", 2.4e9), "2400 MB/s");
-        assert_eq!(human("p50_ns", 160.0), "160 ns");
-        assert_eq!(human("p50_ns", 50_120.0), "50.1 µs");
-        assert_eq!(human("rss_bytes", 256.0), "256 B");
+        assert_eq!(format_metric("msgs_per_s", 13_600_000.0), "13.6 M/s");
+        assert_eq!(format_metric("bytes_per_s", 2.4e9), "2400 MB/s");
+        assert_eq!(format_metric("p50_ns", 160.0), "160 ns");
+        assert_eq!(format_metric("p50_ns", 50_120.0), "50.1 µs");
+        assert_eq!(format_metric("rss_bytes", 256.0), "256 B");
     }
 }

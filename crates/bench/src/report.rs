@@ -191,10 +191,15 @@ pub fn goal_cells(goal: &Goal, verdict: &GoalVerdict) -> [String; 4] {
         (None, reason) => format!("? {}", reason.as_deref().unwrap_or_default()),
     };
     let other = verdict.reference.map(|reference| {
-        metric::human(goal.threshold.reference().map_or(metric, |row| row.metric), reference)
+        metric::format_metric(goal.threshold.reference().map_or(metric, |row| row.metric), reference)
     });
-    let ratio = verdict.ratio.map(|ratio| format!("{} ×", metric::number(ratio)));
-    [metric::human(metric, verdict.measured), other.unwrap_or_default(), ratio.unwrap_or_default(), met]
+    let ratio = verdict.ratio.map(|ratio| format!("{} ×", metric::format_number(ratio)));
+    [
+        metric::format_metric(metric, verdict.measured),
+        other.unwrap_or_default(),
+        ratio.unwrap_or_default(),
+        met,
+    ]
 }
 
 fn claims_table(claims: &[PeerClaim], cited: &mut CitedRuns) -> (Tally, Table) {
@@ -206,7 +211,7 @@ fn claims_table(claims: &[PeerClaim], cited: &mut CitedRuns) -> (Tally, Table) {
     for claim in claims {
         let metric = claim.ours.metric;
         let mut cells =
-            vec![claim.title.to_owned(), format!("`{metric}`"), metric::human(metric, claim.figure)];
+            vec![claim.title.to_owned(), format!("`{metric}`"), metric::format_metric(metric, claim.figure)];
         let measured = cited.newest(|run| run.rows.find(&claim.ours).map(|row| row.median), |_| true);
         tally.count(measured.as_ref().map(|(_, measured)| claim.times_better(*measured) >= 1.0));
         match measured {
@@ -214,8 +219,8 @@ fn claims_table(claims: &[PeerClaim], cited: &mut CitedRuns) -> (Tally, Table) {
                 let times = claim.times_better(measured);
                 let beaten = if times >= 1.0 { "✓" } else { "✗" };
                 cells.extend([
-                    metric::human(metric, measured),
-                    format!("{} ×", metric::number(times)),
+                    metric::format_metric(metric, measured),
+                    format!("{} ×", metric::format_number(times)),
                     beaten.to_owned(),
                     run,
                 ]);

@@ -10,7 +10,7 @@ const INDENT: &str = "      ";
 
 /// The whole tree of commands.
 pub fn command<A: CommandFactory>() -> Command {
-    fit(A::command())
+    wrap_help(A::command())
 }
 
 /// Parses the command line of this process. Exits with a message if it is invalid; for an unknown command,
@@ -37,16 +37,16 @@ fn find_nested_command(command: &Command, name: &str) -> Option<String> {
     Some(format!("{} {} {name}", command.get_name(), group.get_name()))
 }
 
-fn fit(mut command: Command) -> Command {
+fn wrap_help(mut command: Command) -> Command {
     if let Some(text) = command.get_after_help() {
-        let text = fitted(&text.to_string());
+        let text = wrap_text(&text.to_string());
         command = command.after_help(text);
     }
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
-    names.iter().fold(command, |command, name| command.mut_subcommand(name, fit))
+    names.iter().fold(command, |command, name| command.mut_subcommand(name, wrap_help))
 }
 
-fn fitted(text: &str) -> String {
+fn wrap_text(text: &str) -> String {
     let mut out: Vec<String> = Vec::new();
     let mut paragraph: Vec<&str> = Vec::new();
     for line in text.lines() {
@@ -123,7 +123,7 @@ mod tests {
     fn wrapped_example_is_indented_and_wrapped_paragraph_is_not() {
         let about = "to be read by those who want it all the time and more than that";
         let text = format!("Examples:\n  dunlin sub ticks --from earliest   {about}\n\n{about}; {about}");
-        let fitted = fitted(&text);
+        let fitted = wrap_text(&text);
         assert_eq!(
             fitted,
             "Examples:\n  dunlin sub ticks --from earliest\n      to be read by those who want it all the time and more than that\n\n\
@@ -140,7 +140,7 @@ mod tests {
         );
         let below =
             "Examples:\n  dunlin dev --workers w\n      workers for tasks, as many as those that wait need";
-        assert_eq!(fitted(&text), below);
+        assert_eq!(wrap_text(&text), below);
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl FileSurvey {
     }
 
     /// The mark of this kind, if it ends the file.
-    pub fn ended_with(&self, kind: BlockKind) -> Option<Mark> {
+    pub fn end_mark(&self, kind: BlockKind) -> Option<Mark> {
         self.mark.filter(|mark| mark.kind == kind && self.written <= self.end)
     }
 
@@ -126,7 +126,7 @@ impl FileSurvey {
     /// `None` if the log was opened for writing since. All bad blocks before the mark then count as damage, so every
     /// recovery reads the file in the same way.
     pub fn closing_mark(&self) -> Option<BlockKind> {
-        let mark = self.ended_with(BlockKind::End).or_else(|| self.ended_with(BlockKind::Cut))?;
+        let mark = self.end_mark(BlockKind::End).or_else(|| self.end_mark(BlockKind::Cut))?;
         self.bad.iter().all(|(at, _)| *at < mark.synced).then_some(mark.kind)
     }
 }

@@ -227,7 +227,7 @@ impl UntypedGroup {
     }
 
     /// The error of the log's disk while no write succeeds for lack of room; otherwise `None`.
-    pub fn waits_for_room(&self) -> Option<String> {
+    pub fn room_shortage(&self) -> Option<String> {
         (self.room.level() == SpaceLevel::Out).then(|| self.room.shortage().unwrap_or_default())
     }
 

@@ -114,7 +114,7 @@ impl Departures {
 }
 
 /// A refusal as text: its code and its details.
-pub(crate) fn in_words(refused: &Refused) -> String {
+pub(crate) fn describe_refusal(refused: &Refused) -> String {
     match refused.text.as_str() {
         "" => refused.code.to_string(),
         text => format!("{}: {text}", refused.code),

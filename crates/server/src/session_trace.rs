@@ -11,7 +11,7 @@ use dunlin::Refused;
 use dunlin::wire::ErrorCode;
 use tracing::Span;
 
-use crate::departures::{ClientDeparture, DepartureKind, in_words};
+use crate::departures::{ClientDeparture, DepartureKind, describe_refusal};
 use crate::protocol::Protocol;
 use crate::shared::SharedServer;
 use crate::spans;
@@ -83,7 +83,7 @@ impl SessionTrace {
             ErrorCode::Lost => DepartureKind::CutOff,
             _ => DepartureKind::Refused,
         };
-        self.note(fate, &in_words(refused), lag);
+        self.note(fate, &describe_refusal(refused), lag);
     }
 
     /// Adds a refused subscription to the recent departures. `why` is the reason in the words of the listener's

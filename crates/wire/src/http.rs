@@ -7,4 +7,4 @@ mod resume;
 
 pub use event::{base64, plain_text, write_comment, write_event, write_id, write_retry};
 pub use query::{QueryError, query_pairs};
-pub use resume::{LogKey, RESUME_LOGS_MAX, ResumeError, ResumeToken, write_one};
+pub use resume::{LogKey, RESUME_LOGS_MAX, ResumeError, ResumeToken, write_position};

@@ -31,7 +31,7 @@ fn block(row: &FigureRow, rows: &RowSet) -> String {
         param("clients"),
         rounded("instruments"),
         rounded("depth"),
-        metric::number(seconds)
+        metric::format_number(seconds)
     );
     let _ = writeln!(text, "throughput_incrementals_per_sec={}", exact("deliveries_per_s"));
     let (p50, p99, p999) = (rounded("sent_p50_ns"), rounded("sent_p99_ns"), rounded("sent_p999_ns"));

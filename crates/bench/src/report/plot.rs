@@ -84,7 +84,9 @@ impl Axis {
             AxisScale::Log => 10f64.powf(position),
             AxisScale::Linear => position,
         };
-        self.metric.as_deref().map_or_else(|| metric::scaled(value), |name| metric::human(name, value))
+        self.metric
+            .as_deref()
+            .map_or_else(|| metric::format_scaled(value), |name| metric::format_metric(name, value))
     }
 
     fn range(&self, values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {

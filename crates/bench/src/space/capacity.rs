@@ -73,7 +73,7 @@ pub fn fit(rows: &RowSet) -> String {
     let _ = writeln!(
         out,
         "\nResident memory of a process without standbys, changes published = {} + {:.1} B × entities of its region (R² {fit:.4}, {} points)",
-        metric::human("rss_bytes", base),
+        metric::format_metric("rss_bytes", base),
         slope,
         points.len()
     );

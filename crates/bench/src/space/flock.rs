@@ -51,7 +51,7 @@ struct PeerReply {
 }
 
 /// Measures krABMaga in one process on one core.
-pub fn peer(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
+pub fn measure_peer(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
     let MovementPattern::Flock { sight } = setting.movement else {
         bail!("movement {:?} is not of kind flock", setting.movement)
     };

@@ -109,7 +109,7 @@ struct PeerReport {
 }
 
 /// Measures rstar or kiddo with the program in `peers/space` on the same points.
-pub fn peer(bench: &Bench, name: &'static str, setting: WorldSetting) -> Result<RunSample> {
+pub fn measure_peer(bench: &Bench, name: &'static str, setting: WorldSetting) -> Result<RunSample> {
     let program = bench.peers.program("space_peer")?;
     let args = [
         "index".to_owned(),

@@ -258,7 +258,9 @@ fn flock_points(options: &BenchOptions, with_peers: bool) -> PointGroup {
         .collect();
     if with_peers {
         let params = params("plane").with("nodes", 1_usize);
-        points.push(MeasuringPoint::new("flock", "krabmaga", params, move |bench| flock::peer(bench, plane)));
+        points.push(MeasuringPoint::new("flock", "krabmaga", params, move |bench| {
+            flock::measure_peer(bench, plane)
+        }));
     }
     points
 }
@@ -290,7 +292,7 @@ fn index_points(options: &BenchOptions, with_peers: bool) -> PointGroup {
                 "index",
                 name,
                 Params::new().with("entities", entities),
-                move |bench| index::peer(bench, name, setting),
+                move |bench| index::measure_peer(bench, name, setting),
             ));
         }
     }

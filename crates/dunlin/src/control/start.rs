@@ -31,7 +31,7 @@ async fn wait_until_full<M: StateMachine>(group: &GroupHandle<M>) -> String {
     let mut since = None;
     loop {
         group.pause(CHECK_INTERVAL).await;
-        match group.waits_for_room() {
+        match group.room_shortage() {
             None => since = None,
             Some(why) if since.get_or_insert_with(Instant::now).elapsed() >= ROOM_WAIT_MAX => return why,
             Some(_) => {}

@@ -191,7 +191,7 @@ impl Recovery<'_> {
                 return Ok(Some(mark));
             }
             let found = survey(&*file, listed.name, false, |_, _| {})?;
-            Ok(found.ended_with(BlockKind::Continued))
+            Ok(found.end_mark(BlockKind::Continued))
         };
         read().map_err(DiskError::of("read", &listed.path))
     }
@@ -200,14 +200,14 @@ impl Recovery<'_> {
     fn check_older(&mut self, listed: &mut [ListedFile]) -> Result<(), DiskError> {
         for file in &*listed {
             if let Err(error) = &file.header {
-                self.damage(&file.path, 0, error.to_string());
+                self.report_damage(&file.path, 0, error.to_string());
             }
         }
         for index in 1..listed.len() {
             let is_last_pair = index + 1 == listed.len();
             let [.., file, next] = &mut listed[..=index] else { continue };
             let Some(mark) = self.final_mark(file)? else {
-                self.damage(
+                self.report_damage(
                     &file.path,
                     file.bytes,
                     "the mark that names the next file is missing".to_owned(),
@@ -257,10 +257,10 @@ impl Recovery<'_> {
         } else {
             return;
         }
-        self.damage(&file.path, file.bytes, "the file that it names next is missing".to_owned());
+        self.report_damage(&file.path, file.bytes, "the file that it names next is missing".to_owned());
     }
 
-    fn damage(&mut self, file: &Path, at: u64, what: String) {
+    fn report_damage(&mut self, file: &Path, at: u64, what: String) {
         self.report.damage.push(Damage { file: file.to_owned(), at, what });
     }
 
@@ -271,7 +271,7 @@ impl Recovery<'_> {
             survey(&*file, listed.name, true, |at, header| log.add_to_index(at, header)).map_err(failed())?;
         let bytes = file.bytes().map_err(failed())?;
         for (at, why) in &found.bad {
-            self.damage(&listed.path, *at, why.to_string());
+            self.report_damage(&listed.path, *at, why.to_string());
         }
         self.report.holes.extend(&found.holes);
         let mut current = Current {
@@ -322,7 +322,11 @@ impl Recovery<'_> {
                 last: None,
                 cause: HoleCause::Damaged,
             });
-            self.damage(&current.log.path, found.end, "the file that it names next is missing".to_owned());
+            self.report_damage(
+                &current.log.path,
+                found.end,
+                "the file that it names next is missing".to_owned(),
+            );
         }
         if closing_mark.is_none() {
             self.report.cut = Some(TornTail {

@@ -26,7 +26,7 @@ use super::limited_reads::{LimitedReads, ReadAllowance};
 use super::proto::dunlin as v1;
 use super::requests::PendingRequests;
 use crate::access::{Access, Login, MeteredCommand, RequestLoginCache};
-use crate::departures::{ClientDeparture, DepartureKind, in_words};
+use crate::departures::{ClientDeparture, DepartureKind, describe_refusal};
 use crate::protocol::Protocol;
 use crate::publishes::PublishedTopics;
 use crate::shared::{STOP, SessionGuard, SharedServer, USERS};
@@ -97,7 +97,7 @@ impl GrpcConnection {
             return Ok(());
         }
         let refused = self.shared.admission_refusal();
-        self.record_departure(DepartureKind::Refused, "", &in_words(&refused));
+        self.record_departure(DepartureKind::Refused, "", &describe_refusal(&refused));
         Err(refused)
     }
 

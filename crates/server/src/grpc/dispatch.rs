@@ -34,7 +34,7 @@ use super::subscribe;
 use super::tasks::TasksService;
 use super::writer::DunlinWriter;
 use crate::access::Access;
-use crate::departures::{DepartureKind, in_words};
+use crate::departures::{DepartureKind, describe_refusal};
 use crate::spans::{self, TracedBody};
 
 pub(super) const DUNLIN: &str = "dunlin.v1.Dunlin";
@@ -165,7 +165,7 @@ impl CallRouter {
         let message: SubscribeRequest = one_message(request).await?;
         let name = message.name.clone();
         let reader = subscribe::reader(&self.connection, message).await.map_err(|refused| {
-            self.connection.record_departure(DepartureKind::Refused, &name, &in_words(&refused));
+            self.connection.record_departure(DepartureKind::Refused, &name, &describe_refusal(&refused));
             status(&refused)
         })?;
         Ok(streaming(Body::new(SubscriptionBody::new(reader, DunlinWriter))))

@@ -21,7 +21,7 @@ use super::context::Context;
 use super::problem::Problem;
 use super::{routes, socket};
 use crate::config::ServerLimits;
-use crate::departures::{ClientDeparture, DepartureKind, in_words};
+use crate::departures::{ClientDeparture, DepartureKind, describe_refusal};
 use crate::protocol::Protocol;
 use crate::shared::SharedServer;
 use crate::stream::Stream;
@@ -118,9 +118,10 @@ fn enable_keep_alive(stream: &TcpStream, limits: &ServerLimits) {
 async fn refuse_connection(shared: &SharedServer, mut stream: Stream) {
     let refused = shared.admission_refusal();
     let peer = stream.socket().and_then(|socket| socket.peer_addr().ok());
-    shared
-        .departures
-        .note(ClientDeparture::new(Protocol::Http, DepartureKind::Refused, &in_words(&refused)).of("", peer));
+    shared.departures.note(
+        ClientDeparture::new(Protocol::Http, DepartureKind::Refused, &describe_refusal(&refused))
+            .of("", peer),
+    );
     let response = refusal(refused);
     let time_limit = Duration::from_millis(shared.limits.http.header_ms_max.into());
     // A client that does not read the response is dropped.

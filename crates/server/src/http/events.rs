@@ -18,7 +18,7 @@ use super::event_stream::EventStream;
 use super::problem::Problem;
 use super::routes::PathName;
 use crate::access::SubscriptionAccess;
-use crate::departures::{ClientDeparture, DepartureKind, in_words};
+use crate::departures::{ClientDeparture, DepartureKind, describe_refusal};
 use crate::protocol::Protocol;
 use crate::shared::SharedServer;
 use request::EventsRequest;
@@ -35,7 +35,7 @@ pub(super) struct SubscriberIdentity {
 impl SubscriberIdentity {
     /// Reports to operators why the subscriber was refused or cut off.
     pub(super) fn record_departure(&self, shared: &SharedServer, kind: DepartureKind, why: &Problem) {
-        let departure = ClientDeparture::new(self.protocol, kind, &in_words(why.refused()));
+        let departure = ClientDeparture::new(self.protocol, kind, &describe_refusal(why.refused()));
         shared.departures.note(departure.of(&self.name, self.peer));
     }
 }

@@ -246,7 +246,7 @@ fn delete_keys(kv: &Kv, world: &str) {
 }
 
 /// Gives one entity a kind that no other has. Returns the ticks of all regions at that time.
-fn mark_entity(members: &[WorldMember<Walk>]) -> BTreeMap<u32, u64> {
+fn mark_entity_and_read_ticks(members: &[WorldMember<Walk>]) -> BTreeMap<u32, u64> {
     for member in members {
         let mark = dunlin::space::EntityCommand::<3> {
             kind: Some(7),
@@ -299,7 +299,7 @@ fn owner_with_an_expired_lease_continues_its_regions() {
             let ticks = members[0].ticks();
             ticks.len() == 2 && ticks.values().all(|tick| *tick > 0)
         });
-        let before = mark_entity(&members);
+        let before = mark_entity_and_read_ticks(&members);
         end_leases(&kv, "paused");
         until("it reclaims them", &kv, &members, || has_event(&members[0], "Reclaimed"));
         assert_continues(&kv, &members, &before, "after the lease ended");
@@ -315,7 +315,7 @@ fn world_continues_after_the_cluster_lost_its_keys() {
     let members: Vec<_> =
         (1..=2).map(|number| WorldMember::start(&settings, connect(&keys.1).kv(), number)).collect();
     wait_until_all_tick("all regions begin", &kv, &members);
-    let before = mark_entity(&members);
+    let before = mark_entity_and_read_ticks(&members);
     delete_keys(&kv, "forgotten");
     until("both know it", &kv, &members, || members.iter().all(|member| has_event(member, "Reclaimed")));
     assert_continues(&kv, &members, &before, "after the keys were lost");
@@ -331,7 +331,7 @@ fn joining_process_does_not_repopulate_existing_regions() {
     let member = |number| WorldMember::start(&settings, connect(&keys.1).kv(), number);
     let mut members = vec![member(1), member(2)];
     wait_until_all_tick("all regions begin", &kv, &members);
-    let before = mark_entity(&members);
+    let before = mark_entity_and_read_ticks(&members);
     members.remove(0).kill();
     delete_keys(&kv, "survived");
     members.push(member(3));
@@ -360,7 +360,7 @@ fn process_joining_without_standbys_is_given_a_region() {
     let member = |number| WorldMember::start(&settings, connect(&keys.1).kv(), number);
     let mut members = vec![member(1)];
     until("it has both", &kv, &members, || members[0].ticks().len() == 2);
-    let before = mark_entity(&members);
+    let before = mark_entity_and_read_ticks(&members);
     members.push(member(2));
     until("each has one", &kv, &members, || members.iter().all(|member| member.ticks().len() == 1));
     assert_continues(&kv, &members, &before, "after one was given away");

@@ -60,7 +60,7 @@ fn loads(partition: &Partition, keys: &[u64]) -> Vec<RegionLoad> {
     partition.regions().iter().map(load).collect()
 }
 
-fn worst(loads: &[RegionLoad]) -> f64 {
+fn max_to_mean_load(loads: &[RegionLoad]) -> f64 {
     let total: f64 = loads.iter().map(|load| load.amount).sum();
     loads.iter().fold(0.0_f64, |most, load| most.max(load.amount)) / (total / loads.len() as f64)
 }
@@ -69,7 +69,7 @@ fn worst(loads: &[RegionLoad]) -> f64 {
 fn crowd_is_rebalanced_in_two_steps_at_most() {
     let keys = crowd(&mut Dice(3));
     let mut partition = Partition::even(2, &ids(4));
-    let before = worst(&loads(&partition, &keys));
+    let before = max_to_mean_load(&loads(&partition, &keys));
     assert!(before > 2.0, "{before}");
     let mut steps = 0;
     while let Some(next) = partition.rebalance(&loads(&partition, &keys), 1.15) {
@@ -77,7 +77,7 @@ fn crowd_is_rebalanced_in_two_steps_at_most() {
         steps += 1;
         assert!(steps < 4);
     }
-    assert!(worst(&loads(&partition, &keys)) <= 1.15);
+    assert!(max_to_mean_load(&loads(&partition, &keys)) <= 1.15);
     assert!(steps <= 2, "{steps}");
 }
 

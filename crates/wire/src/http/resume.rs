@@ -56,7 +56,7 @@ impl LogKey {
 }
 
 /// Writes the token of a stream with one log.
-pub fn write_one(position: Position, out: &mut String) {
+pub fn write_position(position: Position, out: &mut String) {
     use std::fmt::Write;
     // Writing to a string cannot fail.
     let _ = write!(out, "{}-{}", position.epoch, position.seq);
@@ -75,7 +75,7 @@ impl ResumeToken {
     /// Writes the token.
     pub fn write(&self, out: &mut String) {
         match self {
-            ResumeToken::One(position) => write_one(*position, out),
+            ResumeToken::One(position) => write_position(*position, out),
             ResumeToken::Many(positions) => {
                 let mut bytes = Vec::with_capacity(positions.len() * 20);
                 for (key, position) in positions {

@@ -26,7 +26,7 @@ pub fn read(file: Option<&Path>, user: &str) -> Result<Vec<u8>> {
             }
             first
         }
-        None => line()?,
+        None => read_password_line()?,
     };
     if password.is_empty() {
         bail!(CommandRefusal(
@@ -55,18 +55,18 @@ fn prompt(text: &str) -> Result<Vec<u8>> {
     let mut errors = std::io::stderr();
     write!(errors, "{text}").and_then(|()| errors.flush())?;
     tcsetattr(&input, OptionalActions::Flush, &hidden).context("cannot hide the password")?;
-    let line = line();
+    let line = read_password_line();
     tcsetattr(&input, OptionalActions::Flush, &visible).context("cannot restore the terminal's echo")?;
     writeln!(errors)?;
     line
 }
 
-fn line() -> Result<Vec<u8>> {
-    line_of(std::io::stdin().lock()).context("cannot read the password")
+fn read_password_line() -> Result<Vec<u8>> {
+    read_line_of(std::io::stdin().lock()).context("cannot read the password")
 }
 
 /// Reads a line. Fails above [`LINE_BYTES_MAX`], because a device may never end it.
-fn line_of(input: impl BufRead) -> io::Result<Vec<u8>> {
+fn read_line_of(input: impl BufRead) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     input.take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut bytes)?;
     if bytes.len() as u64 > LINE_BYTES_MAX {
@@ -81,9 +81,9 @@ mod tests {
 
     #[test]
     fn password_without_a_line_end_has_a_length_limit() {
-        let refused = line_of(io::BufReader::new(io::repeat(b'x'))).unwrap_err();
+        let refused = read_line_of(io::BufReader::new(io::repeat(b'x'))).unwrap_err();
         assert_eq!(refused.to_string(), "the line has more than 65536 bytes");
-        assert_eq!(line_of(&b"secret\r\nrest"[..]).unwrap(), b"secret");
-        assert_eq!(line_of(&b"secret"[..]).unwrap(), b"secret");
+        assert_eq!(read_line_of(&b"secret\r\nrest"[..]).unwrap(), b"secret");
+        assert_eq!(read_line_of(&b"secret"[..]).unwrap(), b"secret");
     }
 }

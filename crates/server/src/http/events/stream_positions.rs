@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dunlin::topic::{LogName, Position, Start, Subscriber};
 use dunlin::wire;
-use dunlin::wire::http::{LogKey, ResumeToken, write_one};
+use dunlin::wire::http::{LogKey, ResumeToken, write_position};
 
 #[derive(Debug)]
 pub(in crate::http) struct StreamPositions {
@@ -78,7 +78,7 @@ impl StreamPositions {
         }
         let mut id = String::new();
         match self.positions.first_key_value() {
-            Some((_, position)) if self.is_single_log => write_one(*position, &mut id),
+            Some((_, position)) if self.is_single_log => write_position(*position, &mut id),
             _ => ResumeToken::Many(self.positions.clone()).write(&mut id),
         }
         Some(id)

@@ -29,7 +29,7 @@ use tokio::time::{Instant, Sleep, timeout};
 
 use super::client_message::{ClientMessage, Publish, SocketHello, Subscribe};
 use super::subscription::SocketSubscription;
-use crate::departures::{ClientDeparture, DepartureKind, in_words};
+use crate::departures::{ClientDeparture, DepartureKind, describe_refusal};
 use crate::http::context::Context;
 use crate::http::problem::Problem;
 use crate::http::publish::{PublishOptions, PublishTarget, position, publish_record};
@@ -442,8 +442,11 @@ impl JsonSocket {
             Err((name, why)) => {
                 let peer = self.context.peer_address();
                 let name = name.as_deref().unwrap_or(&self.name);
-                let departure =
-                    ClientDeparture::new(Protocol::Ws, DepartureKind::Refused, &in_words(why.refused()));
+                let departure = ClientDeparture::new(
+                    Protocol::Ws,
+                    DepartureKind::Refused,
+                    &describe_refusal(why.refused()),
+                );
                 self.context.shared().departures.note(departure.of(name, peer));
                 out.push(response("end", "id", id, why.json()));
             }
@@ -473,7 +476,7 @@ impl JsonSocket {
         let code = why.refused().code;
         if code != ErrorCode::ShuttingDown {
             let departure =
-                ClientDeparture::new(Protocol::Ws, DepartureKind::CutOff, &in_words(why.refused()));
+                ClientDeparture::new(Protocol::Ws, DepartureKind::CutOff, &describe_refusal(why.refused()));
             let peer = self.context.peer_address();
             self.context.shared().departures.note(departure.of(&self.name, peer));
         }

@@ -6,7 +6,7 @@
 use dunlin::Refused;
 use dunlin::wire::{ALL_ANSWERED, ErrorCode, FromNode, Goodbye, Heartbeat, List, Preamble};
 
-use crate::departures::in_words;
+use crate::departures::describe_refusal;
 use crate::tcp::session::access::LoginState;
 use crate::tcp::session::{ConnectionLost, Phase, Session};
 
@@ -38,8 +38,8 @@ impl Session {
             Phase::Closing(_) => return,
         };
         match self.phase {
-            Phase::Open => self.session_trace.cut_off(&in_words(refused), self.lag_max()),
-            _ => self.session_trace.connection_refused(&in_words(refused)),
+            Phase::Open => self.session_trace.cut_off(&describe_refusal(refused), self.lag_max()),
+            _ => self.session_trace.connection_refused(&describe_refusal(refused)),
         }
         self.outbound.push(message);
         self.begin_closing();
