@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dunlin_client::TopicDescription;
-use dunlin_topic::{Durable, OnFull, ReducerConfig, Reliable, Retention, TopicConfig};
+use dunlin_topic::{DurableOptions, OnFull, ReducerConfig, ReliableOptions, Retention, TopicConfig};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -35,20 +35,23 @@ impl TopicArguments {
         let defaults = TopicConfig::default();
         let durable = self.durable.map(|level| {
             let acknowledge = level.parse().map_err(PyValueError::new_err)?;
-            Ok::<_, PyErr>(Durable { acknowledge, ..Durable::default() })
+            Ok::<_, PyErr>(DurableOptions { acknowledge, ..DurableOptions::default() })
         });
         let durable = durable.transpose()?;
-        let bytes_default =
-            if durable.is_some() { Durable::RETENTION_BYTES_DEFAULT } else { defaults.retention.bytes };
+        let bytes_default = if durable.is_some() {
+            DurableOptions::RETENTION_BYTES_DEFAULT
+        } else {
+            defaults.retention.bytes
+        };
         let reliable = self.reliable.map(|on_full| {
-            let reliable_default = Reliable::default();
+            let reliable_default = ReliableOptions::default();
             let on_full = match on_full.as_str() {
                 "refuse" => OnFull::Refuse,
                 "evict" => OnFull::Evict,
                 _ => return Err(PyValueError::new_err("reliable must be \"refuse\" or \"evict\"")),
             };
             let subscribers_max = self.subscribers_max.unwrap_or(reliable_default.subscribers_max);
-            Ok(Reliable {
+            Ok(ReliableOptions {
                 subscribers_max,
                 wait_max: seconds(self.reliable_wait)?.unwrap_or(reliable_default.wait_max),
                 on_full,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dunlin_control::{ControlCommand, ControlReply};
-use dunlin_topic::{AckLevel, OnFull, Position, Reliable, Retention, TopicConfig};
+use dunlin_topic::{AckLevel, OnFull, Position, ReliableOptions, Retention, TopicConfig};
 use dunlin_wire::{
     CreateTopic, CreateTopicWith, Decoded, Decoder, ErrorCode, FromClient, FromNode, List, ListTopics,
     MessageKind, NamedTopic, Setting, TopicLine, TopicState, UNKNOWN, UNKNOWN_COUNT, WhenFull,
@@ -390,7 +390,7 @@ fn config_to_wire<'a>(name: &'a str, config: &'a TopicConfig) -> dunlin_wire::To
 }
 
 fn config_from_wire(config: &dunlin_wire::TopicConfig<'_>) -> TopicConfig {
-    let reliable = (config.reliable_subscribers_max > 0).then(|| Reliable {
+    let reliable = (config.reliable_subscribers_max > 0).then(|| ReliableOptions {
         subscribers_max: config.reliable_subscribers_max.try_into().unwrap_or(u16::MAX),
         wait_max: Duration::from_millis(config.wait_ms_max.into()),
         on_full: match config.when_full {

@@ -25,9 +25,9 @@ pub struct TopicConfig {
     /// Shared payloads of at least this many bytes are kept by reference instead of copied.
     pub by_ref_bytes_min: u32,
     /// If set, publishers wait for registered subscribers.
-    pub reliable: Option<Reliable>,
+    pub reliable: Option<ReliableOptions>,
     /// If set, records are stored on disk, and `retention` applies to the disk.
-    pub durable: Option<Durable>,
+    pub durable: Option<DurableOptions>,
     /// If set, the topic keeps a state. Subscribers can start with it and recover with it.
     pub reducer: Option<ReducerConfig>,
     /// For tests of subscribers: the default of
@@ -75,7 +75,7 @@ impl Default for Retention {
 
 /// The options of a reliable topic, whose publishers wait for subscribers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reliable {
+pub struct ReliableOptions {
     /// Maximum number of subscribers that may register.
     pub subscribers_max: u16,
     /// How long a publisher waits for the slowest subscriber if the history is full.
@@ -84,29 +84,29 @@ pub struct Reliable {
     pub on_full: OnFull,
 }
 
-impl Default for Reliable {
-    fn default() -> Reliable {
-        Reliable { subscribers_max: 64, wait_max: Duration::from_secs(5), on_full: OnFull::Refuse }
+impl Default for ReliableOptions {
+    fn default() -> ReliableOptions {
+        ReliableOptions { subscribers_max: 64, wait_max: Duration::from_secs(5), on_full: OnFull::Refuse }
     }
 }
 
 /// The options of a durable topic, whose records are stored on disk. Subscribers receive a record once it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Durable {
+pub struct DurableOptions {
     /// The acknowledgement level: memory, written or synced.
     pub acknowledge: AckLevel,
     /// Stored history that is also kept in memory, bytes. Subscribers further behind read from disk.
     pub memory_bytes: u64,
 }
 
-impl Durable {
+impl DurableOptions {
     /// The default retention of a durable topic on disk, bytes.
     pub const RETENTION_BYTES_DEFAULT: u64 = 1 << 30;
 }
 
-impl Default for Durable {
-    fn default() -> Durable {
-        Durable { acknowledge: AckLevel::Synced, memory_bytes: 4 << 20 }
+impl Default for DurableOptions {
+    fn default() -> DurableOptions {
+        DurableOptions { acknowledge: AckLevel::Synced, memory_bytes: 4 << 20 }
     }
 }
 

@@ -41,7 +41,7 @@ mod upstream;
 pub use checked_batch::CheckedBatch;
 pub use claim::StateClaim;
 pub use config::{
-    Clock, ConfigError, Durable, OnFull, RETENTION_BYTES_MIN, Reliable, Retention, TopicConfig,
+    Clock, ConfigError, DurableOptions, OnFull, RETENTION_BYTES_MIN, ReliableOptions, Retention, TopicConfig,
 };
 pub use cursor::{
     ConsumeMode, Cursor, Filter, PayloadView, ReadOutcome, SkipBudget, Span, SpanContent, Spans,

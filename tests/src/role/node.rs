@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use dunlin::journal::RealDisk;
-use dunlin::topic::{Durable, Retention, TopicConfig};
+use dunlin::topic::{DurableOptions, Retention, TopicConfig};
 use dunlin::{Config, Node};
 use dunlin_server::{Server, ServerConfig};
 
@@ -39,7 +39,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
 /// Opens a node with a durable topic, which keeps few records in memory, so that subscribers read many from disk.
 fn durable(config: Config, dir: &Path) -> Result<Node> {
     let (node, _) = Node::open(config, Arc::new(RealDisk), dir)?;
-    let durable = Durable { memory_bytes: 64 << 10, ..Durable::default() };
+    let durable = DurableOptions { memory_bytes: 64 << 10, ..DurableOptions::default() };
     let retention = Retention { bytes: 1 << 30, ..Retention::default() };
     let config = TopicConfig { durable: Some(durable), retention, ..TopicConfig::default() };
     node.create_topic("t", config, true)?;

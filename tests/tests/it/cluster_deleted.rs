@@ -4,13 +4,13 @@
 use std::fmt::from_fn;
 
 use dunlin_client::Client;
-use dunlin_client::topic::{Durable, Publish, Start, TopicConfig};
+use dunlin_client::topic::{DurableOptions, Publish, Start, TopicConfig};
 
 use super::cluster_topics::{from, http, owner, publish, read_until, until};
 use super::cluster_under_test::{ClusterNode, ClusterUnderTest};
 
 fn durable() -> TopicConfig {
-    TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() }
+    TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() }
 }
 
 /// Returns the index of the member that owns a topic.

@@ -2,7 +2,8 @@
 
 use dunlin_client::scheduler::NewTask;
 use dunlin_client::topic::{
-    Durable, Event, Position, Retention, Start, Subscribe, SubscribeError, SubscribeOptions, TopicConfig,
+    DurableOptions, Event, Position, Retention, Start, Subscribe, SubscribeError, SubscribeOptions,
+    TopicConfig,
 };
 use dunlin_client::{Client, TopicSummary};
 use dunlin_server::grpc::proto::dunlin as v1;
@@ -75,8 +76,9 @@ fn every_node_shows_the_figures_of_a_topic() {
 #[test]
 fn topics_of_an_absent_owner_are_listed_without_figures() {
     let mut cluster = ClusterUnderTest::of(3);
-    let retention = Retention { bytes: Durable::RETENTION_BYTES_DEFAULT, ..Retention::default() };
-    let config = TopicConfig { durable: Some(Durable::default()), retention, ..TopicConfig::default() };
+    let retention = Retention { bytes: DurableOptions::RETENTION_BYTES_DEFAULT, ..Retention::default() };
+    let config =
+        TopicConfig { durable: Some(DurableOptions::default()), retention, ..TopicConfig::default() };
     let owner = cluster.members[2].connect();
     owner.create_topic("x", &config, false).expect("the name is free");
     publish(&owner, "x", 1..=3);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dunlin_client::topic::{
-    Durable, Event, Notice, Publish, PublishError, Retention, Start, Subscribe, SubscribeOptions, TopicConfig,
+    DurableOptions, Event, Notice, Publish, PublishError, Retention, Start, Subscribe, SubscribeOptions,
+    TopicConfig,
 };
 use dunlin_client::{Client, Group, GroupOptions, Subscriber};
 use dunlin_system_tests::process::PATIENCE;
@@ -111,8 +112,8 @@ fn deleted_topic_is_gone_and_its_name_is_free_on_every_node() {
     let mut readers: Vec<Subscriber> = clients.iter().map(subscribe_all).collect();
     for round in 0..6 {
         let (maker, other) = (&clients[round % 3], &clients[(round + 1) % 3]);
-        let retention = Retention { bytes: Durable::RETENTION_BYTES_DEFAULT, ..Retention::default() };
-        let durable = (round % 2 == 0).then(Durable::default);
+        let retention = Retention { bytes: DurableOptions::RETENTION_BYTES_DEFAULT, ..Retention::default() };
+        let durable = (round % 2 == 0).then(DurableOptions::default);
         let config = TopicConfig { durable, retention, ..TopicConfig::default() };
         maker.create_topic("markets.a", &config, false).expect("the name is free");
         publish(other, "markets.a", 1..=100);
@@ -341,7 +342,7 @@ fn frozen_owner_that_resumes_relays_records_to_the_new_owner() {
 fn stopping_owner_delivers_each_durable_record_once() {
     let mut cluster = ClusterUnderTest::of(3);
     let (owner, other) = (cluster.members[0].connect(), cluster.members[2].connect());
-    let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    let durable = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
     owner.create_topic("kept", &durable, false).expect("the topic is created");
     let mut reader = other.subscribe("kept", from(Start::Latest)).unwrap();
     let published = Arc::new(AtomicU64::new(0));
@@ -366,7 +367,7 @@ fn stopping_owner_delivers_each_durable_record_once() {
 fn durable_topic_waits_for_its_killed_owner_and_keeps_records() {
     let mut cluster = ClusterUnderTest::of(3);
     let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
-    let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    let durable = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
     clients[0].create_topic("kept", &durable, false).expect("the topic is created");
     assert_eq!(owner(&clients[0], "kept").0, cluster.members[0].number);
     let mut reader = clients[2].subscribe("kept", from(Start::Earliest)).unwrap();

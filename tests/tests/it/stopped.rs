@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dunlin_client::topic::{Reliable, Retention, TopicConfig};
+use dunlin_client::topic::{ReliableOptions, Retention, TopicConfig};
 use dunlin_client::{Client, ClientOptions};
 use dunlin_system_tests::port;
 use dunlin_system_tests::seed::Seed;
@@ -15,8 +15,11 @@ use crate::tier;
 pub fn create_reliable(url: &str, topic: &str) {
     let client = Client::connect(url, ClientOptions::default()).unwrap();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
-    let reliable =
-        Some(Reliable { subscribers_max: 8, wait_max: Duration::from_secs(30), ..Reliable::default() });
+    let reliable = Some(ReliableOptions {
+        subscribers_max: 8,
+        wait_max: Duration::from_secs(30),
+        ..ReliableOptions::default()
+    });
     client
         .create_topic(topic, &TopicConfig { retention, reliable, ..TopicConfig::default() }, false)
         .unwrap();

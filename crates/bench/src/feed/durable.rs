@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use dunlin::journal::{CommitLoad, JournalConfig, MeasureError, RealDisk, measure_commits};
 use dunlin::topic::{
-    AckLevel, Durable, Event, Publish, Retention, Start, Subscribe, SubscribeOptions, TopicConfig,
+    AckLevel, DurableOptions, Event, Publish, Retention, Start, Subscribe, SubscribeOptions, TopicConfig,
 };
 use dunlin::{Config, Node};
 use dunlin_client::{Client, ClientOptions};
@@ -44,7 +44,7 @@ pub fn journal(commits: u64) -> Result<RunSample> {
 pub fn topic(transport: &str, commits: u64) -> Result<RunSample> {
     let dir = ScratchDisk::new()?;
     let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path())?;
-    let durable = Durable { acknowledge: AckLevel::Synced, ..Durable::default() };
+    let durable = DurableOptions { acknowledge: AckLevel::Synced, ..DurableOptions::default() };
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
     let config = TopicConfig { durable: Some(durable), retention, ..TopicConfig::default() };
     node.create_topic("durable", config, false)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use dunlin::topic::{
-    Publisher, Reliable, Retention, Start, SubscribeOptions, Subscriber, Topic, TopicConfig, Wait,
+    Publisher, ReliableOptions, Retention, Start, SubscribeOptions, Subscriber, Topic, TopicConfig, Wait,
 };
 use dunlin::{Config, Node, NodeLimits};
 
@@ -31,7 +31,7 @@ impl LocalNode {
 
     /// Creates a topic whose publishers wait for its registered subscribers, so no record is lost.
     pub fn lossless(&self, name: &str, history_bytes: u64) -> Result<Arc<Topic>> {
-        let reliable = Reliable { wait_max: TIMEOUT, ..Reliable::default() };
+        let reliable = ReliableOptions { wait_max: TIMEOUT, ..ReliableOptions::default() };
         self.topic(name, history_bytes, Some(reliable))
     }
 
@@ -40,7 +40,7 @@ impl LocalNode {
         self.topic(name, history_bytes, None)
     }
 
-    fn topic(&self, name: &str, history_bytes: u64, reliable: Option<Reliable>) -> Result<Arc<Topic>> {
+    fn topic(&self, name: &str, history_bytes: u64, reliable: Option<ReliableOptions>) -> Result<Arc<Topic>> {
         let retention = Retention { bytes: history_bytes, ..Retention::default() };
         let config = TopicConfig { retention, reliable, ..TopicConfig::default() };
         self.0.create_topic(name, config, false).with_context(|| format!("cannot create topic {name}"))

@@ -8,7 +8,7 @@ use std::thread;
 
 use anyhow::{Context, Result};
 use dunlin::journal::RealDisk;
-use dunlin::topic::{AckLevel, Durable, Reliable, Retention, TopicConfig};
+use dunlin::topic::{AckLevel, DurableOptions, ReliableOptions, Retention, TopicConfig};
 use dunlin::{Config, Node};
 use dunlin_server::{Protocol, Server, ServerConfig};
 use serde::{Deserialize, Serialize};
@@ -66,9 +66,12 @@ impl TopicSetup {
 
     /// Returns the topic's configuration for the node.
     pub fn config(&self) -> TopicConfig {
-        let reliable = Reliable { subscribers_max: READERS_MAX, wait_max: TIMEOUT, ..Reliable::default() };
+        let reliable =
+            ReliableOptions { subscribers_max: READERS_MAX, wait_max: TIMEOUT, ..ReliableOptions::default() };
         let reliable = self.lossless.then_some(reliable);
-        let durable = self.durable.then(|| Durable { acknowledge: AckLevel::Synced, ..Durable::default() });
+        let durable = self
+            .durable
+            .then(|| DurableOptions { acknowledge: AckLevel::Synced, ..DurableOptions::default() });
         let retention = Retention { bytes: self.history_bytes, ..Retention::default() };
         TopicConfig { retention, reliable, durable, ..TopicConfig::default() }
     }

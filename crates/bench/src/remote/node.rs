@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use dunlin::Responder;
-use dunlin::topic::{Publish, Reliable, Retention, TopicConfig, Wait};
+use dunlin::topic::{Publish, ReliableOptions, Retention, TopicConfig, Wait};
 use dunlin_client::tls::TlsOptions;
 use dunlin_client::{Client, ClientOptions};
 use dunlin_server::{Server, ServerConfig};
@@ -112,7 +112,7 @@ impl NodeProcess {
             return Ok(());
         }
         let client = self.client(Wait::Default)?;
-        let reliable = Some(Reliable { wait_max: TIMEOUT, ..Reliable::default() });
+        let reliable = Some(ReliableOptions { wait_max: TIMEOUT, ..ReliableOptions::default() });
         for (topic, reliable) in [(TOPIC, reliable), (REQUEST_TOPIC, None)] {
             // Deleting fails if the topic does not exist, which is no error.
             let _ = client.delete_topic(topic);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use dunlin_client::topic::{Durable, Publish, PublishError, TopicConfig};
+use dunlin_client::topic::{DurableOptions, Publish, PublishError, TopicConfig};
 use dunlin_client::{Client, ClientOptions};
 use dunlin_wait::until;
 use tempfile::TempDir;
@@ -116,7 +116,7 @@ fn publish_to_a_nearly_full_disk_is_refused_as_disk_full() {
     };
     let node = Serving::start(&small);
     let client = node.client();
-    let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    let durable = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
     client.create_topic("kept", &durable, false).unwrap();
     let mut publisher = client.publisher("kept").unwrap();
     publisher.publish(b"first").unwrap();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use dunlin::journal::FakeDisk;
 use dunlin_client::topic::{
-    Durable, Notice, Position, Publish, Reliable, Retention, Start, Subscribe, SubscribeError,
+    DurableOptions, Notice, Position, Publish, ReliableOptions, Retention, Start, Subscribe, SubscribeError,
     SubscribeOptions, TopicConfig,
 };
 use dunlin_client::{Client, Group, GroupEvent, GroupKind, GroupOptions, Member};
@@ -227,7 +227,7 @@ fn described_group_shows_dead_letters_that_wait() {
     let (running, client) = start(TopicConfig::default());
     let full = TopicConfig {
         retention: Retention { bytes: 16 << 10, ..Retention::default() },
-        reliable: Some(Reliable { wait_max: Duration::from_millis(1), ..Reliable::default() }),
+        reliable: Some(ReliableOptions { wait_max: Duration::from_millis(1), ..ReliableOptions::default() }),
         ..TopicConfig::default()
     };
     running.node.create_topic("graves", full, false).unwrap();
@@ -345,7 +345,7 @@ fn share_group_continues_at_its_position_after_a_restart() {
         let disk = FakeDisk::new(52);
         let running = RunningNode::with_node(on_disk(&disk));
         let client = running.client();
-        let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+        let durable = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
         client.create_topic("jobs", &durable, false).unwrap();
         let mut member = client.join(JOBS, GroupOptions { start, ..share_options() }).unwrap();
         publish(&client, [1, 2]);

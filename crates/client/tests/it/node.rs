@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin_client::topic::{
-    Draft, Event, Meta, Notice, OnGap, Publish, PublishError, Reliable, Retention, Subscribe, SubscribeError,
-    SubscribeOptions, TopicConfig,
+    Draft, Event, Meta, Notice, OnGap, Publish, PublishError, ReliableOptions, Retention, Subscribe,
+    SubscribeError, SubscribeOptions, TopicConfig,
 };
 use dunlin_client::{CallError, Client, ErrorCode, PublisherOptions, RequestError};
 use dunlin_wait::{Deadline, PATIENCE};
@@ -42,7 +42,7 @@ fn million_small_records_arrive_in_order() {
     let running = RunningNode::start();
     let config = TopicConfig {
         retention: Retention { bytes: 1 << 20, ..Retention::default() },
-        reliable: Some(Reliable::default()),
+        reliable: Some(ReliableOptions::default()),
         ..TopicConfig::default()
     };
     running.client().create_topic("t", &config, false).unwrap();

@@ -204,7 +204,7 @@ fn restarts_of_a_durable_state_topic_report_no_fault() {
         let disk = FakeDisk::new(51);
         let running = RunningNode::with_node(on_disk(&disk));
         let retention = Retention { bytes: 1 << 20, ..Retention::default() };
-        let config = TopicConfig { durable: Some(Durable::default()), retention, ..book() };
+        let config = TopicConfig { durable: Some(DurableOptions::default()), retention, ..book() };
         running.client().create_topic("md.a", &config, false).unwrap();
         let publish = |node: &dunlin::Node, prices: std::ops::RangeInclusive<i64>| {
             let mut publisher = node.publisher("md.a").unwrap();

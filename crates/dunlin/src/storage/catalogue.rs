@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use dunlin_journal::{Disk, replace_file};
 use dunlin_topic::{
-    Durable, LogLimits, OnFull, Pattern, ReducerConfig, Reliable, Retention, Subject, TopicConfig,
+    DurableOptions, LogLimits, OnFull, Pattern, ReducerConfig, ReliableOptions, Retention, Subject,
+    TopicConfig,
 };
 
 use super::checksum;
@@ -166,7 +167,7 @@ pub(crate) fn encode_config(name: &str, config: &TopicConfig) -> String {
     let mut text = encode(name, config);
     if config.durable.is_none() {
         text = with_line(text, "volatile yes");
-        if let Some(Reliable { subscribers_max, wait_max, on_full }) = &config.reliable {
+        if let Some(ReliableOptions { subscribers_max, wait_max, on_full }) = &config.reliable {
             let on_full = if *on_full == OnFull::Evict { EVICT } else { REFUSE };
             text = with_line(text, &format!("reliable {subscribers_max} {} {on_full}", wait_max.as_nanos()));
         }
@@ -185,7 +186,7 @@ fn with_line(mut text: String, line: &str) -> String {
 }
 
 /// Parses the words after `reliable`.
-fn reliable(line: &str, value: &str) -> Result<Reliable, String> {
+fn reliable(line: &str, value: &str) -> Result<ReliableOptions, String> {
     let mut words = value.split(' ');
     let mut next_word = || words.next().ok_or_else(|| format!("a line ends early: {line:?}"));
     let (subscribers_max, wait_ns, on_full) =
@@ -195,7 +196,7 @@ fn reliable(line: &str, value: &str) -> Result<Reliable, String> {
         REFUSE => OnFull::Refuse,
         _ => return Err(format!("expected {EVICT} or {REFUSE}: {line:?}")),
     };
-    Ok(Reliable { subscribers_max, wait_max: Duration::from_nanos(wait_ns), on_full })
+    Ok(ReliableOptions { subscribers_max, wait_max: Duration::from_nanos(wait_ns), on_full })
 }
 
 /// Parses [`encode_config`].
@@ -255,7 +256,7 @@ fn parse(text: &str) -> Result<(String, TopicConfig, Option<u32>), String> {
         }
         _ => return Err("the file does not describe a topic".to_owned()),
     }
-    let (mut name, mut durable, mut has_end) = (None, Durable::default(), false);
+    let (mut name, mut durable, mut has_end) = (None, DurableOptions::default(), false);
     let (mut is_volatile, mut epoch) = (false, None);
     let mut config = TopicConfig { retention: Retention::default(), ..TopicConfig::default() };
     for line in lines {
@@ -311,8 +312,11 @@ mod tests {
 
     #[test]
     fn topic_settings_sent_to_other_nodes_are_read_back_equal() {
-        let reliable =
-            Reliable { subscribers_max: 3, wait_max: Duration::from_millis(7), on_full: OnFull::Evict };
+        let reliable = ReliableOptions {
+            subscribers_max: 3,
+            wait_max: Duration::from_millis(7),
+            on_full: OnFull::Evict,
+        };
         let test_loss_every = std::num::NonZeroU32::new(9);
         let lossy = TopicConfig { durable: None, test_loss_every, ..config() };
         let volatile = TopicConfig { durable: None, reliable: Some(reliable), ..config() };
@@ -336,7 +340,7 @@ mod tests {
                 kind: "book".to_owned(),
                 options: [("depth".to_owned(), "a b".to_owned())].into(),
             }),
-            durable: Some(Durable { acknowledge: AckLevel::Written, memory_bytes: 1 << 20 }),
+            durable: Some(DurableOptions { acknowledge: AckLevel::Written, memory_bytes: 1 << 20 }),
             ..TopicConfig::default()
         }
     }
@@ -346,7 +350,7 @@ mod tests {
         assert_eq!(parse(&encode("orders", &config())), Ok(("orders".to_owned(), config(), None)));
         let text = with_line(encode("orders", &config()), "epoch 7");
         assert_eq!(parse(&text), Ok(("orders".to_owned(), config(), Some(7))));
-        let plain = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+        let plain = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
         assert_eq!(parse(&encode("a", &plain)), Ok(("a".to_owned(), plain, None)));
     }
 

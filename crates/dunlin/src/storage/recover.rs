@@ -218,7 +218,7 @@ pub(super) fn remove_log(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use dunlin_journal::RealDisk;
-    use dunlin_topic::{Durable, Publish as _};
+    use dunlin_topic::{DurableOptions, Publish as _};
 
     use super::*;
     use crate::config::Config;
@@ -232,7 +232,7 @@ mod tests {
         let (node, _) = Node::open(Config::default(), Arc::clone(&disk), dir).unwrap();
         let config = TopicConfig {
             pattern: Some("a.>".to_owned()),
-            durable: Some(Durable::default()),
+            durable: Some(DurableOptions::default()),
             ..TopicConfig::default()
         };
         let config = node.create_topic("a", config, false).unwrap().config().clone();

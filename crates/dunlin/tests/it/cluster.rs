@@ -23,9 +23,9 @@ use dunlin::state::{
     ControlCommand, ControlEffects, ControlReply, ControlState, KeyEvents, Placement, node_key,
 };
 use dunlin::topic::{
-    BatchAppend, CheckedBatch, ConsumeMode, Cursor, Durable, Event, NewLogs, Notice, Pattern, Position,
-    ProducerMark, Publish, PublishError, Start, Subscribe, SubscribeOptions, Subscriber, TopicConfig, Wait,
-    Waiter,
+    BatchAppend, CheckedBatch, ConsumeMode, Cursor, DurableOptions, Event, NewLogs, Notice, Pattern,
+    Position, ProducerMark, Publish, PublishError, Start, Subscribe, SubscribeOptions, Subscriber,
+    TopicConfig, Wait, Waiter,
 };
 use dunlin::{
     ClusterCommandError, Config, InFlightBatch, MirrorFeed, MirrorFeedOutcome, MirrorFeedStart,
@@ -694,7 +694,7 @@ fn retry_after_an_unknown_outcome_is_stored_only_once() {
     let cluster = TestCluster::of(1);
     let disk: Arc<dyn Disk> = Arc::new(FakeDisk::new(1));
     cluster.add_node(2, Node::open(Config::default(), disk, Path::new("/data")).unwrap().0);
-    let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    let config = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
     cluster.node(2).create_topic("t", config, false).unwrap();
     until("the other node knows both", || {
         cluster.node(1).topic("t").is_some() && cluster.ownership(1).nodes().len() == 2

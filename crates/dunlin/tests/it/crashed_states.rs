@@ -147,7 +147,7 @@ fn compare_with_the_truth(seed: u64) {
     let (disk, mut random, mut truth) = (FakeDisk::new(seed), Random(seed * 7_919), Truth::new());
     let mut readers = [Reader::new(), Reader::new()];
     let mut node = open(&disk);
-    let durable = Durable { memory_bytes: 64 << 10, ..Durable::default() };
+    let durable = DurableOptions { memory_bytes: 64 << 10, ..DurableOptions::default() };
     let retention = Retention { bytes: 128 << 10, ..Retention::default() };
     node.create_topic("book", TopicConfig { durable: Some(durable), retention, ..stateful() }, false)
         .unwrap();
@@ -202,7 +202,7 @@ fn compare_with_the_truth(seed: u64) {
 fn log_shorter_than_its_saved_state_continues_after_that_state() {
     let (disk, mut random) = (FakeDisk::new(5), Random(7_919));
     let node = open(&disk);
-    let durable = Durable { memory_bytes: 64 << 10, ..Durable::default() };
+    let durable = DurableOptions { memory_bytes: 64 << 10, ..DurableOptions::default() };
     let retention = Retention { bytes: 128 << 10, ..Retention::default() };
     let config = TopicConfig { durable: Some(durable), retention, ..stateful() };
     node.create_topic("book", config, false).unwrap();

@@ -20,7 +20,7 @@ fn open(disk: &FakeDisk) -> (Node, Vec<RecoveredTopic>) {
 }
 
 fn durable() -> TopicConfig {
-    let durable = Durable { memory_bytes: 64 << 10, ..Durable::default() };
+    let durable = DurableOptions { memory_bytes: 64 << 10, ..DurableOptions::default() };
     let retention = Retention { bytes: 1 << 30, ..Retention::default() };
     TopicConfig { durable: Some(durable), retention, ..TopicConfig::default() }
 }

@@ -7,8 +7,8 @@ use std::thread;
 
 use dunlin::journal::{Disk, FakeDisk, RealDisk};
 use dunlin::topic::{
-    Durable, EpochChanged, Event, Notice, Position, Publish, Retention, Start, Subscribe, SubscribeOptions,
-    TopicConfig,
+    DurableOptions, EpochChanged, Event, Notice, Position, Publish, Retention, Start, Subscribe,
+    SubscribeOptions, TopicConfig,
 };
 use dunlin::{Config, Node, RecoveredTopic, TopicError};
 use dunlin_wait::PATIENCE;
@@ -22,7 +22,7 @@ fn open(disk: &FakeDisk) -> (Node, Vec<RecoveredTopic>) {
 /// The configuration of a topic whose log has several files.
 fn durable() -> TopicConfig {
     let retention = Retention { bytes: 1 << 20, ..Retention::default() };
-    TopicConfig { durable: Some(Durable::default()), retention, ..TopicConfig::default() }
+    TopicConfig { durable: Some(DurableOptions::default()), retention, ..TopicConfig::default() }
 }
 
 fn publish(node: &Node, subject: &str, numbers: std::ops::RangeInclusive<u64>) -> Position {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use dunlin::scheduler::{CommandReply, NewTask, TaskCommand, TaskQuery, TaskQueryResult, TaskStage};
-use dunlin::topic::{OnFull, Publish, PublishError, Reliable, Retention, SubscribeOptions, TopicConfig};
+use dunlin::topic::{
+    OnFull, Publish, PublishError, ReliableOptions, Retention, SubscribeOptions, TopicConfig,
+};
 use dunlin::{Node, block_on};
 use dunlin_wait::until;
 
@@ -29,7 +31,7 @@ pub fn stage(node: &Node, task: u64) -> TaskStage {
 #[test]
 fn full_topic_delays_no_task_that_publishes_elsewhere() {
     let node = node();
-    let reliable = Reliable { subscribers_max: 1, wait_max: Duration::MAX, on_full: OnFull::Refuse };
+    let reliable = ReliableOptions { subscribers_max: 1, wait_max: Duration::MAX, on_full: OnFull::Refuse };
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let config = TopicConfig { reliable: Some(reliable), retention, ..TopicConfig::default() };
     node.create_topic("full", config, false).unwrap();

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use dunlin::journal::RealDisk;
 use dunlin::topic::{
-    Durable, EpochChanged, Event, Notice, Position, Publish, Start, Subscribe, SubscribeOptions, TopicConfig,
+    DurableOptions, EpochChanged, Event, Notice, Position, Publish, Start, Subscribe, SubscribeOptions,
+    TopicConfig,
 };
 use dunlin::{Config, KV, Node, RecoveredTopic, TASKS, block_on, scheduler, state};
 
@@ -66,7 +67,7 @@ fn with_backup_restored_by(restore: impl Fn(&Path, &Path)) -> (tempfile::TempDir
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, _) = open(&dir);
-    let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    let config = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
     node.create_topic("a", config, false).unwrap();
     publish(&node, &["1", "2"]);
     node.stop();
@@ -147,7 +148,7 @@ fn moved_data_directory_continues_its_epoch() {
 #[test]
 fn topic_recreated_under_its_name_begins_a_new_epoch() {
     let folder = tempfile::tempdir().unwrap();
-    let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    let config = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
     let (mut node, _) = open(folder.path());
     node.create_topic("a", config.clone(), false).unwrap();
     let mut last = publish(&node, &["1", "2"]);
@@ -204,7 +205,7 @@ fn node_refuses_keys_and_tasks_whose_files_were_removed() {
 /// A node that has published `1` and `2` to its durable topic.
 fn node_with_two_records(dir: &Path) -> (Node, Position) {
     let (node, _) = open(dir);
-    let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    let config = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
     node.create_topic("a", config, false).unwrap();
     let last = publish(&node, &["1", "2"]);
     (node, last)
@@ -368,7 +369,7 @@ fn emptied_log_and_removed_position_file_are_a_loss() {
 fn topic_without_any_record_reports_no_loss() {
     let folder = tempfile::tempdir().unwrap();
     let (node, _) = open(folder.path());
-    let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    let config = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
     let epoch = node.create_topic("a", config, false).unwrap().logs()[0].last().epoch;
     drop(node);
     for is_stopped in [false, true, true] {

@@ -142,7 +142,7 @@ impl DiskFile for GatedFile {
 /// A node with topics `1`, `2`, ….
 fn node(disk: &GatedDisk, topics: u64) -> Node {
     let (node, _) = Node::open(Config::default(), Arc::new(disk.clone()), &PathBuf::from("/data")).unwrap();
-    let durable = Durable { memory_bytes: 64 << 10, ..Durable::default() };
+    let durable = DurableOptions { memory_bytes: 64 << 10, ..DurableOptions::default() };
     let retention = Retention { bytes: 1 << 30, ..Retention::default() };
     let config = TopicConfig { durable: Some(durable), retention, ..TopicConfig::default() };
     for topic in 1..=topics {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dunlin::journal::RealDisk;
-use dunlin::topic::{Durable, Pattern, Publish, SubscribeOptions, TopicConfig};
+use dunlin::topic::{DurableOptions, Pattern, Publish, SubscribeOptions, TopicConfig};
 use dunlin::{Config, Node, RecoveredTopic};
 
 fn open(dir: &Path) -> (Node, Vec<RecoveredTopic>) {
@@ -14,7 +14,7 @@ fn open(dir: &Path) -> (Node, Vec<RecoveredTopic>) {
 fn durable() -> TopicConfig {
     TopicConfig {
         pattern: Some("a.>".to_owned()),
-        durable: Some(Durable::default()),
+        durable: Some(DurableOptions::default()),
         ..TopicConfig::default()
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dunlin::state::{ControlCommand, ControlQuery};
 use dunlin::topic::{
-    PublishError, Reliable, Retention, Subscribe as _, SubscribeOptions, TopicConfig, Waiter,
+    PublishError, ReliableOptions, Retention, Subscribe as _, SubscribeOptions, TopicConfig, Waiter,
 };
 use dunlin::wire::ErrorCode;
 use dunlin::{Config, Node, TopicError, User as _};
@@ -237,7 +237,10 @@ fn pending_record_is_refused_after_its_permission_ends() {
     let fixture = AccessFixture::new("publish = [\"a\"]");
     let config = TopicConfig {
         retention: Retention { bytes: 64 << 10, ..Retention::default() },
-        reliable: Some(Reliable { wait_max: Duration::from_secs(3_600), ..Reliable::default() }),
+        reliable: Some(ReliableOptions {
+            wait_max: Duration::from_secs(3_600),
+            ..ReliableOptions::default()
+        }),
         ..TopicConfig::default()
     };
     let topic = fixture.node.create_topic("a", config, false).unwrap();

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use dunlin::Refused;
 use dunlin::topic::{
-    AckLevel, Durable, Gap, LogName, OnFull, OnGap, Position, Receipt, Record, ReducerConfig, Reliable,
-    Topic, TopicConfig,
+    AckLevel, DurableOptions, Gap, LogName, OnFull, OnGap, Position, Receipt, Record, ReducerConfig,
+    ReliableOptions, Topic, TopicConfig,
 };
 use dunlin::wire::ErrorCode;
 
@@ -75,7 +75,7 @@ pub(super) fn config_from(config: &v1::TopicConfig, defaults: &TopicConfig) -> R
     if config.retain_bytes > 0 {
         converted.retention.bytes = config.retain_bytes;
     } else if converted.durable.is_some() {
-        converted.retention.bytes = Durable::RETENTION_BYTES_DEFAULT;
+        converted.retention.bytes = DurableOptions::RETENTION_BYTES_DEFAULT;
     }
     if config.retain_records > 0 {
         converted.retention.records = Some(config.retain_records);
@@ -94,9 +94,9 @@ pub(super) fn config_from(config: &v1::TopicConfig, defaults: &TopicConfig) -> R
     Ok(converted)
 }
 
-fn reliable_from(reliable: v1::Reliable) -> Reliable {
-    let defaults = Reliable::default();
-    Reliable {
+fn reliable_from(reliable: v1::Reliable) -> ReliableOptions {
+    let defaults = ReliableOptions::default();
+    ReliableOptions {
         subscribers_max: match reliable.subscribers_max {
             0 => defaults.subscribers_max,
             // A number above 65,535 becomes 65,535. The check of the topic's configuration refuses it if it exceeds the
@@ -111,9 +111,9 @@ fn reliable_from(reliable: v1::Reliable) -> Reliable {
     }
 }
 
-fn durable_from(durable: v1::Durable) -> Result<Durable, Refused> {
-    let defaults = Durable::default();
-    Ok(Durable {
+fn durable_from(durable: v1::Durable) -> Result<DurableOptions, Refused> {
+    let defaults = DurableOptions::default();
+    Ok(DurableOptions {
         acknowledge: match durable.acknowledge() {
             v1::Level::Unspecified => defaults.acknowledge,
             v1::Level::Memory => AckLevel::Memory,

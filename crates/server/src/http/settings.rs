@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use dunlin::topic::{AckLevel, Durable, OnFull, ReducerConfig, Reliable, TopicConfig};
+use dunlin::topic::{AckLevel, DurableOptions, OnFull, ReducerConfig, ReliableOptions, TopicConfig};
 use dunlin::wire::ErrorCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -75,7 +75,7 @@ impl Settings {
         config.partitions = self.partitions.unwrap_or(config.partitions);
         config.record_bytes_max = self.record_bytes_max.unwrap_or(config.record_bytes_max);
         if let Some(durable) = self.durable {
-            config.retention.bytes = Durable::RETENTION_BYTES_DEFAULT;
+            config.retention.bytes = DurableOptions::RETENTION_BYTES_DEFAULT;
             config.durable = Some(durable.into_config()?);
         }
         config.reliable = self.reliable.map(ReliableSettings::into_config).transpose()?;
@@ -101,8 +101,8 @@ impl Retention {
 }
 
 impl ReliableSettings {
-    fn into_config(self) -> Result<Reliable, Problem> {
-        let defaults = Reliable::default();
+    fn into_config(self) -> Result<ReliableOptions, Problem> {
+        let defaults = ReliableOptions::default();
         let on_full = match self.when_full.as_deref() {
             None => defaults.on_full,
             Some("refuse") => OnFull::Refuse,
@@ -111,7 +111,7 @@ impl ReliableSettings {
                 return Err(invalid_config(format!("when_full {text:?}: expected refuse or evict")));
             }
         };
-        Ok(Reliable {
+        Ok(ReliableOptions {
             subscribers_max: self.subscribers_max.unwrap_or(defaults.subscribers_max),
             wait_max: self.wait_ms_max.map_or(defaults.wait_max, Duration::from_millis),
             on_full,
@@ -120,11 +120,11 @@ impl ReliableSettings {
 }
 
 impl DurableSettings {
-    fn into_config(self) -> Result<Durable, Problem> {
-        let defaults = Durable::default();
+    fn into_config(self) -> Result<DurableOptions, Problem> {
+        let defaults = DurableOptions::default();
         let parse = |text: String| text.parse::<AckLevel>().map_err(invalid_config);
         let acknowledge = self.acknowledge.map(parse).transpose()?.unwrap_or(defaults.acknowledge);
-        Ok(Durable { acknowledge, memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes) })
+        Ok(DurableOptions { acknowledge, memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes) })
     }
 }
 
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn durable_topic_gets_the_durable_default_retention() {
         let config = read(r#"{"durable": {"acknowledge": "written"}}"#).unwrap();
-        assert_eq!(config.retention.bytes, Durable::RETENTION_BYTES_DEFAULT);
+        assert_eq!(config.retention.bytes, DurableOptions::RETENTION_BYTES_DEFAULT);
         assert_eq!(config.durable.unwrap().acknowledge, AckLevel::Written);
     }
 

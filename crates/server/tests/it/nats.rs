@@ -324,9 +324,9 @@ fn full_reliable_topic_delays_its_nats_publisher_without_loss() {
     let (node, server) = serve_nats(|_| {});
     let config = TopicConfig {
         retention: Retention { bytes: 64 << 10, records: None, age: None },
-        reliable: Some(dunlin::topic::Reliable {
+        reliable: Some(dunlin::topic::ReliableOptions {
             wait_max: std::time::Duration::from_secs(60),
-            ..dunlin::topic::Reliable::default()
+            ..dunlin::topic::ReliableOptions::default()
         }),
         ..TopicConfig::default()
     };

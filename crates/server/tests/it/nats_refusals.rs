@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use dunlin::topic::{ReducerConfig, Reliable, Retention, TopicConfig};
+use dunlin::topic::{ReducerConfig, ReliableOptions, Retention, TopicConfig};
 use dunlin::{Config, Node, NodeLimits};
 use dunlin_server::Server;
 
@@ -76,7 +76,7 @@ fn refused_records_leave_the_client_connected() {
 #[test]
 fn full_reliable_topic_leaves_its_publisher_connected() {
     let (node, server) = serve_nats(|_| {});
-    let reliable = Reliable { wait_max: Duration::from_millis(10), ..Reliable::default() };
+    let reliable = ReliableOptions { wait_max: Duration::from_millis(10), ..ReliableOptions::default() };
     let retention = Retention { bytes: 64 << 10, records: None, age: None };
     let config = TopicConfig { retention, reliable: Some(reliable), ..TopicConfig::default() };
     let topic = node.create_topic("full", config, false).unwrap();

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use dunlin::topic::{Reliable, Retention, Start, Subscribe, SubscribeOptions, TopicConfig};
+use dunlin::topic::{ReliableOptions, Retention, Start, Subscribe, SubscribeOptions, TopicConfig};
 use dunlin::wire::{self, ErrorCode, FromClient, FromNode, OpenPublisher, Publish, PublishHeader, StartAt};
 use dunlin_wait::PATIENCE;
 
@@ -58,7 +58,7 @@ fn invalid_subject_or_unopened_publisher_is_refused() {
 #[test]
 fn full_reliable_topic_delays_only_its_own_publisher() {
     let (node, server) = serve();
-    let reliable = Reliable { wait_max: Duration::from_millis(300), ..Reliable::default() };
+    let reliable = ReliableOptions { wait_max: Duration::from_millis(300), ..ReliableOptions::default() };
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let config = TopicConfig { reliable: Some(reliable), retention, ..TopicConfig::default() };
     node.create_topic("full", config, false).unwrap();
@@ -91,7 +91,8 @@ fn full_reliable_topic_delays_only_its_own_publisher() {
 fn blocked_publisher_continues_when_there_is_room() {
     let (node, server) = serve();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
-    let config = TopicConfig { reliable: Some(Reliable::default()), retention, ..TopicConfig::default() };
+    let config =
+        TopicConfig { reliable: Some(ReliableOptions::default()), retention, ..TopicConfig::default() };
     node.create_topic("full", config, false).unwrap();
     let options = SubscribeOptions { registered: true, ..SubscribeOptions::default() };
     let mut subscriber = node.subscribe("full", &options).unwrap();
@@ -112,7 +113,7 @@ fn blocked_publisher_continues_when_there_is_room() {
 #[test]
 fn publisher_without_a_wait_limit_is_never_refused() {
     let (node, server) = serve();
-    let reliable = Some(Reliable { wait_max: Duration::MAX, ..Reliable::default() });
+    let reliable = Some(ReliableOptions { wait_max: Duration::MAX, ..ReliableOptions::default() });
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     node.create_topic("full", TopicConfig { reliable, retention, ..TopicConfig::default() }, false).unwrap();
     let options = SubscribeOptions { registered: true, ..SubscribeOptions::default() };
@@ -131,7 +132,8 @@ fn publisher_without_a_wait_limit_is_never_refused() {
 fn connection_can_read_a_full_topic_to_which_it_publishes() {
     let (node, server) = serve();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
-    let config = TopicConfig { reliable: Some(Reliable::default()), retention, ..TopicConfig::default() };
+    let config =
+        TopicConfig { reliable: Some(ReliableOptions::default()), retention, ..TopicConfig::default() };
     node.create_topic("full", config, false).unwrap();
     let mut peer = Peer::connect(&server);
     peer.send(FromClient::Subscribe(wire::Subscribe {

@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::config::{Reliable, Retention, TopicConfig};
+use crate::config::{ReliableOptions, Retention, TopicConfig};
 use crate::event::{LogName, Position};
 use crate::log::sleepers::SleepingCursor;
 use crate::log::{Log, LogContents, Lookup};
@@ -173,7 +173,7 @@ impl Log {
 
     /// Creates a private mirror of the same log, which holds up to `memory_bytes` unread bytes.
     pub fn private_mirror(of: &Log, memory_bytes: u64) -> Arc<Log> {
-        let reliable = Reliable { subscribers_max: 1, ..Reliable::default() };
+        let reliable = ReliableOptions { subscribers_max: 1, ..ReliableOptions::default() };
         let retention = Retention { bytes: memory_bytes, ..Retention::default() };
         let config = TopicConfig {
             retention,

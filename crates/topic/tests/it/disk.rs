@@ -170,6 +170,6 @@ impl Store for MemoryStore {
 
 /// A durable topic's configuration that keeps little in memory.
 pub fn durable(acknowledge: AckLevel) -> TopicConfig {
-    let durable = Durable { acknowledge, memory_bytes: 64 << 10 };
+    let durable = DurableOptions { acknowledge, memory_bytes: 64 << 10 };
     TopicConfig { durable: Some(durable), ..config(1 << 30) }
 }

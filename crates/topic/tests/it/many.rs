@@ -178,7 +178,7 @@ fn wildcard_subscription_continues_after_a_refused_topic() {
     let new_logs = NewLogs::new();
     let options = SubscribeOptions { registered: true, ..earliest() };
     let mut reader = Subscriber::many(Vec::new(), Some(Arc::clone(&new_logs)), options.clone(), MANUAL);
-    let reliable = Reliable { subscribers_max: 1, ..Reliable::default() };
+    let reliable = ReliableOptions { subscribers_max: 1, ..ReliableOptions::default() };
     let full = topic_of(TopicConfig { reliable: Some(reliable), ..config(1 << 20) }, &budget(), MANUAL);
     let _first = subscriber(&full, &options);
     let open = named("open", 1 << 20, MANUAL);

@@ -9,7 +9,7 @@ use dunlin_topic::*;
 use crate::fixture::*;
 
 fn reliable(wait_max: Duration, on_full: OnFull) -> TopicConfig {
-    let reliable = Reliable { subscribers_max: 4, wait_max, on_full };
+    let reliable = ReliableOptions { subscribers_max: 4, wait_max, on_full };
     TopicConfig { reliable: Some(reliable), ..config(64 << 10) }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use dunlin_client::topic::{Draft, Durable, Position, Publish, PublishError, Receipt, TopicConfig};
+use dunlin_client::topic::{Draft, DurableOptions, Position, Publish, PublishError, Receipt, TopicConfig};
 use dunlin_client::{Client, ClientOptions, Identity, Publisher, PublisherOptions};
 use dunlin_replica::seed::Seed;
 
@@ -79,7 +79,8 @@ impl Writer {
             url,
             ClientOptions { name: format!("writes {topic}"), ..ClientOptions::default() },
         )?;
-        let mut config = TopicConfig { durable: is_durable.then(Durable::default), ..TopicConfig::default() };
+        let mut config =
+            TopicConfig { durable: is_durable.then(DurableOptions::default), ..TopicConfig::default() };
         // The retention is large enough for every subscriber.
         config.retention.bytes = 64 << 20;
         client.create_topic(topic, &config, true).with_context(|| format!("cannot create topic {topic}"))?;

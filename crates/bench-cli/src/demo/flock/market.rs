@@ -17,7 +17,7 @@ use dunlin_feed::recording::{
     RecordedBook, Recording as Parsed, RecordingFormat, RecordingItem, RecordingOptions,
 };
 use dunlin_topic::{
-    Draft, Durable, Meta, Payload, Publish, PublishError, ReducerConfig, Retention, TopicConfig,
+    Draft, DurableOptions, Meta, Payload, Publish, PublishError, ReducerConfig, Retention, TopicConfig,
 };
 
 use super::{ALL_LINES, ClusterDemoState, MarketResult, PATIENCE, POLL_INTERVAL};
@@ -165,9 +165,13 @@ impl<'a> MarketPublisher<'a> {
 
 impl Topic {
     fn open(client: &Client, name: &str, reducer: Option<ReducerConfig>) -> Result<Topic> {
-        let retention = Retention { bytes: Durable::RETENTION_BYTES_DEFAULT, ..Retention::default() };
-        let config =
-            TopicConfig { durable: Some(Durable::default()), reducer, retention, ..TopicConfig::default() };
+        let retention = Retention { bytes: DurableOptions::RETENTION_BYTES_DEFAULT, ..Retention::default() };
+        let config = TopicConfig {
+            durable: Some(DurableOptions::default()),
+            reducer,
+            retention,
+            ..TopicConfig::default()
+        };
         retry(|| match client.create_topic(name, &config, true) {
             Ok(()) => Ok(()),
             Err(error @ CallError::Refused(_)) => Err(anyhow::Error::from(error)),

@@ -5,7 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use dunlin_client::{CallError, Client};
-use dunlin_topic::{AckLevel, Durable, OnFull, ReducerConfig, Reliable, Retention, TopicConfig};
+use dunlin_topic::{
+    AckLevel, DurableOptions, OnFull, ReducerConfig, ReliableOptions, Retention, TopicConfig,
+};
 use dunlin_wire::ErrorCode;
 
 use crate::commands::parse;
@@ -117,9 +119,10 @@ impl Arguments {
             },
             record_bytes_max: self.record_bytes_max.map_or(0, narrow),
             reliable: self.reliable.then(|| self.reliable()),
-            durable: self
-                .durable
-                .then(|| Durable { acknowledge: self.ack.unwrap_or(AckLevel::Synced), ..Durable::default() }),
+            durable: self.durable.then(|| DurableOptions {
+                acknowledge: self.ack.unwrap_or(AckLevel::Synced),
+                ..DurableOptions::default()
+            }),
             reducer: self
                 .reducer
                 .clone()
@@ -128,9 +131,9 @@ impl Arguments {
         }
     }
 
-    fn reliable(&self) -> Reliable {
-        let default = Reliable::default();
-        Reliable {
+    fn reliable(&self) -> ReliableOptions {
+        let default = ReliableOptions::default();
+        ReliableOptions {
             subscribers_max: self.subscribers_max.unwrap_or(default.subscribers_max),
             wait_max: self.wait_ms_max.map_or(default.wait_max, |ms| Duration::from_millis(ms.into())),
             on_full: match self.when_full {

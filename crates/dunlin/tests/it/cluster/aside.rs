@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use dunlin::journal::FakeDisk;
-use dunlin::topic::Durable;
+use dunlin::topic::DurableOptions;
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn old_records_of_a_recreated_topic_are_kept_but_not_delivered() {
     let cluster = TestCluster::of(2);
     let disk = FakeDisk::new(1);
     cluster.add_node(3, open(&disk));
-    let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    let durable = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
     cluster.node(3).create_topic("t", durable, false).unwrap();
     until("all nodes know the topic", || cluster.node(1).topic("t").is_some());
     publish(&cluster.node(3), "t", "before");

@@ -51,7 +51,7 @@ fn late_deletion_notice_does_not_delete_a_recreated_topic() {
     let disk: Arc<dyn Disk> = Arc::new(FakeDisk::new(1));
     cluster.add_node(2, Node::open(Config::default(), disk, Path::new("/data")).unwrap().0);
     until("both nodes are members", || [1, 2].iter().all(|&id| cluster.ownership(id).nodes().len() == 2));
-    let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    let durable = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
     cluster.node(2).create_topic("t", durable.clone(), false).unwrap();
     publish(&cluster.node(2), "t", "before");
     cluster.hub.held_changes.lock().unwrap().insert(2, Vec::new());

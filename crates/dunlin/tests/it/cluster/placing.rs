@@ -1,6 +1,6 @@
 //! Subscribers that wait for their mirror while the topic moves.
 
-use dunlin::topic::{ConfigError, ReducerConfig, Reliable, Retention};
+use dunlin::topic::{ConfigError, ReducerConfig, ReliableOptions, Retention};
 use dunlin::{JoinError, TopicError, WorkEvent, WorkOptions, block_on};
 
 use super::*;
@@ -79,7 +79,7 @@ fn topic_with_an_invalid_reducer_leaves_its_name_free() {
 fn topic_without_age_and_wait_limits_is_known_to_all_nodes() {
     let cluster = TestCluster::with(2, long_limits());
     let retention = Retention { age: Some(Duration::MAX), ..Retention::default() };
-    let reliable = Some(Reliable { wait_max: Duration::MAX, ..Reliable::default() });
+    let reliable = Some(ReliableOptions { wait_max: Duration::MAX, ..ReliableOptions::default() });
     let config = TopicConfig { retention, reliable, ..TopicConfig::default() };
     cluster.node(1).create_topic("t", config.clone(), false).unwrap();
     cluster.node(1).create_topic("t", config, true).unwrap();

@@ -16,7 +16,7 @@ fn durable_node(seed: u64) -> Node {
 fn durable_topic_without_its_records_begins_a_new_epoch() {
     let cluster = TestCluster::of(1);
     cluster.add_node(2, durable_node(1));
-    let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    let config = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
     cluster.node(2).create_topic("t", config, false).unwrap();
     assert_eq!(cluster.owner("t").0, 2);
     let last = ["1", "2"].map(|payload| publish(&cluster.node(2), "t", payload))[1];

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dunlin::topic::{
-    Draft, Event, Meta, Payload, Publish, Reliable, Retention, Subscribe, TopicConfig, Waiter,
+    Draft, Event, Meta, Payload, Publish, ReliableOptions, Retention, Subscribe, TopicConfig, Waiter,
 };
 use dunlin::{Node, WorkEvent, WorkOptions};
 
@@ -101,7 +101,7 @@ fn expired_records_do_not_keep_a_reliable_topic_full() {
     let node = node();
     let config = TopicConfig {
         retention: Retention { bytes: 64 << 10, ..Retention::default() },
-        reliable: Some(Reliable { wait_max: Duration::from_millis(1), ..Reliable::default() }),
+        reliable: Some(ReliableOptions { wait_max: Duration::from_millis(1), ..ReliableOptions::default() }),
         ..TopicConfig::default()
     };
     node.create_topic("jobs", config, false).unwrap();

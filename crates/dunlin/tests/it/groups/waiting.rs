@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin::topic::{
-    Event, LogLimits, Notice, Publish, PublishError, Reliable, Retention, Subscribe, SubscribeOptions,
+    Event, LogLimits, Notice, Publish, PublishError, ReliableOptions, Retention, Subscribe, SubscribeOptions,
     TopicConfig,
 };
 use dunlin::{Config, Node, ShareOptions, WorkOptions};
@@ -74,7 +74,7 @@ fn new_earliest_deadline_in_a_group_wakes_housekeeping() {
 fn empty_share_group_blocks_publishers_no_longer_than_wait_max() {
     let node = node();
     let wait_max = Duration::from_millis(300);
-    let reliable = Some(Reliable { wait_max, ..Reliable::default() });
+    let reliable = Some(ReliableOptions { wait_max, ..ReliableOptions::default() });
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     node.create_topic("jobs", TopicConfig { retention, reliable, ..TopicConfig::default() }, false).unwrap();
     let options = ShareOptions { registered: true, ..share_from_start() };

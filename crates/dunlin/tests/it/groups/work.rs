@@ -4,7 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin::topic::{
-    Event, Publish, PublishError, ReducerConfig, Reliable, Retention, Subscribe, SubscribeError, TopicConfig,
+    Event, Publish, PublishError, ReducerConfig, ReliableOptions, Retention, Subscribe, SubscribeError,
+    TopicConfig,
 };
 use dunlin::{Config, DeadLetterTarget, JoinError, Node, NodeLimits, StaleClaim, WorkEvent, WorkOptions};
 use dunlin_wait::until;
@@ -306,7 +307,7 @@ fn group_info_shows_waiting_dead_letters_and_the_reason() {
 #[test]
 fn reliable_topic_keeps_the_record_of_a_waiting_dead_letter() {
     let node = node();
-    let reliable = Some(Reliable { wait_max: Duration::from_millis(1), ..Reliable::default() });
+    let reliable = Some(ReliableOptions { wait_max: Duration::from_millis(1), ..ReliableOptions::default() });
     let of_bytes = |bytes| TopicConfig {
         retention: Retention { bytes, ..Retention::default() },
         reliable,

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
 use dunlin::topic::{
-    ConfigError, Durable, LogInfo, Pattern, Position, ReducerConfig, StateInfo, Subject, SubscriberInfo,
-    Topic, TopicConfig,
+    ConfigError, DurableOptions, LogInfo, Pattern, Position, ReducerConfig, StateInfo, Subject,
+    SubscriberInfo, Topic, TopicConfig,
 };
 use dunlin::wire::{
     CreateTopic, CreateTopicWith, ErrorCode, FromNode, GroupKind, GroupState, List, ListTopics, LogState,
@@ -63,7 +63,7 @@ impl Session {
     ) -> Result<TopicConfig, TopicError> {
         let mut config = config_from_wire(&create.config, &self.node.config().topic);
         if create.config.retain_bytes == 0 && create.settings.iter().any(|setting| setting.name == DURABLE) {
-            config.retention.bytes = Durable::RETENTION_BYTES_DEFAULT;
+            config.retention.bytes = DurableOptions::RETENTION_BYTES_DEFAULT;
         }
         apply_settings(&mut config, create.settings.iter()).map_err(TopicError::Config)?;
         Ok(config)

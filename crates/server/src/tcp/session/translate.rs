@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dunlin::topic::{self, AckLevel, OnFull, Reliable, TopicConfig};
+use dunlin::topic::{self, AckLevel, OnFull, ReliableOptions, TopicConfig};
 use dunlin::wire::{self, AckKind, WhenFull};
 
 pub(super) fn position_to_wire(position: topic::Position) -> wire::Position {
@@ -52,9 +52,9 @@ pub(super) fn config_from_wire(config: &wire::TopicConfig<'_>, defaults: &TopicC
     converted
 }
 
-fn reliable_from_wire(config: &wire::TopicConfig<'_>) -> Reliable {
-    let defaults = Reliable::default();
-    Reliable {
+fn reliable_from_wire(config: &wire::TopicConfig<'_>) -> ReliableOptions {
+    let defaults = ReliableOptions::default();
+    ReliableOptions {
         // A number above 65,535 becomes 65,535. The check of the topic's configuration refuses it if it exceeds the
         // limit.
         subscribers_max: u16::try_from(config.reliable_subscribers_max).unwrap_or(u16::MAX),

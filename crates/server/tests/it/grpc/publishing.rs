@@ -201,8 +201,10 @@ fn publish_stream_reports_the_refusal_for_each_record() {
 fn full_reliable_topic_delays_only_its_grpc_publisher() {
     run(async {
         let (node, server) = serve_grpc();
-        let reliable =
-            dunlin::topic::Reliable { wait_max: std::time::Duration::from_secs(3_600), ..Default::default() };
+        let reliable = dunlin::topic::ReliableOptions {
+            wait_max: std::time::Duration::from_secs(3_600),
+            ..Default::default()
+        };
         let config = dunlin::topic::TopicConfig {
             retention: dunlin::topic::Retention { bytes: 64 << 10, ..Default::default() },
             reliable: Some(reliable),

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use dunlin::Config;
 use dunlin::journal::{FakeDisk, Faults};
-use dunlin::topic::{Durable, Publish, TopicConfig};
+use dunlin::topic::{DurableOptions, Publish, TopicConfig};
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -66,7 +66,7 @@ fn grpc_health_follows_readiness() {
     run(async {
         let disk = FakeDisk::new(1);
         let (node, _) = Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap();
-        let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+        let durable = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
         node.create_topic("orders", durable, false).unwrap();
         let server = serve_node(&node, |config| config.grpc = vec![([127, 0, 0, 1], 0).into()]);
         let mut health = HealthClient::new(channel(&server).await);

@@ -2,7 +2,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dunlin::journal::{FakeDisk, Faults, RealDisk};
-use dunlin::topic::{Durable, Event, Publish, PublishError, Start, Subscribe, SubscribeOptions, TopicConfig};
+use dunlin::topic::{
+    DurableOptions, Event, Publish, PublishError, Start, Subscribe, SubscribeOptions, TopicConfig,
+};
 use dunlin::{Config, Node};
 use serde_json::json;
 
@@ -68,7 +70,7 @@ fn slowest_subscriptions_are_listed_first_with_a_reason() {
 fn with_refused_topic(dir: &Path) -> Node {
     let open = || Node::open(Config::default(), Arc::new(RealDisk), dir).unwrap().0;
     let node = open();
-    let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    let durable = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
     node.create_topic("orders", durable, false).unwrap();
     node.publisher("orders").unwrap().publish("x").unwrap();
     node.stop();
@@ -99,7 +101,7 @@ fn refused_topic_reports_its_reason_and_how_to_delete_it() {
 fn node_on_which_a_topics_disk_failed_is_not_ready() {
     let disk = FakeDisk::new(1);
     let (node, _) = Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap();
-    let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    let durable = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
     node.create_topic("orders", durable.clone(), false).unwrap();
     node.create_topic("trades", durable, false).unwrap();
     let fixture = HttpServer::of(node.clone(), |_| ());

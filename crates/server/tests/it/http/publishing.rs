@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dunlin::journal::RealDisk;
 use dunlin::topic::{
-    Event, Record, ReducerConfig, Reliable, Start, Subscribe, SubscribeOptions, TopicConfig,
+    Event, Record, ReducerConfig, ReliableOptions, Start, Subscribe, SubscribeOptions, TopicConfig,
 };
 use dunlin::{Config, Node};
 use dunlin_wait::PATIENCE;
@@ -223,7 +223,7 @@ fn durable_topic_acknowledges_after_the_sync() {
 #[test]
 fn publish_waiting_for_a_subscriber_delays_no_other_request() {
     let fixture = HttpServer::new();
-    let reliable = Some(Reliable { wait_max: Duration::from_secs(120), ..Reliable::default() });
+    let reliable = Some(ReliableOptions { wait_max: Duration::from_secs(120), ..ReliableOptions::default() });
     fixture.node.create_topic("t", TopicConfig { reliable, ..super::short() }, false).unwrap();
     let options =
         SubscribeOptions { registered: true, start: Start::Earliest, ..SubscribeOptions::default() };
@@ -255,7 +255,7 @@ fn publish_waiting_for_a_subscriber_delays_no_other_request() {
 #[test]
 fn publish_is_refused_if_its_topic_stays_full() {
     let fixture = HttpServer::new();
-    let reliable = Some(Reliable { wait_max: Duration::from_millis(1), ..Reliable::default() });
+    let reliable = Some(ReliableOptions { wait_max: Duration::from_millis(1), ..ReliableOptions::default() });
     fixture.node.create_topic("t", TopicConfig { reliable, ..super::short() }, false).unwrap();
     let options =
         SubscribeOptions { name: "laggard".to_owned(), registered: true, ..SubscribeOptions::default() };

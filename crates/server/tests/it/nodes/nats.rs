@@ -7,7 +7,7 @@ use std::thread;
 
 use dunlin::journal::FakeDisk;
 use dunlin::state::ControlCommand;
-use dunlin::topic::{Budget, Durable, Event, Pattern, Publish, Subscribe, Topic, TopicConfig, Waiter};
+use dunlin::topic::{Budget, DurableOptions, Event, Pattern, Publish, Subscribe, Topic, TopicConfig, Waiter};
 use dunlin::{
     Config, Node, NodeLimits, Permissions, ShareMember, ShareOptions, SubjectRule, TaskRule, TopicError,
     User, Users,
@@ -409,7 +409,7 @@ fn queue_group_gets_no_old_records_after_an_owner_restart() {
     let disk = FakeDisk::new(1);
     let open = || Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0;
     cluster.start_with(3, open());
-    let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    let config = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
     cluster.node(3).create_topic("t", config, false).unwrap();
     until("node 1 knows the topic", || cluster.node(1).topic("t").is_some());
     let mut member = cluster.nats(1);

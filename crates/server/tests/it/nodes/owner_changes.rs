@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dunlin::journal::FakeDisk;
 use dunlin::state::ControlCommand;
-use dunlin::topic::{Durable, Event, Publish, Subscribe, TopicConfig, Waiter};
+use dunlin::topic::{DurableOptions, Event, Publish, Subscribe, TopicConfig, Waiter};
 use dunlin::{Config, Node, ShareMember, ShareOptions};
 use dunlin_wait::until;
 
@@ -214,7 +214,7 @@ fn subscriber_that_starts_without_an_owner_gets_no_old_record() {
     let disk = FakeDisk::new(1);
     let open = || Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0;
     cluster.start_with(3, open());
-    let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    let config = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
     cluster.node(3).create_topic("t", config, false).unwrap();
     until("node 1 knows the topic", || cluster.node(1).topic("t").is_some());
     for start in 0..3 {

@@ -140,7 +140,7 @@ fn topic_setting_simulates_losses_for_each_subscriber() {
 fn topic_that_simulates_losses_cannot_be_durable() {
     let test_loss_every = NonZeroU32::new(10);
     let refused =
-        TopicConfig { test_loss_every, durable: Some(Durable::default()), ..config(1 << 20) }.check();
+        TopicConfig { test_loss_every, durable: Some(DurableOptions::default()), ..config(1 << 20) }.check();
     assert!(
         matches!(refused, Err(ConfigError::Unfit(why)) if why.contains("cannot be durable")),
         "{refused:?}"
