@@ -11,7 +11,6 @@
 //! so minimum and maximum show the effect of chance.
 
 pub mod clients;
-pub mod crew;
 mod failover;
 mod forecast;
 mod goals;
@@ -28,6 +27,7 @@ mod submitters;
 mod tally;
 mod through;
 mod work;
+pub mod worker_processes;
 mod workers;
 
 use crate::point::Suite;

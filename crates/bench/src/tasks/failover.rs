@@ -1,6 +1,6 @@
 //! Case `failover`: the node that leads the tasks, or a worker, is killed under load, repeatedly.
 //!
-//! There are three nodes, worker processes ([`crew`](super::crew)), and a submitter that is never killed. The submitter
+//! There are three nodes, worker processes ([`WorkerProcesses`]), and a submitter that is never killed. The submitter
 //! repeats tasks with an unknown result, under the same idempotency key. The measured time is
 //! - for a leader, from its death until the start of a task that was due after that death;
 //! - for a worker, from its death until all tasks that it had started and not ended have started with others.
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::crew::WorkerProcesses;
 use super::ledger::{SubmitterThreads, TaskLedger};
 use super::nodes::{ClusterSize, TaskNodes};
+use super::worker_processes::WorkerProcesses;
 use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
 use crate::point::{Bench, RunSample};
@@ -59,7 +59,7 @@ pub fn measure(bench: &Bench, victim: Victim, kills: u64) -> Result<RunSample> {
 struct FailoverSetup<'b> {
     bench: &'b Bench,
     nodes: TaskNodes,
-    crew: WorkerProcesses,
+    workers: WorkerProcesses,
     ledger: TaskLedger,
     submitting: SubmitterThreads,
 }
@@ -68,16 +68,16 @@ impl<'b> FailoverSetup<'b> {
     fn start(bench: &'b Bench) -> Result<Self> {
         let nodes = TaskNodes::start(bench, ClusterSize::of(NODES))?;
         let url = nodes.listeners()?;
-        let crew = WorkerProcesses::start(bench, &url)?;
+        let workers = WorkerProcesses::start(bench, &url)?;
         let submitting = SubmitterThreads::start(&url)?;
-        Ok(Self { bench, nodes, crew, ledger: TaskLedger::default(), submitting })
+        Ok(Self { bench, nodes, workers, ledger: TaskLedger::default(), submitting })
     }
 
     /// Adds reports of started and ended tasks to the ledger until a condition holds.
     fn wait_for(&mut self, goal: &str, condition: impl Fn(&TaskLedger) -> bool) -> Result<()> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
-            self.crew.receive_reports(&mut self.ledger)?;
+            self.workers.receive_reports(&mut self.ledger)?;
             self.submitting.receive_reports(&mut self.ledger)?;
             if condition(&self.ledger) {
                 return Ok(());
@@ -106,14 +106,14 @@ impl<'b> FailoverSetup<'b> {
 
     fn kill_worker(&mut self) -> Result<Option<u64>> {
         let killed_ns = monotonic_ns();
-        let victim = self.crew.kill_oldest(&mut self.ledger)?;
+        let victim = self.workers.kill_oldest(&mut self.ledger)?;
         let unfinished = self.ledger.unfinished_tasks_of(victim);
         self.wait_for("the end of tasks that a worker had begun", |ledger| {
             unfinished
                 .iter()
                 .all(|task| ledger.is_completed(*task) || ledger.restarted_at(*task, victim).is_some())
         })?;
-        self.crew.replace(self.bench)?;
+        self.workers.replace(self.bench)?;
         let restarts = unfinished.iter().filter_map(|task| self.ledger.restarted_at(*task, victim));
         Ok(restarts.max().map(|started_ns| started_ns.saturating_sub(killed_ns)))
     }

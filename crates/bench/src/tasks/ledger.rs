@@ -17,7 +17,7 @@ use dunlin_client::{Client, ClientOptions, Tasks, TasksError};
 use dunlin_tasks::NewTask;
 use serde::Deserialize;
 
-use super::crew::{KIND, StartedTask};
+use super::worker_processes::{KIND, StartedTask};
 use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
 

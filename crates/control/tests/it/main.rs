@@ -6,7 +6,7 @@ mod leases;
 mod locks;
 mod model;
 mod oracle;
-mod places;
+mod placements;
 mod plain;
 mod snapshots;
 mod transactions;

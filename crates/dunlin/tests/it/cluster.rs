@@ -6,9 +6,9 @@ mod aside;
 mod dead_letters;
 mod deleted;
 mod order;
-mod placing;
 mod restored;
 mod states;
+mod takeovers;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

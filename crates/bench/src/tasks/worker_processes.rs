@@ -49,9 +49,9 @@ pub struct WorkerProcesses {
 impl WorkerProcesses {
     /// Starts the workers.
     pub fn start(bench: &Bench, url: &str) -> Result<Self> {
-        let mut crew = Self { url: url.to_owned(), workers: Vec::new(), next: 0 };
-        (0..WORKERS).try_for_each(|_| crew.replace(bench))?;
-        Ok(crew)
+        let mut processes = Self { url: url.to_owned(), workers: Vec::new(), next: 0 };
+        (0..WORKERS).try_for_each(|_| processes.replace(bench))?;
+        Ok(processes)
     }
 
     /// Starts another worker in place of a killed one.
