@@ -18,7 +18,7 @@ use krabmaga::engine::state::State;
 
 /// The request, in the form of `crates/bench/src/space/flock.rs`.
 #[derive(serde::Deserialize)]
-pub struct Order {
+pub struct FlockRequest {
     edge: f32,
     seconds: f32,
     ticks: u32,
@@ -47,16 +47,16 @@ struct Bird {
 }
 
 struct World {
-    order: Order,
+    request: FlockRequest,
     field: Field2D<Bird>,
     neighbour_count: u64,
 }
 
 /// Runs the requested ticks and returns the measurements.
-pub fn run(order: Order) -> RunReport {
-    let ticks = order.ticks;
-    let field = Field2D::new(order.edge, order.edge, order.sight / 2.0, false);
-    let (mut world, mut schedule) = (World { order, field, neighbour_count: 0 }, Schedule::new());
+pub fn run(request: FlockRequest) -> RunReport {
+    let ticks = request.ticks;
+    let field = Field2D::new(request.edge, request.edge, request.sight / 2.0, false);
+    let (mut world, mut schedule) = (World { request, field, neighbour_count: 0 }, Schedule::new());
     world.init(&mut schedule);
     let started = Instant::now();
     for _ in 0..ticks {
@@ -64,23 +64,23 @@ pub fn run(order: Order) -> RunReport {
         schedule.step(&mut world);
     }
     let counted_ns = started.elapsed().as_nanos() as u64;
-    let neighbours = world.neighbour_count as f64 / world.order.birds.len().max(1) as f64;
+    let neighbours = world.neighbour_count as f64 / world.request.birds.len().max(1) as f64;
     RunReport { counted_ns, ticks, neighbours }
 }
 
 impl Agent for Bird {
     fn step(&mut self, state: &mut dyn State) {
         let world = state.as_any_mut().downcast_mut::<World>().expect("the state is a World");
-        let order = &world.order;
+        let request = &world.request;
         let (mut apart, mut alike, mut together, mut count) =
             ([0.0_f32; 2], [0.0_f32; 2], [0.0_f32; 2], 0_u32);
-        for other in world.field.get_neighbors_within_relax_distance(self.at, order.sight) {
+        for other in world.field.get_neighbors_within_relax_distance(self.at, request.sight) {
             let offset = [other.at.x - self.at.x, other.at.y - self.at.y];
             let distance_sq = offset[0] * offset[0] + offset[1] * offset[1];
-            if distance_sq > order.sight * order.sight || other.id == self.id {
+            if distance_sq > request.sight * request.sight || other.id == self.id {
                 continue;
             }
-            let is_close = distance_sq < order.apart * order.apart;
+            let is_close = distance_sq < request.apart * request.apart;
             let push = if is_close { 1.0 / distance_sq.max(1e-6) } else { 0.0 };
             for axis in 0..2 {
                 apart[axis] -= offset[axis] * push;
@@ -90,19 +90,19 @@ impl Agent for Bird {
             count += 1;
         }
         if count > 0 {
-            let [push, align, gather] = order.weights;
+            let [push, align, gather] = request.weights;
             let count = count as f32;
             let steering = [0, 1].map(|axis| {
                 let alike = alike[axis] / count - self.velocity[axis];
-                push * apart[axis] * order.speed_max + align * alike + gather * (together[axis] / count)
+                push * apart[axis] * request.speed_max + align * alike + gather * (together[axis] / count)
             });
-            let change = shorten(steering, order.force_max);
-            let velocity = [0, 1].map(|axis| self.velocity[axis] + change[axis] * order.seconds);
-            self.velocity = shorten(velocity, order.speed_max);
+            let change = shorten(steering, request.force_max);
+            let velocity = [0, 1].map(|axis| self.velocity[axis] + change[axis] * request.seconds);
+            self.velocity = shorten(velocity, request.speed_max);
         }
-        let end = order.edge * (1.0 - f32::EPSILON);
+        let end = request.edge * (1.0 - f32::EPSILON);
         for (along, velocity) in [&mut self.at.x, &mut self.at.y].into_iter().zip(&mut self.velocity) {
-            let ahead = *along + *velocity * order.seconds;
+            let ahead = *along + *velocity * request.seconds;
             if !(0.0..=end).contains(&ahead) {
                 *velocity = -*velocity;
             }
@@ -116,7 +116,7 @@ impl Agent for Bird {
 
 impl State for World {
     fn init(&mut self, schedule: &mut Schedule) {
-        for (nth, [x, y, along, across]) in self.order.birds.iter().copied().enumerate() {
+        for (nth, [x, y, along, across]) in self.request.birds.iter().copied().enumerate() {
             let bird = Bird { id: nth as u32, at: Real2D { x, y }, velocity: [along, across] };
             self.field.set_object_location(bird, bird.at);
             schedule.schedule_repeating(Box::new(bird), 0.0, 0);

@@ -10,7 +10,7 @@ use dunlin_replica::protocol::{ReplicaRequest, ReplicaResponse};
 use serde_json::Value;
 
 use crate::clocks::Clocks;
-use crate::network::Network;
+use crate::network::ProxyNetwork;
 use crate::port;
 use crate::process::{PATIENCE, Process};
 use crate::replica_client::request_once;
@@ -35,7 +35,7 @@ pub struct Cluster {
     terms: HighestTerms,
     clocks: Clocks,
     /// The network.
-    pub network: Network,
+    pub network: ProxyNetwork,
 }
 
 impl Cluster {
@@ -46,7 +46,7 @@ impl Cluster {
             (id, (port::free(ip), port::free(ip)))
         };
         let addresses: BTreeMap<_, _> = (1..=nodes).map(address).collect();
-        let network = Network::start(&setup.toxiproxy, &addresses)?;
+        let network = ProxyNetwork::start(&setup.toxiproxy, &addresses)?;
         let clocks = Clocks::start(&setup.clock, dir, network.ids())?;
         let (program, dir) = (setup.replica.clone(), dir.to_owned());
         let (running, may_end, terms) = Default::default();

@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     let has = |word: &str| arguments.iter().any(|argument| argument == word);
     let (first, seeds, dir) = (number("first", 1)?, number("seeds", 1)?, required("dir")?.into());
     let failures = if has("topics") {
-        let setup = topics::TopicsStage { program: required("dunlin")?, dir, steps: number("steps", 4)? };
+        let setup = topics::TopicsSetup { program: required("dunlin")?, dir, steps: number("steps", 4)? };
         run_seeds(first, seeds, has("count"), |seed| {
             topics::run(&setup, seed).map(|report| report.to_string())
         })

@@ -16,7 +16,7 @@ pub type NodePair = (u64, u64);
 
 /// The proxies of a cluster.
 #[derive(Debug)]
-pub struct Network {
+pub struct ProxyNetwork {
     proxies: Toxiproxy,
     ids: Vec<u64>,
     /// The address at which the first node of a pair reaches the second.
@@ -28,10 +28,10 @@ pub struct Network {
     closed: Vec<String>,
 }
 
-impl Network {
+impl ProxyNetwork {
     /// Starts the proxies. The first address of a node is for connections of other nodes, the second for connections of
     /// clients.
-    pub fn start(program: &str, nodes: &BTreeMap<u64, (SocketAddr, SocketAddr)>) -> Result<Network> {
+    pub fn start(program: &str, nodes: &BTreeMap<u64, (SocketAddr, SocketAddr)>) -> Result<ProxyNetwork> {
         let proxies = Toxiproxy::start(program)?;
         let (mut links, mut listeners) = (BTreeMap::new(), BTreeMap::new());
         for (&to, &(peers, clients)) in nodes {
@@ -41,7 +41,15 @@ impl Network {
             listeners.insert(to, proxies.add(&format!("c-{to}"), clients)?);
         }
         let ids = nodes.keys().copied().collect();
-        Ok(Network { proxies, ids, links, listeners, cut: BTreeSet::new(), toxics: vec![], closed: vec![] })
+        Ok(ProxyNetwork {
+            proxies,
+            ids,
+            links,
+            listeners,
+            cut: BTreeSet::new(),
+            toxics: vec![],
+            closed: vec![],
+        })
     }
 
     /// Cuts exactly these directions, and restores all others. A cut direction discards bytes without an error.

@@ -19,11 +19,11 @@ mod publisher;
 mod reader;
 mod run;
 
-pub use run::{TopicsStage, run};
+pub use run::{TopicsSetup, run};
 
 /// Checks whether this machine allows the network namespaces that a run needs.
 pub fn probe() -> anyhow::Result<()> {
-    network::Network::create(1).map(drop)
+    network::NamespaceNetwork::create(1).map(drop)
 }
 
 /// The topics of a run, and whether each is durable.

@@ -8,19 +8,19 @@ use dunlin_replica::seed::Seed;
 
 /// The network namespaces and links of a run. Dropping the value removes them.
 #[derive(Debug)]
-pub struct Network {
+pub struct NamespaceNetwork {
     /// The prefix of the names of all namespaces and links.
     name: String,
     subnet: u8,
     nodes: usize,
 }
 
-impl Network {
+impl NamespaceNetwork {
     /// Makes the network for `nodes` nodes. Fails if the user lacks the permission.
-    pub fn create(nodes: usize) -> Result<Network> {
+    pub fn create(nodes: usize) -> Result<NamespaceNetwork> {
         let mut seed = Seed::new(Seed::fresh());
         let (name, subnet) = (format!("dl{:06x}", seed.draw() & 0xff_ffff), seed.between(60, 250) as u8);
-        let network = Network { name, subnet, nodes };
+        let network = NamespaceNetwork { name, subnet, nodes };
         network.set_up().context("cannot create network namespaces; this needs root and iproute2")?;
         Ok(network)
     }
@@ -87,7 +87,7 @@ impl Network {
     }
 }
 
-impl Drop for Network {
+impl Drop for NamespaceNetwork {
     fn drop(&mut self) {
         // Removing a part fails if it does not exist, which is no error.
         for node in 1..=self.nodes {

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use dunlin_server::cluster::{ClusterClient, NodeStatus, init};
 
 use super::NODES;
-use super::network::Network;
+use super::network::NamespaceNetwork;
 use super::plan::Fault;
 use crate::process::{PATIENCE, Process};
 
@@ -24,13 +24,13 @@ pub struct Nodes {
     dir: PathBuf,
     running: Vec<Option<Process>>,
     /// The network. It is the last field, so that it is dropped after the nodes.
-    network: Network,
+    network: NamespaceNetwork,
 }
 
 impl Nodes {
     /// Starts the nodes, and waits until all of them are voters.
     pub fn start(program: &str, dir: &Path) -> Result<Nodes> {
-        let (network, running) = (Network::create(NODES)?, (0..NODES).map(|_| None).collect());
+        let (network, running) = (NamespaceNetwork::create(NODES)?, (0..NODES).map(|_| None).collect());
         let mut nodes = Nodes { program: program.to_owned(), dir: dir.to_owned(), running, network };
         (0..NODES).try_for_each(|node| nodes.start_node(node))?;
         nodes.wait_until_complete()?;

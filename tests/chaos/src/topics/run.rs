@@ -27,7 +27,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The program and the directory of a run.
 #[derive(Debug, Clone)]
-pub struct TopicsStage {
+pub struct TopicsSetup {
     /// The binary `dunlin`.
     pub program: String,
     /// The directory for the run's files.
@@ -38,7 +38,7 @@ pub struct TopicsStage {
 
 /// How many batches and events there were in a successful run.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Report {
+pub struct TopicsReport {
     steps: usize,
     batches: u64,
     unknown: u64,
@@ -47,9 +47,9 @@ pub struct Report {
     counts: ReadCounts,
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for TopicsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { steps, batches, unknown, refused, struck, counts } = self;
+        let TopicsReport { steps, batches, unknown, refused, struck, counts } = self;
         let ReadCounts { read, gaps, epochs } = counts;
         write!(
             f,
@@ -70,7 +70,7 @@ struct Clients {
 }
 
 /// Runs one seed: starts the nodes and clients, injects the faults, and checks the histories.
-pub fn run(setup: &TopicsStage, seed: u64) -> Result<Report> {
+pub fn run(setup: &TopicsSetup, seed: u64) -> Result<TopicsReport> {
     let dir = setup.dir.join(format!("topics-{seed}"));
     let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir)?;
@@ -181,8 +181,8 @@ fn check(
     traces: &[Trace],
     faults: &[(u64, String)],
     steps: usize,
-) -> Result<Report> {
-    let mut report = Report { steps, ..Report::default() };
+) -> Result<TopicsReport> {
+    let mut report = TopicsReport { steps, ..TopicsReport::default() };
     for ((topic, is_durable), ledger) in TOPICS.into_iter().zip(ledgers) {
         let topic_traces: Vec<&Trace> = traces.iter().filter(|trace| trace.topic == topic).collect();
         let counts = audit::check_topic(is_durable, ledger, &topic_traces)?;
