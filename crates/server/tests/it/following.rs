@@ -112,6 +112,32 @@ fn late_checksum_reveals_a_lost_last_record() {
     assert_eq!(checksum, Some(10), "after {heartbeats} heartbeats");
 }
 
+#[test]
+fn refused_subscription_leaves_no_follow_options() {
+    let (node, server) = serve_with(|config| config.limits.subscriptions_max = 2);
+    node.create_topic("plain", TopicConfig::default(), false).unwrap();
+    let mut reader = Peer::connect(&server);
+    for subscription in 1..=4 {
+        let follow = Follow { subscription, start: true, on_gap: true, conflate: false, test_loss_every: 0 };
+        reader.send(FromClient::Follow(follow));
+        reader.subscribe(subscription, "not..valid", StartAt::Latest, PLENTY);
+        let refused = reader.next(|message| match message {
+            FromNode::SubscriptionEnded(ended) => Some(Ok(ended.subscription)),
+            FromNode::Error(error) => Some(Err(error.text.to_owned())),
+            _ => None,
+        });
+        assert_eq!(refused, Some(Ok(subscription)));
+    }
+    // A topic without a state refuses subscriptions with the options of FOLLOW.
+    reader.subscribe(1, "plain", StartAt::Latest, PLENTY);
+    let accepted = reader.next(|message| match message {
+        FromNode::Subscribed(subscribed) => Some(Ok(subscribed.subscription)),
+        FromNode::SubscriptionEnded(ended) => Some(Err(format!("{ended:?}"))),
+        _ => None,
+    });
+    assert_eq!(accepted, Some(Ok(1)));
+}
+
 /// Ends the other threads when it is dropped, even if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 

@@ -29,6 +29,8 @@ impl Session {
         if self.is_in_use(number) {
             return self.fail(&protocol(format!("subscription {number} is already in use")));
         }
+        // A membership uses neither, and they must not apply to a later subscription with this number.
+        self.take_resume_and_follow(number);
         let joined = match self.prepared.take() {
             Some(Err(refused)) => Err(refused),
             _ => self.begin_membership(join),

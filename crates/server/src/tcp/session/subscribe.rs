@@ -47,11 +47,12 @@ impl Session {
         }
     }
 
-    /// Takes the positions that RESUME stated for a subscription that starts or ends.
-    fn take_resumed(&mut self, number: u32) -> Option<ResumePositions> {
-        let resumed = self.resuming.remove(&number)?;
-        self.resuming_positions -= resumed.positions.len();
-        Some(resumed)
+    /// Takes the contents of RESUME and FOLLOW for a subscription that starts or ends. If the subscription is refused,
+    /// they do not apply to a later one with this number.
+    pub(super) fn take_resume_and_follow(&mut self, number: u32) -> (Option<ResumePositions>, Option<Follow>) {
+        let resumed = self.resuming.remove(&number);
+        self.resuming_positions -= resumed.as_ref().map_or(0, |resumed| resumed.positions.len());
+        (resumed, self.following.remove(&number))
     }
 
     pub(super) fn subscribe(&mut self, subscribe: &wire::Subscribe<'_>) {
@@ -59,10 +60,10 @@ impl Session {
         if self.is_in_use(number) {
             return self.fail(&protocol(format!("subscription {number} is already in use")));
         }
-        let resumed = self.take_resumed(number);
+        let (resumed, follow) = self.take_resume_and_follow(number);
         let started = match self.prepared.take() {
             Some(Err(refused)) => Err(refused),
-            _ => self.begin_subscription(subscribe, resumed),
+            _ => self.begin_subscription(subscribe, resumed, follow),
         };
         match started {
             Ok(subscription) => {
@@ -77,6 +78,7 @@ impl Session {
         &mut self,
         subscribe: &wire::Subscribe<'_>,
         resumed: Option<ResumePositions>,
+        follow: Option<Follow>,
     ) -> Result<Subscription, Refused> {
         self.check_subscriptions()?;
         let texts = subscribe.pattern.len() + subscribe.name.len();
@@ -89,7 +91,6 @@ impl Session {
             return Err(Refused::new(ErrorCode::Forbidden, "the inbox belongs to another session"));
         }
         let resumes = matches!(subscribe.start, StartAt::Resume);
-        let follow = self.following.remove(&subscribe.subscription);
         let mut options = options(subscribe, follow, self.stream.protocol());
         options.local_only = self.from_node;
         options.is_literal = pattern.is_literal();
@@ -297,7 +298,8 @@ impl Session {
     /// Stores the state options for the next SUBSCRIBE with this number.
     pub(super) fn follow(&mut self, follow: Follow) {
         let subscriptions_max = self.shared.limits.subscriptions_max;
-        if self.following.len() >= subscriptions_max as usize {
+        let is_new = !self.following.contains_key(&follow.subscription);
+        if is_new && self.following.len() >= subscriptions_max as usize {
             return self.fail(&Refused::limit("subscriptions_max", subscriptions_max.into()));
         }
         self.following.insert(follow.subscription, follow);
@@ -337,7 +339,7 @@ impl Session {
     }
 
     pub(super) fn unsubscribe(&mut self, number: u32) {
-        self.take_resumed(number);
+        self.take_resume_and_follow(number);
         self.leave_group(number);
         if self.subscriptions.contains_key(&number) {
             self.end_subscription(number, &Refused::new(ErrorCode::Ended, ""));
