@@ -17,6 +17,7 @@ export interface Level {
 
 export interface Book {
   readonly topic: string;
+  readonly partition: number;
   readonly kind: "book" | "orders";
   /** Whether the book equals the node's, apart from records in transit. */
   readonly right: boolean;
@@ -34,8 +35,13 @@ export interface Book {
 }
 
 export interface BookReplica {
-  /** The books by topic. */
+  /**
+   * The books by log. Each partition of a topic has a book of its own. The key is the topic's name for partition 0, and
+   * `TOPIC PARTITION`, with a space, for other partitions.
+   */
   readonly books: ReadonlyMap<string, Book>;
+  /** The book of a partition, 0 by default; undefined before its first state. */
+  book(topic: string, partition?: number): Book | undefined;
   close(): void;
 }
 
@@ -76,7 +82,10 @@ export class BookState implements Book {
   private readonly orders = new Map<bigint, Order>();
   private sorted: { bids: Level[]; asks: Level[] } | undefined;
 
-  constructor(readonly topic: string) {}
+  constructor(
+    readonly topic: string,
+    readonly partition = 0,
+  ) {}
 
   depth(levels = Infinity): { bids: Level[]; asks: Level[] } {
     this.sorted ??= {
@@ -194,14 +203,15 @@ export class BookState implements Book {
   }
 }
 
-/** Follows the books of a topic, or of all topics that a pattern matches. */
+/** Follows the books of a topic, or of all topics that a pattern matches: one book for each partition. */
 export function followBook(client: Client, pattern: string, options: FollowBookOptions = {}): BookReplica {
   const books = new Map<string, BookState>();
-  const of = (topic: string): BookState => {
-    const known = books.get(topic);
+  const of = ({ topic, partition }: { topic: string; partition: number }): BookState => {
+    const key = keyOf(topic, partition);
+    const known = books.get(key);
     if (known) return known;
-    const book = new BookState(topic);
-    books.set(topic, book);
+    const book = new BookState(topic, partition);
+    books.set(key, book);
     void limitDepth(book);
     return book;
   };
@@ -211,21 +221,19 @@ export function followBook(client: Client, pattern: string, options: FollowBookO
   const limitDepth = async (book: BookState): Promise<void> => {
     const described = await client.http<Described>(`/v1/topics/${encodeURIComponent(book.topic)}`).catch(() => undefined);
     const depth = Number(described?.config?.reducer?.options?.max_depth ?? 0);
-    if (!(depth > 0) || books.get(book.topic) !== book) return;
+    if (!(depth > 0) || books.get(keyOf(book.topic, book.partition)) !== book) return;
     book.maxDepth = depth;
     if (book.position.epoch === 0) return;
     // Earlier records may have added levels beyond `maxDepth`, which the node has removed but this book still has.
     book.right = false;
     beginningAgain.add(book);
-    for (const { topic, partition } of subscription.positions()) {
-      if (topic === book.topic) subscription.resync(topic, partition);
-    }
+    subscription.resync(book.topic, book.partition);
   };
   const subscription: Subscription = client.subscribe(pattern, {
     follow: true,
     conflate: options.conflate ?? false,
     onBatch: (batch) => {
-      const book = of(batch.log.topic);
+      const book = of(batch.log);
       while (batch.next()) book.apply(batch);
       book.position = { epoch: batch.epoch, seq: batch.firstSeq + batch.count - 1 };
       if (!book.right) book.gapsHealed++;
@@ -239,15 +247,15 @@ export function followBook(client: Client, pattern: string, options: FollowBookO
   });
   const take = (event: NoticeEvent): void => {
     if (event.type === "state") {
-      const book = of(event.topic);
+      const book = of(event);
       const isRepaired = !beginningAgain.delete(book) && book.position.epoch > 0 && !book.right;
       if (isRepaired) book.gapsHealed++;
       book.restore(event.bytes, event.position);
       options.onChange?.(book);
     } else if (event.type === "gap" || event.type === "epoch") {
-      of(event.topic).right = false;
+      of(event).right = false;
     } else if (event.type === "checksum") {
-      const book = of(event.topic);
+      const book = of(event);
       const isRight = book.right ? book.addsUpTo(event.checksum) : undefined;
       if (isRight) book.verified++;
       if (isRight === false) {
@@ -255,13 +263,19 @@ export function followBook(client: Client, pattern: string, options: FollowBookO
         subscription.resync(event.topic, event.partition);
       }
     } else if (event.type === "publishers") {
-      const book = of(event.topic);
+      const book = of(event);
       book.publisherConnected = event.connected;
       book.lastChangeMs = Math.max(book.lastChangeMs, event.lastAppendMs ?? 0);
       options.onChange?.(book);
     } else if (event.type === "deleted") {
-      books.delete(event.topic);
+      books.delete(keyOf(event.topic, event.partition));
     }
   };
-  return { books, close: () => subscription.unsubscribe() };
+  const book = (topic: string, partition = 0): Book | undefined => books.get(keyOf(topic, partition));
+  return { books, book, close: () => subscription.unsubscribe() };
+}
+
+/** The key of a log's book. A topic's name has no spaces. */
+function keyOf(topic: string, partition: number): string {
+  return partition === 0 ? topic : `${topic} ${partition}`;
 }

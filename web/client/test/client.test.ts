@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
-import { type Client, connect, DunlinError, type Event, followBook, followLast, type NoticeEvent, type RecordEvent } from "../src/index.js";
+import { type Book, type Client, connect, DunlinError, type Event, followBook, followLast, type NoticeEvent, type RecordEvent } from "../src/index.js";
 import { startNode, type TestNode, until } from "./node.js";
 import { Proxy } from "./proxy.js";
 
@@ -246,6 +246,26 @@ test("book equals the node's book and its checksum", async () => {
   assert.deepEqual(book.depth(1), { bids: [{ price: -100, size: 5 }], asks: [{ price: 100, size: 1 }] });
   await until(() => book.verified > 0);
   await assert.rejects(client.publish(topic, entries([1, 1, 1, 0])), (error: DunlinError) => error.name === "REDUCER");
+  replica.close();
+});
+
+test("partitions of a topic have books of their own", async () => {
+  const topic = await create({ reducer: { kind: "book" }, partitions: 4 });
+  const prices = [...Array(20).keys()].map((n) => n + 1);
+  for (const price of prices) await client.publish(topic, entries([1, 1, price, 5]), { key: `key ${price}` });
+  const replica = followBook(client, topic);
+  const books = (): Book[] => [...replica.books.values()];
+  const followed = (): number[] => books().flatMap((book) => book.depth().bids.map(({ price }) => price));
+  await until(() => followed().length === prices.length);
+  assert.deepEqual(followed().sort((a, b) => a - b), prices);
+  // A change of one partition does not affect the books of the others.
+  for (const price of prices) await client.publish(topic, entries([1, 1, price + 100, 5]), { key: `key ${price}` });
+  await until(() => followed().length === 2 * prices.length);
+  assert.ok(books().length > 1);
+  assert.ok(books().every((book) => replica.book(topic, book.partition) === book));
+  assert.equal(replica.books.get(topic), replica.book(topic));
+  await client.http(`/v1/topics/${topic}`, { method: "DELETE" });
+  await until(() => replica.books.size === 0);
   replica.close();
 });
 

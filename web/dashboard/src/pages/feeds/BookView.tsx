@@ -1,5 +1,6 @@
 // A live order book: ladder, depth, age, and repaired losses.
 
+import { useState } from "preact/hooks";
 import { Card } from "../../parts/Card.tsx";
 import { Empty, Waiting } from "../../parts/Empty.tsx";
 import { Ladder, type Scale } from "../../parts/Ladder.tsx";
@@ -14,8 +15,25 @@ import { useBook, type Seen } from "./book.ts";
 const SHOWN = 15;
 const STALE_S = 5;
 
-export function BookView({ topic, reducer }: { topic: string; reducer: Reducer }) {
-  const seen = useBook(topic);
+/** A topic's book. Each partition has a book of its own, of which the page shows one. */
+export function BookView({ topic, reducer, partitions }: { topic: string; reducer: Reducer; partitions: number }) {
+  const [partition, choose] = useState(0);
+  return (
+    <>
+      {partitions > 1 && (
+        <div class="row">
+          <label class="field">Book of partition<select class="input" value={String(partition)} onChange={(event) => choose(Number(event.currentTarget.value))}>
+            {[...Array(partitions).keys()].map((number) => <option key={number} value={String(number)}>{number}</option>)}
+          </select></label>
+        </div>
+      )}
+      <PartitionBook key={partition} topic={topic} reducer={reducer} partition={partition} />
+    </>
+  );
+}
+
+function PartitionBook({ topic, reducer, partition }: { topic: string; reducer: Reducer; partition: number }) {
+  const seen = useBook(topic, partition);
   useClock(500);
   if (seen.ended) return <section class="card"><Empty title="This page no longer receives the feed">{seen.ended}</Empty></section>;
   if (!seen.book) return <Waiting what="the book's snapshot" />;

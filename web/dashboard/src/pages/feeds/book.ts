@@ -17,7 +17,7 @@ export interface Seen {
   ended: string | undefined;
 }
 
-export function useBook(topic: string): Seen {
+export function useBook(topic: string, partition: number): Seen {
   const [seen, see] = useState<Seen>({ book: undefined, perSecond: undefined, gaps: 0, ended: undefined });
   const session = useSession();
   useEffect(() => {
@@ -33,6 +33,7 @@ export function useBook(topic: string): Seen {
     const replica = followBook(live(), topic, {
       conflate: true,
       onChange: (book) => {
+        if (book.partition !== partition) return;
         now.book = book;
         const passed = performance.now() - since;
         if (passed >= RATE_MS) {
@@ -43,6 +44,7 @@ export function useBook(topic: string): Seen {
         timer ||= window.setTimeout(draw, DRAW_MS);
       },
       onEvent: (event) => {
+        if ("partition" in event && event.partition !== partition) return;
         if (event.type === "gap") now.gaps += 1;
         if (event.type === "ended") now.ended = event.error.message;
         if (event.type === "deleted") now.ended = "The topic was deleted.";
@@ -53,6 +55,6 @@ export function useBook(topic: string): Seen {
       clearTimeout(timer);
       replica.close();
     };
-  }, [topic, session]);
+  }, [topic, partition, session]);
   return seen;
 }
