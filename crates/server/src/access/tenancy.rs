@@ -34,6 +34,8 @@ pub(crate) struct Tenancy {
 struct CreatedTopic {
     is_automatic: bool,
     created_ns: u64,
+    /// Number of requests in progress that create the topic.
+    requests: u32,
     /// The last known use of a topic that another node owns.
     used_ns: u64,
     /// The topic that counts towards the limit; `None` until it is created. A later topic with the same name is another
@@ -42,6 +44,10 @@ struct CreatedTopic {
 }
 
 impl CreatedTopic {
+    fn new(is_automatic: bool) -> CreatedTopic {
+        CreatedTopic { is_automatic, created_ns: now_ns(), requests: 0, used_ns: 0, topic: None }
+    }
+
     fn is_creating(&self, now_ns: u64) -> bool {
         self.topic.is_none() && now_ns.saturating_sub(self.created_ns) < CREATING_NS_MAX
     }
@@ -92,14 +98,11 @@ impl Tenancy {
             let mut after = String::new();
             loop {
                 let page = self.node.topics(Some(bounds), &after, usize::MAX);
-                let created_ns = now_ns();
                 let mut topics = self.topics();
                 for topic in &page.topics {
                     topics.entry(topic.name().to_owned()).or_insert_with(|| CreatedTopic {
-                        is_automatic: false,
-                        created_ns,
-                        used_ns: 0,
                         topic: Some(Arc::downgrade(topic)),
+                        ..CreatedTopic::new(false)
                     });
                 }
                 drop(topics);
@@ -142,33 +145,36 @@ impl Tenancy {
                 return Err(TopicError::Limit { limit: "tenants.limits.topics", value: topics_max });
             }
         }
-        let new = CreatedTopic { is_automatic, created_ns: now_ns(), used_ns: 0, topic: None };
-        let created = match topics.entry(name.to_owned()) {
-            Entry::Vacant(entry) => entry.insert(new),
-            Entry::Occupied(entry) => {
-                let created = entry.into_mut();
-                if created.topic.is_some() && self.node.topic(name).is_none() {
-                    // The earlier topic was deleted, and a topic of this name is created again.
-                    *created = new;
-                }
-                created
-            }
-        };
+        let created = topics.entry(name.to_owned()).or_insert_with(|| CreatedTopic::new(is_automatic));
+        if created.topic.is_some() && self.node.topic(name).is_none() {
+            // The earlier topic was deleted, and a topic of this name is created again.
+            *created = CreatedTopic { requests: created.requests, ..CreatedTopic::new(is_automatic) };
+        }
+        if created.topic.is_none() {
+            created.created_ns = now_ns();
+        }
+        created.requests += 1;
         // An explicit creation makes an automatically created topic permanent.
         created.is_automatic &= is_automatic;
         Ok(())
     }
 
     pub(super) fn confirm_topic(&self, topic: &Arc<Topic>) {
-        if let Some(created) = self.topics().get_mut(topic.name()) {
-            created.topic = Some(Arc::downgrade(topic));
-        }
+        let mut topics = self.topics();
+        // A request that takes longer than `CREATING_NS_MAX` has no entry any more.
+        let created = topics.entry(topic.name().to_owned()).or_insert_with(|| CreatedTopic::new(false));
+        created.requests = created.requests.saturating_sub(1);
+        created.topic = Some(Arc::downgrade(topic));
     }
 
     pub(super) fn release_topic(&self, name: &str) {
-        // If a topic of this name exists, it remains counted.
-        if self.node.topic(name).is_none() {
-            self.topics().remove(name);
+        let mut topics = self.topics();
+        let Entry::Occupied(mut entry) = topics.entry(name.to_owned()) else { return };
+        let created = entry.get_mut();
+        created.requests = created.requests.saturating_sub(1);
+        // If another request creates the topic, or a topic of this name exists, it remains counted.
+        if created.requests == 0 && self.node.topic(name).is_none() {
+            entry.remove();
         }
     }
 

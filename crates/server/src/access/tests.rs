@@ -189,6 +189,23 @@ fn publish_rate_is_measured_by_the_monotonic_clock() {
 }
 
 #[test]
+fn failed_creation_does_not_release_the_topic_of_another() {
+    let fixture = AccessFixture::new(ONE_TOPIC);
+    let login = fixture.log_in();
+    let account = login.account();
+    for _ in 0..2 {
+        account.reserve_topic("acme.a", true).unwrap();
+    }
+    account.release_topic("acme.a");
+    assert!(account.reserve_topic("acme.b", true).is_err(), "the other request may create its topic");
+    let topic = fixture.node.create_topic("acme.a", TopicConfig::default(), false).unwrap();
+    account.confirm_topic(&topic);
+    assert!(account.reserve_topic("acme.b", true).is_err(), "the created topic counts");
+    fixture.node.delete_topic("acme.a").unwrap();
+    account.reserve_topic("acme.b", true).unwrap();
+}
+
+#[test]
 fn stream_opened_with_an_outdated_login_is_refused_at_once() {
     let fixture = AccessFixture::new("subscribe = [\">\"]");
     let login = fixture.log_in();
