@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use dunlin_client::tls::TlsOptions;
 use dunlin_client::{
-    Client, ClientOptions, Credentials, Group, GroupKind, GroupOptions, PublisherOptions, Requester,
-    Responder,
+    Client, ClientOptions, Credentials, DeadLetterTarget, Group, GroupKind, GroupOptions, PublisherOptions,
+    Requester, Responder,
 };
 use dunlin_feed::Replica;
 use dunlin_topic::{OnGap, Start, SubscribeOptions};
@@ -169,7 +169,7 @@ impl Connection {
         start: &Bound<'_, PyAny>,
         claim: Option<f64>,
         attempts_max: u32,
-        dead_letter: &str,
+        dead_letter: Option<&str>,
         prefetch: u64,
     ) -> PyResult<PyMember> {
         let kind = match kind {
@@ -187,7 +187,11 @@ impl Connection {
             start: subscription::start(start)?,
             claim: timeout(claim)?,
             attempts_max,
-            dead_letter: dead_letter.to_owned(),
+            dead_letters: match dead_letter {
+                None => DeadLetterTarget::Drop,
+                Some("") => DeadLetterTarget::Default,
+                Some(subject) => DeadLetterTarget::Subject(subject.to_owned()),
+            },
             ..GroupOptions::default()
         };
         let joined = self.call(py, |client| Ok(client.join(Group { topic, name: group }, options)?))?;

@@ -163,6 +163,9 @@ def test_invalid_work_group_options_are_refused(url: str, topic: str) -> None:
 
         both(url, options, call, ValueError, f"claim={given!r} is not from 0.001 to")
         both(url, {"attempts_max": -1}, call, ValueError, "attempts_max=-1 is not a whole number")
+        letters = {"dead_letter": "graves", "drop_dead_letters": True}
+        both(url, letters, call, ValueError, "dead_letter='graves' and drop_dead_letters=True exclude each other")
+        both(url, {"dead_letter": None}, call, TypeError, "dead_letter=None: expected str, not NoneType")
 
 
 TIMEOUTS: list[Call] = [

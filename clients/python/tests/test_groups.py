@@ -62,13 +62,25 @@ def test_nacked_job_returns_with_the_next_attempt(client: dunlin.Client, topic: 
 def test_record_that_fails_too_often_becomes_a_dead_letter(client: dunlin.Client, topic: str) -> None:
     client.publish(topic, b"poison")
     dead = client.subscribe(f"dead.{topic}", start="earliest")
-    with client.work(topic, "crew", attempts_max=2, dead_letter=f"dead.{topic}") as member:
+    with client.work(topic, "crew", attempts_max=2) as member:
         for attempt in (1, 2):
             job = next_job(member)
             assert job.attempt == attempt
             job.nack()
         letter = next_record(dead)
     assert (letter.payload, letter.header("dunlin-dead-cause")) == (b"poison", b"nack")
+
+
+def test_dead_letters_go_to_the_chosen_subject_or_are_dropped(client: dunlin.Client, topic: str) -> None:
+    client.publish(topic, b"poison")
+    graves = client.subscribe(f"graves.{topic}", start="earliest")
+    with client.work(topic, "drops", attempts_max=1, drop_dead_letters=True) as member:
+        next_job(member).nack()
+    with client.work(topic, "buries", attempts_max=1, dead_letter=f"graves.{topic}") as member:
+        next_job(member).nack()
+        assert next_record(graves).header("dunlin-dead-group") == b"buries"
+    with pytest.raises(errors.NoTopicError):
+        client.describe(f"dead.{topic}")
 
 
 def test_threads_settle_jobs_while_another_thread_waits(client: dunlin.Client, topic: str) -> None:

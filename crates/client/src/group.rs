@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dunlin_topic::{Frame, LogName, Notice, Position, Start, Subscribe, SubscribeError, Wait};
+use dunlin_topic::{
+    Frame, LogName, Notice, Position, Start, SubjectError, Subscribe, SubscribeError, Wait,
+};
 use dunlin_wire::{FromClient, FromNode, JoinGroup, List, MessageKind, Nack, NackedToken, Settle, StartAt};
 
 use crate::client::{Client, SharedClient};
@@ -27,6 +29,32 @@ pub enum GroupKind {
     Work,
 }
 
+/// The destination of a work group's dead letters: a subject, or none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum DeadLetterTarget {
+    /// Dead letters go to the subject `dead.<topic>`.
+    #[default]
+    Default,
+    /// Dead letters go to this subject.
+    Subject(String),
+    /// Dead letters are dropped.
+    Drop,
+}
+
+impl DeadLetterTarget {
+    /// The subject that JOIN_GROUP names; empty to drop the dead letters.
+    fn into_wire(self, topic: &str) -> Result<String, SubscribeError> {
+        match self {
+            DeadLetterTarget::Default => Ok(format!("dead.{topic}")),
+            DeadLetterTarget::Subject(subject) if subject.is_empty() => {
+                Err(SubscribeError::Subject(SubjectError::Empty))
+            }
+            DeadLetterTarget::Subject(subject) => Ok(subject),
+            DeadLetterTarget::Drop => Ok(String::new()),
+        }
+    }
+}
+
 /// Options of a group member. The first member's options for claims and attempts apply to a whole `work` group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GroupOptions {
@@ -40,10 +68,10 @@ pub struct GroupOptions {
     pub wait: Wait,
     /// How long a claim lasts; `None` for the node's default.
     pub claim: Option<Duration>,
-    /// The number of attempts after which a record goes to `dead_letter`; 0 for no limit.
+    /// The number of attempts after which a record becomes a dead letter; 0 for no limit.
     pub attempts_max: u32,
-    /// The subject for records that failed `attempts_max` times; empty to drop them.
-    pub dead_letter: String,
+    /// The destination of dead letters. Applies only if this member creates the group.
+    pub dead_letters: DeadLetterTarget,
     /// For `share` groups that a node joins on a client's behalf: whether the group ends with its last member.
     pub ends_with_last: bool,
     /// For `share` groups that a node joins on a client's behalf: whether records that were not [reported as
@@ -157,7 +185,7 @@ impl Client {
                 },
                 dead_letter: match kind {
                     GroupKind::Share => options.for_user,
-                    GroupKind::Work => options.dead_letter,
+                    GroupKind::Work => options.dead_letters.into_wire(group.topic)?,
                 },
             }),
         })

@@ -38,8 +38,9 @@ layout! {
         /// group for its client, this field holds the flags [`ENDS_WITH_LAST`](JoinGroup::ENDS_WITH_LAST) and
         /// [`RETURNS_UNCONSUMED`](JoinGroup::RETURNS_UNCONSUMED).
         pub attempts_max: u32,
-        /// Subject of dead letters; empty to drop them. If a node joins a share group for its client, this field names
-        /// the client's user; a new group counts towards this user's limits.
+        /// Subject of dead letters; empty to drop them. Clients send `dead.<topic>` unless their program chooses. If a
+        /// node joins a share group for its client, this field names the client's user; a new group counts towards
+        /// this user's limits.
         pub dead_letter: &'a str,
         /// The topic.
         pub topic: &'a str,

@@ -548,7 +548,7 @@ class Connection:
         start: str | Position | int,
         claim: float | None,
         attempts_max: int,
-        dead_letter: str,
+        dead_letter: str | None,
         prefetch: int,
     ) -> Member: ...
     def follow(self, topic: str, *, name: str, conflate: bool, wait: str) -> tuple[Replica, str, dict[str, str]]: ...

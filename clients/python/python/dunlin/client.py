@@ -356,18 +356,25 @@ class Client:
         claim: float | None = None,
         attempts_max: int = 0,
         dead_letter: str = "",
+        drop_dead_letters: bool = False,
         prefetch: int = 1,
     ) -> Member:
         """Joins a work group of a topic: each record is delivered until a member acknowledges it.
 
-        `claim` is the duration of a claim in seconds. After `attempts_max` attempts a record is published to
-        `dead_letter`, or dropped if that is empty; 0 is no limit. The member requests `prefetch` records ahead.
+        `claim` is the duration of a claim in seconds. After `attempts_max` attempts a record becomes a dead letter; 0
+        is no limit. The group publishes dead letters to the subject `dead_letter`, by default `dead.TOPIC`, which needs
+        the permission to publish there. With `drop_dead_letters`, it drops them. The member requests `prefetch` records
+        ahead.
         """
+        if dead_letter and drop_dead_letters:
+            given = _arguments.shown(dead_letter)
+            raise ValueError(f"dead_letter={given} and drop_dead_letters=True exclude each other")
         if claim is not None:
             claim = _arguments.seconds("claim", claim, most=_arguments.SPAN_SECONDS_MAX)
         attempts_max = _arguments.count("attempts_max", attempts_max, 0xFFFF_FFFF)
         prefetch = _arguments.count("prefetch", prefetch, _arguments.U64_MAX)
-        return self._join(topic, group, "work", name, start, claim, attempts_max, dead_letter, prefetch)
+        letters = None if drop_dead_letters else _arguments.text("dead_letter", dead_letter)
+        return self._join(topic, group, "work", name, start, claim, attempts_max, letters, prefetch)
 
     def _join(
         self,
@@ -378,7 +385,7 @@ class Client:
         start: Start,
         claim: float | None,
         attempts_max: int,
-        dead_letter: str,
+        dead_letter: str | None,
         prefetch: int,
     ) -> Member:
         return self._connection.join(

@@ -11,7 +11,7 @@ use dunlin_client::topic::{
     DurableOptions, Notice, Position, Publish, ReliableOptions, Retention, Start, Subscribe, SubscribeError,
     SubscribeOptions, TopicConfig,
 };
-use dunlin_client::{Client, Group, GroupEvent, GroupKind, GroupOptions, Member};
+use dunlin_client::{Client, DeadLetterTarget, Group, GroupEvent, GroupKind, GroupOptions, Member};
 use dunlin_wait::{Deadline, PATIENCE, until};
 
 use crate::running_node::{RunningNode, on_disk};
@@ -49,6 +49,10 @@ fn share_options() -> GroupOptions {
 
 fn work_options() -> GroupOptions {
     GroupOptions { kind: GroupKind::Work, ..share_options() }
+}
+
+fn to_graves() -> DeadLetterTarget {
+    DeadLetterTarget::Subject("graves".to_owned())
 }
 
 fn start(topic: TopicConfig) -> (RunningNode, Client) {
@@ -208,7 +212,7 @@ fn expired_claim_goes_to_another_member_and_late_ack_is_stale() {
 fn record_without_attempts_left_goes_to_the_dead_letters() {
     let (running, client) = start(TopicConfig::default());
     publish(&client, [7]);
-    let options = GroupOptions { attempts_max: 2, dead_letter: "graves".to_owned(), ..work_options() };
+    let options = GroupOptions { attempts_max: 2, dead_letters: to_graves(), ..work_options() };
     let mut member = client.join(JOBS, options).unwrap();
     for attempt in 1..=2 {
         member.claim(1);
@@ -220,6 +224,26 @@ fn record_without_attempts_left_goes_to_the_dead_letters() {
     assert_eq!(graves.logs()[0].last().seq, 1);
     let described = client.describe_topic("jobs").unwrap();
     assert_eq!((described.groups.len(), described.groups[0].waiting), (1, 0));
+}
+
+#[test]
+fn dead_letters_are_dropped_only_on_request() {
+    let (running, client) = start(TopicConfig::default());
+    publish(&client, [7]);
+    let fail = |name, dead_letters| {
+        let options = GroupOptions { attempts_max: 1, dead_letters, ..work_options() };
+        let mut member = client.join(Group { name, ..JOBS }, options).unwrap();
+        member.claim(1);
+        let (token, ..) = next_record(&mut member);
+        member.nack(&[(token, Duration::ZERO)]).unwrap();
+    };
+    fail("drops", DeadLetterTarget::Drop);
+    assert!(running.node.topic("dead.jobs").is_none());
+    fail("publishes", DeadLetterTarget::default());
+    assert_eq!(running.node.topic("dead.jobs").unwrap().logs()[0].last().seq, 1);
+    let dead_letters = DeadLetterTarget::Subject(String::new());
+    let refused = client.join(JOBS, GroupOptions { dead_letters, ..work_options() });
+    assert!(matches!(refused, Err(SubscribeError::Subject(_))), "{refused:?}");
 }
 
 #[test]
@@ -238,7 +262,7 @@ fn described_group_shows_dead_letters_that_wait() {
     assert!((0..10_000_u64).any(|n| filler.publish(&n.to_le_bytes()).is_err()), "the topic is full");
 
     publish(&client, [7]);
-    let options = GroupOptions { attempts_max: 1, dead_letter: "graves".to_owned(), ..work_options() };
+    let options = GroupOptions { attempts_max: 1, dead_letters: to_graves(), ..work_options() };
     let mut member = client.join(JOBS, options).unwrap();
     member.claim(1);
     let (token, ..) = next_record(&mut member);

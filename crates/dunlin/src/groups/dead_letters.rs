@@ -213,16 +213,23 @@ fn cause(cause: DeadCause) -> &'static str {
     }
 }
 
-/// Creates the topic for dead letters. Returns an error if it is `source_topic`, whose records become dead letters.
+/// Creates the topic for dead letters. Returns an error if the user may not publish to it, or if it is `source_topic`,
+/// whose records become dead letters.
 pub(super) fn prepare(node: &Node, subject: &str, source_topic: &str) -> Result<(), super::JoinError> {
     let parsed = Subject::parse(subject).map_err(TopicError::from)?;
-    let topic = match owner(node, parsed) {
+    let found = match owner(node, parsed) {
         Err(TopicError::Unknown(_)) => {
             let config = TopicConfig { pattern: None, ..node.config().topic.clone() };
-            node.create_topic(subject, config, true)?
+            node.create_topic(subject, config, true)
         }
-        other => other?,
+        other => other,
     };
+    let topic = found.map_err(|error| match error {
+        TopicError::Forbidden { action, subject } => {
+            super::JoinError::DeadLettersForbidden { action, subject }
+        }
+        other => super::JoinError::Topic(other),
+    })?;
     if topic.name() == source_topic {
         return Err(super::JoinError::DeadLetters {
             subject: subject.to_owned(),

@@ -3,7 +3,8 @@ use dunlin_wire::ErrorCode;
 use thiserror::Error;
 
 use super::GroupKind;
-use crate::error::TopicError;
+use crate::access::Action;
+use crate::error::{TopicError, forbidden};
 use crate::refusal::Refused;
 
 /// The reason why joining a group failed.
@@ -30,13 +31,25 @@ pub enum JoinError {
     /// The subject for dead letters belongs to the group's own topic, so that dead letters would be delivered to the
     /// group again.
     #[error(
-        "topic {topic:?} owns {subject:?}, so its dead letters would return to it: choose a subject of another topic"
+        "topic {topic:?} owns {subject:?}, so its dead letters would return to it: choose a subject of another \
+         topic, or let the group drop them"
     )]
     DeadLetters {
         /// The subject.
         subject: String,
         /// The topic.
         topic: String,
+    },
+    /// The user that creates the group lacks a permission for the subject of its dead letters.
+    #[error(
+        "{}, the subject of the group's dead letters: grant it, choose another subject, or let the group drop them",
+        forbidden(*action, subject)
+    )]
+    DeadLettersForbidden {
+        /// The action: `Publish`, or `Create` if the node does not create topics by itself.
+        action: Action,
+        /// The subject.
+        subject: String,
     },
     /// A named limit is reached.
     #[error("the limit {limit} = {value} is reached")]
@@ -75,6 +88,7 @@ impl From<&JoinError> for Refused {
             JoinError::Start(error) => error.into(),
             JoinError::Kind { kind, .. } => Refused::new(ErrorCode::GroupKind, kind.to_string()),
             JoinError::DeadLetters { .. } => Refused::new(ErrorCode::TopicConfig, error.to_string()),
+            JoinError::DeadLettersForbidden { .. } => Refused::new(ErrorCode::Forbidden, error.to_string()),
             JoinError::Limit { limit, value } => Refused::limit(limit, *value),
         }
     }

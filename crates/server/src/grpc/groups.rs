@@ -388,9 +388,14 @@ fn work_options(join: &v1::Join) -> Result<WorkOptions, Refused> {
             ms => Duration::from_millis(ms.into()),
         },
         attempts_max: join.attempts_max,
-        dead_letters: match join.dead_letter.as_str() {
-            "" => DeadLetterTarget::Drop,
-            subject => DeadLetterTarget::Subject(subject.to_owned()),
+        dead_letters: match (join.dead_letter.as_str(), join.drop_dead_letters) {
+            ("", false) => DeadLetterTarget::Default,
+            ("", true) => DeadLetterTarget::Drop,
+            (subject, false) => DeadLetterTarget::Subject(subject.to_owned()),
+            (_, true) => {
+                let text = "dead_letter and drop_dead_letters exclude each other: set one of them";
+                return Err(Refused::new(ErrorCode::Protocol, text));
+            }
         },
     })
 }

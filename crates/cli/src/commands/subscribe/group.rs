@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use dunlin_client::{Client, Group, GroupKind, GroupOptions, Member};
+use dunlin_client::{Client, DeadLetterTarget, Group, GroupKind, GroupOptions, Member};
 use dunlin_topic::{Start, SubscribeError};
 
 use super::Arguments;
@@ -64,9 +64,11 @@ const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
 impl GroupArguments {
     pub fn record_handling(&self, topic: &str) -> RecordHandling {
-        let dead_letter = self.dead_letter_subject(topic);
-        let last_attempt_note =
-            if dead_letter.is_empty() { "dropped".to_owned() } else { format!("moved to {dead_letter}") };
+        let last_attempt_note = match self.dead_letter_target() {
+            DeadLetterTarget::Default => format!("moved to dead.{topic}"),
+            DeadLetterTarget::Subject(subject) => format!("moved to {subject}"),
+            DeadLetterTarget::Drop => "dropped".to_owned(),
+        };
         RecordHandling {
             attempts_max: self.attempts.unwrap_or(ATTEMPTS_DEFAULT),
             last_attempt_note,
@@ -81,12 +83,11 @@ impl GroupArguments {
         if self.work { GroupKind::Work } else { GroupKind::Share }
     }
 
-    /// The subject for dead letters; empty to drop them.
-    fn dead_letter_subject(&self, topic: &str) -> String {
+    fn dead_letter_target(&self) -> DeadLetterTarget {
         match self.dead_letters.as_deref() {
-            None => format!("dead.{topic}"),
-            Some("drop") => String::new(),
-            Some(subject) => subject.to_owned(),
+            None => DeadLetterTarget::Default,
+            Some("drop") => DeadLetterTarget::Drop,
+            Some(subject) => DeadLetterTarget::Subject(subject.to_owned()),
         }
     }
 }
@@ -115,7 +116,7 @@ pub fn join(arguments: &Arguments, group: &str, client: &Client) -> Result<Membe
         start: arguments.from.unwrap_or(if arguments.group.work { Start::Earliest } else { Start::Latest }),
         claim: group_arguments.deadline,
         attempts_max: group_arguments.attempts.unwrap_or(ATTEMPTS_DEFAULT),
-        dead_letter: group_arguments.dead_letter_subject(topic),
+        dead_letters: group_arguments.dead_letter_target(),
         ..GroupOptions::default()
     };
     let member = client.join(Group { topic, name: group }, options).map_err(|error| match error {

@@ -698,9 +698,12 @@ pub struct Join {
     /// The number of attempts after which a record is a dead letter; 0 for no limit.
     #[prost(uint32, tag = "7")]
     pub attempts_max: u32,
-    /// The subject of dead letters; empty to drop them.
+    /// The subject of dead letters; empty for `dead.TOPIC`.
     #[prost(string, tag = "8")]
     pub dead_letter: ::prost::alloc::string::String,
+    /// Whether the group drops dead letters instead of publishing them. Excludes `dead_letter`.
+    #[prost(bool, tag = "9")]
+    pub drop_dead_letters: bool,
 }
 /// The position in a partition through which records are processed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

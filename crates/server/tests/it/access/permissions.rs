@@ -2,7 +2,7 @@
 
 use dunlin::topic::{Publish, PublishError, Start, Subscribe, SubscribeError, SubscribeOptions, TopicConfig};
 use dunlin::wire::ErrorCode;
-use dunlin_client::{CallError, Group, GroupOptions, RefusedError};
+use dunlin_client::{CallError, DeadLetterTarget, Group, GroupKind, GroupOptions, RefusedError};
 
 use super::{Guarded, PASSWORD, basic, read_to};
 
@@ -227,6 +227,32 @@ fn group_needs_permission_to_read_its_whole_topic() {
     );
     nats.send_line("SUB orders.eu workers 2");
     nats.ping();
+}
+
+#[test]
+fn group_needs_permission_to_publish_its_dead_letters() {
+    let guarded = Guarded::new(USERS);
+    let ana = guarded.by_password("ana");
+    for name in ["orders.eu", "orders.none", "orders.drop", "orders.named"] {
+        guarded.node.create_topic(name, TopicConfig::default(), false).unwrap();
+    }
+    let join = |topic: &str, attempts_max, dead_letters| {
+        let kind = GroupKind::Work;
+        let options = GroupOptions { kind, attempts_max, dead_letters, ..GroupOptions::default() };
+        ana.join(Group { topic, name: "workers" }, options).map(drop)
+    };
+    match join("orders.eu", 1, DeadLetterTarget::Default) {
+        Err(SubscribeError::Forbidden(text)) => {
+            let permission = "no permission to publish to \"dead.orders.eu\", the subject of the group's dead letters";
+            assert!(text.starts_with(permission), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(guarded.node.topic("dead.orders.eu").is_none());
+    // A group that has no dead letters, drops them, or publishes them to one of the user's subjects needs nothing more.
+    join("orders.none", 0, DeadLetterTarget::Default).unwrap();
+    join("orders.drop", 1, DeadLetterTarget::Drop).unwrap();
+    join("orders.named", 1, DeadLetterTarget::Subject("orders.dead".to_owned())).unwrap();
 }
 
 #[test]

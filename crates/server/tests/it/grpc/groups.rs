@@ -155,6 +155,36 @@ fn grpc_work_is_redelivered_until_acknowledged() {
 }
 
 #[test]
+fn grpc_group_publishes_dead_letters_unless_it_drops_them() {
+    run(async {
+        let (node, server) = serve_grpc();
+        node.publisher("jobs").unwrap().publish(b"poison").unwrap();
+        let mut client = connect(&server).await;
+        for (group, drop_dead_letters, letters) in [("drops", true, None), ("publishes", false, Some(1))] {
+            let join = v1::Join {
+                group: group.to_owned(),
+                attempts_max: 1,
+                drop_dead_letters,
+                ..join(v1::GroupKind::Work, "one")
+            };
+            let mut member = Member::join(&mut client, join).await.unwrap();
+            member.send(Request::Claim(v1::Claim { wanted: 1 })).await;
+            let tokens = vec![member.deliveries().await[0].token];
+            member.send(Request::Nack(v1::Nack { request: 1, tokens, delay_ms: 0 })).await;
+            assert_eq!(member.settled().await.settled, 1);
+            assert_eq!(node.topic("dead.jobs").map(|topic| topic.logs()[0].last().seq), letters);
+        }
+        let both = v1::Join {
+            dead_letter: "graves".to_owned(),
+            drop_dead_letters: true,
+            ..join(v1::GroupKind::Work, "one")
+        };
+        let refused = Member::join(&mut client, both).await.err().unwrap();
+        assert_eq!(refused.code(), Code::InvalidArgument);
+    });
+}
+
+#[test]
 fn invalid_group_requests_are_refused() {
     run(async {
         let (_node, server) = serve_grpc();
