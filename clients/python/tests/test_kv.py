@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from typing import Any
 
 import dunlin
 import pytest
@@ -293,6 +294,34 @@ def test_cancelled_lock_request_is_removed_from_the_queue(url: str, topic: str) 
                 assert lock.is_held
 
     run(program())
+
+
+def test_entered_call_refuses_a_second_task(url: str, topic: str) -> None:
+    async def program() -> None:
+        async with dunlin.aio.connect(url) as client:
+            opening: list[Any] = [dunlin.aio.connect(url), client.kv.lease(60.0), client.subscribe(topic)]
+            for call in opening:
+                async with call:
+                    with pytest.raises(errors.BusyError):
+                        await call.__aenter__()
+            # The refused entry has neither released the lock of the first one nor kept it.
+            repeated = client.kv.lock(topic)
+            for _ in range(2):
+                async with repeated as lock:
+                    with pytest.raises(errors.BusyError):
+                        await repeated.__aenter__()
+                    assert lock.is_held
+
+    run(program())
+
+
+def test_held_lock_is_not_acquired_again(client: dunlin.Client, topic: str) -> None:
+    lock = client.kv.lock(topic)
+    for _ in range(2):
+        with lock:
+            with pytest.raises(errors.BusyError):
+                lock.acquire()
+            assert lock.is_held
 
 
 def test_cancelled_lock_request_can_be_repeated(url: str, topic: str) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from . import client as sync
+from . import errors
 from ._dunlin import CancellableCall, Job, Member, Publisher, Receipt, Record, Subscription
 from .client import Client, Reply, Wait
 from .kv import Bytes, Change, Compare, Entry, Kv, Lease, Lock, Page, Step, TransactionResult, Watch, WriteResult
@@ -31,6 +32,7 @@ _THREADS_MAX = 1024
 _REQUESTS_MAX = 768
 """The largest number of concurrent requests. Further requests wait, so that threads are left for responders."""
 _UNANSWERED_BYTES_MAX = 512 << 10
+_ENTERED = "another `async with` has entered it: call the client again for each task"
 
 
 class _Caller:
@@ -68,17 +70,27 @@ class _OpenCall(Generic[S]):
         self._caller = caller
         self._begin: Callable[[], S] = begin
         self._begun: S | None = None
+        self._is_entered = False
 
     def __await__(self) -> Generator[Any, None, S]:
         return self._caller(self._begin).__await__()
 
     async def __aenter__(self) -> S:
-        self._begun = await self
-        return self._begun
+        if self._is_entered:
+            raise errors.BusyError(_ENTERED)
+        self._is_entered = True
+        try:
+            self._begun = begun = await self
+        except BaseException:
+            self._is_entered = False
+            raise
+        return begun
 
     async def __aexit__(self, *_: object) -> None:
-        if self._begun is not None:
-            await self._caller(self._begun.close)
+        begun, self._begun = self._begun, None
+        self._is_entered = False
+        if begun is not None:
+            await self._caller(begun.close)
 
 
 class SubscribeCall(_OpenCall[Subscription]):
@@ -113,14 +125,29 @@ class LeaseCall(_OpenCall[Lease]):
 
 
 class LockCall:
-    """A lock being acquired: `async with kv.lock("gate") as lock`. Cancelling ends the wait."""
+    """A lock being acquired: `async with kv.lock("gate") as lock`. Cancelling ends the wait.
+
+    One task at a time can enter it; another one receives `BusyError`.
+    """
 
     def __init__(self, caller: _Caller, begin: Callable[[], Lock]) -> None:
         self._caller = caller
         self._begin = begin
         self._lock = begin()
+        self._is_entered = False
 
     async def __aenter__(self) -> LockCall:
+        if self._is_entered:
+            raise errors.BusyError(_ENTERED)
+        self._is_entered = True
+        try:
+            await self._acquire()
+        except BaseException:
+            self._is_entered = False
+            raise
+        return self
+
+    async def _acquire(self) -> None:
         # Every `async with` makes a new lock, because the thread of a cancelled one may still use the earlier lock.
         self._lock = lock = self._begin()
         try:
@@ -129,10 +156,12 @@ class LockCall:
             # This ends the wait of the thread that is acquiring the lock.
             await asyncio.shield(self._caller(lock._abandon))
             raise
-        return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        await self._caller(self._lock.__exit__, kind, *rest)
+        try:
+            await self._caller(self._lock.__exit__, kind, *rest)
+        finally:
+            self._is_entered = False
 
     @property
     def token(self) -> int:
@@ -292,6 +321,7 @@ class _ConnectCall:
     def __init__(self, begin: Callable[[], Client]) -> None:
         self._begin: Callable[[], Client] = begin
         self._client: AsyncClient | None = None
+        self._is_entered = False
 
     async def _connect(self) -> AsyncClient:
         caller = _Caller()
@@ -305,12 +335,21 @@ class _ConnectCall:
         return self._connect().__await__()
 
     async def __aenter__(self) -> AsyncClient:
-        self._client = await self._connect()
-        return self._client
+        if self._is_entered:
+            raise errors.BusyError(_ENTERED)
+        self._is_entered = True
+        try:
+            self._client = client = await self._connect()
+        except BaseException:
+            self._is_entered = False
+            raise
+        return client
 
     async def __aexit__(self, *_: object) -> None:
-        if self._client is not None:
-            await self._client.close()
+        client, self._client = self._client, None
+        self._is_entered = False
+        if client is not None:
+            await client.close()
 
 
 def connect(

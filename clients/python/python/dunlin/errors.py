@@ -77,7 +77,11 @@ class ForkedError(Error, RuntimeError):
 
 
 class BusyError(Error, RuntimeError):
-    """Another thread is waiting in the handle: subscriptions, members and replicas serve one thread at a time."""
+    """Another thread or task uses the handle.
+
+    Subscriptions, members, replicas and locks serve one thread at a time. One task at a time can enter an object of
+    `dunlin.aio` with `async with`.
+    """
 
 
 class RefusedError(Error):

@@ -12,6 +12,7 @@ Keys are bytes, or text encoded as UTF-8; reads return bytes. `docs/control.md` 
 
 from __future__ import annotations
 
+import threading
 from asyncio import Future
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -368,7 +369,7 @@ class Lock:
 
     A context manager, which waits for the lock and releases it at the end. `token` grows with
     each holder. Pass it to the resources that the lock guards, which refuse a lower token than
-    the highest one so far.
+    the highest one so far. One thread at a time can acquire or hold it; another one receives `BusyError`.
     """
 
     def __init__(self, keys: Keys, name: bytes, value: bytes, lease: Lease | float, wait: bool) -> None:
@@ -381,12 +382,24 @@ class Lock:
         self._raw: RawLock | None = None
         self._token = 0
         self._is_abandoned = False
+        self._acquiring = threading.Lock()
 
     def acquire(self) -> int:
         """Waits for the lock as long as its lease lives, and returns its token.
 
-        Without waiting, may raise `LockHeldError`.
+        Without waiting, may raise `LockHeldError`. Raises `BusyError` if this object holds the lock, or another
+        thread waits for it.
         """
+        if not self._acquiring.acquire(blocking=False):
+            raise errors.BusyError("another thread is acquiring it: call `client.kv.lock` for each thread")
+        try:
+            if self.is_held:
+                raise errors.BusyError("it is held already: call `client.kv.lock` for each thread")
+            return self._acquire()
+        finally:
+            self._acquiring.release()
+
+    def _acquire(self) -> int:
         try:
             if self._lease is None or self._ttl is not None:
                 self._lease = Lease(self._keys.lease(self._ttl or 0.0, True))
