@@ -79,7 +79,7 @@ pub use partition::{Partition, PartitionError, RegionLoad};
 pub use reducer::RegionReducer;
 pub use region::{
     CommandError, RecordError, RecordSection, Region, RegionAuthority, RegionOutputs, RegionReport,
-    RegionSetup, RegionState, StepError, Takeover,
+    RegionSetup, RegionState, StepError, StripError, Takeover,
 };
 pub use shape::{Aabb, Ball, Beam, Frustum, Plane, Shape};
 pub use store::{

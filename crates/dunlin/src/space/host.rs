@@ -20,7 +20,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use dunlin_space::{
     Behaviour, EntityId, Partition, Region, RegionAuthority, RegionId, RegionOutputs, RegionReport,
-    RegionSetup, RegionState, StepError, SurroundingsWatch, Takeover, ViewerId,
+    RegionSetup, RegionState, StepError, StripError, SurroundingsWatch, Takeover, ViewerId,
 };
 use dunlin_topic::{Publish, PublishError, Publisher};
 
@@ -57,6 +57,9 @@ pub enum HostError {
     /// The region is not in the partition of this world.
     #[error("region {} is not one of the regions of this world", .0.0)]
     Unknown(RegionId),
+    /// The strip along borders is too narrow for the behaviour.
+    #[error(transparent)]
+    Strip(#[from] StripError),
     /// The topic of the region cannot be created.
     #[error("cannot create the topic of region {}: {why}", .region.0)]
     Topic {
@@ -185,7 +188,16 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.insert(region, region_state, out)
     }
 
+    /// Checks that the strip along borders is wide enough for the behaviour. A world of one region needs no strip.
+    pub fn check_strip(&self) -> Result<(), HostError> {
+        if self.partition.regions().len() > 1 {
+            self.setup.check_strip(self.behaviour.sight())?;
+        }
+        Ok(())
+    }
+
     fn check_new(&self, region: RegionId) -> Result<(), HostError> {
+        self.check_strip()?;
         if self.regions.contains_key(&region) {
             return Err(HostError::Here(region));
         }

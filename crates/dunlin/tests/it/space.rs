@@ -1,6 +1,6 @@
 //! Regions of a world, and their topics.
 
-use dunlin::space::behaviour::Walk;
+use dunlin::space::behaviour::{Flock, Walk};
 use dunlin::space::curve::{Curve, Morton};
 use dunlin::space::{
     Entity, EntityId, Host, HostError, Partition, RegionAuthority, RegionId, RegionSetup, StandbyMode,
@@ -23,6 +23,22 @@ fn host(node: &Node) -> Host<3, Walk> {
 
 fn begin(host: &mut Host<3, Walk>) -> Result<(), HostError> {
     host.begin(REGION, RegionAuthority { epoch: 1, until_ns: u64::MAX })
+}
+
+#[test]
+fn strip_narrower_than_the_sight_is_refused() {
+    let begin = |strip, regions: &[RegionId]| {
+        let setup = RegionSetup::new(REGION, WorldBox::<3>::cube(100.0).unwrap(), strip);
+        let flock = Flock { sight: 10.0, ..Flock::default() };
+        let mut host = Host::new(setup, flock, Partition::even(3, regions), None);
+        host.begin(REGION, RegionAuthority { epoch: 1, until_ns: u64::MAX })
+    };
+    let regions = [REGION, RegionId(2)];
+    let refused = begin(9.0, &regions).unwrap_err();
+    assert!(matches!(&refused, HostError::Strip(error) if error.width_min == 10.0), "{refused}");
+    begin(10.0, &regions).unwrap();
+    // A world of one region has no borders.
+    begin(9.0, &[REGION]).unwrap();
 }
 
 #[test]

@@ -39,6 +39,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
     /// Starts the thread.
     pub fn start(config: SpaceConfig, host: Host<D, B>) -> Result<Space<D, B>, SpaceError> {
         check_world_name(&config.world)?;
+        host.check_strip()?;
         let address = config.listen;
         if !address.ip().is_loopback() && !config.insecure {
             return Err(SpaceError::Exposed(address));

@@ -16,8 +16,10 @@ pub struct RegionSetup<const D: usize> {
     pub schema: Schema,
     /// Length of a tick, nanoseconds.
     pub tick_ns: u64,
-    /// Width of the strip along borders whose entities are sent as ghosts. It must be at least the sight of all
-    /// behaviours, and at least the distance that entities may stray before their handover.
+    /// Width of the strip along borders whose entities are sent as ghosts. In a world of several regions, it must be
+    /// at least the behaviour's [sight](crate::Behaviour::sight) and the `hysteresis`; see
+    /// [`check_strip`](RegionSetup::check_strip). An entity that is further beyond the border, for example during the
+    /// cool-down, may not see all entities around it.
     pub strip: f32,
     /// Number of ticks from one ghost batch to the next; 1 sends a batch at every tick.
     pub ghosts_every: u32,
@@ -39,6 +41,23 @@ pub struct RegionSetup<const D: usize> {
     pub limits: RegionLimits,
 }
 
+/// The error for a strip that is narrower than the behaviour's sight or the hysteresis.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[error(
+    "the strip along borders is {strip} wide, but must be at least {width_min}, the larger of the behaviour's sight \
+     ({sight}) and the hysteresis ({hysteresis}): widen `RegionSetup::strip`"
+)]
+pub struct StripError {
+    /// Width of the strip.
+    pub strip: f32,
+    /// The smallest valid width.
+    pub width_min: f32,
+    /// Sight of the behaviour.
+    pub sight: f32,
+    /// Hysteresis of the setup.
+    pub hysteresis: f32,
+}
+
 impl<const D: usize> RegionSetup<D> {
     /// Default settings: 50 ticks a second, ghosts at every tick, no cool-down, no hysteresis and no standby.
     pub fn new(region: RegionId, world: WorldBox<D>, strip: f32) -> RegionSetup<D> {
@@ -58,6 +77,14 @@ impl<const D: usize> RegionSetup<D> {
             timing: HandoverTiming::default(),
             limits: RegionLimits::default(),
         }
+    }
+
+    /// Checks that the strip is wide enough for a behaviour with this sight. [`Region::new`](crate::Region::new) and
+    /// [`Lockstep::new`](crate::Lockstep::new) do not check it.
+    pub fn check_strip(&self, sight: f32) -> Result<(), StripError> {
+        let (strip, hysteresis) = (self.strip, self.hysteresis);
+        let width_min = sight.max(hysteresis);
+        if strip >= width_min { Ok(()) } else { Err(StripError { strip, width_min, sight, hysteresis }) }
     }
 
     /// Length of a tick in seconds.
