@@ -380,7 +380,7 @@ impl Node {
             return Ok(topic);
         }
         self.may_all(Action::Subscribe, &Pattern::parse(name)?)?;
-        let owner = self.find_owner(Subject::parse(name)?)?;
+        let owner = self.find_owning_topic(Subject::parse(name)?)?;
         if owner.name() == name { Ok(owner) } else { Err(TopicError::Unknown(name.to_owned())) }
     }
 }

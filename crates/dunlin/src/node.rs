@@ -486,7 +486,7 @@ impl Node {
     /// A publisher to the subject.
     pub fn publisher(&self, subject: &str) -> Result<Publisher, PublishError> {
         let parsed = Subject::parse(subject).map_err(|error| PublishError::Refused(error.to_string()))?;
-        Ok(self.owner(parsed)?.publisher(subject))
+        Ok(self.owning_topic(parsed)?.publisher(subject))
     }
 
     /// A subscriber to every subject that the pattern matches.

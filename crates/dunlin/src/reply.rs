@@ -420,7 +420,7 @@ mod tests {
         let mut inbox = Inbox::of_pattern(node.clone(), "shop.orders.*");
         let log = Arc::clone(&inbox.open().unwrap().logs()[0]);
         inbox.accept_reply(Subject::parse("shop.orders.1").unwrap());
-        let topic = node.owner(Subject::parse("shop.orders.1").unwrap()).unwrap();
+        let topic = node.owning_topic(Subject::parse("shop.orders.1").unwrap()).unwrap();
         let publish = |tail| {
             let meta = Meta { subject_tail: tail, ..Meta::default() };
             let drafts = std::iter::once(Draft { meta, payload: Payload::Copied(b"reply") });
@@ -431,9 +431,10 @@ mod tests {
         assert_eq!(publish("1"), Err(PublishError::Closed));
         assert_eq!(log.last().seq, u64::from(RECORDS_MAX));
         // When the subject was used as often as allowed, a topic is created for further records.
-        (1..USES_MAX).for_each(|_| drop(node.owner(Subject::parse("shop.orders.1").unwrap()).unwrap()));
+        let subject = Subject::parse("shop.orders.1").unwrap();
+        (1..USES_MAX).for_each(|_| drop(node.owning_topic(subject).unwrap()));
         assert!(node.topic("shop.orders.1").is_none());
-        node.owner(Subject::parse("shop.orders.1").unwrap()).unwrap();
+        node.owning_topic(subject).unwrap();
         assert!(node.topic("shop.orders.1").is_some());
     }
 }

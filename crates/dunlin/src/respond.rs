@@ -179,7 +179,7 @@ impl ReplyTopics {
             None => {
                 let subject =
                     Subject::parse(subject).map_err(|error| PublishError::Refused(error.to_string()))?;
-                self.node.owner(subject)?
+                self.node.owning_topic(subject)?
             }
         };
         Ok(self.last_topic.insert(topic))

@@ -192,12 +192,12 @@ impl Node {
         if pattern.is_literal() {
             let subject = Subject::parse_existing(pattern.as_str())?;
             let owner = match missing {
-                MissingTopicPolicy::Refuse => self.agreed_owner(subject),
+                MissingTopicPolicy::Refuse => self.agreed_topic(subject),
                 MissingTopicPolicy::Await if !is_reserved(pattern.as_str()) => {
                     let owner = self.registry().owner(subject);
                     owner.ok_or_else(|| TopicError::Unknown(pattern.as_str().to_owned()))
                 }
-                MissingTopicPolicy::Create | MissingTopicPolicy::Await => self.find_owner(subject),
+                MissingTopicPolicy::Create | MissingTopicPolicy::Await => self.find_owning_topic(subject),
             };
             match owner {
                 // The subject belongs to the inbox of a client of another node. Only that client reads the inbox.

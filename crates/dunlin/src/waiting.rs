@@ -319,30 +319,35 @@ impl Node {
         self.ownership().is_none() && config.durable.is_none()
     }
 
-    /// Async form of [`Node::owner_for`], for code that must not wait.
-    pub fn owner_for_async(&self, subject: Subject<'_>, payload_bytes: usize) -> TopicFuture<OwningTopic> {
+    /// Async form of [`Node::owning_topic_for`], for code that must not wait.
+    pub fn owning_topic_for_async(
+        &self,
+        subject: Subject<'_>,
+        payload_bytes: usize,
+    ) -> TopicFuture<OwningTopic> {
         if self.finds_to_publish_at_once(subject, MissingTopicPolicy::Create) {
-            return TopicFuture::ready(self.owner_for(subject, payload_bytes));
+            return TopicFuture::ready(self.owning_topic_for(subject, payload_bytes));
         }
         let subject = subject.as_str().to_owned();
-        self.run_waiting(move |node| node.owner_for(Subject::parse(&subject)?, payload_bytes))
+        self.run_waiting(move |node| node.owning_topic_for(Subject::parse(&subject)?, payload_bytes))
     }
 
-    /// Async form of [`Node::owner_for_no_reply`], for code that must not wait.
-    pub fn owner_for_no_reply_async(
+    /// Async form of [`Node::owning_topic_for_no_reply`], for code that must not wait.
+    pub fn owning_topic_for_no_reply_async(
         &self,
         subject: Subject<'_>,
         payload_bytes: usize,
     ) -> TopicFuture<OwningTopic> {
         if self.finds_at_once(subject, MissingTopicPolicy::Create) {
-            return TopicFuture::ready(self.owner_for_no_reply(subject, payload_bytes));
+            return TopicFuture::ready(self.owning_topic_for_no_reply(subject, payload_bytes));
         }
         let subject = subject.as_str().to_owned();
-        self.run_waiting(move |node| node.owner_for_no_reply(Subject::parse(&subject)?, payload_bytes))
+        self.run_waiting(move |node| node.owning_topic_for_no_reply(Subject::parse(&subject)?, payload_bytes))
     }
 
     /// Creates the topics of these subjects with one request to the cluster, in this order, for code that must not
-    /// wait. Each subject comes with its payload size. [`Node::owner_for_async`] is then likely to be ready at once.
+    /// wait. Each subject comes with its payload size. [`Node::owning_topic_for_async`] is then likely to be ready at
+    /// once.
     pub fn precreate_topics_async(&self, subjects: Vec<(String, usize)>) -> TopicFuture<()> {
         match subjects.is_empty() || self.ownership().is_none() {
             true => TopicFuture::ready(Ok(())),
@@ -353,17 +358,17 @@ impl Node {
         }
     }
 
-    /// Async form of [`Node::existing_owner`], for code that must not wait.
-    pub fn existing_owner_async(&self, subject: Subject<'_>) -> TopicFuture<OwningTopic> {
+    /// Async form of [`Node::existing_topic`], for code that must not wait.
+    pub fn existing_topic_async(&self, subject: Subject<'_>) -> TopicFuture<OwningTopic> {
         if self.finds_at_once(subject, MissingTopicPolicy::Refuse) {
-            return TopicFuture::ready(self.existing_owner(subject));
+            return TopicFuture::ready(self.existing_topic(subject));
         }
         let subject = subject.as_str().to_owned();
-        self.run_waiting(move |node| node.existing_owner(Subject::parse(&subject)?))
+        self.run_waiting(move |node| node.existing_topic(Subject::parse(&subject)?))
     }
 
-    /// Finds or creates the topic for a publisher, for code that must not wait. [`Node::owner_or_pattern`] then does
-    /// not wait, unless the topic is deleted in the meantime.
+    /// Finds or creates the topic for a publisher, for code that must not wait. [`Node::owning_topic_or_pattern`] then
+    /// does not wait, unless the topic is deleted in the meantime.
     pub fn prepare_publish(&self, pattern: &Pattern, missing: MissingTopicPolicy) -> TopicFuture<()> {
         let subject = Subject::parse(pattern.as_str()).ok().filter(|_| pattern.is_literal());
         match subject.filter(|subject| self.may_publish(*subject).is_ok()) {
@@ -378,7 +383,7 @@ impl Node {
                     if node.resolve_reply_inbox(subject) {
                         Ok(())
                     } else {
-                        node.find_owner(subject).map(drop)
+                        node.find_owning_topic(subject).map(drop)
                     }
                 })
             }
@@ -437,8 +442,8 @@ impl Node {
         self.run_waiting(move |node| {
             let subject = Subject::parse(&subject)?;
             let found = match missing {
-                MissingTopicPolicy::Refuse | MissingTopicPolicy::Await => node.agreed_owner(subject),
-                MissingTopicPolicy::Create => node.find_owner(subject),
+                MissingTopicPolicy::Refuse | MissingTopicPolicy::Await => node.agreed_topic(subject),
+                MissingTopicPolicy::Create => node.find_owning_topic(subject),
             };
             match (found, missing) {
                 (Err(_), MissingTopicPolicy::Await) => Ok(()),

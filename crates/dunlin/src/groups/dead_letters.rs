@@ -202,7 +202,7 @@ impl LetterSender<'_> {
 /// Finds the topic for the dead letter. A dead letter is not treated as a reply.
 fn owner(node: &Node, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
     node.may_publish(subject)?;
-    node.find_owner(subject)
+    node.find_owning_topic(subject)
 }
 
 fn cause(cause: DeadCause) -> &'static str {

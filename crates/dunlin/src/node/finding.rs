@@ -21,19 +21,20 @@ const SEGMENT_BYTES_MIN: usize = 4 << 10;
 
 impl Node {
     /// The topic that owns the subject, for publishing. Creates a topic if `auto_create` is set.
-    pub fn owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
+    pub fn owning_topic(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
         self.may_publish(subject)?;
         let owner = self.0.registry.owner(subject).or_else(|| self.reply_topic(subject));
-        owner.map_or_else(|| self.find_owner(subject), Ok)
+        owner.map_or_else(|| self.find_owning_topic(subject), Ok)
     }
 
-    /// Like [`owner`](Node::owner), but for a record that is not a reply. The caller has checked the permission.
-    pub(crate) fn find_owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
-        self.owner_or_new(subject, |_| Ok(())).map(OwningTopic::into_topic)
+    /// Like [`owning_topic`](Node::owning_topic), but for a record that is not a reply. The caller has checked the
+    /// permission.
+    pub(crate) fn find_owning_topic(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
+        self.owning_topic_or_new(subject, |_| Ok(())).map(OwningTopic::into_topic)
     }
 
     /// Returns the topic that owns the subject, in this node or in the cluster. Creates no topic.
-    pub(crate) fn agreed_owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
+    pub(crate) fn agreed_topic(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
         match (self.0.registry.owner(subject), self.ownership()) {
             (Some(topic), _) => Ok(topic),
             (None, Some(ownership)) if !is_reserved(subject.as_str()) => {
@@ -44,37 +45,42 @@ impl Node {
     }
 
     /// Returns the topic that owns the subject. Creates no topic.
-    pub fn existing_owner(&self, subject: Subject<'_>) -> Result<OwningTopic, TopicError> {
+    pub fn existing_topic(&self, subject: Subject<'_>) -> Result<OwningTopic, TopicError> {
         self.may_publish(subject)?;
-        self.agreed_owner(subject).map(OwningTopic::of)
+        self.agreed_topic(subject).map(OwningTopic::of)
     }
 
     /// The destination of a record with this payload size: the topic that owns its subject or, for a reply, the
     /// reply inbox. Otherwise the node creates a topic if it may. A new topic that refuses the record
     /// is removed again.
-    pub fn owner_for(&self, subject: Subject<'_>, payload_bytes: usize) -> Result<OwningTopic, TopicError> {
-        self.may_publish(subject)?;
-        let owner = self.0.registry.owner(subject).or_else(|| self.reply_topic(subject));
-        owner
-            .map_or_else(|| self.owner_or_new_for(subject, payload_bytes), |topic| Ok(OwningTopic::of(topic)))
-    }
-
-    /// Like [`owner_for`](Node::owner_for), but for a record that is not a reply.
-    pub fn owner_for_no_reply(
+    pub fn owning_topic_for(
         &self,
         subject: Subject<'_>,
         payload_bytes: usize,
     ) -> Result<OwningTopic, TopicError> {
         self.may_publish(subject)?;
-        self.owner_or_new_for(subject, payload_bytes)
+        match self.0.registry.owner(subject).or_else(|| self.reply_topic(subject)) {
+            Some(topic) => Ok(OwningTopic::of(topic)),
+            None => self.owning_topic_or_new_for(subject, payload_bytes),
+        }
     }
 
-    fn owner_or_new_for(
+    /// Like [`owning_topic_for`](Node::owning_topic_for), but for a record that is not a reply.
+    pub fn owning_topic_for_no_reply(
         &self,
         subject: Subject<'_>,
         payload_bytes: usize,
     ) -> Result<OwningTopic, TopicError> {
-        self.owner_or_new(subject, |config| {
+        self.may_publish(subject)?;
+        self.owning_topic_or_new_for(subject, payload_bytes)
+    }
+
+    fn owning_topic_or_new_for(
+        &self,
+        subject: Subject<'_>,
+        payload_bytes: usize,
+    ) -> Result<OwningTopic, TopicError> {
+        self.owning_topic_or_new(subject, |config| {
             let bytes_max = config.record_bytes_max as usize;
             if payload_bytes > bytes_max {
                 let refused = PublishError::RecordTooLarge { bytes: payload_bytes, bytes_max };
@@ -94,7 +100,7 @@ impl Node {
         })
     }
 
-    fn owner_or_new(
+    fn owning_topic_or_new(
         &self,
         subject: Subject<'_>,
         check: impl FnOnce(&TopicConfig) -> Result<(), TopicError>,
@@ -222,7 +228,7 @@ impl Node {
 
     /// Returns the topic that owns the subject, or the topic whose pattern is exactly this one. `missing` says whether
     /// a topic is created for a subject without an owner.
-    pub fn owner_or_pattern(
+    pub fn owning_topic_or_pattern(
         &self,
         pattern: &Pattern,
         missing: MissingTopicPolicy,
@@ -230,10 +236,10 @@ impl Node {
         if pattern.is_literal() {
             let subject = Subject::parse(pattern.as_str())?;
             if missing != MissingTopicPolicy::Refuse || is_reserved(pattern.as_str()) {
-                return self.owner(subject);
+                return self.owning_topic(subject);
             }
             self.may_publish(subject)?;
-            return self.agreed_owner(subject);
+            return self.agreed_topic(subject);
         }
         self.may(Action::Publish, pattern)?;
         let remote_inbox =

@@ -89,7 +89,7 @@ fn publish(inbox: &Topic, text: &str) {
 }
 
 fn inbox(node: &Node) -> OwningTopic {
-    node.owner_for(Subject::parse("_INBOX.me.1").unwrap(), 1).unwrap()
+    node.owning_topic_for(Subject::parse("_INBOX.me.1").unwrap(), 1).unwrap()
 }
 
 fn appended() -> Result<Receipt, PublishError> {
@@ -131,7 +131,7 @@ fn inbox_with_an_unconfirmed_reply_is_never_forgotten() {
     // More inboxes than the node remembers.
     for other in 0..5_000 {
         let subject = format!("_INBOX.other{other}.1");
-        node.owner_for(Subject::parse(&subject).unwrap(), 1).unwrap();
+        node.owning_topic_for(Subject::parse(&subject).unwrap(), 1).unwrap();
     }
     publish(&inbox(&node), "second");
     nodes.until_forwarded(&[(2, "first")]);

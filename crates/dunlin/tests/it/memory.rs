@@ -53,15 +53,15 @@ fn partitions_and_topic_names_count_towards_the_memory_budget() {
 fn refused_record_leaves_no_topic() {
     let node = node_with_memory(1 << 20);
     let subject = Subject::parse("new.one").unwrap();
-    let too_large = node.owner_for(subject, 9 << 20).err();
+    let too_large = node.owning_topic_for(subject, 9 << 20).err();
     assert!(
         matches!(too_large, Some(TopicError::Record(error)) if matches!(*error, PublishError::RecordTooLarge { .. }))
     );
-    let no_room = node.owner_for(subject, 2 << 20).err();
+    let no_room = node.owning_topic_for(subject, 2 << 20).err();
     assert!(
         matches!(no_room, Some(TopicError::Record(error)) if matches!(*error, PublishError::BudgetSpent { .. }))
     );
-    let owner = node.owner_for(subject, 10).unwrap();
+    let owner = node.owning_topic_for(subject, 10).unwrap();
     assert_eq!(names(&node), ["new.one"]);
     // The record was refused.
     drop(owner);
@@ -72,13 +72,13 @@ fn refused_record_leaves_no_topic() {
 #[test]
 fn auto_created_topic_stays_while_it_is_used_or_has_records() {
     let node = node();
-    let owner = node.owner_for(Subject::parse("written").unwrap(), 1).unwrap();
+    let owner = node.owning_topic_for(Subject::parse("written").unwrap(), 1).unwrap();
     owner.publisher("written").publish("1").unwrap();
     drop(owner);
-    let owner = node.owner_for(Subject::parse("read").unwrap(), 1).unwrap();
+    let owner = node.owning_topic_for(Subject::parse("read").unwrap(), 1).unwrap();
     let mut subscriber = node.subscribe("read", &from_earliest()).unwrap();
     drop(owner);
-    let owner = node.owner_for(Subject::parse("open").unwrap(), 1).unwrap();
+    let owner = node.owning_topic_for(Subject::parse("open").unwrap(), 1).unwrap();
     let publisher = node.publisher("open").unwrap();
     drop(owner);
     assert_eq!(names(&node), ["open", "read", "written"]);
@@ -97,7 +97,7 @@ fn concurrent_creation_and_removal_lose_no_accepted_record() {
             std::thread::spawn(move || {
                 let mut accepted = 0;
                 for round in 0..2_000 {
-                    let owner = node.owner_for(Subject::parse("shared").unwrap(), 1).unwrap();
+                    let owner = node.owning_topic_for(Subject::parse("shared").unwrap(), 1).unwrap();
                     // The topic may have been deleted. Another thread then creates it.
                     if round % 4 == 0 && owner.publisher("shared").publish("x").is_ok() {
                         accepted += 1;

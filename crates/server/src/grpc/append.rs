@@ -52,8 +52,8 @@ impl PublishTarget {
         let parsed = Subject::parse(subject);
         let parsed = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
         let found = match after {
-            Some(_) => node.existing_owner_async(parsed).await,
-            None => node.owner_for_async(parsed, payload.len()).await,
+            Some(_) => node.existing_topic_async(parsed).await,
+            None => node.owning_topic_for_async(parsed, payload.len()).await,
         };
         let topic = found.map_err(|error| Refused::from(&error))?;
         let tail =

@@ -94,8 +94,8 @@ impl PublishTarget {
     ) -> Result<PublishTarget, Problem> {
         let (node, parsed) = (context.node(), Subject::parse(subject)?);
         let topic = match after {
-            Some(_) => node.existing_owner_async(parsed).await?,
-            None => node.owner_for_async(parsed, payload_bytes).await?,
+            Some(_) => node.existing_topic_async(parsed).await?,
+            None => node.owning_topic_for_async(parsed, payload_bytes).await?,
         };
         let prefix = topic.logs()[0].name().subject_prefix.as_str();
         let tail = subject.strip_prefix(prefix).unwrap_or("").to_owned();

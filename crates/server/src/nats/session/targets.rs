@@ -197,7 +197,7 @@ impl PublishTargets {
         if node.finds_at_once(parsed, MissingTopicPolicy::Create) {
             return None;
         }
-        let owner = node.owner_for_no_reply_async(parsed, payload_bytes).into_pending()?;
+        let owner = node.owning_topic_for_no_reply_async(parsed, payload_bytes).into_pending()?;
         Some(TargetSearch { subject: subject.into(), owner, found: None })
     }
 
@@ -229,5 +229,5 @@ fn key(subject: &str) -> &str {
 
 fn find(node: &Node, subject: &str, payload_bytes: usize) -> Result<OwningTopic, TargetError> {
     let parsed = Subject::parse(subject).map_err(|_| TargetError::InvalidSubject)?;
-    node.owner_for_no_reply(parsed, payload_bytes).map_err(|error| TargetError::of(error, subject))
+    node.owning_topic_for_no_reply(parsed, payload_bytes).map_err(|error| TargetError::of(error, subject))
 }

@@ -168,7 +168,10 @@ impl Session {
         let reply_inbox = if self.from_node { self.node.reply_inbox_by_name(subject) } else { None };
         let topic = match reply_inbox {
             Some(inbox) => inbox,
-            None => self.node.owner_or_pattern(&pattern, missing).map_err(|error| Refused::from(&error))?,
+            None => {
+                let found = self.node.owning_topic_or_pattern(&pattern, missing);
+                found.map_err(|error| Refused::from(&error))?
+            }
         };
         let owned = Pattern::parse(topic.pattern()).map_err(invalid_pattern)?;
         let checks_each_record = self.checks_each_record(&owned);
