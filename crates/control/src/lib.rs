@@ -34,7 +34,7 @@ pub use error::{ControlDecodeError, ControlRefusal};
 pub use item::{Key, KeyItem, Value, prefix_end};
 pub use lease::LeaseInfo;
 pub use limits::ControlStateLimits;
-pub use lock::LOCKS;
+pub use lock::{LOCKS, LockStatus};
 pub use placement::{NODES, OwnerRequest, Placement, TOPICS, TopicKind, node_key, node_of, topic_key};
 pub use query::{ControlOutcome, ControlQuery, ControlQueryResult, LeaseState, NOT_SHOWN};
 pub use reply::{ControlReply, FoundKeys, KeyWithItem, OperationOutcome};

@@ -19,6 +19,18 @@ pub const LOCKS: &[u8] = b"$lock/";
 /// Leases that wait for a lock, by ticket.
 pub(crate) type LockQueue = OrdMap<u64, Waiter>;
 
+/// The relation of a lease to a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockStatus {
+    /// The lease holds the lock.
+    Held {
+        /// The fencing token.
+        token: u64,
+    },
+    /// The lease waits in the lock's queue.
+    Waiting,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Waiter {
     pub(crate) lease: u64,
@@ -62,6 +74,24 @@ impl ControlState {
             return Err(ControlRefusal::Held { holder, token });
         }
         self.join_queue(name, lease, value)
+    }
+
+    /// Whether a lease holds a lock, waits for it, or neither.
+    ///
+    /// # Errors
+    /// `NoLease` if there is no such lease, and `NotHeld` if the lease neither holds the lock nor waits for it.
+    pub fn lock_status(&self, name: &[u8], lease: u64) -> Result<LockStatus, ControlRefusal> {
+        self.check_lease(lease)?;
+        if let Some(token) = self.lock_token(name, lease) {
+            return Ok(LockStatus::Held { token });
+        }
+        let waits = self.leases.get(&lease).is_some_and(|found| found.waits.contains_key(name));
+        if waits { Ok(LockStatus::Waiting) } else { Err(ControlRefusal::NotHeld { lease }) }
+    }
+
+    /// The fencing token of a lock that the lease holds.
+    pub fn lock_token(&self, name: &[u8], lease: u64) -> Option<u64> {
+        self.get(&lock_key(name)).filter(|item| item.lease == lease).map(|item| item.created)
     }
 
     /// The number of leases before this one in a queue.

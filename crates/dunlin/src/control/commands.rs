@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dunlin_control::{
     ControlCommand, ControlOutcome, ControlQuery, ControlQueryResult, ControlRefusal, ControlReply,
-    ControlState, Key,
+    ControlState, Key, LockStatus,
 };
 use dunlin_raft::{Commands, GroupHandle, Leadership, RaftGroupError};
 use futures_util::future::{Either, select};
@@ -205,9 +205,12 @@ impl Control {
                 lease,
                 outcome: Some(self.lock_waiters.register(name, lease)),
             };
-            // The lease may have received the lock before the wait began.
-            if let Some(token) = self.request_lock(command).await.map_err(queued_error)? {
-                return Ok(Some(token));
+            // The lease may have received the lock, or left the queue, before the wait began. To request the lock again
+            // would let it back into a queue that it was told to leave.
+            self.catch_up().await.map_err(queued_error)?;
+            match self.with(|state| state.lock_status(name, lease)).map_err(queued_error)?? {
+                LockStatus::Held { token } => return Ok(Some(token)),
+                LockStatus::Waiting => {}
             }
             match select(pin!(lock_wait.wait()), cancelled.as_mut()).await {
                 Either::Left((Some(outcome), _)) => return Ok(Some(outcome?)),

@@ -1,11 +1,11 @@
 //! Callers at this node that wait for locks.
 //!
-//! Invariant: each caller receives one notification: its token, a refusal, or the request to try again.
+//! Invariant: each caller receives one notification: its token, a refusal, or the request to look at the state again.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use dunlin_control::{ControlRefusal, ControlState, Key, LOCKS};
+use dunlin_control::{ControlRefusal, ControlState, Key};
 use tokio::sync::oneshot;
 
 /// The lock's token, or the reason why the wait failed.
@@ -18,7 +18,8 @@ pub(super) struct LockWaiters(Mutex<Waiters>);
 type Waiters = BTreeMap<(u64, Key), Vec<oneshot::Sender<LockOutcome>>>;
 
 impl LockWaiters {
-    /// Registers a caller that waits. It has to request the lock after this call.
+    /// Registers a caller that waits. After this call, the caller has to look whether its lease waits, because an
+    /// outcome before the call is not sent.
     pub(super) fn register(&self, name: &[u8], lease: u64) -> oneshot::Receiver<LockOutcome> {
         let (notify, outcome) = oneshot::channel();
         let mut waiters = self.waiters();
@@ -61,11 +62,10 @@ impl LockWaiters {
     }
 
     /// Called when the state was restored. Notifies callers whose lease holds the lock. All other callers have to
-    /// request their locks again.
+    /// look again whether their leases wait.
     pub(super) fn notify_restored(&self, state: &ControlState) {
         for ((lease, name), senders) in std::mem::take(&mut *self.waiters()) {
-            let lock_entry = state.get(&[LOCKS, &name].concat()).filter(|item| item.lease == lease);
-            if let Some(token) = lock_entry.map(|item| item.created) {
+            if let Some(token) = state.lock_token(&name, lease) {
                 notify(senders, Ok(token));
             }
         }

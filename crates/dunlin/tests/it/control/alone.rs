@@ -1,6 +1,9 @@
 //! A cluster of one.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use dunlin::journal::{FakeDisk, RealDisk};
 use dunlin::state::{ControlCommand, ControlQuery, ControlQueryResult, ControlRefusal, ControlReply};
@@ -190,6 +193,21 @@ fn lock_wait_fails_when_its_lease_ends_or_it_leaves_the_queue() {
     let stopped = wait(grant(control, 60_000));
     node.stop();
     assert!(stopped.join().unwrap().is_err(), "no caller waits for ever");
+}
+
+#[test]
+fn lease_that_left_a_queue_is_not_put_back_by_its_wait() {
+    let node = node();
+    let control = node.control().unwrap();
+    let holder = grant(control, 60_000);
+    block_on(control.acquire(b"gate", holder, b"")).unwrap();
+    let leaver = grant(control, 60_000);
+    let mut wait = pin!(control.acquire(b"gate", leaver, b""));
+    // Polled once, the wait has requested the lock, but has not seen the response.
+    assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    until("the lease is in the queue", || control.with(|state| state.lease(leaver).unwrap().waits).unwrap() == 1);
+    block_on(control.execute(&ControlCommand::Release { name: b"gate", lease: leaver })).unwrap();
+    assert_eq!(block_on(wait), Err(ControlError::Refused(ControlRefusal::NotHeld { lease: leaver })));
 }
 
 #[test]

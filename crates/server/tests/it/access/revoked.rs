@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use dunlin::topic::{Reliable, Retention, Subscribe, SubscribeError, SubscribeOptions, TopicConfig};
+use dunlin::topic::{ReliableOptions, Retention, Subscribe, SubscribeError, SubscribeOptions, TopicConfig};
 use dunlin_client::ErrorCode;
 use dunlin_server::Protocol;
 use dunlin_server::grpc::proto::dunlin as v1;
