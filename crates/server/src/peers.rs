@@ -4,7 +4,8 @@
 //! first needed. Publishers write to the socket directly; the thread reads responses and the mirrors' feeds.
 //!
 //! Limits: those of [`dunlin_client::ClientLimits`] for each connection. An unreachable node is tried again after
-//! `PAUSE`; until then, batches for it are returned to the caller.
+//! `PAUSE`; until then, batches for it are returned to the caller. The thread for a node that is not a member of the
+//! cluster waits for a request, or for the node's return.
 
 mod feeding;
 pub(crate) mod interest;

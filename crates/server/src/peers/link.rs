@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,16 @@ pub(super) struct NodeLink {
     /// Whether the node is back in the cluster, so that the thread may connect again.
     may_reconnect: AtomicBool,
     ended: AtomicBool,
+    pause: Mutex<LinkPause>,
+    pause_ended: Condvar,
+}
+
+/// The pause of the thread while the other node is not a member of the cluster.
+#[derive(Default)]
+struct LinkPause {
+    /// Whether a request has arrived, or the node is back, since the last attempt to connect began.
+    is_requested: bool,
+    is_waiting: bool,
 }
 
 #[derive(Default)]
@@ -101,6 +111,8 @@ impl NodeLink {
             is_cut: AtomicBool::new(false),
             may_reconnect: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            pause: Mutex::default(),
+            pause_ended: Condvar::new(),
         });
         let thread_link = Arc::clone(&link);
         let run = move || thread_link.run(&lookup);
@@ -113,6 +125,22 @@ impl NodeLink {
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Release);
         *lock(&self.connection) = None;
+        self.request_connection();
+    }
+
+    /// Lets the thread try to connect, if it waits.
+    fn request_connection(&self) {
+        *lock(&self.pause) = LinkPause { is_requested: true, is_waiting: false };
+        self.pause_ended.notify_one();
+    }
+
+    /// Waits until there is a request for the node, the node is back in the cluster, or the link ends.
+    fn await_request(&self) {
+        let mut pause = lock(&self.pause);
+        while !pause.is_requested && !self.ended.load(Ordering::Acquire) {
+            pause.is_waiting = true;
+            pause = self.pause_ended.wait(pause).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Gives up the connection: requests without a response are reported as lost at once. Feeds continue to read until
@@ -128,14 +156,17 @@ impl NodeLink {
     /// Allows the thread to connect again, because the node is back in the cluster.
     pub(super) fn allow_reconnect(&self) {
         self.may_reconnect.store(true, Ordering::Release);
+        self.request_connection();
     }
 
     pub(super) fn add_feed(&self, feed: Arc<MirrorFeed>) {
         lock(&self.feeds).push(feed);
+        self.request_connection();
     }
 
     pub(super) fn announce(&self, presence: Arc<PublisherPresence>) {
         lock(&self.presences).push(presence);
+        self.request_connection();
     }
 
     /// Requests a membership at once if there is a connection, and otherwise when there is one. The owner then adds the
@@ -147,7 +178,10 @@ impl NodeLink {
                 let join = RemoteJoin::start(client, membership);
                 lock(&self.joins).requested.extend(join);
             }
-            None => lock(&self.joins).waiting.push(membership),
+            None => {
+                lock(&self.joins).waiting.push(membership);
+                self.request_connection();
+            }
         }
     }
 
@@ -156,7 +190,10 @@ impl NodeLink {
         let connection = lock(&self.connection);
         match connection.as_ref() {
             Some(LiveConnection { client, .. }) => self.send_query(client, query),
-            None => lock(&self.queries).waiting.push(query),
+            None => {
+                lock(&self.queries).waiting.push(query);
+                self.request_connection();
+            }
         }
     }
 
@@ -170,6 +207,7 @@ impl NodeLink {
         let live_connection = connection.as_mut().filter(|live| live.after_flight < run.flight);
         let Some(LiveConnection { client, relays, .. }) = live_connection else {
             drop(connection);
+            self.request_connection();
             return run.not_appended("there is no connection to the owner");
         };
         let key = (Arc::clone(&run.pattern), run.mark.map(|mark| (mark.producer, mark.producer_epoch)));
@@ -220,7 +258,10 @@ impl NodeLink {
         while !self.ended.load(Ordering::Acquire) {
             // Before the connection opens: if the node leaves the cluster meanwhile, the connection is given up, too.
             self.is_cut.store(false, Ordering::Release);
-            let connected = match lookup() {
+            lock(&self.pause).is_requested = false;
+            let found = lookup();
+            let is_member = found.is_some();
+            let connected = match found {
                 Some((address, options)) => {
                     Client::connect_to(address, options).map_err(|error| error.to_string())
                 }
@@ -258,6 +299,11 @@ impl NodeLink {
                     let error = SubscribeError::Connection(why);
                     waiting.iter().for_each(|membership| membership.ended(&error));
                     thread::sleep(PAUSE);
+                    // Queries that still wait have a deadline, so these attempts end.
+                    let has_queries = !lock(&self.queries).waiting.is_empty();
+                    if !is_member && !has_queries {
+                        self.await_request();
+                    }
                 }
             }
         }
@@ -309,13 +355,18 @@ mod tests {
     use super::*;
     use crate::{Server, ServerConfig};
 
-    #[test]
-    fn connection_given_up_while_it_opens_is_opened_again() {
+    fn server() -> (Server, String) {
         let node = Node::start(Config::default()).unwrap();
         let config =
             ServerConfig { tcp: vec![([127, 0, 0, 1], 0).into()], threads: 1, ..ServerConfig::default() };
         let server = Server::start(node, config).unwrap();
         let url = format!("dunlin://{}", server.tcp_addresses()[0]);
+        (server, url)
+    }
+
+    #[test]
+    fn connection_given_up_while_it_opens_is_opened_again() {
+        let (_server, url) = server();
         let (sender, lookups) = mpsc::channel();
         let started = Arc::new(OnceLock::<Arc<NodeLink>>::new());
         let (thread_started, is_first) = (Arc::clone(&started), AtomicBool::new(true));
@@ -332,6 +383,30 @@ mod tests {
         for _ in 0..2 {
             lookups.recv_timeout(PATIENCE).expect("the link connects again");
         }
+        until("the link has a connection", || lock(&link.connection).is_some());
+        link.end();
+    }
+
+    #[test]
+    fn address_of_a_removed_node_is_read_only_on_request() {
+        let (_server, url) = server();
+        let (sender, lookups) = mpsc::channel();
+        let is_member = Arc::new(AtomicBool::new(false));
+        let thread_is_member = Arc::clone(&is_member);
+        let link = NodeLink::start(2, move || {
+            // The send fails if the test has ended.
+            let _ = sender.send(());
+            let is_member = thread_is_member.load(Ordering::Acquire);
+            is_member.then(|| (url.parse().unwrap(), ClientOptions::default()))
+        });
+        for _ in 0..3 {
+            lookups.recv_timeout(PATIENCE).expect("the thread reads the address");
+            until("the thread waits for a request", || lock(&link.pause).is_waiting);
+            assert!(lookups.try_recv().is_err(), "a waiting thread reads no address");
+            link.request_connection();
+        }
+        is_member.store(true, Ordering::Release);
+        link.allow_reconnect();
         until("the link has a connection", || lock(&link.connection).is_some());
         link.end();
     }
