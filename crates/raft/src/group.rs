@@ -63,7 +63,7 @@ pub struct UntypedGroup {
     room: DiskSpace,
     proposals: mpsc::Sender<PendingCommands>,
     reads: mpsc::Sender<PendingRead>,
-    snapshot_receiver: tokio::sync::Mutex<SnapshotReceiver>,
+    snapshot_receiver: Arc<tokio::sync::Mutex<SnapshotReceiver>>,
     elections: Elections,
     commits: Commits,
     handle: Handle,
@@ -170,6 +170,8 @@ impl UntypedGroup {
         let (proposals, pending_proposals) = mpsc::channel(limits.waiting_max);
         let (reads, pending_reads) = mpsc::channel(limits.waiting_max);
         let (elections, commits) = (Elections::default(), Commits::default());
+        let snapshot_receiver: Arc<tokio::sync::Mutex<SnapshotReceiver>> = Arc::default();
+        let receiver_of_task = Arc::clone(&snapshot_receiver);
         let (handle, thread) = match transport.runtime() {
             Some(handle) => (handle, None),
             None => GroupThread::open().map(|(handle, thread)| (handle, Some(thread)))?,
@@ -199,6 +201,7 @@ impl UntypedGroup {
             ));
             tasks.spawn(batches::confirm(raft.clone(), pending_reads, limits));
             tasks.spawn(elections_of_task.watch(raft.clone()));
+            tasks.spawn(receiver::drop_idle_snapshots(receiver_of_task, limits));
             tasks.spawn(compact_log(raft.clone(), log, machines_of_tasks, limits.log_bytes_max));
             let _ = started.send(Ok((raft.clone(), std::thread::current().id())));
             let _ = ended.await;
@@ -209,7 +212,6 @@ impl UntypedGroup {
         handle.spawn(run);
         let (raft, thread_id) = start_result.recv().map_err(io::Error::other)??;
         let _tasks = GroupTasks { end: Some(end), ended: tasks_ended.into(), thread_id, _thread: thread };
-        let snapshot_receiver = tokio::sync::Mutex::default();
         Ok(UntypedGroup {
             raft,
             machines,
