@@ -205,7 +205,7 @@ impl Kv {
         Page::from_answer(self.query(query)?)
     }
 
-    fn response_timeout(&self) -> Duration {
+    pub(crate) fn response_timeout(&self) -> Duration {
         Duration::from_millis(self.shared.limits.answer_ms_max)
     }
 }

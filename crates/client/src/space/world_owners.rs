@@ -1,6 +1,7 @@
 //! The processes of a world and the regions that they own, read from the cluster's keys.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use dunlin_control::{ControlQuery, prefix_end};
 use dunlin_space::{EntityId, RegionId, WorldNameError, check_world_name};
@@ -10,6 +11,7 @@ use super::World;
 use super::command::CommandError;
 use crate::client::Client;
 use crate::kv::{KvEntry, KvError, Page, PendingQuery};
+use crate::pending_request::deadline;
 
 /// One region of a world, with the process that owns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +72,8 @@ pub(super) struct PendingWorldOwners {
     end: Vec<u8>,
     /// The keys of the pages that have arrived.
     entries: Vec<KvEntry>,
-    page: Option<PendingQuery>,
+    /// The query for the next page, and the time until which its answer may arrive.
+    page: Option<(PendingQuery, Instant)>,
 }
 
 /// The reason why a world's regions and owners cannot be determined.
@@ -128,10 +131,11 @@ impl World {
 }
 
 impl PendingWorldOwners {
-    /// Returns the owners once all their keys have arrived. Does not wait; begins when there is a connection.
+    /// Returns the owners once all their keys have arrived, or an error if the answer for a page does not arrive in
+    /// time. Does not wait; begins when there is a connection.
     pub(super) fn poll(&mut self) -> Result<Option<WorldOwners>, WorldOwnersError> {
         loop {
-            if let Some(answered) = self.page.take_if(|page| page.poll_answered()) {
+            if let Some((answered, _)) = self.page.take_if(|(page, _)| page.poll_answered()) {
                 let page = Page::from_answer(answered.wait()?)?;
                 self.entries.extend(page.entries);
                 match self.entries.last() {
@@ -139,15 +143,19 @@ impl PendingWorldOwners {
                     _ => return WorldOwners::from_entries(&self.world, &self.entries).map(Some),
                 }
             }
-            if self.page.is_some() {
-                return Ok(None);
+            if let Some((_, until)) = &self.page {
+                if Instant::now() < *until {
+                    return Ok(None);
+                }
+                return Err(KvError::Unknown("the node did not answer in time".to_owned()).into());
             }
             if !self.client.is_up() {
                 drop(self.client.shared.try_pump());
                 return Ok(None);
             }
             let query = ControlQuery::Range { start: &self.start, end: &self.end, limit: 0 };
-            self.page = Some(self.client.kv().begin_query(&query)?);
+            let kv = self.client.kv();
+            self.page = Some((kv.begin_query(&query)?, deadline(kv.response_timeout())));
         }
     }
 }

@@ -21,3 +21,4 @@ mod state_subscribers;
 mod states;
 mod tasks;
 mod workers;
+mod worlds;
