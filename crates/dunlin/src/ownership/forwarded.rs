@@ -352,6 +352,13 @@ impl Tickets {
         });
     }
 
+    /// Notifies the publishers that wait for room for this owner, because a topic or an inbox has another owner now.
+    /// Publishers to other topics of the owner then wait again.
+    pub(crate) fn owner_changed(&self, owner: Option<u64>) {
+        let waiters = self.state().room_waiters.remove(&owner).unwrap_or_default();
+        waiters.into_iter().for_each(|waiter| waiter.notify(Waiter::ROOM));
+    }
+
     /// Notifies the waiter when there is room for a batch for this owner.
     pub(crate) fn await_room(&self, owner: Option<u64>, waiter: &Arc<Waiter>) {
         let mut state = self.state();

@@ -317,15 +317,20 @@ impl InboxRoute {
         pause: Duration,
         change: impl FnOnce(&mut State),
     ) {
-        {
+        let (before, owner) = {
             let mut state = lock(&self.state);
             if std::mem::take(&mut batch.is_in_flight) {
                 state.in_flight -= 1;
             }
+            let before = state.owner;
             change(&mut state);
             let until_ns = steady_ns().saturating_add(pause.as_nanos() as u64);
             state.paused_until_ns = state.paused_until_ns.max(until_ns);
             state.waiting.insert(batch.ticket, batch);
+            (before, state.owner)
+        };
+        if before != owner {
+            ownership.tickets.owner_changed(before);
         }
         // Sending runs on another thread, because this call reports a response and its caller holds a lock that sending
         // needs.
@@ -373,7 +378,12 @@ impl Sender for InboxRoute {
     }
 
     fn on_appended(&self, node: u64) {
-        lock(&self.state).owner = Some(node);
+        let before = lock(&self.state).owner.replace(node);
+        if before != Some(node)
+            && let Some(ownership) = self.ownership.upgrade()
+        {
+            ownership.tickets.owner_changed(before);
+        }
     }
 
     fn on_settled(&self) {
@@ -431,6 +441,11 @@ impl Upstream for InboxRoute {
         if let Some(ownership) = self.ownership.upgrade() {
             let owner = lock(&self.state).owner;
             ownership.tickets.await_room(owner, waiter);
+            let is_changed = lock(&self.state).owner != owner;
+            if is_changed {
+                // The owner has changed before the waiter was registered.
+                waiter.notify(Waiter::ROOM);
+            }
         }
     }
 

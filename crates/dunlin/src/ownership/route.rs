@@ -193,6 +193,9 @@ impl Route {
             (state.topic.upgrade(), before, epoch_before, state.feed.take())
         };
         feed.into_iter().for_each(|feed| feed.stop());
+        if before != next.owner {
+            ownership.tickets.owner_changed(Some(before));
+        }
         let Some(topic) = topic else { return };
         if before == ownership.id && next.owner != ownership.id {
             let epoch = (next.from == before).then_some(next.epoch);
@@ -413,7 +416,12 @@ impl Upstream for Route {
 
     fn await_room(&self, waiter: &Arc<Waiter>) {
         if let Some(ownership) = self.ownership.upgrade() {
-            ownership.tickets.await_room(Some(self.owner().0), waiter);
+            let (owner, _) = self.owner();
+            ownership.tickets.await_room(Some(owner), waiter);
+            if self.owner().0 != owner {
+                // The owner has changed before the waiter was registered.
+                waiter.notify(Waiter::ROOM);
+            }
         }
     }
 

@@ -152,7 +152,7 @@ mod tests {
     use std::time::Instant;
 
     use dunlin_control::{ControlCommand, ControlReply, Placement};
-    use dunlin_topic::{ConsumeMode, Cursor, SubscribeOptions, TopicConfig, Waiter};
+    use dunlin_topic::{ConsumeMode, Cursor, SubscribeOptions, TopicConfig, Upstream, Waiter};
 
     use super::*;
     use crate::config::Config;
@@ -233,5 +233,24 @@ mod tests {
         });
         assert!(began.elapsed() < limits.mirror_wait_max / 2, "the wait timed out");
         taking_over.join().unwrap();
+    }
+
+    #[test]
+    fn publisher_without_room_is_notified_of_the_next_owner() {
+        let node = Node::start(Config::default()).unwrap();
+        let limits = OwnershipLimits { forwarded_bytes_max: 100, ..OwnershipLimits::default() };
+        let ownership = node.join_cluster(1, Arc::new(Silent), limits);
+        [2, 3].into_iter().for_each(|other| ownership.add_node(other, b""));
+        let config_text = encode_config("t", &TopicConfig::default());
+        let (kind, pattern, config) = (TopicKind::Volatile, &b"t"[..], config_text.as_bytes());
+        let placement = Placement { owner: 2, epoch: 7, kind, pattern, config, from: 0 };
+        ownership.apply_placement("t", &placement).unwrap();
+        let route = ownership.route("t").unwrap();
+        ownership.tickets.open(Some(2), 80).unwrap();
+        let waiter = Waiter::new();
+        route.await_room(&waiter);
+        assert!(!waiter.is_ready(), "owner 2 has more than half of the bytes");
+        ownership.apply_placement("t", &Placement { owner: 3, epoch: 8, ..placement }).unwrap();
+        assert!(waiter.is_ready(), "owner 3 has room");
     }
 }
