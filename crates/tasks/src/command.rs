@@ -15,6 +15,12 @@ const DISCARD: u8 = 6;
 const LEAVE: u8 = 15;
 const REDRIVE_SAFE: u8 = 24;
 
+// The numbers of the commands that may end attempts of tasks.
+const COMPLETE: u8 = 10;
+const FAIL: u8 = 11;
+const PUBLISHED: u8 = 18;
+const UNPUBLISHED: u8 = 25;
+
 choice! {
     /// A command that changes tasks, workers, tenants or schedules; it is applied as a whole or refused.
     /// Times from clients are milliseconds since 1970 (0 for none); elapsed times use the cluster's own clock.
@@ -396,6 +402,12 @@ impl<'a> TaskCommand<'a> {
     pub(crate) fn may_change_many(command: &[u8]) -> bool {
         let number = command.get(1).copied().unwrap_or_default();
         [TENANT, CANCEL, REDRIVE, DISCARD, LEAVE, REDRIVE_SAFE].contains(&number)
+    }
+
+    /// Whether an encoded command may end attempts of tasks, so that tasks that wait for them change.
+    pub(crate) fn may_end_attempts(command: &[u8]) -> bool {
+        let number = command.get(1).copied().unwrap_or_default();
+        [COMPLETE, FAIL, PUBLISHED, UNPUBLISHED].contains(&number)
     }
 
     /// The workers that send the command, or to which it applies.

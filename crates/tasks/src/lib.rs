@@ -66,6 +66,7 @@ mod tenancy;
 mod tenant;
 mod view;
 mod why;
+mod work_estimate;
 mod worker;
 mod worker_commands;
 

@@ -22,6 +22,7 @@ use crate::shard;
 use crate::slab::Slab;
 use crate::task::{NEVER_MS, Task, TaskList};
 use crate::tenant::Tenant;
+use crate::work_estimate::WorkEstimate;
 use crate::worker::{ServedSet, Worker, WorkerPool};
 
 /// The kinds of timers. Each timer belongs to a slot.
@@ -153,16 +154,30 @@ impl SchedulerState {
         self.timers.get_min().map(|&(due_ms, ..)| due_ms).into_iter().chain(refill).min()
     }
 
-    /// Whether more than `count` timers of tasks, workers and schedules are due at this time.
+    /// Whether more than `count` timers of tasks, workers and schedules are due at this time, counted together with the
+    /// tasks that change when these timers fire.
     pub fn has_more_due(&self, now_ms: u64, count: usize) -> bool {
-        let is_any_due = self.timers.get_min().is_some_and(|(due_ms, ..)| *due_ms <= now_ms);
-        let due = || self.timers.range(..=(now_ms, u8::MAX, u32::MAX));
-        is_any_due && due().take(count + 1).count() > count
+        if self.timers.get_min().is_none_or(|(due_ms, ..)| *due_ms > now_ms) {
+            return false;
+        }
+        let mut estimate = WorkEstimate::new(self, count);
+        self.timers.range(..=(now_ms, u8::MAX, u32::MAX)).any(|&(_, kind, at)| {
+            estimate.add_timer(kind, at);
+            estimate.exceeds_max()
+        })
     }
 
-    /// Whether there are more than `count` tasks, and one of these encoded commands may change many of them.
+    /// Whether there are more than `count` tasks, and one of these encoded commands may change many of them, or more
+    /// than `count` tasks wait for those that the commands end.
     pub fn may_change_more<'c>(&self, mut commands: impl Iterator<Item = &'c [u8]>, count: usize) -> bool {
-        self.len() > count as u64 && commands.any(TaskCommand::may_change_many)
+        if self.len() <= count as u64 {
+            return false;
+        }
+        let mut estimate = WorkEstimate::new(self, count);
+        commands.any(|command| {
+            estimate.add_command(command);
+            TaskCommand::may_change_many(command) || estimate.exceeds_max()
+        })
     }
 
     /// Advances the time, never back, and fires due timers.

@@ -521,3 +521,48 @@ fn command_that_may_change_too_many_tasks_is_recognized() {
     }
     assert!(!may_change_more(&TaskCommand::Pull { worker: 1, credit: 1 }, 0));
 }
+
+#[test]
+fn tasks_that_wait_for_an_ending_task_are_counted_in_advance() {
+    let mut scene = Scene::new();
+    let first = scene.submit_plain();
+    let after = |task| NewTask { after: vec![TaskDependency::Task { task }], ..work() };
+    let waiting = scene.submit_all("a", vec![after(first); 3]);
+    scene.submit_all("a", vec![after(waiting[0]); 2]);
+    scene.join(1);
+    let start = scene.only_start();
+    let count_of = |scene: &Scene, command: &TaskCommand<'_>| {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        let exceeds = |count: &usize| scene.state.may_change_more(&mut [&bytes[..]].into_iter(), *count);
+        (0..6).take_while(exceeds).count()
+    };
+    let completed = TaskCommand::Complete { report: report(&start, 1_000), result: b"" };
+    let failed = TaskCommand::Fail { report: report(&start, 1_000), error: b"", retry: false };
+    assert_eq!(count_of(&scene, &completed), 3, "the direct dependents become ready");
+    assert_eq!(count_of(&scene, &failed), 0, "the dependents continue to wait");
+    scene.must_apply(TaskCommand::Cancel { task: first });
+    assert_eq!(count_of(&scene, &failed), 5, "all dependents are cancelled");
+    // The worker's timer, its task, and the tasks that wait for it.
+    let due_ms = scene.state.next_due_ms().unwrap();
+    assert!(scene.state.has_more_due(due_ms, 6) && !scene.state.has_more_due(due_ms, 7));
+}
+
+#[test]
+fn tasks_that_wait_for_a_discarded_task_are_counted_in_advance() {
+    let mut scene = Scene::with(SchedulerLimits { dead_max: 1, ..SchedulerLimits::default() });
+    scene.set_tenant(TenantSettings::new(b"a"));
+    let first = scene.submit_plain();
+    let after = NewTask { after: vec![TaskDependency::Task { task: first }], ..work() };
+    scene.submit_all("a", vec![after; 3]);
+    scene.submit_plain();
+    scene.join(2);
+    let (of_first, of_last): (Vec<_>, Vec<_>) =
+        scene.starts().into_iter().partition(|start| start.task == first);
+    scene.fail(&of_first[0], false).unwrap();
+    assert_eq!(scene.stage(first), TaskStage::Dead);
+    let mut bytes = Vec::new();
+    TaskCommand::Fail { report: report(&of_last[0], 1_000), error: b"", retry: false }.encode(&mut bytes);
+    let exceeds = |count| scene.state.may_change_more(&mut [&bytes[..]].into_iter(), count);
+    assert!(exceeds(2) && !exceeds(3));
+}
