@@ -39,9 +39,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use dunlin::topic::{Charge, NewLogArrivals, NewLogs, Waiter};
+use dunlin::topic::{Charge, NewLogArrivals, NewLogs, PublishError, Waiter};
 use dunlin::wire::{Decoder, DecoderLimits, Follow};
-use dunlin::{Inbox, Node};
+use dunlin::{Inbox, Node, Refused};
 use hashbrown::HashMap;
 
 use crate::figures::ClusterFigures;
@@ -73,6 +73,9 @@ use tasks::{TASK_RESULT, TaskRequests};
 const PASSED_WAKES_MAX: usize = 16;
 /// Maximum number of bytes of unsent output other than records. Above it, the session stops reading from the client.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
+/// Maximum size of a session's requests for keys, and of those for tasks, that are not charged to the memory budget,
+/// bytes. Leases are thus kept alive also while the budget is used up.
+const UNCHARGED_REQUEST_BYTES_MAX: usize = 64 << 10;
 
 pub(crate) struct Session {
     shared: Arc<SharedServer>,
@@ -241,6 +244,16 @@ impl Session {
             node_connection: None,
             _guard: guard,
         }
+    }
+
+    /// Charges a request to the memory budget if the session has too many bytes of requests without a response. The
+    /// charge is held until the request has its response, or until the cluster has handled it if the session ends.
+    fn charge_request(&self, bytes: usize, pending_bytes: usize) -> Result<Option<Charge>, Refused> {
+        if pending_bytes + bytes <= UNCHARGED_REQUEST_BYTES_MAX {
+            return Ok(None);
+        }
+        let charge = Charge::of(self.shared.node.budget(), bytes);
+        charge.map(Some).map_err(|spent| Refused::from(&PublishError::from(spent)))
     }
 
     /// Reads and writes alternately. Returns `Pending` while the session sleeps or lets other sessions run.

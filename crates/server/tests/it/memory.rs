@@ -3,8 +3,13 @@
 
 use std::io::Write;
 
-use dunlin::topic::{Publish, TopicConfig};
-use dunlin::wire::{FromClient, FromNode, List, LogPosition, Position, Resume, StartAt};
+use dunlin::scheduler::{AttemptReport, TaskCommand};
+use dunlin::state::ControlCommand;
+use dunlin::topic::{Charge, Publish, TopicConfig};
+use dunlin::wire::{
+    Control, ControlKind, ErrorCode, FromClient, FromNode, List, LogPosition, LongBytes, Position, Resume,
+    StartAt, Tasks, TasksKind,
+};
 use dunlin::{Config, Node, NodeLimits};
 use dunlin_server::{Server, ServerConfig};
 
@@ -169,4 +174,60 @@ fn each_log_of_a_subscription_counts_towards_the_memory_budget() {
     drop(peer);
     await_sessions(&server, 0);
     assert_eq!(node.budget().used(), before);
+}
+
+/// Sends a command for keys of about 100 KiB, which changes nothing.
+fn send_large_write(peer: &mut Peer, request: u32) {
+    let (value, mut bytes) = (vec![0; 100 << 10], Vec::new());
+    ControlCommand::PutIf { key: b"k", value: &value, lease: 0, expect: 77 }.encode(&mut bytes);
+    let (kind, bytes) = (ControlKind::Command, LongBytes(&bytes));
+    peer.send(FromClient::Control(Control { request, kind, bytes }));
+}
+
+/// Sends a command for tasks of about 100 KiB, which changes nothing.
+fn send_large_report(peer: &mut Peer, request: u32) {
+    let report =
+        AttemptReport { worker: 1, task: 1, token: 1, run_us: 0, cpu_us: 0, memory_bytes: 0, credit: 0 };
+    let (error, mut command) = (vec![0; 100 << 10], Vec::new());
+    TaskCommand::Fail { report, error: &error, retry: false }.encode(&mut command);
+    let bytes = [&(command.len() as u32).to_le_bytes()[..], &command].concat();
+    let (kind, bytes) = (TasksKind::Commands, LongBytes(&bytes));
+    peer.send(FromClient::Tasks(Tasks { request, kind, bytes }));
+}
+
+/// The code of the next refusal of a request; `None` if the request has a result instead.
+fn next_refusal(peer: &mut Peer) -> Option<ErrorCode> {
+    let response = peer.next(|message| match message {
+        FromNode::RequestRefused(refused) => Some(Some(refused.refusal.code)),
+        FromNode::ControlResult(_) | FromNode::TasksResult(_) => Some(None),
+        _ => None,
+    });
+    response.expect("the connection stays open")
+}
+
+#[test]
+fn pending_requests_count_towards_the_memory_budget() {
+    let sends: [fn(&mut Peer, u32); 2] = [send_large_write, send_large_report];
+    for send in sends {
+        let (node, server) = serve_with_memory(16 << 20);
+        let mut peer = Peer::connect(&server);
+        send(&mut peer, 0);
+        let usual = next_refusal(&mut peer);
+        assert_ne!(usual, Some(ErrorCode::BudgetSpent));
+        // Leaves this much room in the budget.
+        let charge_rest = |room: u64| {
+            let bytes = node.budget().room() - room;
+            Charge::of(node.budget(), bytes as usize).unwrap()
+        };
+        let rest = charge_rest(50 << 10);
+        send(&mut peer, 1);
+        assert_eq!(next_refusal(&mut peer), Some(ErrorCode::BudgetSpent));
+        drop(rest);
+        // Each charge is released with the response.
+        let _rest = charge_rest(1 << 20);
+        for request in 2..22 {
+            send(&mut peer, request);
+            assert_eq!(next_refusal(&mut peer), usual, "request {request}");
+        }
+    }
 }

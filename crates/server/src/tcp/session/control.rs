@@ -6,7 +6,8 @@
 //! - A query is evaluated when there is room for its result, so that results take no memory while they wait.
 //!
 //! Limits: [`REQUESTS_MAX`] requests, and [`REQUEST_BYTES_MAX`] of their bytes, without a response; further requests
-//! are refused.
+//! are refused. Their bytes above [`UNCHARGED_REQUEST_BYTES_MAX`](super::UNCHARGED_REQUEST_BYTES_MAX) are charged to
+//! the memory budget.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use dunlin::raft::Commands;
 use dunlin::state::{ControlCommand, ControlOutcome, ControlQuery};
-use dunlin::topic::Waiter;
+use dunlin::topic::{Charge, Waiter};
 use dunlin::wire::{self, ControlKind, ControlResult, FromNode, RequestRefused, U32PrefixedBytes};
 use dunlin::{Control, ControlError, Refused};
 use tokio::task::AbortHandle;
@@ -42,10 +43,11 @@ pub(super) struct ControlRequests {
     lock_waits: Vec<AbortHandle>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct PendingRequest {
     number: u32,
     bytes: usize,
+    _charge: Option<Charge>,
 }
 
 #[derive(Debug)]
@@ -82,13 +84,14 @@ impl Session {
             return Err(refused);
         }
         let (number, bytes) = (message.request, message.bytes.0.len());
-        let request = PendingRequest { number, bytes };
         if self.control_requests.pending_count >= REQUESTS_MAX {
             return Err(Refused::limit("control_requests_max", REQUESTS_MAX as u64));
         }
         if self.control_requests.pending_bytes + bytes > REQUEST_BYTES_MAX {
             return Err(Refused::limit("control_request_bytes_max", REQUEST_BYTES_MAX as u64));
         }
+        let charge = self.charge_request(bytes, self.control_requests.pending_bytes)?;
+        let request = PendingRequest { number, bytes, _charge: charge };
         match message.kind {
             ControlKind::Command => self.accept_command(request, message.bytes.0)?,
             ControlKind::Query | ControlKind::StaleQuery => {

@@ -7,7 +7,8 @@
 //! - Results and orders are encoded when there is room, so that they do not take memory twice.
 //!
 //! Limits: [`REQUESTS_MAX`] requests, and [`REQUEST_BYTES_MAX`] of their bytes, without a response; [`WORKERS_MAX`]
-//! workers. Further ones are refused.
+//! workers. Further ones are refused. The requests' bytes above
+//! [`UNCHARGED_REQUEST_BYTES_MAX`](super::UNCHARGED_REQUEST_BYTES_MAX) are charged to the memory budget.
 
 mod rechecking;
 mod results;
@@ -19,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use bytes::Bytes;
 use dunlin::raft::Commands;
 use dunlin::scheduler::{AttachRequest, AttachResponse, TaskCommand, TaskQuery, WorkerOrder};
-use dunlin::topic::Waiter;
+use dunlin::topic::{Charge, Waiter};
 use dunlin::wire::{self, FromNode, RequestRefused, TaskOrders, TasksKind, TasksResult, U32PrefixedBytes};
 use dunlin::{OrderQueue, Refused, TaskRule, Tasks, TasksError, WorkerAttachment};
 use tokio::runtime::Handle;
@@ -64,10 +65,11 @@ pub(super) struct TaskRequests {
     attaching: Vec<AbortHandle>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct PendingRequest {
     number: u32,
     bytes: usize,
+    _charge: Option<Charge>,
 }
 
 #[derive(Debug)]
@@ -121,13 +123,15 @@ impl Session {
         if let Some(Err(refused)) = self.prepared.take() {
             return Err(refused);
         }
-        let request = PendingRequest { number: message.request, bytes: message.bytes.0.len() };
+        let (number, bytes) = (message.request, message.bytes.0.len());
         if self.task_requests.pending_count >= REQUESTS_MAX {
             return Err(Refused::limit("task_requests_max", REQUESTS_MAX as u64));
         }
-        if self.task_requests.pending_bytes + request.bytes > REQUEST_BYTES_MAX {
+        if self.task_requests.pending_bytes + bytes > REQUEST_BYTES_MAX {
             return Err(Refused::limit("task_request_bytes_max", REQUEST_BYTES_MAX as u64));
         }
+        let charge = self.charge_request(bytes, self.task_requests.pending_bytes)?;
+        let request = PendingRequest { number, bytes, _charge: charge };
         match message.kind {
             TasksKind::Commands => self.accept_task_commands(request, message.bytes.0)?,
             TasksKind::Attach => self.accept_worker(request, message.bytes.0)?,
@@ -143,7 +147,7 @@ impl Session {
             }
         }
         self.task_requests.pending_count += 1;
-        self.task_requests.pending_bytes += request.bytes;
+        self.task_requests.pending_bytes += bytes;
         Ok(())
     }
 
@@ -241,15 +245,15 @@ impl Session {
         let tenants = attachment.tenants.clone();
         let attaching = tokio::spawn(async move {
             let Some(order_queue) = order_queue.upgrade() else { return };
-            let mut is_reported = false;
+            let mut request = Some(request);
             let attached = tasks.attach(&attachment, &order_queue, |attached| {
-                is_reported = true;
+                let Some(request) = request.take() else { return };
                 joining.fetch_sub(1, Ordering::Relaxed);
                 let outcome = RequestOutcome(request, Ok(ResponseContent::Attached(attached, tenants)));
                 push_outcomes(&outcomes, &waiter, std::iter::once(outcome));
             });
             let attached = attached.await;
-            if let (Err(error), false) = (attached, is_reported) {
+            if let (Err(error), Some(request)) = (attached, request) {
                 joining.fetch_sub(1, Ordering::Relaxed);
                 let outcome = RequestOutcome(request, Err(Refused::from(&error)));
                 push_outcomes(&outcomes, &waiter, std::iter::once(outcome));
