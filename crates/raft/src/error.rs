@@ -26,6 +26,9 @@ pub enum RaftGroupError {
     /// Too many commands wait already.
     #[error("too many commands wait: the limit waiting_max = {0} is reached; retry later")]
     Busy(usize),
+    /// Too many bytes of commands wait already.
+    #[error("too many commands wait: the limit waiting_bytes_max = {0} is reached; retry later")]
+    BusyBytes(usize),
     /// The command is too long.
     #[error("a command of {bytes} bytes is longer than command_bytes_max = {bytes_max}")]
     TooLarge {

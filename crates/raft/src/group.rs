@@ -31,7 +31,7 @@ use crate::machine::{FrozenMachine, StateMachine};
 use crate::machines::Machines;
 use crate::network::{MemberClients, RaftMember, Transport};
 use crate::type_config::Types;
-use batches::{Commits, PendingCommands, PendingRead};
+use batches::{Commits, PendingCommands, PendingRead, WaitingBytes};
 use elections::Elections;
 use receiver::SnapshotReceiver;
 use tasks::{GroupTasks, GroupThread};
@@ -62,6 +62,7 @@ pub struct UntypedGroup {
     limits: RaftLimits,
     room: DiskSpace,
     proposals: mpsc::Sender<PendingCommands>,
+    waiting_bytes: WaitingBytes,
     reads: mpsc::Sender<PendingRead>,
     snapshot_receiver: Arc<tokio::sync::Mutex<SnapshotReceiver>>,
     elections: Elections,
@@ -218,6 +219,7 @@ impl UntypedGroup {
             limits,
             room,
             proposals,
+            waiting_bytes: WaitingBytes::default(),
             reads,
             snapshot_receiver,
             elections,
@@ -265,10 +267,13 @@ impl UntypedGroup {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
+        let waiting_bytes_max = self.limits.waiting_bytes_max;
+        let Some(counted) = self.waiting_bytes.add(commands.bytes().len(), waiting_bytes_max) else {
+            return Err((RaftGroupError::BusyBytes(waiting_bytes_max), commands));
+        };
         let (response, receiver) = oneshot::channel();
-        if let Err(refused) =
-            self.proposals.try_send(PendingCommands { commands, since: Instant::now(), response })
-        {
+        let pending = PendingCommands { commands, since: Instant::now(), _counted: counted, response };
+        if let Err(refused) = self.proposals.try_send(pending) {
             return Err((self.queue_error(&refused), refused.into_inner().commands));
         }
         receiver.await.unwrap_or_else(|_| Err((RaftGroupError::Unknown, Commands::default())))

@@ -12,6 +12,9 @@ pub struct RaftLimits {
     pub heartbeat_ms: u64,
     /// Maximum number of commands that may wait to be proposed.
     pub waiting_max: usize,
+    /// Maximum size of all commands without a response, bytes; a single larger batch is allowed. Batches of up to 4 KiB
+    /// do not count and are always allowed, so that leases are kept alive.
+    pub waiting_bytes_max: usize,
     /// Maximum size of the commands in one log entry, bytes; a single larger command is allowed.
     pub entry_bytes_max: usize,
     /// Maximum size of one command, bytes.
@@ -46,6 +49,7 @@ impl Default for RaftLimits {
         RaftLimits {
             heartbeat_ms: 250,
             waiting_max: 64 << 10,
+            waiting_bytes_max: 128 << 20,
             entry_bytes_max: 1 << 20,
             command_bytes_max: 8 << 20,
             in_flight_max: 4,

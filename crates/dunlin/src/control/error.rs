@@ -31,6 +31,14 @@ pub enum ControlError {
         /// The limit.
         waiting_max: usize,
     },
+    /// Too many bytes of commands wait already.
+    #[error(
+        "too many commands wait: the limit waiting_bytes_max = {waiting_bytes_max} is reached; retry later"
+    )]
+    BusyBytes {
+        /// The limit, bytes.
+        waiting_bytes_max: usize,
+    },
     /// The leader's disk is nearly full; nothing changed. Commands that make the state smaller are accepted.
     #[error("the disk has no room for commands that make the state larger: {0}")]
     DiskFull(String),
@@ -70,6 +78,7 @@ impl From<RaftGroupError> for ControlError {
         match error {
             RaftGroupError::Unknown => ControlError::Unknown,
             RaftGroupError::Busy(waiting_max) => ControlError::Busy { waiting_max },
+            RaftGroupError::BusyBytes(waiting_bytes_max) => ControlError::BusyBytes { waiting_bytes_max },
             RaftGroupError::TooLarge { bytes, bytes_max } => ControlError::TooLarge { bytes, bytes_max },
             RaftGroupError::NoRoom(why) => ControlError::DiskFull(why),
             RaftGroupError::Stopped(why) => ControlError::Stopped(why),

@@ -118,6 +118,8 @@ fn write_error(error: &RaftGroupError, out: &mut Vec<u8>) {
         RaftGroupError::Unknown => (3, 0, 0, ""),
         RaftGroupError::NoQuorum(why) => (4, 0, 0, why.as_str()),
         RaftGroupError::Busy(waiting_max) => (5, *waiting_max as u64, 0, ""),
+        // An earlier version reads this as the limit of the number of commands.
+        RaftGroupError::BusyBytes(bytes_max) => (5, *bytes_max as u64, 1, ""),
         RaftGroupError::TooLarge { bytes, bytes_max } => (6, *bytes as u64, *bytes_max as u64, ""),
         RaftGroupError::Refused(why) => (7, 0, 0, why.as_str()),
         RaftGroupError::Stopped(why) => (8, 0, 0, why.as_str()),
@@ -140,6 +142,7 @@ fn read_error(mut bytes: Bytes) -> Option<RaftGroupError> {
         2 => RaftGroupError::NotLeader { leader: Some(RaftMember { id: a, address: text }) },
         3 => RaftGroupError::Unknown,
         4 => RaftGroupError::NoQuorum(text),
+        5 if b == 1 => RaftGroupError::BusyBytes(usize::try_from(a).ok()?),
         5 => RaftGroupError::Busy(usize::try_from(a).ok()?),
         6 => {
             RaftGroupError::TooLarge { bytes: usize::try_from(a).ok()?, bytes_max: usize::try_from(b).ok()? }
@@ -162,6 +165,7 @@ mod tests {
             RaftGroupError::Unknown,
             RaftGroupError::NoQuorum("alone".to_owned()),
             RaftGroupError::Busy(7),
+            RaftGroupError::BusyBytes(8),
             RaftGroupError::TooLarge { bytes: 9, bytes_max: 8 },
             RaftGroupError::Refused("no".to_owned()),
             RaftGroupError::Stopped("gone".to_owned()),

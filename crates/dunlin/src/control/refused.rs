@@ -52,6 +52,9 @@ impl From<&ControlError> for Refused {
             }
             ControlError::Unknown => Refused::new(Code::CommandUnknown, ""),
             ControlError::Busy { waiting_max } => Refused::limit("waiting_max", *waiting_max as u64),
+            ControlError::BusyBytes { waiting_bytes_max } => {
+                Refused::limit("waiting_bytes_max", *waiting_bytes_max as u64)
+            }
             ControlError::DiskFull(why) => Refused::new(Code::DiskFull, why.as_str()),
             ControlError::TooLarge { bytes, bytes_max } => Refused {
                 numbers: [*bytes as u64, *bytes_max as u64, 0],

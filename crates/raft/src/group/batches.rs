@@ -1,7 +1,7 @@
 //! Commands proposed at about the same time share a log entry, and pending reads share one confirmation.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,7 +24,41 @@ use crate::type_config::{EntryResponses, Proposal};
 pub(super) struct PendingCommands {
     pub(super) commands: Commands,
     pub(super) since: Instant,
+    pub(super) _counted: CountedBytes,
     pub(super) response: oneshot::Sender<Result<Vec<Bytes>, (RaftGroupError, Commands)>>,
+}
+
+/// The size of a group's commands without a response.
+#[derive(Debug, Clone, Default)]
+pub(super) struct WaitingBytes(Arc<AtomicUsize>);
+
+/// The size of a batch of commands as part of [`WaitingBytes`], until it is dropped.
+#[derive(Debug)]
+pub(super) struct CountedBytes {
+    total: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl WaitingBytes {
+    /// Counts a batch of commands, unless it is small. Returns `None` if more than `bytes_max` would wait; a batch that
+    /// waits alone may be larger.
+    pub(super) fn add(&self, bytes: usize, bytes_max: usize) -> Option<CountedBytes> {
+        let bytes = if bytes <= UNCOUNTED_BYTES_MAX { 0 } else { bytes };
+        if bytes > 0 {
+            let within = |total: usize| {
+                let after = total.saturating_add(bytes);
+                (total == 0 || after <= bytes_max).then_some(after)
+            };
+            self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).ok()?;
+        }
+        Some(CountedBytes { total: Arc::clone(&self.0), bytes })
+    }
+}
+
+impl Drop for CountedBytes {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// The sender through which a pending read receives the index of the entry that must be applied before the read.
@@ -53,6 +87,9 @@ impl Commits {
 
 /// Maximum number of commands in one entry, and of reads that share one confirmation.
 const BATCH_MAX: usize = 4 << 10;
+
+/// Size of a batch of commands up to which it does not count towards `waiting_bytes_max`.
+const UNCOUNTED_BYTES_MAX: usize = 4 << 10;
 
 /// Pause before a retry, if the leader does not know whether it still leads.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
@@ -275,6 +312,20 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commands_over_the_limit_of_waiting_bytes_are_refused() {
+        let (waiting, bytes_max) = (WaitingBytes::default(), 100_000);
+        let large = waiting.add(200_000, bytes_max).expect("a single batch may be larger");
+        assert!(waiting.add(5_000, bytes_max).is_none());
+        let small = waiting.add(UNCOUNTED_BYTES_MAX, bytes_max).expect("small batches are accepted");
+        drop(large);
+        let first = waiting.add(60_000, bytes_max).expect("the large batch has its response");
+        assert!(waiting.add(40_001, bytes_max).is_none());
+        let second = waiting.add(40_000, bytes_max).expect("this batch fits exactly");
+        drop((small, first, second));
+        assert_eq!(waiting.0.load(Ordering::Relaxed), 0);
+    }
 
     /// After a restart, the clock may already run before the machine has applied the end of the log.
     #[test]

@@ -16,6 +16,7 @@ use dunlin_wait::{Deadline, POLL};
 pub const LIMITS: RaftLimits = RaftLimits {
     heartbeat_ms: 150,
     waiting_max: 4_096,
+    waiting_bytes_max: 64 << 20,
     entry_bytes_max: 1 << 20,
     command_bytes_max: 1 << 20,
     in_flight_max: 4,
