@@ -19,7 +19,7 @@ use tonic_reflection::server::Builder as Reflection;
 use super::connection::GrpcConnection;
 use super::delivery::SubscriptionBody;
 use super::elements::{has_many_messages, request_shape};
-use super::intake::{BoundedRequestBody, ElementCharge};
+use super::intake::{BoundedRequestBody, MessageCharge};
 use super::kv::{self, KvService};
 use super::proto::DESCRIPTORS;
 use super::proto::dunlin::dunlin_server::DunlinServer;
@@ -109,9 +109,12 @@ impl CallRouter {
         let this = self.clone();
         let shape = request_shape(service, call);
         let has_many_messages = has_many_messages(service, call);
-        let charge = ElementCharge::default();
+        // Commands for keys and tasks may wait long for the cluster.
+        let keeps_charge = matches!(service, KV | TASKS) && !has_many_messages;
+        let charge = MessageCharge::default();
         let shared = &self.connection.shared;
-        let intake = |body| BoundedRequestBody::new(body, shared, shape, has_many_messages, &charge);
+        let intake =
+            |body| BoundedRequestBody::new(body, shared, shape, has_many_messages, keeps_charge, &charge);
         let response: CallFuture = match (service, call) {
             (DUNLIN, "Subscribe") => {
                 let request = request.map(intake);
@@ -151,7 +154,7 @@ impl CallRouter {
                 "{path} is not a method of this node's services; list them by reflection"
             ))),
         };
-        if shape.is_none() || has_many_messages {
+        if !keeps_charge && (shape.is_none() || has_many_messages) {
             return response;
         }
         // Holds the charge until the call has handled the message, because the body ends earlier.

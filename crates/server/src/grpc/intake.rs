@@ -1,12 +1,13 @@
 //! The request body of a call, with limits on the size, elements and time of each message.
 //!
-//! A large message is charged to the node's memory budget while it is incomplete. From its last byte until the call has
-//! handled it, its decoded elements are charged. An incomplete message that takes too long ends the call.
+//! A large message is charged to the node's memory budget while it is incomplete. If the message is for keys or tasks,
+//! it is charged until the call has its response. From its last byte until the call has handled it, its decoded
+//! elements are charged. An incomplete message that takes too long ends the call.
 //!
 //! Limits: `grpc.message_bytes_max`, `grpc.message_elements_max`, `grpc.message_ms_max`.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -32,14 +33,22 @@ const CHARGED_ELEMENT_BYTES_MIN: usize = 16 << 10;
 /// Size from which the elements of a message are counted. A smaller message has at most 31 elements.
 const COUNTED_BYTES_MIN: usize = 64;
 
-/// The charge for the decoded elements of a call's message. The body sets it, and the call holds it while it handles
-/// the message.
+/// The charges for a call's message and for its decoded elements. The body sets them, and the call holds them while it
+/// handles the message.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ElementCharge(Arc<Mutex<Option<Charge>>>);
+pub(super) struct MessageCharge(Arc<Mutex<[Option<Charge>; 2]>>);
 
-impl ElementCharge {
-    fn set(&self, charge: Option<Charge>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = charge;
+impl MessageCharge {
+    fn set_message(&self, charge: Charge) {
+        self.charges()[0] = Some(charge);
+    }
+
+    fn set_elements(&self, charge: Option<Charge>) {
+        self.charges()[1] = charge;
+    }
+
+    fn charges(&self) -> MutexGuard<'_, [Option<Charge>; 2]> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -58,7 +67,9 @@ pub(super) struct BoundedRequestBody {
     shape: Option<&'static MessageShape>,
     /// Counts the elements of the current message; `None` if they need not be counted.
     elements: Option<ElementCounter>,
-    element_charge: ElementCharge,
+    message_charge: MessageCharge,
+    /// Whether the call holds the charge for its message until it has its response.
+    keeps_charge: bool,
     /// Whether the call has several messages, each of which is handled before the next is read.
     has_many_messages: bool,
     /// Whether the call's first message has begun.
@@ -72,13 +83,15 @@ impl BoundedRequestBody {
         shared: &Arc<SharedServer>,
         shape: Option<&'static MessageShape>,
         has_many_messages: bool,
-        element_charge: &ElementCharge,
+        keeps_charge: bool,
+        message_charge: &MessageCharge,
     ) -> BoundedRequestBody {
         let shared = Arc::clone(shared);
         BoundedRequestBody {
             shape,
             elements: None,
-            element_charge: element_charge.clone(),
+            message_charge: message_charge.clone(),
+            keeps_charge,
             has_many_messages,
             has_message: false,
             body,
@@ -105,7 +118,11 @@ impl BoundedRequestBody {
                 elements.read(part)?;
             }
             if self.missing_bytes == 0 {
-                self.charge = None;
+                if let Some(charge) = self.charge.take()
+                    && self.keeps_charge
+                {
+                    self.message_charge.set_message(charge);
+                }
                 decoded_bytes = self.elements.take().map_or(0, |all| all.decoded_bytes()).max(decoded_bytes);
             }
             if bytes.is_empty() {
@@ -121,7 +138,7 @@ impl BoundedRequestBody {
             }
         }
         if decoded_bytes >= CHARGED_ELEMENT_BYTES_MIN {
-            self.element_charge.set(Some(self.charge_bytes(decoded_bytes)?));
+            self.message_charge.set_elements(Some(self.charge_bytes(decoded_bytes)?));
         }
         if self.is_between_messages() {
             self.timeout = None;
@@ -186,7 +203,7 @@ impl Body for BoundedRequestBody {
         let this = self.get_mut();
         if this.has_many_messages {
             // The call reads more, so it has handled all earlier messages.
-            this.element_charge.set(None);
+            this.message_charge.set_elements(None);
         }
         match Pin::new(&mut this.body).poll_frame(cx) {
             Poll::Pending => match this.poll_timeout(cx) {

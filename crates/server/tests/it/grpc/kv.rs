@@ -339,6 +339,29 @@ fn leases_are_renewed_and_locks_pass_to_the_next_waiter() {
 }
 
 #[test]
+fn waiting_request_for_keys_counts_towards_the_memory_budget() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut kv = connect_kv(&server).await;
+        let mut leases = Vec::new();
+        for _ in 0..2 {
+            let granted = kv.lease_grant(v1::LeaseGrantRequest { ttl_ms: 60_000 }).await.unwrap();
+            leases.push(granted.into_inner().lease);
+        }
+        let lock = |lease, value| v1::LockRequest { name: "gate".into(), lease, value, ..Default::default() };
+        kv.lock(lock(leases[0], Default::default())).await.unwrap();
+        let before = node.budget().used();
+        let (mut other, theirs) = (kv.clone(), leases[1]);
+        let request = lock(theirs, vec![7_u8; 500_000].into());
+        let waiting = tokio::spawn(async move { other.lock(request).await });
+        wait_for_waiter(&mut kv, theirs).await;
+        assert!(node.budget().used() >= before + 500_000);
+        waiting.abort();
+        until(async || node.budget().used() < before + 500_000).await;
+    });
+}
+
+#[test]
 fn stopping_server_ends_watches_and_lock_waits() {
     run(async {
         let (_node, server) = serve_grpc();
