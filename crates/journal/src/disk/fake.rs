@@ -42,6 +42,9 @@ pub struct Faults {
     pub opens_fail: bool,
     /// The number of successful writes before one fails with a device error. `None`: no write fails.
     pub write_fails: Option<u32>,
+    /// Whether the write that fails reports a full disk, as file systems that copy on write (btrfs, ZFS) do even if the
+    /// written range exists.
+    pub write_reports_full: bool,
     /// The number of successful creations, renames, removals and directory syncs before one of them fails. `None`: none
     /// of them fails.
     pub names_fail: Option<u32>,

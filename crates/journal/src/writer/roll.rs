@@ -4,6 +4,7 @@
 //! to the old file. Only then are records written to the new file. After a crash, a file with a broken header is
 //! therefore damaged, not unfinished. A file that the previous file does not name has no records.
 
+use std::io;
 use std::sync::Arc;
 
 use super::ahead::MARKS_BYTES;
@@ -123,7 +124,7 @@ impl Journal {
         if let Some(mut old) = self.current.take() {
             let linked = self.link_next(&mut old, header.identity);
             self.current = Some(old);
-            linked?;
+            linked.map_err(|error| self.remove_unlinked(&new, error))?;
         }
         let mut files = self.shared.files();
         files.durable = self.tail.last;
@@ -134,13 +135,31 @@ impl Journal {
         Ok(())
     }
 
-    /// Ends a file with a mark that names the next one.
+    /// Removes a new file whose name could not be written to the old file because the disk is full. Otherwise the next
+    /// start would find it before the file that the old file names later.
+    fn remove_unlinked(&self, new: &Current, cause: DiskError) -> DiskError {
+        // After other errors the log ends, and the mark may be on the disk.
+        if !cause.is_full() {
+            return cause;
+        }
+        let path = &new.log.path;
+        match self.shared.disk.remove(path) {
+            Ok(()) => cause,
+            Err(source) => DiskError { action: "remove", path: path.clone(), source: io::Error::other(source) },
+        }
+    }
+
+    /// Ends a file with a mark that names the next one. If this reports a full disk, the mark is not written.
     fn link_next(&mut self, old: &mut Current, identity: u64) -> Result<(), DiskError> {
         let next = Position::new(old.log.name.first.epoch, old.next_seq());
         let mark = old.mark(BlockKind::Continued, next, self.oldest(), identity, self.tail.last_time_ns);
         // The sync also stores the file's last records, so its failure ends the log.
         old.write_mark(&mark).map_err(DiskError::without_retry_of_sync)?;
-        old.remove_ahead()
+        match old.remove_ahead() {
+            // The next start removes the zeros.
+            Err(error) if error.is_full() => Ok(()),
+            removed => removed,
+        }
     }
 
     /// Start of the oldest file.
@@ -182,7 +201,7 @@ impl Journal {
         });
         if created.is_err() {
             // Frees the disk space of the file. If this fails, the next start removes the file.
-            let _ = disk.remove(&temporary);
+            let _ = disk.remove(&temporary).or_else(|_| disk.remove(&current.log.path));
         }
         created.map(|()| current)
     }

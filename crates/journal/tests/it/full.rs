@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin_journal::{AppendError, Disk, DiskReserve, FakeDisk, Faults, Journal, Position, verify};
 
-use crate::fixture::{append, dir, expected, open, read};
+use crate::fixture::{append, dir, expected, log_files, open, read};
 
 #[test]
 fn full_disk_refuses_appends_until_there_is_room() {
@@ -82,6 +82,27 @@ fn sync_that_fails_on_a_full_disk_at_a_new_file_ends_the_log() {
     let refused = append(&mut journal, 1, 6, 1, 100);
     assert!(matches!(refused, Err(AppendError::Disk(_))), "{refused:?}");
     assert!(matches!(journal.sync(), Err(AppendError::Ended(_))));
+}
+
+#[test]
+fn file_whose_link_does_not_fit_is_removed() {
+    let disk = FakeDisk::new(16);
+    let (mut journal, _) = open(&disk).unwrap();
+    append(&mut journal, 1, 1, 5, 100).unwrap();
+    journal.end_file().unwrap();
+    // The first writes are the header and the zeros of the new file; the next one is the mark in the old file.
+    let faults = Faults { write_fails: Some(2), write_reports_full: true, ..Faults::default() };
+    disk.set_faults(faults);
+    append(&mut journal, 1, 6, 1, 100).unwrap();
+    assert_eq!(log_files(&disk).len(), 1, "the old file continues");
+    journal.end_file().unwrap();
+    append(&mut journal, 1, 7, 1, 100).unwrap();
+    assert_eq!(log_files(&disk).len(), 2);
+    journal.close().unwrap();
+    assert!(verify(&disk, &dir()).unwrap().is_sound(true));
+    let (journal, found) = open(&disk).unwrap();
+    assert!(found.clean && found.holes.is_empty() && found.damage.is_empty(), "{found:?}");
+    assert_eq!(read(&journal.reader(), Position::default()), expected(1, 1, 7, 100));
 }
 
 #[test]

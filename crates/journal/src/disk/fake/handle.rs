@@ -46,7 +46,9 @@ impl DiskFile for FakeFileHandle {
 
     fn write_at(&self, parts: &[&[u8]], at: u64) -> io::Result<()> {
         self.for_writing(|state| {
-            count_down(&mut state.faults.write_fails)?;
+            let reports_full = state.faults.write_reports_full;
+            count_down(&mut state.faults.write_fails)
+                .map_err(|error| if reports_full { io::ErrorKind::StorageFull.into() } else { error })?;
             let mut at = at as usize;
             for part in parts {
                 let free = state.capacity.saturating_sub(state.used()) as usize;
