@@ -119,6 +119,9 @@ pub enum AppendError {
         /// Bytes free.
         free: u64,
     },
+    /// The process or the machine lacked file descriptors or memory. No record is lost; a later retry may succeed.
+    #[error("the process lacks file descriptors or memory: {0}")]
+    LacksResource(#[source] DiskError),
     /// The batch does not continue the log.
     #[error("{got} does not follow the log's last record: expected {expected}")]
     Order {
@@ -152,6 +155,19 @@ pub enum AppendError {
     /// The disk failed. This log accepts no more records.
     #[error(transparent)]
     Disk(#[from] DiskError),
+}
+
+impl AppendError {
+    /// The error of a disk operation that does not end the log.
+    pub(crate) fn of_unchanged(error: DiskError) -> AppendError {
+        if error.lacks_resource() { AppendError::LacksResource(error) } else { AppendError::Disk(error) }
+    }
+
+    /// Whether the log is unchanged, and accepts the batch later if the cause has ended: a full disk, or a process that
+    /// lacks file descriptors or memory.
+    pub fn allows_retry(&self) -> bool {
+        matches!(self, AppendError::Full { .. } | AppendError::LacksResource(_))
+    }
 }
 
 /// The reason why records or a snapshot cannot be read from a log.

@@ -76,7 +76,11 @@ impl DiskReserve {
         match self.write() {
             Ok(()) => self.is_filled = true,
             Err(error) if error.is_full() => self.remove()?,
-            Err(error) => return Err(error),
+            Err(error) => {
+                // A later attempt creates the file again.
+                let _ = self.disk.remove(&self.path);
+                return Err(error);
+            }
         }
         Ok(self.is_filled)
     }
@@ -112,8 +116,13 @@ impl DiskReserve {
 
     fn remove(&self) -> Result<(), DiskError> {
         match self.disk.remove(&self.path).map_err(DiskError::of("remove", &self.path)) {
-            Err(error) if !error.is_missing() => Err(error),
-            _ => self.disk.sync_dir(&self.dir).map_err(DiskError::of("sync", &self.dir)),
+            Err(error) if !error.is_missing() => return Err(error),
+            _ => {}
+        }
+        match self.disk.sync_dir(&self.dir).map_err(DiskError::of("sync", &self.dir)) {
+            // After a power cut the file may exist again. The next start then uses or removes it.
+            Err(error) if error.lacks_resource() => Ok(()),
+            synced => synced,
         }
     }
 }

@@ -4,7 +4,8 @@
 //! - [`Journal::append`] either writes a block or changes nothing; [`Journal::sync`] makes it durable. Records up to
 //!   [`Journal::durable`] survive any crash, unless the disk itself is damaged.
 //! - A failed write or sync ends the log. A failed operation is never retried, because the state of the
-//!   system's cached pages is unknown. A full disk is not a failure, because the log is unchanged.
+//!   system's cached pages is unknown. A full disk is not a failure, because the log is unchanged. The same holds for a
+//!   lack of file descriptors or memory, except in a sync.
 //! - Sequence numbers continue within an epoch; after an unclean end only a higher epoch is accepted.
 //! - There is always room for marks.
 
@@ -38,6 +39,8 @@ pub struct Journal {
     current: Option<Current>,
     tail: Tail,
     must_begin_file: bool,
+    /// Whether the removal of a file is not synced, because the process lacked a resource.
+    must_sync_dir: bool,
     /// A file of zeros that becomes the next file, and its size, bytes.
     next_file: Option<(PathBuf, u64)>,
     /// The reason why the log has ended.

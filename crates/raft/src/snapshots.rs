@@ -195,8 +195,13 @@ impl Snapshots {
         }
         let releasable = if self.reserve.is_filled() { self.reserve.bytes() } else { 0 };
         let first_file = need.min(JournalConfig::default().file_bytes);
-        Ok(free + releasable >= need
-            && self.journal.begin_file_in(&mut self.reserve, first_file).map_err(io::Error::other)?)
+        if free + releasable < need {
+            return Ok(false);
+        }
+        match self.journal.begin_file_in(&mut self.reserve, first_file) {
+            Err(error) if error.allows_retry() => Ok(false),
+            begun => begun.map_err(io::Error::other),
+        }
     }
 
     /// Whether the reserve should be filled.
@@ -209,7 +214,7 @@ impl Snapshots {
         self.reserve.fill().map_err(io::Error::other)
     }
 
-    /// Writes a snapshot and removes older ones; `false` if there is no room.
+    /// Writes a snapshot and removes older ones; `false` if there is no room, or the process lacks file descriptors.
     pub(crate) fn save(&mut self, meta: &SnapshotMeta, blocks: &Blocks) -> io::Result<bool> {
         if !self.has_room(blocks)? {
             return Ok(false);
@@ -219,8 +224,9 @@ impl Snapshots {
         let begin = Position::new(self.epoch, self.next_seq);
         match self.write(meta, blocks) {
             Ok(()) => {}
-            // Another program has used the room in the meantime. The next snapshot removes the part that was written.
-            Err(AppendError::Full { .. }) => return Ok(false),
+            // Another program has used the room in the meantime, or the process lacks file descriptors. The next snapshot
+            // removes the part that was written.
+            Err(error) if error.allows_retry() => return Ok(false),
             Err(error) => return Err(io::Error::other(error)),
         }
         self.last = Some((meta.clone(), begin));

@@ -88,7 +88,7 @@ pub(super) struct DiskLog {
 #[derive(Debug)]
 struct Writing {
     journal: Option<Journal>,
-    /// Staged records that were not written because the disk was full.
+    /// Staged records that were not written because the disk was full, or the process lacked file descriptors.
     waiting: Option<StagedRecords>,
     /// Written records that are not synced.
     written: Option<StagedRecords>,
@@ -105,7 +105,7 @@ struct Writing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextVisit {
     OnRequest,
-    /// Visit the log again later, because the disk was full.
+    /// Visit the log again later, because the disk was full, or the process lacked file descriptors.
     Retry,
 }
 
@@ -277,7 +277,7 @@ impl DiskLog {
                 log.mark_written(&staged);
                 *written = Some(staged);
             }
-            Err(why @ AppendError::Full { .. }) => {
+            Err(why) if why.allows_retry() => {
                 *waiting = Some(staged);
                 *full = true;
                 log.grant(0, Some(&why.to_string()));
@@ -355,7 +355,7 @@ impl DiskLog {
                 log.grant(self.grant(journal).max(wanted_bytes), None);
                 NextVisit::OnRequest
             }
-            Err(why @ AppendError::Full { .. }) => {
+            Err(why) if why.allows_retry() => {
                 *full = true;
                 log.grant(guaranteed_bytes(journal), Some(&why.to_string()));
                 NextVisit::Retry

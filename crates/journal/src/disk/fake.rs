@@ -40,6 +40,8 @@ pub struct Faults {
     pub sync_reports_full: bool,
     /// Whether files cannot be opened, because the process has too many open files.
     pub opens_fail: bool,
+    /// Whether files cannot be created and directories cannot be synced, because the process has too many open files.
+    pub creates_fail: bool,
     /// The number of successful writes before one fails with a device error. `None`: no write fails.
     pub write_fails: Option<u32>,
     /// Whether the write that fails reports a full disk, as file systems that copy on write (btrfs, ZFS) do even if the
@@ -178,6 +180,9 @@ impl Disk for FakeDisk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         let mut state = self.state();
         count_down(&mut state.faults.names_fail)?;
+        if state.faults.creates_fail {
+            return Err(rustix::io::Errno::MFILE.into());
+        }
         if state.names.contains_key(path) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -223,6 +228,9 @@ impl Disk for FakeDisk {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.state();
         count_down(&mut state.faults.names_fail)?;
+        if state.faults.creates_fail {
+            return Err(rustix::io::Errno::MFILE.into());
+        }
         let is_inside = |path: &PathBuf| path.parent() == Some(dir);
         state.names_synced.retain(|path, _| !is_inside(path));
         let current: Vec<_> =

@@ -69,6 +69,7 @@ impl Journal {
                 Ok(())
             }
             Ok(false) => Err(self.full(need)),
+            Err(error) if error.lacks_resource() => Err(AppendError::LacksResource(error)),
             Err(error) => Err(self.end(error)),
         }
     }
@@ -98,6 +99,7 @@ impl Journal {
         match prepared {
             Ok(()) => Ok(()),
             Err(error) if error.is_full() => Err(self.full(need)),
+            Err(error) if error.lacks_resource() => Err(AppendError::LacksResource(error)),
             Err(error) => Err(self.end(error)),
         }
     }

@@ -52,6 +52,7 @@ impl Journal {
         self.joined = joined;
         match written {
             Some(Err(error)) if error.is_full() => return Err(self.full(need)),
+            Some(Err(error)) if error.lacks_resource() => return Err(AppendError::LacksResource(error)),
             Some(Err(error)) => return Err(self.end(error)),
             _ => {}
         }

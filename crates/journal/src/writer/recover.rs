@@ -113,13 +113,14 @@ pub(super) fn open(
     let files = LogFiles { all, durable: report.last };
     let shared = Arc::new(SharedLog::new(disk, dir, name, true, files));
     let tail = Tail { last: report.last, last_time_ns: report.last_time_ns, epoch_least: report.epoch_least };
-    let (joined, must_begin_file, next_file) = Default::default();
+    let (joined, must_begin_file, must_sync_dir, next_file) = Default::default();
     let journal = Journal {
         shared,
         config,
         current,
         tail,
         must_begin_file,
+        must_sync_dir,
         next_file,
         ended: None,
         joined,

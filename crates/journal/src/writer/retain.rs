@@ -73,16 +73,29 @@ impl Journal {
             self.ensure_room(crate::layout::MARK_BYTES as u64)?;
             self.begin()?;
         }
+        if self.must_sync_dir {
+            self.sync_removal()?;
+        }
         for dropped in 0..count {
             let Some(oldest) = self.shared.files().all.first().cloned() else { return Ok(dropped) };
-            let (disk, dir) = (&*self.shared.disk, &self.shared.dir);
             // If this fails, the file remains the oldest one.
-            disk.remove(&oldest.path).map_err(DiskError::of("remove", &oldest.path))?;
+            let removed = self.shared.disk.remove(&oldest.path);
+            removed.map_err(DiskError::of("remove", &oldest.path))?;
             self.shared.remove(&oldest);
-            if let Err(error) = disk.sync_dir(dir).map_err(DiskError::of("sync", dir)) {
-                return Err(self.end(error));
-            }
+            self.sync_removal()?;
         }
         Ok(count)
+    }
+
+    /// Syncs the removal of a file. If the process lacks a resource, the next removal begins with the sync.
+    fn sync_removal(&mut self) -> Result<(), AppendError> {
+        let dir = &self.shared.dir;
+        let synced = self.shared.disk.sync_dir(dir).map_err(DiskError::of("sync", dir));
+        self.must_sync_dir = synced.is_err();
+        match synced {
+            Err(error) if error.lacks_resource() => Err(AppendError::LacksResource(error)),
+            Err(error) => Err(self.end(error)),
+            Ok(()) => Ok(()),
+        }
     }
 }

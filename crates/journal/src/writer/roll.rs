@@ -5,10 +5,12 @@
 //! therefore damaged, not unfinished. A file that the previous file does not name has no records.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::ahead::MARKS_BYTES;
 use super::{AppendBatch, Current, Journal};
+use crate::disk::DiskFile;
 use crate::error::{AppendError, DiskError};
 use crate::files::LogFile;
 use crate::layout::{BlockKind, FILE_HEADER_BYTES, FileHeader, FileName, TEMPORARY_SUFFIX};
@@ -43,21 +45,23 @@ impl Journal {
     pub fn begin_file_in(&mut self, reserve: &mut DiskReserve, need: u64) -> Result<bool, AppendError> {
         self.check_not_ended()?;
         if self.current.as_ref().is_some_and(|current| current.records == 0) && self.can_continue_file() {
-            return reserve.release().map_err(AppendError::Disk);
+            return reserve.release().map_err(AppendError::of_unchanged);
         }
         match reserve.hand_over(need) {
             Ok(None) => return Ok(false),
             Ok(next_file) => self.next_file = next_file,
             // Even a new name can need room in the directory. A file that an operator removed has freed its room.
             Err(error) if error.is_full() || error.is_missing() => {
-                return reserve.release().map_err(AppendError::Disk);
+                return reserve.release().map_err(AppendError::of_unchanged);
             }
-            Err(error) => return Err(AppendError::Disk(error)),
+            Err(error) => return Err(AppendError::of_unchanged(error)),
         }
         self.end_file()?;
         match self.prepare_marks() {
-            Err(error) if !error.is_full() => Err(self.end(error)),
-            _ => Ok(true),
+            // The next append tries again.
+            Err(error) if error.is_full() || error.lacks_resource() => Ok(true),
+            Err(error) => Err(self.end(error)),
+            Ok(()) => Ok(true),
         }
     }
 
@@ -66,16 +70,22 @@ impl Journal {
     fn prepare_marks(&mut self) -> Result<(), DiskError> {
         let Some(current) = &mut self.current else { return Ok(()) };
         let end = current.end + MARKS_BYTES;
-        match (current.prepare(end), &mut self.next_file) {
-            (Err(error), Some((path, bytes))) if error.is_full() => {
-                let path = path.clone();
-                *bytes = bytes.saturating_sub(LINK_BYTES);
-                let file = self.shared.disk.open(&path, true).map_err(DiskError::of("open", &path))?;
-                file.set_bytes(*bytes).map_err(DiskError::of("truncate", &path))?;
-                current.prepare(end)
+        let full = match current.prepare(end) {
+            Err(error) if error.is_full() => error,
+            prepared => return prepared,
+        };
+        let Some((path, bytes)) = self.next_file.clone() else { return Err(full) };
+        match self.shared.disk.open(&path, true) {
+            // An operator has removed the file, so its room is free.
+            Err(source) if source.kind() == io::ErrorKind::NotFound => self.next_file = None,
+            opened => {
+                let file = opened.map_err(DiskError::of("open", &path))?;
+                let bytes = bytes.saturating_sub(LINK_BYTES);
+                file.set_bytes(bytes).map_err(DiskError::of("truncate", &path))?;
+                self.next_file = Some((path, bytes));
             }
-            (prepared, _) => prepared,
         }
+        current.prepare(end)
     }
 
     /// Ensures that a file is open for this batch.
@@ -93,20 +103,22 @@ impl Journal {
             return Ok(());
         }
         let was_requested = std::mem::take(&mut self.must_begin_file);
-        let rolled = self.roll(batch, need);
-        if rolled.is_err()
-            && let Some((zeros, _)) = self.next_file.take()
-        {
+        let Err(error) = self.roll(batch, need) else { return Ok(()) };
+        if error.lacks_resource() {
+            // Nothing has changed. The next append tries again.
+            self.must_begin_file = was_requested;
+            return if has_room { Ok(()) } else { Err(AppendError::LacksResource(error)) };
+        }
+        if let Some((zeros, _)) = self.next_file.take() {
             // Frees its room. If this fails, the next start removes the file.
             let _ = self.shared.disk.remove(&zeros);
         }
-        match rolled {
-            // The old file has the room that was promised.
-            Err(error) if error.is_full() && (has_room || was_requested && same_epoch) => Ok(()),
-            Err(error) if error.is_full() => Err(self.full(need + NEW_FILE_BYTES_MIN)),
-            Err(error) => Err(self.end(error)),
-            Ok(()) => Ok(()),
+        if !error.is_full() {
+            return Err(self.end(error));
         }
+        // The old file has the room that was promised.
+        let continues = has_room || was_requested && same_epoch;
+        if continues { Ok(()) } else { Err(self.full(need + NEW_FILE_BYTES_MIN)) }
     }
 
     fn roll(&mut self, batch: &AppendBatch<'_>, need: u64) -> Result<(), DiskError> {
@@ -117,9 +129,9 @@ impl Journal {
             first_time_ns: batch.first_time_ns,
             name: self.shared.name.clone(),
         };
+        self.prepare_marks()?;
         // The new file must also have the room that was promised.
         let promised = self.room_left();
-        self.prepare_marks()?;
         let new = self.create_file(&header, need.max(promised))?;
         if let Some(mut old) = self.current.take() {
             let linked = self.link_next(&mut old, header.identity);
@@ -135,21 +147,25 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes a new file whose name could not be written to the old file because the disk is full. Otherwise the next
-    /// start would find it before the file that the old file names later.
+    /// Removes a new file whose name could not be written to the old file, for lack of room or memory. Otherwise the
+    /// next start would find it before the file that the old file names later.
     fn remove_unlinked(&self, new: &Current, cause: DiskError) -> DiskError {
         // After other errors the log ends, and the mark may be on the disk.
-        if !cause.is_full() {
+        if !cause.is_full() && !cause.lacks_resource() {
             return cause;
         }
         let path = &new.log.path;
         match self.shared.disk.remove(path) {
             Ok(()) => cause,
-            Err(source) => DiskError { action: "remove", path: path.clone(), source: io::Error::other(source) },
+            // This is no full disk, even if the removal reports one: the log ends.
+            Err(source) => {
+                DiskError { action: "remove", path: path.clone(), source: io::Error::other(source) }
+            }
         }
     }
 
-    /// Ends a file with a mark that names the next one. If this reports a full disk, the mark is not written.
+    /// Ends a file with a mark that names the next one. If this reports a lack of room or memory, the mark is not
+    /// written.
     fn link_next(&mut self, old: &mut Current, identity: u64) -> Result<(), DiskError> {
         let next = Position::new(old.log.name.first.epoch, old.next_seq());
         let mark = old.mark(BlockKind::Continued, next, self.oldest(), identity, self.tail.last_time_ns);
@@ -157,7 +173,7 @@ impl Journal {
         old.write_mark(&mark).map_err(DiskError::without_retry_of_sync)?;
         match old.remove_ahead() {
             // The next start removes the zeros.
-            Err(error) if error.is_full() => Ok(()),
+            Err(error) if error.is_full() || error.lacks_resource() => Ok(()),
             removed => removed,
         }
     }
@@ -168,20 +184,14 @@ impl Journal {
     }
 
     fn create_file(&mut self, header: &FileHeader, need: u64) -> Result<Current, DiskError> {
-        let next_file = self.next_file.take();
-        let disk = &*self.shared.disk;
         let name = FileName { first: header.first, identity: header.identity };
         let temporary = self.shared.dir.join(format!("{name}{TEMPORARY_SUFFIX}"));
         let log = Arc::new(LogFile::new(&self.shared.dir, header, FILE_HEADER_BYTES as u64));
         let start = FILE_HEADER_BYTES as u64;
-        let (file, prepared) = match next_file {
-            Some((zeros, bytes)) => {
-                if let Err(source) = disk.rename(&zeros, &temporary) {
-                    let _ = disk.remove(&zeros);
-                    return Err(DiskError { action: "rename", path: zeros, source });
-                }
-                (disk.open(&temporary, true).map_err(DiskError::of("open", &temporary))?, bytes.max(start))
-            }
+        let zeros = self.take_next_file(&temporary)?;
+        let disk = &*self.shared.disk;
+        let (file, prepared) = match zeros {
+            Some((file, bytes)) => (file, bytes.max(start)),
             None => (disk.create(&temporary).map_err(DiskError::of("create", &temporary))?, start),
         };
         let mut current = Current {
@@ -204,6 +214,22 @@ impl Journal {
             let _ = disk.remove(&temporary).or_else(|_| disk.remove(&current.log.path));
         }
         created.map(|()| current)
+    }
+
+    /// Opens the file of zeros that becomes the next file, and gives it another temporary name. Returns it with its
+    /// size. After an error the file is unchanged.
+    fn take_next_file(&mut self, temporary: &Path) -> Result<Option<(Box<dyn DiskFile>, u64)>, DiskError> {
+        let Some((zeros, bytes)) = self.next_file.clone() else { return Ok(None) };
+        let disk = &*self.shared.disk;
+        let file = match disk.open(&zeros, true) {
+            Err(source) if source.kind() == io::ErrorKind::NotFound => None,
+            opened => Some((opened.map_err(DiskError::of("open", &zeros))?, bytes)),
+        };
+        if file.is_some() {
+            disk.rename(&zeros, temporary).map_err(DiskError::of("rename", &zeros))?;
+        }
+        self.next_file = None;
+        Ok(file)
     }
 }
 

@@ -106,6 +106,31 @@ fn file_whose_link_does_not_fit_is_removed() {
 }
 
 #[test]
+fn lack_of_file_descriptors_does_not_end_the_log() {
+    let lacking = Faults { opens_fail: true, creates_fail: true, ..Faults::default() };
+    let disk = FakeDisk::new(17);
+    let (mut journal, _) = open(&disk).unwrap();
+    append(&mut journal, 1, 1, 1, 100).unwrap();
+    journal.end_file().unwrap();
+    disk.set_faults(lacking);
+    for _ in 0..2 {
+        let refused = append(&mut journal, 1, 2, 1, 100);
+        assert!(matches!(refused, Err(AppendError::LacksResource(_))), "{refused:?}");
+    }
+    disk.set_faults(Faults::default());
+    append(&mut journal, 1, 2, 1, 100).unwrap();
+    disk.set_faults(lacking);
+    let dropped = journal.truncate_before(Position::new(1, 2));
+    assert!(matches!(dropped, Err(AppendError::LacksResource(_))), "{dropped:?}");
+    disk.set_faults(Faults::default());
+    append(&mut journal, 1, 3, 1, 100).unwrap();
+    journal.close().unwrap();
+    assert!(verify(&disk, &dir()).unwrap().is_sound(true));
+    let (journal, _) = open(&disk).unwrap();
+    assert_eq!(read(&journal.reader(), Position::new(1, 2)), expected(1, 2, 3, 100));
+}
+
+#[test]
 fn next_start_rewrites_records_of_a_failed_sync() {
     for seed in 0..64 {
         let disk = FakeDisk::new(seed);
@@ -280,6 +305,28 @@ fn small_reserve_is_enlarged_when_the_disk_has_room() {
     append(&mut journal, 1, seq, 1, 19_000).unwrap();
     journal.sync().unwrap();
     assert_eq!(journal.durable(), Some(Position::new(1, seq)));
+}
+
+#[test]
+fn lack_of_file_descriptors_keeps_the_reserve_for_the_next_file() {
+    let disk = FakeDisk::new(18);
+    let (mut journal, _) = open(&disk).unwrap();
+    append(&mut journal, 1, 1, 1, 100).unwrap();
+    // The repaired file has no room for further marks.
+    drop(journal);
+    let (mut journal, found) = open(&disk).unwrap();
+    assert_eq!(found.epoch_least, 2);
+    let mut reserve = reserve(&disk);
+    assert!(reserve.fill().unwrap());
+    disk.set_capacity(disk.used());
+    disk.set_faults(Faults { opens_fail: true, ..Faults::default() });
+    assert!(journal.begin_file_in(&mut reserve, 0).unwrap());
+    let refused = append(&mut journal, 2, 2, 1, 100);
+    assert!(matches!(refused, Err(AppendError::LacksResource(_))), "{refused:?}");
+    disk.set_faults(Faults::default());
+    append(&mut journal, 2, 2, 1, 100).unwrap();
+    journal.sync().unwrap();
+    assert_eq!(journal.durable(), Some(Position::new(2, 2)));
 }
 
 #[test]

@@ -46,12 +46,16 @@ impl Margin {
     }
 
     fn fill(&mut self) -> Result<(), DiskError> {
-        if self.reserve.fill()? {
-            // A reserve of 0 bytes always counts as filled. The next write then shows whether there is room.
-            self.is_claimed = false;
-            self.room.set_ample();
-        } else {
-            self.report_low("the disk has hardly more room than the reserve takes");
+        match self.reserve.fill() {
+            Ok(true) => {
+                // A reserve of 0 bytes always counts as filled. The next write then shows whether there is room.
+                self.is_claimed = false;
+                self.room.set_ample();
+            }
+            Ok(false) => self.report_low("the disk has hardly more room than the reserve takes"),
+            // Filling is tried again.
+            Err(error) if error.lacks_resource() => self.report_low(&error.to_string()),
+            Err(error) => return Err(error),
         }
         Ok(())
     }

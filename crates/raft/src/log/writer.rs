@@ -3,7 +3,8 @@
 //! On a full disk, the reserve is released, and its room is claimed for the journal ([`Margin`]). [`DiskSpace`] reports
 //! this, and commands that make the state larger are refused. When this room is used up, writes wait in order. Only a
 //! purge may overtake waiting entries, because it frees room. Separate room is kept for purges, and a purge removes no
-//! entry that the waiting writes change. After a disk failure, the log writes nothing.
+//! entry that the waiting writes change. Writes also wait while the process lacks file descriptors or memory for the
+//! next file. After a disk failure, the log writes nothing.
 
 use std::collections::VecDeque;
 use std::io;
@@ -126,6 +127,8 @@ struct WriterState {
 /// The reason why the log wrote nothing.
 enum WriteFailure {
     Full(String),
+    /// The process or the machine lacks file descriptors or memory.
+    LacksResource(String),
     Broken(String),
 }
 
@@ -133,6 +136,7 @@ impl From<AppendError> for WriteFailure {
     fn from(error: AppendError) -> WriteFailure {
         match error {
             AppendError::Full { .. } => WriteFailure::Full(error.to_string()),
+            AppendError::LacksResource(_) => WriteFailure::LacksResource(error.to_string()),
             other => WriteFailure::Broken(other.to_string()),
         }
     }
@@ -203,7 +207,7 @@ impl WriterState {
         let frames: Vec<&EncodedRecords> = writes.iter().map(|write| &write.frames).collect();
         match self.try_write(&frames, PURGE_BYTES) {
             // There may be room for some of the writes, though not for all.
-            Err(WriteFailure::Full(_)) => {
+            Err(WriteFailure::Full(_) | WriteFailure::LacksResource(_)) => {
                 self.waiting = writes;
                 self.write_waiting(receiver);
             }
@@ -218,11 +222,11 @@ impl WriterState {
     fn write_waiting(&mut self, receiver: &Receiver<WriterCommand>) {
         while let Some(write) = self.waiting.pop_front() {
             match self.try_write(&[&write.frames], PURGE_BYTES) {
-                Err(WriteFailure::Full(why)) => {
+                Err(failure @ (WriteFailure::Full(_) | WriteFailure::LacksResource(_))) => {
                     self.waiting.push_front(write);
-                    self.find_room(why, receiver);
+                    self.prepare_retry(failure, receiver);
                     if self.is_closing {
-                        let why = || io::Error::other("the log is closed while its disk is full");
+                        let why = || io::Error::other("the log is closed while it cannot write");
                         self.waiting.drain(..).for_each(|write| (write.done)(Err(why())));
                     }
                 }
@@ -263,12 +267,18 @@ impl WriterState {
         Ok(())
     }
 
-    /// Releases the reserve, or waits a little.
-    fn find_room(&mut self, why: String, receiver: &Receiver<WriterCommand>) {
-        match self.margin.release_reserve(&mut self.journal, &why) {
-            Ok(true) => {}
-            Ok(false) => self.wait(why, receiver),
-            Err(error) => self.failure = Some(error.to_string()),
+    /// Prepares another attempt after a failure that allows one: releases the reserve if the disk is full, or waits a
+    /// little.
+    fn prepare_retry(&mut self, failure: WriteFailure, receiver: &Receiver<WriterCommand>) {
+        match failure {
+            WriteFailure::Full(why) => match self.margin.release_reserve(&mut self.journal, &why) {
+                Ok(true) => {}
+                Ok(false) => self.wait(why, receiver),
+                Err(error) if error.allows_retry() => self.wait(error.to_string(), receiver),
+                Err(error) => self.failure = Some(error.to_string()),
+            },
+            WriteFailure::LacksResource(why) => self.wait(why, receiver),
+            WriteFailure::Broken(why) => self.failure = Some(why),
         }
     }
 
@@ -300,7 +310,7 @@ impl WriterState {
                 .all(|work| matches!(work, WriterCommand::Write(write) if is_kept(write)));
         if is_safe {
             match self.try_purge(&purge) {
-                Err(WriteFailure::Full(_)) => {}
+                Err(WriteFailure::Full(_) | WriteFailure::LacksResource(_)) => {}
                 other => return self.record_failure(other),
             }
         }
@@ -309,9 +319,9 @@ impl WriterState {
 
     fn purge(&mut self, purge: Purge, receiver: &Receiver<WriterCommand>) {
         match self.try_purge(&purge) {
-            Err(WriteFailure::Full(why)) => {
+            Err(failure @ (WriteFailure::Full(_) | WriteFailure::LacksResource(_))) => {
                 self.deferred.push_front(WriterCommand::Purge(purge));
-                self.find_room(why, receiver);
+                self.prepare_retry(failure, receiver);
             }
             other => self.record_failure(other),
         }
