@@ -7,15 +7,19 @@
 //! fill the disk.
 //!
 //! Room that is freed on a full disk can be taken by any other file. [`Journal::begin_file_in`](crate::Journal) therefore
-//! makes the reserve's file the journal's next file, so that its room is never free.
+//! makes the reserve's file the journal's next file, so that its room is never free. If the process ends before the
+//! journal begins this file, the next start takes the file back.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::DiskError;
-use crate::layout::TEMPORARY_SUFFIX;
 
+/// The ending of the file's name after it was handed over and before the journal begins it.
+const PENDING_SUFFIX: &str = ".next";
+/// Room, bytes, that a file that was handed over can give up: two blocks of a file system.
+pub(crate) const LINK_BYTES: u64 = 8 << 10;
 /// The zeros that one write appends to the reserve.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -26,27 +30,70 @@ pub struct DiskReserve {
     dir: PathBuf,
     path: PathBuf,
     bytes: u64,
+    /// The size of the file if it is filled. A file that was taken back can be slightly smaller than `bytes`.
+    file_bytes: u64,
     is_filled: bool,
 }
 
 impl DiskReserve {
-    /// Opens the reserve with this name in a directory; the reserve counts as filled if its file has the full size. An
-    /// incomplete file is removed. A reserve of 0 bytes has no file.
+    /// Opens the reserve with this name in a directory. The reserve counts as filled if its file has the full size (but
+    /// for the room for marks), or if its file was handed over and not used. An incomplete file is removed. A reserve
+    /// of 0 bytes has no file.
+    ///
+    /// If a journal uses the directory, the journal is opened first.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, name: &str, bytes: u64) -> Result<DiskReserve, DiskError> {
         disk.create_dir(dir).map_err(DiskError::of("create", dir))?;
         let path = dir.join(name);
-        let mut reserve = DiskReserve { disk, dir: dir.to_owned(), path, bytes, is_filled: false };
-        match reserve.disk.open(&reserve.path, false).and_then(|file| file.bytes()) {
-            Ok(found) if found == bytes && bytes > 0 => reserve.is_filled = true,
-            Ok(_) => reserve.remove()?,
-            Err(source) => {
-                let error = DiskError { action: "open", path: reserve.path.clone(), source };
-                if !error.is_missing() {
-                    return Err(error);
-                }
+        let mut reserve =
+            DiskReserve { disk, dir: dir.to_owned(), path, bytes, file_bytes: bytes, is_filled: false };
+        match reserve.measure(&reserve.path)? {
+            Some(found) if found <= bytes && reserve.is_usable(found) => {
+                (reserve.is_filled, reserve.file_bytes) = (true, found);
             }
+            Some(_) => reserve.remove()?,
+            None => {}
         }
+        reserve.take_back()?;
         Ok(reserve)
+    }
+
+    /// The size of a file, bytes; `None` if the file does not exist.
+    fn measure(&self, path: &Path) -> Result<Option<u64>, DiskError> {
+        let measured = self.disk.open(path, false).and_then(|file| file.bytes());
+        match measured.map_err(DiskError::of("open", path)) {
+            Err(error) if error.is_missing() => Ok(None),
+            measured => measured.map(Some),
+        }
+    }
+
+    /// Whether a file of this size can be the reserve: at most the room for marks is missing.
+    fn is_usable(&self, found: u64) -> bool {
+        self.bytes > 0 && found + LINK_BYTES >= self.bytes && found > self.bytes / 2
+    }
+
+    /// Takes back the file that was handed over before the last end of the process, and that no journal has begun.
+    fn take_back(&mut self) -> Result<(), DiskError> {
+        let pending = self.pending_path();
+        let Some(found) = self.measure(&pending)? else { return Ok(()) };
+        if self.is_filled || !self.is_usable(found) {
+            self.disk.remove(&pending).map_err(DiskError::of("remove", &pending))?;
+            return self.sync_dir();
+        }
+        if found > self.bytes {
+            let file = self.disk.open(&pending, true).map_err(DiskError::of("open", &pending))?;
+            file.set_bytes(self.bytes).map_err(DiskError::of("truncate", &pending))?;
+        }
+        let is_whole = found >= self.bytes || enlarge(&*self.disk, &pending, found, self.bytes)?;
+        self.file_bytes = if is_whole { self.bytes } else { found };
+        self.disk.rename(&pending, &self.path).map_err(DiskError::of("rename", &pending))?;
+        self.is_filled = true;
+        self.sync_dir()
+    }
+
+    fn pending_path(&self) -> PathBuf {
+        let mut pending = self.path.clone().into_os_string();
+        pending.push(PENDING_SUFFIX);
+        PathBuf::from(pending)
     }
 
     /// The reserved bytes, filled or not.
@@ -74,7 +121,7 @@ impl DiskReserve {
             return Ok(false);
         }
         match self.write() {
-            Ok(()) => self.is_filled = true,
+            Ok(()) => (self.is_filled, self.file_bytes) = (true, self.bytes),
             Err(error) if error.is_full() => self.remove()?,
             Err(error) => {
                 // A later attempt creates the file again.
@@ -93,19 +140,20 @@ impl DiskReserve {
         Ok(false)
     }
 
-    /// Gives the file a temporary name, so that another file can be made of it, and returns its path and size. The file
+    /// Gives the file another name, so that another file can be made of it, and returns its path and size. The file
     /// is enlarged to `need` bytes if it is smaller. Returns `None`, and keeps the reserve, if there is no reserve, or no
     /// room to enlarge it.
     pub(crate) fn hand_over(&mut self, need: u64) -> Result<Option<(PathBuf, u64)>, DiskError> {
-        if !self.is_filled || (need > self.bytes && !enlarge(&*self.disk, &self.path, self.bytes, need)?) {
+        let bytes = self.file_bytes.max(need);
+        if !self.is_filled
+            || (bytes > self.file_bytes && !enlarge(&*self.disk, &self.path, self.file_bytes, bytes)?)
+        {
             return Ok(None);
         }
-        let mut temporary = self.path.clone().into_os_string();
-        temporary.push(TEMPORARY_SUFFIX);
-        let temporary = PathBuf::from(temporary);
-        self.disk.rename(&self.path, &temporary).map_err(DiskError::of("rename", &self.path))?;
+        let pending = self.pending_path();
+        self.disk.rename(&self.path, &pending).map_err(DiskError::of("rename", &self.path))?;
         self.is_filled = false;
-        Ok(Some((temporary, self.bytes.max(need))))
+        Ok(Some((pending, bytes)))
     }
 
     fn write(&self) -> Result<(), DiskError> {
@@ -119,8 +167,13 @@ impl DiskReserve {
             Err(error) if !error.is_missing() => return Err(error),
             _ => {}
         }
+        self.sync_dir()
+    }
+
+    /// Syncs a changed name, if the process has a file descriptor for this.
+    fn sync_dir(&self) -> Result<(), DiskError> {
         match self.disk.sync_dir(&self.dir).map_err(DiskError::of("sync", &self.dir)) {
-            // After a power cut the file may exist again. The next start then uses or removes it.
+            // After a power cut the file may have its earlier name. The next start then uses or removes it.
             Err(error) if error.lacks_resource() => Ok(()),
             synced => synced,
         }

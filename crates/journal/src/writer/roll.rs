@@ -15,12 +15,10 @@ use crate::error::{AppendError, DiskError};
 use crate::files::LogFile;
 use crate::layout::{BlockKind, FILE_HEADER_BYTES, FileHeader, FileName, TEMPORARY_SUFFIX};
 use crate::position::Position;
-use crate::reserve::DiskReserve;
+use crate::reserve::{DiskReserve, LINK_BYTES};
 
 /// Minimum size of a new file, bytes: its header and room for marks.
 pub(super) const NEW_FILE_BYTES_MIN: u64 = 1024;
-/// Room, bytes, that the file of a reserve gives up for the marks of the previous file: two blocks of a file system.
-const LINK_BYTES: u64 = 8 << 10;
 
 impl Journal {
     /// Makes the next append begin a new file, so that the earlier ones can be dropped. Frees the preallocation of
@@ -110,7 +108,7 @@ impl Journal {
             return if has_room { Ok(()) } else { Err(AppendError::LacksResource(error)) };
         }
         if let Some((zeros, _)) = self.next_file.take() {
-            // Frees its room. If this fails, the next start removes the file.
+            // Frees its room. If this fails, the next start takes the file back.
             let _ = self.shared.disk.remove(&zeros);
         }
         if !error.is_full() {

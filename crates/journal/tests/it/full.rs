@@ -342,7 +342,7 @@ fn reserve_removed_by_an_operator_does_not_end_the_log() {
 }
 
 #[test]
-fn reserve_that_no_append_used_is_free_after_a_restart() {
+fn reserve_that_no_append_used_is_kept_by_a_restart() {
     let disk = FakeDisk::new(13);
     let (mut journal, _) = open(&disk).unwrap();
     let mut filled = reserve(&disk);
@@ -350,9 +350,18 @@ fn reserve_that_no_append_used_is_free_after_a_restart() {
     append(&mut journal, 1, 1, 1, 100).unwrap();
     assert!(journal.begin_file_in(&mut filled, 0).unwrap());
     drop(journal);
+    disk.set_capacity(disk.used());
+    disk.set_faults(Faults { freed_room_is_taken: true, ..Faults::default() });
+    let (mut journal, found) = open(&disk).unwrap();
+    assert_eq!(found.epoch_least, 2);
+    let mut kept = reserve(&disk);
+    assert!(kept.is_filled());
+    assert!(journal.begin_file_in(&mut kept, 0).unwrap());
+    append(&mut journal, 2, 2, 1, 100).unwrap();
+    journal.close().unwrap();
     let (journal, _) = open(&disk).unwrap();
-    assert!(reserve(&disk).needs_fill() && disk.used() < 10_000, "{}", disk.used());
-    drop(journal);
+    assert!(reserve(&disk).needs_fill());
+    assert_eq!(read(&journal.reader(), Position::new(2, 2)), expected(2, 2, 2, 100));
 }
 
 #[test]
