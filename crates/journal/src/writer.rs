@@ -12,6 +12,7 @@
 mod ahead;
 mod append;
 mod close;
+mod discard;
 mod recover;
 mod retain;
 mod roll;

@@ -3,7 +3,8 @@
 //!
 //! Each snapshot begins an epoch, and thus a file, so that older files can be removed. A snapshot is written only if
 //! the disk has room for the whole snapshot. If necessary, the [`DiskReserve`] becomes the snapshot's file, and is filled
-//! again after older snapshots are removed.
+//! again after older snapshots are removed. If another program takes the room meanwhile, the part that was written is
+//! removed, so that a later attempt has its room.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -190,6 +191,8 @@ impl Snapshots {
     /// logs on the disk, take any room that is free.
     fn has_room(&mut self, blocks: &Blocks) -> io::Result<bool> {
         let (free, need) = self.free_and_needed(blocks)?;
+        // An earlier attempt may have claimed room in the file with which this one begins.
+        let free = free.saturating_add(self.journal.room_left());
         if free >= need {
             return Ok(true);
         }
@@ -198,7 +201,12 @@ impl Snapshots {
         if free + releasable < need {
             return Ok(false);
         }
-        match self.journal.begin_file_in(&mut self.reserve, first_file) {
+        let begun = self.journal.begin_file_in(&mut self.reserve, first_file).and_then(|is_begun| {
+            // An empty file of an earlier attempt continues. The reserve's room is then free, and is claimed in it.
+            let claimed = first_file.saturating_sub(FIRST_FILE_BYTES_EXTRA);
+            if is_begun { self.journal.reserve_room(claimed).map(|()| true) } else { Ok(false) }
+        });
+        match begun {
             Err(error) if error.allows_retry() => Ok(false),
             begun => begun.map_err(io::Error::other),
         }
@@ -221,12 +229,15 @@ impl Snapshots {
         }
         self.epoch += 1;
         self.frames = EncodedRecords::default();
+        let before = self.journal.appended();
         let begin = Position::new(self.epoch, self.next_seq);
         match self.write(meta, blocks) {
             Ok(()) => {}
-            // Another program has used the room in the meantime, or the process lacks file descriptors. The next snapshot
-            // removes the part that was written.
-            Err(error) if error.allows_retry() => return Ok(false),
+            // Another program has used the room in the meantime, or the process lacks file descriptors.
+            Err(error) if error.allows_retry() => {
+                self.discard(before, begin)?;
+                return Ok(false);
+            }
             Err(error) => return Err(io::Error::other(error)),
         }
         self.last = Some((meta.clone(), begin));
@@ -235,6 +246,20 @@ impl Snapshots {
         // Files that could not be removed are removed after the next snapshot.
         let _ = self.journal.truncate_before(begin);
         Ok(true)
+    }
+
+    /// Removes the written part of a snapshot that began at `begin`, after the record `before`. The next snapshot
+    /// continues in its file.
+    fn discard(&mut self, before: Option<Position>, begin: Position) -> io::Result<()> {
+        match self.journal.discard_after(before) {
+            Ok(()) => {
+                (self.epoch, self.next_seq) = (begin.epoch - 1, begin.seq);
+                Ok(())
+            }
+            // The part remains until a snapshot is complete.
+            Err(error) if error.allows_retry() => Ok(()),
+            Err(error) => Err(io::Error::other(error)),
+        }
     }
 
     fn write(&mut self, meta: &SnapshotMeta, blocks: &Blocks) -> Result<(), AppendError> {
@@ -256,5 +281,43 @@ impl Snapshots {
         frames::append(&mut self.journal, self.epoch, self.next_seq, count, &[&bytes])?;
         self.next_seq += u64::from(count);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_journal::{FakeDisk, Faults};
+
+    use super::*;
+
+    fn blocks(byte: u8, count: usize) -> Blocks {
+        Blocks(vec![Bytes::from(vec![byte; 600 << 10]); count])
+    }
+
+    #[test]
+    fn snapshot_without_room_leaves_no_part_on_the_disk() {
+        let (meta, mut refused) = (SnapshotMeta::default(), 0);
+        for writes in 0..40 {
+            let disk = FakeDisk::new(1);
+            let mut snapshots = Snapshots::open(Arc::new(disk.clone()), Path::new("/snapshots"), 0).unwrap();
+            assert!(snapshots.save(&meta, &blocks(1, 1)).unwrap());
+            let used = disk.used();
+            disk.set_faults(Faults {
+                write_fails: Some(writes),
+                write_reports_full: true,
+                ..Faults::default()
+            });
+            let is_saved = snapshots.save(&meta, &blocks(2, 3)).unwrap();
+            disk.set_faults(Faults::default());
+            let expected = if is_saved { blocks(2, 3) } else { blocks(1, 1) };
+            assert!(snapshots.load().unwrap().unwrap().1.0 == expected.0, "{writes} writes");
+            if !is_saved {
+                refused += 1;
+                assert!(disk.used() < used + (64 << 10), "{writes} writes: {} after {used}", disk.used());
+                assert!(snapshots.save(&meta, &blocks(3, 3)).unwrap());
+                assert!(snapshots.load().unwrap().unwrap().1.0 == blocks(3, 3).0, "{writes} writes");
+            }
+        }
+        assert!(refused > 0);
     }
 }

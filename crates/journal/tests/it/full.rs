@@ -330,6 +330,36 @@ fn lack_of_file_descriptors_keeps_the_reserve_for_the_next_file() {
 }
 
 #[test]
+fn discarded_records_free_their_room() {
+    let disk = FakeDisk::new(19);
+    let (mut journal, _) = open(&disk).unwrap();
+    append(&mut journal, 1, 1, 5, 100).unwrap();
+    journal.sync().unwrap();
+    for attempt in 0..3 {
+        let before = journal.appended();
+        let used = disk.used();
+        disk.set_capacity(used + 40_000);
+        // The records take several files.
+        let mut seq = 6;
+        while append(&mut journal, 2, seq, 1, 1_000).is_ok() {
+            seq += 1;
+        }
+        assert!(log_files(&disk).len() > 2 && seq > 20, "attempt {attempt}: {seq}");
+        journal.discard_after(before).unwrap();
+        assert_eq!(journal.appended(), Some(Position::new(1, 5)));
+        assert_eq!(log_files(&disk).len(), 2);
+        assert!(disk.used() < used + 2_000, "attempt {attempt}: {} after {used}", disk.used());
+        assert_eq!(read(&journal.reader(), Position::default()), expected(1, 1, 5, 100));
+    }
+    append(&mut journal, 2, 6, 1, 100).unwrap();
+    journal.close().unwrap();
+    assert!(verify(&disk, &dir()).unwrap().is_sound(true));
+    let (journal, found) = open(&disk).unwrap();
+    assert!(found.clean && found.damage.is_empty(), "{found:?}");
+    assert_eq!(read(&journal.reader(), Position::new(2, 6)), expected(2, 6, 6, 100));
+}
+
+#[test]
 fn reserve_removed_by_an_operator_does_not_end_the_log() {
     let disk = FakeDisk::new(15);
     let (mut journal, _) = open(&disk).unwrap();
