@@ -11,6 +11,8 @@
 //! - A `share` group has all records of its owner's epoch if one of its members was in the group before that epoch,
 //!   regardless of the order in which members join. The group does not deliver records that an earlier group of its
 //!   name has delivered in that epoch.
+//! - A group of a deleted topic sends its waiting dead letters for `deleted_age_max`, even if a topic and a group of
+//!   the same names are created meanwhile. The new group has nothing to do with these letters.
 //! - A group delivers only records of epochs in which this node owns its topic. Records of another owner's epoch
 //!   belong to the group there.
 //! - A member receives a copy of a record, so that a slow member does not keep memory of the log in use.
@@ -18,7 +20,7 @@
 //! Limits: `groups_max`, `group_idle_max`, and those of [`dunlin_topic::LogLimits`] for each partition. One user may
 //! create a quarter of `groups_max`, and one tenant [`TENANT_SHARE`] times the number of groups that are still free.
 //!
-//! Lock order: the map of groups, then a group or the ended groups.
+//! Lock order: the map of groups, then a group, the ended groups or the groups of deleted topics.
 
 mod any;
 mod dead_letters;
@@ -36,7 +38,7 @@ mod share;
 mod state;
 mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
@@ -74,8 +76,13 @@ pub(crate) struct Groups {
     ending: Mutex<Vec<AnyGroup>>,
     /// Ended groups whose topics may move to another owner.
     ended: Mutex<EndedGroups>,
+    /// Groups of deleted topics with waiting dead letters, and the time until which each sends them, ns. At most
+    /// `groups_max`, of which the oldest are dropped.
+    orphaned: Mutex<VecDeque<(u64, AnyGroup)>>,
     groups_max: usize,
     idle_ns_max: u64,
+    /// How long a group of a deleted topic sends dead letters, ns.
+    deleted_ns_max: u64,
     deadline: Arc<NextDeadline>,
 }
 
@@ -336,7 +343,11 @@ impl Node {
                     machine,
                 )?;
                 group.set_delivered_before(self, groups.ended().take(&key));
-                by_name.insert(key, GroupEntry { group: AnyGroup::wrap(Arc::clone(&group)), creator });
+                let entry = GroupEntry { group: AnyGroup::wrap(Arc::clone(&group)), creator };
+                if let Some(replaced) = by_name.insert(key, entry) {
+                    // Its topic was deleted, and a topic of the same name was created.
+                    groups.add_orphan(replaced.group, now_ns());
+                }
                 (group, notices)
             }
         };
@@ -434,23 +445,45 @@ impl Groups {
             by_name: Mutex::default(),
             ending: Mutex::default(),
             ended: Mutex::default(),
+            orphaned: Mutex::default(),
             groups_max: limits.groups_max,
             idle_ns_max: limits.group_idle_max.as_nanos().min(u64::MAX.into()) as u64,
+            deleted_ns_max: limits.deleted_age_max.as_nanos().min(u64::MAX.into()) as u64,
             deadline: Arc::new(NextDeadline::new()),
         }
     }
 
     /// Housekeeping: expired claims and delays, lost records, idle groups.
     pub(crate) fn tick(&self, node: &Node, now_ns: u64) {
+        let mut orphans = Vec::new();
         self.lock().retain(|_, GroupEntry { group, .. }| {
+            let Some(since_ns) = group.idle_since_ns(node) else { return true };
             let topic = group.topic();
-            let is_current = node.with_topic(topic.name(), |known| Arc::ptr_eq(known, topic));
-            let is_used = || is_current == Some(true) || group.has_dead_letters(node);
-            let needed = |since_ns: u64| now_ns < since_ns.saturating_add(self.idle_ns_max) && is_used();
-            group.idle_since_ns(node).is_none_or(needed)
+            if node.with_topic(topic.name(), |known| Arc::ptr_eq(known, topic)) == Some(true) {
+                return now_ns < since_ns.saturating_add(self.idle_ns_max);
+            }
+            orphans.push(group.clone());
+            false
         });
+        orphans.into_iter().for_each(|group| self.add_orphan(group, now_ns));
         self.all().iter().for_each(|group| group.tick(node));
+        self.orphaned().retain(|(until_ns, group)| {
+            let is_needed = || group.has_dead_letters(node) || group.idle_since_ns(node).is_none();
+            now_ns < *until_ns && is_needed()
+        });
         self.ending().retain(AnyGroup::is_ending);
+    }
+
+    /// Lets a group whose topic was deleted send its dead letters. A `share` group has none.
+    fn add_orphan(&self, group: AnyGroup, now_ns: u64) {
+        if group.kind() == GroupKind::Share {
+            return;
+        }
+        let mut orphaned = self.orphaned();
+        if orphaned.len() >= self.groups_max {
+            orphaned.pop_front();
+        }
+        orphaned.push_back((now_ns.saturating_add(self.deleted_ns_max), group));
     }
 
     fn of_topic(&self, topic: &Topic) -> Vec<AnyGroup> {
@@ -463,7 +496,9 @@ impl Groups {
     }
 
     fn all(&self) -> Vec<AnyGroup> {
-        self.lock().values().map(|entry| entry.group.clone()).collect()
+        let mut groups: Vec<AnyGroup> = self.lock().values().map(|entry| entry.group.clone()).collect();
+        groups.extend(self.orphaned().iter().map(|(_, group)| group.clone()));
+        groups
     }
 
     /// Fails if the node, the tenant or the user may not create another group.
@@ -492,6 +527,10 @@ impl Groups {
 
     fn ended(&self) -> MutexGuard<'_, EndedGroups> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn orphaned(&self) -> MutexGuard<'_, VecDeque<(u64, AnyGroup)>> {
+        self.orphaned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ending(&self) -> MutexGuard<'_, Vec<AnyGroup>> {

@@ -305,6 +305,31 @@ fn group_info_shows_waiting_dead_letters_and_the_reason() {
 }
 
 #[test]
+fn dead_letters_of_a_deleted_topic_do_not_concern_its_successor() {
+    let node = Node::start(Config { auto_create: false, ..Config::default() }).unwrap();
+    node.create_topic("jobs", TopicConfig::default(), false).unwrap();
+    publish(&node, "jobs", [1, 2]);
+    let options = WorkOptions { attempts_max: 1, ..work_from_start() };
+    let mut member = node.join_work("jobs", "g", &options).unwrap();
+    node.delete_topic("dead.jobs").unwrap();
+    while let Some(claimed) = claim(&mut member) {
+        member.nack(claimed.token, Duration::ZERO).unwrap();
+    }
+    member.leave();
+    node.delete_topic("jobs").unwrap();
+    node.create_topic("jobs", TopicConfig::default(), false).unwrap();
+    publish(&node, "jobs", [3]);
+    // The new group creates the topic for dead letters again.
+    let mut member = node.join_work("jobs", "g", &options).unwrap();
+    node.tick();
+    assert_eq!(node.topic("dead.jobs").unwrap().logs()[0].last().seq, 2, "letters of the deleted topic");
+    let info = node.groups(&node.topic("jobs").unwrap()).remove(0);
+    assert_eq!((info.pending_dead_letters, info.waiting), (0, 1));
+    let claimed = claim(&mut member).unwrap();
+    assert_eq!((number(claimed.record().payload()), claimed.attempt), (3, 1));
+}
+
+#[test]
 fn reliable_topic_keeps_the_record_of_a_waiting_dead_letter() {
     let node = node();
     let reliable = Some(ReliableOptions { wait_max: Duration::from_millis(1), ..ReliableOptions::default() });
