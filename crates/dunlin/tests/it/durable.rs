@@ -439,6 +439,34 @@ fn read_without_file_descriptors_waits_and_skips_no_record() {
 }
 
 #[test]
+fn deleted_topic_is_freed_although_its_dead_letters_wait() {
+    let limits = NodeLimits { deleted_age_max: Duration::from_millis(50), ..NodeLimits::default() };
+    let config = Config { limits, auto_create: false, ..Config::default() };
+    let (node, _) = Node::open(config, Arc::new(FakeDisk::new(21)), Path::new("/data")).unwrap();
+    node.create_topic("jobs", durable(), false).unwrap();
+    publish(&node, "jobs", 1..=1);
+    let options = WorkOptions { start: Start::Earliest, attempts_max: 1, ..WorkOptions::default() };
+    let mut member = node.join_work("jobs", "g", &options).unwrap();
+    node.delete_topic("dead.jobs").unwrap();
+    let Some(WorkEvent::ClaimedRecord(claimed)) = member.claim_one(Some(dunlin_wait::PATIENCE)).unwrap()
+    else {
+        panic!("no claim");
+    };
+    member.nack(claimed.token, Duration::ZERO).unwrap();
+    let topic = {
+        let topic = node.topic("jobs").unwrap();
+        assert_eq!(node.groups(&topic)[0].pending_dead_letters, 1);
+        Arc::downgrade(&topic)
+    };
+    member.leave();
+    node.delete_topic("jobs").unwrap();
+    dunlin_wait::until("the topic is freed", || {
+        node.tick();
+        topic.upgrade().is_none()
+    });
+}
+
+#[test]
 fn redelivery_without_file_descriptors_loses_no_record() {
     let disk = FakeDisk::new(15);
     // The node keeps only the records that it loaded last.
