@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use dunlin::{Permissions, SubjectRule};
+use dunlin::{KeyPattern, KeyRule, Permissions, SubjectRule};
 use dunlin_server::access::{TENANT_DEFAULT, UserDirectory, UserInfo, hash_password, is_name, new_token};
 use dunlin_topic::Pattern;
 use serde_json::json;
@@ -27,8 +27,8 @@ use users_file::{edit, read, read_or_new};
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = "\
-These entries of the users file have no option: keys, nkeys, limits, and what create, delete and groups deny. Edit the
-file; a running node reads it again within seconds. docs/security.md describes it.")]
+The limits of users and tenants have no option: edit the users file. A running node reads it again within seconds.
+docs/security.md describes it.")]
 pub struct Arguments {
     #[command(subcommand)]
     subcommand: Subcommand,
@@ -107,19 +107,25 @@ struct Change {
 }
 
 /// Entries that can be removed, by their names in the file.
-const REMOVABLE_SETTINGS: [&str; 12] = [
+const REMOVABLE_SETTINGS: [&str; 18] = [
     "publish",
     "publish_deny",
     "subscribe",
     "subscribe_deny",
     "create",
+    "create_deny",
     "delete",
+    "delete_deny",
     "groups",
+    "groups_deny",
+    "keys",
+    "keys_deny",
     "tasks",
     "surveys",
     "password",
     "tokens",
     "certificates",
+    "nkeys",
 ];
 
 #[derive(Debug, clap::Args)]
@@ -128,6 +134,9 @@ struct UserPermissions {
     /// Subject, or alternative name, of a client certificate that identifies the user; may be given several times
     #[arg(long, value_name = "TEXT")]
     certificate: Vec<String>,
+    /// Public key (nkey) of a NATS user, 56 letters and digits that begin with U; may be given several times
+    #[arg(long, value_name = "KEY")]
+    nkey: Vec<String>,
     /// Subjects to which the user may publish; may be given several times
     #[arg(long, value_name = "PATTERN")]
     publish: Vec<String>,
@@ -143,12 +152,27 @@ struct UserPermissions {
     /// Topics that the user may create; may be given several times
     #[arg(long, value_name = "PATTERN")]
     create: Vec<String>,
+    /// Topics that the user may not create although --create allows them; may be given several times
+    #[arg(long, value_name = "PATTERN")]
+    deny_create: Vec<String>,
     /// Topics that the user may delete; may be given several times
     #[arg(long, value_name = "PATTERN")]
     delete: Vec<String>,
+    /// Topics that the user may not delete although --delete allows them; may be given several times
+    #[arg(long, value_name = "PATTERN")]
+    deny_delete: Vec<String>,
     /// Groups that the user may join; may be given several times
     #[arg(long, value_name = "PATTERN")]
     groups: Vec<String>,
+    /// Groups that the user may not join although --groups allows them; may be given several times
+    #[arg(long, value_name = "PATTERN")]
+    deny_groups: Vec<String>,
+    /// Keys that the user may read and write: a key, or a prefix with * at its end; may be given several times
+    #[arg(long, value_name = "KEYS")]
+    keys: Vec<String>,
+    /// Keys that the user may not read or write although --keys allows them; may be given several times
+    #[arg(long, value_name = "KEYS")]
+    deny_keys: Vec<String>,
     /// Task permission: submit (own tenant), work (all tenants), work:TENANT or manage; may be given several times
     #[arg(long, value_name = "PERMISSION")]
     tasks: Vec<String>,
@@ -269,13 +293,19 @@ impl UserPermissions {
     fn write_to(&self, user: &mut Toml) {
         for (name, patterns) in [
             ("certificates", &self.certificate),
+            ("nkeys", &self.nkey),
             ("publish", &self.publish),
             ("publish_deny", &self.deny_publish),
             ("subscribe", &self.subscribe),
             ("subscribe_deny", &self.deny_subscribe),
             ("create", &self.create),
+            ("create_deny", &self.deny_create),
             ("delete", &self.delete),
+            ("delete_deny", &self.deny_delete),
             ("groups", &self.groups),
+            ("groups_deny", &self.deny_groups),
+            ("keys", &self.keys),
+            ("keys_deny", &self.deny_keys),
             ("tasks", &self.tasks),
         ] {
             if !patterns.is_empty() {
@@ -290,9 +320,6 @@ impl UserPermissions {
 
 /// Formats a user's permissions, limited to the tenant's permissions, with one line for each kind.
 fn permission_lines(permissions: &Permissions) -> Vec<String> {
-    let patterns = |patterns: &[Pattern]| {
-        patterns.iter().map(|pattern| pattern.as_str().to_owned()).collect::<Vec<_>>().join(" ")
-    };
     let rules = [
         ("publish", &permissions.publish),
         ("subscribe", &permissions.subscribe),
@@ -300,10 +327,14 @@ fn permission_lines(permissions: &Permissions) -> Vec<String> {
         ("delete", &permissions.delete),
         ("groups", &permissions.groups),
     ];
+    let mut rules: Vec<_> =
+        rules.map(|(name, Rule { allow, deny })| (name, texts(allow), texts(deny))).into();
+    let KeyRule { allow, deny } = &permissions.keys;
+    rules.push(("keys", key_texts(allow), key_texts(deny)));
     let mut lines: Vec<String> = Vec::new();
-    for (name, SubjectRule { allow, deny }) in rules.into_iter().filter(|(_, rule)| !rule.allow.is_empty()) {
-        let not = if deny.is_empty() { String::new() } else { format!(", not {}", patterns(deny)) };
-        lines.push(format!("{name} {}{not}", patterns(allow)));
+    for (name, SubjectRule { allow, deny) in rules.into_iter().filter(|(_, allow, _)| !allow.is_empty()) {
+        let not = if deny.is_empty() { String::new() } else { format!(", not {}", deny.join(" ")) };
+        lines.push(format!("{name} {}{not}", allow.join(" ")));
     }
     if permissions.tasks.is_any() {
         lines.push(format!("tasks {}", permissions.tasks));
@@ -345,14 +376,17 @@ fn list(file: &Path, console: &Console) -> Result<()> {
     let users = UserDirectory::read(file)?;
     let mut out = console.out();
     if console.json {
-        for UserInfo { name, tenant, password, tokens, certificates, permissions } in users.list() {
+        for UserInfo { name, tenant, password, tokens, certificates, nkeys, permissions } in users.list() {
+            let KeyRule { allow, deny } = &permissions.keys;
             let object = json!({
                 "user": name, "tenant": tenant, "password": password, "tokens": tokens,
-                "certificates": certificates,
+                "certificates": certificates, "nkeys": nkeys,
                 "permissions": {
                     "publish": rule(&permissions.publish), "subscribe": rule(&permissions.subscribe),
                     "create": rule(&permissions.create), "delete": rule(&permissions.delete),
-                    "groups": rule(&permissions.groups), "tasks": permissions.tasks.to_string(), "surveys": permissions.surveys,
+                    "groups": rule(&permissions.groups),
+                    "keys": {"allow": key_texts(allow), "deny": key_texts(deny)},
+                    "tasks": permissions.tasks.to_string(), "surveys": permissions.surveys,
                 },
             });
             writeln!(out, "{object}")?;
@@ -370,8 +404,15 @@ fn list(file: &Path, console: &Console) -> Result<()> {
 }
 
 fn rule(rule: &SubjectRule) -> serde_json::Value {
-    let texts = |patterns: &[Pattern]| patterns.iter().map(|one| one.as_str().to_owned()).collect::<Vec<_>>();
     json!({"allow": texts(&rule.allow), "deny": texts(&rule.deny)})
+}
+
+fn texts(patterns: &[Pattern]) -> Vec<&str> {
+    patterns.iter().map(Pattern::as_str).collect()
+}
+
+fn key_texts(patterns: &[KeyPattern]) -> Vec<&str> {
+    patterns.iter().map(KeyPattern::as_str).collect()
 }
 
 fn table<'d>(document: &'d mut DocumentMut, name: &str) -> Result<&'d mut Toml> {

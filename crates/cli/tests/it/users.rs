@@ -75,6 +75,36 @@ fn added_users_log_in_with_their_credentials_until_removed() {
 }
 
 #[test]
+fn user_options_set_keys_nkeys_and_denied_patterns() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("users.toml").to_str().unwrap().to_owned();
+    let user = |arguments: &[&str]| run(&[&["user", "--users-file", file.as_str()], arguments].concat(), "");
+    let nkey = "UDI6ND5BHG7FC7FCVXTZ33VOQLKMBW535YD3ECYGOVVD7HPS7V6YLNRM";
+    let arguments = [
+        &["add", "ana", "--no-password", "--nkey", nkey][..],
+        &["--keys", "acme/*", "--keys", "$lock/acme/*", "--deny-keys", "acme/secret"],
+        &["--create", "a.>", "--deny-create", "a.b", "--delete", "a.>", "--deny-delete", "a.c"],
+        &["--groups", ">", "--deny-groups", "internal"],
+    ];
+    let added = user(&arguments.concat()).done();
+    let lines = [
+        "create a.>, not a.b",
+        "delete a.>, not a.c",
+        "groups >, not internal",
+        "keys acme/* $lock/acme/*, not acme/secret",
+    ];
+    assert!(added.ends_with(&format!("  {}\n", lines.join("\n  "))), "{added}");
+    let listed: serde_json::Value = serde_json::from_str(&user(&["list", "--json"]).done()).unwrap();
+    assert_eq!(listed["nkeys"], serde_json::json!([nkey]));
+    let keys = serde_json::json!({"allow": ["acme/*", "$lock/acme/*"], "deny": ["acme/secret"]});
+    assert_eq!(listed["permissions"]["keys"], keys);
+    let changed = user(&["change", "ana", "--keys", "b/*", "--without", "keys_deny", "--without", "nkeys"]);
+    assert!(changed.done().contains("  keys b/*\n"));
+    let refused = user(&["change", "ana", "--nkey", "UNKNOWN"]);
+    assert!(refused.code != Some(0) && refused.err.contains("nkeys: expected the public key"), "{refused:?}");
+}
+
+#[test]
 fn user_add_does_not_use_the_connections_password() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();

@@ -16,6 +16,11 @@ impl KeyPattern {
         KeyPattern(text.into())
     }
 
+    /// The pattern's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// The range of keys, end excluded. An empty end means no end.
     fn range(&self) -> (Vec<u8>, Vec<u8>) {
         match self.0.strip_suffix('*') {

@@ -170,6 +170,7 @@ impl UserDirectory {
             password: user.password.is_some(),
             tokens: user.tokens.len(),
             certificates: &user.certificates,
+            nkeys: &user.nkeys,
             permissions: &user.permissions,
         })
     }
@@ -188,6 +189,8 @@ pub struct UserInfo<'u> {
     pub tokens: usize,
     /// Names of accepted certificates.
     pub certificates: &'u [String],
+    /// Accepted NATS public keys.
+    pub nkeys: &'u [String],
     /// The user's permissions.
     pub permissions: &'u Permissions,
 }
