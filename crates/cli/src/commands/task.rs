@@ -97,7 +97,7 @@ Examples:
         /// Name of one tenant [default: all; for a user without permission `manage`, the user's own]
         tenant: Option<String>,
     },
-    /// Create a tenant, or replace its weight, quotas and limits; they apply to tasks that start later
+    /// Create a tenant, or change its weight, quotas and limits; they apply to tasks that start later
     Tenant(tenant::Arguments),
     /// List workers, with the tasks that they have and the resources that they offer
     Workers,

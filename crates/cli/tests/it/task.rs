@@ -187,6 +187,35 @@ fn failed_task_becomes_a_dead_letter_that_can_be_retried() {
 }
 
 #[test]
+fn task_tenant_changes_only_the_given_settings() {
+    let node = Node::start();
+    let set = |arguments: &[&str]| {
+        node.run(&[&["task", "tenant", "acme"], arguments].concat()).done();
+        json(&node.run(&["task", "tenants", "acme", "--json"]).done())
+    };
+    let limit = |key: &str, count: Option<u32>, rate: serde_json::Value| {
+        serde_json::json!({"key": key, "running_max": count, "rate": rate})
+    };
+    let rate = serde_json::json!({"count": 10, "per_ms": 1_000, "burst": 1});
+    set(&["--weight", "3", "--concurrency", "2,8,10,20", "--queued", "7", "--retries", "50"]);
+    set(&["--limit", "user=1", "--limit", "kind=5", "--rate", "user=10/1s"]);
+    let found = set(&["--limit", "user=2", "--queued", "8"]);
+    let quota = serde_json::json!({"reserved": 2, "soft": 8, "hard": 10, "burst": 20});
+    assert_eq!((&found["weight"], &found["concurrency"]), (&3.into(), &quota));
+    assert_eq!((&found["queued_max"], &found["retry_percent"]), (&8.into(), &50.into()));
+    let null = serde_json::Value::Null;
+    let of_kind = limit("kind", Some(5), null.clone());
+    let of_user = [limit("user", None, rate.clone()), limit("user", Some(2), null)];
+    let [starts, running] = of_user;
+    assert_eq!(found["limits"], serde_json::Value::from(vec![of_kind, starts, running]));
+    let found = set(&["--without", "limits", "--without", "concurrency", "--without", "weight"]);
+    assert_eq!(found["limits"], serde_json::Value::from(vec![limit("user", None, rate)]));
+    assert_eq!((&found["weight"], &found["concurrency"]["hard"]), (&1.into(), &0.into()));
+    assert_eq!(found["queued_max"], 8);
+    assert_eq!(set(&[]), found, "nothing is given");
+}
+
+#[test]
 fn redrive_counts_no_dead_letters_of_other_tenants() {
     let node = Node::start();
     let worker = start_worker(&node, &["--kind", "bad", "--", "sh", "-c", "exit 100"]);

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use dunlin_client::Tasks;
-use dunlin_client::scheduler::{KeyLimit, Quota, Rate, TenantSettings};
+use dunlin_client::scheduler::{KeyLimit, Quota, Rate, TenantSettings, TenantView};
 use serde_json::json;
 
 use crate::commands::parse::duration;
@@ -25,26 +25,31 @@ A QUOTA is one number, the hard maximum, or four: RESERVED,SOFT,HARD,BURST. RESE
 SOFT, the tenant waits while other tenants below their SOFT have tasks. BURST is an amount that may exceed HARD for up to
 a minute. docs/tasks.md describes them.
 
-The command replaces all settings of the tenant; a limit that is not given is removed.")]
+  dunlin task tenant acme --without limits --limit user=2   this limit instead of all others
+
+Each given option replaces its old value, and --limit and --rate replace the value of their KEY. All other settings
+stay. The command reads the settings, changes them and writes all of them. If two of these commands change one tenant
+at the same time, the later one can undo the change of the other.")]
 pub struct Arguments {
     /// Name of the tenant
     name: String,
-    /// Weight of the tenant's share, relative to other tenants
-    #[arg(long, default_value_t = 1)]
-    weight: u32,
-    /// Maximum number of waiting tasks [default: no limit]
+    /// Weight of the tenant's share, relative to other tenants [default of a new tenant: 1]
+    #[arg(long)]
+    weight: Option<u32>,
+    /// Maximum number of waiting tasks [default of a new tenant: no limit]
     #[arg(long, value_name = "COUNT")]
     queued: Option<u64>,
-    /// Maximum number of retries, as a percentage of first attempts [default: no limit]
+    /// Maximum number of retries, as a percentage of first attempts [default of a new tenant: no limit]
     #[arg(long, value_name = "PERCENT")]
     retries: Option<u32>,
-    /// Quota for the number of tasks that run at the same time [default: no limit]
+    /// Quota for the number of tasks that run at the same time [default of a new tenant: no limit]
     #[arg(long, value_name = "QUOTA", value_parser = quota)]
     concurrency: Option<Quota>,
-    /// Quota for the processors of all running tasks, in thousandths of a processor [default: no limit]
+    /// Quota for the processors of all running tasks, in thousandths of a processor [default of a new tenant: no
+    /// limit]
     #[arg(long, value_name = "QUOTA", value_parser = quota)]
     cpu_milli: Option<Quota>,
-    /// Quota for the memory of all running tasks, in bytes [default: no limit]
+    /// Quota for the memory of all running tasks, in bytes [default of a new tenant: no limit]
     #[arg(long, value_name = "QUOTA", value_parser = quota)]
     memory_bytes: Option<Quota>,
     /// Maximum number of running tasks that have the same value of KEY; KEY is a label, or tenant, queue or kind; may
@@ -55,6 +60,87 @@ pub struct Arguments {
     /// be given several times
     #[arg(long = "rate", value_name = "KEY=COUNT/DURATION", value_parser = rate)]
     rates: Vec<(String, Rate)>,
+    /// Setting to set to the default of a new tenant, before the other options apply; may be given several times
+    #[arg(long, value_name = "SETTING")]
+    without: Vec<TenantSetting>,
+}
+
+/// A setting of a tenant, by the name of its option; `limits` and `rates` are those of all keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum TenantSetting {
+    Weight,
+    Queued,
+    Retries,
+    Concurrency,
+    CpuMilli,
+    MemoryBytes,
+    Limits,
+    Rates,
+}
+
+impl Arguments {
+    /// Applies the given options to the settings, which otherwise stay.
+    fn apply<'a>(&'a self, settings: &mut TenantSettings<'a>) {
+        let new = TenantSettings::new(settings.name);
+        for setting in &self.without {
+            match setting {
+                TenantSetting::Weight => settings.weight = new.weight,
+                TenantSetting::Queued => settings.queued_max = new.queued_max,
+                TenantSetting::Retries => settings.retry_percent = new.retry_percent,
+                TenantSetting::Concurrency => settings.concurrency = new.concurrency,
+                TenantSetting::CpuMilli => settings.cpu_milli = new.cpu_milli,
+                TenantSetting::MemoryBytes => settings.memory_bytes = new.memory_bytes,
+                TenantSetting::Limits => settings.limits.retain_mut(keep_without_count),
+                TenantSetting::Rates => settings.limits.retain_mut(keep_without_rate),
+            }
+        }
+        settings.weight = self.weight.unwrap_or(settings.weight);
+        settings.queued_max = self.queued.unwrap_or(settings.queued_max);
+        settings.retry_percent = self.retries.unwrap_or(settings.retry_percent);
+        settings.concurrency = self.concurrency.unwrap_or(settings.concurrency);
+        settings.cpu_milli = self.cpu_milli.unwrap_or(settings.cpu_milli);
+        settings.memory_bytes = self.memory_bytes.unwrap_or(settings.memory_bytes);
+        for (key, count) in &self.limits {
+            let key = key.as_bytes();
+            settings.limits.retain_mut(|limit| limit.key != key || keep_without_count(limit));
+            settings.limits.push(KeyLimit::running(key, *count));
+        }
+        for (key, rate) in &self.rates {
+            let key = key.as_bytes();
+            settings.limits.retain_mut(|limit| limit.key != key || keep_without_rate(limit));
+            settings.limits.push(KeyLimit::starting(key, *rate));
+        }
+    }
+}
+
+/// Removes the number of running tasks from a limit. Returns whether it still limits something.
+fn keep_without_count(limit: &mut KeyLimit<'_>) -> bool {
+    limit.running_max = u32::MAX;
+    limit.rate.is_some()
+}
+
+/// Removes the rate from a limit. Returns whether it still limits something.
+fn keep_without_rate(limit: &mut KeyLimit<'_>) -> bool {
+    limit.rate = None;
+    limit.running_max < u32::MAX
+}
+
+/// The settings of an existing tenant.
+fn settings_of(tenant: &TenantView) -> TenantSettings<'_> {
+    let [concurrency, cpu_milli, memory_bytes] = tenant.quotas;
+    let limits = tenant.limits.iter();
+    TenantSettings {
+        weight: tenant.weight,
+        queued_max: tenant.queued_max,
+        retry_percent: tenant.retry_percent,
+        concurrency,
+        cpu_milli,
+        memory_bytes,
+        limits: limits
+            .map(|limit| KeyLimit { key: &limit.key, running_max: limit.running_max, rate: limit.rate })
+            .collect(),
+        ..TenantSettings::new(&tenant.name)
+    }
 }
 
 fn quota(text: &str) -> Result<Quota, String> {
@@ -85,22 +171,16 @@ fn rate(text: &str) -> Result<(String, Rate), String> {
 }
 
 pub fn run(arguments: &Arguments, tasks: &Tasks, console: &Console) -> Result<()> {
-    let running = arguments.limits.iter().map(|(key, count)| KeyLimit::running(key.as_bytes(), *count));
-    let starting = arguments.rates.iter().map(|(key, rate)| KeyLimit::starting(key.as_bytes(), *rate));
-    let limits = running.chain(starting).collect();
-    tasks.set_tenant(TenantSettings {
-        weight: arguments.weight,
-        queued_max: arguments.queued.unwrap_or(0),
-        retry_percent: arguments.retries.unwrap_or(0),
-        concurrency: arguments.concurrency.unwrap_or_default(),
-        cpu_milli: arguments.cpu_milli.unwrap_or_default(),
-        memory_bytes: arguments.memory_bytes.unwrap_or_default(),
-        limits,
-        ..TenantSettings::new(arguments.name.as_bytes())
-    })?;
+    let name = arguments.name.as_bytes();
+    let found = tasks.tenants(&arguments.name)?;
+    let existing = found.iter().find(|found| *found.name == *name);
+    let mut settings = existing.map_or_else(|| TenantSettings::new(name), settings_of);
+    arguments.apply(&mut settings);
+    let weight = settings.weight;
+    tasks.set_tenant(settings)?;
     let mut out = console.out();
     match console.json {
-        true => writeln!(out, "{}", json!({"tenant": arguments.name, "weight": arguments.weight}))?,
+        true => writeln!(out, "{}", json!({"tenant": arguments.name, "weight": weight}))?,
         false => writeln!(out, "tenant {} is set", arguments.name)?,
     }
     Ok(out.flush()?)
