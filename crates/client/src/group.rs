@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dunlin_topic::{
-    Frame, LogName, Notice, Position, Start, SubjectError, Subscribe, SubscribeError, Wait,
-};
+use dunlin_topic::{Frame, LogName, Notice, Position, Start, SubjectError, Subscribe, SubscribeError, Wait};
 use dunlin_wire::{FromClient, FromNode, JoinGroup, List, MessageKind, Nack, NackedToken, Settle, StartAt};
 
 use crate::client::{Client, SharedClient};

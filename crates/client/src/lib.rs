@@ -77,9 +77,7 @@ pub use dunlin_tasks as scheduler;
 pub use dunlin_topic as topic;
 pub use dunlin_topic::{Reply, RequestError};
 pub use dunlin_wire::{ErrorCode, Retry};
-pub use group::{
-    DeadLetterTarget, Group, GroupEvent, GroupKind, GroupOptions, Member, Settlement, Settler,
-};
+pub use group::{DeadLetterTarget, Group, GroupEvent, GroupKind, GroupOptions, Member, Settlement, Settler};
 pub use interrupt::interruptible;
 pub use kv::{
     Change, HeldLock, KeyChange, Kv, KvEntry, KvError, Lease, LeaseHandle, LeaseLostError, Page,

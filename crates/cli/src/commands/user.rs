@@ -328,11 +328,11 @@ fn permission_lines(permissions: &Permissions) -> Vec<String> {
         ("groups", &permissions.groups),
     ];
     let mut rules: Vec<_> =
-        rules.map(|(name, Rule { allow, deny })| (name, texts(allow), texts(deny))).into();
+        rules.map(|(name, SubjectRule { allow, deny })| (name, texts(allow), texts(deny))).into();
     let KeyRule { allow, deny } = &permissions.keys;
     rules.push(("keys", key_texts(allow), key_texts(deny)));
     let mut lines: Vec<String> = Vec::new();
-    for (name, SubjectRule { allow, deny) in rules.into_iter().filter(|(_, allow, _)| !allow.is_empty()) {
+    for (name, allow, deny) in rules.into_iter().filter(|(_, allow, _)| !allow.is_empty()) {
         let not = if deny.is_empty() { String::new() } else { format!(", not {}", deny.join(" ")) };
         lines.push(format!("{name} {}{not}", allow.join(" ")));
     }

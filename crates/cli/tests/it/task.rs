@@ -193,9 +193,7 @@ fn task_tenant_changes_only_the_given_settings() {
         node.run(&[&["task", "tenant", "acme"], arguments].concat()).done();
         json(&node.run(&["task", "tenants", "acme", "--json"]).done())
     };
-    let limit = |key: &str, count: Option<u32>, rate: serde_json::Value| {
-        serde_json::json!({"key": key, "running_max": count, "rate": rate})
-    };
+    let limit = |key: &str, count: Option<u32>, rate: serde_json::Value| serde_json::json!({"key": key, "running_max": count, "rate": rate});
     let rate = serde_json::json!({"count": 10, "per_ms": 1_000, "burst": 1});
     set(&["--weight", "3", "--concurrency", "2,8,10,20", "--queued", "7", "--retries", "50"]);
     set(&["--limit", "user=1", "--limit", "kind=5", "--rate", "user=10/1s"]);

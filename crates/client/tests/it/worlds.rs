@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use dunlin_client::space::{EntityId, Schema, SurroundingsWatch};
-use dunlin_client::state::{FoundKeys, KeyItem, KeyWithItem, QueryAnswer};
+use dunlin_client::state::{ControlQueryResult, FoundKeys, KeyItem, KeyWithItem};
 use dunlin_client::{ClientLimits, ClientOptions};
 use dunlin_wait::until;
 use dunlin_wire::*;
 
-use crate::peer::Peer;
+use crate::peer::ScriptedNode;
 
 #[test]
 fn viewer_repeats_a_read_of_the_processes_without_an_answer() {
@@ -18,7 +18,7 @@ fn viewer_repeats_a_read_of_the_processes_without_an_answer() {
     let is_silent = Arc::new(AtomicBool::new(false));
     let (node_is_silent, (sender, unanswered)) = (Arc::clone(&is_silent), mpsc::channel());
     let options = ClientOptions { limits, ..ClientOptions::default() };
-    let (client, node) = Peer::serve_with(options, move |_, mut link| {
+    let (client, node) = ScriptedNode::serve_with(options, move |_, mut link| {
         while let Some(request) = link.try_next(|message| match message {
             FromClient::Control(control) => Some(control.request),
             _ => None,
@@ -33,8 +33,8 @@ fn viewer_repeats_a_read_of_the_processes_without_an_answer() {
             let world = KeyWithItem { key: b"space/flock/world"[..].into(), item };
             let found = FoundKeys { items: vec![world], more: false };
             let mut answer = Vec::new();
-            QueryAnswer::Found { revision: 1, found }.encode(&mut answer);
-            link.send(FromNode::ControlResult(ControlResult { request, bytes: LongBytes(&answer) }));
+            ControlQueryResult::Found { revision: 1, found }.encode(&mut answer);
+            link.send(FromNode::ControlResult(ControlResult { request, bytes: U32PrefixedBytes(&answer) }));
         }
     });
     let mut watched = None;

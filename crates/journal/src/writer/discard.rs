@@ -22,7 +22,9 @@ impl Journal {
         let Some(emptied) = self.shared.files().all.get(index).cloned() else { return Ok(()) };
         let file = match self.current.take_if(|current| current.log.name == emptied.name) {
             Some(current) => current.file,
-            None => files::open(&*self.shared.disk, &emptied.path, true).map_err(AppendError::of_unchanged)?,
+            None => {
+                files::open(&*self.shared.disk, &emptied.path, true).map_err(AppendError::of_unchanged)?
+            }
         };
         let start = FILE_HEADER_BYTES as u64;
         let cut = file.set_bytes(start).map_err(DiskError::of("truncate", &emptied.path));

@@ -216,7 +216,7 @@ impl Journal {
 
     /// Opens the file of zeros that becomes the next file, and gives it another temporary name. Returns it with its
     /// size. After an error the file is unchanged.
-    fn take_next_file(&mut self, temporary: &Path) -> Result<Option<(Box<dyn DiskFile>, u64)>, DiskError> {
+    fn take_next_file(&mut self, temporary: &Path) -> Result<Option<SizedFile>, DiskError> {
         let Some((zeros, bytes)) = self.next_file.clone() else { return Ok(None) };
         let disk = &*self.shared.disk;
         let file = match disk.open(&zeros, true) {
@@ -230,6 +230,9 @@ impl Journal {
         Ok(file)
     }
 }
+
+/// An open file, and its size in bytes.
+type SizedFile = (Box<dyn DiskFile>, u64);
 
 impl Current {
     fn initialize(&mut self, header: &FileHeader, need: u64) -> Result<(), DiskError> {

@@ -7,8 +7,8 @@ use dunlin::scheduler::{AttemptReport, TaskCommand};
 use dunlin::state::ControlCommand;
 use dunlin::topic::{Charge, Publish, TopicConfig};
 use dunlin::wire::{
-    Control, ControlKind, ErrorCode, FromClient, FromNode, List, LogPosition, LongBytes, Position, Resume,
-    StartAt, Tasks, TasksKind,
+    Control, ControlKind, ErrorCode, FromClient, FromNode, List, LogPosition, Position, Resume, StartAt,
+    Tasks, TasksKind, U32PrefixedBytes,
 };
 use dunlin::{Config, Node, NodeLimits};
 use dunlin_server::{Server, ServerConfig};
@@ -180,7 +180,7 @@ fn each_log_of_a_subscription_counts_towards_the_memory_budget() {
 fn send_large_write(peer: &mut Peer, request: u32) {
     let (value, mut bytes) = (vec![0; 100 << 10], Vec::new());
     ControlCommand::PutIf { key: b"k", value: &value, lease: 0, expect: 77 }.encode(&mut bytes);
-    let (kind, bytes) = (ControlKind::Command, LongBytes(&bytes));
+    let (kind, bytes) = (ControlKind::Command, U32PrefixedBytes(&bytes));
     peer.send(FromClient::Control(Control { request, kind, bytes }));
 }
 
@@ -191,7 +191,7 @@ fn send_large_report(peer: &mut Peer, request: u32) {
     let (error, mut command) = (vec![0; 100 << 10], Vec::new());
     TaskCommand::Fail { report, error: &error, retry: false }.encode(&mut command);
     let bytes = [&(command.len() as u32).to_le_bytes()[..], &command].concat();
-    let (kind, bytes) = (TasksKind::Commands, LongBytes(&bytes));
+    let (kind, bytes) = (TasksKind::Commands, U32PrefixedBytes(&bytes));
     peer.send(FromClient::Tasks(Tasks { request, kind, bytes }));
 }
 

@@ -124,14 +124,14 @@ const JUMPING: Clock = Clock::new(|| {
 #[test]
 fn time_set_forward_does_not_end_a_wait_for_room() {
     let topic = topic_of(reliable(PATIENCE, OnFull::Refuse), &budget(), JUMPING);
-    let mut ledger = Ledger::of(&topic);
+    let mut numbered = NumberedPublisher::of(&topic);
     let reader = subscriber(&topic, &registered("leaving"));
     thread::scope(|scope| {
         scope.spawn(|| {
             until_full(&topic, 100);
             drop(reader);
         });
-        ledger.publish(1_000, 100);
+        numbered.publish(1_000, 100);
     });
 }
 

@@ -20,8 +20,7 @@ pub fn hex(id: u64) -> String {
 }
 
 pub fn id(text: &str) -> Result<u64, String> {
-    u64::from_str_radix(text, 16)
-        .map_err(|_| "expected a task's id, as `dunlin task list` prints it".into())
+    u64::from_str_radix(text, 16).map_err(|_| "expected a task's id, as `dunlin task list` prints it".into())
 }
 
 const STAGES: [(&str, TaskStage); 9] = [

@@ -205,7 +205,9 @@ fn lease_that_left_a_queue_is_not_put_back_by_its_wait() {
     let mut wait = pin!(control.acquire(b"gate", leaver, b""));
     // Polled once, the wait has requested the lock, but has not seen the response.
     assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    until("the lease is in the queue", || control.with(|state| state.lease(leaver).unwrap().waits).unwrap() == 1);
+    until("the lease is in the queue", || {
+        control.with(|state| state.lease(leaver).unwrap().waits).unwrap() == 1
+    });
     block_on(control.execute(&ControlCommand::Release { name: b"gate", lease: leaver })).unwrap();
     assert_eq!(block_on(wait), Err(ControlError::Refused(ControlRefusal::NotHeld { lease: leaver })));
 }

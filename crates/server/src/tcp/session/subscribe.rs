@@ -49,7 +49,10 @@ impl Session {
 
     /// Takes the contents of RESUME and FOLLOW for a subscription that starts or ends. If the subscription is refused,
     /// they do not apply to a later one with this number.
-    pub(super) fn take_resume_and_follow(&mut self, number: u32) -> (Option<ResumePositions>, Option<Follow>) {
+    pub(super) fn take_resume_and_follow(
+        &mut self,
+        number: u32,
+    ) -> (Option<ResumePositions>, Option<Follow>) {
         let resumed = self.resuming.remove(&number);
         self.resuming_positions -= resumed.as_ref().map_or(0, |resumed| resumed.positions.len());
         (resumed, self.following.remove(&number))

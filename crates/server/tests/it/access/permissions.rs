@@ -243,7 +243,8 @@ fn group_needs_permission_to_publish_its_dead_letters() {
     };
     match join("orders.eu", 1, DeadLetterTarget::Default) {
         Err(SubscribeError::Forbidden(text)) => {
-            let permission = "no permission to publish to \"dead.orders.eu\", the subject of the group's dead letters";
+            let permission =
+                "no permission to publish to \"dead.orders.eu\", the subject of the group's dead letters";
             assert!(text.starts_with(permission), "{text}");
         }
         other => panic!("{other:?}"),

@@ -303,7 +303,10 @@ async fn revoke_during<T: Send + 'static>(
 ) -> T {
     let config = TopicConfig {
         retention: Retention { bytes: 64 << 10, ..Retention::default() },
-        reliable: Some(Reliable { wait_max: Duration::from_secs(3_600), ..Reliable::default() }),
+        reliable: Some(ReliableOptions {
+            wait_max: Duration::from_secs(3_600),
+            ..ReliableOptions::default()
+        }),
         ..TopicConfig::default()
     };
     let topic = guarded.node.create_topic("a", config, false).unwrap();
