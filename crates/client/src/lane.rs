@@ -117,7 +117,7 @@ impl PublishLane {
         self.pushed -= u64::from(std::mem::take(&mut self.count));
     }
 
-    /// Moves the batch that is being filled behind the refused batches.
+    /// Moves the batch that is being filled to the end of the refused batches.
     pub(crate) fn move_batch_to_refused(&mut self) {
         if self.count > 0 {
             let bytes = std::mem::take(&mut self.batch);
@@ -155,7 +155,8 @@ impl PublishLane {
         self.record_refused
     }
 
-    /// Whether the kept batches are to be sent again without the refused record.
+    /// Whether a single record was refused and no batch is unanswered, so that the other kept records can be sent
+    /// again.
     pub(crate) fn can_resend_rest(&self) -> bool {
         self.record_refused && self.unanswered.is_empty()
     }
@@ -169,7 +170,7 @@ impl PublishLane {
 
     /// Sends again the batches that may have been appended. The owner recognizes records that it already has.
     pub(crate) fn resend_unknown(&mut self, mut send: impl FnMut(&[u8])) {
-        // The outcome of the refusal is known: the owner has appended nothing of these batches.
+        // Stops at a batch whose outcome is known, and at a batch whose numbers do not follow the last sent ones.
         while let Some(sent) =
             self.refused_batches.pop_front_if(|sent| sent.outcome_unknown && sent.first == self.next_seq)
         {
@@ -287,8 +288,9 @@ impl PublishLane {
         }
     }
 
-    /// Handles a refusal of the batch that begins with `first`. `record` is the refused record, counted from 1, or 0
-    /// if the node did not name it; the other records are kept to be sent again.
+    /// Handles a refusal of the batch that begins with `first`. `record` is `None` if the refusal concerns the whole
+    /// batch. Otherwise it is the refused record's place in the batch, counted from 1, or 0 if the node did not name
+    /// the record; the other records are kept to be sent again.
     pub(crate) fn handle_refusal(
         &mut self,
         first: u64,

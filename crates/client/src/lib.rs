@@ -23,7 +23,7 @@
 //! Guarantees:
 //! - The thread that waits drives the connection. The client starts a thread only for [`Lease::start_renewal`], for
 //!   each [`Attachment`], and for publishers that [`send`](dunlin_topic::Publish::send) without waiting.
-//! - A subscriber receives every missing record as part of a gap, even if the node does not report the gap.
+//! - If records are missing, the subscriber receives a gap that covers them, even if the node does not report a gap.
 //! - A subscription holds at most its credit in unread bytes ([`ClientLimits::credit_bytes`]), and does not delay
 //!   other subscriptions.
 //! - A wait ends with an error at most two heartbeats after the last message from the node. The next call

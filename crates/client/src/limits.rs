@@ -24,9 +24,10 @@ pub struct ClientLimits {
     pub reply_publishers_max: usize,
     /// The longest duration of an attempt to connect, including the greeting, in ms.
     pub connect_ms_max: u64,
-    /// The span of the first random wait before reconnecting, in ms; it doubles with each attempt.
+    /// The upper limit of the first random wait before reconnecting, in ms. The limit doubles with each attempt, up to
+    /// `backoff_max_ms`.
     pub backoff_base_ms: u64,
-    /// The largest span of the random wait before reconnecting, in ms.
+    /// The highest upper limit of the random wait before reconnecting, in ms.
     pub backoff_max_ms: u64,
     /// The number of heartbeat intervals without a message from the node after which a wait fails; the next call tries
     /// again.
@@ -63,8 +64,8 @@ impl ClientLimits {
         2 * self.credit_bytes as u64 + self.run_bytes_max as u64
     }
 
-    /// Maximum refunded credit that the client keeps until the subscriber reads; above this amount, the client reports
-    /// the credit at once. At least 1 byte, so that the client never reports an empty refund.
+    /// The number of bytes of returned credit at which the client reports the credit to the node, even if the
+    /// subscriber reads nothing. At least 1 byte, so that the client never reports an empty refund.
     pub(crate) fn refund_bytes_max(&self) -> u64 {
         (self.credit_bytes as u64 / 2).max(1)
     }

@@ -56,7 +56,7 @@ impl Outbox {
         out.socket.is_some()
     }
 
-    /// Waits until the socket may take more.
+    /// Waits until the socket may take more bytes, at most `longest`.
     pub(crate) fn wait_for_room(&self, longest: Duration) {
         let socket = self.lock().socket.clone();
         if let Some(socket) = socket {

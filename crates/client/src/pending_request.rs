@@ -11,7 +11,8 @@ use crate::follow::lock;
 use crate::session::{RequestOutcome, ResponseSlot};
 use crate::topics::CallError;
 
-/// The time `timeout` from now, at most a hundred years: [`Instant`] cannot represent every sum.
+/// Returns the time `timeout` from now, but at most about 100 years ahead, because [`Instant`] cannot represent every
+/// sum.
 pub(crate) fn deadline(timeout: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
     Instant::now() + timeout.min(FAR)
@@ -47,7 +48,7 @@ impl SharedClient {
         let request = request(number);
         let mut message = Vec::new();
         request.encode(&mut message);
-        // The connection may have been lost since the request was written, so it was not sent.
+        // The connection may have been lost since the wait above. The request is then not sent yet.
         let is_unsent = !session.is_up;
         if !is_unsent {
             self.outbox.write(&message);
@@ -97,7 +98,7 @@ impl PendingRequest {
         self.slot.is_answered()
     }
 
-    /// Waits for the response until `until`, and returns its bytes; empty for a plain "done".
+    /// Waits for the response until `until`, and returns its bytes. The bytes are empty if the response is only "done".
     pub(crate) fn wait(self, until: Option<Instant>) -> Result<Vec<u8>, CallError> {
         let answered = || self.slot.is_answered();
         let waited = self.shared.wait_until(&self.slot.waker, self.shared.options.wait, until, answered);

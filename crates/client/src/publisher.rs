@@ -89,7 +89,8 @@ impl PublisherShared {
         }
     }
 
-    /// Sends the batches of the publishers in the list that a waiting thread or the flusher has taken.
+    /// Sends the batches of this publisher, which a waiting thread or the flusher took from the list of publishers with
+    /// unsent batches.
     pub(crate) fn send_listed_batches(&self, shared: &SharedClient) {
         let mut state = self.lock();
         state.listed = false;
@@ -99,8 +100,8 @@ impl PublisherShared {
         }
     }
 
-    /// Sends records again after a refusal, if this does not need the caller. Returns whether the flusher still has to
-    /// wait for responses.
+    /// Sends records again after a refusal, unless an error has to be reported to the caller first. Returns whether the
+    /// flusher still has to wait for responses.
     pub(crate) fn resend_if_needed(&self, shared: &SharedClient) -> bool {
         let mut state = self.lock();
         if state.refusal_pending && state.failed.is_none() && !state.refused {
@@ -119,7 +120,7 @@ impl Publisher {
         Publisher { shared, publishing, quiet }
     }
 
-    /// The bytes of unanswered records, including the batch being filled.
+    /// The number of bytes of unanswered records, including the batches that are being filled.
     pub fn unanswered_bytes(&self) -> usize {
         let state = self.publishing.lock();
         state.unanswered_bytes()
@@ -254,7 +255,7 @@ impl Publisher {
             let before = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
             self.publishing.seal_all(&mut state, &self.shared, before);
             let lane = self.push_all(&mut state, drafts)?;
-            // The receipt of an earlier call is not that of these records.
+            // Discard the receipt of an earlier call: it does not belong to these records.
             state.lanes[lane].receipt = None;
             self.publishing.seal(&mut state, &self.shared, lane, header);
             (lane, state.lanes[lane].last_seq())
@@ -267,11 +268,11 @@ impl Publisher {
             if state.failed.is_some() {
                 return self.settle(state).and(Err(PublishError::Closed));
             }
-            // Another thread has sent the records again, under numbers up to `seq`.
+            // Another thread has sent the records again since the wait, so they have no response yet.
             if !done(&state) {
                 continue;
             }
-            // The owner refused these records only because of an earlier one. The lane has kept them.
+            // The owner refused these records only because of an earlier refused record. The lane has kept them.
             if state.refusal_pending && state.lanes[lane].has_refused_record() {
                 state.lanes[lane].receipt = None;
                 drop(self.settle(state)?);

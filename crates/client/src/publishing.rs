@@ -13,8 +13,8 @@ use crate::follow::{HandleWaker, lock};
 use crate::lane::{BatchOutcome, PublishLane, RefusedPart};
 use crate::refusal::publish_error;
 
-/// Maximum number of single refused records between two calls that report them. If more are refused, the records that
-/// are kept to be sent again are discarded.
+/// Maximum number of individually refused records between two calls that report such refusals. If more records are
+/// refused, the records that are kept to be sent again are discarded.
 const REFUSED_RECORDS_MAX: u64 = 64;
 
 #[derive(Debug)]
@@ -54,7 +54,7 @@ pub(crate) struct PublisherState {
     pub(crate) over_limit: bool,
     /// Whether the publisher requests no acknowledgements.
     pub(crate) quiet: bool,
-    /// Whether the publisher is in the list of publishers with a batch.
+    /// Whether the publisher is in the client's list of publishers with unsent batches.
     pub(crate) listed: bool,
 }
 
@@ -259,7 +259,8 @@ impl PublisherState {
         }
     }
 
-    /// Handles the end of the topic: the publisher opens it again.
+    /// Forgets the acknowledged positions after the topic was deleted. The next receipt reports a new epoch if there
+    /// were any.
     fn reset_acknowledged(&mut self) {
         self.new_epoch |= self.lanes.iter().any(|lane| lane.acknowledged_at.is_some());
         self.lanes.iter_mut().for_each(|lane| lane.acknowledged_at = None);

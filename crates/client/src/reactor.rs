@@ -1,4 +1,4 @@
-//! Async waits, by tokio's reactor.
+//! Async waits on the connection, implemented with tokio's reactor.
 //!
 //! A runtime wakes one task for each socket. This module wakes all tasks that wait on the connection. The first task
 //! that runs then reads the connection for all of them.
@@ -105,7 +105,7 @@ impl SharedClient {
             }
             link.resume_reading();
         }
-        // Messages for other handles may arrive without a pause.
+        // After `READS_MAX` reads, let the other tasks run: messages for other handles may arrive without a pause.
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -13,7 +13,7 @@ pub struct RefusedError {
     pub code: ErrorCode,
     /// Numbers whose meaning depends on the code.
     pub numbers: [u64; 3],
-    /// A text for people, or the name that the code's row describes.
+    /// A text for people, or a name whose meaning the code's row in the table of errors describes.
     pub text: String,
 }
 

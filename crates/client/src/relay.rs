@@ -1,4 +1,5 @@
-//! Relays batches to the node that owns their topic, as a node does for its own publishers.
+//! Relays batches of records to the node that owns their topic. Nodes use this module for the records that their own
+//! publishers send.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,7 +18,7 @@ use crate::link::{PumpOutcome, PumpWait};
 use crate::publishing::receipt;
 use crate::refusal::publish_error;
 
-/// The number of bytes reserved for the expectations that a batch may have.
+/// The number of bytes reserved for the EXPECT_TOPIC message that may precede a batch.
 const EXPECT_BYTES: usize = 64;
 
 /// The outcome of a forwarded batch: it was appended, it was not accepted, or its outcome is unknown.
@@ -31,7 +32,8 @@ pub enum RelayOutcome {
     Lost,
 }
 
-/// A function that receives the outcome of a relayed batch, on the connection's or the sender's thread.
+/// A function that receives the outcome of a relayed batch. It runs on the thread that drives the connection, or on the
+/// sender's thread.
 pub type RelayCallback = Box<dyn FnOnce(RelayOutcome) + Send>;
 
 /// Forwards batches of records of other publishers to one topic.
@@ -50,7 +52,8 @@ pub(crate) struct RelayShared {
 
 #[derive(Default)]
 struct State {
-    /// For each partition, the number of the next batch that has no producer's number.
+    /// For each partition, the number that the first record of the next batch receives if the batch has no producer's
+    /// number.
     next: Vec<u64>,
     unanswered: VecDeque<UnansweredBatch>,
     refused: Option<PublishError>,
@@ -72,7 +75,8 @@ pub struct RelayBatch<'a> {
     pub frames: &'a [u8],
     /// The number of frames.
     pub count: u32,
-    /// The producer's number of the first record, if the producer has a name.
+    /// The producer's number of the first record; `None` if the producer does not number its records. The relay then
+    /// numbers them.
     pub producer_seq: Option<u64>,
     /// If set: append only if the log's last record has this sequence number.
     pub expect_last: Option<u64>,
@@ -116,7 +120,8 @@ impl Client {
 }
 
 impl Relay {
-    /// Sends a batch. The callback receives the outcome later, or at once without a connection.
+    /// Sends a batch. The callback receives the outcome later, or at once if there is no connection or the relay is
+    /// refused.
     pub fn send(&self, batch: RelayBatch<'_>, callback: RelayCallback) {
         let mut state = self.inner.state();
         if let Some(refused) = &state.refused {

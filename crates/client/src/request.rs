@@ -47,7 +47,8 @@ struct ReplyInbox {
     subscriber: Subscriber,
     /// The prefix of this requester's reply subjects.
     prefix: String,
-    /// The length, in bytes, of the prefix that the session's inbox topic removes from a subject.
+    /// The length in bytes of the subject prefix of the session's inbox topic. Received records contain only the rest
+    /// of the subject, the tail.
     topic_prefix_bytes: usize,
     connection: u64,
 }
@@ -144,7 +145,7 @@ impl Requester {
 }
 
 impl ReplyInbox {
-    /// Skips late replies to earlier requests.
+    /// Waits for the reply to the request with this `tail`. Skips late replies to earlier requests.
     fn await_reply(
         &mut self,
         tail: &str,
@@ -175,13 +176,13 @@ impl ReplyInbox {
 }
 
 impl crate::client::SharedClient {
-    /// The inbox prefix and the number of this connection, if there is one.
+    /// The inbox prefix and the number of the present connection; `None` without a connection.
     pub(crate) fn inbox_if_up(&self) -> Option<(String, u64)> {
         let session = lock(&self.session);
         session.is_up.then(|| (session.inbox_prefix.clone(), session.generation))
     }
 
-    /// The inbox prefix and the number of this connection, once there is one.
+    /// Waits for a connection. Returns its inbox prefix and its number.
     pub(crate) fn wait_for_inbox(&self) -> Result<(String, u64), SubscribeError> {
         let waker = crate::follow::HandleWaker::default();
         let mut found = None;

@@ -115,7 +115,8 @@ pub(crate) struct GroupJoinRequest {
 struct Subscription {
     request: SubscriptionRequest,
     inbox: Arc<SubscriberInbox>,
-    /// For logs without a channel, the subscriber's position; `None` if the subscriber needs the state.
+    /// For each log without a channel, the position at which the subscriber continues; `None` as the position if the
+    /// subscriber needs the state.
     logs: HashMap<(String, u16), (Arc<LogName>, Option<Position>)>,
     /// The current channel of each log.
     channels: HashMap<Arc<LogName>, u32>,
@@ -199,7 +200,8 @@ impl ResponseSlot {
         self.is_unsent.store(self.message.get().is_some(), Ordering::Relaxed);
     }
 
-    /// Returns the kept message if no node has received the request.
+    /// Returns the kept message if no node has received the request, and marks the request as sent. Otherwise returns
+    /// `None`.
     fn take_unsent(&self) -> Option<&Vec<u8>> {
         self.message.get().filter(|_| self.is_unsent.swap(false, Ordering::Relaxed))
     }
@@ -254,8 +256,8 @@ impl ClientSession {
         ClientSession { channels_max, snapshot_bytes_max, ..ClientSession::default() }
     }
 
-    /// A number that is unique within the client. Each request takes one, so that numbers repeat in a client that runs
-    /// for long; those of handles and requests that still exist are left out.
+    /// Returns a number that no existing handle or request of this client has. Numbers repeat only after all of them
+    /// were assigned once.
     pub(crate) fn next_number(&mut self) -> u32 {
         loop {
             self.number_last = self.number_last.wrapping_add(1);

@@ -1,5 +1,5 @@
-//! Subscribers over a connection. Frames are read without a copy from the chunk that the socket filled. The frames of
-//! small batches were copied before, and are read from the copy.
+//! Subscribers over a connection. Frames are read without a copy from the chunk that the socket filled. Small batches
+//! are the exception: their frames are copied first and read from the copy.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -43,7 +43,7 @@ pub struct Subscriber {
     /// The credit of read items that the client has not returned to the node yet.
     unreported_credit: u64,
     return_at: u64,
-    /// Consumed positions to report, for reliable topics and conflation; `None` for others.
+    /// Consumed positions to report. Only reliable topics and conflation need them; `None` for all other subscriptions.
     consumed: Option<Vec<ConsumedPosition>>,
     disconnected_since: Option<Instant>,
 }
@@ -123,7 +123,7 @@ impl Subscriber {
     }
 
     /// Moves to the next item, or takes the next batch. If no item is available and `polls_socket` is set, reads the
-    /// socket first.
+    /// socket first. Returns whether there is an item.
     #[inline]
     fn advance(&mut self, polls_socket: bool) -> Result<bool, SubscribeError> {
         loop {
@@ -379,8 +379,8 @@ impl Subscriber {
     }
 
     /// For each log, the position up to which the client has received everything, including records that the node does
-    /// not deliver because they have expired or do not match. Received events up to the position may still be unread.
-    /// A log without a connection is missing.
+    /// not deliver because they have expired or do not match. Received events up to the position may still be unread. A
+    /// log that the node has not announced on the present connection is not in the list.
     pub fn received_positions(&self) -> Vec<(Arc<LogName>, Position)> {
         lock(&self.shared.session).received_positions(self.number)
     }

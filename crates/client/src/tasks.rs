@@ -52,7 +52,7 @@ pub struct Submission {
 pub struct TaskPage {
     /// The tasks.
     pub tasks: Vec<TaskView>,
-    /// Where the next page begins; `None` after the last.
+    /// Where the next page begins; `None` on the last page.
     pub next: Option<u32>,
     /// The present time of the cluster's clock in ms. The times in the tasks are of the same clock.
     pub now_ms: u64,
@@ -155,7 +155,7 @@ impl Tasks {
         }
     }
 
-    /// Creates a tenant, or changes its share, quotas and limits, which apply to later starts.
+    /// Creates a tenant, or changes its share, quotas and limits. The new values apply to tasks that start later.
     pub fn set_tenant(&self, tenant: TenantSettings<'_>) -> Result<(), TasksError> {
         self.command(&TaskCommand::Tenant { tenant }).map(drop)
     }

@@ -130,7 +130,7 @@ impl Connector {
         };
         let host = options.name.as_deref().unwrap_or(host).trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned()).map_err(|_| TlsError::Host(host.to_owned()))?;
-        // ring supports both versions of rustls.
+        // This does not fail, because ring supports TLS 1.2 and TLS 1.3.
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsError::CertAndKey(error.to_string()))?

@@ -129,8 +129,8 @@ pub struct GroupDescription {
     pub claimed: u64,
     /// The number of dead letters that their topic has not stored yet. 0 if the node's version does not report it.
     pub pending_dead_letters: u64,
-    /// The reason why the dead letters' topic refused one that still waits: an error code and a text. `None` if no dead
-    /// letter waits because of a refusal.
+    /// The reason why the dead letters' topic refused a dead letter that still waits: an error code and a text. `None`
+    /// if no dead letter waits because of a refusal.
     pub dead_letter_error: Option<String>,
 }
 
@@ -206,8 +206,8 @@ impl Client {
         self.shared.read_settings(&bytes)
     }
 
-    /// The groups of a topic with dead letters that are not stored: for each, its name, and their number and the reason
-    /// as one text.
+    /// Returns the groups of a topic that have dead letters which are not stored yet. Each entry is the group's name,
+    /// and a text with the number of these dead letters and the reason.
     fn pending_dead_letters(&self, topic: &str) -> Result<Vec<(String, String)>, CallError> {
         match self.topic_settings(&format!("{PENDING_DEAD_LETTERS}{topic}")) {
             // A node of an earlier version does not know the request.
@@ -336,7 +336,7 @@ fn unexpected_response() -> CallError {
 }
 
 impl SharedClient {
-    /// Fails if the connected node does not know the message.
+    /// Fails if the connected node's protocol version does not have the message. Succeeds without a connection.
     pub(crate) fn check_version(&self, kind: MessageKind) -> Result<(), CallError> {
         let session = lock(&self.session);
         if !session.is_up || session.version >= kind.since() {

@@ -22,8 +22,9 @@ pub enum WatchFrom {
     /// The next revision.
     #[default]
     Now,
-    /// This revision in this epoch, as [`Kv::revision`] or a [`Change`] states them. If the cluster has another epoch,
-    /// the watch fails with [`WatchError::Restarted`], because the same number then means another revision.
+    /// The changes from this revision of this epoch on. [`Kv::revision`] and [`Change`] contain both numbers. If the
+    /// cluster has another epoch, the watch fails with [`WatchError::Restarted`], because the same number then means
+    /// another revision.
     Revision {
         /// The epoch.
         epoch: u32,
@@ -60,7 +61,7 @@ pub enum WatchError {
         /// The oldest revision in the history.
         oldest: u64,
     },
-    /// Revisions began again in another epoch. Read the keys again, and watch from this revision.
+    /// The cluster has a new epoch, in which revisions began again. Read the keys again, and watch from `revision`.
     #[error("revisions have restarted at {revision}: read the keys, and watch from there")]
     Restarted {
         /// The first revision of the new epoch.
@@ -127,7 +128,7 @@ impl Watch {
         }
     }
 
-    /// Returns the next change if one has arrived.
+    /// Returns the next change if one has arrived, otherwise `None`.
     pub fn try_next(&mut self) -> Result<Option<Change>, WatchError> {
         loop {
             let Some(event) = self.subscriber.try_next()? else { return Ok(None) };
@@ -158,13 +159,14 @@ impl Watch {
         }
     }
 
-    /// The last revision seen, of any key; 0 before the first.
+    /// The last revision that this watch has received, whichever keys it changed; 0 before the first one.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 }
 
-/// Returns the changes in an event that concern keys with `prefix`; `None` if there are none.
+/// Returns the changes of keys with `prefix` in a record; the list of events is empty if the record changes no such
+/// key. Returns `None` for a notice that does not end the watch.
 fn decode_change(event: &topic::Event<'_>, prefix: &[u8]) -> Result<Option<Change>, WatchError> {
     let record = match event {
         topic::Event::Record(record) => record,

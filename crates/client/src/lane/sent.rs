@@ -13,7 +13,8 @@ pub(super) struct SentBatch {
     pub(super) outcome_unknown: bool,
     /// Whether the records were sent one by one, so that the refusal of one does not concern the others.
     pub(super) splittable: bool,
-    /// The flags of a batch that is not splittable, also for the case that it is sent again; otherwise 0.
+    /// The flags with which a batch that is not splittable is sent, also when it is sent again; 0 for a splittable
+    /// batch.
     pub(super) flags: u8,
     /// The expected last sequence number of the log, if the flags require it.
     pub(super) expect_seq: u64,

@@ -129,7 +129,7 @@ impl ClientSession {
         subscription.channels.insert(Arc::clone(&name), log.channel);
         let mut channel =
             Channel { subscription: log.subscription, inbox, log: name, at, delivered_seq, in_group, state };
-        // The node continues after the subscriber's position: report the records in between.
+        // The node continues after the subscriber's position: report the records in between as missing.
         if after.epoch > at.epoch {
             channel.report_new_epoch(after.epoch, after.seq + 1);
             channel.set_position(after);
@@ -183,7 +183,8 @@ impl ClientSession {
         if new_first.epoch <= channel.at.epoch {
             return channel.refund(cost);
         }
-        // Reports the last record that this subscriber received. The node may assume another one.
+        // Reports the last record that this subscriber received, which may differ from the last record that the node
+        // assumes.
         let (old, last_seen) = (channel.at.epoch, channel.at.seq);
         let known_through = changed.known_through.filter(|_| changed.old == old);
         let log = Arc::clone(&channel.log);

@@ -21,8 +21,8 @@ use crate::session::{
 const RESUME_LOGS_MAX: usize = 200;
 
 impl ClientSession {
-    /// Sends unanswered commands and queries to the new node. The responses that the lost node had sent have all
-    /// arrived.
+    /// Marks unanswered commands and queries, so that the next node receives them. Call this only if the lost node had
+    /// sent the responses to all requests that it handled.
     pub(crate) fn resend_unanswered(&self) {
         self.requests.values().for_each(|slot| slot.mark_unsent());
     }
@@ -54,8 +54,8 @@ impl ClientSession {
         self.inbox_prefix.clear();
     }
 
-    /// Refuses a node that is not in the cluster where this client's handles began. A node that was in no cluster
-    /// before is accepted, because it may have founded this cluster.
+    /// Returns an error if the node is not in the cluster where this client's handles began, otherwise `None`. If they
+    /// began at a node without a cluster, every cluster is accepted, because that node may have founded it.
     pub(crate) fn check_cluster(&self, cluster: &str) -> Option<RefusedError> {
         let known = self.cluster.as_deref().filter(|known| *known != NO_CLUSTER)?;
         let named = |cluster: &str| match cluster {
@@ -73,7 +73,7 @@ impl ClientSession {
         })
     }
 
-    /// Begins a new connection, and appends the messages of the resumption to `out`.
+    /// Begins a new connection. Appends the messages that restore the subscriptions, publishers and requests to `out`.
     pub(crate) fn handle_welcome(&mut self, welcome: &Welcome<'_>, version: u8, out: &mut Vec<u8>) {
         self.is_up = true;
         self.disconnection = None;
@@ -270,9 +270,9 @@ impl Subscription {
         FromClient::Subscribe(subscribe).encode(out);
     }
 
-    /// Returns the start for creating a group again that no longer exists, for example because its node was restarted.
-    /// With one partition this is the position of this member's newest record. A `work` group starts at its original
-    /// position, because earlier records may not be acknowledged.
+    /// Returns the start position for a group that no longer exists and is created again, for example after a restart
+    /// of its node. For a `share` group with one partition, this is the position of the member's newest record. A
+    /// `work` group starts at its original position, because earlier records may not be acknowledged.
     fn group_start(&self, group: &GroupJoinRequest) -> StartAt {
         let mut positions = self.logs.values().map(|(_, at)| *at);
         match (positions.next(), positions.next()) {

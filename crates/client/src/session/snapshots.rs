@@ -115,7 +115,8 @@ impl ClientSession {
         );
     }
 
-    /// Makes a subscriber continue at another position. Returns the message to send to the node.
+    /// Makes a subscriber continue at another position. Returns the message to send to the node; empty if there is
+    /// nothing to send.
     pub(crate) fn resync(&mut self, number: u32, log: &LogName, resync: Resync) -> Vec<u8> {
         let mut out = Vec::new();
         let after = match resync {

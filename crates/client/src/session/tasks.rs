@@ -61,7 +61,8 @@ impl WorkerTable {
         Ok(true)
     }
 
-    /// Passes a refusal to its worker. A worker attached by this request is detached.
+    /// Passes a refusal to its worker. A worker attached by the refused request is detached. Returns `false` if no
+    /// worker sent the request.
     pub(super) fn handle_refusal(&mut self, refused: &RequestRefused<'_>) -> bool {
         let Some(WorkerRequest { inbox, attaches }) = self.requests.remove(&refused.request) else {
             return self.handle_ended(refused);

@@ -112,7 +112,7 @@ impl<const D: usize> Viewer<D> {
         }
     }
 
-    /// All visible entities, including changes that have arrived and that `next_timeout` has not returned yet.
+    /// All visible entities. Changes that have arrived are included, even if `next_timeout` has not returned them yet.
     pub fn visible(&self) -> &HashMap<EntityId, VisibleEntity<D>> {
         self.scene.visible()
     }
@@ -151,8 +151,8 @@ impl<const D: usize> Viewer<D> {
         Ok(())
     }
 
-    /// Keeps the links to these processes, and adds links to the others. A link connects while the viewer reads it, so
-    /// that a process that does not respond delays no other.
+    /// Keeps the links to `processes`, drops the links to all other processes, and adds the missing links. A link
+    /// connects while the viewer reads it, so that a process that does not respond does not delay the others.
     fn update_links(&mut self, processes: BTreeMap<u64, String>) {
         self.links.retain(|process, (url, _)| processes.get(process) == Some(url));
         for (process, url) in processes {

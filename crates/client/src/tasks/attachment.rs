@@ -91,15 +91,15 @@ pub struct AttachmentLoad {
     pub lost: u64,
 }
 
-/// A worker's attachment to a node, which sends it tasks.
-/// Dropping the attachment detaches the worker, whose tasks go to other workers.
+/// A worker's attachment to a node, from which the worker receives tasks. Dropping the attachment detaches the worker,
+/// and its tasks go to other workers.
 #[derive(Debug)]
 pub struct Attachment {
     core: Arc<AttachmentShared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The state that the worker's own thread and the threads of its user share.
+/// The state that the worker's own thread shares with the program's threads that use the [`Attachment`].
 #[derive(Debug)]
 pub(super) struct AttachmentShared {
     shared: Arc<SharedClient>,
@@ -114,7 +114,7 @@ pub(super) struct AttachmentShared {
     ready: Condvar,
     /// Notified when the worker's own thread has work to do.
     driver_work: Condvar,
-    /// Notified after any other change.
+    /// Notified after a change other than a new task.
     changed: Condvar,
     /// The thread that sends queued commands holds this lock.
     queued: Mutex<()>,
@@ -134,7 +134,7 @@ struct Phase {
     left_at: Option<Instant>,
     /// Whether the worker's own thread sleeps.
     own_thread_sleeps: bool,
-    /// The number of threads that wait for any other change.
+    /// The number of threads that wait for `changed`.
     watching: usize,
     /// The time until which the worker tries to send its last commands; `None` while it is not detaching.
     close_deadline: Option<Instant>,
@@ -175,7 +175,8 @@ impl Phase {
             && self.detached_since.is_some_and(|since| now.saturating_duration_since(since) >= patience)
     }
 
-    /// Whether the worker was asked to end and has nothing left to wait for.
+    /// Whether a worker that is being dropped may stop: all its commands have responses, or `close_deadline` has
+    /// passed.
     fn can_stop(&self) -> bool {
         self.worker_state.is_flushed() || self.close_deadline.is_none_or(|until| Instant::now() >= until)
     }
@@ -195,7 +196,7 @@ impl Tasks {
     /// slots, so that a free slot has its next task at once. The timeout of such a task begins when the worker receives
     /// it.
     pub fn attach_ahead(&self, mut options: WorkerOptions, ahead: u32) -> std::io::Result<Attachment> {
-        // A node recognizes the workers that it started by their names, and ends the others.
+        // The node that started this process recognizes its worker by this name.
         if let Some(name) = std::env::var(NAME_VARIABLE).ok().filter(|name| !name.is_empty()) {
             options.name = name;
         }
@@ -269,7 +270,7 @@ impl Attachment {
         self.report_result(assigned, used, |answer| TaskCommand::Complete { report: answer, result });
     }
 
-    /// Completes tasks without results. `used` applies to each.
+    /// Completes tasks without results. `used` is reported for each task.
     pub fn complete_all(&self, assigned: &[AssignedTask], used: &TaskUsage) {
         self.core.with_phase(|phase| {
             assigned.iter().for_each(|assigned| {
@@ -347,7 +348,7 @@ impl Attachment {
         true
     }
 
-    /// The worker's current and past tasks.
+    /// Returns counters of the worker's current and past tasks.
     pub fn load(&self) -> AttachmentLoad {
         self.core.with_phase(|phase| {
             let WorkerState { worker, ready, counts, .. } = &phase.worker_state;
@@ -363,12 +364,12 @@ impl Attachment {
         })
     }
 
-    /// Whether the worker is attached, according to its last message.
+    /// Whether the worker is attached, according to the last message that it received.
     pub fn is_attached(&self) -> bool {
         self.core.with_phase(|phase| phase.worker_state.is_attached)
     }
 
-    /// The error with which the worker has ended for good.
+    /// The error with which the worker has ended for good; `None` if it has not.
     pub fn error(&self) -> Option<TasksError> {
         self.core.with_phase(|phase| phase.error.clone())
     }

@@ -26,7 +26,8 @@ pub enum TasksError {
 }
 
 impl TasksError {
-    /// The error code, if a node refused the request.
+    /// The error code with which a node refused the request. If the response was lost, `COMMAND_UNKNOWN`; for other
+    /// errors, `None`.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             TasksError::Refused(refused) => Some(refused.code),

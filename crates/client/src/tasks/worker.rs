@@ -36,7 +36,8 @@ pub struct Worker {
     stop: WorkerStopHandle,
 }
 
-/// A handle that stops a running worker once the worker has finished the tasks that it holds. Clones share it.
+/// A handle that stops a running worker once the worker has finished the tasks that it holds. Clones stop the same
+/// worker.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerStopHandle(Arc<AtomicBool>);
 
@@ -191,8 +192,8 @@ impl Worker {
         self
     }
 
-    /// Sets the number of tasks that the worker holds in addition, so that a free slot has the next task at
-    /// once; 0 by default. Useful for short tasks only: a held task waits for this worker, and its timeout
+    /// Sets the number of tasks that the worker holds in addition to those that run, so that a free slot has the next
+    /// task at once; 0 by default. Useful for short tasks only: a held task waits for this worker, and its timeout
     /// runs.
     pub fn prefetch(mut self, tasks: u32) -> Worker {
         self.prefetch = tasks;
@@ -240,13 +241,13 @@ impl Worker {
         self.stop.clone()
     }
 
-    /// Stops the worker when `flag` is set, as by a signal.
+    /// Stops the worker when `flag` is set, for example by a signal handler.
     pub fn stop_when(mut self, flag: Arc<AtomicBool>) -> Worker {
         self.stop = WorkerStopHandle(flag);
         self
     }
 
-    /// Runs until the worker is stopped: it then finishes the tasks that it holds, and returns their counts.
+    /// Runs until the worker is stopped and has finished the tasks that it holds. Returns the counts of all its tasks.
     /// Fails if the cluster refuses the worker.
     pub fn run(self) -> Result<AttachmentLoad, TasksError> {
         let Worker { client, options, prefetch, functions, stop } = self;

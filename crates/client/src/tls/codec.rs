@@ -39,7 +39,7 @@ impl TlsCodec {
         TlsCodec { connection, pending_input: Vec::new(), has_unread: false }
     }
 
-    /// Whether the handshake is not complete.
+    /// Whether the handshake is still in progress.
     pub fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
     }

@@ -395,7 +395,7 @@ fn wait_times_out_while_other_messages_arrive_without_a_pause() {
 
 #[test]
 fn messages_without_events_do_not_extend_a_timed_read() {
-    // Each message returns credit, for which a wait ends.
+    // Each message returns credit, and a wait ends whenever there is credit to report.
     let limits = ClientLimits { credit_bytes: 1, ..ClientLimits::default() };
     let mut advances = Vec::new();
     for _ in 0..10_000 {

@@ -199,7 +199,7 @@ fn each_loss_is_detected_and_repaired_once() {
             replica.drain(now_ns(), usize::MAX, |_| ()).unwrap();
         }
     }
-    // Record 1,700 is the last lost one, and only a heartbeat can reveal it.
+    // Record 1,700 is the last lost record, and only a heartbeat can reveal that it is missing.
     assert_eq!(source.seq, 1_700);
     for replica in &mut replicas {
         source.assert_equal_to(replica, "a reader that loses");
@@ -231,8 +231,7 @@ fn record_lost_after_a_checksum_is_detected() {
 
 #[test]
 fn slow_conflated_subscriber_reads_the_newest_state() {
-    /// The number of records that are published while the subscriber processes one change, and the number of changes to
-    /// read.
+    /// `WORK` records are published while the subscriber processes one change. The subscriber reads `READS` changes.
     const WORK: u64 = 25;
     const READS: usize = 100;
     let running = RunningNode::start();
@@ -272,8 +271,9 @@ fn slow_conflated_subscriber_reads_the_newest_state() {
     });
     source.assert_equal_to(&mut replica, "the slow one");
     assert_eq!(positions.len(), READS);
-    // In most reads, the state contains all records that were published before the start of the read two reads earlier.
-    // If records waited in a queue, the states would be older by as many records as the credit allows.
+    // Compares the state after each read with the records that were published before an earlier read, two reads back:
+    // in most reads, the state contains all of them. If records waited in a queue, the states would be older by as many
+    // records as the credit allows.
     let in_time = positions[2..].iter().zip(&before).filter(|(position, before)| position >= before).count();
     assert!(in_time > READS / 2, "{in_time} of {READS} reads gave what was new: {positions:?}, {before:?}");
     assert_eq!(replica.counts().gaps, 0);

@@ -194,7 +194,7 @@ impl AttachmentShared {
         self.send_request(TasksKind::Attach, &bytes, true);
     }
 
-    /// Sends a request of the worker, if there is a connection. Returns its number.
+    /// Sends a request of the worker, if there is a connection. Returns the request's number in any case.
     fn send_request(&self, kind: TasksKind, bytes: &[u8], attaches: bool) -> u32 {
         let mut session = lock(&self.shared.session);
         let request = session.next_number();
@@ -242,7 +242,7 @@ impl AttachmentShared {
         }
     }
 
-    /// Applies messages of the node. Returns the pause before a refused attempt to attach is repeated.
+    /// Applies messages of the node. If an attempt to attach was refused, returns the pause before the next attempt.
     fn apply_messages(&self, messages: WorkerMessages, attaching: &mut Option<Instant>) -> Option<Duration> {
         let WorkerMessages { is_lost, attached, orders, responses, .. } = messages;
         let mut pause = None;

@@ -94,8 +94,9 @@ impl QueuedCommand {
         refuse_too_long(&self.bytes).and_then(|refused| self.failure_for(&refused)).unwrap_or(self)
     }
 
-    /// Returns the failure to send if the cluster refused a result because of its content. The task still belongs to
-    /// this worker, and no other worker can finish it.
+    /// Returns the failure to send instead of a result that the cluster refused because of its content. The task still
+    /// belongs to this worker, and no other worker can finish it. Returns `None` if the task is lost, or if this
+    /// command is no result.
     fn failure_for(&self, refused: &RefusedError) -> Option<QueuedCommand> {
         if is_task_lost(refused.code) {
             return None;
@@ -167,7 +168,7 @@ impl WorkerState {
         }
     }
 
-    /// The number of slots, not counting those that tasks of other workers still take.
+    /// The number of usable slots: `slots` minus those in which threads still run tasks that belong to other workers.
     pub(super) fn slots(&self, slots: u32) -> u32 {
         slots.saturating_sub(u32::try_from(self.lost_but_running.len()).unwrap_or(u32::MAX))
     }
@@ -181,7 +182,7 @@ impl WorkerState {
         }
     }
 
-    /// Whether the worker holds the task, according to its last message.
+    /// Whether the worker holds the task, according to the messages received so far.
     pub(super) fn holds(&self, task: u64, token: u64) -> bool {
         self.held.get(&task).is_some_and(|held| held.token == token)
     }
@@ -207,7 +208,8 @@ impl WorkerState {
         self.is_attached && !self.unsent.is_empty() && self.unanswered_requests.len() < REQUESTS_MAX
     }
 
-    /// Handles a lost connection: unanswered commands are sent again first.
+    /// Handles a lost connection. The unanswered commands to be kept are sent again first; all other commands are
+    /// dropped.
     pub(super) fn handle_disconnect(&mut self) {
         self.is_attached = false;
         let kept_commands = |(_, queued_commands): (u32, Vec<QueuedCommand>)| {
@@ -349,8 +351,8 @@ impl WorkerState {
         is_known
     }
 
-    /// Handles the temporary refusal of a request: its commands are sent again. A pull is sent again only if the
-    /// request `had_no_effect`, because a second pull would request a second task.
+    /// Handles the temporary refusal of a request: its commands are sent again. A `Pull` command is sent again only if
+    /// the request `had_no_effect`, because a second `Pull` would request a second task.
     pub(super) fn requeue_request(&mut self, request: u32, had_no_effect: bool) {
         let Some(at) = self.unanswered_requests.iter().position(|(number, _)| *number == request) else {
             return;
