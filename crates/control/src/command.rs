@@ -62,7 +62,8 @@ choice! {
             lease: u64, /// The holder's value, such as the address of an elected leader.
             value: &'a [u8], /// Whether to wait if another lease holds the lock; otherwise the command is refused.
             wait: bool } = 10,
-        /// Releases a lock, which passes to the lease that waits longest. A waiting lease leaves the lock's queue.
+        /// Releases a lock, which passes to the lease that has waited longest. If the given lease only waits for the
+        /// lock, the lease leaves the lock's queue instead.
         Release { /// The lock's name.
             name: &'a [u8], /// The lease that holds the lock or waits.
             lease: u64 } = 11,
@@ -107,13 +108,13 @@ choice! {
         /// A client's command with the name of its user. The user owns the leases that the command grants; the command
         /// may use no leases of other users.
         ByUser { /// The user's name; empty where nodes have no users.
-            user: &'a [u8], /// Whether the command may use the leases of all users. It never may use those of nodes.
-            all_leases: bool, /// The encoded command, which is not bound itself.
+            user: &'a [u8], /// Whether the command may use the leases of all users. It may never use leases of nodes.
+            all_leases: bool, /// The encoded command, which is neither `ByUser` nor `OfTenant`.
             command: &'a [u8] } = 24,
         /// A client's command with the name of its user's tenant. The bytes that the command writes and the leases that
         /// it grants count for this tenant.
         OfTenant { /// The tenant's name.
-            tenant: &'a [u8], /// The encoded command, which may be bound to a user.
+            tenant: &'a [u8], /// The encoded command, which may be `ByUser`.
             command: &'a [u8] } = 25,
     }
 }
@@ -282,8 +283,8 @@ impl<'a> ControlCommand<'a> {
         encode(self, out);
     }
 
-    /// Decodes a command that may delete several keys, without its user and tenant. Other commands yield `None`, and
-    /// are recognized by their numbers, because this is called for each command.
+    /// Decodes a command that may delete several keys, and removes its user and tenant. Returns `None` for all other
+    /// commands, which are recognized by their numbers without decoding, because this runs for every command.
     pub(crate) fn decode_deletion(mut bytes: &'a [u8]) -> Option<ControlCommand<'a>> {
         loop {
             match *bytes.get(1)? {

@@ -27,7 +27,8 @@ impl<'a> Fields<'a> {
         Ok(here)
     }
 
-    /// The number of items of a list. Each item takes at least a byte.
+    /// Reads the number of items of a list. Each item takes at least one byte, so that the number is at most the number
+    /// of remaining bytes.
     pub(crate) fn count(&mut self) -> Result<usize, ControlDecodeError> {
         let count = u32::read(self)? as usize;
         match self.items_max {
@@ -43,7 +44,7 @@ pub(crate) fn decode<'a, T: Layout<'a>>(bytes: &'a [u8]) -> Result<T, ControlDec
     decode_with_lists_up_to(usize::MAX, bytes)
 }
 
-/// Like [`decode`], but refuses lists with more items before they take memory.
+/// Like [`decode`], but refuses a list with more than `items_max` items before memory is allocated for them.
 pub(crate) fn decode_with_lists_up_to<'a, T: Layout<'a>>(
     items_max: usize,
     bytes: &'a [u8],

@@ -2,10 +2,11 @@
 //!
 //! A lease ends no earlier than `ttl_ms` after its last renewal, by the cluster's time.
 //!
-//! Limits: [`ControlStateLimits::leases_max`](crate::ControlStateLimits). One lease in [`NODES_SHARE`] is reserved for
-//! nodes, which need leases to be members. A user may hold at most a third of the free leases ([`FREE_SHARE`]), so that
-//! every further user still gets some leases. If no other user has leases, one user gets a quarter of all. The users of
-//! one tenant together may hold [three times](crate::room::SHARE) the free leases.
+//! Limits: [`ControlStateLimits::leases_max`](crate::ControlStateLimits). One of every [`NODES_SHARE`] leases is
+//! reserved for nodes, which need leases to be members. A user may hold at most a third of the number of free leases
+//! ([`FREE_SHARE`]), so that every further user still gets some leases. If no other user has leases, one user gets a
+//! quarter of all leases. The users of one tenant together may hold [three times](crate::room::SHARE) the number of
+//! free leases.
 
 use imbl::{OrdMap, OrdSet};
 
@@ -91,12 +92,13 @@ impl ControlState {
         self.tenant_lease_counts.get(tenant).copied().unwrap_or(0)
     }
 
-    /// The user who owns a lease; empty if there is none.
+    /// The user who owns a lease. Empty if no user owns the lease; `None` if the lease does not exist.
     pub fn lease_owner(&self, lease: u64) -> Option<&[u8]> {
         self.leases.get(&lease).map(|found| &*found.owner)
     }
 
-    /// Applies a user's command. Leases of other users count as missing.
+    /// Applies a user's command. Leases of nodes count as missing, and also leases of other users unless `all_leases`
+    /// is set.
     pub(crate) fn apply_for_user(
         &mut self,
         user: &[u8],

@@ -30,7 +30,8 @@ layout! {
 
 impl ControlStateLimits {
     /// Maximum number of bytes that all transactions of one log entry read together. Their responses exist at the same
-    /// time, and those for another node are sent in one message. A transaction that could exceed it is refused.
+    /// time, and the responses for another node are sent in one message. A transaction that could exceed this limit is
+    /// refused.
     pub const ENTRY_READ_BYTES_MAX: u64 = 32 << 20;
 }
 

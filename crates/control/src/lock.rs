@@ -94,7 +94,7 @@ impl ControlState {
         self.get(&lock_key(name)).filter(|item| item.lease == lease).map(|item| item.created)
     }
 
-    /// The number of leases before this one in a queue.
+    /// The number of leases before this one in a lock's queue; `None` if the lease does not wait for the lock.
     fn queue_position(&self, name: &[u8], lease: u64) -> Option<u64> {
         let ticket = *self.leases.get(&lease)?.waits.get(name)?;
         Some(self.queues.get(name)?.range(..ticket).count() as u64)

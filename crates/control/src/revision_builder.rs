@@ -27,7 +27,7 @@ impl<'s> RevisionBuilder<'s> {
         RevisionBuilder { state, effects, revision, events: Vec::new(), keys: 0 }
     }
 
-    /// Writes a key. The caller has checked everything.
+    /// Writes a key. The caller has checked the permission, the limits and the lease.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8], lease: u64) {
         self.put_as(self.state.writer.clone(), key, value, lease);
     }
@@ -57,7 +57,8 @@ impl<'s> RevisionBuilder<'s> {
         self.record_event(&KeyEvent::Put { key, item });
     }
 
-    /// Deletes a key; returns whether it existed. A lock's key passes to the lease that waits longest.
+    /// Deletes a key; returns whether it existed. If the key is that of a lock, the lock passes to the lease that has
+    /// waited longest.
     pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
         let Some((key, item)) = self.state.keys.remove_with_key(key) else { return false };
         self.state.subtract_key_bytes(&key, &item);
@@ -69,9 +70,11 @@ impl<'s> RevisionBuilder<'s> {
         true
     }
 
-    /// Deletes the first keys of a range, except system keys, up to the limit. Returns their number.
+    /// Deletes the first keys of a range, at most `range_keys_max`, but no system keys. Returns the number of deleted
+    /// keys.
     pub(crate) fn delete_range(&mut self, start: &[u8], end: &[u8]) -> u64 {
-        // A look at each system key would take too long in a transaction of many ranges.
+        // Leaves out the system keys as a range: to check each of them would take too long in a transaction with many
+        // ranges.
         let before_end = if end.is_empty() { SYSTEM_KEYS } else { end.min(SYSTEM_KEYS) };
         let before = self.state.between(start, before_end);
         let client_keys = before.chain(self.state.between(start.max(SYSTEM_KEYS_END), end));

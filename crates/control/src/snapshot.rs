@@ -120,7 +120,7 @@ impl FrozenControlState {
         self.0.revision
     }
 
-    /// Passes the blocks to `write_block` until it returns an error.
+    /// Passes the blocks to `write_block` one by one. Stops at the first error, and returns it.
     pub fn write<E>(&self, mut write_block: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let state = &self.0;
         write_all(HEAD, [self.head()].iter(), SnapshotHead::write, &mut write_block)?;
@@ -238,7 +238,7 @@ impl StateRestorer {
         Ok(())
     }
 
-    /// The state, if all blocks were added.
+    /// Returns the restored state. Fails if blocks are missing.
     pub fn end(mut self) -> Result<ControlState, ControlDecodeError> {
         let head = self.head.ok_or(ControlDecodeError::Short)?;
         let counts = (self.state.leases.len() as u64, self.state.keys.len() as u64, self.waiters);

@@ -120,7 +120,8 @@ impl ControlState {
         self.range_within(start, end, limit, self.limits.range_bytes_max, 1)
     }
 
-    /// Like [`ControlState::range`], but with another limit of bytes; at least `keys_min` keys are returned.
+    /// Like [`ControlState::range`], but returns at most `bytes_max` bytes, except that it returns at least `keys_min`
+    /// keys.
     pub(crate) fn range_within(
         &self,
         start: &[u8],
@@ -164,7 +165,7 @@ impl ControlState {
         self.leases.iter().map(|(lease, found)| (*lease, found.info(self.now_ms)))
     }
 
-    /// The end of the lease that ends next.
+    /// The time at which the next lease ends, in ms of the cluster's time; `None` if there are no leases.
     pub fn next_lease_end_ms(&self) -> Option<u64> {
         self.ends.get_min().map(|&(end_ms, _)| end_ms)
     }
