@@ -83,8 +83,8 @@ impl Node {
         Node(Arc::clone(&self.0), Some(user))
     }
 
-    /// Sets the users whose permissions tasks need when they publish. Returns `false` if users were set before. The
-    /// node keeps only a weak reference.
+    /// Sets the directory in which the node looks up the user of a task that publishes, to check the user's
+    /// permissions. Returns `false` if a directory was set before. The node keeps only a weak reference.
     pub fn set_users(&self, users: Weak<dyn Users>) -> bool {
         self.0.users.set(users).is_ok()
     }
@@ -149,8 +149,8 @@ impl Node {
         allowed.map_err(|subject| TopicError::Forbidden { action: Action::Tasks, subject })
     }
 
-    /// The tenants whose tasks a worker of this user may run. Empty means all tenants, in the argument and the
-    /// result.
+    /// The tenants whose tasks a worker of this user may run. An empty list means all tenants, in the argument and in
+    /// the result.
     pub fn may_work(&self, tenants: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, TopicError> {
         let forbidden = || TopicError::Forbidden { action: Action::Tasks, subject: "as a worker".to_owned() };
         self.task_rule().serve(tenants).ok_or_else(forbidden)
@@ -240,7 +240,7 @@ impl Node {
             .collect()
     }
 
-    /// The existing logs that a subscription to the pattern may read with the user's present permissions. For a
+    /// The existing logs that a subscription to the pattern may read with the user's present permissions. Used for a
     /// subscription that was made before these permissions changed.
     pub fn readable_logs(&self, pattern: &Pattern) -> Result<LogsToRead, TopicError> {
         self.may_subscribe(pattern)?;

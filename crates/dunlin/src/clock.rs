@@ -65,7 +65,7 @@ impl Anchor {
         self.ticks.delta_as_nanos(0, self.ticks.raw())
     }
 
-    /// Reads the system clock. Concurrent calls are safe: each stores a valid pair.
+    /// Reads the system clock. Concurrent calls are safe, because each call stores a valid offset.
     #[cold]
     fn renew(&self, ticks_ns: u64) {
         self.renew_at_ns.store(ticks_ns + RENEW_NS, Ordering::Relaxed);

@@ -199,7 +199,7 @@ impl Control {
         Ok(self.group()?.add_learner(member).await?)
     }
 
-    /// Sets the voters, which must be members already. Voters left out leave the cluster.
+    /// Sets the voters, which must be members already. Present voters that are not in `voters` leave the cluster.
     pub async fn set_voters(&self, voters: &[u64]) -> Result<(), ControlError> {
         Ok(self.group()?.set_voters(voters).await?)
     }

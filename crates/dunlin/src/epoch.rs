@@ -19,7 +19,7 @@ pub(crate) struct Epochs {
     deleted: Mutex<DeletedNames>,
 }
 
-/// Deleted names whose last epoch lies in the future by this clock.
+/// The names of deleted topics whose last epoch is later than the present epoch of the clock.
 #[derive(Debug, Default)]
 struct DeletedNames {
     /// The lowest epoch that a new topic may have, by the topic's name.

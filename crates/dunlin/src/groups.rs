@@ -9,8 +9,8 @@
 //!   with its topic, or after `group_idle_max` without members. A group that is not lasting ends with its
 //!   last member.
 //! - A `share` group has all records of its owner's epoch if one of its members was in the group before that epoch,
-//!   regardless of the order in which members join. The group does not deliver records that an earlier group of its
-//!   name has delivered in that epoch.
+//!   regardless of the order in which members join. The group does not deliver records that an earlier group of the
+//!   same name has delivered in that epoch.
 //! - A group of a deleted topic sends its waiting dead letters for `deleted_age_max`, even if a topic and a group of
 //!   the same names are created meanwhile. The new group has nothing to do with these letters.
 //! - A group delivers only records of epochs in which this node owns its topic. Records of another owner's epoch
@@ -72,7 +72,7 @@ const USER_SHARE: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Groups {
     by_name: Mutex<BTreeMap<Name, GroupEntry>>,
-    /// Groups of topics that have moved to other owners, some of whose members have not received all records yet.
+    /// Groups whose topics have moved to other owners, and which have members that have not received all records yet.
     ending: Mutex<Vec<AnyGroup>>,
     /// Ended groups whose topics may move to another owner.
     ended: Mutex<EndedGroups>,
@@ -125,8 +125,8 @@ pub struct GroupInfo {
     pub claimed: u64,
     /// The number of dead letters that their topic has not stored yet.
     pub pending_dead_letters: u64,
-    /// The reason why the dead letters' topic refused one that still waits: an error code and a text. `None` if no dead
-    /// letter waits because of a refusal.
+    /// The reason why the dead letters' topic refused a dead letter that still waits: an error code and a text. `None`
+    /// if no dead letter waits because of a refusal.
     pub dead_letter_error: Option<String>,
 }
 
@@ -142,8 +142,8 @@ impl Node {
         Ok(ShareMember::local(membership, options.ahead, ConsumptionMode::Implicit))
     }
 
-    /// Like [`join_share`](Node::join_share), but for a listener: events for the member notify `waiter` with
-    /// `token`, and the listener reports consumed records with [`ShareMember::consume`].
+    /// Like [`join_share`](Node::join_share), but for a listener: events for the member notify the waiter in `wakeup`
+    /// with the token in `wakeup`, and the listener reports consumed records with [`ShareMember::consume`].
     pub fn join_share_with_waiter(
         &self,
         topic: &str,
@@ -187,8 +187,8 @@ impl Node {
         self.join_work_with_waiter(topic, group, options, (Waiter::new(), 0))
     }
 
-    /// Like [`join_work`](Node::join_work), but for a listener: events for the member notify `waiter` with
-    /// `token`.
+    /// Like [`join_work`](Node::join_work), but for a listener: events for the member notify the waiter in `wakeup`
+    /// with the token in `wakeup`.
     pub fn join_work_with_waiter(
         &self,
         topic: &str,
@@ -215,7 +215,8 @@ impl Node {
     }
 
     /// Handles claims and delays of groups that have expired, without waiting for the next [`tick`](Node::tick).
-    /// Returns when to call this again, ns since the Unix epoch; an earlier deadline wakes `waker`.
+    /// Returns when to call this again, in ns since the Unix epoch, or `None` if there is no deadline. A deadline that
+    /// is set later and is earlier than this one wakes `waker`.
     ///
     /// A program whose members wait as tasks calls this from one task.
     pub fn handle_deadlines(&self, waker: &Waker) -> Option<u64> {
@@ -453,7 +454,7 @@ impl Groups {
         }
     }
 
-    /// Housekeeping: expired claims and delays, lost records, idle groups.
+    /// Handles expired claims, expired delays and lost records, and ends idle groups.
     pub(crate) fn tick(&self, node: &Node, now_ns: u64) {
         let mut orphans = Vec::new();
         self.lock().retain(|_, GroupEntry { group, .. }| {

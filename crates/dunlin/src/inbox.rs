@@ -1,4 +1,4 @@
-//! Inboxes: subjects for the replies to one session. The last session that uses an inbox removes it when it ends.
+//! Inboxes: subjects for the replies to one session. An inbox is removed when the last session that uses it ends.
 //! Limits: `inbox_bytes_max` and `inbox_age_max`.
 
 use std::collections::HashMap;
@@ -70,8 +70,8 @@ impl Inbox {
         Inbox { node, name, pattern, bytes_max, accepts_replies: false, opened: None }
     }
 
-    /// The reply inbox of subscriptions to this pattern. The inbox owns no subject. Subscriptions to the same
-    /// pattern share it.
+    /// The reply inbox of subscriptions to this pattern. The inbox owns no subject. Subscriptions to the same pattern
+    /// share the inbox.
     pub fn of_pattern(node: Node, pattern: &str) -> Inbox {
         let bytes_max = node.config().topic.retention.bytes;
         let name = format!("{FIRST_TOKEN}.of-{:016x}", node.0.inboxes.keys.hash_one(pattern));

@@ -287,7 +287,7 @@ impl Node {
         let config = with_storable_times(TopicConfig { limits, ..config });
         config.check()?;
         if let Some(reducer) = &config.reducer {
-            // Checked here, because the cluster would agree on a topic that no node can open.
+            // Checked here: otherwise the cluster could agree on a topic that no node can open.
             let refused =
                 |why: ReducerError| ConfigError::Reducer { kind: reducer.kind.clone(), why: why.to_string() };
             make_reducer(reducer).map_err(refused)?;

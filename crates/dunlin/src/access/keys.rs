@@ -61,8 +61,8 @@ impl KeyRule {
             && !self.deny.iter().any(|denied| denied.overlaps(start, end))
     }
 
-    /// The filter for the topic of changes; `None` if no key is allowed. If only some keys are allowed, the
-    /// filter reduces each revision to changes of those keys.
+    /// Restricts `filter`, the filter of a subscriber of the topic of changes, to allowed keys: if only some keys are
+    /// allowed, the new filter reduces each revision to the changes of these keys. Returns `None` if no key is allowed.
     pub(super) fn restrict(&self, filter: Option<Filter>) -> Option<Option<Filter>> {
         if self.allow.is_empty() {
             return None;

@@ -92,8 +92,8 @@ impl Permissions {
         self.tenant.overlaps(pattern) && rules.iter().any(|rule| rule.overlaps(pattern))
     }
 
-    /// The filter for a subscriber of the log: its own `filter`, combined with the permissions. `None` if the
-    /// user may read nothing of the log.
+    /// Restricts `filter`, the filter of a subscriber of the log, to the records that the user may read. Returns `None`
+    /// if the user may read nothing of the log.
     pub fn restrict(&self, log: &LogName, filter: Option<Filter>) -> Option<Option<Filter>> {
         let mut denied = Vec::new();
         let topic = pattern_of(log)?;

@@ -203,7 +203,7 @@ fn may_all_keys(user: &Arc<dyn User>) -> bool {
     user.permissions().keys.allows(b"", b"")
 }
 
-/// Returns the command with these destinations added to its tasks.
+/// Returns the command with these destinations added to its tasks, or `None` for a command without tasks.
 fn bound<'c>(command: &TaskCommand<'c>, destinations: &'c [Option<Vec<u8>>]) -> Option<TaskCommand<'c>> {
     let with = |(task, destination): (&NewTask<'c>, &'c Option<Vec<u8>>)| match destination {
         Some(subject) => NewTask { subject, ..task.clone() },

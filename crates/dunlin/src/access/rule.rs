@@ -18,7 +18,7 @@ pub enum Extent {
 pub struct SubjectRule {
     /// At least one of these patterns must cover the subject or pattern.
     pub allow: Vec<Pattern>,
-    /// None of these may cover the pattern.
+    /// None of these patterns may cover the subject or pattern.
     pub deny: Vec<Pattern>,
 }
 

@@ -62,7 +62,7 @@ impl Node {
         std::future::pending().await
     }
 
-    /// Releases a lock, or leaves its queue, if the user lacks the permission.
+    /// If the user lacks the permission for a lock, makes the lease release the lock or leave the lock's queue.
     fn release_or_leave(&self, control: Arc<Control>, name: &[u8], lease: u64) {
         let Some(user) = self.user().map(Arc::clone) else { return };
         let name = name.to_vec();

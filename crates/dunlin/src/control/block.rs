@@ -16,7 +16,7 @@ impl Wake for Unpark {
 }
 
 /// Runs `future` on this thread, which sleeps while the future is pending.
-/// Do not call this on a thread of a runtime: its other tasks would stop, and the future may never become
+/// Do not call this on a thread of a runtime: the runtime's other tasks would stop, and the future may never become
 /// ready.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     waiting::check();

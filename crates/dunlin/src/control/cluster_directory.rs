@@ -40,8 +40,8 @@ fn nodes_of_cluster<'a>(members: impl IntoIterator<Item = &'a RaftMember>) -> Op
     (!matches!(*nodes, [] | [1])).then_some(nodes)
 }
 
-/// Returns an error if the data directory has a log of a cluster's member. The other members may have a newer state.
-/// A log that cannot be read is skipped: only the part to which it belongs reports that.
+/// Returns an error if the data directory has a log of a cluster's member. The other members may have a newer state. A
+/// log that cannot be read is skipped here; the keys or tasks that use the log report the error.
 pub(crate) fn refuse_cluster_log(disk: &Arc<dyn Disk>, data_dir: &Path) -> Result<(), ControlError> {
     let members = LOGS.map(|name| members_on_disk(disk, &data_dir.join(name)).unwrap_or_default());
     members.iter().find_map(nodes_of_cluster).map_or(Ok(()), |nodes| Err(refusal(&nodes)))

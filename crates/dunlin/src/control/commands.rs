@@ -18,8 +18,8 @@ use super::machine::ControlMachine;
 use super::proposing::{self, PAUSE, RetryDeadline};
 use super::{Consistency, Control, ControlError};
 
-/// The number of leases is limited to `state_bytes_max` divided by this number of bytes, within [`LEASES_MIN`] and
-/// [`LEASES_MAX`].
+/// The number of leases is limited to `state_bytes_max` divided by this number of bytes, but the limit is at least
+/// [`LEASES_MIN`] and at most [`LEASES_MAX`].
 const LEASE_BYTES: u64 = 1 << 10;
 /// The lowest limit on the number of leases.
 const LEASES_MIN: u64 = 10_000;
@@ -103,7 +103,7 @@ impl Control {
         proposing::catch_up(&*self.group()?, &*self.transport, self.retry_deadline()).await
     }
 
-    /// Like [`Control::catch_up`], but returns `false` soon on a node without a majority.
+    /// Like [`Control::catch_up`], but returns `false` after a short time if the node cannot reach a majority.
     pub(crate) async fn try_catch_up(&self) -> bool {
         match self.group() {
             Ok(group) => proposing::try_catch_up(&*group, &*self.transport).await,
@@ -116,8 +116,8 @@ impl Control {
         self.read(Consistency::Linearizable, |state| state.waits_of_user(user.as_bytes())).await
     }
 
-    /// Releases the locks that are held, and leaves the queues of the locks that are waited for. Ignores all other
-    /// locks.
+    /// Executes `Release` commands. Each command releases a lock that its lease holds, or removes the lease from the
+    /// lock's queue. If the lease neither holds the lock nor waits for it, the command has no effect.
     pub(crate) async fn release_all(&self, releases: &[ControlCommand<'_>]) -> Result<(), ControlError> {
         for chunk in releases.chunks(BATCH_MAX) {
             self.execute_all(chunk).await?;
@@ -147,7 +147,7 @@ impl Control {
         Ok(caught_up)
     }
 
-    /// Calls `read` with a state of the requested freshness.
+    /// Calls `read` with a state of the requested consistency.
     pub async fn read<R>(
         &self,
         consistency: Consistency,
@@ -196,8 +196,9 @@ impl Control {
         }
         let mut cancelled = pin!(cancelled);
         loop {
-            // This node may apply earlier commands late, such as a release by the same lease. The wait begins after
-            // them, because they would end it with the outcome of an earlier wait.
+            // Catches up first. Otherwise this node could apply an earlier command, such as a release by the same
+            // lease, after the wait has begun. That command would then end the wait with the outcome of an earlier
+            // wait.
             self.catch_up().await.map_err(queued_error)?;
             let mut lock_wait = LockWait {
                 control: self,
@@ -312,7 +313,8 @@ impl Control {
     }
 }
 
-/// The error for a lease that is in a lock's queue: `NoLeader` would say that nothing changed.
+/// Converts an error for a lease that may already be in a lock's queue: `NoLeader` would wrongly say that nothing
+/// changed.
 fn queued_error(error: ControlError) -> ControlError {
     match error {
         ControlError::NoLeader { .. } => ControlError::Unknown,

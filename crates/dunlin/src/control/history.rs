@@ -45,8 +45,8 @@ impl ChangeHistory {
         Ok(ChangeHistory { topic, epoch: 0, in_snapshots })
     }
 
-    /// Marks the topic as unreplicated. This is correct if no other node exists and this node has applied its log: then
-    /// no subscriber can have read further.
+    /// Marks the topic as unreplicated. This is correct if no other node exists and this node has applied its whole
+    /// log: then no subscriber can have read records that this node lacks.
     pub(super) fn mark_unreplicated(node: &Node) {
         if let Some(topic) = node.registry().get(KV) {
             topic.logs()[0].set_replicated(false);
@@ -109,8 +109,8 @@ impl ChangeHistory {
         self.record(&mut batch);
     }
 
-    /// Appends the changes of several revisions, if possible as one batch, so that subscribers are notified once. If a
-    /// revision does not fit, subscribers receive a gap.
+    /// Appends the changes of several revisions, if possible as one batch, so that subscribers are notified once. For a
+    /// revision that does not fit into the log, subscribers receive a gap.
     pub(super) fn record(&self, changes: &mut Vec<Change>) {
         let Some(last) = changes.last().map(|change| change.revision) else { return };
         let is_large = changes.iter().any(|change| change.bytes.len() >= UNBATCHED_BYTES);

@@ -49,7 +49,7 @@ impl RetryDeadline {
     }
 }
 
-/// The results of the commands. In case of an error, the commands, and the reason why they certainly were not applied.
+/// The responses to the commands. If the commands certainly were not applied, the commands and the reason instead.
 pub(crate) type ProposalOutcome = Result<Vec<Bytes>, (Commands, String)>;
 
 /// Proposes commands to the leader, once.
@@ -105,7 +105,7 @@ pub(crate) async fn catch_up<M: StateMachine>(
     }
 }
 
-/// Like [`catch_up`], but returns `false` soon on a node without a majority.
+/// Like [`catch_up`], but returns `false` after a short time if the node cannot reach a majority.
 pub(crate) async fn try_catch_up<M: StateMachine>(group: &GroupHandle<M>, transport: &dyn Transport) -> bool {
     let retry_deadline = RetryDeadline::new(MAJORITY_WITHIN);
     let (index, late) =

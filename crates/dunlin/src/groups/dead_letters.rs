@@ -110,8 +110,8 @@ pub(super) struct LetterSender<'a> {
 }
 
 impl LetterSender<'_> {
-    /// Sends the letter of a record in `log`. Returns `None` if the record has left the log, and [`ReadDeferred`] if it
-    /// cannot be read at present. A letter that was sent before comes with its number.
+    /// Sends the letter of a record in `log`. `number` is the letter's number if the letter was sent before. Returns
+    /// `None` if the record has left the log, and [`ReadDeferred`] if the record cannot be read at present.
     fn send(
         &self,
         log: &Log,

@@ -29,7 +29,8 @@ impl NextDeadline {
     }
 
     /// Runs `handle`, which handles the deadlines that have passed and calls [`report`](NextDeadline::report) for all
-    /// others. Returns the next deadline. If an earlier deadline is reported afterwards, `waker` is woken.
+    /// others. Returns the next deadline, if there is one. If an earlier deadline is reported afterwards, `waker` is
+    /// woken.
     pub(super) fn run(&self, waker: &Waker, handle: impl FnOnce()) -> Option<u64> {
         // Removes the waker while `handle` runs, so that the handler does not wake itself.
         self.set_waker(None);

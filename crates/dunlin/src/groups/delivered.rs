@@ -30,7 +30,7 @@ pub(super) struct EndedGroups {
 }
 
 impl DeliveredRanges {
-    /// Adds the ranges that a later group has delivered to those of earlier groups.
+    /// Returns the ranges of `epoch` in `self`, merged with `ranges`, which a later group has delivered in this epoch.
     pub(super) fn with(&self, epoch: u32, mut ranges: Vec<(u64, u64)>) -> DeliveredRanges {
         ranges.extend(self.in_epoch(epoch));
         ranges.sort_unstable();

@@ -3,8 +3,8 @@
 //! Invariants:
 //! - Every operation goes through [`Group::with`]. It first handles claims and delays that have expired, and after the
 //!   operation wakes members that can take records.
-//! - A member begins to sleep only if it has received everything that is available. This is checked under the same
-//!   lock.
+//! - A member begins to sleep only if it has received everything that is available. The check and the start of the
+//!   sleep happen under the lock of `state`.
 //! - A publish wakes one member. That member takes records, and wakes the next member if there are more.
 //! - Lock order: `state`, `sleepers`. A waker that a log calls takes only `sleepers`, because its thread may hold
 //!   another group's `state`.
@@ -242,8 +242,9 @@ impl<M: GroupMachine> Group<M> {
         })
     }
 
-    /// Registers a member that begins to sleep. Returns the latest time at which it has to check again. `reported_ends`
-    /// says for which partitions the member has received the notice of the end.
+    /// Registers a member that begins to sleep. Returns the time in ns at which it has to check again at the latest, or
+    /// `None` if it need not check. Fails if an event is available. `reported_ends` says for which partitions the
+    /// member has received the notice of the end.
     pub(super) fn sleep(
         &self,
         node: &Node,

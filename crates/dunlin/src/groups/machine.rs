@@ -63,7 +63,7 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
         None
     }
 
-    /// The number of dead letters to take.
+    /// The number of dead letters that [`take_dead_letter`](GroupMachine::take_dead_letter) can still return.
     fn dead_letters(&self) -> usize {
         0
     }

@@ -27,7 +27,7 @@ pub(super) struct GroupMember<M: GroupMachine> {
     notices: VecDeque<Notice>,
     /// Notices that logs have ended. The member receives them after the records that it took before.
     ends: VecDeque<Notice>,
-    /// For each partition, whether the member has received its end.
+    /// For each partition, whether the member has received the notice that the partition's log has ended.
     reported_ends: Box<[bool]>,
     lost: u64,
     /// The number of lost records that the log dropped before a member received them.
@@ -78,7 +78,7 @@ impl<M: GroupMachine> GroupMember<M> {
         self.dropped_records
     }
 
-    /// Runs `op` on the group's state after collecting this member's notices.
+    /// Runs `op` on the group's state, and then collects this member's notices.
     pub(super) fn with<R>(&mut self, op: impl FnOnce(&mut MembershipState<M>, MemberId, u64) -> R) -> R {
         let GroupMember { node, group, member, notices, ends, reported_ends, lost, dropped_records, .. } =
             self;
@@ -166,7 +166,8 @@ impl<M: GroupMachine> GroupMember<M> {
         }
     }
 
-    /// Registers the waker. Returns the latest time at which to check again; an error if an event is available at once.
+    /// Registers the waker. Returns the time in ns at which to check again at the latest, or `None` if a notification
+    /// has arrived before the waker was registered. Fails if an event is available.
     fn register_waker(&self, waker: &Waker) -> Result<Option<u64>, EventsAvailable> {
         self.waiter.take_ready(|_| ());
         let tick_ns = self.register_sleeper(true)?;

@@ -25,16 +25,17 @@ impl std::fmt::Display for GroupKind {
 }
 
 /// Options with which a member joins a `share` group.
-/// Several apply only if this member creates the group.
+/// Some of them apply only if this member creates the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShareOptions {
     /// The member's name, which operators see.
     pub member: String,
     /// Where the group starts, if this member creates it.
     pub start: Start,
-    /// For a member that was in the group before, at this or an earlier owner: the epoch until which it was. If this
-    /// member creates the group here, the group begins with the present epoch if that is later, otherwise with the next
-    /// record. Takes precedence over `start`.
+    /// For a member that was in the group before, at this or an earlier owner: the last epoch in which it was a member.
+    /// If this member creates the group here and the topic's present epoch is later than this epoch, the group begins
+    /// with the present epoch. If the present epoch is not later, the group begins with the next record. Takes
+    /// precedence over `start`.
     pub after_epoch: Option<u32>,
     /// Whether publishers wait for the group, if this member creates it on a `reliable` topic.
     pub registered: bool,
@@ -46,7 +47,7 @@ pub struct ShareOptions {
     /// another node owns the topic.
     pub anywhere: bool,
     /// The user whose number of groups increases if this member creates the group. Set for a client of another node.
-    /// Ignored on a node handle of a user.
+    /// Ignored if the node handle belongs to a user.
     pub for_user: Option<String>,
     /// The number of records that the member takes at once. A higher number makes each record cheaper. But records that
     /// were taken wait here while other members may be idle, and are lost if this member dies.

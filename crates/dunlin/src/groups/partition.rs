@@ -29,7 +29,7 @@ pub(super) struct GroupPartition<M> {
     /// Dead letters that were taken from the state machine and may not be stored yet.
     pub(super) letters: LetterQueue,
     pub(super) epochs: OwnedEpochs,
-    /// The time until which members receive no records, because the last one cannot be read at present.
+    /// The time until which members receive no records, because a record could not be read.
     paused_until_ns: Option<u64>,
 }
 
@@ -41,8 +41,9 @@ pub(super) fn cursor(log: &Arc<Log>, options: &SubscribeOptions) -> Result<Curso
 /// Creates a cursor for a group whose members have been in it until `epoch`. The cursor starts with the present epoch
 /// if that is later than `epoch`, otherwise with the next record.
 ///
-/// Epochs in between had other owners, or this one before its restart. Groups of this name may have delivered their
-/// records, so this group does not. A notice reports that it may have missed them.
+/// The epochs in between belong to other owners, or to this node before its restart. Groups of this name may have
+/// delivered the records of these epochs, so this group does not. A notice reports that this group may have missed
+/// them.
 pub(super) fn cursor_after(
     log: &Arc<Log>,
     options: &SubscribeOptions,
@@ -72,7 +73,7 @@ fn skipped_epochs(log: &Log, epoch: u32, new_first: Position) -> Option<Notice> 
 }
 
 impl<M: GroupMachine> GroupPartition<M> {
-    /// Creates the group's partition of `log`, which `cursor` or its private mirror reads.
+    /// Creates the partition for `log`. `cursor` reads `log` or, if there is one, a private mirror of `log`.
     pub(super) fn new(
         log: &Arc<Log>,
         mut cursor: Cursor,

@@ -13,8 +13,8 @@ pub(super) struct GroupReader<'a> {
     cursor: &'a mut Cursor,
     ended: &'a mut bool,
     epochs: &'a mut OwnedEpochs,
-    /// The records without a member that the group may skip while it holds its lock. Once the budget is spent, the
-    /// reader ends as if there were no more records, although the cursor has some.
+    /// The number of expired records that the group may still skip while it holds its lock. Once the budget is spent,
+    /// the reader ends as if there were no more records, although the cursor has some.
     skips: &'a mut SkipBudget,
     /// Notices other than losses.
     pub(super) notices: Vec<Notice>,

@@ -147,8 +147,8 @@ impl ShareMember {
         }
     }
 
-    /// For a listener: the largest number of records that may wait for the group. Not counted if another node owns the
-    /// topic.
+    /// For a listener: the largest number of records that may wait for the group. Always 0 if another node owns the
+    /// topic, because this node does not know the number.
     pub fn waiting(&mut self) -> u64 {
         match &mut self.location {
             MemberLocation::Local(member) => member.waiting(),
@@ -286,7 +286,7 @@ impl Subscribe for ShareMember {
         }
     }
 
-    /// Does nothing: the members share the records, so no member has a position of its own.
+    /// Always fails: the members share the group's position, so no member can move to a position of its own.
     fn resync(&mut self, _log: &LogName, _resync: Resync) -> Result<(), SubscribeError> {
         Err(SubscribeError::Refused(
             "a member of a share group cannot resynchronize: the members share the group's position"

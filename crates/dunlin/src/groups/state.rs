@@ -99,9 +99,9 @@ impl<M: GroupMachine> MembershipState<M> {
         of_parts.into_iter().chain(self.registered_until_ns()).min()
     }
 
-    /// The time until which publishers of a reliable topic wait for a group without members. The wait is half as long
-    /// as for other subscribers: a publisher that began to wait when the last member left can then continue before its
-    /// own time limit.
+    /// The time until which publishers of a reliable topic wait for a group that has no members; `None` if the group
+    /// has members or has no such limit. The wait is half as long as for other subscribers: a publisher that began to
+    /// wait when the last member left can then continue before its own time limit.
     fn registered_until_ns(&self) -> Option<u64> {
         let is_registered = || self.parts.iter().any(|part| part.cursor.is_registered());
         if M::WAITED_FOR_WITHOUT_MEMBERS || !self.members.is_empty() || !is_registered() {

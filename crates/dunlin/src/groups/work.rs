@@ -95,7 +95,7 @@ impl WorkMember {
         self.membership.lost()
     }
 
-    /// Claims the available records, at most `max`. Also returns notices, which do not count.
+    /// Claims the available records, at most `max`. Also returns notices, which do not count towards `max`.
     pub fn claim(&mut self, max: usize) -> Result<Vec<WorkEvent>, SubscribeError> {
         self.fetch(max)?;
         while self.is_skipping {
@@ -119,7 +119,8 @@ impl WorkMember {
         self.is_skipping
     }
 
-    /// Waits for a record and claims it. Returns `None` after `timeout` without a record.
+    /// Waits for the next event: a record, which is then claimed, or a notice. Returns `None` after `timeout` without
+    /// an event.
     pub fn claim_one(&mut self, timeout: Option<Duration>) -> Result<Option<WorkEvent>, SubscribeError> {
         let until_ns = timeout.map(|timeout| steady_ns().saturating_add(saturating_ns(timeout)));
         loop {

@@ -159,9 +159,9 @@ impl Node {
         }
     }
 
-    /// Creates the topics of these subjects in this order, with one request to the cluster, and waits for it. Each
-    /// subject comes with the payload size of its record. If the cluster refuses a topic, the error is returned when
-    /// the record is published.
+    /// Creates the topics of these subjects in this order, with one request to the cluster, and waits for the response.
+    /// Each subject comes with the payload size of its record. If the cluster refuses a topic, the error is returned
+    /// when the record is published.
     pub(crate) fn precreate_topics(&self, subjects: Vec<(String, usize)>) {
         let Some(ownership) = self.ownership().filter(|_| self.0.config.auto_create) else { return };
         let config = TopicConfig { pattern: None, ..self.0.config.topic.clone() };

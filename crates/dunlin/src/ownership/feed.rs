@@ -144,8 +144,8 @@ impl MirrorFeed {
         let Some(route) = self.route.upgrade().filter(|_| !self.stopped.load(Ordering::Acquire)) else {
             return false;
         };
-        // A mirror of a single subscriber reads only from the topic's present owner. The former owner gets its records
-        // from there, or has none.
+        // A mirror of a single subscriber reads only from the topic's present owner. A former owner receives its
+        // records from the present owner, or has none.
         if self.permit.is_some() && route.owner().0 != self.from {
             return false;
         }

@@ -1,7 +1,7 @@
 //! Batches that are forwarded to owners, and their outcomes.
 //!
 //! Limits:
-//! - All batches together take `forwarded_bytes_max` bytes without a response.
+//! - All batches without a response together take at most `forwarded_bytes_max` bytes.
 //! - The batches for one owner leave at least a third of their own size free ([`TIMES_FREE_MAX`]). A single absent
 //!   owner thus takes three quarters of the bytes, and each further one three quarters of the rest. Absent owners never
 //!   use up the bytes of others.
@@ -26,10 +26,10 @@ use dunlin_topic::{
 use super::lock;
 use crate::clock::now_ns;
 
-/// The number of flights that have begun in this process.
+/// The number of flights that have begun in this process; [`begin_flight`] explains flights.
 static FLIGHTS: AtomicU64 = AtomicU64::new(0);
 
-/// The number of the last flight that has begun.
+/// The number of the flight that began last. A flight is a series of batches that are on their way at the same time.
 pub fn last_flight() -> u64 {
     FLIGHTS.load(Ordering::Acquire)
 }
@@ -273,7 +273,8 @@ impl Tickets {
         self.bytes_max.saturating_sub(state.bytes)
     }
 
-    /// Whether at least half of the bytes are free. Publishers that wait for room for this owner are notified only then.
+    /// Whether the batches for this owner take no more bytes than are free. Publishers that wait for room for this
+    /// owner are notified only then.
     fn has_room(&self, state: &State, owner: Option<u64>) -> bool {
         state.bytes_of(owner) <= self.free_bytes(state)
     }

@@ -35,7 +35,7 @@ impl PastChanges {
         PastChanges { log, last }
     }
 
-    /// Writes the blocks to `write_block` until it returns an error.
+    /// Passes the blocks to `write_block` one by one. Stops at the first error, and returns it.
     pub(in crate::control) fn write(
         &self,
         write_block: &mut dyn FnMut(&[u8]) -> io::Result<()>,
@@ -114,8 +114,8 @@ pub(in crate::control) fn is_past(block: &[u8]) -> bool {
     block.starts_with(&[VERSION, KIND])
 }
 
-/// Returns the changes of this epoch in these blocks. If changes are missing in between, returns only those after the
-/// last missing one.
+/// Returns the changes of this epoch in these blocks. If changes are missing between others, returns only the changes
+/// after the last missing one.
 pub(super) fn changes(epoch: u32, blocks: &[Bytes]) -> Vec<Change> {
     let mut changes: Vec<Change> = Vec::new();
     for mut block in blocks.iter().cloned() {

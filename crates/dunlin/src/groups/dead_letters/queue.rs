@@ -33,7 +33,7 @@ use crate::refusal::Refused;
 
 /// The largest number of letters that were sent and have no outcome.
 const LETTERS_MAX: usize = 64;
-/// How long the queue waits before it sends a letter again that its owner has refused.
+/// How long the queue waits after the dead letters' topic has refused a letter, before it sends the letter again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The longest time that the queue waits for a disk that neither stores a letter nor fails.
 const STORE_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -89,7 +89,7 @@ struct PendingLetter {
     number: Option<LetterNumber>,
 }
 
-/// The number of a letter among those that the queue has sent to one partition of their topic.
+/// The number of a letter in the sequence of letters that the queue sends to one partition of their topic.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LetterNumber {
     pub(super) partition: usize,
@@ -214,7 +214,7 @@ impl LetterQueue {
         }
     }
 
-    /// Takes the outcomes in the order of sending. The waiter is notified of the next one.
+    /// Takes the outcomes in the order of sending. `outcomes` is notified when the next outcome is known.
     fn take_outcomes(&mut self, outcomes: &Arc<Waiter>, machine: &mut impl GroupMachine) {
         while let Some(first) = self.sent.front() {
             let error = match first.log.poll_ack(first.position, first.level, outcomes, OUTCOME) {
@@ -280,7 +280,7 @@ impl LetterQueue {
         if self.sent.len() >= LETTERS_MAX || is_one_at_a_time && !self.sent.is_empty() {
             return None;
         }
-        // Either no letter is sent, or none is pending.
+        // At this point, at least one of `sent` and `pending` is empty.
         self.refused_before_sent = 0;
         if std::mem::take(&mut self.must_renumber) {
             // All outcomes are known. A letter whose response was lost may be stored twice, because it gets another
