@@ -289,8 +289,8 @@ impl PublishLane {
     }
 
     /// Handles a refusal of the batch that begins with `first`. `record` is `None` if the refusal concerns the whole
-    /// batch. Otherwise it is the refused record's place in the batch, counted from 1, or 0 if the node did not name
-    /// the record; the other records are kept to be sent again.
+    /// batch. Otherwise it is the index of the refused record in the batch, counted from 1, or 0 if the node did not
+    /// name the record; the other records are kept to be sent again.
     pub(crate) fn handle_refusal(
         &mut self,
         first: u64,

@@ -259,8 +259,8 @@ impl PublisherState {
         }
     }
 
-    /// Forgets the acknowledged positions after the topic was deleted. The next receipt reports a new epoch if there
-    /// were any.
+    /// Forgets the acknowledged positions after the topic was deleted. If there were such positions, the next receipt
+    /// reports a new epoch.
     fn reset_acknowledged(&mut self) {
         self.new_epoch |= self.lanes.iter().any(|lane| lane.acknowledged_at.is_some());
         self.lanes.iter_mut().for_each(|lane| lane.acknowledged_at = None);

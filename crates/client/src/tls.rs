@@ -180,7 +180,8 @@ pub(crate) fn explain(error: &Error) -> String {
     let certificate = "the node's certificate";
     match error {
         Error::InvalidCertificate(wrong) => match wrong {
-            // The node's certificate may be of an authority that has the same name as a trusted one but another key.
+            // The certificate may be signed by an authority that has the same name as a trusted authority, but another
+            // key.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
                 "{certificate} is signed by an authority that is not trusted here; to trust it, give its certificate as the CA file"
             ),

@@ -87,7 +87,7 @@ pub struct TopicDescription {
 pub struct LogDescription {
     /// The partition.
     pub partition: u16,
-    /// The oldest retained record, or the next one if there is none.
+    /// The position of the oldest retained record. If no record is retained, the position of the next record.
     pub first: Position,
     /// The last appended sequence number.
     pub last_seq: u64,

@@ -53,7 +53,7 @@ pub type KeyChange = Result<KvEntry, Vec<u8>>;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// The history before `oldest` was compacted before this watch read it.
+    /// Revisions before `oldest` were compacted before this watch could read them.
     #[error("revisions {missed} to {} were compacted: read the keys, and watch from revision {oldest}", oldest - 1)]
     Compacted {
         /// The first missing revision.

@@ -200,7 +200,7 @@ impl ClientSession {
             channel.report_new_epoch(through.epoch, 1);
         }
         channel.at = channel.at.max(through);
-        // This notice is dropped, as it is for a subscriber in the node's process.
+        // Subscribers receive no event for this message, neither here nor in the node's own process.
         channel.refund(cost);
     }
 

@@ -84,7 +84,7 @@ impl World {
 }
 
 impl<const D: usize> Viewer<D> {
-    /// Returns the next change if one has arrived.
+    /// Returns the next change if one has arrived, otherwise `None`.
     pub fn try_next(&mut self) -> Result<Option<SceneChange>, ViewError> {
         if self.changes.is_empty() {
             self.drain()?;

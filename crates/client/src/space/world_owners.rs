@@ -31,7 +31,7 @@ pub struct WorldOwners {
     pub processes: BTreeMap<u64, String>,
     /// All regions that have had an owner.
     pub regions: Vec<RegionOwner>,
-    /// The number of processes for which the world waits before its regions begin; 0 if the world has no description.
+    /// The number of processes that must take part before the world begins; 0 if the world has no description.
     pub expected: usize,
 }
 

@@ -48,7 +48,7 @@ pub struct WorkerOptions {
     pub cpu_milli: u32,
     /// The memory that the worker has, in bytes; 0 if unknown.
     pub memory_bytes: u64,
-    /// The time without a renewal after which the worker counts as dead and its tasks go to others.
+    /// The time without a renewal after which the worker counts as dead and its tasks go to other workers.
     pub ttl: Duration,
     /// Labels that tasks may require, by key and value.
     pub labels: Vec<(String, String)>,

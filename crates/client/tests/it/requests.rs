@@ -7,7 +7,7 @@ use dunlin_wire::*;
 
 use crate::peer::{ScriptedNode, at, frame};
 
-/// Reads the inbox's subscription and opens its log.
+/// Reads the client's subscription to its reply inbox, and opens the inbox's log. Returns the subscription's pattern.
 fn accept_inbox(link: &mut crate::peer::Link) -> String {
     let (subscription, pattern) = link.next(|message| match message {
         FromClient::Subscribe(subscribe) => (subscribe.subscription, subscribe.pattern.to_owned()),
