@@ -1,7 +1,7 @@
 //! Owners of topics. The state decides, so that a topic has at most one owner.
 //!
-//! A member is stored in a key under its lease ([`NODES`]), a topic in a key ([`TOPICS`]) whose value names the
-//! owner. Both can be watched and read like other keys. Only the commands of this module write them.
+//! A member is stored in a key under its lease ([`NODES`]), a topic in a key ([`TOPICS`]) whose value names the owner.
+//! These keys can be watched and read like other keys. Only the commands of this module write them.
 //!
 //! Invariants:
 //! - A topic changes its owner with an epoch higher than any that its name had before, even if the topic was
