@@ -7,8 +7,8 @@
 //! Invariants:
 //! - A command with unknown outcome returns [`Unknown`](ControlError::Unknown) and is not retried automatically.
 //! - Only a leader's proposals advance the cluster's time, so that no node ends a lease by its own clock.
-//! - A missing record of the topic is always reported: as a gap if records are missing in between, and as a new epoch
-//!   if revisions begin again.
+//! - A missing record of the topic is always reported: as a gap within an epoch, or as a new epoch if revisions begin
+//!   again.
 //!
 //! Limits: [`ControlLimits`]. Limits of the state are part of the state, and equal on every node
 //! ([`dunlin_control::ControlStateLimits`]). History is kept up to `history_bytes`. Snapshots contain the history if

@@ -34,7 +34,7 @@ impl Epochs {
         Epochs { lowest: units_since_begin(now_ns) + 1, deleted: Mutex::default() }
     }
 
-    /// How long to wait, in ns, until any node that is started afterwards has higher epochs than this one.
+    /// How long to wait, in ns, until any node that is started afterwards has higher epochs than this node.
     pub(crate) fn wait_ns(&self, now_ns: u64) -> u64 {
         let first = u64::from(self.lowest);
         // If the clock was set back or is before 2025, this time is unknown. The wait is then limited to 100 ms.

@@ -14,7 +14,7 @@
 //! - A group of a deleted topic sends its waiting dead letters for `deleted_age_max`, even if a topic and a group of
 //!   the same names are created meanwhile. The new group has nothing to do with these letters.
 //! - A group delivers only records of epochs in which this node owns its topic. Records of another owner's epoch
-//!   belong to the group there.
+//!   belong to the group at that owner.
 //! - A member receives a copy of a record, so that a slow member does not keep memory of the log in use.
 //!
 //! Limits: `groups_max`, `group_idle_max`, and those of [`dunlin_topic::LogLimits`] for each partition. One user may

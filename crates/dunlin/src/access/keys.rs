@@ -1,7 +1,7 @@
 //! Permissions for keys.
 //!
-//! A pattern is a key, or a prefix with a trailing `*`. Deny wins. A range needs one pattern that allows all of it,
-//! and none that denies some of it. A watch shows only the changes of allowed keys.
+//! A pattern is a key, or a prefix with a trailing `*`. Deny wins. A range is allowed if one pattern allows all of it
+//! and no pattern denies any part of it. A watch shows only the changes of allowed keys.
 
 use dunlin_control::{ControlCommand, ControlQuery, KeyOperation, LOCKS, prefix_end, visible_events};
 use dunlin_topic::{Filter, PayloadView};

@@ -108,7 +108,8 @@ impl StateMachine for ControlMachine {
     }
 
     fn end_entry(&mut self) {
-        // Updates the copy for reads first, so that a subscriber that receives a change can already read it there.
+        // Updates the copy for reads first: a subscriber that receives a change must already find the change in this
+        // copy.
         self.view.publish(&self.state);
         self.history.record(&mut self.effects.changes);
         self.effects.read_bytes = 0;

@@ -25,7 +25,7 @@ pub(super) struct GroupMember<M: GroupMachine> {
     waiter: Arc<Waiter>,
     token: u32,
     notices: VecDeque<Notice>,
-    /// Notices that logs have ended. The member receives them after the records that it took before.
+    /// Notices that report the end of a log. The member receives them after the records that it took before.
     ends: VecDeque<Notice>,
     /// For each partition, whether the member has received the notice that the partition's log has ended.
     reported_ends: Box<[bool]>,

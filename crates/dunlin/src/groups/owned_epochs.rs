@@ -10,7 +10,7 @@ use dunlin_topic::Log;
 
 #[derive(Debug)]
 pub(super) struct OwnedEpochs {
-    /// The log of the topic. The group's cursor may read another one: the private mirror of a single subscriber.
+    /// The log of the topic. The group's cursor may read another log: the private mirror of a single subscriber.
     log: Arc<Log>,
     /// The newest epoch of which this node is known to be the owner.
     through: u32,

@@ -134,9 +134,9 @@ impl ShareMember {
         }
     }
 
-    /// For a listener: if another node owns the topic, stops it from handing out more records. The member ends after
-    /// the records that are already on their way. Returns `false` if this node owns the topic, because then no records
-    /// are on their way.
+    /// For a listener: if another node owns the topic, asks that node to deliver no more records. The member
+    /// ends after the records that are already on their way. Returns `false` if this node owns the topic, because then
+    /// no records are on their way.
     pub fn stop_delivery(&self) -> bool {
         match &self.location {
             MemberLocation::Local(_) => false,

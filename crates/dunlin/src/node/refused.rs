@@ -17,7 +17,8 @@ impl Node {
         refused
     }
 
-    /// Names of open durable topics whose disk failed, sorted. They accept no records until the node is started again.
+    /// Names of open durable topics whose disk failed, sorted. These topics accept no records until the node is started
+    /// again.
     pub fn failed_topics(&self) -> Vec<String> {
         let mut failed = self.storage().map_or_else(Vec::new, Storage::failed_topics);
         failed.retain(|name| {
