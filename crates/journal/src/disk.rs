@@ -1,9 +1,9 @@
 //! The disk interface of a log.
 //!
 //! Assumptions about a disk: after a power failure, a 512-byte sector that was being written holds old or new bytes,
-//! and the bytes that the write did not change are intact. After [`DiskFile::sync`] returned, earlier writes are
-//! stored. After [`Disk::sync_dir`] returned, names are stored. Unsynced writes and names may be stored or not, in any
-//! order.
+//! and the bytes that the write did not change are intact. After [`DiskFile::sync`] returned, earlier writes to the
+//! file are stored. After [`Disk::sync_dir`] returned, the names of the directory's files are stored. Unsynced writes
+//! and names may be stored or not, in any order.
 
 mod fake;
 mod memory;

@@ -28,7 +28,8 @@ impl DiskError {
         matches!(self.source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
     }
 
-    /// The same error, but a failed sync does not count as a full disk: the sync may have lost earlier writes.
+    /// Returns this error, changed so that a failed sync does not count as a full disk: the sync may have lost earlier
+    /// writes.
     pub(crate) fn without_retry_of_sync(self) -> DiskError {
         match self.action {
             "sync" => DiskError { source: io::Error::other(self.source), ..self },
@@ -67,7 +68,7 @@ pub enum OpenError {
         dir: PathBuf,
         /// The requested name.
         expected: String,
-        /// The name in its files.
+        /// The name that the log's files state.
         found: String,
     },
     /// A newer version wrote the file.
@@ -174,7 +175,7 @@ impl AppendError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The position was dropped, or this log never had it.
+    /// The record at the position was dropped, or this log never had it.
     #[error("{position} is not retained: the oldest record is {oldest}")]
     Gone {
         /// The requested position.

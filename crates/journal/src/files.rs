@@ -20,8 +20,8 @@ pub(crate) struct SharedLog {
     pub disk: Arc<dyn Disk>,
     pub dir: PathBuf,
     pub name: String,
-    /// Whether a writer in this process sets the readable length of the last file. Otherwise the file's content
-    /// decides.
+    /// Whether a writer in this process sets the readable length of the last file. Otherwise, readers find the end of
+    /// that file from its content.
     pub has_local_writer: bool,
     state: Mutex<LogFiles>,
 }
@@ -73,7 +73,8 @@ impl SharedLog {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file that contains this position; if there is none, the next file.
+    /// The last file that begins at or before this position; if there is none, the oldest file. `None` if the log has
+    /// no files.
     pub fn file_of(&self, position: Position) -> Option<Arc<LogFile>> {
         let files = self.files();
         let end = files.all.partition_point(|file| file.name.first <= position);
@@ -85,7 +86,7 @@ impl SharedLog {
         self.files().all.retain(|other| other.name != file.name);
     }
 
-    /// The next file, and whether it is the log's oldest.
+    /// The file that follows `file`, and whether it is the log's oldest file. `None` if no file follows.
     pub fn file_after(&self, file: &LogFile) -> Option<(Arc<LogFile>, bool)> {
         let files = self.files();
         let next = files.all.partition_point(|other| other.name <= file.name);
@@ -135,7 +136,7 @@ impl LogFile {
     }
 }
 
-/// A file of the directory, with its name and header.
+/// A file of the directory: its name, and its header or the defect of the header.
 #[derive(Debug)]
 pub(crate) struct ListedFile {
     pub name: FileName,
@@ -144,7 +145,7 @@ pub(crate) struct ListedFile {
     pub header: Result<FileHeader, HeaderError>,
 }
 
-/// Makes readable files from listed ones. If a header is damaged, the name suffices.
+/// Creates a [`LogFile`] for each listed file. If a header is damaged, the file's name suffices.
 pub(crate) fn as_log_files(listed: &[ListedFile], dir: &Path, log_name: &str) -> Vec<Arc<LogFile>> {
     let mut time_ns = 0;
     let file = |listed: &ListedFile| {

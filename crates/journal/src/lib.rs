@@ -47,9 +47,9 @@
 //!   reducer's state.
 //!
 //! # Reading
-//! [`Journal::reader`] makes a [`Reader`] for any thread. [`Reader::load`] loads records that have left
-//! memory; [`Reader::scan`] streams blocks; [`Reader::position_at`] finds a time. Readers deliver only
-//! records that are on the disk, and a [`Hole`] for missing records.
+//! [`Journal::reader`] makes a [`Reader`] for any thread. [`Reader::load`] loads records that are no longer in memory;
+//! [`Reader::scan`] streams blocks; [`Reader::position_at`] finds the first record at or after a time. Readers deliver
+//! only records that are on the disk, and a [`Hole`] for missing records.
 //!
 //! # Limits
 //! See [`JournalLimits`] and [`JournalConfig`]. No length field in a file makes this crate allocate more than the

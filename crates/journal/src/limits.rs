@@ -9,7 +9,7 @@ impl JournalLimits {
     pub const BLOCK_BYTES_MAX: u32 = 65 << 20;
     /// Maximum size of a log's name, bytes.
     pub const NAME_BYTES_MAX: usize = 448;
-    /// Maximum number of bytes in a file before its last block, because offsets have 35 bits.
+    /// Maximum number of bytes in a file before its last block. Offsets in block headers have 35 bits.
     pub const FILE_BYTES_MAX: u64 = 8 << 30;
     /// Smallest configurable size of a file, bytes.
     pub const FILE_BYTES_MIN: u64 = 4 << 10;

@@ -1,12 +1,12 @@
 //! Reads a log, even while a process writes it.
 //!
 //! Invariants:
-//! - Records come in order, each at most once. If this process writes the log, they are on the disk; otherwise, they
-//!   are valid.
+//! - Records come in order, each at most once. If this process writes the log, a reader returns only synced records.
+//!   Otherwise, a reader returns all valid records.
 //! - Missing records are reported as a [`Hole`], with exact bounds if they are known.
 //!
-//! A reader does not check whether a recording is complete. An incomplete write at the end ends the read without an
-//! error; [`verify`](crate::verify) reports it.
+//! A reader does not check whether the log is complete. An incomplete write at the end ends the read without an error;
+//! [`verify`](crate::verify) reports it.
 
 mod load;
 mod scan;
@@ -61,19 +61,19 @@ impl Reader {
         self.shared.files().all.first().map(|file| file.name.identity)
     }
 
-    /// The start of each retained epoch, ascending; for the oldest one, the start of its oldest file.
+    /// The start of each retained epoch, ascending. For the oldest epoch, the start of its oldest retained file.
     pub fn epochs(&self) -> Vec<Position> {
         let mut firsts: Vec<Position> = self.shared.files().all.iter().map(|file| file.name.first).collect();
         firsts.dedup_by_key(|first| first.epoch);
         firsts
     }
 
-    /// The start of the last file.
+    /// The start of the last file; `None` before the first append.
     pub fn newest(&self) -> Option<Position> {
         self.shared.files().all.last().map(|file| file.name.first)
     }
 
-    /// The last synced record, if this process writes the log.
+    /// The last synced record; `None` if there is none, or if this process does not write the log.
     pub fn durable(&self) -> Option<Position> {
         self.shared.files().durable
     }

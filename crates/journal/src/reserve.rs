@@ -3,8 +3,8 @@
 //! A log on a full disk removes the file. The log can then write operations that free room: deletions, compactions,
 //! changes of the leader. The file's zeros are really written, because a sparse file reserves nothing.
 //!
-//! The reserve has the configured size. It is filled only if twice as much is free, so that the reserve itself does not
-//! fill the disk.
+//! The reserve has the configured size. It is filled only if at least twice this size is free, so that the reserve
+//! itself does not fill the disk.
 //!
 //! Room that is freed on a full disk can be taken by any other file. [`Journal::begin_file_in`](crate::Journal) therefore
 //! makes the reserve's file the journal's next file, so that its room is never free. If the process ends before the
@@ -96,7 +96,7 @@ impl DiskReserve {
         PathBuf::from(pending)
     }
 
-    /// The reserved bytes, filled or not.
+    /// The configured size of the reserve, bytes, whether or not the reserve is filled.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -111,7 +111,7 @@ impl DiskReserve {
         self.is_filled
     }
 
-    /// Fills the reserve if twice as much is free. Returns whether the reserve is filled now.
+    /// Fills the reserve if at least twice its size is free. Returns whether the reserve is filled now.
     pub fn fill(&mut self) -> Result<bool, DiskError> {
         if !self.needs_fill() {
             return Ok(true);
@@ -140,9 +140,9 @@ impl DiskReserve {
         Ok(false)
     }
 
-    /// Gives the file another name, so that another file can be made of it, and returns its path and size. The file
-    /// is enlarged to `need` bytes if it is smaller. Returns `None`, and keeps the reserve, if there is no reserve, or no
-    /// room to enlarge it.
+    /// Gives the reserve's file another name, so that the file can become a file of the log, and returns its path
+    /// and size. The file is enlarged to `need` bytes if it is smaller. Returns `None`, and keeps the reserve, if the
+    /// reserve is not filled, or if there is no room to enlarge the file.
     pub(crate) fn hand_over(&mut self, need: u64) -> Result<Option<(PathBuf, u64)>, DiskError> {
         let bytes = self.file_bytes.max(need);
         if !self.is_filled

@@ -1,9 +1,9 @@
 //! Reads the blocks of one file in order, and searches for the next valid block after damage.
 //!
 //! Invariants:
-//! - A returned block has the right checksum for its file and place, and as many valid frames as it states.
+//! - A returned block has the right checksum for its file and offset, and as many valid frames as it states.
 //! - No length field makes a scan allocate more than the file's size.
-//! - A search after damage reads at most [`JournalLimits::SEARCH_FACTOR`] times the file.
+//! - A search after damage reads at most [`JournalLimits::SEARCH_FACTOR`] times the file's size.
 
 use std::io;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Saved snapshots: a state at a position, after which earlier records are unnecessary.
+//! Saved snapshots. A snapshot is a state at a position. Earlier records are then unnecessary for restoring the state.
 //!
 //! ```text
 //!  0              8         12       16      20      24       32          40
@@ -8,7 +8,7 @@
 //!  +--------------+---------+--------+-------+-------+--------+-----------+---------
 //! ```
 //! `crc32c` covers all bytes after this field. A snapshot is written under a temporary name, synced and renamed; then
-//! older ones are removed. At least one complete snapshot therefore exists once the first was saved.
+//! older snapshots are removed. At least one complete snapshot therefore exists once the first was saved.
 
 use std::path::Path;
 
@@ -97,7 +97,7 @@ fn check(bytes: &[u8], position: Position) -> Result<(), String> {
     Ok(())
 }
 
-/// Saves a snapshot, then removes older ones. After a failure the older ones remain.
+/// Saves a snapshot, then removes older snapshots. After a failure, the older snapshots remain.
 pub(crate) fn save(disk: &dyn Disk, dir: &Path, position: Position, bytes: &[u8]) -> Result<(), DiskError> {
     let path = dir.join(SnapshotName(position).to_string());
     let temporary = dir.join(format!("{}{TEMPORARY_SUFFIX}", SnapshotName(position)));

@@ -30,8 +30,8 @@ pub(crate) struct FileSurvey {
     pub written: u64,
 }
 
-/// Reads a file. A crash may have interrupted the last write to the last file. A bad block therefore ends this file,
-/// unless a later block states that the bad block was synced.
+/// Reads a file. `may_be_torn` is set for the log's last file, whose last write a crash may have interrupted. A bad
+/// block then ends the file, unless a later block states that the bad block was synced.
 pub(crate) fn survey(
     file: &dyn DiskFile,
     name: FileName,
@@ -123,8 +123,8 @@ impl FileSurvey {
     }
 
     /// The kind of the mark with which the file ends: `End` if the log was closed here, `Cut` if recovery cut it here.
-    /// `None` if the log was opened for writing since. All bad blocks before the mark then count as damage, so every
-    /// recovery reads the file in the same way.
+    /// `None` if the file ends with neither of these marks, or if a bad block may not have been synced before the
+    /// mark. Otherwise, all bad blocks count as damage, so every recovery reads the file in the same way.
     pub fn closing_mark(&self) -> Option<BlockKind> {
         let mark = self.end_mark(BlockKind::End).or_else(|| self.end_mark(BlockKind::Cut))?;
         self.bad.iter().all(|(at, _)| *at < mark.synced).then_some(mark.kind)

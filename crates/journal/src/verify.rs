@@ -1,8 +1,8 @@
-//! Verifies a recording: reads every block of every file and compares them.
+//! Verifies a log: reads every block of every file, and checks the files against each other.
 //!
-//! There are two results. *Wrong*: a part is damaged, missing, moved or duplicated. *Not ended*: a process writes the
-//! log, or a crash interrupted the writing process. The last records may then be missing, and the files do not show it.
-//! The strict check requires that nothing is wrong and that the log has ended.
+//! There are two kinds of defects. *Wrong*: a part is damaged, missing, moved or duplicated. *Not ended*: a process
+//! writes the log, or a crash interrupted the writing process. The last records may then be missing, and the files do
+//! not show it. The strict check requires that nothing is wrong and that the log has ended.
 //!
 //! No check detects that the whole directory was replaced by an older copy.
 
@@ -181,7 +181,7 @@ impl VerifyReport {
         }
     }
 
-    /// Checks that a file with a successor ends with a mark that names it.
+    /// Checks that a file with a successor ends with a mark that names the successor.
     fn check_file_end(&mut self, file: &ListedFile, found: &FileSurvey) {
         if found.mark.is_none_or(|mark| mark.kind != BlockKind::Continued) {
             self.add_wrong(file, found.end, "the mark that names the next file is missing");

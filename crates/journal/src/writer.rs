@@ -7,7 +7,7 @@
 //!   system's cached pages is unknown. A full disk is not a failure, because the log is unchanged. The same holds for a
 //!   lack of file descriptors or memory, except in a sync.
 //! - Sequence numbers continue within an epoch; after an unclean end only a higher epoch is accepted.
-//! - There is always room for marks.
+//! - Every file has room for marks.
 
 mod ahead;
 mod append;

@@ -1,12 +1,12 @@
 //! A simulated disk for fault injection. The seed determines every fault.
 //!
-//! For every file, the disk keeps the content that programs see, the content on the medium, and the sectors
-//! in which they may differ. Faults:
+//! For every file, the disk keeps the content that programs see, the content on the medium, and the list of sectors in
+//! which the two contents may differ. Faults:
 //! - [`FakeDisk::crash`]: each unsynced sector keeps its old bytes, gets the new ones, or is torn; unsynced lengths
 //!   and names may be lost. Open files fail afterwards, and locks are released.
 //! - [`FakeDisk::flip_bits`]: damages synced bytes.
 //! - [`Faults::sync_fails`]: a sync fails after it stored some sectors, and treats the other sectors as written, as
-//!   Linux does. The next sync succeeds without storing these.
+//!   Linux does. The next sync succeeds without storing those other sectors.
 //! - [`FakeDisk::set_capacity`]: writes to a full disk are incomplete.
 //!
 //! Not simulated: sectors that change without a write (except by `flip_bits`), and disks that report a sync without
@@ -61,7 +61,7 @@ struct State {
     names: BTreeMap<PathBuf, usize>,
     /// Names as they are on the disk.
     names_synced: BTreeMap<PathBuf, usize>,
-    /// The locked directories, each with `crashes` at the time of the lock. A crash releases all locks.
+    /// The locked directories, each with the value of `crashes` when it was locked. A crash releases all locks.
     locks: BTreeMap<PathBuf, u64>,
     /// The number of crashes so far. A file handle that was opened before the last crash returns errors.
     crashes: u64,
@@ -72,7 +72,7 @@ struct State {
 }
 
 impl FakeDisk {
-    /// Creates an empty disk with seeded faults.
+    /// Creates an empty disk. `seed` determines all random choices.
     pub fn new(seed: u64) -> FakeDisk {
         let state = State {
             files: Vec::new(),
@@ -97,7 +97,7 @@ impl FakeDisk {
         self.state().used()
     }
 
-    /// Sets the faults; counts restart.
+    /// Replaces the faults to inject. The counts of successful operations start from 0 again.
     pub fn set_faults(&self, faults: Faults) {
         self.state().faults = faults;
     }

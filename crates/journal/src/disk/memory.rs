@@ -1,6 +1,5 @@
-//! A disk in memory for data that need not outlive the process. This disk never fails.
-//!
-//! Not here: faults ([`FakeDisk`](super::FakeDisk)).
+//! A disk in memory for data that need not outlive the process. This disk never fails; [`FakeDisk`](super::FakeDisk)
+//! injects faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -17,7 +17,7 @@ const PARTS_MAX: usize = 1024;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealDisk;
 
-/// The numbers by which Linux identifies file systems in memory.
+/// The file system types (`f_type` of `statfs`) of tmpfs and ramfs, which Linux keeps in memory.
 const IN_MEMORY_TYPES: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 impl RealDisk {
@@ -109,7 +109,7 @@ impl Disk for RealDisk {
     }
 }
 
-/// Opens a file, and refuses everything that is not one.
+/// Opens a regular file. Fails if the path is anything else, such as a pipe.
 fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     // Without `NONBLOCK`, opening a pipe blocks until its other end is opened.
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
@@ -148,7 +148,8 @@ impl DiskFile for File {
         for parts in parts.chunks(PARTS_MAX) {
             let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
             let mut rest = &mut slices[..];
-            // Skips empty parts at the front, because no write would ever count them as written.
+            // Skips empty parts at the front. A write of empty parts alone returns 0, which would count as an error
+            // below.
             IoSlice::advance_slices(&mut rest, 0);
             while !rest.is_empty() {
                 let count = match rustix::io::pwritev(self, rest, at) {
@@ -173,7 +174,7 @@ impl DiskFile for File {
     }
 }
 
-/// The locked file; closing it unlocks.
+/// The locked file. Closing the file releases the lock.
 #[derive(Debug)]
 struct HeldDirLock {
     _file: File,

@@ -13,7 +13,7 @@ pub fn replace_file(disk: &dyn Disk, path: &Path, content: &[u8]) -> Result<(), 
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(TEMPORARY_SUFFIX);
     let temporary = PathBuf::from(temporary);
-    // An earlier attempt may have left the file.
+    // An earlier attempt may have left the temporary file.
     let _ = disk.remove(&temporary);
     let write = || {
         let file = disk.create(&temporary).map_err(DiskError::of("create", &temporary))?;

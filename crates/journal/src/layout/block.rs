@@ -35,7 +35,7 @@ pub(crate) enum BlockKind {
     Continued = 2,
     /// A mark: the log was closed, and no record is missing.
     End = 3,
-    /// A mark: recovery removed an incomplete write after this place.
+    /// A mark that replaces an incomplete write, which recovery removed.
     Cut = 4,
     /// A mark: the log was opened for writing again.
     Begin = 5,
@@ -58,7 +58,7 @@ pub(crate) enum BlockDefect {
     Short,
     /// The header's fields contradict each other.
     Header,
-    /// The checksum differs from that of the bytes.
+    /// The stored checksum differs from the checksum of the block's bytes.
     Checksum,
     /// The checksum is right, but the frames are invalid.
     Frames,
@@ -98,7 +98,7 @@ pub(crate) struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// Bytes including the header.
+    /// The size of the block with its header, bytes.
     pub fn whole_bytes(&self) -> u64 {
         BLOCK_HEADER_BYTES as u64 + u64::from(self.bytes)
     }
@@ -125,8 +125,8 @@ impl BlockHeader {
         out
     }
 
-    /// Decodes the header at the start of `bytes`, with at most `left` bytes of the file remaining. Compare the
-    /// checksum with [`block_checksum`] once the body is available.
+    /// Decodes the header at the start of `bytes`. `left` is the number of bytes from there to the end of the file.
+    /// Compare the checksum with [`block_checksum`] once the body is available.
     pub fn parse(bytes: &[u8], left: u64) -> Result<BlockHeader, BlockDefect> {
         let head = bytes.get(..BLOCK_HEADER_BYTES).ok_or(BlockDefect::Short)?;
         let kind = match BlockKind::parse(u32_at(head, 8) & 0xff) {

@@ -13,8 +13,8 @@
 //!  +---------------+--------+--------+------------------------------------------------+--------+
 //! ```
 //! `identity` is a random number that is part of every checksum in the file and of the file's name. `previous` is the
-//! identity of the previous file, 0 for the log's first. `crc32c` covers the rest of the header. Magic, version and
-//! checksum have the same offsets in every version.
+//! identity of the previous file; 0 in the log's first file. `crc32c` covers the rest of the header. Magic, version
+//! and checksum have the same offsets in every version.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -33,7 +33,7 @@ const NAME_AT: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileHeader {
     pub identity: u64,
-    /// The identity of the previous file; 0 for the first.
+    /// The identity of the previous file; 0 in the log's first file.
     pub previous: u64,
     /// The position of the file's first record.
     pub first: Position,

@@ -1,8 +1,8 @@
-//! File names, which show a file's content and order the files without opening them.
+//! File names. A name states the position of the file's content, so that files can be ordered without opening them.
 //!
 //! Record files: `EPOCH-SEQ-IDENTITY.log` with ten, twenty and sixteen digits (the identity in hexadecimal). Snapshots:
-//! `EPOCH-SEQ.snapshot`. A name that ends in `.new` belongs to a file that is being created. The next start removes
-//! such files if they were not completed.
+//! `EPOCH-SEQ.snapshot`. A name that ends in `.new` belongs to a file that is being created. If a crash interrupts the
+//! creation, the next start removes the file.
 
 use crate::position::Position;
 

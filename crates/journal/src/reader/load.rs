@@ -1,4 +1,4 @@
-//! Loads older records that have left memory.
+//! Loads older records that are no longer in memory.
 
 use super::{LogScan, Reader, ScanItem};
 use crate::error::ReadError;

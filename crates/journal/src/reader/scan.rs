@@ -12,7 +12,7 @@ use crate::layout::{BlockHeader, BlockKind, Mark};
 use crate::position::{Hole, HoleCause, Position};
 use crate::scan::{BlockScan, ScanStep};
 
-/// Reads a log from a position to its end. Later calls return the records that were appended since.
+/// Reads a log from a position to its end. After the end, a further call returns the records appended in the meantime.
 #[derive(Debug)]
 pub struct LogScan {
     shared: Arc<SharedLog>,

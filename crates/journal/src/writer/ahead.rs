@@ -12,7 +12,8 @@ use crate::reserve;
 pub(super) const MARKS_BYTES: u64 = 4 * MARK_BYTES as u64;
 /// Bytes of the next file that are not room for records.
 const NEXT_FILE_BYTES_EXTRA: u64 = FILE_HEADER_BYTES as u64 + super::roll::NEW_FILE_BYTES_MIN;
-/// Size of the first step of zeros in a file, bytes. Later steps are as large as the file, up to the configured size.
+/// Size of the first step of zeros in a file, bytes. Later steps are as large as the written part of the file, up to
+/// the configured size.
 const STEP_BYTES_MIN: u64 = 64 << 10;
 /// A commit of at least this fraction (1 ÷ `LARGE_SHARE`) of the preallocation is followed by only the smallest step of
 /// zeros. More zeros would double the number of written bytes, with little gain.
@@ -58,7 +59,7 @@ impl Journal {
         let Some((path, bytes)) = self.next_file.as_mut().filter(|(_, bytes)| *bytes < needed) else {
             return Ok(());
         };
-        // A writer tries again and again. It writes zeros only if they probably fit.
+        // Callers retry often. Zeros are therefore written only if they probably fit.
         let free = self.shared.disk.free_bytes(&self.shared.dir).unwrap_or(0);
         if free < needed - *bytes {
             return Err(AppendError::Full { need, free });

@@ -35,7 +35,8 @@ impl Journal {
             current.is_marked_closed = is_end;
         }
         if is_end {
-            // This also removes an existing mark, because preallocated zeros of a refused append may follow it.
+            // The zeros are removed even if the end mark exists already: a refused append may have preallocated them
+            // after the mark.
             current.remove_ahead()?;
             current.file.sync().map_err(DiskError::of("sync", &current.log.path))?;
         }

@@ -1,8 +1,9 @@
 //! Opens a log: repairs the effects of a crash, and reports damage.
 //!
 //! A log has ended properly if the last valid block of its last file is an `End` mark. Otherwise the bytes after the
-//! last valid block are a torn tail: an incomplete write. It is removed and replaced by a `Cut` mark. If a later block
-//! states that a bad block had been synced, the bad block is damage: its records are a hole, and later blocks stay.
+//! last valid block are a torn tail: an incomplete write. The torn tail is removed and replaced by a `Cut` mark. If a
+//! later block states that a bad block had been synced, the bad block is damage: its records are a hole, and later
+//! blocks stay.
 //!
 //! All earlier files were complete before the last one began. Here, only their final marks are checked; readers report
 //! damage inside these files.
@@ -139,7 +140,7 @@ struct Recovery<'a> {
 
 impl Recovery<'_> {
     /// Removes unfinished files and syncs the directory, because the process that wrote the log may have ended before
-    /// it did this.
+    /// it synced the directory.
     fn remove_unfinished(&self) -> Result<(), DiskError> {
         for name in self.disk.list(self.dir).map_err(DiskError::of("list", self.dir))? {
             if name.ends_with(TEMPORARY_SUFFIX) {
@@ -197,7 +198,7 @@ impl Recovery<'_> {
         read().map_err(DiskError::of("read", &listed.path))
     }
 
-    /// Checks the ends of all files but the last, and their links.
+    /// Checks the ends of all files but the last, and the links between files.
     fn check_older(&mut self, listed: &mut [ListedFile]) -> Result<(), DiskError> {
         for file in &*listed {
             if let Err(error) = &file.header {

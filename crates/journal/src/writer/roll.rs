@@ -21,8 +21,8 @@ use crate::reserve::{DiskReserve, LINK_BYTES};
 pub(super) const NEW_FILE_BYTES_MIN: u64 = 1024;
 
 impl Journal {
-    /// Makes the next append begin a new file, so that the earlier ones can be dropped. Frees the preallocation of
-    /// the last file; if there is still no room for a new file, the last one continues.
+    /// Makes the next append begin a new file, so that the earlier files can be dropped. Frees the preallocation of
+    /// the last file. If there is still no room for a new file, the next append continues the last file.
     pub fn end_file(&mut self) -> Result<(), AppendError> {
         self.check_not_ended()?;
         let Some(current) = self.current.as_mut().filter(|current| current.records > 0) else {
@@ -35,11 +35,12 @@ impl Journal {
         }
     }
 
-    /// Makes the next append begin a new file, in place of the reserve's file and with its room, which is therefore never
-    /// free for others. The room is at least `need` bytes with the file's header and marks.
+    /// Makes the next append begin a new file, which takes over the reserve's file and its room. No other program can
+    /// therefore take this room. The new file has at least `need` bytes, including its header and marks.
     ///
-    /// Returns `false`, and keeps the reserve, if the reserve is not filled, or if it is smaller than `need` and there is
-    /// no room for the rest. A last file without records continues instead; the reserve is then only released.
+    /// Returns `false`, and keeps the reserve, if the reserve is not filled, or if it is smaller than `need` and there
+    /// is no room for the rest. If the last file has no records, the next append continues that file, and the reserve
+    /// is only released.
     pub fn begin_file_in(&mut self, reserve: &mut DiskReserve, need: u64) -> Result<bool, AppendError> {
         self.check_not_ended()?;
         if self.current.as_ref().is_some_and(|current| current.records == 0) && self.can_continue_file() {
@@ -48,7 +49,8 @@ impl Journal {
         match reserve.hand_over(need) {
             Ok(None) => return Ok(false),
             Ok(next_file) => self.next_file = next_file,
-            // Even a new name can need room in the directory. A file that an operator removed has freed its room.
+            // Even a new name can need room in the directory. If an operator removed the reserve's file, its room is
+            // free already.
             Err(error) if error.is_full() || error.is_missing() => {
                 return reserve.release().map_err(AppendError::of_unchanged);
             }
@@ -63,8 +65,8 @@ impl Journal {
         }
     }
 
-    /// Ensures room for the mark that names the next file. A file that was repaired at the start has none; on a full disk,
-    /// the next file then gives up a part of its room.
+    /// Ensures room for the mark that names the next file. A file that was repaired at the start has no such room. On
+    /// a full disk, the next file then gives up a part of its room.
     fn prepare_marks(&mut self) -> Result<(), DiskError> {
         let Some(current) = &mut self.current else { return Ok(()) };
         let end = current.end + MARKS_BYTES;
@@ -108,13 +110,13 @@ impl Journal {
             return if has_room { Ok(()) } else { Err(AppendError::LacksResource(error)) };
         }
         if let Some((zeros, _)) = self.next_file.take() {
-            // Frees its room. If this fails, the next start takes the file back.
+            // Frees the room of the file of zeros. If the removal fails, the next start takes the file back.
             let _ = self.shared.disk.remove(&zeros);
         }
         if !error.is_full() {
             return Err(self.end(error));
         }
-        // The old file has the room that was promised.
+        // The append continues the old file, which still has reserved room or was ended only on request.
         let continues = has_room || was_requested && same_epoch;
         if continues { Ok(()) } else { Err(self.full(need + NEW_FILE_BYTES_MIN)) }
     }
@@ -128,7 +130,7 @@ impl Journal {
             name: self.shared.name.clone(),
         };
         self.prepare_marks()?;
-        // The new file must also have the room that was promised.
+        // The new file must also have the room that was reserved in the old file.
         let promised = self.room_left();
         let new = self.create_file(&header, need.max(promised))?;
         if let Some(mut old) = self.current.take() {

@@ -2,7 +2,7 @@
 //!
 //! Faults: power failures after which unsynced data is lost or partly written, failed syncs and writes, a full disk,
 //! processes that end without closing the log, and flipped bits. `DUNLIN_JOURNAL_SEEDS` sets the number of seeds;
-//! `DUNLIN_JOURNAL_SEED` runs one.
+//! `DUNLIN_JOURNAL_SEED` runs only the given seed.
 
 use std::sync::Arc;
 

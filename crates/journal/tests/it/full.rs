@@ -233,7 +233,8 @@ fn released_reserve_lets_a_full_disk_take_more_records() {
     assert!(verify(&disk, &dir()).unwrap().is_sound(true));
 }
 
-/// Fills a disk with records until it refuses the returned sequence. Other programs use any room that becomes free.
+/// Appends records until the disk is full. Returns the sequence number of the refused record. Other programs use any
+/// room that becomes free.
 fn fill(disk: &FakeDisk, journal: &mut Journal) -> u64 {
     disk.set_capacity(disk.used() + 20_000);
     disk.set_faults(Faults { freed_room_is_taken: true, ..Faults::default() });

@@ -38,9 +38,10 @@ impl AppendedRecords {
         self.dropped_below = self.dropped_below.max(position);
     }
 
-    /// Compares read records with appended ones, and removes those that a crash may lose.
+    /// Checks that every read record was appended, and that no synced record is missing. Then keeps only the records
+    /// that were read, because a crash may have lost the others.
     ///
-    /// `is_reported_lost` returns whether a synced record was reported lost.
+    /// `is_reported_lost` returns whether a missing record was reported as lost.
     pub fn compare(&mut self, seen: &[JournalEntry], is_reported_lost: impl Fn(Position) -> bool) {
         let mut kept = BTreeMap::new();
         let mut before = Position::default();

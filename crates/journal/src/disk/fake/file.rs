@@ -1,5 +1,5 @@
-//! A simulated file: the content that programs see, the content on the medium, and the sectors that may
-//! differ.
+//! A simulated file: the content that programs see, the content on the medium, and the list of sectors in which the
+//! two contents may differ.
 
 use std::collections::BTreeSet;
 
