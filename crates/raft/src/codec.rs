@@ -1,7 +1,7 @@
 //! Binary encoding of raft's types, on disk and between nodes.
 //!
-//! Integers are little-endian. An optional value is a byte, 1 if the value follows. Bytes and lists are a `u32` length
-//! and then their items.
+//! Integers are little-endian. An optional value begins with a byte: 1 if the value follows, 0 if there is none. Byte
+//! strings and lists begin with their length (`u32`), followed by the items.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -196,7 +196,7 @@ impl ValueCodec for StoredMembership {
     }
 }
 
-/// Encodes an entry except for its commands, which the caller appends.
+/// Encodes an entry without its commands. Returns the commands, which the caller appends.
 pub(crate) fn write_head<'a>(entry: &'a LogEntry, out: &mut Vec<u8>) -> Option<&'a Bytes> {
     entry.log_id.write(out);
     match &entry.payload {

@@ -1,4 +1,4 @@
-//! A batch of commands, each after its length, as the log stores them.
+//! A batch of commands as the log stores it: each command follows its length.
 
 use bytes::BufMut;
 
@@ -45,7 +45,7 @@ impl Commands {
         self.count == 0
     }
 
-    /// The encoded batch: each command after its length.
+    /// The encoded batch: each command follows its length.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -74,7 +74,7 @@ impl Commands {
     }
 }
 
-/// Splits joined commands; an incomplete last one is left out.
+/// Splits joined commands. Leaves out an incomplete last command.
 pub(crate) fn split(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (len, after) = rest.split_first_chunk()?;

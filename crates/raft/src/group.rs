@@ -235,7 +235,8 @@ impl UntypedGroup {
         (self.room.level() == SpaceLevel::Out).then(|| self.room.shortage().unwrap_or_default())
     }
 
-    /// Index of the last entry of the node's log at the start. [`UntypedGroup::status`] reports it only after a moment.
+    /// Index of the last entry of the node's log at the start. [`UntypedGroup::status`] reports this index only after
+    /// a moment.
     pub fn last_before_start(&self) -> Option<u64> {
         self.last_before_start
     }
@@ -257,8 +258,8 @@ impl UntypedGroup {
         responses.pop().ok_or(RaftGroupError::Unknown)
     }
 
-    /// Proposes commands, which are applied one after another, without other commands between them. Returns this node's
-    /// response to each command. If commands are refused, the error returns them.
+    /// Proposes commands, which are applied one after another, without other commands between them. Returns this
+    /// node's response to each command. If the group refuses the commands, the error contains them.
     pub async fn propose_all(&self, commands: Commands) -> Result<Vec<Bytes>, (RaftGroupError, Commands)> {
         let (bytes, bytes_max) = (commands.longest(), self.limits.command_bytes_max);
         if bytes > bytes_max {

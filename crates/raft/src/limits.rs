@@ -23,9 +23,9 @@ pub struct RaftLimits {
     pub in_flight_max: usize,
     /// Longest wait for a response, ms. Afterwards, the outcome of commands is unknown, and reads are refused.
     pub answer_ms_max: u64,
-    /// Bytes of the log since the last snapshot at which a new snapshot is taken, or an eighth of the last snapshot if
-    /// that is more. After the snapshot, a quarter of this limit stays in the log, for followers that lack only the
-    /// last entries.
+    /// A new snapshot is taken when the log has grown by this number of bytes since the last snapshot, or by an eighth
+    /// of the last snapshot's size if that is more. After the snapshot, entries up to a quarter of this limit stay in
+    /// the log, for followers that lack only the last entries.
     pub log_bytes_max: usize,
     /// Bytes that the log and the snapshots each reserve on the disk, 0 for none. When the disk is full, commands that
     /// free room can use them.

@@ -1,7 +1,7 @@
 //! Raft's log on disk: a journal of operations, from which a restart rebuilds the log.
 //!
 //! Invariants:
-//! - The journal has the operations in the order in which they were done. A write counts once it is synced.
+//! - The journal has the operations in the order in which they were done. A write is complete only after it is synced.
 //! - Entries that may still be read are in memory, and readable as soon as they are appended.
 //! - A journal with a hole is not opened: a node that has lost acknowledged entries must not vote.
 //! - On a full disk, writes wait for room, and [`DiskSpace`] reports this. After an error of the disk, the log writes

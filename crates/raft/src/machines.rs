@@ -19,11 +19,12 @@ use crate::type_config::{
     Blocks, EntryResponses, LogId, Proposal, RaftSnapshot, SnapshotMeta, StoredMembership, Types,
 };
 
-/// Size of a command batch or snapshot, bytes, above which another thread handles it. On this thread it would delay
-/// heartbeats; below this size, changing the thread costs more.
+/// Size of a command batch or snapshot, bytes, above which another thread handles it. On Raft's thread, a larger one
+/// would delay heartbeats. For a smaller one, changing the thread costs more.
 pub(crate) const LARGE_BYTES: usize = 128 << 10;
-/// First and longest pause before a snapshot that found no room on the disk is tried again.
+/// First pause before a snapshot that found no room on the disk is tried again. Each further pause is twice as long.
 const FULL_PAUSE: Duration = Duration::from_millis(200);
+/// Longest pause before a snapshot that found no room is tried again.
 const FULL_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// A handle to the machine and its snapshots. The handle hides the machine's type, so that openraft is
@@ -212,8 +213,8 @@ impl AppliedMachine {
             }
             EntryPayload::Normal(proposed) => {
                 let (now_ms, commands) = proposal::split(&proposed.0);
-                // A new leader's clock begins at its applied state, and earlier entries that it has not applied yet may
-                // have later times. The machine's time must not decrease.
+                // The clock of a new leader begins at the time of its applied state. Earlier entries that it has not
+                // applied yet may have later times. The machine's time must not decrease.
                 self.machine.advance(now_ms.max(self.machine.now_ms()));
                 let responses = commands.map(|command| self.machine.apply(log_id.index, command)).collect();
                 self.machine.end_entry();

@@ -25,7 +25,7 @@ pub(crate) enum RaftRequest {
     TransferLeader(TransferLeaderRequest<Types>),
     /// Begins a snapshot. The response is the number of the snapshot's blocks that the receiver already has.
     Begin(Vote, SnapshotId, SnapshotMeta),
-    /// Sends a block with its number. The response is the same as for `Begin`.
+    /// Sends the block with this number. The response is the number of blocks that the receiver now has.
     Block(Vote, SnapshotId, u64, Bytes),
     /// Ends the snapshot.
     End(Vote, SnapshotId),
@@ -38,7 +38,7 @@ pub(crate) struct SnapshotId {
     pub(crate) blocks: u64,
     /// Bytes of all blocks.
     pub(crate) bytes: u64,
-    /// CRC-64/NVME of all blocks, each after its length.
+    /// CRC-64/NVME of all blocks, each preceded by its length.
     pub(crate) check: u64,
 }
 

@@ -75,12 +75,13 @@ impl RequestLane {
 /// A response may be awaited on any thread, without a runtime. A missing response is an error after a bounded time.
 /// The error kind [`NotConnected`](io::ErrorKind::NotConnected) means that the request was not sent.
 pub trait Transport: Send + Sync + 'static {
-    /// Sends a request. Its order within the lane is fixed when this call returns. If the future is dropped, the
-    /// response is ignored. The request consists of consecutive pieces, so that large parts need not be copied.
+    /// Sends a request. The request's order within the lane is fixed when this call returns. If the future is dropped,
+    /// the response is ignored. The request consists of consecutive pieces, so that large parts need not be copied.
     fn request(&self, member: &RaftMember, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture;
 
-    /// The runtime of the connections for short messages, if it has one thread and timers. The group then runs on it,
-    /// so that messages wake no other thread. Otherwise the group has its own thread.
+    /// The runtime of the connections for short messages; `None` unless this runtime has exactly one thread, and
+    /// timers. The group runs on this runtime, so that messages wake no other thread. With `None`, the group has its
+    /// own thread.
     fn runtime(&self) -> Option<Handle> {
         None
     }
@@ -226,7 +227,7 @@ struct AppendPipeline<'a, S> {
 }
 
 impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendPipeline<'_, S> {
-    /// The next response; `None` when all are answered and the input has ended.
+    /// The next response; `None` when all requests have their responses and the input has ended.
     async fn next_response(&mut self) -> Option<AppendResult> {
         loop {
             if let Some(append) = self.next.take() {

@@ -1,4 +1,4 @@
-//! The content of a log entry: the cluster's time, and commands, each after its length.
+//! The content of a log entry: the cluster's time, and commands, each preceded by its length.
 
 use bytes::BufMut;
 

@@ -1,5 +1,5 @@
-//! Snapshots on disk: a journal with a begin record, blocks and an end record for each. A snapshot without an end is
-//! ignored.
+//! Snapshots on disk: a journal that contains, for each snapshot, a begin record, blocks and an end record. A snapshot
+//! without an end record is ignored.
 //!
 //! Each snapshot begins an epoch, and thus a file, so that older files can be removed. A snapshot is written only if
 //! the disk has room for the whole snapshot. If necessary, the [`DiskReserve`] becomes the snapshot's file, and is filled
@@ -123,7 +123,7 @@ impl Snapshots {
         Ok(last)
     }
 
-    /// Passes the records from `from` on to `handle`, and `None` for a hole, until `handle` returns `false`.
+    /// Calls `handle` with each record from `from` on, and with `None` for a hole, until `handle` returns `false`.
     fn scan(
         &self,
         from: Position,
@@ -187,8 +187,8 @@ impl Snapshots {
         Ok(free.saturating_sub(for_reserve) >= need.saturating_mul(2))
     }
 
-    /// Whether there is room for this snapshot. If necessary, the reserve becomes the snapshot's file: the log, and other
-    /// logs on the disk, take any room that is free.
+    /// Whether there is room for this snapshot. If necessary, the reserve becomes the snapshot's file, because the log
+    /// and other logs on the disk would take any room that is free.
     fn has_room(&mut self, blocks: &Blocks) -> io::Result<bool> {
         let (free, need) = self.free_and_needed(blocks)?;
         // An earlier attempt may have claimed room in the file with which this one begins.

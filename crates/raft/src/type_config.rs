@@ -20,7 +20,7 @@ pub(crate) type StoredMembership = StoredMembershipOf<Types>;
 pub(crate) type SnapshotMeta = SnapshotMetaOf<Types>;
 pub(crate) type RaftSnapshot = SnapshotOf<Types, Blocks>;
 
-/// The content of a log entry: the time and commands, each after its length.
+/// The content of a log entry: the time and commands, each command preceded by its length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Proposal(pub(crate) Bytes);
 

@@ -20,7 +20,7 @@ use crate::machines::{LARGE_BYTES, Machines};
 use crate::proposal;
 use crate::type_config::{EntryResponses, Proposal};
 
-/// Proposed commands, and the sender of their response.
+/// Proposed commands, and the channel through which their responses are sent.
 pub(super) struct PendingCommands {
     pub(super) commands: Commands,
     pub(super) since: Instant,
@@ -121,12 +121,13 @@ pub(super) async fn propose(
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let batch = queue.collect_batch(first);
         let (level, is_time_only) = (room.level(), batch.is_empty());
-        // A follower does not refuse these commands: the leader has another disk and may accept them.
+        // A follower does not refuse commands for lack of room: the leader has another disk and may accept them.
         let batch = match level > SpaceLevel::Ample && raft.is_leader() {
             true => refuse(batch, &room, level, machines.grows),
             false => batch,
         };
-        // Refused commands that arrive without a pause must not stop the time, because leases would not end.
+        // Even if refused commands arrive without a pause, the group's time must advance. Otherwise leases would not
+        // end.
         let is_time_needed = is_time_only || batch.is_empty() && clock.is_due(&raft, &machines);
         if batch.is_empty() && (!is_time_needed || level == SpaceLevel::Out) {
             continue;
@@ -242,7 +243,7 @@ impl Queue {
     }
 }
 
-/// Confirms leadership once for all reads that are pending by then.
+/// Confirms this node's leadership, once for all reads that are pending at that time.
 pub(super) async fn confirm(
     raft: OurRaft,
     mut pending_reads: mpsc::Receiver<PendingRead>,
@@ -260,8 +261,8 @@ pub(super) async fn confirm(
     }
 }
 
-/// The group's time on a leader. The time continues from the machine's time when this node begins to lead. Time without
-/// a leader does not count, so leases last longer. The clock is monotonic.
+/// The group's time on a leader. When this node begins to lead, the time continues from the time of the state machine.
+/// Time without a leader does not count, so leases last longer. The clock is monotonic.
 #[derive(Default)]
 struct Clock {
     /// The term in which the clock runs, the group's time when the clock started, and the local time of that start.

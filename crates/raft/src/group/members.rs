@@ -9,7 +9,7 @@ use crate::error::RaftGroupError;
 use crate::network::RaftMember;
 
 impl UntypedGroup {
-    /// Adds a member without a vote; returns once it has nearly caught up.
+    /// Adds a member without a vote; returns once the member has nearly caught up.
     pub async fn add_learner(&self, member: &RaftMember) -> Result<(), RaftGroupError> {
         let node = BasicNode::new(&member.address);
         self.raft.add_learner(member.id, node, true).await?;

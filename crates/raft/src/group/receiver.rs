@@ -52,7 +52,8 @@ impl SnapshotReceiver {
         Ok(self.blocks.len() as u64)
     }
 
-    /// Takes the next block. A repeated block is not an error, because a response may have been lost.
+    /// Takes the next block. Returns how many blocks this node now has. A repeated block is not an error, because a
+    /// response may have been lost.
     fn take_block(
         &mut self,
         snapshot_id: SnapshotId,

@@ -60,7 +60,7 @@ impl Margin {
         Ok(())
     }
 
-    /// Makes the reserve the journal's next file. Returns whether there was a reserve.
+    /// Makes the reserve the journal's next file. Returns `false` if the reserve was not filled.
     pub(super) fn release_reserve(&mut self, journal: &mut Journal, why: &str) -> Result<bool, AppendError> {
         self.report_low(why);
         let is_released = journal.begin_file_in(&mut self.reserve, 0)?;

@@ -1,4 +1,4 @@
-//! The room left on the log's disk, set by the writer thread and read by others.
+//! The room left on the log's disk. The writer thread sets the value, and other threads read it.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -117,7 +117,7 @@ impl RaftLog {
         self.log_index().purged
     }
 
-    /// The last entry, which may be purged.
+    /// Index of the last entry, even if that entry was purged.
     pub(crate) fn last(&self) -> Option<u64> {
         let log_index = self.log_index();
         log_index.entries.back().map(StoredEntry::index).or(log_index.purged.map(|purged| purged.index))
@@ -150,7 +150,8 @@ impl RaftLog {
         self.log_index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands operations to the writer while the log is locked, so that the journal keeps this order.
+    /// Passes operations to the writer while the log is locked, so that the journal has them in the same order as the
+    /// log.
     fn write(
         &self,
         log_index: &mut LogIndex,

@@ -7,9 +7,10 @@
 //! directory from one that never existed.
 //!
 //! The file has two sectors of 512 bytes, each with one number and its checksum. The second sector is written after a
-//! sync of the log, at most once in [`WRITE_EVERY`], and is not synced itself. After a kill of the process, its number
-//! may be too low by the records of that time; after a power cut, by more. The first sector is written and synced when
-//! the log is opened and closed; the second one is complete then. One of the two is therefore valid after any crash.
+//! sync of the log, at most once in [`WRITE_EVERY`], and is not synced itself. After a kill of the process, the number
+//! in the second sector may lack the records synced in the last [`WRITE_EVERY`]; after a power cut, it may lack more.
+//! The first sector is written and synced only when the log is opened or closed; at that time the second sector is
+//! complete. At least one of the two sectors is therefore valid after any crash.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -82,7 +83,7 @@ impl SyncedMark {
         self.write_if_due();
     }
 
-    /// The time until the number has to be written; `None` if the file has it.
+    /// The time until the number has to be written; `None` if the file already has the number.
     pub(super) fn due(&self) -> Option<Duration> {
         let (seq, at) = self.written;
         (seq != self.seq).then(|| WRITE_EVERY.saturating_sub(at.elapsed()))
@@ -124,7 +125,7 @@ impl SyncedMark {
     }
 }
 
-/// Whether the directory of a group has contents, or had some before.
+/// Whether the directory of a group has contents, or had contents earlier.
 pub fn is_begun(disk: &dyn Disk, group: &Path) -> bool {
     let has_files = |folder| disk.list(&group.join(folder)).is_ok_and(|files| !files.is_empty());
     has_files("log") || has_files("snapshots") || disk.open(&group.with_extension(EXTENSION), false).is_ok()

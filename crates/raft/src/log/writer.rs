@@ -26,7 +26,7 @@ pub(super) type WriteCallback = Box<dyn FnOnce(io::Result<()>) + Send>;
 const BLOCK_BYTES: usize = 8 << 20;
 /// Interval at which a write is tried again while the disk is full.
 const RETRY: Duration = Duration::from_millis(50);
-/// Room, bytes, that is kept for purges: for their block, and for a file that contains it.
+/// Number of bytes kept free for purges: for a purge's block, and for the new file that contains it.
 const PURGE_BYTES: u64 = 16 << 10;
 
 pub(super) enum WriterCommand {
@@ -45,7 +45,7 @@ pub(super) struct Write {
     pub(super) done: WriteCallback,
 }
 
-/// Removes the beginning of the log.
+/// A request to remove the beginning of the log.
 pub(super) struct Purge {
     /// Records of the purge, and of the vote, which is written again.
     pub(super) frames: EncodedRecords,
@@ -171,8 +171,8 @@ impl WriterState {
         }
     }
 
-    /// The next command. Before it arrives, the thread fills the reserve if possible, and writes the mark
-    /// when it is due.
+    /// Waits for the next command and returns it; `None` when no more commands can arrive. While it waits, the thread
+    /// fills the reserve if possible, and writes the mark when it is due.
     fn wait_next(&mut self, receiver: &Receiver<WriterCommand>) -> Option<WriterCommand> {
         loop {
             if self.failure.is_none() {

@@ -113,7 +113,7 @@ fn idle_log_stores_the_number_of_its_last_synced_record() {
     for index in 1..=3 {
         append(&log, index).recv_timeout(PATIENCE).unwrap().unwrap();
     }
-    // The file's second sector has the record's number after 8 bytes.
+    // The record's number is at offset 8 of the file's second sector.
     let mark = || disk.content(Path::new("/raft.synced")).map(|bytes| bytes[520]);
     dunlin_wait::until("the mark is written", || mark() == Some(3));
     drop(log);
