@@ -10,8 +10,8 @@ use crate::trigger::Trigger;
 pub struct ScaleOut {
     /// The reason for the decision.
     pub trigger: Trigger,
-    /// The time at which a measurement exceeded the threshold, in ms. For a forecast, the time for which it predicts
-    /// the excess.
+    /// The time at which a measurement began to exceed the threshold, in ms. For a forecast, the time at which the
+    /// forecast began to show the excess.
     pub passed_ms: u64,
     /// The time at which the measurement had exceeded the threshold long enough, in ms.
     pub detected_ms: u64,
@@ -25,7 +25,8 @@ pub struct ScaleOut {
     pub missing: u32,
     /// Number of these workers that failed to start.
     pub failed: u32,
-    /// The time at which all of these workers, or their replacements, were ready, in ms.
+    /// The time at which the last of these workers, or of their replacements, became ready, in ms; 0 until one is
+    /// ready.
     pub ready_ms: u64,
 }
 
@@ -44,7 +45,7 @@ pub struct ScaleIn {
     pub drained_ms: u64,
     /// The time at which the instance was gone or in the warm pool, ms; 0 until then.
     pub gone_ms: u64,
-    /// The number of instances that were removed together by this decision.
+    /// Number of instances that the scaler decided to remove at the same time, with this one.
     pub workers: u32,
 }
 

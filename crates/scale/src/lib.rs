@@ -8,8 +8,8 @@
 //! - The scaler never requests fewer than `workers_min` or more than `workers_max` workers, for any
 //!   measurement and any forecast.
 //! - A forecast never removes workers.
-//! - The scaler removes only workers that hold no task. If such a worker still receives a task, it has at least the
-//!   longest timeout of a held task to finish it.
+//! - The scaler removes only workers that hold no task. If such a worker still receives a task, the worker has time to
+//!   finish the task: at least the longest timeout of any task in progress.
 //! - Only tasks that one more worker could start now count as waiting.
 //!
 //! The feature `planning` adds what `dunlin scale` needs beyond a node: documents, prices and the simulator.

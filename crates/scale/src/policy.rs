@@ -52,8 +52,8 @@ pub struct ScaleOutPolicy {
     /// How long the scaler observes a detected excess before it decides, in ms: for processors, queue, latency and
     /// forecast.
     pub decide_ms: [u64; 4],
-    /// The limit of workers that are added within `step_ms`, in percent of the present workers. If `step_workers` is
-    /// larger, that limit applies instead.
+    /// The limit of workers that are added within `step_ms`, in percent of the present workers. If `step_workers` is a
+    /// larger number of workers, `step_workers` applies instead.
     pub step_percent: u32,
     /// The limit of workers that are added within `step_ms`, if this is more than `step_percent` allows.
     pub step_workers: u32,

@@ -48,7 +48,7 @@ pub struct Scaler {
     next_scale_in_ms: u64,
     /// The number of consecutive failed launches. After too many, the scaler launches nothing for some time.
     failures: u32,
-    /// The end of this pause, in ms.
+    /// The end of the pause after failed launches, in ms.
     paused_until_ms: u64,
     /// The numbers of the decisions for which a replacement is launched after the pause; `None` for a launch without a
     /// decision.
@@ -108,7 +108,7 @@ impl Scaler {
         }
     }
 
-    /// Sets the assumed rate of a busy worker, in tasks per second. It applies until the rate is measured.
+    /// Sets the assumed rate of a busy worker, in tasks per second. The assumption applies until the rate is measured.
     pub fn assume_rate(&mut self, per_s: f64) {
         if per_s.is_finite() && per_s > 0.0 {
             self.rate = per_s;

@@ -51,7 +51,8 @@ impl MachineFit {
         }
     }
 
-    /// Cost per hour of these numbers of workers on demand and on spot. Partly used machines are paid in full.
+    /// Cost per hour of `on_demand` on-demand workers and `on_spot` spot workers. Partly used machines are paid in
+    /// full.
     pub fn per_hour(&self, on_demand: f64, on_spot: f64) -> f64 {
         let machines = |workers: f64| (workers / f64::from(self.workers) - 1e-9).ceil().max(0.0);
         machines(on_demand) * self.machine.per_hour + machines(on_spot) * self.machine.spot_per_hour
@@ -75,7 +76,8 @@ impl WorkerNeed {
         (workers > 0).then(|| MachineFit::new(machine, workers))
     }
 
-    /// The cheapest machine for these numbers of workers on demand and on spot; of equally cheap machines the smallest.
+    /// The cheapest machine for `on_demand` on-demand workers and `on_spot` spot workers; of equally cheap machines
+    /// the smallest. `None` if a worker fits onto no machine.
     pub fn cheapest_for(&self, prices: &Prices, on_demand: f64, on_spot: f64) -> Option<MachineFit> {
         let fits = prices.machines.iter().filter_map(|machine| self.fit(machine));
         fits.min_by(|a, b| {
@@ -84,7 +86,8 @@ impl WorkerNeed {
         })
     }
 
-    /// The machine with the lowest price per worker for large fleets; of equally cheap machines the smallest.
+    /// The machine with the lowest price per worker for large fleets; of equally cheap machines the smallest. `None`
+    /// if a worker fits onto no machine.
     pub fn cheapest(&self, prices: &Prices) -> Option<MachineFit> {
         let fits = prices.machines.iter().filter_map(|machine| self.fit(machine));
         fits.min_by(|a, b| {

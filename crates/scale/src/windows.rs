@@ -11,8 +11,8 @@ pub struct WeeklyWindow {
     pub days: u8,
     /// The first minute of the period, as a minute of the day.
     pub from_minute: u32,
-    /// The end of the period, as a minute of the day (exclusive). If it is not after the start, the period ends on the
-    /// next day.
+    /// The end of the period, as a minute of the day (exclusive). If the end is not after the start, the period ends
+    /// on the next day.
     pub to_minute: u32,
     /// Minimum number of workers.
     pub workers_min: u32,

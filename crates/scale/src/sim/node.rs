@@ -54,14 +54,14 @@ pub struct Utilization {
     pub log: f64,
     /// The utilization of the network's capacity.
     pub network: f64,
-    /// The utilization of the memory, at its highest.
+    /// The peak utilization of the memory.
     pub memory: f64,
     /// The share of the workers' time in which they run tasks.
     pub workers: f64,
 }
 
 impl Utilization {
-    /// Returns the name of the resource with the highest use, if its use is 0.8 or more.
+    /// Returns the name of the resource with the highest use; `none` if its use is below 0.8.
     pub fn bottleneck(&self) -> &'static str {
         let all = [
             ("coordinator CPU", self.processor),

@@ -41,7 +41,7 @@ pub struct SimulationOutcome {
     pub workers_most: u32,
     /// The result of each tenant, in the order of the scenario.
     pub tenants: Vec<TenantOutcome>,
-    /// Jain's fairness index over all tenants: each counts with its received share divided by its due share.
+    /// Jain's fairness index of the tenants' ratios of received share to fair share; 1 if all ratios are equal.
     pub jain: f64,
     /// The scaler's decisions.
     pub decisions: Decisions,
@@ -64,11 +64,11 @@ pub struct SimulationOutcome {
 pub struct WaitTimes {
     /// Number of measured waiting times.
     pub count: u64,
-    /// The median waiting time.
+    /// The median waiting time, µs.
     pub p50_us: u64,
-    /// The 99th percentile of the waiting times.
+    /// The 99th percentile of the waiting times, µs.
     pub p99_us: u64,
-    /// The longest waiting time.
+    /// The longest waiting time, µs.
     pub max_us: u64,
 }
 

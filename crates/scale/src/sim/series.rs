@@ -1,6 +1,6 @@
 //! Measured series: half-hourly electricity demand of England and Wales (Taylor 2003), from the package `pmdarima`.
 //!
-//! The file belongs to others and is not part of the repository: `cargo xtask data` downloads it.
+//! The data file belongs to a third party and is not part of the repository: `cargo xtask data` downloads it.
 
 /// A series of numbers measured at equal intervals, such as the load of each half hour.
 #[derive(Debug, Clone, PartialEq)]

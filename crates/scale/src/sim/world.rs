@@ -27,7 +27,7 @@ use super::workload::Workload;
 
 const TTL_MS: u64 = 600_000;
 const RENEW_INTERVAL_MS: u64 = 200_000;
-/// Results and arrivals are processed alternately, this many at a time.
+/// Results and arrivals are processed alternately, in batches of at most this number.
 const CHUNK: usize = 64;
 /// The interval at which the use of resources by tenants is recorded, in ms.
 const USAGE_INTERVAL_MS: u64 = 1_000;
@@ -49,7 +49,7 @@ pub(super) struct SimulatedWorld<'s> {
     requests: Vec<SchedulerRequest>,
     /// The results on their way to the node, by the step in which they arrive.
     in_transit: BTreeMap<u64, Vec<TaskResult>>,
-    /// The results that have arrived at the node and that it has not processed yet.
+    /// The results that have arrived at the node but have not been processed yet.
     results: VecDeque<TaskResult>,
     /// The submitted tasks that the node has not accepted yet: the tenant, and the time of the submission.
     arrivals: VecDeque<(u32, u64)>,

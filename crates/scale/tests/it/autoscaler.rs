@@ -21,7 +21,7 @@ fn autoscaler(workers_min: u32, workers_max: u32) -> Autoscaler<SimulatedProvide
 /// `idle_since_ms`.
 fn snapshot(ready: u32, waiting: u64, idle_since_ms: Option<u64>) -> SchedulerSnapshot {
     let ready = u64::from(ready);
-    // The list contains more workers than exist; the scaler must ignore the missing ones.
+    // The list contains more workers than exist; the scaler must ignore the workers that do not exist.
     let idle = idle_since_ms.map(|since_ms| (1..=64).map(|worker| (worker, since_ms)).collect());
     let signals = Signals {
         startable: waiting,

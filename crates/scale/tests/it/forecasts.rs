@@ -173,6 +173,6 @@ fn forecast_status_shows_forecast_and_needed_workers() {
     let wave = (0..48).map(|bucket| if bucket % 24 < 4 { 40.0 } else { 2.0 });
     scaler.learn(120_000, wave);
     let status = scaler.forecast_status(120_000).unwrap();
-    // 40 tasks a second for workers that do 10 each and are to be busy for 70 % of the time.
+    // 40 tasks a second need 6 workers that do 10 each and are to be busy for 70 % of the time.
     assert!(status.is_trusted && (6..=8).contains(&status.workers), "{status:?}");
 }

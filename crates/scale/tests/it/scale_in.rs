@@ -14,7 +14,7 @@ fn oversized_fleet(policy: Policy) -> ScalerSimulation {
 
 fn low_load_sample(simulation: &ScalerSimulation) -> SchedulerSample {
     let ready = simulation.instances(Phase::Ready);
-    // The later half of the workers is idle. The youngest worker is first in the list, as the longest idle one.
+    // The later half of the workers is idle. The list begins with the youngest worker, as if it had been idle longest.
     let idle = ready.iter().rev().take(10).map(|&instance| (instance, 100 + instance)).collect();
     SchedulerSample { idle, ..load_sample(80.0, ready.len() as u32) }
 }
@@ -46,7 +46,7 @@ fn scale_in_waits_for_the_required_cool_down() {
 fn scale_in_stops_at_the_worker_count_that_the_load_needs() {
     let mut simulation = oversized_fleet(Policy::cloud(10, 50));
     run_low_load(&mut simulation, 1_800);
-    // 80 tasks a second, with workers that do 10 each and are to be busy for 70 % of the time.
+    // 80 tasks a second need 12 workers that do 10 each and are to be busy for 70 % of the time.
     assert_eq!(simulation.ready(), 12);
 }
 

@@ -130,7 +130,7 @@ fn workers_of_a_weekly_window_are_ready_when_it_begins() {
 fn window_over_midnight_ends_on_the_next_day() {
     let window = WeeklyWindow { days: 1 << 4, from_minute: 22 * 60, to_minute: 6 * 60, workers_min: 1 };
     let hour = |day: u64, hour: u64| (day * 24 + hour) * 3_600_000;
-    // Friday is a day after Thursday.
+    // Day 0 of 1970 was a Thursday, so day 1 is a Friday.
     assert!(!window.contains(hour(1, 21)) && window.contains(hour(1, 22)) && window.contains(hour(2, 5)));
     assert!(!window.contains(hour(2, 6)) && !window.contains(hour(1, 3)) && !window.contains(hour(2, 22)));
 }

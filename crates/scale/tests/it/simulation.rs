@@ -10,8 +10,9 @@ pub struct ScalerSimulation {
     pub scaler: Scaler,
     pub provider: SimulatedProvider,
     pub now_ms: u64,
-    /// All actions of the scaler and all events of the provider, with their times.
+    /// All actions of the scaler, with their times in ms.
     pub actions: Vec<(u64, ProviderAction)>,
+    /// All events of the provider, with their times in ms.
     pub events: Vec<(u64, ProviderEvent)>,
 }
 
@@ -32,7 +33,7 @@ impl ScalerSimulation {
         }
     }
 
-    /// Creates a run in which the minimum of workers is ready.
+    /// Creates a run in which the minimum number of workers is ready.
     pub fn settled(policy: Policy) -> ScalerSimulation {
         let mut simulation = ScalerSimulation::new(policy, reliable_delays(), 1);
         simulation.run(60, |_| calm());

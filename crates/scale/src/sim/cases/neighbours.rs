@@ -18,7 +18,7 @@ pub struct TenantRow {
     pub cpu: f64,
     /// Mean memory held by the tenant's tasks, bytes.
     pub memory: u64,
-    /// Whether both peaks were within the quotas.
+    /// Whether the tenant's peak use of cores and its peak use of memory were within its quotas.
     pub is_compliant: bool,
 }
 

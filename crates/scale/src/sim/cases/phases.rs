@@ -12,11 +12,11 @@ use crate::trigger::Trigger;
 pub struct ScaleOutRow {
     /// The trigger that caused the scale-out.
     pub trigger: Trigger,
-    /// Time until the threshold was exceeded long enough, ms.
+    /// Time from the start of the excess until it had lasted long enough, ms.
     pub detection_ms: u64,
-    /// Time until the decision, ms.
+    /// Time from the detection to the decision, ms.
     pub decision_ms: u64,
-    /// Time until the last worker was ready, ms.
+    /// Time from the decision until the last worker was ready, ms.
     pub ready_ms: u64,
     /// Number of added workers.
     pub workers: u32,
@@ -32,13 +32,13 @@ impl ScaleOutRow {
 /// The simulated duration of each phase of removing a worker: cooldown, decision, drain and termination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleInRow {
-    /// Time until fewer workers had sufficed long enough, ms.
+    /// Time from when fewer workers began to suffice until they had sufficed long enough, ms.
     pub cooldown_ms: u64,
-    /// Time until the decision, ms.
+    /// Time from the end of the cooldown to the decision, ms.
     pub decision_ms: u64,
-    /// Time until the worker held no task, ms.
+    /// Time from the decision until the worker held no task, ms.
     pub drain_ms: u64,
-    /// Time until the worker was gone, ms.
+    /// Time from the end of the drain until the worker was gone, ms.
     pub termination_ms: u64,
 }
 

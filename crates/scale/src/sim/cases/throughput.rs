@@ -20,14 +20,14 @@ pub struct ThroughputRow {
     pub used: Utilization,
     /// The times from submission to start, with random arrivals at 0.9 of the measured throughput.
     pub waits: WaitTimes,
-    /// The times from submission to completion, with the same arrivals.
+    /// The times from submission to completion, measured in the same run as `waits`.
     pub done: WaitTimes,
-    /// The number of tasks of both runs.
+    /// The number of tasks of both runs: with waiting tasks, and with random arrivals.
     pub tasks: u64,
 }
 
-/// Measures the throughput with `tasks` tasks that always wait. Then measures latency with a tenth as many tasks, at
-/// 0.9 of that throughput.
+/// Measures the throughput of `tasks` tasks while a constant number of tasks wait. Then measures latency with a tenth
+/// as many tasks, but at least 1,000, at 0.9 of that throughput.
 pub fn throughput(seed: u64, workers: u32, tasks: u64, node: SimulatedNode) -> ThroughputRow {
     let fixed = WorkerSupply::Fixed { workers };
     let waiting = u64::from(workers) * 4 + 1_000;
@@ -41,7 +41,7 @@ pub fn throughput(seed: u64, workers: u32, tasks: u64, node: SimulatedNode) -> T
         )
     };
     let nominal = f64::from(workers) * 1e6 / scenario.service.mean_us;
-    // The time suffices for all tasks even at a hundredth of the rate.
+    // The time suffices for all tasks even at a hundredth of the nominal rate.
     scenario.duration_ms = 1_000 + (tasks as f64 / nominal * 100_000.0) as u64;
     let full = super::super::run(&scenario);
     let load = SubmissionLoad::Paced(Workload::Constant { per_s: full.per_s * 0.9 });
