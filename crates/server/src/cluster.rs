@@ -238,14 +238,14 @@ impl Cluster {
         }
     }
 
-    /// Why this node has left the cluster permanently: its disk failed, or it was removed. The process should
-    /// end then.
+    /// Why this node has left the cluster permanently: its disk failed, or it was removed. The process should then
+    /// end. `None` while the node is a member.
     pub fn ended(&self) -> Option<String> {
         self.member.ended()
     }
 
     /// Why the cluster no longer accepts this node: it was removed, or another copy of its directory started later.
-    /// The process should end then.
+    /// The process should then end. `None` while the cluster accepts the node.
     pub fn expelled(&self) -> Option<&str> {
         self.member.expelled()
     }

@@ -2,7 +2,8 @@
 //!
 //! The threads take one job from each address in rotation, so that many jobs of one address delay every other address
 //! by one verification only. When the queue is full, a new job displaces the last job of the address with the most
-//! waiting jobs. If the new job's own address has about as many, the new job is refused instead.
+//! waiting jobs. If that address has at most one waiting job more than the new job's address, the new job is refused
+//! instead.
 //!
 //! Limits: `access.logins_at_once` threads, started when first needed; `access.logins_waiting_max` waiting jobs. An
 //! IPv6 address counts by its first 64 bits.

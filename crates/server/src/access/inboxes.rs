@@ -1,5 +1,5 @@
 //! Remembers the owners of inboxes whose names clients choose. A user who learns the name of another user's inbox must
-//! not read its replies.
+//! not read the replies in that inbox.
 //!
 //! Limit: one entry per inbox; a session has at most one per subscription.
 

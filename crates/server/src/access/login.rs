@@ -20,7 +20,7 @@ use super::{Access, AccessLimits, Account, Credentials, lock};
 const PLACEHOLDER_HASH: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5IGlzIGhlcmU$c+rPpcnM5OUSMkz0hZfLkbFyAtEDPoU5KTHVK8Px1J4";
 
-/// A logged-in connection of a user. The connection counts as logged in until this is dropped.
+/// A logged-in connection of a user. The connection counts as logged in until the `Login` is dropped.
 #[derive(Debug)]
 pub(crate) struct Login {
     access: Arc<Access>,
@@ -34,7 +34,7 @@ pub(crate) struct Login {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Proof {
     Token(TokenDigest),
-    /// The hash.
+    /// The hash of the password.
     Password(String),
     /// The matching name of the certificate.
     Certificate(String),

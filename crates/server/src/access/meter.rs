@@ -1,6 +1,6 @@
 //! A rate limit: a token bucket that holds the amount for one second.
 //!
-//! An amount larger than the bucket passes when the bucket is full, and leaves a debt that delays later ones.
+//! An amount larger than the bucket passes when the bucket is full, and leaves a debt that delays later amounts.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(crate) struct RateMeter {
     updated_ns: u64,
 }
 
-/// The rate is exceeded.
+/// The error for an amount that would exceed the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OverRate {
     pub(crate) per_s: u64,

@@ -44,7 +44,7 @@ pub(super) fn public_key(text: &str) -> Option<[u8; KEY_BYTES]> {
 }
 
 /// Whether `signature` is the key's signature of the nonce. Accepts both base64 alphabets, because client libraries
-/// differ in theirs.
+/// use different ones.
 pub(super) fn verify(key: &str, nonce: &str, signature: &str) -> bool {
     let signature = signature.trim_end_matches('=');
     let decoded = URL_SAFE_NO_PAD.decode(signature).or_else(|_| STANDARD_NO_PAD.decode(signature));

@@ -189,8 +189,8 @@ impl Tenancy {
         idle.take(max).collect()
     }
 
-    /// Deletes unused topics that were created automatically. `uses` has the time of the last use of each idle topic at
-    /// other nodes; without it, a topic is not deleted.
+    /// Deletes unused topics that were created automatically. `uses` has the time of the last use of each idle topic
+    /// at other nodes. A topic without an entry in `uses` is not deleted.
     pub(super) fn expire(&self, now_ns: u64, uses: &HashMap<String, u64>) {
         let idle_max = self.limits().topic_idle;
         let mut expired = Vec::new();
@@ -198,7 +198,7 @@ impl Tenancy {
             if created.topic.is_none() {
                 return created.is_creating(now_ns);
             }
-            // The topic was deleted; another topic may have its name since then.
+            // Stops counting a topic that was deleted, even if another topic has its name now.
             let Some(topic) = created.existing(&self.node, name) else { return false };
             if let Some((used_ns, max)) = uses.get(name).zip(idle_max) {
                 created.used_ns = created.used_ns.max(*used_ns);

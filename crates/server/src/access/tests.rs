@@ -108,7 +108,8 @@ fn requests_of_a_connection_share_one_login() {
     for (certificate, header) in [(Some(certificate), None), (None, Some(bearer.as_bytes()))] {
         let logins = RequestLoginCache::of(certificate);
         let log_in = || dunlin::block_on(logins.log_in(&fixture.access, header, None));
-        // This request continues during the others. Each login of its own would count as another connection.
+        // The first request's login stays open during the others. If each request had its own login, each would count
+        // as a connection.
         let first = log_in().unwrap();
         assert!(Arc::ptr_eq(&first, &log_in().unwrap()));
         fixture.rewrite(&users_file(&fixture.digest, &format!("publish = [\">\"]\n{limited}")));

@@ -141,13 +141,14 @@ impl UserDirectory {
         lines.flat_map(|line| [line, "\n"]).collect()
     }
 
-    /// Returns the name of the user with a token of this digest; `None` if no user has it.
+    /// Returns the name of the user with a token of this digest; `None` if no user has such a token.
     pub(crate) fn user_by_token(&self, digest: &TokenDigest) -> Option<&str> {
         let (stored, name) = self.by_token.get_key_value(digest)?;
         secret::digests_equal(stored, digest).then_some(name.as_str())
     }
 
-    /// Finds the user with one of these certificate names; returns the user and the matching name.
+    /// Finds the user with one of these certificate names. Returns the user and the matching name; `None` if no name
+    /// matches.
     pub(crate) fn user_by_certificate<'c>(&self, names: &'c [String]) -> Option<(&str, &'c str)> {
         names.iter().find_map(|text| Some((self.by_certificate.get(text)?.as_str(), text.as_str())))
     }

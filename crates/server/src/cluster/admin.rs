@@ -26,7 +26,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Time limit for an awaited change.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a node that stops, or whose disk is full, waits for each node to which it transfers the lead.
+/// Time limit for each attempt to transfer the lead, at a node that stops or whose disk is full.
 pub(super) const TRANSFER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time limit for another node's status.
@@ -48,7 +48,7 @@ pub(super) enum AdminRequest {
     Backup,
     /// Sends all tasks of a shard, in parts before the reply.
     BackupShard { shard: u8 },
-    /// Returns the node's figures of topics.
+    /// Returns the node's counters of its topics.
     Figures(FiguresRequest),
 }
 
@@ -65,7 +65,7 @@ pub(super) enum AdminReply {
     Leads {
         node: u64,
     },
-    /// All parts of a backup were sent. Contains their number.
+    /// All parts of a backup were sent. `parts` is their number.
     Backup {
         parts: u64,
         revision: u64,

@@ -82,7 +82,7 @@ pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64,
     result.inspect_err(|_| drop(std::fs::remove_file(&temporary)))
 }
 
-/// Creates the file of an incomplete backup, and locks it. It may remain from a process that ended.
+/// Creates the file of an incomplete backup, and locks it. The file may exist already, left by a process that ended.
 fn create_part(path: &Path) -> io::Result<File> {
     let part = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
     let number = part.metadata()?.ino();

@@ -113,7 +113,8 @@ impl ClusterClient {
         })
     }
 
-    /// Creates a join token, for one node or (`reusable`) for many, valid for `ttl`.
+    /// Creates a join token, for one node or (`reusable`) for many, valid for `ttl`; with `None`, the token does not
+    /// expire.
     pub fn token(&self, ttl: Option<Duration>, reusable: bool) -> Result<JoinToken, ClusterError> {
         let ttl_ms = ttl.map(|ttl| ttl.as_millis() as u64);
         match self.request(AdminRequest::Token { ttl_ms, reusable })? {
@@ -127,7 +128,7 @@ impl ClusterClient {
         self.request(AdminRequest::Remove { node }).map(drop)
     }
 
-    /// Transfers the lead; returns the new leader.
+    /// Transfers the lead to node `to`, or with `None` to any other node; returns the new leader.
     pub fn transfer(&self, to: Option<u64>) -> Result<u64, ClusterError> {
         match self.request(AdminRequest::Transfer { to })? {
             AdminReply::Leads { node } => Ok(node),

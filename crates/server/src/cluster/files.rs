@@ -26,7 +26,8 @@ use super::{hex, random};
 
 /// Format version of `identity.json`; a file with a higher version is refused.
 const FORMAT: u32 = 1;
-/// Maximum number of past starts that a directory remembers. Of these, the cluster's table needs to contain only one.
+/// Maximum number of starts that a directory remembers, with the present one. The last start in the cluster's table
+/// must be one of them.
 const LINEAGE_MAX: usize = 256;
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
@@ -91,7 +92,7 @@ impl NodeIdentity {
         })
     }
 
-    /// The identity of the first node of a new cluster, which begins at the first start.
+    /// The identity of the first node of a new cluster. The cluster begins at the node's first start.
     pub(super) fn first(cluster: &str, node: u64, address: &str) -> Result<NodeIdentity, ClusterError> {
         Ok(NodeIdentity { begins: true, ..NodeIdentity::new(cluster, node, address)? })
     }
@@ -121,7 +122,7 @@ impl NodeIdentity {
         Ok(NodeIdentity { release: super::RELEASE.to_owned(), address, now, before, earlier, ..self })
     }
 
-    /// Whether `text` has exactly the entries of this identity.
+    /// Whether this identity has every entry of `text`.
     fn has_all_entries(&self, text: &str) -> bool {
         let parts = (serde_json::to_value(self), serde_json::from_str(text));
         let (Ok(Value::Object(known)), Ok(Value::Object(found))) = parts else { return false };
@@ -160,7 +161,7 @@ impl ClusterDirectory {
         ClusterDirectory { dir: data_dir.join("cluster") }
     }
 
-    /// The directory of the agreed state, also of a node without a cluster.
+    /// The directory of the agreed state. A node without a cluster uses the same directory.
     pub(super) fn control_dir(data_dir: &Path) -> PathBuf {
         data_dir.join("control")
     }

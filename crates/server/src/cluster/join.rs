@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A node that joins at the address of an unresponsive node replaces the old node, whose directory counts as lost. The
-//! same transaction removes the old node, whose number must never vote again.
+//! transaction that assigns the new number also removes the old node, whose number must never vote again.
 
 use std::io;
 use std::sync::Arc;

@@ -56,7 +56,7 @@ impl LinkCounters {
     }
 }
 
-/// A request, and the sender of its response.
+/// A request, and the channel for its response.
 pub(super) struct QueuedRequest {
     /// The request's bytes in pieces.
     pub(super) request: Vec<Bytes>,
@@ -243,8 +243,9 @@ impl LinkTarget {
     }
 }
 
-/// Returns an error when the connection has to end: while requests are pending, its peer is silent for too long, or
-/// sooner if the peer is no longer the leader; or the oldest request has waited too long for its response.
+/// Returns an error when the connection has to end. With pending requests, it ends if the peer is silent for too long;
+/// the limit is shorter if the peer is no longer the leader. It also ends if the oldest request waits too long for its
+/// response.
 async fn watch(
     member: &ClusterMember,
     target: &LinkTarget,

@@ -1,7 +1,6 @@
-//! Marks of a cluster's member in a data directory that has no `identity.json`.
+//! Detects the data directory of a cluster's member that has lost its `identity.json`.
 //!
-//! A directory that lost this file must not begin another cluster. The member's cluster still exists, so there would be
-//! two clusters.
+//! Such a directory must not begin another cluster. The member's cluster still exists, so there would be two clusters.
 
 use std::fs;
 use std::path::Path;

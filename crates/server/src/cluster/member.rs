@@ -234,14 +234,15 @@ impl ClusterMember {
         Some(admin::node_status(self, control, &control.status().ok()?))
     }
 
-    /// Whether `matches` accepts the address of a member's HTTP listener, with which a web page's origin is compared.
+    /// Whether `matches` accepts the address of any member's HTTP listener. `matches` compares an address with the
+    /// origin of a web page.
     pub(crate) fn is_origin(&self, matches: impl Fn(&str) -> bool) -> bool {
         let table = lock(&self.table);
         let members = table.iter().filter(|record| record.removed.is_none());
         members.filter_map(|record| record.listeners.get("http")).any(|address| matches(address))
     }
 
-    /// Another node's entry at the last check.
+    /// Another node's entry in the table of nodes, as read at the last check.
     pub(super) fn record(&self, node: u64) -> Option<NodeRecord> {
         lock(&self.table).iter().find(|record| record.node == node).cloned()
     }
@@ -258,7 +259,7 @@ impl ClusterMember {
         lock(&self.table).iter().filter(is_live).filter_map(address).filter(is_specified).collect()
     }
 
-    /// Another node's address at the last check.
+    /// Another node's address in the table of nodes, as read at the last check.
     pub(super) fn address_of(&self, node: u64) -> Option<String> {
         lock(&self.table).iter().find(|record| record.node == node).map(|record| record.address.clone())
     }
@@ -410,12 +411,12 @@ impl ClusterMember {
         }
     }
 
-    /// Why the cluster no longer accepts this node.
+    /// Why the cluster no longer accepts this node; `None` while the cluster accepts it.
     pub(super) fn expelled(&self) -> Option<&str> {
         self.expelled.get().map(String::as_str)
     }
 
-    /// Why this node has left the cluster permanently.
+    /// Why this node has left the cluster permanently; `None` while it is a member.
     pub(super) fn ended(&self) -> Option<String> {
         let stopped =
             || Some(format!("this node's part in the cluster has ended: {}", self.status()?.stopped?));

@@ -20,7 +20,7 @@ use super::member::ClusterMember;
 use super::records::{self, NodeRecord};
 use super::registration::{self, StartOutcome};
 
-/// Interval of the work.
+/// Interval of the periodic work.
 const INTERVAL: Duration = Duration::from_millis(300);
 /// Maximum number of records of a restored state that are deleted in one transaction.
 const DELETES_MAX: usize = 32;
@@ -320,7 +320,7 @@ async fn reconcile_members(
                 let learner = RaftMember { id: *node, address };
                 let caught_up = tokio::select! {
                     biased;
-                    // Comes first, so that a node which was removed already is not added.
+                    // This branch comes first, so that a node which was removed already is not added.
                     () = wait_until_removed(control, *node) => continue,
                     caught_up = timeout(CATCH_UP_TIMEOUT, group.add_learner(&learner)) => caught_up,
                 };
