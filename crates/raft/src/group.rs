@@ -112,9 +112,9 @@ pub struct Status {
 }
 
 impl<M: StateMachine> GroupHandle<M> {
-    /// Starts this node's membership: the node joins its group again, or waits until it is added to one. `machine` must
-    /// be in its initial state. The group runs on the transport's runtime, which must not use the calling thread, or on
-    /// a thread of its own.
+    /// Starts this node's membership: the node joins its group again, or waits until it is added to one. `machine`
+    /// must be in its initial state. The group runs on the runtime of the transport, if [`Transport::runtime`] returns
+    /// one, otherwise on a thread of its own. The calling thread must not be the thread of that runtime.
     pub fn start(
         id: u64,
         disk: Arc<dyn Disk>,

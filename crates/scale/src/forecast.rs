@@ -1,10 +1,10 @@
 //! Forecasts task arrivals from the seasons and the trend of past arrivals.
 //!
-//! The history of arrivals consists of means over buckets. After each bucket MSTL (Bandara, Hyndman and Bergmeir 2021;
-//! the crate `augurs-mstl`) decomposes it into seasons. The forecast is the last value without its season, plus the
-//! season at the forecast time, with an upper bound that widens as a random walk does. Each forecast is later compared
-//! with the actual value. If the error exceeds `error_max`, the scaler ignores forecasts until the error is below
-//! `error_good`.
+//! The history of arrivals consists of mean rates, one for each bucket (an interval of fixed length). After each
+//! bucket, MSTL (Bandara, Hyndman and Bergmeir 2021; the crate `augurs-mstl`) decomposes the history into seasons. The
+//! forecast is the last value without its season, plus the season at the forecast time, with an upper bound that
+//! widens as a random walk does. Each forecast is later compared with the actual value. If the error exceeds
+//! `error_max`, the scaler ignores forecasts until the error is below `error_good`.
 //!
 //! Rejected alternatives: exponential smoothing (`augurs-ets`), which needs a linear algebra library and
 //! supports one season only; Prophet, which needs a compiled Stan model.
@@ -51,7 +51,7 @@ pub struct Forecaster {
     config: ForecastPolicy,
     buckets_max: usize,
     history: VecDeque<f64>,
-    /// The sum of the current bucket's measurements, and how many there are.
+    /// The sum of the current bucket's measurements, and their number.
     filling: (f64, u32),
     /// The number of the current bucket: the time since the start of the clock, divided by the bucket's length.
     bucket: u64,

@@ -50,7 +50,7 @@ pub struct Faults {
     /// The number of successful creations, renames, removals and directory syncs before one of them fails. `None`: none
     /// of them fails.
     pub names_fail: Option<u32>,
-    /// Whether other programs at once use the room that a removed file frees.
+    /// Whether other programs immediately use the room that a removed file frees.
     pub freed_room_is_taken: bool,
 }
 

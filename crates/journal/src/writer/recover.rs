@@ -225,7 +225,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Removes preallocated zeros that exist again after a crash, and syncs the file's end.
+    /// Removes preallocated zeros whose earlier removal a crash has undone, and syncs the file's end.
     fn repair_older(
         &self,
         listed: &mut ListedFile,
@@ -312,7 +312,7 @@ impl Recovery<'_> {
         rewritten.map_err(DiskError::of("write", &current.log.path))?;
         let epoch = current.log.name.first.epoch;
         let closing_mark = found.closing_mark();
-        // The last file may be the empty file of a new epoch. The log then does not continue after its last record.
+        // The last file may be the empty file of a new epoch. The log then counts as not closed properly.
         let continues = self.report.last.is_none_or(|last| last.epoch == epoch);
         self.report.clean = closing_mark == Some(BlockKind::End) && continues;
         self.report.epoch_least = if self.report.clean { epoch } else { epoch.saturating_add(1) };

@@ -188,7 +188,8 @@ fn recording_with_missing_swapped_or_foreign_files_is_refused() {
             }
         }
     }
-    // The other recording has the same records: its file names match, its checksums do not.
+    // Another log with the same records, stored under this log's file names. Its checksums cover other file
+    // identities.
     let other = FakeDisk::new(43);
     fill(open(&other).unwrap().0, 7);
     for (file, path) in log_files(&other).iter().enumerate() {

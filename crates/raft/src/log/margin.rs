@@ -2,7 +2,7 @@
 //! for the journal.
 //!
 //! While the reserve is not filled, commands that make the state larger are refused ([`DiskSpace`]). Only deletes,
-//! votes and purges are written. The reserve is therefore filled before the first command, also at a start: a node
+//! votes and purges are written. The reserve is filled before the first command, even at a start, because a node
 //! restarted on a full disk has no claimed room.
 
 use std::time::{Duration, Instant};

@@ -1,10 +1,10 @@
 //! The last synced record of a group's log, in a file beside the group's directory: `control.synced` beside
 //! `control`.
 //!
-//! The last records of a log whose files were cut, emptied, removed or replaced by older ones look as if a crash had
-//! cut off the missing records. The number in this file distinguishes the two cases: all records up to that number were
-//! synced, and perhaps acknowledged. The file is outside the directory. It therefore also distinguishes a removed
-//! directory from one that never existed.
+//! If files of a log were cut, emptied, removed or replaced by older files, the log looks as if a crash had cut off
+//! its last records. The number in this file distinguishes the two cases: all records up to that number were synced,
+//! and perhaps acknowledged. The file is outside the directory. It therefore also distinguishes a removed directory
+//! from one that never existed.
 //!
 //! The file has two sectors of 512 bytes, each with one number and its checksum. The second sector is written after a
 //! sync of the log, at most once in [`WRITE_EVERY`], and is not synced itself. After a kill of the process, the number

@@ -141,7 +141,7 @@ impl Access {
         }
     }
 
-    /// Refuses a login without checking it while earlier failures delay this user and address.
+    /// Refuses a login without a check while earlier failures delay this user and address; otherwise returns `None`.
     fn throttle_refusal(&self, from: ClientIp, user: &str) -> Option<Refused> {
         let delay_ns = lock(&self.throttle).delay_ns(from, user, steady_ns());
         (delay_ns > 0).then(|| {

@@ -86,7 +86,7 @@ pub(super) async fn run(
         }
         let time_limit = Duration::from_millis(member.limits.connect_ms_max);
         // The address of a member in Raft's configuration may be old, while the table has the present one. Attempts
-        // alternate between both.
+        // alternate between the two addresses.
         let table_address = member.address_of(target.node).filter(|_| use_table_address);
         let address = table_address.unwrap_or_else(|| target.address.clone());
         use_table_address = !use_table_address;
