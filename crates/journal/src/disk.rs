@@ -38,7 +38,8 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Free bytes on the file system of a directory.
     fn free_bytes(&self, dir: &Path) -> io::Result<u64>;
-    /// Locks a directory against other processes until the guard is dropped; `None` if it is locked.
+    /// Locks a directory against other processes until the guard is dropped; `None` if the directory is locked
+    /// already.
     fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>>;
     /// The time of the last change of a file's content or metadata, ns since 1970. A copy of the file has a later time,
     /// even if the copy keeps the modification time. 0 if the disk does not support it.

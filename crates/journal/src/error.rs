@@ -81,7 +81,7 @@ pub enum OpenError {
         /// The newest version that this build reads.
         reads: u32,
     },
-    /// A file's content does not match its name: it was renamed or replaced.
+    /// A file's content does not match its name: the file was renamed or replaced.
     #[error("the content of {} does not match the file's name: was the file renamed?", .0.display())]
     Misnamed(PathBuf),
     /// The log's name is too long or empty.

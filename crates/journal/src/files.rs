@@ -86,7 +86,7 @@ impl SharedLog {
         self.files().all.retain(|other| other.name != file.name);
     }
 
-    /// The file that follows `file`, and whether it is the log's oldest file. `None` if no file follows.
+    /// The file that follows `file`, and whether that next file is the log's oldest file. `None` if no file follows.
     pub fn file_after(&self, file: &LogFile) -> Option<(Arc<LogFile>, bool)> {
         let files = self.files();
         let next = files.all.partition_point(|other| other.name <= file.name);

@@ -27,7 +27,7 @@ impl std::fmt::Display for Position {
 pub struct Hole {
     /// The first missing record.
     pub first: Position,
-    /// Sequence number of the last missing record; `None` if their number is unknown.
+    /// Sequence number of the last missing record; `None` if the number of missing records is unknown.
     pub last: Option<u64>,
     /// The reason why the records are missing.
     pub cause: HoleCause,

@@ -39,7 +39,7 @@ pub(crate) struct BlockScan {
 /// The block at an offset of a file, or the reason why there is none.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ScanStep {
-    /// Records; their frames are [`BlockScan::frames`] until the next step.
+    /// A block of records. [`BlockScan::frames`] returns its frames until the next step.
     Block {
         at: u64,
         header: BlockHeader,
@@ -242,7 +242,7 @@ fn check(identity: u64, at: u64, header: &BlockHeader, bytes: &[u8]) -> Result<(
     Ok(())
 }
 
-/// Number of frames that fill these bytes; `None` if one is invalid.
+/// Number of frames that fill these bytes; `None` if a frame is invalid.
 fn count_frames(mut body: &[u8]) -> Option<u32> {
     let mut count = 0;
     while !body.is_empty() {

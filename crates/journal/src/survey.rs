@@ -22,7 +22,7 @@ pub(crate) struct FileSurvey {
     /// Offset of a mark whose counts of blocks and records are wrong.
     pub miscounted: Option<u64>,
     pub holes: Vec<Hole>,
-    /// Bad blocks before valid ones, each with its offset and defect.
+    /// Bad blocks that a valid block follows, each with its offset and defect.
     pub bad: Vec<(u64, BlockDefect)>,
     /// The defect after the last valid block.
     pub tail: Option<BlockDefect>,

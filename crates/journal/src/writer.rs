@@ -67,7 +67,7 @@ struct Current {
     is_marked_closed: bool,
 }
 
-/// The last record of the log, and the lowest epoch of the next one.
+/// The last record of the log, and the lowest epoch of the next record.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tail {
     last: Option<Position>,

@@ -334,7 +334,7 @@ impl UntypedGroup {
         confirmed.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Waits until this node's machine has applied an entry, at most `answer_ms_max`.
+    /// Waits until this node's machine has applied the entry `index`, at most `answer_ms_max`.
     pub async fn applied(&self, index: u64) -> Result<(), RaftGroupError> {
         self.wait_until(move |metrics| {
             (metrics.last_applied.map(|last| last.index) >= Some(index)).then_some(())
@@ -448,8 +448,8 @@ fn config(limits: &RaftLimits) -> io::Result<Config> {
         election_timeout_min: limits.election_ms_min(),
         election_timeout_max: limits.election_ms_max(),
         enable_pre_vote: Some(true),
-        // A leader may acknowledge an entry that two followers have synced but the leader has not. After a
-        // crash, it would continue its term without the entry and assign its index again. The power-cut test
+        // A leader may acknowledge an entry that two followers have synced but the leader has not. After a crash, the
+        // leader would continue its term without the entry and assign the entry's index again. The power-cut test
         // shows this.
         enable_leader_restore: Some(false),
         // Entries differ in size. The size in bytes therefore decides when to take a snapshot and how many entries a

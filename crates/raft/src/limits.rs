@@ -28,7 +28,7 @@ pub struct RaftLimits {
     /// the log, for followers that lack only the last entries.
     pub log_bytes_max: usize,
     /// Bytes that the log and the snapshots each reserve on the disk, 0 for none. When the disk is full, commands that
-    /// free room can use them.
+    /// free room can use these bytes.
     pub reserve_bytes: u64,
     /// Maximum size of entries in one request to another node, bytes; a single larger entry is allowed.
     pub append_bytes_max: usize,

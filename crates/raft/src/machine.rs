@@ -16,8 +16,8 @@ pub trait StateMachine: Any + Send {
     /// The next time, ms, at which the machine changes without a command; `None` if it will not.
     fn next_due_ms(&self) -> Option<u64>;
 
-    /// Whether the machine may take more than a few milliseconds to [`advance`](StateMachine::advance) to this time, ms,
-    /// and to apply these short commands. The entry is then applied on another thread, so that it does not delay
+    /// Whether it may take more than a few milliseconds to [`advance`](StateMachine::advance) to the time `now_ms` and
+    /// to apply these short commands. The entry is then applied on another thread, so that it does not delay
     /// heartbeats.
     fn is_long(&self, _now_ms: u64, _commands: &mut dyn Iterator<Item = &[u8]>) -> bool {
         false

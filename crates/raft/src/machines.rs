@@ -118,7 +118,7 @@ impl Machines {
         blocking(move || Ok(lock(&applied_machine).apply_entry(log_id, &payload))).await
     }
 
-    /// Applies an entry, unless this takes long.
+    /// Applies an entry, unless that would take long.
     fn apply_short_entry(
         &self,
         log_id: LogId,

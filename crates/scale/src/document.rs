@@ -41,7 +41,7 @@ pub struct Document {
 pub struct InstanceGroup {
     /// Number of nodes or workers in the group.
     pub count: u32,
-    /// The name of their machine type.
+    /// The name of the machine type of the nodes or workers.
     pub machine: String,
     /// Number of processors of each node or worker.
     pub cpus: f64,

@@ -58,7 +58,7 @@ pub struct Forecaster {
     /// The forecast of each bucket, from the current one on.
     forecasts: Vec<ArrivalForecast>,
     /// Earlier forecasts that are not compared yet: the bucket's number, and the value that was forecast one lead time
-    /// before it.
+    /// before that bucket.
     predicted: VecDeque<(u64, f64)>,
     /// The recent comparisons: the absolute error of the forecast, and the actual value.
     errors: VecDeque<(f64, f64)>,

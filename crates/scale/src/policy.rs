@@ -70,7 +70,7 @@ pub struct ScaleInPolicy {
     pub decide_ms: u64,
     /// Minimum time to drain a worker, ms; the longest timeout of a held task applies if it is longer.
     pub drain_ms: u64,
-    /// Maximum number of workers removed at a time, in percent of the present ones; at least one.
+    /// Maximum number of workers removed at a time, in percent of the present workers; at least one worker.
     pub step_percent: u32,
     /// The smallest reduction that the scaler makes, in percent of the present workers.
     pub tolerance_percent: u32,

@@ -22,7 +22,8 @@ pub struct SchedulerSample {
     pub arrived_per_s: f64,
     /// Completed tasks per second.
     pub done_per_s: f64,
-    /// The workers without tasks: their instances, and when they became idle, in ms. The longest idle ones come first.
+    /// The workers without tasks: their instances, and when they became idle, in ms. The longest idle workers come
+    /// first.
     pub idle: Vec<(Instance, u64)>,
     /// The longest timeout of a held task, ms.
     pub grace_ms: u64,

@@ -60,7 +60,7 @@ impl MachineFit {
 }
 
 impl WorkerNeed {
-    /// Computes the need from measurements of processors and GiB; `None` if there are too few.
+    /// Computes the need from measurements of processors and GiB; `None` if there are too few measurements.
     pub fn from_measurements(cpus: &[f64], memory_gib: &[f64]) -> Option<WorkerNeed> {
         Some(WorkerNeed { cpus: quantile(cpus, 0.95)?, memory_gib: quantile(memory_gib, 0.99)? })
     }

@@ -49,8 +49,8 @@ pub(crate) fn with_epoch_change(receipt: Receipt, after: Option<Position>) -> Re
     Receipt { new_epoch: after.is_some_and(|last| last.epoch != receipt.position.epoch), ..receipt }
 }
 
-/// Appends the frames, all or none. Waits for the topic's acknowledgement level, or for the response of another
-/// owner.
+/// Appends the frames, all or none. Waits for the topic's acknowledgement level, or, if another node owns the topic,
+/// for that node's response.
 pub(crate) async fn append(topic: &Topic, request: AppendRequest<'_>) -> Result<Receipt, PublishError> {
     request.check_permission(topic)?;
     let receipt = match try_append(topic, request) {
@@ -110,7 +110,8 @@ pub(crate) async fn append_when_there_is_room(
     }
 }
 
-/// Waits for the topic's acknowledgement level, or for the response of another owner, and returns the final receipt.
+/// Waits for the topic's acknowledgement level, or, if another node owns the topic, for that node's response. Returns
+/// the final receipt.
 pub(crate) async fn wait_until_stored(topic: &Topic, receipt: &Receipt) -> Result<Receipt, PublishError> {
     if receipt.acknowledged == AckLevel::Memory {
         return Ok(*receipt);

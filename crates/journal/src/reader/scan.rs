@@ -264,8 +264,8 @@ enum NextFile {
 }
 
 impl OpenFile {
-    /// Opens a file at the last indexed block that is not after the position. `None` if the file was dropped
-    /// in the meantime. The file is then removed from the log's list.
+    /// Opens a file at the last indexed block that is not after the position. If the file was dropped in the meantime,
+    /// removes it from the log's list and returns `None`.
     fn new(
         shared: &SharedLog,
         log: Arc<LogFile>,
@@ -293,7 +293,7 @@ impl OpenFile {
     }
 }
 
-/// The frames after the first `skip` frames, and the append time of the first of the remaining ones.
+/// The frames after the first `skip` frames, and the append time of the first remaining frame.
 fn skip_frames(mut frames: &[u8], skip: u64) -> (&[u8], u64) {
     for _ in 0..skip {
         let stride = Frame::split(frames).map_or(frames.len(), |(_, stride)| stride);

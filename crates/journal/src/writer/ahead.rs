@@ -15,8 +15,8 @@ const NEXT_FILE_BYTES_EXTRA: u64 = FILE_HEADER_BYTES as u64 + super::roll::NEW_F
 /// Size of the first step of zeros in a file, bytes. Later steps are as large as the written part of the file, up to
 /// the configured size.
 const STEP_BYTES_MIN: u64 = 64 << 10;
-/// A commit of at least this fraction (1 ÷ `LARGE_SHARE`) of the preallocation is followed by only the smallest step of
-/// zeros. More zeros would double the number of written bytes, with little gain.
+/// After a commit of at least 1/`LARGE_SHARE` of the configured preallocation, only the smallest step of zeros is
+/// written. More zeros would double the number of written bytes, with little gain.
 const LARGE_SHARE: u64 = 8;
 /// The zeros that one write appends to a file.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];

@@ -58,7 +58,7 @@ pub struct TornTail {
     pub file: PathBuf,
     /// Offset in the file.
     pub at: u64,
-    /// Bytes that were written there; 0 if only the end mark was missing.
+    /// Number of bytes that were written at this offset; 0 if only the end mark was missing.
     pub bytes: u64,
     /// The last record before the tail; `None` if the log holds none.
     pub last_good: Option<Position>,
@@ -367,8 +367,8 @@ fn rewrite(file: &dyn DiskFile, from: u64, to: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The mark that ends a file exactly and names the next one; `None` if only a full read of the file can show
-/// that.
+/// The mark that names the next file, if it is exactly at the end of the file. With `None`, only a full read can show
+/// whether the file ends with such a mark.
 fn mark_at_end(file: &dyn DiskFile, listed: &ListedFile) -> std::io::Result<Option<Mark>> {
     let Some(at) = listed.bytes.checked_sub(MARK_BYTES as u64) else { return Ok(None) };
     let mut scan = BlockScan::new(listed.name.identity, at, listed.bytes);

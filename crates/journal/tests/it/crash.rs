@@ -28,7 +28,7 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
     }
 }
 
-/// Runs each seed and reports the failing one.
+/// Runs each seed, and reports a seed that fails.
 fn each_seed(flips: bool, default: u64) {
     for seed in seeds(default) {
         let outcome = std::panic::catch_unwind(|| Play::new(seed, flips).run());

@@ -273,7 +273,7 @@ impl Clock {
     /// The group's time, and the next time at which the machine has to act; 0 and `None` on a follower.
     fn read(&mut self, raft: &OurRaft, machines: &Machines) -> (u64, Option<u64>) {
         let term = raft.metrics().borrow_watched().current_term;
-        // A follower skips this, because its machine may be busy with a snapshot for long.
+        // A follower does not read its machine's time, because the machine may be busy with a snapshot for long.
         if !raft.is_leader() {
             self.stop();
             return (0, None);

@@ -218,7 +218,8 @@ impl WriterState {
         }
     }
 
-    /// Writes the waiting writes one after another. For lack of room, it releases the reserve, or waits for room.
+    /// Writes the waiting writes one after another. If there is too little room, releases the reserve, or waits for
+    /// room.
     fn write_waiting(&mut self, receiver: &Receiver<WriterCommand>) {
         while let Some(write) = self.waiting.pop_front() {
             match self.try_write(&[&write.frames], PURGE_BYTES) {

@@ -21,7 +21,7 @@ pub enum Workload {
         high_per_s: f64,
         /// Length of a day, ms.
         day_ms: u64,
-        /// The largest difference of a day from the others, as a share.
+        /// The largest deviation of a day's rates from the wave, as a share.
         differ: f64,
     },
     /// A burst between two periods of constant rate.

@@ -151,7 +151,7 @@ fn forecast_stays_finite_for_any_measurement() {
 #[test]
 fn forecast_starts_when_the_history_covers_two_seasons() {
     let mut forecaster = Forecaster::new(Policy::local(1, 8).with_season(60_000).predictive.unwrap(), 16_384);
-    // The load is high for ten seconds of each minute. The test observes it twice a second, as a node does.
+    // The load is high for ten seconds of each minute. The test measures the load twice a second, as a node does.
     let per_s = |now_ms: u64| if now_ms % 60_000 < 10_000 { 40.0 } else { 2.0 };
     for now_ms in (0..240_000).step_by(500) {
         forecaster.record(now_ms, per_s(now_ms));

@@ -169,7 +169,7 @@ impl<T> std::fmt::Debug for FairQueue<T> {
     }
 }
 
-/// Starts the checker's threads, and returns how many were started. They end when the checker is dropped.
+/// Starts the checker's threads, and returns how many were started. The threads end when the checker is dropped.
 fn start(limits: AccessLimits, queue: &Arc<Queue>) -> u32 {
     let mut started = 0;
     for number in 0..limits.logins_at_once.max(1) {

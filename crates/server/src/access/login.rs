@@ -266,7 +266,7 @@ impl Login {
             }
         };
         tokio::select! {
-            // Checks the login first: if it has ended, the client receives that reason and not a later one.
+            // Checks the login first: if the login has ended, the client receives this reason and not a later one.
             biased;
             ended = access_lost => ended,
             done = work => done,

@@ -38,8 +38,8 @@ struct CreatedTopic {
     requests: u32,
     /// The last known use of a topic that another node owns.
     used_ns: u64,
-    /// The topic that counts towards the limit; `None` until it is created. A later topic with the same name is another
-    /// topic.
+    /// The topic that counts towards the limit; `None` until it is created. A later topic with the same name does not
+    /// count as this topic.
     topic: Option<Weak<Topic>>,
 }
 

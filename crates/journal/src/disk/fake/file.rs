@@ -43,7 +43,7 @@ impl FakeFile {
         }
     }
 
-    /// Stores a sector on the medium, up to the length that the file has there.
+    /// Copies a sector to the medium, as far as the sector is within the file's length on the medium.
     pub fn sync_sector(&mut self, sector: usize) {
         let start = sector * SECTOR_BYTES;
         let end = (start + SECTOR_BYTES).min(self.synced.len()).min(self.content.len());

@@ -45,7 +45,7 @@ struct Costs<'p> {
 }
 
 impl Costs<'_> {
-    /// Returns the cost of a month in which every hour is like the simulated one.
+    /// Returns the cost of a month whose hours are like the simulated hours.
     fn monthly_cost(&self, outcome: &SimulationOutcome, fit: &MachineFit) -> f64 {
         let hours = outcome.ran_ms as f64 / 3.6e6;
         let per_hour = outcome.on_demand_hours * fit.per_worker_hour

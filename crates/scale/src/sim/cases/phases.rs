@@ -7,7 +7,8 @@ use crate::sim::workload::Workload;
 use crate::simulated::{ProviderDelays, SimulatedProvider};
 use crate::trigger::Trigger;
 
-/// The simulated durations of adding workers, from the time at which a threshold is exceeded until they are ready.
+/// The simulated durations of adding workers, from the time at which a threshold is exceeded until the added workers
+/// are ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOutRow {
     /// The trigger that caused the scale-out.
