@@ -15,7 +15,7 @@ use crate::snapshots::Snapshots;
 use crate::type_config::{Blocks, LogId, Membership, SnapshotMeta, StoredMembership};
 
 /// Writes the directory of a node that is the only member, with the state `blocks` of a
-/// [`FrozenMachine`](crate::FrozenMachine). Fails if the directory has a state.
+/// [`FrozenMachine`](crate::FrozenMachine). Fails if the directory already contains a state.
 pub fn seed(
     disk: Arc<dyn Disk>,
     dir: &Path,

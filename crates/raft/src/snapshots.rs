@@ -77,7 +77,7 @@ impl ValueCodec for SnapshotRecord {
     }
 }
 
-/// The last complete snapshot, and the journal for the next.
+/// The last complete snapshot, and the journal for the next snapshot.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     disk: Arc<dyn Disk>,

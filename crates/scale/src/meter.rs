@@ -7,7 +7,7 @@ use dunlin_tasks::Signals;
 
 use crate::sample::LoadMeasurement;
 
-/// The number of tasks that were submitted and that ended since the scheduler's start.
+/// The number of submitted tasks and the number of ended tasks since the scheduler's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SchedulerTotals {
     /// The number of submitted tasks.

@@ -35,7 +35,7 @@ pub struct Scaler {
     fleet: Fleet,
     decisions: Decisions,
     forecaster: Option<Forecaster>,
-    /// The measured rate of a worker that is always busy, in tasks per second; 0 before the first measurement.
+    /// The measured or assumed rate of a worker that is always busy, in tasks per second; 0 if it is unknown.
     rate: f64,
     /// Since when each measurement has exceeded its threshold: processors, queue, latency, forecast.
     exceeded_since: [Since; 4],

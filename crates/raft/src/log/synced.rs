@@ -37,7 +37,7 @@ pub(super) struct SyncedMark {
     /// The open file; `None` while the disk has no room for it.
     file: Option<Box<dyn DiskFile>>,
     seq: u64,
-    /// The number of the last write, and the time of that write.
+    /// The number that was written last, and the time of that write.
     written: (u64, Instant),
 }
 

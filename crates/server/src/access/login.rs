@@ -259,7 +259,7 @@ impl Login {
         let access_lost = async {
             loop {
                 self.check_validity()?;
-                // The sender of changes was dropped, because the server ends.
+                // If the sender of changes was dropped, the server is ending.
                 if changes.changed().await.is_err() {
                     return std::future::pending().await;
                 }

@@ -38,7 +38,7 @@ pub struct UsersError {
 }
 
 impl UsersError {
-    /// Converts the error of a system that provides no random numbers.
+    /// Converts the error that the system provides no random numbers.
     pub(super) fn from_secret_error(error: SecretError) -> UsersError {
         UsersError { place: "initializing authentication".to_owned(), why: error.to_string() }
     }
@@ -50,7 +50,7 @@ pub struct UserDirectory {
     pub(crate) by_name: BTreeMap<String, AccessUser>,
     pub(crate) tenants: BTreeMap<String, AccessTenant>,
     by_token: HashMap<TokenDigest, String>,
-    /// Names of the users to which names in client certificates belong.
+    /// For each accepted name in a client certificate, the name of its user.
     by_certificate: HashMap<String, String>,
     by_nkey: HashMap<String, String>,
 }
