@@ -3,9 +3,9 @@
 //! | key | content |
 //! |---|---|
 //! | `$cluster/nodes/<id>` | [`NodeRecord`]: a member, or a removed node |
-//! | `$cluster/tasks` | the node that began the group of the cluster's tasks; written once |
-//! | `$cluster/next` | the number of the next node; never assigned twice |
-//! | `$cluster/tokens/<digest>` | a valid join token; a token that expires depends on a lease |
+//! | `$cluster/tasks` | the number of the node that starts the Raft groups of the cluster's tasks; written once |
+//! | `$cluster/next` | the number for the next node that joins; no number is assigned twice |
+//! | `$cluster/tokens/<digest>` | a valid join token; if the token expires, its key depends on a lease |
 //!
 //! The leader makes every member in the table a voter (`reconcile`).
 
@@ -34,7 +34,7 @@ pub struct NodeRecord {
     /// The addresses of the node's listeners, by protocol. Stored tables of older builds call them `doors`.
     #[serde(alias = "doors")]
     pub listeners: BTreeMap<String, String>,
-    /// The node's last start.
+    /// The node's last registered start; `None` if no start is registered.
     pub(super) incarnation: Option<Incarnation>,
     /// Why the node was removed; `None` for a member.
     pub removed: Option<String>,
@@ -65,7 +65,7 @@ pub(super) fn value(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_default()
 }
 
-/// A node's entry, and the revision that wrote it; 0 without an entry.
+/// A node's record, and the revision that last wrote the record. Without a record, the revision is 0.
 pub(super) fn node(state: &ControlState, node: u64) -> (Option<NodeRecord>, u64) {
     let item = state.get(&node_key(node));
     (item.and_then(read), item.map_or(0, |item| item.modified))
@@ -90,7 +90,8 @@ fn pairs(state: &ControlState, prefix: &[u8]) -> Vec<KeyWithItem> {
     }
 }
 
-/// The next node's number, and the revision of its key; 0 without a key.
+/// The number for the next node that joins, and the revision of the key that stores this number. Without the key, the
+/// revision is 0.
 pub(super) fn next(state: &ControlState) -> (u64, u64) {
     let item = state.get(NEXT);
     let next = item.and_then(read::<u64>).unwrap_or(1);
@@ -98,18 +99,18 @@ pub(super) fn next(state: &ControlState) -> (u64, u64) {
     (next.max(last_node + 1), item.map_or(0, |item| item.modified))
 }
 
-/// The number of the node that begins the groups of the tasks; `None` before it is agreed.
+/// The number of the node that starts the Raft groups of the tasks; `None` until the cluster has agreed on a node.
 pub(super) fn tasks_founder(state: &ControlState) -> Option<u64> {
     state.get(TASKS).and_then(read)
 }
 
-/// The token with this digest, and the revision that wrote it.
+/// The token with this digest, and the revision that wrote the token; `None` if there is no such token.
 pub(super) fn token(state: &ControlState, digest: &str) -> Option<(TokenRecord, u64)> {
     let item = state.get(&token_key(digest))?;
     Some((read(item)?, item.modified))
 }
 
-/// A condition that a key has not changed since a revision; 0 means that the key does not exist.
+/// A condition that a key has not changed since a revision. Revision 0 means that the key does not exist.
 pub(super) fn unchanged(key: &[u8], revision: u64) -> Compare<'_> {
     Compare { key, is: Comparison::Equal, target: ComparedProperty::Modified { revision } }
 }

@@ -1,4 +1,5 @@
-//! Registers a node's new start with the cluster: of a directory and its copies, only one start is accepted.
+//! Registers each start of a node with the cluster. If a node's directory was copied, the cluster accepts a start of
+//! only one of the copies.
 //!
 //! ```text
 //!  started node                      any node                leader
@@ -6,7 +7,7 @@
 //!     |                                 | which start responds at the node's address in the table?
 //!     | <---------------- Runs/Silent - |  another start of the node
 //!     | <---------- Elsewhere{leader} - |  none                |
-//!     | Started{lineage, address} -----------------------------> |  asks the same; then by the leader's table:
+//!     | Started{lineage, address} -----------------------------> |  asks the same question; then checks its own table:
 //!     | <------------------------------------------------ Stale - |  the registered start is not in the lineage
 //!     | <---------------------------------------------- TakenIn - |  start and address are registered (a transaction)
 //! ```
@@ -14,8 +15,8 @@
 //! Invariants:
 //! - Only the table stores starts. A refused start leaves no data that could cause another refusal.
 //! - No other start is accepted while the registered one responds, or its lease holds, or its process still listens.
-//! - A directory is accepted if the registered start is one of its own, even if later starts were never
-//!   registered.
+//! - A start is accepted if the registered start is in the lineage of its directory, even if later starts from this
+//!   directory were never registered.
 //!
 //! Limits: a start waits `SILENT_TIMEOUT` for an earlier start that does not respond. Without a leader a node
 //! continues, and registers once there is a leader.
@@ -39,7 +40,7 @@ use super::serving::send_frame;
 
 /// How long a starting node waits for the end of the lease of an earlier start that does not respond.
 const SILENT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause between two attempts.
+/// Pause between two attempts to register the start.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
 /// A node's request to the cluster to register its start.
@@ -57,9 +58,10 @@ pub(super) struct StartRequest {
 pub(super) enum StartReply {
     /// The start is registered.
     TakenIn,
-    /// Another start of the node responds at that address.
+    /// Another start of the node responds at `address`.
     Runs { address: String },
-    /// Another start of the node does not respond at its address, but its lease has not ended.
+    /// Another start of the node may be running: it does not respond at `address`, but its lease has not ended or its
+    /// process still listens.
     Silent { address: String },
     /// The registered start belongs to another directory.
     Stale { number: u64 },
@@ -72,7 +74,8 @@ pub(super) enum StartReply {
 /// The result of asking the other nodes to register this start.
 pub(super) enum StartOutcome {
     Registered,
-    /// Another start of the node may be running: it does not respond, but its lease has not ended.
+    /// Another start of the node may be running: it does not respond, but its lease has not ended or its process still
+    /// listens.
     Silent(String),
     Refused(String),
     /// The result is unknown: there is no leader, or it is unreachable.
@@ -87,7 +90,8 @@ impl StartRequest {
     }
 }
 
-/// Registers this start, and waits for an earlier start that does not respond. Fails if another start runs or is newer.
+/// Registers this start. Waits up to [`SILENT_TIMEOUT`] for an earlier start that does not respond. Fails if the
+/// cluster refuses the start. Succeeds if no leader is reachable: the start is then registered later.
 pub(super) async fn register(member: &Arc<ClusterMember>) -> Result<(), String> {
     let deadline = Instant::now() + SILENT_TIMEOUT;
     loop {
@@ -210,7 +214,8 @@ pub(super) async fn handle_request(
     }
 }
 
-/// Returns the reply if the table need not change. Only the leader's table is current enough to call a directory stale.
+/// Returns the reply, or `None` if the start may be registered: the leader then writes it to the table, and any other
+/// node names the leader. Only the leader calls a directory stale, because only its table is current enough.
 async fn check(
     member: &ClusterMember,
     node: u64,
@@ -246,8 +251,8 @@ async fn check(
     }
 }
 
-/// Whether a process listens at the address, even if it does not respond. On a busy machine, the lease of a running
-/// node may end.
+/// Whether a process listens at the address, even if it does not respond. This detects a running node whose lease has
+/// ended because its machine is busy.
 async fn is_listening(member: &ClusterMember, address: &str) -> bool {
     let connect = Duration::from_millis(member.limits.connect_ms_max);
     matches!(timeout(connect, TcpStream::connect(address)).await, Ok(Ok(_)))

@@ -55,7 +55,8 @@ impl ClusterTls {
             .with_root_certificates(Arc::clone(&roots))
             .with_client_auth_cert(chain.clone(), key()?)?;
         client_config.alpn_protocols = vec![PROTOCOL.to_vec()];
-        // A joining node compares the fingerprint of the authority's certificate with that in its join token.
+        // Adds the authority's certificate to the chain: a joining node compares the certificate's fingerprint with the
+        // fingerprint in its join token.
         chain.extend(certificates(authority.cert_pem.as_bytes()).map_err(files("ca.pem"))?);
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
             .allow_unauthenticated()
@@ -70,7 +71,7 @@ impl ClusterTls {
         Ok(ClusterTls { cluster: cluster.to_owned(), server_config, client_config })
     }
 
-    /// Connects to a node, and verifies by the certificate that the peer is this node.
+    /// Connects to node `node`, and verifies by the peer's certificate that the peer is that node.
     pub(super) async fn connect(&self, node: u64, address: &str) -> io::Result<Stream> {
         let name = certificate_name(&self.cluster, node);
         let tls_stream = secure(address, Arc::clone(&self.client_config), &name).await;

@@ -104,7 +104,8 @@ async fn serve(
         let has_token = AtomicBool::new(false);
         let must_close = async {
             let _ = closed.await;
-            // The join may already have used up the token, so the new node needs the reply.
+            // Keeps the connection of a peer that has a token: the join may already have used up the token, so the new
+            // node needs the reply.
             if has_token.load(Ordering::Relaxed) {
                 std::future::pending::<()>().await;
             }

@@ -16,7 +16,8 @@ use super::hex;
 /// Prefix of every token.
 pub(super) const PREFIX: &str = "dunlin-join-1-";
 
-/// A join token: the secret with which a new node may join a cluster once.
+/// A join token, with which a new node verifies a cluster and joins it. Each token admits one node, unless the token is
+/// reusable.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken {
     /// Fingerprint of the authority's certificate.

@@ -187,8 +187,9 @@ impl OwnershipFollower {
         false
     }
 
-    /// Waits until the subscription has delivered all deletions up to a revision, which may be later than the revision
-    /// of the state. Otherwise the node would announce topics on its disk that were deleted, and create them again.
+    /// Collects the deleted topics from `changes`, until the subscription has read all changes up to `revision`, or
+    /// [`HISTORY_TIMEOUT`] is over. Without this, the node would announce topics on its disk that were deleted, and
+    /// create them again.
     fn collect_deletions(&self, changes: &mut Subscriber, revision: u64, deleted: &mut BTreeSet<String>) {
         let deadline = Instant::now() + HISTORY_TIMEOUT;
         loop {
@@ -293,7 +294,7 @@ fn connect_options(member: &ClusterMember) -> Result<ClientOptions, ClusterError
     Ok(ClientOptions { tls, limits, ..ClientOptions::default() })
 }
 
-/// The address of a live node, and the options to connect to it.
+/// The address of a node, and the options to connect to it; `None` if the node has no lease or is not a member.
 fn resolve(
     member: &ClusterMember,
     connect_options: &ClientOptions,

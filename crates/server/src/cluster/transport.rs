@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::link::{self, LinkTarget, QueuedRequest};
 use super::member::ClusterMember;
 
-/// Raft's transport of one group: one connection for each node and lane in use.
+/// The transport of one Raft group, with one connection for each other node and lane in use.
 pub(super) struct RaftTransport {
     member: Arc<ClusterMember>,
     /// The shard of tasks; `None` for the group of keys.
