@@ -143,9 +143,9 @@ impl GrpcConnection {
         }))
     }
 
-    /// Converts a client's producer to the mark that topics store: the user's producer id and the record's number. In
-    /// protobuf, a field that the client forgot is 0. Without this check, all such records would count as retries of
-    /// the first one.
+    /// Converts a client's producer to the mark that topics store: the producer id that belongs to the user, and the
+    /// record's number. Fails if the id or the number is 0. In protobuf, a field that the client forgot is 0, so that
+    /// all records of such a client would count as retries of the first one.
     pub(super) fn mark(&self, producer: v1::Producer) -> Result<ProducerMark, Refused> {
         let v1::Producer { id, epoch: producer_epoch, seq: producer_seq } = producer;
         if id == 0 || producer_seq == 0 {

@@ -3,8 +3,8 @@
 //! An empty element takes two bytes in a message, and up to about 270 bytes when it is decoded. The size of a message
 //! therefore does not limit the memory that its decoded form takes.
 //!
-//! Only fields that contain repeated elements are entered. prost skips unknown fields without storing them, so they do
-//! not count.
+//! Only fields that contain repeated elements are examined. prost skips unknown fields without storing them, so unknown
+//! fields do not count.
 //!
 //! Limit: `grpc.message_elements_max` for each message, including the elements of nested messages.
 
@@ -15,7 +15,7 @@ use super::dispatch::{DUNLIN, KV, RATATOSKR, TASKS};
 use super::proto::dunlin as v1;
 use super::proto::ratatoskr;
 
-/// A vector of decoded elements has up to twice the needed capacity.
+/// A vector of decoded elements may have up to this many times the needed capacity.
 const GROWTH: usize = 2;
 
 /// The fields of a message that contain repeated elements, by their numbers.
@@ -117,10 +117,10 @@ pub(super) struct ElementCounter {
     /// The messages around the next byte, outermost first.
     open: Vec<OpenMessage>,
     next: Varint,
-    /// The bits of an incomplete varint, and their number.
+    /// The bits of an incomplete varint, and their number in `bits_len`.
     bits: u64,
     bits_len: u32,
-    /// Number of bytes of the current field that are not entered.
+    /// Number of unread bytes of the current field that are not parsed: they are skipped, or counted as numbers.
     skipped_bytes: usize,
     /// Whether the current field consists of numbers to count.
     has_numbers: bool,
@@ -129,7 +129,7 @@ pub(super) struct ElementCounter {
 #[derive(Debug)]
 struct OpenMessage {
     shape: &'static MessageShape,
-    /// Number of unread bytes that belong to no entered field.
+    /// Number of unread bytes of the message, without the bytes of nested messages in `open` and of skipped fields.
     bytes: usize,
 }
 
@@ -268,7 +268,8 @@ impl ElementCounter {
         Ok(())
     }
 
-    /// Takes bytes from the current message. Fails if it has fewer: prost would read beyond its end before it fails.
+    /// Takes bytes from the current message. Fails if the message has fewer bytes. prost would fail too, but only after
+    /// it has read beyond the message's end.
     fn take(&mut self, bytes: usize) -> Result<(), Refused> {
         let message = self.open.last_mut().ok_or_else(invalid)?;
         message.bytes = message.bytes.checked_sub(bytes).ok_or_else(invalid)?;

@@ -169,7 +169,7 @@ impl GroupMember {
         }
     }
 
-    /// The next record, if the member wants one, or the next notice.
+    /// The next record if `accepts` is true, or the next notice; `None` if there is nothing for the member.
     fn next(&mut self, accepts: bool) -> Result<Option<MemberEvent>, SubscribeError> {
         match self {
             GroupMember::Share(share) => {
@@ -233,7 +233,7 @@ impl GroupMembership {
         Ok(())
     }
 
-    /// The next message for the member: several records, or a notice.
+    /// The next message for the member: several records, a notice, or a response; `None` if there is nothing to send.
     fn next(&mut self) -> Result<Option<MemberResponse>, Refused> {
         let mut deliveries = Vec::new();
         let mut bytes = 0;
@@ -312,7 +312,7 @@ impl GroupMembership {
         Poll::Ready(Some(Err(status(refused))))
     }
 
-    /// Ends the membership, and the group of a NATS client if this was its last member.
+    /// Ends the membership. If this was the last member of a group that a NATS client created, also ends the group.
     fn end_membership(&mut self, end: impl FnOnce(GroupMember)) {
         let Some(group_member) = self.group_member.take() else { return };
         let (topic, group) = (group_member.topic().name().to_owned(), group_member.group().to_owned());

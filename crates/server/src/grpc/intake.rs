@@ -157,7 +157,8 @@ impl BoundedRequestBody {
         if self.missing_bytes > message_bytes_max {
             return Err(Refused::limit("grpc.message_bytes_max", message_bytes_max as u64));
         }
-        // Otherwise tonic would decode the further messages while the call still has the first, and drop them.
+        // Refuses further messages of a call that takes one message. Otherwise tonic would decode them while the call
+        // still handles the first message, and then drop them.
         if std::mem::replace(&mut self.has_message, true) && self.shape.is_some() && !self.has_many_messages {
             return Err(Refused::new(ErrorCode::Protocol, "the call takes one message"));
         }

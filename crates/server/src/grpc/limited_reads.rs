@@ -1,8 +1,9 @@
 //! A connection of which HTTP/2 reads a limited number of bytes each time its task is polled.
 //!
 //! HTTP/2 handles all frames that it can read before it returns. tokio's budget allows 128 reads, which is 60,000 PING
-//! frames, and none at all for bytes that TLS has decrypted. Neither hyper nor h2 limits PING, SETTINGS and PRIORITY
-//! frames. A client that sends many of them would therefore delay the other connections of its thread.
+//! frames. For bytes that TLS has already decrypted, the budget sets no limit. Neither hyper nor h2 limits PING,
+//! SETTINGS and PRIORITY frames. A client that sends many of these frames would therefore delay the other connections
+//! of its thread.
 
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -36,7 +37,7 @@ impl ReadAllowance {
     }
 }
 
-/// A stream that returns to its thread's other tasks when the allowance is spent.
+/// A stream whose reads return `Pending` when the allowance is spent, so that the thread's other tasks run.
 #[derive(Debug)]
 pub(super) struct LimitedReads<S> {
     stream: S,
@@ -53,7 +54,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for LimitedReads<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.allowance.is_spent() {
-            // Wakes the task after the thread has polled its sockets. It would otherwise run again before the others.
+            // Wakes this task only after the thread has polled its sockets. Otherwise, this task would run again before
+            // the thread's other tasks.
             let _ = pin!(yield_now()).poll(cx);
             return Poll::Pending;
         }

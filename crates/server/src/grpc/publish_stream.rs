@@ -213,7 +213,8 @@ impl PublishStreamState {
             }
             self.count += 1;
             if let Ok(Some(mark)) = &mut self.mark {
-                // The log refuses the last number, so that a number never occurs twice.
+                // The number does not grow above `u64::MAX`. The log refuses records with this number, so no number is
+                // used twice.
                 mark.producer_seq = mark.producer_seq.saturating_add(1);
             }
         }

@@ -125,7 +125,7 @@ impl Ratatoskr {
         loop {
             let page = node.topics(None, &after, usize::MAX);
             let page_names = page.topics.iter().map(|topic| topic.name());
-            // Leaves out the other topics, whose names are not valid in this service.
+            // Leaves out topics whose names are not valid in this service.
             names.extend(page_names.filter(|name| check_name(name).is_ok()).map(str::to_owned));
             match page.topics.last() {
                 Some(last) if page.more => after = last.name().to_owned(),

@@ -44,7 +44,8 @@ impl Services {
         for service in ["", DUNLIN, KV, TASKS, RATATOSKR] {
             reporter.set_service_status(service, status).await;
         }
-        // Sets this last. If the caller is cancelled earlier, the next report sets the remaining services.
+        // Sets `is_serving` last, so that if the caller is cancelled earlier, the next report sets the remaining
+        // services.
         *is_serving = Some(is_ready);
     }
 }
