@@ -3,8 +3,9 @@
 //! Records of one partition are appended together, all or none. If keys select several partitions, each has its own
 //! outcome.
 //!
-//! Limits: [`BATCH_BYTES_MAX`] of a body, and of the records of a partition; above it, nothing is published. The memory
-//! of the records is charged to the node's budget, because it may be several times that of their lines.
+//! Limits: [`BATCH_BYTES_MAX`] bytes of a body, and as many bytes of the records of a partition. Above a limit, nothing
+//! is published. The memory of the records is charged to the node's budget, because the records may take several times
+//! the memory of their lines.
 
 use std::collections::BTreeMap;
 
@@ -149,8 +150,8 @@ async fn append_all(
     }
 }
 
-/// The sequence number of the first of `count` records that end with `last`. `None` if an earlier epoch has it: a
-/// producer may repeat records that the topic has in two epochs.
+/// The sequence number of the first of `count` consecutive records, of which the last has the number `last`. `None` if
+/// the first record belongs to an earlier epoch: a producer may repeat records that the topic has in two epochs.
 fn first_seq(last: u64, count: u32) -> Option<u64> {
     (last + 1).checked_sub(count.into()).filter(|first| *first > 0)
 }

@@ -34,8 +34,8 @@ pub(super) trait EventSource {
     /// The subscriber that wakes the stream.
     fn subscriber(&mut self) -> &mut Subscriber;
 
-    /// Writes about `bytes_max` bytes of events to `out`, and fewer if it has passed many records without an event.
-    /// Fails when no more events will follow.
+    /// Writes about `bytes_max` bytes of events to `out`. Writes fewer after many records that cause no event. Fails
+    /// when no more events will follow.
     fn fill(&mut self, bytes_max: usize, out: &mut String) -> Result<(), Problem>;
 
     /// Writes a heartbeat, and the position if records were skipped.

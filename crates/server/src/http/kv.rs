@@ -175,8 +175,8 @@ pub(super) async fn range(
     let operation = ControlQuery::Range { start: &start, end: &end, limit };
     context.node().may_query(&operation)?;
     let consistency = if query.switch("stale")? { Consistency::Stale } else { Consistency::Linearizable };
-    // Reads the epoch and the entries from the same state, because the epoch says in which epoch the result's revision
-    // is. A client may continue with a watch from that revision.
+    // Reads the epoch and the entries from the same state, so that the result's revision belongs to this epoch. A
+    // client may continue with a watch from that revision.
     let read_entries = |state: &ControlState| (state.epoch(), context.node().query_state(state, &operation));
     let (epoch, result) = context.node().control_async().await?.read(consistency, read_entries).await?;
     match result? {

@@ -49,7 +49,7 @@ const ALL: [&str; 22] = [
     REPORT,
 ];
 
-/// The route to which a path belongs.
+/// The route to which a path belongs; `None` if there is no such route.
 pub(super) fn route_of(path: &str) -> Option<&'static str> {
     ALL.into_iter().find(|route| matches_route(path, route))
 }

@@ -52,7 +52,7 @@ impl QueryParameters {
     }
 }
 
-/// Parses a time: nanoseconds since the Unix epoch, or RFC 3339.
+/// Parses a time: nanoseconds since the Unix epoch, or RFC 3339. `None` if the text is neither.
 pub(super) fn time_ns(text: &str) -> Option<u64> {
     if let Ok(ns) = text.parse() {
         return Some(ns);

@@ -1,9 +1,9 @@
 //! WebSockets: `GET /v1/ws`, where a connection becomes a WebSocket (RFC 6455).
 //!
-//! With the sub-protocol `dunlin.v1`, it is a session of Dunlin's own protocol in binary messages. At `/` without a
-//! sub-protocol, it speaks the NATS client protocol in binary messages. With `dunlin.v1.json`, each message is a JSON
-//! object (`json_socket`). Clients log in with their first message, because a URL has no place for credentials and a
-//! web page cannot set headers.
+//! With the sub-protocol `dunlin.v1`, the WebSocket carries a session of Dunlin's own protocol in binary messages. At
+//! `/` without a sub-protocol, the WebSocket carries the NATS client protocol in binary messages. With
+//! `dunlin.v1.json`, each message is a JSON object (`json_socket`). Clients log in with their first message, because a
+//! URL has no place for credentials and a web page cannot set headers.
 //!
 //! Limits: [`WsLimits`](crate::WsLimits), and those of the TCP listener.
 //!

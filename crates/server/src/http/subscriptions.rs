@@ -41,8 +41,8 @@ pub(super) async fn subscriptions(
     Ok(Json(body))
 }
 
-/// Returns the slowest subscriptions of all nodes, the total number of subscriptions, and the nodes that did not
-/// respond.
+/// Returns the slowest subscriptions of all nodes, the total number of subscriptions, and the numbers of the nodes that
+/// did not respond. The total is `None` if a node did not respond.
 async fn subscriptions_at_all_nodes(
     context: &Context,
     limit: usize,

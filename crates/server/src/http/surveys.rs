@@ -15,7 +15,7 @@ use crate::shared::SharedServer;
 
 const VALID_FOR: Duration = Duration::from_millis(100);
 
-/// The newest survey of a node. A survey has the lock until its end, also if its request ends earlier.
+/// The newest survey of a node. A survey holds the lock until the survey ends, even if its request ends earlier.
 #[derive(Debug, Default)]
 pub(crate) struct Surveys(Arc<Mutex<LastSurvey>>);
 

@@ -1,7 +1,7 @@
 //! `/v1/tasks`: listing, describing, submitting and cancelling tasks.
 //!
-//! Limits: a page of the scheduler (`PAGE_MAX`). Lists omit payloads and results. The description of a single task
-//! shows [`PAYLOAD_SHOWN_BYTES`] bytes of its payload.
+//! Limits: a list has at most one page of the scheduler (`PAGE_MAX` tasks). Lists omit payloads and results. The
+//! description of a single task shows [`PAYLOAD_SHOWN_BYTES`] bytes of its payload.
 
 mod draft;
 
@@ -170,7 +170,8 @@ fn stage_name(stage: TaskStage) -> String {
     format!("{stage:?}").to_lowercase()
 }
 
-/// The task stage that the query parameter `stage` or `state` names; both parameters mean the same.
+/// The task stage that the query parameter `stage` or `state` names; both parameters mean the same. `None` if neither
+/// is set.
 fn stage_of(query: &QueryParameters) -> Result<Option<TaskStage>, Problem> {
     let (name, text) = match (query.get("stage"), query.get("state")) {
         (Some(_), Some(_)) => {

@@ -17,7 +17,8 @@ use crate::http::context::Context;
 use crate::http::limited;
 use crate::http::problem::Problem;
 
-/// Maximum number of comparisons or operations in one list. A transaction may have fewer.
+/// Maximum number of comparisons or operations in one list. By default, the cluster's own limit (`operations_max`) is
+/// lower.
 const OPERATIONS_MAX: usize = 10_000;
 
 #[derive(Debug, Deserialize)]

@@ -67,7 +67,8 @@ fn start_seconds() -> Option<f64> {
     Some(boot + stat(19)? as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// Reads a field of `/proc/self/stat`. Fields are counted after the process name, which may contain any characters.
+/// Reads the field `at` of `/proc/self/stat`, counted from 0 after the process name, which may contain any characters.
+/// `None` if the field cannot be read.
 fn stat(at: usize) -> Option<u64> {
     let line = fs::read_to_string("/proc/self/stat").ok()?;
     line.rsplit_once(')')?.1.split_whitespace().nth(at)?.parse().ok()

@@ -120,7 +120,7 @@ fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
 }
 
 impl SocketHello {
-    /// The credentials in the form of an `authorization` header.
+    /// The credentials in the form of an `authorization` header; `None` if the client has sent none.
     pub(super) fn authorization(&self) -> Option<Vec<u8>> {
         match self {
             SocketHello { token: Some(token), .. } => Some(format!("Bearer {token}").into_bytes()),

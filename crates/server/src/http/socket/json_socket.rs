@@ -122,7 +122,7 @@ pub(super) async fn serve(context: Context, framed: WebSocketStream) {
         context,
     };
     let ended = match guard {
-        // `stop` has not notified this session if it began only now.
+        // A session that begins while the server stops may miss the notification by `stop`.
         Some(_) if shared.is_stopping() => Err(end_reason(Refused::new(ErrorCode::ShuttingDown, ""))),
         Some(_) => socket.log_in_client().await,
         None => Err(end_reason(shared.admission_refusal())),
@@ -225,7 +225,8 @@ impl JsonSocket {
             Poll::Ready(Err(end)) => return Poll::Ready(Err(end)),
             Poll::Pending => {}
         }
-        // Comes before the subscriptions, because they may be ready without a message for a long time.
+        // Polls the heartbeat before the subscriptions. Otherwise, a subscription that skips many records, and sends no
+        // message, could delay the heartbeat for a long time.
         if self.heartbeat.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Ok(SocketEvent::Heartbeat));
         }
@@ -462,7 +463,7 @@ impl JsonSocket {
             .reset(Instant::now() + Duration::from_millis(limits.http.heartbeat_ms.into()));
         let bytes: usize = texts.iter().map(String::len).sum();
         let budget = self.context.shared().node.budget();
-        // The basic allowance of a connection is not charged to the memory budget.
+        // Texts of up to twice `http.event_bytes` are not charged to the memory budget.
         let charged_bytes = bytes.saturating_sub(2 * limits.http.event_bytes as usize);
         let charge = Charge::of(budget, 2 * charged_bytes)
             .map_err(|spent| end_reason(Refused::from(&PublishError::from(spent))));

@@ -1,8 +1,8 @@
 //! The JSON of submitted tasks.
 //!
-//! Limits: [`TASKS_MAX`] tasks of a request are kept, because a task takes much more memory than its shortest JSON. For
-//! the same reason, a task has at most [`DEPENDENCIES_MAX`] dependencies and [`LABELS_MAX`] labels, and all tasks of a
-//! request together have at most [`ELEMENTS_MAX`].
+//! Limits: at most [`TASKS_MAX`] tasks of a request are kept, because a task takes much more memory than its shortest
+//! JSON. For the same reason, a task has at most [`DEPENDENCIES_MAX`] dependencies and [`LABELS_MAX`] labels, and all
+//! tasks of a request together have at most [`ELEMENTS_MAX`] dependencies and labels.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,9 +22,10 @@ use crate::http::problem::Problem;
 
 /// Maximum number of tasks that the scheduler accepts together.
 pub(super) const TASKS_MAX: u64 = 10_000;
-/// Maximum number of dependencies of a task. The scheduler accepts fewer.
+/// Maximum number of dependencies of a task. By default, the scheduler's own limit is lower.
 const DEPENDENCIES_MAX: usize = 10_000;
-/// Maximum number of labels of a task, and of the labels that it requires of a worker. The scheduler accepts fewer.
+/// Maximum number of labels of a task, and of the labels that it requires of a worker. By default, the scheduler's own
+/// limit is lower.
 const LABELS_MAX: usize = 1_000;
 /// Maximum number of dependencies and labels of all tasks of a request.
 const ELEMENTS_MAX: usize = 1 << 18;
