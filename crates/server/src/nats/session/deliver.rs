@@ -55,8 +55,9 @@ impl Session {
         }
     }
 
-    /// Delivers records to queue group members. If they filled the output the last time, waiting channels write first,
-    /// because groups with many records would otherwise leave them no room. Returns whether it was the members' turn.
+    /// Delivers records to queue group members, and returns true. If the members filled the output the last time, and
+    /// channels are queued, does nothing and returns false. The channels then write first, because groups with many
+    /// records would leave no room for them.
     fn deliver_if_members_are_next(&mut self) -> bool {
         let has_room = self.outbound.control.len() <= CONTROL_BYTES_MAX;
         if self.members_filled_output && has_room && !self.channel_queue.is_empty() {
@@ -101,8 +102,8 @@ impl Session {
         self.is_skip_budget_spent |= skips.is_spent();
     }
 
-    /// Whether the channel has records to send. If it has none, it waits, is queued again after it has skipped many
-    /// records, is paused, or has ended.
+    /// Whether the channel has records to send. Otherwise, the channel waits for records, is paused, has ended, or was
+    /// queued again because it has skipped many records.
     fn prepare_channel(&mut self, number: u32, pace: &WritePacer, skips: &mut SkipBudget) -> bool {
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };

@@ -29,7 +29,8 @@ struct ForwardedBatch {
 }
 
 impl ForwardedBatches {
-    /// Returns the first batch that its owner refused. Removes the accepted batches before it.
+    /// Removes the accepted batches at the front of the queue. Returns the next batch if its owner has refused it;
+    /// `None` if the owner has not responded, or no batch is left.
     fn take_refused(&mut self, waiter: &Arc<Waiter>) -> Option<(ForwardedBatch, PublishError)> {
         while let Some(first) = self.0.front() {
             match first.log.poll_ack(first.receipt.position, AckLevel::ByOwner, waiter, OWNER_RESPONDED) {
@@ -61,8 +62,8 @@ impl Session {
             && let Some((batch, error)) = self.forwarded.take_refused(&self.waiter)
         {
             self.targets.remove(batch.subject.as_bytes());
-            // A refused reply to a requester that has ended is not reported. The topic of an inbox has the inbox's
-            // name, whatever the subject is.
+            // A refused reply to a requester that has ended is not reported. The check uses the topic's name, because
+            // the topic of an inbox has the inbox's name, whatever the subject is.
             if !is_inbox(&batch.log.name().topic) || !matches!(error, PublishError::NoTopic(_)) {
                 self.refuse_publish(batch.subject.as_bytes(), &error.to_string(), batch.records);
             }

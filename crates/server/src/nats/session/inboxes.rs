@@ -18,7 +18,7 @@ use super::reading::SCANNED_PER_OPERATION;
 use super::subscription::{SEQUENCED, Subscription};
 use crate::access::{InboxClaim, Login};
 
-/// After another node has responded that it has no subscriber, the response stays valid for this long.
+/// How long another node's response that it has no subscriber stays valid.
 const NO_SUBSCRIBER_FOR: Duration = Duration::from_millis(100);
 
 /// The inboxes of one connection, each with the number of subscriptions that need it.
@@ -87,8 +87,8 @@ impl Session {
     }
 
     /// Prepares the reply inbox for a request that is about to be published. The inbox receives the reply if no topic
-    /// owns the reply subject and only clients of this node subscribe to it. No topic is created for the reply then.
-    /// The inbox does not own the reply subject.
+    /// owns the reply subject and only clients of this node subscribe to it. In this case, no topic is created for the
+    /// reply, and the inbox does not own the reply subject.
     ///
     /// Limit: another node's response about its subscribers stays valid for [`NO_SUBSCRIBER_FOR`].
     pub(super) fn open_reply_inbox(&mut self, reply: &[u8], from: usize) -> Result<(), RetryFrom> {

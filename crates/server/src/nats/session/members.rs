@@ -82,7 +82,7 @@ pub(super) fn group_of(queue: &str, pattern: &Pattern, is_partial: bool) -> Stri
 enum DeliveryOutcome {
     Waiting,
     More,
-    /// The member has skipped many expired records, and lets others run before it continues.
+    /// The member has skipped many expired records, and lets other sessions run before it continues.
     Skipped,
     /// The topic was deleted, or the member has received its last record.
     Ended,
@@ -253,8 +253,9 @@ impl Session {
                 }
                 Event::Notice(Notice::Deleted { .. }) => return DeliveryOutcome::Ended,
                 Event::Notice(notice) => {
-                    // These records were lost because a member died. This client did not cause the loss, so it is not
-                    // disconnected.
+                    // A notice has one of two causes. If the log dropped records before any member received them, the
+                    // client was too slow and is disconnected. If a member died with its records, this client did not
+                    // cause the loss and stays connected.
                     let before =
                         std::mem::replace(&mut member.dropped_records, member.share.dropped_records());
                     if !subscription.is_sequenced && before < member.dropped_records {

@@ -9,8 +9,8 @@ use super::{Phase, Session};
 const SUBSCRIPTION_WORK: usize = 8;
 
 impl Session {
-    /// Handles an operation. A published record is added to the batch. For any other operation, the batch is appended
-    /// first, and the operation is handled at once. If the batch has to wait for room, the operation is handled later.
+    /// Handles an operation. A published record is added to the batch. Before any other operation is handled, the batch
+    /// is appended. If the batch has to wait for room, the operation is handled later.
     #[inline]
     pub(super) fn handle<'b>(
         &mut self,

@@ -93,7 +93,8 @@ impl BlockedPublish {
 }
 
 impl Session {
-    /// Adds a record to the batch. If the batch has another subject or would be too long, it is appended first.
+    /// Adds a record to the batch. If the batch has another subject or would become too long, the batch is appended
+    /// first.
     #[inline]
     pub(super) fn add_to_batch<'b>(
         &mut self,
@@ -467,9 +468,9 @@ impl SubscriberPressure {
         }
     }
 
-    /// How long to pause reading from the client, ms. The pause limits the client to [`PACE_BYTES_MS`] at first, and to
-    /// a quarter of this rate as the subscriber's lag grows. A working subscriber can read at this rate. A stuck
-    /// subscriber does not block the publisher for long.
+    /// How long to pause reading from the client, ms; `None` if no pause is needed. The pause limits the client to
+    /// [`PACE_BYTES_MS`] at first, and to a quarter of this rate as the subscriber's lag grows. A working subscriber
+    /// can read at this rate. A stuck subscriber does not block the publisher for long.
     pub(super) fn take_pause_ms(&mut self) -> Option<u32> {
         let shift = (self.behind / PRESSURE_LAG_BYTES).max(1).ilog2().min(2);
         let ms = self.published / (PACE_BYTES_MS >> shift);

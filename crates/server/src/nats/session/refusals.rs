@@ -1,7 +1,7 @@
 //! Sends one `-ERR` for each refused record, like nats-server, even if many records are refused together.
 //!
 //! Limit: `CONTROL_BYTES_MAX` of text at once. Further refusals are kept as a text and the number of records. While
-//! refusals are kept, the session stops reading, and does not report the refusals of other owners.
+//! refusals are kept, the session stops reading. Refusals that the owners of topics return are reported afterwards.
 
 use std::collections::VecDeque;
 

@@ -73,8 +73,8 @@ impl Session {
         Ok(!self.has_subscriber(&Pattern::from(subject), from)?)
     }
 
-    /// Finds the reply inbox for a reply. Queries the other nodes; if one has a subscriber, the reply is published to a
-    /// topic instead.
+    /// Finds the reply inbox for a reply. `None` if there is no inbox, or if another node has a subscriber that must
+    /// receive the reply; the reply is then published to a topic.
     pub(super) fn find_reply_inbox(
         &mut self,
         subject: &[u8],

@@ -38,7 +38,7 @@ pub(super) struct Subscription {
     pub(super) members: BTreeSet<u32>,
     /// The reply inbox for subjects under the subscription's prefix. It ends with the last subscription that uses it.
     pub(super) reply_inbox: Option<Inbox>,
-    /// Time at which the other nodes last reported that they have no subscriber to the same subjects.
+    /// Time at which the other nodes last reported that they have no subscriber to this subscription's subjects.
     pub(super) no_subscriber_since: Option<Instant>,
     /// Receives the logs of topics that are created later and match the pattern.
     pub(super) newcomers: Arc<NewLogs>,

@@ -15,7 +15,7 @@ impl Session {
     pub(super) fn on_timer(&mut self) {
         match &mut self.phase {
             Phase::Greeting => self.fail("Authentication Timeout"),
-            // Retries the publish, even when its wait time has ended.
+            // Retries the publish. If its wait time has ended, the retry evicts records, or the publish is refused.
             Phase::Open if self.blocked.is_some() => self.blocked.iter_mut().for_each(BlockedPublish::retry),
             Phase::Open if self.reading_is_paused => self.resume_reading(),
             Phase::Open if self.unread_timer_is_set => self.check_unread_timeout(),
@@ -85,8 +85,8 @@ impl Session {
     }
 
     pub(super) fn start_ping_timer(&mut self) {
-        // The session has only one timer, which is used for another time from here on. The next read sets it for an
-        // incomplete operation again.
+        // The session has only one timer, which now measures the time until the next `PING`. The next read sets the
+        // timer for an incomplete operation again.
         self.unread_timer_is_set = false;
         self.timer.set_ms(self.shared.limits.nats.ping_ms);
     }
