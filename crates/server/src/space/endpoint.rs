@@ -4,8 +4,8 @@
 //! node's permissions can therefore allow them separately. `crates/space/src/interest/request.rs` and `response.rs`
 //! define the messages. A viewer is identified by its inbox, and ends when the inbox ends.
 //!
-//! A client chooses the subject of the responses. Only inboxes receive responses: the process may have wider
-//! permissions than the client. A full topic does not delay the process.
+//! A client chooses the subject of the responses. Only inboxes receive responses, because the process may have wider
+//! permissions than the client. The process does not wait for room if the topic of the responses is full.
 //!
 //! Limits: `RegionLimits::viewers_max`, `SpaceLimits::orders_max`. One update of a viewer is one record, so the node's
 //! limits of records apply.
@@ -177,12 +177,13 @@ fn handle_spawn<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
     space.submit(call).map_err(busy)
 }
 
-/// The inbox for responses to a request; `None` if the client wants none.
+/// The inbox for responses to a request; `None` if the request has no reply subject, or if this subject is not an
+/// inbox.
 fn reply_inbox<'r>(request: &'r Request<'_, '_>) -> Option<&'r str> {
     request.record().frame.reply().filter(|reply| reply.starts_with(INBOXES))
 }
 
-/// A publisher to the client's inbox; `None` if the client wants no response.
+/// A publisher to the client's inbox; `None` if the request has no inbox for a response.
 fn inbox(node: &Node, request: &Request<'_, '_>) -> Result<Option<Publisher>, (WorldRefusal, String)> {
     let Some(inbox) = reply_inbox(request) else { return Ok(None) };
     Ok(Some(node.publisher(inbox).map_err(invalid)?.without_room_wait(false)))

@@ -26,7 +26,7 @@ use super::secret::{Role, Secret, random};
 /// First and longest pause before a connection to an unreachable process is tried again, ns. The pause doubles after
 /// each attempt.
 const RETRY_PAUSE_NS: (u64, u64) = (20_000_000, 500_000_000);
-/// Maximum number of connections that are accepted at once. Ticks are due between them.
+/// Maximum number of connections that are accepted at once. Then the runner checks whether a tick is due.
 const ACCEPTS_MAX: usize = 64;
 /// Pause after a failure to accept a connection, ns. Without it, the thread would not sleep while connections wait and
 /// the process has no free file descriptor.
@@ -199,7 +199,7 @@ impl ProcessLinks {
         }
     }
 
-    /// The next time at which [`ProcessLinks::dial`] must be called, ns.
+    /// The next time at which [`ProcessLinks::dial`] must be called, ns; `None` if no call is needed.
     pub(super) fn next_dial_ns(&self) -> Option<u64> {
         let unverified = self.links.values().filter(|link| link.process.is_none());
         let time_limit_ns = self.limits.hello_ms_max * 1_000_000;

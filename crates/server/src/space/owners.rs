@@ -20,8 +20,9 @@
 //!   while a new standby has yet to begin (`before` is set), the previous one counts. Both standbys receive
 //!   everything, and the owner waits for both once the new one has begun.
 //! - A copy counts only for the owner whose epoch it has: a standby of an earlier owner cannot take over.
-//! - Without another process, a region continues alone. `standby` names process 0 first, so that no older
-//!   copy counts. Before a standby is named, the region stops until that standby has a copy.
+//! - If there is no other process, a region continues alone. Its owner first writes process 0 to the key `standby`, so
+//!   that no older copy counts. If the owner names a standby later, the region stops before this write, until the
+//!   standby has a copy.
 //! - A lost response does no lasting harm: the next turn reads from the keys which writes of the last turn succeeded,
 //!   and continues from there.
 //! - Epochs only grow, even if the cluster has lost its keys. After such a loss, epochs continue from the cluster's

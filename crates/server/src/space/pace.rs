@@ -7,7 +7,8 @@ use rustix::time::{ClockId, clock_gettime};
 pub enum TickPace {
     /// No ticks are made, but messages are handled.
     Hold,
-    /// One tick in each interval of this many nanoseconds. All processes of a machine make it at the same time.
+    /// One tick in each interval of this many nanoseconds. All processes of a machine make their ticks at the same
+    /// times.
     Every(u64),
     /// Each tick begins directly after the previous one.
     FlatOut,
@@ -51,7 +52,8 @@ impl TickSchedule {
         (self.pace != TickPace::Hold && self.ticks_left != Some(0)).then_some(self.due_ns)
     }
 
-    /// Begins a tick. Returns its delay, and the number of ticks that were skipped before it.
+    /// Begins a tick. Returns the tick's delay, ns, and the number of ticks that were skipped before it. Both are 0
+    /// unless the pace is [`TickPace::Every`].
     pub(super) fn begin(&mut self, now_ns: u64) -> (u64, u64) {
         self.ticks_left = self.ticks_left.map(|ticks_left| ticks_left - 1);
         let late_ns = now_ns.saturating_sub(self.due_ns);

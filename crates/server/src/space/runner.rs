@@ -61,7 +61,7 @@ pub struct Runner<const D: usize, B> {
     /// number of entities.
     pending_handovers: HashMap<(RegionId, RegionId, TransferId), (u64, u32)>,
     stats: RunnerStats,
-    /// The byte and message counters at the last reset of the statistics.
+    /// Sent bytes, received bytes, dropped messages and established connections at the last reset of the statistics.
     counters_at_reset: (u64, u64, u64, u64),
     refusals: Vec<(Option<u64>, RunnerRefusal)>,
     reports: Vec<(RegionId, RegionReport)>,
@@ -192,7 +192,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     pub(super) fn add_remote_region(&mut self, region: RegionId, process: u64, epoch: u64, now_ns: u64) {
         self.links.add_route(region, process, epoch);
         self.standby_tracker.drop_older_copies(region, epoch);
-        // This fails if the regions here may not act at present. They then learn the owner's epoch from its messages.
+        // This fails if the regions here may not act at present. The regions then learn the owner's epoch from the
+        // owner's messages.
         let _ = self.host.record_peer_epoch(region, epoch, now_ns);
         if self.standby_tracker.is_followed(region) {
             self.links.send(process, &SpaceFrame::Follow(region));
@@ -333,7 +334,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Makes this process a standby of a region. If it has no copy, it asks the owner again.
+    /// Makes this process a standby of a region. If this process has no copy, asks the owner again.
     pub fn follow(&mut self, region: RegionId) {
         let new = self.standby_tracker.follow(region);
         if (new || self.standby_tracker.copy(region).is_none())
@@ -359,7 +360,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.standby_tracker.copy(region)
     }
 
-    /// The process that is the standby of a region of this process.
+    /// The process that is the standby of a region of this process; `None` if there is none.
     pub fn follower_of(&self, region: RegionId) -> Option<u64> {
         self.standby_tracker.follower(region)
     }
@@ -369,7 +370,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.links.set_secret(secret);
     }
 
-    /// Sets the schedule of ticks. `ticks` is the number of ticks after which they stop.
+    /// Sets the schedule of ticks. `ticks` is the number of ticks after which ticking stops; `None` means no limit.
     pub fn set_pace(&mut self, pace: TickPace, ticks: Option<u64>) {
         self.schedule.set(pace, ticks, monotonic_ns());
         self.start_run();
@@ -400,7 +401,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.links.routes().collect()
     }
 
-    /// Takes the refusals since the last call, both by this process and by its peers.
+    /// Takes the refusals since the last call: those by this process and those by its peers. Each has the number of the
+    /// other process, if that number is known.
     pub fn take_refusals(&mut self) -> Vec<(Option<u64>, RunnerRefusal)> {
         std::mem::take(&mut self.refusals)
     }

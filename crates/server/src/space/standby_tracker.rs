@@ -62,8 +62,8 @@ impl<const D: usize> StandbyTracker<D> {
         }
     }
 
-    /// Names the standby of a region. With `may_take_over`, the owner waits only for this standby, because it would
-    /// take over. Calling this again changes nothing.
+    /// Names the standby of a region. With `may_take_over`, the owner waits only for this standby, because no other
+    /// process would take over. Calling this again changes nothing.
     pub(super) fn set_standby(&mut self, region: RegionId, process: u64, may_take_over: bool) {
         if self.named.insert(region, process) != Some(process) {
             self.promoted.remove(&region);
@@ -96,7 +96,7 @@ impl<const D: usize> StandbyTracker<D> {
         named
     }
 
-    /// Records a follower's progress. Returns the progress that all followers for which the owner waits have confirmed.
+    /// Records a follower's progress. Returns the region's [confirmed progress](StandbyTracker::confirmed_progress).
     pub(super) fn record_progress(
         &mut self,
         region: RegionId,
@@ -109,8 +109,8 @@ impl<const D: usize> StandbyTracker<D> {
         self.confirmed_progress(region)
     }
 
-    /// The progress that all followers for which the owner waits have confirmed; `None` if there is no follower, or one
-    /// has not begun.
+    /// The progress that all followers for which the owner waits have confirmed; `None` if the region has no follower,
+    /// or its follower has not begun.
     pub(super) fn confirmed_progress(&self, region: RegionId) -> Option<StandbyProgress> {
         let progress = self.followers.get(&region)?.progress?;
         let candidate = self.candidates.get(&region).and_then(|candidate| candidate.progress);
@@ -175,7 +175,7 @@ impl<const D: usize> StandbyTracker<D> {
         std::mem::take(&mut self.unreported)
     }
 
-    /// Takes the copy of a region, from which the region continues here.
+    /// Takes the copy of a region, from which the region continues here; `None` if there is no copy.
     pub(super) fn take_copy(&mut self, region: RegionId) -> Option<RegionState<D>> {
         self.unreported.remove(&region);
         self.copies.take(region)

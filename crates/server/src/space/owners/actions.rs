@@ -47,7 +47,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         }
     }
 
-    /// Claims the region's key if it is free. Returns the new epoch, and the time until which the region may act.
+    /// Claims the region's key if it is free. Returns the new epoch, and the time until which the region may act;
+    /// `None` if the claim failed, or this process has no lease.
     fn claim(
         &mut self,
         region: RegionId,

@@ -64,7 +64,8 @@ impl StandbyKey {
         self.process == 0
     }
 
-    /// Whether this process takes over if the owner is lost, provided that it has a copy.
+    /// Whether the process with this number takes over the region if the owner is lost, provided that the process has a
+    /// copy.
     pub(super) fn counts(&self, process: u64) -> bool {
         match self.before {
             None | Some(0) => self.process == process,
@@ -117,7 +118,7 @@ pub(super) fn secret_key(world: &str) -> Vec<u8> {
     key(world, "secret", 0)
 }
 
-/// Decodes a world's secret.
+/// Decodes a world's secret; `None` if the value has the wrong length.
 pub(super) fn decode_secret(value: &[u8]) -> Option<Secret> {
     value.try_into().ok().map(Secret::of)
 }
@@ -180,7 +181,8 @@ impl WorldSnapshot {
         snapshot
     }
 
-    /// The process that continues a region after the cluster has lost its keys, because its state in memory counts.
+    /// The process that continues a region after the cluster has lost its keys, because this process's state in memory
+    /// counts. `None` if no process has a state of the region.
     pub(super) fn best_memory(&self, region: RegionId) -> Option<u64> {
         let memory =
             |(process, record): (&u64, &ProcessRecord)| Some((*record.memory.get(&region.0)?, *process));

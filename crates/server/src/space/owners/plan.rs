@@ -61,7 +61,7 @@ pub(super) fn plan(snapshot: &WorldSnapshot, local: &LocalState) -> Vec<RegionAc
             None => actions.extend(plan_without_owner(snapshot, local, *region)),
         }
     }
-    // Only one region begins or is released at a time, so that the keys show the effect before the next one.
+    // Only one region begins or is released at a time, so that the keys show the effect before the next action.
     let (mut released, mut begun, mut handover) = (false, false, false);
     actions.retain(|action| match action {
         RegionAction::Release(_) => !std::mem::replace(&mut released, true),

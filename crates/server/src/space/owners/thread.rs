@@ -302,14 +302,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     }
 
     fn handle_error(&mut self, error: OwnershipError) {
-        // The request was interrupted because the lease has expired.
+        // If the lease has expired, the request was interrupted for this reason.
         let lost = self.lease.as_ref().and_then(|lease| lease.check().err());
         let error = lost.map_or(error, OwnershipError::Lease);
         if let OwnershipError::Lease(lost) = error {
             (self.on_event)(WorldEvent::LeaseLost(lost.to_string()));
             self.lease = None;
             self.in_doubt.clear();
-            // Other processes may own the regions already, so they are stopped here.
+            // Stops the regions, because other processes may own them already.
             for (region, epoch) in std::mem::take(&mut self.claims) {
                 self.retire(region, epoch);
             }
@@ -363,7 +363,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(())
     }
 
-    /// Repeats earlier orders to the runner and writes to the cluster, because they may have been lost.
+    /// Gives earlier orders to the runner again, and repeats earlier writes to the cluster, because both may have been
+    /// lost.
     fn repeat_writes(&mut self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
         let ours = |(region, epoch): (&RegionId, &u64)| {
             let standby = snapshot.standbys.get(region).filter(|standby| standby.epoch == *epoch);

@@ -14,7 +14,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.config.balance.filter(|_| self.lockstep.is_none())
     }
 
-    /// Sends the loads of this process's regions to all processes, at an interval.
+    /// Sends the loads of this process's regions to all processes, once every [`BalancePolicy::every_ticks`] ticks.
     pub(super) fn send_load_reports(&mut self) {
         let Some(balance) = self.balance_policy() else { return };
         if !self.ticks.is_multiple_of(balance.every_ticks.max(1)) {
@@ -43,7 +43,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         Ok(())
     }
 
-    /// A partition that balances the loads better; `None` if the present one is good enough.
+    /// A partition that balances the loads better; `None` if the present partition is good enough, or balancing is off.
     pub fn next_partition(&self) -> Option<Partition> {
         self.load_reports.next(self.host.partition(), &self.balance_policy()?, monotonic_ns())
     }

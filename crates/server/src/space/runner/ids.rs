@@ -53,7 +53,7 @@ type IdCallback<const D: usize, B> =
 struct RemoteEntity {
     id: EntityId,
     region: RegionId,
-    /// Whether the entity was also just spawned.
+    /// Whether the entity was just spawned, like the entity whose id is checked.
     is_fresh: bool,
     /// Whether the entity is being handed over to that region.
     is_arriving: bool,
@@ -80,7 +80,8 @@ pub(super) struct IdChecks<const D: usize, B> {
     /// The entities that were spawned here and whose ids were not checked yet.
     unchecked: Vec<EntityId>,
     is_checking: bool,
-    /// The clients that wait for the second check of their spawned entity, by entity: where to reply, and the spawn.
+    /// For each entity whose spawning client waits for the second check of the id: the function that sends the reply,
+    /// and the spawn.
     waiting: HashMap<EntityId, (Reply, Spawned)>,
 }
 

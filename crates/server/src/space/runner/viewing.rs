@@ -18,8 +18,8 @@ pub(super) struct Viewers {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
-    /// Adds a viewer; updates are sent with the publisher of the viewer's inbox. Adding the same viewer again changes
-    /// nothing.
+    /// Adds a viewer, or changes what the viewer with this inbox watches. `publisher` sends a response and the updates
+    /// to the inbox. A second call with the same `watch` only sends the response again.
     pub fn watch(&mut self, inbox: String, watch: SurroundingsWatch, mut publisher: Publisher) {
         let Viewers { numbers, last, .. } = &mut self.viewers;
         let viewer = numbers.get(&inbox).copied().unwrap_or(ViewerId(*last + 1));
