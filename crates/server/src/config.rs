@@ -68,7 +68,7 @@ pub struct ServerLimits {
     pub subscriptions_max: u32,
     /// Maximum number of publishers of one session.
     pub publishers_max: u32,
-    /// Maximum number of logs that all subscriptions of one session read.
+    /// Maximum number of logs that all subscriptions of one session read together.
     pub channels_max: usize,
     /// Maximum time for the TLS handshake, and then for HELLO, ms. A slower client is disconnected.
     pub handshake_ms_max: u32,
@@ -221,7 +221,7 @@ pub struct GrpcLimits {
     pub batch_bytes_max: usize,
     /// Maximum number of subscribers of one topic through `MessageBroker`.
     pub message_subscribers_max: usize,
-    /// Interval of HTTP/2 pings to a client, and time limit for each response, ms.
+    /// Interval of HTTP/2 pings to a client, and time limit for the response to each ping, ms.
     pub keep_alive_ms: u32,
     /// Maximum time that a connection may stay open without a call, ms.
     pub idle_ms_max: u32,

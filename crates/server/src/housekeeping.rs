@@ -106,7 +106,8 @@ impl DiskFullReport {
     }
 }
 
-/// Does the housekeeping once, outside the listeners' threads, because it may wait for a disk or the cluster.
+/// Runs the housekeeping once per interval. The work runs outside the listeners' threads, because it may wait for a
+/// disk or the cluster.
 async fn tick(shared: &Arc<SharedServer>) {
     let addresses = || [Protocol::Nats, Protocol::Http].map(|protocol| shared.nats_addresses(protocol));
     let mut known_addresses = addresses();
@@ -133,8 +134,8 @@ async fn tick(shared: &Arc<SharedServer>) {
     }
 }
 
-/// The time of the last use of each topic that may expire; 0 for a topic of this node, which knows the topic's use
-/// itself.
+/// For each topic that may expire, the time of its last use, ns since the Unix epoch. The time is 0 for a topic that
+/// this node owns, because this node itself tracks the use of such a topic.
 async fn uses_elsewhere(shared: &Arc<SharedServer>) -> HashMap<String, u64> {
     if shared.access.is_none() {
         return HashMap::new();
@@ -157,7 +158,8 @@ async fn uses_elsewhere(shared: &Arc<SharedServer>) -> HashMap<String, u64> {
     uses
 }
 
-/// The time at which a topic was last used; the present time if a client uses it, or a node does not respond.
+/// The time at which a topic was last used, ns since the Unix epoch. This is the present time if a client uses the
+/// topic, or a node does not respond.
 fn last_use_ns(figures: &TopicFigures, now_ns: u64) -> u64 {
     match figures {
         TopicFigures { owner: Some(owner), clients: Some(clients) }

@@ -38,15 +38,16 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 /// How long a stopping server waits for responses to accepted commands.
 const RESPONSES_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// The listeners of a node. Dropping it closes them at once; [`Server::stop`] ends sessions gracefully first.
+/// The listeners of a node. Dropping this closes the listeners at once; [`Server::stop`] first ends the sessions
+/// gracefully.
 pub struct Server {
     shared: Arc<SharedServer>,
     addresses: Vec<(Protocol, SocketAddr)>,
     tcp: Vec<SocketAddr>,
     unix: Vec<PathBuf>,
     tasks: Vec<AbortHandle>,
-    /// The watchdog. This field precedes the threads, so that it is dropped first. Otherwise, it would take the end of
-    /// a thread for a stall.
+    /// The watchdog. This field precedes the threads, so that the watchdog is dropped first. Otherwise, the watchdog
+    /// would report the end of a thread as a stall.
     watchdog: Watchdog,
     _runner: Arc<dyn ResponderExecutor>,
     _runtimes: Vec<Runtime>,

@@ -200,7 +200,7 @@ impl SharedServer {
         ownership.is_some_and(|ownership| ownership.owner_of(topic).0 != ownership.id())
     }
 
-    /// The id of the node's cluster.
+    /// The id of the node's cluster; `None` outside a cluster.
     pub(crate) fn cluster_id(&self) -> Option<&str> {
         self.cluster.get().map(|member| member.cluster())
     }

@@ -57,13 +57,13 @@ impl<T> CounterSamples<T> {
         self.0.push_back((now, sample));
     }
 
-    /// The newest sample that is old enough for a rate, and its age in seconds.
+    /// The newest sample that is old enough for a rate, and its age in seconds; `None` if there is no such sample.
     pub(super) fn recent(&self, now: Instant) -> Option<(f64, &T)> {
         let found = self.0.iter().rev().find(|(at, _)| now - *at >= SAMPLE_INTERVAL)?;
         CounterSamples::with_age(now, found)
     }
 
-    /// The oldest sample that is not too old, and its age in seconds.
+    /// The oldest sample that is not too old, and its age in seconds; `None` if there is no such sample.
     pub(super) fn oldest(&self, now: Instant) -> Option<(f64, &T)> {
         let found =
             self.0.iter().find(|(at, _)| now - *at >= SAMPLE_INTERVAL && now - *at < SAMPLE_AGE_MAX)?;

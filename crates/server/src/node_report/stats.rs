@@ -62,7 +62,7 @@ fn keys(shared: &SharedServer) -> Option<Value> {
     control.with(|state| room(state.bytes(), state.limits().state_bytes_max)).ok()
 }
 
-/// Memory of the tasks of all shards, and its limit.
+/// Memory of the tasks of all shards, and its limit; null before this node takes part in tasks.
 fn tasks(shared: &SharedServer) -> Option<Value> {
     let tasks = shared.node.tasks_if_any()?;
     let shards = tasks.read_each(|state| (state.bytes(), state.limits().state_bytes_max)).ok()?;

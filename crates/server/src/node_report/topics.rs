@@ -50,7 +50,8 @@ pub(super) async fn build(shared: &Arc<SharedServer>) -> Value {
     json!({"total": survey.topics, "topics": topics})
 }
 
-/// Adds the publish rates since the last sample to each topic.
+/// Adds to each topic its publish rates since an earlier sample. The rates are `None` without an earlier sample, or if
+/// the topic's owner did not respond.
 fn with_rates<'s>(
     shared: &SharedServer,
     entries: &'s [(Arc<Topic>, TopicFigures)],

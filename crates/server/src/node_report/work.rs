@@ -125,7 +125,8 @@ fn jain(
     fairness(&tenants.iter().filter_map(busy_tenant).collect::<Vec<_>>())
 }
 
-/// Computes the fairness index from each tenant's received amount, demand and weight.
+/// Computes the fairness index from each tenant's received amount, demand and weight. `None` if fewer than two tenants
+/// are busy, or none has received anything.
 fn fairness(busy: &[(f64, f64, f64)]) -> Option<f64> {
     let of = |pick: fn(&(f64, f64, f64)) -> f64| busy.iter().map(pick).collect::<Vec<_>>();
     let (received, demand, weights) = (of(|one| one.0), of(|one| one.1), of(|one| one.2));

@@ -1,4 +1,5 @@
-//! Interest queries ask another node whether it has subscribers to a subject. They are encoded as settings.
+//! Interest queries ask another node whether it has subscribers to a subject. Queries and responses are encoded as
+//! settings.
 
 use std::sync::Arc;
 

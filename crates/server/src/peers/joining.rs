@@ -19,7 +19,8 @@ pub(super) struct RemoteJoin {
 }
 
 impl RemoteJoin {
-    /// Requests the membership at once, before this node sends anything else.
+    /// Requests the membership at once, before this node sends anything else. If that fails, reports the error to the
+    /// membership and returns `None`.
     pub(super) fn start(client: &Client, membership: Arc<RemoteMembership>) -> Option<RemoteJoin> {
         let request = &membership.options;
         let group = Group { topic: &membership.topic, name: &request.group };

@@ -256,7 +256,8 @@ impl NodeLink {
     fn run(&self, lookup: &impl Fn() -> Option<(Address, ClientOptions)>) {
         let mut was_connected = false;
         while !self.ended.load(Ordering::Acquire) {
-            // Before the connection opens: if the node leaves the cluster meanwhile, the connection is given up, too.
+            // Clears the flag before the connection opens. If the node leaves the cluster in the meantime, the flag is
+            // set again, and the new connection is given up.
             self.is_cut.store(false, Ordering::Release);
             lock(&self.pause).is_requested = false;
             let found = lookup();

@@ -41,7 +41,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(8);
 /// A thread's count of sessions that write, and its paused sessions.
 #[derive(Debug)]
 pub(crate) struct WritePacer {
-    /// Number of sessions that have written since `since`. `period` counts these periods.
+    /// Number of sessions that have written in the current counting period, which began at `since` and has the number
+    /// `period`.
     writers: usize,
     since: Instant,
     period: u64,

@@ -4,8 +4,8 @@
 //! An attempt to read costs less than waiting, but it costs a system call each time. A session without traffic
 //! therefore waits for readiness, as on other threads.
 
-/// Number of consecutive failed attempts after which a session waits for readiness. So many attempts take some tens of
-/// milliseconds.
+/// Number of consecutive failed attempts after which a session waits for readiness. This many attempts take some tens
+/// of milliseconds.
 const FAILURES_MAX: u32 = 100_000;
 
 /// Number of rounds that a session runs before other sessions of the thread run.
@@ -37,8 +37,8 @@ impl Spin {
         self.failures = 0;
     }
 
-    /// Counts a failed attempt. Returns whether to try again. The last attempt is followed by one that waits for
-    /// readiness, because a session that polls has not registered to be woken when its socket is readable.
+    /// Counts a failed attempt. Returns whether to try again. When polling ends, the session makes one more attempt,
+    /// which waits for readiness: a polling session has not registered to be woken when its socket is readable.
     pub(crate) fn record_failure(&mut self) -> bool {
         let was_on = self.is_on();
         self.failures = self.failures.saturating_add(1);

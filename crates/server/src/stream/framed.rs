@@ -36,7 +36,7 @@ pub(crate) struct WebSocketStream {
     leftover: Vec<u8>,
     /// Encoded frames that the socket has not taken yet.
     unsent: Vec<u8>,
-    /// The payload of a ping. Its pong is sent after the unsent bytes.
+    /// The payload of the last ping that has no pong yet. The pong is sent after the unsent bytes.
     ping: Option<Vec<u8>>,
     close_sent: bool,
     close_received: bool,

@@ -62,7 +62,7 @@ impl TlsStream {
         ClientCertificate::read(self.codec.peer_certificate()?)
     }
 
-    /// The protocol that both sides agreed on (ALPN).
+    /// The protocol that both sides agreed on (ALPN); `None` if they agreed on none.
     pub(crate) fn protocol(&self) -> Option<&[u8]> {
         self.codec.protocol()
     }
