@@ -16,7 +16,8 @@ use super::outgoing::OutgoingMessages;
 use super::reader::SubscriptionReader;
 use super::writer::EventWriter;
 
-/// Additional capacity in a batch's buffer for the record that exceeds the batch's size, and for headers.
+/// Additional capacity of a batch's buffer, bytes: for headers, and for the last record, which may exceed the batch's
+/// size.
 const SLACK_BYTES: usize = 1 << 10;
 /// Buffer size of the first batch, bytes.
 const FIRST_BATCH_BYTES: usize = 1 << 10;

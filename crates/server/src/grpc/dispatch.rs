@@ -89,7 +89,8 @@ impl CallRouter {
         let mut values = request.headers().get_all(AUTHORIZATION).iter();
         let authorization = values.next().cloned();
         if values.next().is_some() {
-            // With several entries, a proxy in front of the node might check a different one than the node does.
+            // Refuses a repeated `authorization` entry, because a proxy in front of the node might check a different
+            // one than the node does.
             let text = "the call has more than one authorization entry";
             return refuse(&status(&Refused::new(dunlin::wire::ErrorCode::Unauthenticated, text)));
         }

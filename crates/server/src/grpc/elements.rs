@@ -114,7 +114,7 @@ pub(super) struct ElementCounter {
     elements_max: usize,
     elements: usize,
     decoded_bytes: usize,
-    /// The messages around the next byte, outermost first.
+    /// The messages that contain the next byte, outermost first.
     open: Vec<OpenMessage>,
     next: Varint,
     /// The bits of an incomplete varint, and their number in `bits_len`.
@@ -410,13 +410,13 @@ mod tests {
     #[test]
     fn invalid_protobuf_is_refused_before_it_is_decoded() {
         let wrong: [&[u8]; 6] = [
-            // The nested message ends before its field does.
+            // A field of the nested message ends after the nested message.
             &[0x0a, 2, 0x12, 100, 0, 0],
             &[0x0a, 1, 0x12, 0],
             // The field number 0, and a group.
             &[0, 0],
             &[0x0b, 0x0c],
-            // A varint of 65 bits, and one of eleven bytes.
+            // A varint of 65 bits, and a varint of eleven bytes.
             &[0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
             &[0x08, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0],
         ];

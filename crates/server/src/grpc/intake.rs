@@ -28,9 +28,11 @@ use dunlin::topic::Charge;
 /// Size from which an incomplete message is charged to the memory budget. Every call may have fewer bytes in flight
 /// without a charge: about 4 MiB for a connection with 1,024 calls.
 const CHARGED_BYTES_MIN: usize = 4 << 10;
-/// Size from which the decoded elements of a message are charged to the memory budget, for every call.
+/// Size from which the decoded elements of a message are charged to the memory budget, bytes. Every call may hold
+/// smaller elements without a charge.
 const CHARGED_ELEMENT_BYTES_MIN: usize = 16 << 10;
-/// Size from which the elements of a message are counted. A smaller message has at most 31 elements.
+/// Size from which the elements of a message are counted, bytes. A smaller message has at most 31 messages and texts,
+/// or about 60 numbers.
 const COUNTED_BYTES_MIN: usize = 64;
 
 /// The charges for a call's message and for its decoded elements. The body sets them, and the call holds them while it

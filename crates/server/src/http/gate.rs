@@ -145,7 +145,7 @@ fn address_of(origin: &HeaderValue, is_tls: bool) -> Option<&str> {
     (scheme == "https" || scheme == "http" && !is_tls).then_some(page_address)
 }
 
-/// Refuses compressed bodies, because a small one could expand without limit.
+/// Refuses compressed bodies, because a small body could expand without limit.
 fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
     let compressed = headers.get_all(header::CONTENT_ENCODING).iter().any(|value| {
         !value

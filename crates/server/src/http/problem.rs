@@ -9,7 +9,7 @@ use dunlin::wire::{ErrorCode, Retry};
 use dunlin::{Refused, TopicError};
 use serde_json::{Map, Value, json};
 
-/// `Retry-After` of refusals that state no time themselves, seconds.
+/// The value of `Retry-After` for refusals that state no time, seconds.
 const RETRY_AFTER_S: &str = "1";
 
 const INVALID_REQUEST_ADVICE: &str = "Change the request as `detail` says.";

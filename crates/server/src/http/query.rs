@@ -70,7 +70,8 @@ pub(super) fn format_time(ns: u64) -> String {
     humantime::format_rfc3339_millis(time).to_string()
 }
 
-/// Reads a 64-bit number from JSON, as text or as a number. As text, the number is exact in every program.
+/// Reads a 64-bit number from JSON, as text or as a number; `None` for null. Text keeps the number exact in programs
+/// that read JSON numbers as floating point.
 pub(super) fn whole_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a whole number, or its digits as text")]
