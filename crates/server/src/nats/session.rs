@@ -116,7 +116,7 @@ pub(crate) struct Session {
     /// Whether the timer is set to end the wait for the rest of an incomplete operation.
     unread_timer_is_set: bool,
     pressure: SubscriberPressure,
-    /// A publish that waits for room, or for the user's rate.
+    /// A publish that waits for room in its topic, or until the user's publish rate allows it.
     blocked: Option<BlockedPublish>,
     /// The pending search for the topic of a publish. The session reads nothing more until the search ends.
     target_search: Option<TargetSearch>,
@@ -144,7 +144,8 @@ pub(crate) struct Session {
     opening_is_stale: bool,
     /// Number of channels that have been opened or refused since the session began.
     opened: u64,
-    /// If the next publish waits for one of the client's own channels: the value of `opened` when the wait began.
+    /// The value of `opened` when the next publish began to wait for one of the client's own channels; `None` if it
+    /// does not wait for a channel.
     waits_for_opening: Option<u64>,
     members: HashMap<u32, Box<QueueMember>>,
     /// Queue of the queue group members that may have something to send.

@@ -60,7 +60,8 @@ impl<'a, 's> WritePlan<'a, 's> {
         self.begin
     }
 
-    /// Adds records of the channel, up to `share` bytes or the subscription's message limit. Returns the bytes added.
+    /// Adds records of the channel, up to `share` bytes or the subscription's message limit. Returns the number of
+    /// added bytes.
     pub(super) fn add_records(
         &mut self,
         number: u32,

@@ -17,8 +17,8 @@ use super::access::{publish_error, publish_violation};
 use super::reading::SCANNED_PER_OPERATION;
 use super::targets::{PublishTarget, TargetError};
 
-/// Maximum number of payload bytes of records that are appended together; a single larger record is appended alone. The
-/// records of a batch share a segment.
+/// Approximate maximum number of payload bytes of records that are appended together; a single larger record is
+/// appended alone. The records of a batch share a segment.
 const BATCH_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum size of a batch: number of records, and bytes.
@@ -59,7 +59,7 @@ pub(super) fn cleared<'b>(mut batch: PublishedBatch<'_>) -> PublishedBatch<'b> {
 /// A publish that waits for room in its topic, or until the user's publish rate allows it.
 #[derive(Debug)]
 pub(super) struct BlockedPublish {
-    /// Time at which the wait ends and the batch is refused, ns by the monotonic clock.
+    /// Time at which the wait ends, ns. The topic then evicts records, or the batch is refused, ns by the monotonic clock.
     deadline_ns: u64,
     retry: bool,
     over_rate: bool,
@@ -330,7 +330,7 @@ impl Session {
         self.outbound.control.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a record. If the topic is full, adds the session to the topic's list of waiters and tries once more,
+    /// Appends a batch. If the topic is full, adds the session to the topic's list of waiters and tries once more,
     /// because room may have become free in between. `steady_ns` is the monotonic time if the record has waited.
     fn try_append(
         &mut self,
@@ -523,7 +523,7 @@ fn draft<'a>(
     tail: &'a str,
     headers: &'a [(&'a str, &'a [u8])],
 ) -> Draft<'a> {
-    // The subject was already checked when the record was added.
+    // The reply subject was already checked when the record was added to the batch.
     let reply = published.reply.and_then(|reply| std::str::from_utf8(reply).ok());
     let meta = Meta { subject_tail: tail, reply, headers, ..Meta::default() };
     Draft { meta, payload: Payload::Copied(published.payload) }

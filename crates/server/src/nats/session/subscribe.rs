@@ -34,7 +34,7 @@ fn queue_name(queue: &[u8]) -> Result<&str, SubscriptionRefusal> {
 
 /// The reason why a subscription is refused. The connection continues.
 enum SubscriptionRefusal {
-    /// The subject is one that nats-server refuses too.
+    /// nats-server refuses this subject too.
     InvalidSubject,
     Forbidden,
     TooMany,

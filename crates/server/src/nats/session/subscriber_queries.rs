@@ -17,7 +17,7 @@ pub(super) struct SubscriberQueries {
     query: Option<(Pattern, QueryScope, TopicFuture<bool>)>,
 }
 
-/// The subscriptions for which a query asks.
+/// The subscriptions about which a query asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum QueryScope {
     All,

@@ -30,7 +30,8 @@ impl Session {
         if self.unread.is_empty() || self.blocked.is_some() || self.is_waiting() || self.has_unhandled {
             self.unread_since = None;
         } else if is_new || self.unread_since.is_none() {
-            // A clock that cannot be set: a client must not be disconnected because the system's time has changed.
+            // Uses a clock that cannot be set, because a client must not be disconnected when the system's time
+            // changes.
             self.unread_since = Some(Instant::now());
         }
         if self.unread_since.is_some() && !self.unread_timer_is_set && matches!(self.phase, Phase::Open) {
