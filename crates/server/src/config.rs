@@ -72,14 +72,14 @@ pub struct ServerLimits {
     pub channels_max: usize,
     /// Maximum time for the TLS handshake, and then for HELLO, ms. A slower client is disconnected.
     pub handshake_ms_max: u32,
-    /// Maximum number of TLS handshakes at a time, about 30 KiB each; further ones wait. The clients of one address get
-    /// at most half.
+    /// Maximum number of TLS handshakes at a time, about 30 KiB each; further handshakes wait. The clients of one
+    /// address get at most half of this number.
     pub handshakes_max: usize,
     /// Longest pause between two messages of a session to its client, ms.
     pub heartbeat_ms: u32,
     /// Largest message with records, bytes.
     pub run_bytes_max: u32,
-    /// Largest other message, bytes.
+    /// Largest message without records, bytes.
     pub control_bytes_max: u32,
     /// Maximum total size of a client's PUBLISH messages that have no response yet, bytes.
     pub in_flight_bytes_max: u32,
@@ -205,11 +205,11 @@ impl Default for WsLimits {
 /// Limits of gRPC connections and calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrpcLimits {
-    /// Maximum number of calls of one connection at a time; further ones wait in the client.
+    /// Maximum number of calls of one connection at a time; further calls wait in the client.
     pub streams_max: u32,
     /// Largest message of a call, bytes.
     pub message_bytes_max: usize,
-    /// Maximum number of repeated elements in one message of a call, including nested ones.
+    /// Maximum number of repeated elements in one message of a call, including the elements of nested messages.
     pub message_elements_max: usize,
     /// Maximum time for a message, from its first byte to its last, ms.
     pub message_ms_max: u32,

@@ -32,10 +32,11 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Prefix of a client name that marks a node.
 pub(crate) use crate::tcp::NODE_CLIENT;
 
-/// Function that submits a command to the cluster and returns the result.
+/// Function that submits commands to the cluster and returns their results.
 type CommandSender =
     Box<dyn Fn(&[ControlCommand<'_>]) -> Vec<Result<ControlReply, ClusterCommandError>> + Send + Sync>;
-/// Function that finds a node's address for other nodes, and the options to connect.
+/// Function that finds a node's address for other nodes, and the options to connect; `None` if the node cannot be
+/// reached.
 type AddressLookup = Arc<dyn Fn(u64) -> Option<(Address, ClientOptions)> + Send + Sync>;
 
 /// A node's connections to the other nodes of its cluster.

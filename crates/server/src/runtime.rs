@@ -119,7 +119,7 @@ impl Drop for Runtime {
             thread::sleep(CHECK_INTERVAL);
         }
         if thread.is_finished() {
-            // The panicking thread has reported the panic.
+            // If the thread has panicked, it has already reported the panic.
             let _ = thread.join();
         } else {
             tracing::error!("thread {:?} has not ended within {END_TIMEOUT:?}", thread.thread().name());

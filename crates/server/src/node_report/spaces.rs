@@ -12,7 +12,7 @@ const SPACES: &[u8] = b"space/";
 /// Maximum number of keys that are read for one report.
 const KEYS_MAX: u32 = 10_000;
 
-/// The keys of one world.
+/// The report about one world, collected from the world's keys.
 #[derive(Debug, Default)]
 struct WorldReport {
     spec: Option<Value>,

@@ -29,8 +29,8 @@ use tokio::time::Instant;
 
 use super::scratch;
 
-/// Number of sessions from which a thread counts as busy: if so many have written within [`BUSY_FOR`], or so many are
-/// paused.
+/// Number of sessions from which a thread counts as busy: if this many sessions have written within [`BUSY_FOR`], or
+/// this many are paused.
 const BUSY_SESSIONS: usize = 100;
 const BUSY_FOR: Duration = Duration::from_millis(2);
 /// Shortest interval between two wake-ups of the paused sessions.

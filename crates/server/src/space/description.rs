@@ -108,7 +108,7 @@ impl WorldDescription {
         format!("space/{world}/world").into_bytes()
     }
 
-    /// The value of the key, as bytes.
+    /// Encodes the description as the value of its key.
     pub fn bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }

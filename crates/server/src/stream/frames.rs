@@ -9,7 +9,7 @@ use std::io::{self, Cursor};
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 
-/// Maximum length of a frame's header: with a 64-bit length and a mask.
+/// Maximum length of a frame's header, bytes: with a 64-bit length and a mask.
 const HEAD_BYTES_MAX: usize = 14;
 /// Maximum payload of a control frame, bytes.
 const CONTROL_BYTES_MAX: u64 = 125;

@@ -219,7 +219,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     }
 }
 
-/// Applies the key that names a region's standby to the runner.
+/// Informs the runner of a region's standby, as the region's key `standby` names it.
 pub(super) fn apply_standby<const D: usize, B: Behaviour<D> + Clone>(
     runner: &mut Runner<D, B>,
     region: RegionId,

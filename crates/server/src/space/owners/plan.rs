@@ -7,7 +7,7 @@ use dunlin::space::RegionId;
 
 use super::keys::{RegionMemory, StandbyKey, WorldSnapshot};
 
-/// The state of a process that is not in the keys, as input of the decision.
+/// The part of a process's state that the keys do not contain, as input of the decision.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LocalState {
     pub(super) process: u64,
