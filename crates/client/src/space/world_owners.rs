@@ -131,7 +131,7 @@ impl World {
 }
 
 impl PendingWorldOwners {
-    /// Returns the owners once all their keys have arrived, or an error if the answer for a page does not arrive in
+    /// Returns the owners once all their keys have arrived, `None` until then, or an error if a page does not arrive in
     /// time. Does not wait; sends the first query
     /// when there is a connection.
     pub(super) fn poll(&mut self) -> Result<Option<WorldOwners>, WorldOwnersError> {
