@@ -117,7 +117,7 @@ pub(crate) struct LoginCounts {
 /// The users whose sessions must act when a new users file is applied.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedUsers {
-    /// Removed users.
+    /// Users that were removed or moved to another tenant.
     pub(crate) removed: Vec<String>,
     /// Users whose permissions for keys have changed.
     pub(crate) changed: Vec<String>,
@@ -186,7 +186,7 @@ impl Access {
         self.changes.send_replace(());
         let mut changed = ChangedUsers::default();
         for (name, user) in &before.by_name {
-            match users.by_name.get(name) {
+            match users.by_name.get(name).filter(|now| now.tenant == user.tenant) {
                 None => changed.removed.push(name.clone()),
                 Some(now) if now.permissions.keys != user.permissions.keys => {
                     changed.changed.push(name.clone())

@@ -132,8 +132,7 @@ impl World {
 
 impl PendingWorldOwners {
     /// Returns the owners once all their keys have arrived, `None` until then, or an error if a page does not arrive in
-    /// time. Does not wait; sends the first query
-    /// when there is a connection.
+    /// time. Does not wait; sends the first query when there is a connection.
     pub(super) fn poll(&mut self) -> Result<Option<WorldOwners>, WorldOwnersError> {
         loop {
             if let Some((answered, _)) = self.page.take_if(|(page, _)| page.poll_answered()) {

@@ -59,7 +59,7 @@ pub(super) fn cleared<'b>(mut batch: PublishedBatch<'_>) -> PublishedBatch<'b> {
 /// A publish that waits for room in its topic, or until the user's publish rate allows it.
 #[derive(Debug)]
 pub(super) struct BlockedPublish {
-    /// Time at which the wait ends, ns. The topic then evicts records, or the batch is refused, ns by the monotonic clock.
+    /// Time at which the wait ends, ns by the monotonic clock. The topic then evicts records, or the batch is refused.
     deadline_ns: u64,
     retry: bool,
     over_rate: bool,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dunlin::topic::{Event, Publish, PublishError, Subscribe, SubscribeError, SubscribeOptions, TopicConfig};
 use dunlin::wire::ErrorCode;
-use dunlin_client::{Credentials, Group, GroupOptions};
+use dunlin_client::{Credentials, Group, GroupOptions, Kv};
 use dunlin_wait::{Deadline, until};
 
 use super::{Guarded, PASSWORD, PATIENCE, TOKEN, basic, read_subscribe_error, read_to, refusal};
@@ -114,22 +114,41 @@ fn removed_user_is_disconnected_at_once_with_a_reason() {
     assert_eq!(guarded.http("GET", "/v1/topics", &authorization, b"").status, 401);
 }
 
+/// Creates a key under a lease of a year that its client does not end.
+fn put_under_a_long_lease(kv: &Kv, key: &str) {
+    let lease = kv.lease(Duration::from_secs(365 * 86_400)).unwrap();
+    kv.put_with_lease(key, "1", lease.id()).unwrap();
+    std::mem::forget(lease);
+}
+
 /// The lease of a removed user must end, and not keep a lock for a year.
 #[test]
 fn removing_a_user_ends_only_the_leases_of_that_user() {
     let user = |name: &str| format!("[users.{name}]\npassword = \"HASH\"\nkeys = [\"*\"]\n");
     let guarded = Guarded::new(&format!("{}{}", user("ana"), user("bob")));
     let (ana, bob) = (guarded.by_password("ana").kv(), guarded.by_password("bob").kv());
-    let year = Duration::from_secs(365 * 86_400);
-    for (kv, key) in [(&ana, "of-ana"), (&bob, "of-bob")] {
-        let lease = kv.lease(year).unwrap();
-        kv.put_with_lease(key, "1", lease.id()).unwrap();
-        // Prevents the client from ending the lease.
-        std::mem::forget(lease);
-    }
+    put_under_a_long_lease(&ana, "of-ana");
+    put_under_a_long_lease(&bob, "of-bob");
     guarded.rewrite(&user("bob"));
     until("the keys under ana's lease are gone", || bob.get("of-ana").unwrap().is_none());
     assert!(bob.get("of-bob").unwrap().is_some());
+}
+
+/// The user would otherwise keep locks of the former tenant, because it may renew its leases.
+#[test]
+fn moving_a_user_to_another_tenant_ends_its_leases() {
+    let users = |tenant: &str| {
+        format!(
+            "[tenants.acme]\n[tenants.other]\n[users.ana]\ntenant = \"{tenant}\"\npassword = \"HASH\"\nkeys = [\"*\"]\n\
+             [users.bob]\npassword = \"HASH\"\nkeys = [\"*\"]\n"
+        )
+    };
+    let guarded = Guarded::new(&users("acme"));
+    put_under_a_long_lease(&guarded.by_password("ana").kv(), "of-ana");
+    let bob = guarded.by_password("bob").kv();
+    assert!(bob.get("of-ana").unwrap().is_some());
+    guarded.rewrite(&users("other"));
+    until("the keys under ana's lease are gone", || bob.get("of-ana").unwrap().is_none());
 }
 
 #[test]
