@@ -26,7 +26,7 @@ struct ConnectionCounters {
     accepted: AtomicU64,
 }
 
-/// A connection, which counts as open until this is dropped.
+/// A connection, which counts as open until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenConnection(Arc<Traffic>, Protocol);
 

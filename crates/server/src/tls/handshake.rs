@@ -107,7 +107,7 @@ pub(crate) async fn accept_tls(
 
 enum HandshakeOutcome {
     Tls(Box<TlsStream>, io::Result<()>),
-    /// A connection without TLS: the client does not use it.
+    /// A connection of a client that does not use TLS.
     Plain(TcpStream),
 }
 

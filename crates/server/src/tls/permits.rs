@@ -26,7 +26,7 @@ pub(super) struct HandshakePermit<'a> {
     _share: AddressShare<'a>,
 }
 
-/// Keeps the entry of an address until it is dropped.
+/// Keeps the entry of an address in the map until the last share of the address is dropped.
 #[derive(Debug)]
 struct AddressShare<'a> {
     permits: &'a HandshakePermits,
@@ -68,7 +68,8 @@ impl HandshakePermits {
 impl Drop for AddressShare<'_> {
     fn drop(&mut self) {
         let mut entries = self.permits.entries();
-        // The other reference is the entry's own. New ones are made only under the lock.
+        // 2 references are this share's and the map entry's, so no other share exists. New references are made only
+        // under the lock.
         if Arc::strong_count(&self.semaphore) == 2 {
             entries.remove(&self.address);
         }

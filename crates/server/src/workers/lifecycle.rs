@@ -33,7 +33,7 @@ enum WorkerState {
     Ending,
 }
 
-/// The lifecycle of one worker process: its state, and when it was last seen.
+/// The lifecycle of one worker process: its state, and since when its worker is not attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WorkerLifecycle {
     state: WorkerState,

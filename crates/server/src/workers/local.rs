@@ -111,7 +111,7 @@ impl LocalWorkers {
         self.processes.values_mut().for_each(|process| process.lifecycle.record_unknown());
     }
 
-    /// The process with this worker name.
+    /// The process whose worker has this name; `None` if no running process of this provider has the name.
     pub fn instance_of(&self, name: &str) -> Option<Instance> {
         let instance = name.strip_prefix(&self.command.prefix)?.strip_prefix('-')?.parse().ok()?;
         self.processes.contains_key(&instance).then_some(instance)

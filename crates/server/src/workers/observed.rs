@@ -6,9 +6,9 @@ use dunlin_scale::{SchedulerSnapshot, SchedulerTotals};
 
 use super::SchedulerLoad;
 
-/// Returns a function that reads the tasks of a node's cluster; `None` while the node takes no part. The function
-/// counts only tasks that a further worker could run. It assumes that a further worker is like the workers whose names
-/// begin with `prefix`. Before the first of these attaches, all tasks count.
+/// Returns a function that reads the tasks of a node's cluster. The function returns `None` while the node has no
+/// scheduler. It counts only tasks that a further worker could run. It assumes that a further worker is like the
+/// workers whose names begin with `prefix`. Before the first such worker attaches, all tasks count.
 pub fn node_load_reader(node: &Node, prefix: &str) -> impl FnMut() -> Option<SchedulerLoad> + Send + use<> {
     let node = node.clone();
     let prefix = format!("{prefix}-");

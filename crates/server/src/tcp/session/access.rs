@@ -34,7 +34,8 @@ impl Session {
         // Nodes that share topics without a cluster have no certificates, and are identified only by their names.
         let is_node = matches!(self.login_state, LoginState::Node)
             || self.shared.cluster.get().is_none() && self.node.ownership().is_some();
-        // The records of a node are not checked again, so a name alone must not make a client a node.
+        // The records of a node are not checked again. In a cluster, a name alone therefore does not make a client a
+        // node.
         self.from_node = is_node && hello.client.starts_with(NODE_CLIENT);
         if self.from_node {
             self.node_connection = Some(self.shared.node_connections.register(hello.client, self.id));
@@ -89,7 +90,8 @@ impl Session {
         }
     }
 
-    /// The producer's number as it is stored in topics. It differs between users.
+    /// The producer id under which topics store the records of this client's producer `id`. Users with the same `id`
+    /// get different producer ids.
     pub(super) fn producer(&self, id: u64) -> u64 {
         match &self.login_state {
             LoginState::LoggedIn(login) if id != NO_PRODUCER => login.account().producer(id),

@@ -5,8 +5,8 @@
 //! - One read of the socket causes one proposal and one notification of its result, however many commands were read.
 //! - A query is evaluated when there is room for its result, so that results take no memory while they wait.
 //!
-//! Limits: [`REQUESTS_MAX`] requests, and [`REQUEST_BYTES_MAX`] of their bytes, without a response; further requests
-//! are refused. Their bytes above [`UNCHARGED_REQUEST_BYTES_MAX`](super::UNCHARGED_REQUEST_BYTES_MAX) are charged to
+//! Limits: at most [`REQUESTS_MAX`] requests of a session may be without a response, with at most [`REQUEST_BYTES_MAX`]
+//! bytes together. Further requests are refused. Their bytes above [`UNCHARGED_REQUEST_BYTES_MAX`](super::UNCHARGED_REQUEST_BYTES_MAX) are charged to
 //! the memory budget.
 
 use std::collections::VecDeque;
@@ -166,7 +166,8 @@ impl Session {
         self.node.control().map(Arc::clone).map_err(|error| Refused::from(&error))
     }
 
-    /// Proposes the collected commands to the cluster, and catches up for the collected queries.
+    /// Proposes the collected commands to the cluster. Starts a wait until this node has applied all acknowledged
+    /// commands; then the collected queries can be evaluated.
     pub(super) fn propose_control_requests(&mut self) {
         if self.control_requests.command_requests.is_empty() && self.control_requests.queries.is_empty() {
             return;

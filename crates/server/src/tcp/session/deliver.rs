@@ -35,7 +35,8 @@ impl Session {
             self.select_channels(&mut scratch.selected, pace);
             if self.outbound.is_empty() && scratch.selected.is_empty() {
                 let flushed = self.poll_flush_buffered(cx)?;
-                // The queue still has channels to read, so the session does not sleep.
+                // If the budget for skipped records is spent, the queue still has channels to read. The session must
+                // then not sleep.
                 return Ok(if self.is_skip_budget_spent { RoundProgress::Some } else { flushed });
             }
             if self.write(scratch)? {
@@ -91,8 +92,8 @@ impl Session {
         self.is_skip_budget_spent |= skips.is_spent();
     }
 
-    /// Whether the channel has records to send. If it has none, it waits, is queued again after it has skipped many
-    /// records, is paused, needs credit, or has ended.
+    /// Whether the channel has records to send. If `false`, the channel waits for records, for credit or for the
+    /// client's consumption, is queued again after it has skipped many records, is paused, or has ended.
     fn prepare_channel(&mut self, number: u32, pace: &WritePacer, skips: &mut SkipBudget) -> bool {
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };
@@ -234,8 +235,8 @@ impl Session {
         Ok(sent > 0)
     }
 
-    /// Moves the cursors of the channels past the records that were sent, or whose rest is kept to be sent. Gives back
-    /// the credit of the other messages.
+    /// Moves the cursors of the channels past the records that were sent. A record of which a part was sent counts as
+    /// sent, because the session keeps the rest. Gives back the credit of the messages of which nothing was sent.
     fn advance_cursors(&mut self, selected: &[u32], moves: &[super::plan::CursorMove], sent: usize) {
         for moved in moves {
             let Some(channel) = self.channels.get_mut(&moved.channel) else { continue };

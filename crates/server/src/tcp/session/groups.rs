@@ -29,7 +29,8 @@ impl Session {
         if self.is_in_use(number) {
             return self.fail(&protocol(format!("subscription {number} is already in use")));
         }
-        // A membership uses neither, and they must not apply to a later subscription with this number.
+        // A membership does not use RESUME and FOLLOW. Their contents must not apply to a later subscription with this
+        // number.
         self.take_resume_and_follow(number);
         let joined = match self.prepared.take() {
             Some(Err(refused)) => Err(refused),
@@ -102,8 +103,8 @@ impl Session {
     }
 
     /// Joins a share group for a client of another node. The topic is not created, because the other node already knows
-    /// it. If `join.start` states a position, the group has already received the records of its epoch, and the member
-    /// starts after that epoch.
+    /// it. If `join.start` states a position, the group has already received the records of the position's epoch, and
+    /// the member starts after that epoch.
     fn open_membership_for_node(
         &self,
         join: &JoinGroup<'_>,
@@ -169,7 +170,7 @@ impl Session {
         }
     }
 
-    /// Raises the credit of a membership. With the same message, a member of a share group also reports the records
+    /// Raises the credit of a membership. A member of a share group also uses the CREDIT message to report the records
     /// that it has consumed.
     pub(super) fn member_credit(&mut self, credit: &Credit<'_>) {
         let number = credit.subscription;

@@ -28,10 +28,10 @@ pub(super) struct CursorMove {
     pub(super) advance_bytes: u32,
     /// Range of the message's bytes in the write; empty for skipped records.
     pub(super) bytes: Range<usize>,
-    /// Whether the client continues after this message, because it was sent, or its records are dropped on purpose (for
-    /// tests).
+    /// Whether the next message to the client continues after these records: `true` if they are in the write, or if a
+    /// test drops them on purpose; `false` for filtered and expired records, and for a part of a state.
     pub(super) is_reported: bool,
-    /// Number of bytes of a state, if the message has a part of a state instead of records.
+    /// Number of bytes of the state that the message contains; `None` if the message contains records.
     pub(super) state: Option<usize>,
 }
 

@@ -30,7 +30,7 @@ use crate::node_connections::NodeConnection;
 /// The text of the refusal of a batch that arrives over an older connection of a node.
 const REPLACED: &str = "the node has a newer connection";
 
-/// The publishers of a session, and their batches that wait.
+/// The publishers of a session, and their batches that wait for room or for an acknowledgement.
 #[derive(Debug, Default)]
 pub(super) struct SessionPublishers {
     by_number: HashMap<u32, Publisher>,
@@ -284,7 +284,8 @@ impl Session {
             self.refuse_publish(header, &refused);
             return HandleOutcome::Handled;
         }
-        // An attempt reads the clock once, so that the last attempt may evict subscribers.
+        // Each attempt reads the clock only once. With two readings, `append` could evict no subscriber because the
+        // wait time is not over, and `wait_for_room` could then refuse the batch because the wait time is over.
         let steady_ns = self.publishing.blocked.is_some().then(steady_ns);
         match self.append(open, publish, batch, steady_ns) {
             Ok(receipt) => {
@@ -297,7 +298,7 @@ impl Session {
                 let refused = Refused::from(&error);
                 self.refuse_publish(header, &refused);
                 if self.node_connection.as_ref().is_some_and(NodeConnection::is_replaced) {
-                    // If the node still uses this connection, it will connect again.
+                    // If the other node still uses this connection, it connects again.
                     self.fail(&refused);
                 }
             }
@@ -348,7 +349,8 @@ impl Session {
     fn appended(&mut self, publish: &wire::Publish<'_>, receipt: Receipt, log: &Arc<Log>) {
         self.publishing.blocked = None;
         let is_quiet = publish.flags & FLAG_QUIET != 0;
-        // For quiet batches no acknowledgement is sent, but the refusal of another owner is.
+        // A quiet batch gets no acknowledgement. If another node owns the topic, the session still waits for that
+        // node's result, because a refusal must be sent to the client.
         if is_quiet && receipt.acknowledged != AckLevel::ByOwner {
             return;
         }

@@ -80,7 +80,8 @@ impl Session {
         }
     }
 
-    /// Whether the client itself could make room for its publish, by consuming records over this connection.
+    /// Whether to read on while a publish waits for room. If the client has a registered subscription, its credit
+    /// messages can make room. The session reads ahead until it has `in_flight_bytes_max` unread bytes.
     fn may_read_ahead(&self) -> bool {
         self.unread.len() < self.shared.limits.in_flight_bytes_max as usize
             && self.subscriptions.values().any(|subscription| subscription.options.registered)

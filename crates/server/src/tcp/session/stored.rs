@@ -46,12 +46,13 @@ pub(super) struct PendingAck {
 struct AckOutcome {
     stored: Vec<Published>,
     refused: Option<(Refused, Vec<PublishHeader>)>,
-    /// Whether more of them may already be due.
+    /// Whether more acknowledgements or refusals may already be due.
     more: bool,
 }
 
 impl PendingAck {
-    /// The acknowledgement with the positions that another owner's receipt has.
+    /// The acknowledgement with the position and the level from the receipt of the topic's owner, which is another
+    /// node.
     fn with_receipt(self, receipt: &Receipt) -> Published {
         Published {
             position: position_to_wire(receipt.position),

@@ -47,8 +47,8 @@ impl Session {
         }
     }
 
-    /// Takes the contents of RESUME and FOLLOW for a subscription that starts or ends. If the subscription is refused,
-    /// they do not apply to a later one with this number.
+    /// Removes and returns the contents of RESUME and FOLLOW for a subscription that starts or ends, so that they do
+    /// not apply to a later subscription with this number.
     pub(super) fn take_resume_and_follow(
         &mut self,
         number: u32,
@@ -141,7 +141,7 @@ impl Session {
         }
     }
 
-    /// Queues the subscriptions that must read topics which were created later.
+    /// Queues the subscriptions for which matching topics were created after the subscription started.
     pub(super) fn queue_new_logs(&mut self) {
         for number in self.new_logs.take() {
             let Some(subscription) = self.subscriptions.get_mut(&number) else { continue };

@@ -66,7 +66,7 @@ impl ResumePositions {
     }
 }
 
-/// A subscription's channel: its state in one log.
+/// A channel of a subscription: what the subscription has read and sent from one log.
 #[derive(Debug)]
 pub(super) struct Channel {
     pub(super) subscription: u32,

@@ -6,8 +6,8 @@
 //! - A worker's number is sent before its first order.
 //! - Results and orders are encoded when there is room, so that they do not take memory twice.
 //!
-//! Limits: [`REQUESTS_MAX`] requests, and [`REQUEST_BYTES_MAX`] of their bytes, without a response; [`WORKERS_MAX`]
-//! workers. Further ones are refused. The requests' bytes above
+//! Limits: at most [`REQUESTS_MAX`] requests of a session may be without a response, with at most [`REQUEST_BYTES_MAX`]
+//! bytes together. A session has at most [`WORKERS_MAX`] workers. Further requests and workers are refused. The requests' bytes above
 //! [`UNCHARGED_REQUEST_BYTES_MAX`](super::UNCHARGED_REQUEST_BYTES_MAX) are charged to the memory budget.
 
 mod rechecking;
@@ -268,7 +268,8 @@ impl Session {
         self.node.tasks().map(Arc::clone).map_err(|error| Refused::from(&error))
     }
 
-    /// Proposes the collected commands, and catches up for the collected queries.
+    /// Proposes the collected commands to the cluster. Starts a wait until this node has applied all acknowledged
+    /// commands; then the collected queries can be evaluated.
     pub(super) fn propose_task_requests(&mut self) {
         if self.task_requests.command_batches.is_empty() && self.task_requests.queries.is_empty() {
             return;

@@ -23,9 +23,11 @@ use crate::figures::{
 };
 use crate::peers::interest::{self, INTEREST};
 
-/// Prefix by which a client asks whether a subject has subscribers.
+/// Prefix of a subject in the topic field of DESCRIBE_SETTINGS. With this prefix, the client asks whether the subject
+/// has subscribers.
 pub(super) const HAS_SUBSCRIBER: &str = "$DUNLIN.heard.";
-/// Prefix by which a client asks which groups of a topic have dead letters that are not stored.
+/// Prefix of a topic's name in the topic field of DESCRIBE_SETTINGS. With this prefix, the client asks which groups of
+/// the topic have dead letters that are not stored.
 pub(super) const PENDING_DEAD_LETTERS: &str = "$DUNLIN.dead.";
 
 /// Name of the setting with a durable topic's acknowledgement level.
@@ -140,7 +142,8 @@ impl Session {
         self.outbound.push(FromNode::Settings(Settings { request, settings: List::new(&lines) }));
     }
 
-    /// Reports the groups of a topic with dead letters that are not stored: how many, and why one was refused.
+    /// Reports each group of a topic that has unstored dead letters: their number, and the error with which one of them
+    /// was refused.
     fn describe_dead_letters(&mut self, request: u32, topic: &str) {
         let Some(found) = self.node.topic(topic) else {
             return self.refuse_request(request, &self.node.missing_topic_error(topic));
@@ -279,8 +282,8 @@ impl Session {
     }
 }
 
-/// Refuses a request whose subject has no subscriber. If the node cannot query the others, a subscriber is assumed to
-/// exist.
+/// Refuses a request whose subject has no subscriber. If this node cannot query the other nodes, a subscriber is
+/// assumed to exist.
 pub(super) fn subscriber_or_refusal(
     subject: &str,
     has_subscriber: Result<bool, TopicError>,

@@ -21,14 +21,15 @@ pub(in super::super) struct GroupMembership {
     pub(super) requested: u64,
     /// Number of records that the member has received. Used only in work groups.
     delivered: u64,
-    /// Whether the membership belongs to a client of another node. Such a membership ends in two steps.
+    /// Whether another node holds the membership for its clients, and returns the records that they have not consumed.
+    /// Such a membership ends in two steps.
     pub(super) returns_unconsumed: bool,
-    /// How far the membership has ended; `None` while it has not begun to end.
+    /// The member's progress in leaving the group; `None` while the member is not leaving.
     pub(super) leave_progress: Option<LeaveProgress>,
     _charge: Charge,
 }
 
-/// How far a membership that returns unconsumed records has ended.
+/// The progress in leaving the group, for a member that returns unconsumed records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaveProgress {
     /// The member still receives records up to this total number: the records that it has received, and those that the
@@ -49,7 +50,7 @@ pub(super) enum DeliveryOutcome {
     /// The member waits for a record, for credit, or for a request for more records.
     Waiting,
     More,
-    /// The member has skipped many expired records, and lets others run before it continues.
+    /// The member has skipped many expired records. Other members are served before it continues.
     Skipped,
     /// The member has received its last record.
     Complete,

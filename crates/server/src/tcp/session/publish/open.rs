@@ -38,8 +38,8 @@ pub(super) struct RefusedBatch {
     by_node: bool,
 }
 
-/// The topic that a reopened publisher expects to find. If the client is a node, the topic that the publisher of the
-/// next batch expects.
+/// The topic that a reopened publisher expects to find. A node that forwards a batch states the topic that the batch's
+/// publisher expects.
 #[derive(Debug)]
 pub(super) struct ExpectedTopic {
     pub(super) publisher: u32,
