@@ -14,7 +14,7 @@ const PLENTY: u64 = 1 << 40;
 /// channel's turn, the channel is queued a second time.
 #[test]
 fn conflated_record_queued_twice_is_sent_once() {
-    /// Number of attempts. The race happens in some test runs with so many attempts.
+    /// Number of attempts. With this number, the race happens in some test runs, but not in all.
     const STEPS: usize = 300;
     let (node, server) = serve();
     let reducer = Some(ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() });
@@ -39,7 +39,7 @@ fn conflated_record_queued_twice_is_sent_once() {
     thread::scope(|scope| {
         let (mut saying, ended) = (reader.stream.try_clone().unwrap(), &ended);
         scope.spawn(move || {
-            // Reports positions ahead as consumed, so that sent records count as consumed at once.
+            // Reports a position far ahead as consumed, so that each record counts as consumed as soon as it is sent.
             let ahead = [ChannelPosition { channel, position: Position { epoch, seq: 1 << 40 } }];
             let credit = Credit { subscription: 1, granted: PLENTY, consumed: List::new(&ahead) };
             let mut bytes = Vec::new();

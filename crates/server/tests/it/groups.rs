@@ -25,7 +25,7 @@ fn options(kind: GroupKind) -> GroupOptions {
     GroupOptions { kind, start: Start::Earliest, ..GroupOptions::default() }
 }
 
-/// Payload, token and attempt of the next record.
+/// Payload, token and attempt of the next record; `None` if no record arrives within `patience`.
 fn next(member: &mut Member, patience: Duration) -> Option<(String, u64, u32)> {
     match member.next_timeout(patience).unwrap()? {
         GroupEvent::Record { token, attempt, frame, .. } => {

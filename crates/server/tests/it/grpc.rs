@@ -86,7 +86,7 @@ pub(crate) async fn next(stream: &mut Streaming<v1::SubscribeResponse>) -> Resul
     Ok(response.event.expect("every response has an event"))
 }
 
-/// A subscription that has started, and its start positions.
+/// Starts a subscription. Returns the stream of its events, and its start positions.
 async fn start_subscription(
     client: &mut GrpcClient,
     request: v1::SubscribeRequest,
@@ -98,7 +98,7 @@ async fn start_subscription(
     }
 }
 
-/// The payloads of the next records; panics if another event comes between them.
+/// At least the next `count` records; panics if another event arrives between them.
 pub(crate) async fn records(stream: &mut Streaming<v1::SubscribeResponse>, count: usize) -> Vec<v1::Record> {
     let mut all = Vec::new();
     while all.len() < count {

@@ -75,7 +75,7 @@ fn nats_subscription_that_is_not_utf8_is_refused() {
     peer.send(b"SUB caf\xe9 1\r\n");
     let refusal = "Permissions Violation for Subscription to \"caf\u{fffd}\": the subject is not UTF-8";
     assert_eq!(peer.line(), format!("-ERR '{refusal}'"));
-    // The name is still free.
+    // The subscription id 1 of the refused operation is still free.
     peer.subscribe("cafe 1");
     peer.publish("cafe", "x");
     assert_eq!(peer.text(), ("cafe".to_owned(), "x".to_owned()));
@@ -108,7 +108,7 @@ fn nats_client_that_answers_no_ping_is_disconnected() {
     assert!(dead.is_at_end());
 }
 
-/// The session of such a client has something to read at all times, and must still end.
+/// While the client keeps sending, its session has bytes to read at all times. The session must still end.
 #[test]
 fn refused_nats_client_that_keeps_sending_is_disconnected() {
     let (_node, server) = serve_nats(|_| {});

@@ -34,8 +34,8 @@ fn pong_follows_own_messages_on_a_busy_thread() {
     let mut peer = NatsPeer::open(&server);
     peer.subscribe("own 1");
     let mut publisher = node.publisher("crowd").unwrap();
-    // The node's only thread writes to all subscribers at once. Then it sends the messages of a session that has just
-    // sent others only at intervals.
+    // The node's only thread is busy with writing to all subscribers of `crowd`. A busy thread delays the messages of a
+    // session that has just sent messages, to write them together.
     for n in 0..500 {
         publisher.publish("x").unwrap();
         peer.send_line(&format!("PUB own {}\r\n{n}\r\nPING", n.to_string().len()));

@@ -425,7 +425,8 @@ fn cluster_with_silent_owner() -> Arc<TestCluster> {
 }
 
 impl TestCluster {
-    /// Publishes to the live topic, at its owner, until a condition holds.
+    /// Calls `until`, and publishes to the topic `live` at its owner while the call runs. Returns the result of
+    /// `until`.
     fn while_publishing<T>(&self, until: impl FnOnce() -> T) -> T {
         let over = std::sync::atomic::AtomicBool::new(false);
         thread::scope(|scope| {

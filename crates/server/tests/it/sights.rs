@@ -320,7 +320,8 @@ fn viewer_receives_changes_while_its_node_is_away() {
     drop(std::mem::replace(&mut fixture.keys, serve()));
     let (sender, continued) = mpsc::channel();
     thread::spawn(move || {
-        // The viewer has then tried to read the list of processes.
+        // By the time the client notices that the node is away, the viewer has tried to read the list of processes from
+        // it.
         until("the node's end is noticed", || {
             viewer.next_timeout(Duration::from_millis(1)).unwrap();
             !client.is_up()

@@ -300,8 +300,8 @@ fn idle_client_gets_a_heartbeat_in_every_interval() {
         peer.next(|m| matches!(m, FromNode::Heartbeat(_)).then_some(())).unwrap();
         Instant::now()
     };
-    // If every second heartbeat were missing, they would be two intervals apart. A slow machine only makes this take
-    // longer.
+    // If every second heartbeat were missing, heartbeats would arrive two intervals apart. On a slow machine, the test
+    // only takes longer.
     let (mut before, mut near, deadline) = (heard_at(), 0, Deadline::new());
     while near < 5 {
         let now = heard_at();

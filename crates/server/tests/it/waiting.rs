@@ -22,7 +22,7 @@ use crate::http::{HttpServer, Peer as HttpPeer, socket::Socket};
 use crate::nats_peer::{NatsPeer, nats_address};
 use crate::peer::Peer;
 
-/// A number of operations that exceeds what a task of the runtime may do at once.
+/// A number of operations that is greater than the number after which a task of the runtime must yield.
 const BURST: u64 = 200;
 
 /// A cluster of one node, with all listeners on one thread.

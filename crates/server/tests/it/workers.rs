@@ -1,6 +1,6 @@
 //! Tests that real worker processes are started, drained, killed and replaced, and that none remains.
 //!
-//! A shell stands for the worker; the test reports attached workers in the scheduler's place.
+//! A shell script replaces the worker program. The test replaces the scheduler, and reports which workers are attached.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ fn launch(instance: Instance) -> ProviderAction {
 
 struct WorkersTest {
     workers: LocalWorkers,
-    /// The workers' clock.
+    /// The time that the test passes to `workers`, ms.
     now_ms: u64,
     events: Vec<ProviderEvent>,
 }
@@ -208,8 +208,8 @@ fn worker_count_follows_backlog_and_workers_end_with_the_node() {
     );
     let waiting = Arc::new(Mutex::new(0_u64));
     let backlog = Arc::clone(&waiting);
-    // The number of possible workers is reached: the scheduler has all of them, and they are busy while tasks
-    // wait.
+    // The scheduler reports that all workers are attached, so that a new process is ready at once. While tasks wait,
+    // all workers are busy.
     let read_load = move || {
         let startable = *backlog.lock().unwrap();
         let workers: Vec<(u64, String)> = (1..60).map(|worker| (worker, format!("here-{worker}"))).collect();

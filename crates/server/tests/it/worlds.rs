@@ -108,7 +108,7 @@ impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
         drop(self.owners);
     }
 
-    /// The ticks of the process's regions.
+    /// The number of ticks that each of the process's regions has made.
     pub fn ticks(&self) -> BTreeMap<u32, u64> {
         let ticks = |host: &Host<3, B>| {
             host.regions().map(|(id, region)| (id.0, region.tick_number())).collect::<BTreeMap<_, _>>()
@@ -268,7 +268,7 @@ fn count_marked(members: &[WorldMember<Walk>]) -> usize {
     members.iter().map(|member| member.space.call(move |runner| of_kind(runner.host())).unwrap()).sum()
 }
 
-/// Checks that all regions have continued from their ticks with the same entities.
+/// Checks that each region has continued from its tick in `before`, and that all entities still exist exactly once.
 fn assert_continues(kv: &Kv, members: &[WorldMember<Walk>], before: &BTreeMap<u32, u64>, what: &str) {
     until(&format!("all regions go on {what}"), kv, members, || {
         let now: BTreeMap<u32, u64> = members.iter().flat_map(WorldMember::ticks).collect();
@@ -322,7 +322,7 @@ fn world_continues_after_the_cluster_lost_its_keys() {
     until("the world can be found", &kv, &members, || WorldDescription::read(&kv, "forgotten").is_ok());
 }
 
-/// One of two processes is killed together with the node's keys, and another replaces it.
+/// One of two processes is killed, the world's keys are deleted, and a new process joins.
 #[test]
 fn joining_process_does_not_repopulate_existing_regions() {
     let keys = serve();
@@ -473,7 +473,8 @@ fn spawn_is_refused_while_a_region_has_no_owner() {
     });
 }
 
-/// Simulates that the node loses its keys, and that a new process populates the world before this process returns.
+/// Simulates that the node loses its keys, and that another process takes the region over and populates it again before
+/// its owner connects again.
 #[test]
 fn replaced_owner_reports_the_entity_count_of_its_lost_region() {
     let keys = serve();

@@ -31,7 +31,7 @@ fn valid_credentials_are_accepted_on_every_listener() {
     assert!(guarded.metric("ana", "dunlin_logins_total{outcome=\"accepted\"}") >= 6.0);
 }
 
-/// A NATS key pair, made with the nkeys library, and its public key in the users file.
+/// The public key of [`NKEY_SEED`], as it is in the users file. The key pair was made with the nkeys library.
 const NKEY: &str = "UDI6ND5BHG7FC7FCVXTZ33VOQLKMBW535YD3ECYGOVVD7HPS7V6YLNRM";
 const NKEY_SEED: &[u8; 32] = b"dunlin's test seed of 32 bytes..";
 

@@ -94,7 +94,7 @@ fn grpc_wildcard_subscriber_counts_denied_records_as_skipped() {
         );
         let got = records(&mut stream, 2).await;
         assert_eq!((got[0].seq, got[1].seq, got[1].skipped), (1, 3, 1), "{got:?}");
-        // The read permissions have changed, so the stream ends with this reason.
+        // The stream must end with `PermissionDenied` after a change of the user's read permissions.
         guarded.rewrite(&USERS.replace("\"secret.>\", ", "\"secret.>\", \"more.>\", "));
         let ended = next(&mut stream).await.unwrap_err();
         assert_eq!(ended.code(), Code::PermissionDenied, "{ended:?}");

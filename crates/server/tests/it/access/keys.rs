@@ -1,5 +1,5 @@
-//! Permissions for keys, through every protocol: `ana` may use all keys below `a/` except the secret, and the locks
-//! of that name.
+//! Permissions for keys, through every protocol: `ana` may use all keys and all locks below `a/`, except keys that
+//! begin with `a/secret`.
 
 use dunlin_client::state::{
     Compare, ComparedProperty, Comparison, ControlCommand, ControlQuery, ControlQueryResult, KeyOperation,
@@ -151,7 +151,8 @@ fn tcp_watch_shows_only_the_allowed_keys_of_a_revision() {
         assert_eq!(refused.code(), Some(ErrorCode::Forbidden), "{denied}");
     }
     assert!(matches!(guest.watch("a/1", WatchFrom::Now), Err(WatchError::Kv(_))));
-    // A subscriber of the topic of changes receives the same keys and no others.
+    // A subscriber of the topic `$kv`, which contains all changes, receives only the keys that the user's watches may
+    // show.
     let options = SubscribeOptions { start: Start::Earliest, on_gap: OnGap::Fail, ..Default::default() };
     let received = raw(&guarded.by_password("ana"), options.clone(), 5);
     assert_eq!(received, ["1 a/1", "4 a/2", "5 a/1"], "nothing is missing: what is left out is skipped");

@@ -77,7 +77,7 @@ fn lease_is_renewed_on_every_listener_at_the_publish_rate() {
     });
 }
 
-/// The gRPC code of a refusal over the rate, and its name in the table of errors.
+/// The gRPC code and the error code with which a request over the rate limit is refused.
 fn rate_limit() -> (Code, String) {
     (Code::ResourceExhausted, "RATE_LIMIT".to_owned())
 }

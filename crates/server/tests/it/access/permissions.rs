@@ -329,7 +329,7 @@ fn replies_reach_only_the_user_of_the_request() {
     let mut again = guarded.nats_by_password("asks");
     again.send_line("SUB _INBOX.own.* 1");
     again.ping();
-    // The same rules apply to Dunlin's own protocol.
+    // Inboxes of clients of Dunlin's own protocol have the same rules as inboxes of NATS clients.
     let client = guarded.by_password("asks");
     let mut requester = client.requester();
     let waiting = std::thread::spawn(move || requester.request("ask", "?", super::PATIENCE));

@@ -244,7 +244,7 @@ fn nats_key_subscription_survives_reloads_that_keep_permission() {
     assert_eq!(nats.line(), "PONG");
 }
 
-/// How a subscription of a JSON WebSocket ends.
+/// Reads from a JSON WebSocket until a subscription ends, and returns the message that reports the end.
 fn read_until_end(socket: &mut Socket) -> Value {
     loop {
         let message = socket.receive_json();

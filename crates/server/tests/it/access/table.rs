@@ -8,7 +8,7 @@ use dunlin_server::Protocol;
 
 use super::{Guarded, PASSWORD, basic};
 
-/// A row of the table.
+/// A row of the table of permissions.
 struct Row {
     section: String,
     what: Vec<String>,
@@ -25,7 +25,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The texts between backticks.
+/// The texts between backticks in a cell of the table.
 fn named(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }

@@ -85,7 +85,7 @@ fn million_empty_elements_are_refused_without_decoding() {
         let mut other = connect(&server).await;
         other.publish(publish("t", "x")).await.unwrap();
         let before = node.budget().used();
-        // An empty element of field 1 or 2, and a record with a million empty headers (field 4).
+        // Messages with a million empty elements in field 1 or 2, and a record with a million empty headers (field 4).
         let in_field = |key: u8| [key, 0].repeat(1_000_000);
         let headers = in_field(0x22);
         let mut record = vec![0x12];
@@ -169,7 +169,7 @@ fn arbitrary_grpc_bytes_always_get_a_status() {
     });
 }
 
-/// The bytes after a few were changed, removed or inserted.
+/// Returns a copy of `valid` in which a few bytes were changed, removed or inserted.
 fn corrupt(valid: &[u8], seed: u64) -> Vec<u8> {
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut below = |bound: usize| {
@@ -245,7 +245,7 @@ fn call_over_the_stream_limit_delays_only_its_own_client() {
         let (_second, _) =
             start_subscription(&mut greedy, subscribe(&["t"], At::Latest(true))).await.unwrap();
         let waiting = tokio::spawn(async move { greedy.publish(publish("t", "late")).await });
-        // The thread that serves both connections must still serve the calls of the other one.
+        // One thread serves both clients. It must still serve the calls of the client `other`.
         for _ in 0..100 {
             other.publish(publish("t", "x")).await.unwrap();
         }

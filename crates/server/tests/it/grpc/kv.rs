@@ -1,4 +1,4 @@
-//! `dunlin.v1.Kv`, with its generated client.
+//! Tests the gRPC service `dunlin.v1.Kv` with its generated client.
 
 use dunlin::Config;
 use dunlin::state::{ControlCommand, KeyOperation};
@@ -35,7 +35,7 @@ fn watch(key: &str, end: &str, start_revision: u64) -> v1::WatchRequest {
     v1::WatchRequest { key, range_end, start_revision, ..Default::default() }
 }
 
-/// The gRPC code of a refusal, and its name in the table of errors.
+/// The gRPC code and the error code of a refusal; panics if the request succeeded.
 pub(crate) fn refused<T: std::fmt::Debug>(result: Result<Response<T>, Status>) -> (Code, String) {
     row(&result.map(|response| response.into_inner()).unwrap_err())
 }

@@ -219,8 +219,8 @@ fn resume_position_is_used_when_its_missing_topic_is_created() {
         }
         let refused = client.subscribe(follows(subscribe(&["t"], resume()))).await.unwrap_err();
         assert!(refused.message().contains("keeps no state"), "{refused}");
-        // A pattern with wildcards reads such a topic record by record. A position alone does not say to which log it
-        // belongs.
+        // A single position cannot resume a subscription of several topics, because it does not state the log to which
+        // it belongs.
         let refused = client.subscribe(subscribe(&["t", "u"], resume())).await.unwrap_err();
         assert!(refused.message().contains("MANY_LOGS"), "{refused}");
     });

@@ -1,4 +1,4 @@
-//! `dunlin.v1.Tasks`, with its generated client.
+//! Tests the gRPC service `dunlin.v1.Tasks` with its generated client.
 
 use dunlin_server::grpc::proto::dunlin as v1;
 use tonic::Code;

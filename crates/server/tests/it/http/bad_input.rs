@@ -27,7 +27,7 @@ fn announced_and_chunked_bodies_over_the_limit_are_refused() {
         peer.send_some(format!("190\r\n{}\r\n", "x".repeat(400)).as_bytes());
     }
     assert_eq!(peer.read_response().status, 413);
-    // The body is within the limit, but its frame with header and fields exceeds it.
+    // The body is within the limit, but the record's frame, which also has a header and fields, exceeds the limit.
     assert_eq!(fixture.post("/v1/topics/t", &[], &[b'x'; 999]).code(), "RECORD_TOO_LARGE");
     assert_eq!(fixture.post("/v1/topics/t", &[], &[b'x'; 900]).status, 200);
     assert_healthy(&fixture);
@@ -166,7 +166,8 @@ fn invalid_http_gets_an_error_or_a_disconnect() {
 fn smuggled_second_request_is_not_executed() {
     let fixture = HttpServer::new();
     let mut peer = fixture.peer();
-    // The request has two different lengths. The chunks count, and the connection must accept no other request.
+    // The request states two different lengths. The node must use the chunked length, and must not handle the rest of
+    // the bytes as a second request.
     peer.send_some(
         b"POST /v1/topics/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n\
           0\r\n\r\nPOST /v1/topics/hidden HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\nx",

@@ -24,7 +24,8 @@ pub(super) fn read(text: &str) -> BTreeMap<String, f64> {
     series
 }
 
-/// Scrapes until the condition holds, because surveys are shared for a moment.
+/// Scrapes until the condition holds. One scrape is not enough, because the node reuses the result of a survey for a
+/// moment.
 fn scrape_until(
     fixture: &HttpServer,
     condition: impl Fn(&BTreeMap<String, f64>) -> bool,

@@ -284,7 +284,8 @@ fn websocket_ping_does_not_count_as_an_unfinished_message() {
     let mut socket = Socket::json(&fixture);
     socket.frame(0x80 | PING, b"");
     let (mut heartbeats, mut pongs) = (0, 0);
-    // A message that began with the ping would be older than the limit at the second heartbeat after it.
+    // Heartbeats arrive every 100 ms, and an unfinished message is refused after 50 ms. If the ping counted as the
+    // beginning of a message, the node would refuse it by the second heartbeat.
     while heartbeats < 3 || pongs < 1 {
         match socket.next() {
             (PONG, _) => (heartbeats, pongs) = (0, pongs + 1),

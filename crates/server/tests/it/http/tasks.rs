@@ -1,4 +1,4 @@
-//! `/v1/tasks`.
+//! Tests `/v1/tasks`, the HTTP requests for tasks.
 
 use dunlin::journal::RealDisk;
 use dunlin::{Config, Node};

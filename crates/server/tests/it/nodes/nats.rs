@@ -99,7 +99,7 @@ fn queue_group_ends_when_its_last_remote_member_leaves() {
     until("it is gone", || owner.groups(&topic).is_empty());
 }
 
-/// The owner sent these records before it received the end of the membership. They must still be delivered.
+/// Records that the owner has sent before it learns that the member leaves must still be delivered to the member.
 #[test]
 fn draining_queue_member_on_another_node_loses_nothing() {
     let cluster = TestCluster::of(2);

@@ -60,7 +60,8 @@ fn reply_subject_used_by_other_clients_becomes_a_topic() {
     cluster.nats(3).publish("shop.orders.1", "order");
     assert_eq!(requester.text(), ("shop.orders.1".to_owned(), "order".to_owned()));
     until("it has a topic", || is_topic_everywhere(&cluster, "shop.orders.1"));
-    // In this case, the reply goes to the subscribers of all nodes.
+    // The reply subject now has a topic. A reply is therefore stored in the topic, and reaches the subscribers of all
+    // nodes.
     service.publish("shop.orders.1", "reply");
     assert_eq!(requester.text().1, "reply");
     let mut subscriber = cluster.client(2).subscribe("shop.orders.1", start_at(Start::Earliest)).unwrap();

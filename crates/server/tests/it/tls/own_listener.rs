@@ -1,4 +1,4 @@
-//! Dunlin's own client over TLS, with the right node and with others.
+//! Tests Dunlin's own client over TLS, with a trusted node and with nodes that the client must not trust.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
