@@ -508,7 +508,8 @@ fn publishers_cannot_forge_sequence_and_status_headers() {
     let got = numbered.message();
     assert_eq!(got.headers[..3], ["", "A: 1", "Dunlin-Seq: 1"]);
     assert!(got.headers.len() == 4 && got.headers[3].starts_with("Dunlin-Epoch: "), "{got:?}");
-    // A subscriber must also not receive headers with these names if a record was published over another protocol.
+    // A subscriber of `$DUNLIN.seq.f` must also not receive a publisher's headers with these names if the record was
+    // published over another protocol.
     let headers: &[(&str, &[u8])] = &[("status", b"410"), ("Description", b"Gap"), ("B", b"2")];
     let meta = Meta { headers, ..Meta::default() };
     node.publisher("f").unwrap().publish(Draft { meta, payload: Payload::Copied(b"x") }).unwrap();
