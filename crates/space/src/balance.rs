@@ -39,7 +39,8 @@ impl Default for BalancePolicy {
     }
 }
 
-/// The curve is not cut again while more than this fraction of the total load is outside its region.
+/// The curve is not cut again while entities outside their region's stretch have more than this fraction of the total
+/// load.
 const STRAYED_MAX: f64 = 0.02;
 
 /// The load of a region, with the version of the world's division into regions for which it was measured.

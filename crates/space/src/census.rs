@@ -24,7 +24,7 @@ struct EntityLocation {
     in_handover: bool,
 }
 
-/// The number of a region's entities, and the number that are in a handover.
+/// The numbers of a region's entities that move, and of those that are in a handover.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Headcount {
     /// Number of entities that the region moves.
@@ -34,8 +34,8 @@ pub struct Headcount {
 }
 
 impl Census {
-    /// Counts the entities in the states of a world's regions. An entity in two states belongs to the one of
-    /// the later tick.
+    /// Counts the entities in the states of a world's regions. An entity in two states belongs to the region whose
+    /// state has the later tick.
     pub fn of<'a, const D: usize>(states: impl IntoIterator<Item = &'a RegionState<D>>) -> Census {
         let mut entities: HashMap<EntityId, EntityLocation> = HashMap::new();
         let mut in_handover = Vec::new();
@@ -71,7 +71,7 @@ impl Census {
         self.entities.is_empty()
     }
 
-    /// Region of an entity, and whether the entity is being handed over.
+    /// Region of an entity, and whether the entity is being handed over; `None` if no state has the entity.
     pub fn find(&self, id: EntityId) -> Option<(RegionId, bool)> {
         self.entities.get(&id).map(|found| (found.region, found.in_handover))
     }

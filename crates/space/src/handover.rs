@@ -119,7 +119,7 @@ pub enum HandoverEffect {
     Depart(Vec<EntityId>),
     /// Insert these entities.
     Admit(Vec<Parcel>),
-    /// A region lost its state, which included entities that it had taken from here.
+    /// Another region lost its state, which included entities that it had taken from this region.
     Lost {
         /// The region.
         to: RegionId,
@@ -177,7 +177,7 @@ pub struct Handover {
     waiting: VecDeque<(u64, RegionId, TransferId, Direction)>,
     /// Latest time seen; it never goes back, even if the caller's clock does.
     now: u64,
-    /// The first epoch after the region's earlier state was lost.
+    /// The first epoch after the region's earlier state was lost; without a loss, the first epoch.
     state_lost_epoch: u64,
     counts: HandoverCounts,
 }
@@ -264,7 +264,7 @@ impl Handover {
         self
     }
 
-    /// The region to whose entities these handovers belong.
+    /// The region to which this handover state belongs.
     pub fn region(&self) -> RegionId {
         self.region
     }
@@ -311,7 +311,7 @@ impl Handover {
         (out.sum(), in_doubt.sum())
     }
 
-    /// Number of other regions with handover state, and of transfers from and to them.
+    /// Number of other regions with handover state, plus the number of transfers from and to them.
     pub(crate) fn transfer_count(&self) -> usize {
         self.peers.values().map(|peer| 1 + peer.outbound.len() + peer.inbound.len()).sum()
     }
@@ -549,7 +549,8 @@ impl Handover {
         effects.push(HandoverEffect::Send { to, message });
     }
 
-    /// The oldest transfer to a peer that has not ended.
+    /// The id below which all transfers to a peer have ended: that of the oldest transfer that has not ended, or else
+    /// that of the next transfer.
     fn settled(&self, to: RegionId) -> TransferId {
         let Some(peer) = self.peers.get(&to) else { return TransferId::default() };
         let next = TransferId { epoch: self.epoch, number: peer.next };

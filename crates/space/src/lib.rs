@@ -17,7 +17,7 @@
 //! regions.tick().expect("all regions have a lease");
 //! assert_eq!(regions.ledger().len(), 1);
 //! ```
-//! This crate has no sockets, disks, threads or clock.
+//! This crate uses no sockets, disks, threads or clocks.
 
 // Loops over axes often index several columns and points at once.
 #![allow(clippy::needless_range_loop)]

@@ -129,7 +129,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
         self.regions.values().map(|(region, _)| region)
     }
 
-    /// Iterates over the regions and their outputs, to run ticks elsewhere.
+    /// Iterates over the regions and their outputs, so that the caller can run the ticks itself, for example on
+    /// threads.
     pub fn regions_mut(&mut self) -> impl Iterator<Item = &mut (Region<D, B>, RegionOutputs)> {
         self.regions.values_mut()
     }

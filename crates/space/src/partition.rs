@@ -103,7 +103,8 @@ impl Partition {
         self.cuts[at.max(1) - 1].1
     }
 
-    /// First key of a region's stretch, and the first key after it.
+    /// First key of a region's stretch, and the first key after the stretch; `None` if the region is not in the
+    /// partition.
     pub fn stretch(&self, region: RegionId) -> Option<(u64, u64)> {
         let at = self.position(region).ok()?;
         Some((self.cuts[at].0, self.end_of(at)))

@@ -14,8 +14,8 @@ use crate::region::{RecordError, RegionState};
 use crate::store::{EntityStore, Schema};
 use crate::world::WorldBox;
 
-/// The reducer of a region's topic, which keeps the region's state.
-/// Freezing the state is free; the next record then copies the state once.
+/// The reducer of a region's topic, which keeps the region's state. Freezing the state copies nothing. The next record
+/// then copies the state once, before it changes the copy.
 #[derive(Debug)]
 pub struct RegionReducer<const D: usize> {
     schema: Schema,

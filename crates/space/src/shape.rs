@@ -51,7 +51,7 @@ impl<const D: usize> Aabb<D> {
         })
     }
 
-    /// Squared distance between two boxes; 0 where they touch.
+    /// Squared distance between two boxes; 0 if they touch or overlap.
     #[inline(always)]
     pub fn distance_sq_to(&self, other: &Aabb<D>) -> f32 {
         (0..D).fold(0.0, |sum, axis| {
@@ -122,7 +122,8 @@ pub struct Beam<const D: usize> {
 }
 
 impl<const D: usize> Beam<D> {
-    /// Creates a beam; the direction may have any length except 0.
+    /// Creates a beam. `direction` need not have length 1. Returns `None` if the length of `direction` is 0 or not
+    /// finite.
     pub fn new(origin: Point<D>, direction: Point<D>, length: f32, radius: f32) -> Option<Beam<D>> {
         let norm = direction.iter().map(|along| along * along).sum::<f32>().sqrt();
         norm.is_normal().then(|| Beam {

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - All columns have the same length; an id is in one row only.
 //! - The same operations in the same order give the same rows everywhere, so that records may refer to rows.
-//! - Positions and velocities are finite. The store refuses other values, and does not change.
+//! - Positions and velocities are finite. The store refuses other values; a refused change leaves the store unchanged.
 //!
 //! Rows are sorted into the Morton order in parts (see `order`). In between, new rows are appended, and the
 //! last row replaces a removed one. At most [`RegionLimits::entities_max`](crate::RegionLimits) entities exist.
@@ -196,7 +196,7 @@ impl<const D: usize> EntityStore<D> {
         std::array::from_fn(|axis| &self.velocity[axis][..])
     }
 
-    /// Values of an `f32` component by row.
+    /// Values of a component by row; `None` if there is no such component, or its type is not `f32`.
     pub fn f32s(&self, component: usize) -> Option<&[f32]> {
         self.components.get(component)?.f32s()
     }
@@ -207,7 +207,7 @@ impl<const D: usize> EntityStore<D> {
         (row < self.len()).then(|| column.bytes_of(row)).flatten()
     }
 
-    /// Row of an entity.
+    /// Row of an entity; `None` if the entity is not in this store.
     #[inline]
     pub fn row(&self, id: EntityId) -> Option<usize> {
         let ids = &self.ids;

@@ -31,7 +31,7 @@ pub struct OtherEntityLanes<const D: usize> {
     pub kind: u32,
     /// Velocity of the other entity.
     pub velocity: Point<D>,
-    /// Vectors from each lane to this entity, by axis.
+    /// Vectors from each lane's entity to this entity, by axis and lane.
     pub offset: [Lanes; D],
     /// Squares of the distances, by lane.
     pub distance_sq: Lanes,

@@ -238,8 +238,8 @@ impl<const D: usize> Grid<D> {
         Aabb { min: at.map(|along| along - reach), max: at.map(|along| along + reach) }
     }
 
-    /// Fills `found` with the nearest other items of each item, at that item's place; returns `false` if some item has
-    /// fewer.
+    /// Fills `found` with the `nearest.most()` nearest other items of each item, in the order of items. Returns `false`
+    /// if some item has fewer other items; `found` is then incomplete.
     ///
     /// Goes through the cells: items of one cell have the same neighbouring cells, and need about the same
     /// radius.
@@ -389,7 +389,7 @@ impl<const D: usize> SpatialIndex<D> for Grid<D> {
         if self.nearest_by_slot(&mut nearest, found) {
             return;
         }
-        // Some item has fewer neighbours than requested, so the places of later items would be wrong.
+        // Some item has fewer neighbours than requested, so the results of later items would be at wrong indices.
         found.clear();
         for item in 0..self.len() as u32 {
             self.search(&self.point(item), Some(item), &mut nearest);

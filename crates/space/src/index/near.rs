@@ -1,4 +1,4 @@
-//! Items by distance.
+//! Collects the items nearest to a point, ordered by distance.
 
 /// An item of a spatial index, and its squared distance from a point.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,4 +1,4 @@
-//! No index: looks at every item. The reference for the other indexes.
+//! An index without a structure: each query compares every item. Tests compare the other indexes with it.
 
 use super::{Columns, NearItem, NearestItems, SpatialIndex};
 use crate::shape::{Shape, distance_sq};

@@ -160,7 +160,8 @@ impl<const D: usize, C: Curve<D>> SpatialIndex<D> for Tree<D, C> {
 }
 
 impl<const D: usize, C: Curve<D>> Tree<D, C> {
-    /// Walks the nodes that may hold an item nearer than the items found or than `reach`.
+    /// Walks the nodes that may hold an item within the squared distance `reach`, and nearer than the farthest of
+    /// `count` items found so far.
     fn find(&self, at: &Point<D>, count: usize, reach: f32, nearest: &mut NearestItems) {
         if count == 0 {
             return;

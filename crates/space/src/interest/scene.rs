@@ -137,7 +137,8 @@ impl<const D: usize> Scene<D> {
         if self.visible.get(&id).is_none_or(|one| one.region != region) {
             return self.remove_other(id, region);
         }
-        // The region that entered last before this one shows the entity, unless it has withdrawn it.
+        // If other regions have sent `Enter` and no `Leave` for the entity, the entity stays in sight, with the state
+        // that was visible last.
         let other = self.others.get(&id).and_then(|all| all.last()).cloned();
         match other {
             Some(other) => {

@@ -65,11 +65,11 @@ impl SurroundingsWatch {
 pub enum VisibilityRule {
     /// The viewer may see all entities.
     All,
-    /// Entities of this kind, such as a team.
+    /// The viewer may see only entities of this kind, such as a team.
     OfKind(u32),
     /// The viewer may see entities of all kinds but this one.
     NotOfKind(u32),
-    /// Entities that this predicate accepts, by id and kind.
+    /// The viewer may see the entities whose id and kind this predicate accepts.
     Where(fn(EntityId, u32) -> bool),
 }
 

@@ -178,7 +178,7 @@ fn store_lanes<const D: usize>(columns: &mut [&mut [f32]; D], row: usize, lanes:
     }
 }
 
-/// Whether any bits differ.
+/// Whether the two points differ in any bit.
 #[inline(always)]
 fn differ<const D: usize>(a: &Point<D>, b: &Point<D>) -> bool {
     (0..D).fold(0, |bits, axis| bits | (a[axis].to_bits() ^ b[axis].to_bits())) != 0

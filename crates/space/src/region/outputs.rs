@@ -44,7 +44,7 @@ pub enum RegionReport {
         /// The reason.
         why: EntityRefusal,
     },
-    /// A region lost its state, which included entities handed to it from here.
+    /// Another region lost its state, which included entities that this region had handed over to it.
     Lost {
         /// The region.
         to: RegionId,

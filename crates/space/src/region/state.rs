@@ -61,7 +61,7 @@ pub enum RecordError {
     /// The record contains an invalid change, such as one of an entity that does not exist.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The record contains a section `whole` besides other sections or records.
+    /// The record contains a section `whole`, but it also contains other sections, or its batch contains other records.
     #[error("a record that replaces a region's whole state must be published alone")]
     NotAlone,
     /// The state would have too many handovers.
@@ -183,7 +183,7 @@ impl<const D: usize> RegionState<D> {
         self.handover.receive(message, &self.store, now, effects);
     }
 
-    /// Applies a handover's effect to the entities. This cannot fail, because there is room for prepared entities.
+    /// Applies a handover's effect to the entities. This cannot fail, because room was reserved for prepared entities.
     pub(super) fn apply_effect(&mut self, effect: HandoverEffect) {
         match effect {
             HandoverEffect::Suspend(ids) => ids.into_iter().for_each(|id| self.store.set_suspended(id, true)),

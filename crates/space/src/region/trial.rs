@@ -9,8 +9,8 @@ use crate::entity::EntityId;
 use crate::handover::{Handover, HandoverEffect, HandoverEntry, HandoverStep, Parcel};
 use crate::store::{Entity, EntityStore, StoreError};
 
-/// Maximum number of other regions and of transfers in the state of a topic. A region with 100 neighbours has fewer. A
-/// trial copies them all for each record with a step of a handover.
+/// Maximum number of other regions and of transfers in the state of a topic. A region with 100 neighbours has far
+/// fewer. A trial copies all of them if one of its records contains a step of a handover.
 const TRANSFERS_MAX: usize = 1 << 16;
 
 /// Checks records one after another against a state and the records before them.

@@ -112,7 +112,7 @@ impl<const D: usize> VisibleEntities<D> {
         SlotsInSight { view: self, own: slot, position: self.grid.slot(slot) }
     }
 
-    /// A little more than the sight around a box, so that rounding omits no entity.
+    /// A distance that is a little greater than the sight, so that rounding omits no entity around the box `bounds`.
     #[inline(always)]
     fn reach(&self, bounds: &Aabb<D>) -> f32 {
         let corners = bounds.min.iter().chain(&bounds.max);
@@ -215,7 +215,7 @@ impl SightBuffer {
     #[inline(always)]
     fn push_visible(&mut self, first: usize, distances: &[f32], most: f32) {
         for (lane, distance_sq) in distances.iter().enumerate() {
-            // The next slot overwrites this entry if the present one is too far away.
+            // If this slot's entity is too far away, the next slot overwrites this entry.
             self.slots[self.count] = ((first + lane) as u32, *distance_sq);
             self.count += usize::from(*distance_sq <= most);
         }

@@ -4,7 +4,7 @@ use super::*;
 
 const EDGE: f32 = 100.0;
 
-/// One entity that flies from region 1 into region 2, and one that stays in each.
+/// Two regions with three entities: one flies from region 1 into region 2, and one stays in each region.
 struct Pair {
     regions: [Region<3, dunlin_space::behaviour::Oscillate>; 2],
     outs: [RegionOutputs; 2],

@@ -1,5 +1,5 @@
-//! Encodings of version 1 never change: `tests/golden/*.hex` were written once. All other bytes are refused with
-//! an error.
+//! Encodings of version 1 never change: `tests/golden/*.hex` were written once. Other bytes are either decoded or
+//! refused with an error; they cause no panic.
 //!
 //! `DUNLIN_WRITE_GOLDEN=1 cargo test -p dunlin-space` writes the files of new encodings.
 

@@ -117,7 +117,7 @@ fn entity_of_an_unanswered_handover_is_released_at_the_deadline() {
     assert_eq!((target.in_progress(), target.counts().admitted), ((0, 0), 0));
 }
 
-/// The reserved ids of an earlier handover must not block the same handover for ever.
+/// The id of an entity that a region has reserved for a handover must not block a later handover of this entity.
 #[test]
 fn entity_can_be_handed_over_back_and_forth_many_times() {
     let (mut source, mut target) = pair(StandbyMode::None);

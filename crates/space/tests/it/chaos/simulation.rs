@@ -161,7 +161,7 @@ impl ChaosSimulation {
         number
     }
 
-    /// Runs an owner's timers.
+    /// Starts an owner's timers.
     fn start_timers(&mut self, owner: usize) {
         let offset = self.dice.below(TICK);
         self.at(offset, Event::Tick(owner));
