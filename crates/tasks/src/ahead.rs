@@ -62,7 +62,7 @@ impl TasksAhead {
 }
 
 impl SchedulerState {
-    /// Sets a worker's number of slots and of tasks ahead, regardless of the previous numbers.
+    /// Sets a worker's number of slots and its maximum number of tasks ahead. The previous numbers do not matter.
     pub(crate) fn set_slots(
         &mut self,
         id: u64,
@@ -105,7 +105,8 @@ impl SchedulerState {
         })
     }
 
-    /// Assigns tasks that no other worker can start to workers that are about to finish.
+    /// Assigns ready tasks to workers that are about to finish. Called when no worker with credit can start these
+    /// tasks.
     pub(crate) fn assign_to_ending_workers(&mut self, effects: &mut TaskEffects) {
         for pool in 0..self.pools.len() {
             while self.has_startable_task(pool)
@@ -155,7 +156,7 @@ impl SchedulerState {
         credit - used
     }
 
-    /// Predicts the end of a worker's first task.
+    /// Predicts the end of the task that a worker runs, the first of its tasks; 0 if it has none.
     pub(crate) fn predict_end(&mut self, worker_at: u32) {
         let Some(&ahead) = self.ahead.get(&worker_at) else { return };
         let held = self.workers[worker_at].held;

@@ -178,7 +178,7 @@ impl SchedulerState {
         }
     }
 
-    /// Increases a tenant's use. The caller has settled the use before.
+    /// Increases a tenant's resource use. The caller has called `settle` for the use before.
     fn add_use(&mut self, tenant: u32, need: &[u64; 3]) {
         let tenant = self.tenant(tenant);
         let before = tenant.unused_reserve();

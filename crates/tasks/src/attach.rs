@@ -79,7 +79,7 @@ impl SchedulerState {
         Ok(held)
     }
 
-    /// Time at which a worker counts as dead, ms; each renewal moves it.
+    /// Time from which a worker counts as dead, ms. Each renewal of the worker's lease makes it later.
     pub fn lease_end_ms(&self, worker: u64) -> Result<u64, TaskRefusal> {
         Ok(self.workers[self.find_worker(worker)?].end_ms)
     }

@@ -40,13 +40,13 @@ choice! {
         /// Restarts a dead letter with all its retries.
         Retry { /// Id of the task.
             task: u64 } = 4,
-        /// Restarts the oldest dead letters of a tenant, including those under which workers died.
+        /// Restarts the oldest dead letters of a tenant, including tasks whose workers died while they ran them.
         Redrive { /// Name of the tenant.
-            tenant: &'a [u8], /// Most tasks; 0 for the limit.
+            tenant: &'a [u8], /// Maximum number of tasks; 0 for `batch_max`.
             count: u32 } = 5,
         /// Discards the oldest dead letters of a tenant, and cancels tasks that wait for them.
         Discard { /// Name of the tenant.
-            tenant: &'a [u8], /// Most tasks; 0 for the limit.
+            tenant: &'a [u8], /// Maximum number of tasks; 0 for `batch_max`.
             count: u32 } = 6,
         /// Adds a worker.
         Join { /// The worker.
@@ -119,9 +119,9 @@ choice! {
         Enlist { /// Id from the other shard.
             id: u64, /// The worker.
             worker: NewWorker<'a> } = 23,
-        /// Restarts the oldest dead letters of a tenant, except those under which workers died.
+        /// Restarts the oldest dead letters of a tenant, except tasks whose workers died while they ran them.
         RedriveSafe { /// Name of the tenant.
-            tenant: &'a [u8], /// Most tasks; 0 for the limit.
+            tenant: &'a [u8], /// Maximum number of tasks; 0 for `batch_max`.
             count: u32 } = 24,
         /// Makes a task a dead letter, because it is not allowed to publish its payload.
         Unpublished { /// Id of the task.
@@ -152,7 +152,7 @@ layout! {
         pub cpu_milli: Quota,
         /// Quota for the memory of all running tasks, in bytes.
         pub memory_bytes: Quota,
-        /// Limits by key; a task may count in several.
+        /// Limits by key. A task may count towards several of them.
         pub limits: Vec<KeyLimit<'a>>,
     }
 }
@@ -222,7 +222,7 @@ layout! {
         /// A second task with the same key is not added: the first one counts. If the second task has another queue,
         /// kind, payload or subject, it is refused. Empty for no key.
         pub idempotency_key: &'a [u8],
-        /// Tasks that must be done before.
+        /// Tasks that must be done before this task can start.
         pub after: Vec<TaskDependency>,
         /// Labels, for searches and limits.
         pub labels: Vec<Label<'a>>,
@@ -368,7 +368,7 @@ layout! {
 }
 
 impl<'a> TaskCommand<'a> {
-    /// Tenant that must exist for the command.
+    /// Tenant that must exist for the command; `None` if the command needs no tenant.
     pub fn tenant(&self) -> Option<&'a [u8]> {
         match *self {
             TaskCommand::Submit { tenant, .. }
