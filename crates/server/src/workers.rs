@@ -9,8 +9,8 @@
 //!                               under the name it was given
 //! ```
 //!
-//! A process is ready when a worker of its name is attached to the scheduler. A process that does not attach in time
-//! is killed and counts as failed. To drain a process, this module sends SIGTERM: the worker accepts nothing new and
+//! A process is ready when a worker of its name is attached to the scheduler. A process that does not attach in time is
+//! killed and counts as failed. To drain a process, this module sends SIGTERM: the worker accepts no new tasks, and
 //! ends after its tasks. After the grace period, its process group is killed.
 //!
 //! Standard input of a process is a socket. A process of the warm pool writes to the socket when it is prepared. It

@@ -139,7 +139,7 @@ fn refusal(connected: Result<Client, ConnectError>) -> dunlin_client::RefusedErr
     }
 }
 
-/// The payloads that a subscriber receives up to `last`; panics at a gap.
+/// The payloads that a subscriber receives, up to and including the payload `last`; panics at a gap.
 fn read_to(subscriber: &mut Subscriber, last: &str) -> Vec<String> {
     let mut got = Vec::new();
     loop {

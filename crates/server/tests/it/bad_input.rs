@@ -134,7 +134,8 @@ fn invalid_names_are_refused_but_the_connection_stays_open() {
     let mut peer = Peer::connect(&server);
     let long = "x".repeat(256);
     for name in ["", ".", "a.", ".a", "a..b", "a b", "a\u{7}", "a.*.b", "a*", ">.a", &long] {
-        // An empty pattern lists all topics, and a pattern may be subscribed to.
+        // Names that are valid in some messages are left out there: an empty pattern lists all topics, and `a.*.b` is a
+        // pattern that can be listed and subscribed to.
         let is_pattern = name == "a.*.b";
         peer.open_publisher(1, name);
         let publisher = peer.next(|m| match m {

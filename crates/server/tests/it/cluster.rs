@@ -1,4 +1,4 @@
-//! The port for other nodes.
+//! Tests the port for other nodes.
 
 use std::net::TcpStream;
 use std::sync::Arc;

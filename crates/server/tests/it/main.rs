@@ -1,4 +1,4 @@
-//! Tests of the listeners from outside.
+//! Integration tests of the listeners: the tests connect to a running server as clients.
 
 mod access;
 mod bad_input;

@@ -136,7 +136,8 @@ fn resume_positions_count_towards_the_memory_budget() {
 fn resume_messages_count_towards_the_subscription_limit() {
     let (_node, server) = crate::serve_with(|config| config.limits.subscriptions_max = 10);
     let mut peer = Peer::connect(&server);
-    // Once a subscription has started, its positions must not count any more.
+    // A RESUME must not count any more once its subscription has started. Subscription 0 starts, so 10 RESUMEs count
+    // after the loop.
     for subscription in 0..11 {
         peer.send(FromClient::Resume(Resume { subscription, logs: List::new(&[]) }));
         if subscription == 0 {

@@ -170,7 +170,7 @@ fn nats_subscription_ends_after_its_maximum_of_messages() {
     let expected =
         [("1", "0"), ("1", "1"), ("1", "2"), ("2", "0"), ("2", "1"), ("2", "2"), ("2", "3"), ("2", "4")];
     assert_eq!(got, expected.map(|(sid, payload)| pair(sid, payload)));
-    // Both subscription names can be used again.
+    // Both subscription ids can be used again.
     peer.send_line("UNSUB 2\r\nUNSUB 9\r\nSUB a 1");
     peer.ping();
     writer.publish("a", "again");
@@ -347,7 +347,7 @@ fn full_reliable_topic_delays_its_nats_publisher_without_loss() {
 
 #[test]
 fn backlog_of_a_queue_does_not_hold_back_a_plain_subscription() {
-    // More than the buffers between the node and the client hold.
+    // More records than the buffers between the node and the client can hold.
     const RECORDS: usize = 4_000;
     let (node, server) = serve_nats(|_| {});
     let retention = Retention { bytes: 64 << 20, records: None, age: None };

@@ -32,7 +32,7 @@ impl Peer {
         Peer::connect_as(server, "test")
     }
 
-    /// Connects by this client name and completes the handshake.
+    /// Connects under this client name, and completes the handshake.
     pub fn connect_as(server: &Server, client: &str) -> Peer {
         let mut peer = Peer::silent(server);
         peer.send_hello(client, Preamble::OURS, VERSION);

@@ -87,7 +87,7 @@ fn entity(nth: u64) -> Entity<'static, 3> {
     Entity { kind: (nth % 3) as u32, velocity: [fast(0), fast(1), fast(2)], ..Entity::at(nth, at) }
 }
 
-/// Both processes, and the node with the world's keys.
+/// The two processes of the world, and the node with the world's keys.
 struct ViewerTest {
     keys: (Node, Server),
     processes: Vec<RegionProcess>,

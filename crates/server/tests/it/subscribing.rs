@@ -83,7 +83,7 @@ fn no_record_is_sent_beyond_the_credit_until_it_is_renewed() {
     subscriber.await_subscribed();
     let (mut sent, mut last, mut ping_sent, mut answered) = (0, None, false, false);
     while !answered {
-        // Without credit, only the response may arrive.
+        // While the subscriber has no credit, only the response to its ping may arrive.
         if sent >= 10_000 && !ping_sent {
             ping_sent = true;
             subscriber.send(FromClient::Ping(dunlin::wire::Ping { token: 5 }));

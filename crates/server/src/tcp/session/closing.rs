@@ -84,8 +84,8 @@ impl Session {
         }
     }
 
-    /// Closes the session after its grace period. If responses are still pending, it waits for them, because the client
-    /// would otherwise not know the outcomes of its commands.
+    /// Closes the session after its grace period. If responses are still pending, the session waits for them, because
+    /// the client would otherwise not know the outcomes of its commands.
     pub(super) fn on_close_timeout(&mut self) {
         let Phase::Closing(closing) = &mut self.phase else { return };
         closing.is_over = !closing.goodbye_pending || closing.waited_ms >= RESPONSES_MS_MAX;

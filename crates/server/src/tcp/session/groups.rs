@@ -307,8 +307,8 @@ fn start_from_wire(start: StartAt) -> Start {
         StartAt::Latest => Start::Latest,
         StartAt::After(position) => Start::After(position_from_wire(position)),
         StartAt::Time(ns) => Start::Time(ns),
-        // A member that resumes joins the group as it was. If the group does not exist, a new group starts at the
-        // earliest record.
+        // A member that resumes continues at the position of the group. If the group does not exist, a new group starts
+        // at the earliest record.
         StartAt::Earliest | StartAt::Resume => Start::Earliest,
     }
 }

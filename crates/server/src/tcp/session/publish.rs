@@ -58,7 +58,7 @@ struct PublisherTarget {
     checks_each_record: bool,
 }
 
-/// A publish that waits for room in a reliable topic. Its times are of the monotonic clock.
+/// A publish that waits for room in a reliable topic. Its times are readings of the monotonic clock.
 #[derive(Debug)]
 pub(super) struct Blocked {
     began_ns: u64,
@@ -135,8 +135,8 @@ impl Session {
             Some(expected) if expected.is_lost(&found.topic) => {
                 Err(Refused::new(ErrorCode::StateLost, found.topic.name()))
             }
-            // The client expects a topic of this name that was created with a configuration, but meanwhile the node has
-            // created another one automatically.
+            // The client expects a topic that was created with a configuration. That topic is gone, and the node has
+            // created a topic of this name automatically.
             Some(expected) if !expected.create && self.node.would_auto_create(&found.topic) => {
                 Err(Refused::new(ErrorCode::TopicExists, found.topic.name()))
             }

@@ -70,7 +70,8 @@ impl Session {
         match read {
             Ok(0) => self.on_client_eof(),
             Ok(_) => Ok(RoundProgress::Some),
-            // The last read emptied the socket, so the session must wait for readiness.
+            // The last read emptied the socket. The next round polls for readiness, so that the session is woken when
+            // bytes arrive.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.spin.is_on() => {
                 Ok(RoundProgress::Some)
             }

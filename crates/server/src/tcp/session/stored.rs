@@ -134,8 +134,8 @@ impl Session {
         self.pending_acks.0.retain(|queue| !queue.pending.is_empty());
         let more = outcomes.iter().any(|outcome| outcome.more);
         for AckOutcome { stored, refused, .. } in outcomes {
-            // One acknowledgement also covers the earlier batches. This does not apply to another node, which forwards
-            // for many publishers.
+            // The last acknowledgement also covers the earlier batches, so it is the only one that a client receives. A
+            // node receives each acknowledgement, because it forwards batches of many publishers.
             let all = if self.from_node { 0 } else { stored.len().saturating_sub(1) };
             stored[all..].iter().for_each(|published| self.outbound.push(FromNode::Published(*published)));
             if let Some((refused, lost)) = refused {

@@ -105,8 +105,8 @@ fn lock_wait_ends_when_its_permission_is_revoked() {
 
 #[test]
 fn lock_wait_ends_when_its_user_is_removed() {
-    // The test does not cover Dunlin's own protocol: the node closes such a connection, and the wait may end before the
-    // session notices the change.
+    // The test does not cover Dunlin's own protocol: there, the node closes the connection of a removed user. The wait
+    // may also end before the session notices that the user was removed.
     assert_lock_waits_end(&[lock_over_http, lock_over_grpc], ROOT, &["UNAUTHENTICATED", "FORBIDDEN"]);
 }
 

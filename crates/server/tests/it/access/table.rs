@@ -184,7 +184,7 @@ fn anonymous_clients_reach_only_the_routes_listed_as_open() {
         let path = path.replace("{*name}", "x").replace("{name}", "x");
         let stranger = guarded.http(method, &path, "", b"");
         assert_eq!(stranger.status != 401, is_open(&route), "{route}: {stranger:?}");
-        // An empty list counts as a refusal; the error for an invalid request does too.
+        // An empty list and the error for an invalid request count as refusals.
         let unprivileged = guarded.http(method, &path, &basic("nobody", PASSWORD), b"");
         let is_list = matches!(route.as_str(), "GET /v1/topics");
         assert_eq!(

@@ -145,7 +145,7 @@ fn http_watch_finds_a_change_after_many_changes_of_other_keys() {
         let command = ControlCommand::Put { key: key.as_bytes(), value: b"1", lease: 0 };
         dunlin::block_on(fixture.node.execute(&command)).unwrap();
     };
-    // More changes than the node examines at once.
+    // Makes more changes than the node examines at once.
     (0..3_000).for_each(|_| put("a"));
     put("b");
     let mut events = fixture.events("/v1/watch?prefix=b&from=oldest", &[]);

@@ -13,7 +13,7 @@ fn any() -> Vec<SocketAddr> {
     vec![([127, 0, 0, 1], 0).into()]
 }
 
-/// Waits for a departure that `is_it` accepts, and returns the newest.
+/// Waits until the list has an entry that `is_it` accepts, and returns the newest such entry.
 fn recent(fixture: &HttpServer, is_it: impl Fn(&Value) -> bool) -> Value {
     find("one of that kind", || {
         let response = fixture.get("/v1/subscriptions?recent&limit=100").json();

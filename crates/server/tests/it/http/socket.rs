@@ -384,7 +384,8 @@ fn connections_are_counted_separately_for_each_listener() {
     until("it is counted", || {
         fixture.get("/metrics").text().contains("dunlin_connections{protocol=\"ws\"} 1\n")
     });
-    // A connection that sends nothing after its headers must not become a WebSocket, and must time out.
+    // Ends the test while a connection has sent only the first line of its WebSocket request. The server must still
+    // stop.
     let mut half = fixture.peer();
     half.send(b"GET /v1/ws HTTP/1.1\r\n");
     half.stream.get_mut().flush().unwrap();

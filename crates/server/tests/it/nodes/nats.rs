@@ -188,7 +188,7 @@ fn nats_publisher_continues_after_the_death_of_one_owner() {
     peer.publish("book", "no book");
     let text = permission_violation(&peer.line(), "Publish", "book");
     assert!(text.contains("refuses it"), "{text}");
-    // The owner dies. Its batches without a response may be refused at any time from then on.
+    // The owner dies. From then on, batches to which it has not responded may be refused at any time.
     (0..500).for_each(|n| peer.publish("dead", &n.to_string()));
     cluster.kill(3);
     (0..500).for_each(|n| peer.publish("dead", &n.to_string()));

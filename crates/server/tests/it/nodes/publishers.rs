@@ -212,8 +212,8 @@ fn batch_sent_over_a_replaced_node_connection_is_not_appended() {
     let mut old = connect();
     old.publish(1, 1, &[b"first"]);
     assert!(is_published(&mut old));
-    // The node gives up the connection while its second batch is being sent. It sends the third batch over another
-    // connection.
+    // The forwarding node gives up its connection while its second batch is being sent, and sends its third batch over
+    // a new connection.
     let mut new = connect();
     new.publish(1, 1, &[b"third"]);
     assert!(is_published(&mut new));

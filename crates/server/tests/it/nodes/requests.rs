@@ -174,7 +174,7 @@ fn request_is_published_while_a_member_node_is_silent() {
     let mut requester = cluster.requester(1);
     assert!(is_no_responder(&request(&mut requester, "help")));
     cluster.stop_with_lease(3);
-    // The node is still a member, so the request is published.
+    // Node 3 is still a member of the cluster, so the request is published.
     requester.send_line("PUB help _INBOX.me.1 1\r\n?");
     requester.ping();
     assert!(cluster.has_topics("help"));
@@ -244,7 +244,8 @@ fn topic_created_on_another_node_replaces_a_custom_inbox() {
 #[test]
 fn late_reply_creates_no_topic_on_any_node() {
     let cluster = TestCluster::patient(3);
-    // The service publishes to a subject that was an inbox, to another subject, and as a member of a queue group.
+    // The service replies too late in three cases: the requester had subscribed to the reply subject, it had not, and
+    // the service is a member of a queue group.
     for (number, subscription) in ["svc.0 1", "svc.1 1", "svc.2 workers 1"].into_iter().enumerate() {
         let (mut requester, mut service) = (cluster.nats(1), cluster.responder(2, subscription));
         let reply = format!("acme.late.{number}.1");
