@@ -85,7 +85,7 @@ impl<const D: usize> Ghosts<D> {
         true
     }
 
-    /// The last tick of which a neighbour's ghosts are known.
+    /// The tick of the newest batch from a neighbour; `None` if the neighbour has sent no batch.
     pub fn last_known_tick(&self, region: RegionId) -> Option<u64> {
         self.neighbours.get(&region).map(|stored| stored.batch.tick)
     }

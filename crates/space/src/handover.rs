@@ -332,8 +332,8 @@ impl Handover {
         StagedIds(&self.staged)
     }
 
-    /// Entities whose owner is undecided here: entities that are committed to another region without confirmation, and
-    /// entities staged here.
+    /// Entities that may belong to this region or to another one, as far as this region knows: entities that are
+    /// committed to another region without confirmation, and entities staged here.
     pub fn in_doubt(&self) -> Vec<EntityId> {
         let committed =
             self.peers.values().flat_map(|peer| peer.outbound.values().flat_map(OutboundTransfer::committed));

@@ -169,8 +169,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Continues with a state that followed the former owner's records. If a standby is required, the first
-    /// tick waits until one has started.
+    /// Continues with a state that followed the former owner's records. If a standby is required, the first tick waits
+    /// until a standby has started.
     pub fn take_over(
         setup: RegionSetup<D>,
         behaviour: B,

@@ -35,7 +35,8 @@ pub struct OtherEntityLanes<const D: usize> {
     pub offset: [Lanes; D],
     /// Squares of the distances, by lane.
     pub distance_sq: Lanes,
-    /// 1 for lanes within sight of this entity; 0 for the others, and for the entity itself.
+    /// 1 for each lane whose entity has this entity in sight; 0 for the other lanes, and for the lane of this entity
+    /// itself.
     pub seen: Lanes,
 }
 

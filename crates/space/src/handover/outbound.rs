@@ -223,8 +223,8 @@ impl Handover {
         }
     }
 
-    /// Handles the message that the target has lost its state: the entities that the target had taken from here are
-    /// lost.
+    /// Handles the message that the target has lost its state. The entities that the target had taken from this region
+    /// are then lost.
     pub(super) fn on_unknown(
         &mut self,
         from: RegionId,

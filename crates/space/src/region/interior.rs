@@ -158,7 +158,8 @@ impl<const D: usize> InteriorCells<D> {
         self.cells[cell as usize]
     }
 
-    /// Whether a point is surely in the region's stretch. If `false`, the key decides.
+    /// Whether a point is certainly in the region's stretch. If `false`, the point may still be in the stretch; its key
+    /// decides.
     #[inline(always)]
     pub(super) fn surely_contains(&self, at: &Point<D>) -> bool {
         self.cell(at) != BORDER
@@ -177,7 +178,8 @@ impl<const D: usize> InteriorCells<D> {
     }
 }
 
-/// Keeps cells whose neighbours along an axis are marked as well. Cells beyond the world count as marked.
+/// A cell keeps the mark `OWN` only if both neighbours of the cell along one axis have it; otherwise it gets `BORDER`.
+/// Cells beyond the world count as `OWN`.
 fn shrunk(cells: &[u8], shift: u32, level: u32) -> Vec<u8> {
     let (step, last) = (1_usize << shift, (1_usize << level) - 1);
     let keeps = |cell: usize| {
