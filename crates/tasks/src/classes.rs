@@ -1,10 +1,10 @@
 //! Assigns numbers to lanes, to classes, and to names that clients choose.
 //!
-//! A lane or class is in use while one of its tasks is known. An unused lane or class stays until its number
-//! is needed for another. A name stays while a class or a pool has it.
+//! A lane or class is in use while one of its tasks is known. An unused lane or class stays until its number is needed
+//! for another. A name stays while a class or a pool uses it.
 //!
-//! Bounds: [`SchedulerLimits::lanes_max`] lanes of each tenant, [`LANES_MAX`] in all; [`SchedulerLimits::classes_max`];
-//! [`SchedulerLimits::DEMANDS_MAX`].
+//! Limits: [`SchedulerLimits::lanes_max`] lanes of each tenant, and [`LANES_MAX`] lanes of all tenants;
+//! [`SchedulerLimits::classes_max`] classes, of which at most [`SchedulerLimits::DEMANDS_MAX`] need labels.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
