@@ -48,7 +48,7 @@ fn batch_of_records_over_the_memory_budget_is_refused() {
     let limits = NodeLimits { memory_bytes_max: 4 << 20, ..NodeLimits::default() };
     let fixture = HttpServer::of(Node::start(Config { limits, ..Config::default() }).unwrap(), |_| ());
     let post = |lines: &[u8]| fixture.post("/v1/topics/t/batch", &[("content-type", "text/plain")], lines);
-    // The body fits in the memory budget, but the records do not: each of its empty lines becomes a record.
+    // The body fits in the memory budget, but its records do not: each empty line of the body becomes a record.
     let refused = post(&vec![b'\n'; 512 << 10]);
     assert_eq!((refused.status, refused.code().as_str()), (503, "BUDGET_SPENT"));
     assert_eq!(post(b"small\n").json()["published"], 1);
