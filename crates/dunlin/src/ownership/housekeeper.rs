@@ -11,10 +11,10 @@ use super::route::Route;
 use super::{Ownership, lock};
 use crate::clock::steady_ns;
 
-/// The pause between two attempts to do work that has failed.
+/// The pause before failed work is tried again.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
-/// The work that is due at certain times.
+/// A handle of the housekeeping thread, with which other code schedules the thread's work.
 #[derive(Debug)]
 pub(super) struct OwnershipHousekeeper(Arc<Work>);
 
@@ -35,12 +35,12 @@ enum Job {
     Route(Weak<Route>),
     MirrorFeed(Arc<MirrorFeed>),
     Inbox(Weak<InboxRoute>),
-    /// Every topic has work, because a node has joined or left the cluster.
+    /// Checks every topic, because a node has joined or left the cluster.
     All,
 }
 
 impl OwnershipHousekeeper {
-    /// Starts the thread, which ends when the value is dropped.
+    /// Starts the thread. The thread ends when the returned handle is dropped.
     pub(super) fn start(ownership: Weak<Ownership>) -> OwnershipHousekeeper {
         let work = Arc::<Work>::default();
         let thread_work = Arc::clone(&work);

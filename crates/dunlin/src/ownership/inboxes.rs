@@ -1,20 +1,21 @@
 //! Inboxes of other nodes: the service that replies to a request may be connected to any node.
 //!
-//! An inbox is a topic of the node to which its session is connected. Its subject does not name that node. A record for
-//! an inbox of another node is sent to the node that accepted the last record. If that node does not have the inbox,
-//! the record is sent to one node after the other until one has it. A [query](super::interest) for each reply subject
-//! finds a [reply inbox](crate::reply), whose name is its address afterwards. The cluster does not agree on inboxes,
-//! because each connection that sends requests has one for seconds.
+//! An inbox is a topic of the node to which its session is connected. The subject of an inbox does not name this node.
+//! A record for an inbox of another node is sent to the node that accepted the inbox's last record. If that node does
+//! not have the inbox, the record is sent to one node after the other until a node has the inbox. For a [reply
+//! inbox](crate::reply), the node first [queries](super::interest) the other nodes about the reply's subject. The
+//! response contains the name of the reply inbox, and records are then sent to this name. The cluster does not agree on
+//! inboxes, because each connection that sends requests opens an inbox for only a few seconds.
 //!
 //! Invariants:
 //! - At most one node appends a record: another node is tried only if the previous one certainly did not append it.
 //! - Records for one inbox leave the node in the order in which they were published. While the inbox's node is unknown,
-//!   only one batch is sent at a time. A batch that came back is sent again before all newer ones, when all other sent
-//!   batches have a response.
+//!   only one batch is sent at a time. A batch that a node did not append is sent again before all newer batches, but
+//!   only when no other batch is still on its way.
 //!
-//! Limits: the node remembers [`INBOXES_MAX`] inboxes, and as many reply subjects for [`REPLY_KNOWN_FOR`] each. When a
-//! limit is reached, the node forgets all of them, and queries other nodes again. It keeps the inboxes for which it has
-//! records without an outcome, unless all inboxes have some.
+//! Limits: the node remembers [`INBOXES_MAX`] inboxes. It remembers the same number of reply subjects, each for
+//! [`REPLY_KNOWN_FOR`]. When a limit is reached, the node forgets all of them, and queries other nodes again. Inboxes
+//! with records that have no outcome yet are kept, unless all inboxes have such records.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
@@ -33,7 +34,7 @@ use crate::node::make_reducer;
 const INBOXES_MAX: usize = 4_096;
 /// How long this node remembers what the other nodes have answered about a reply subject.
 const REPLY_KNOWN_FOR: Duration = Duration::from_secs(5);
-/// The history of the topic that represents another node's inbox. It contains no records.
+/// The history size, in bytes, of the topic that represents another node's inbox. This topic contains no records.
 const HISTORY_BYTES: u64 = 64 << 10;
 
 /// Inboxes of other nodes to which this node has published.
@@ -91,7 +92,7 @@ struct State {
     waiting: BTreeMap<u64, InFlightBatch>,
     /// The number of batches that were sent, have received no response, and did not come back.
     in_flight: usize,
-    /// The number of the flight to which the batches under way belong.
+    /// The number of the present flight: the series of batches that are on their way to a node at the same time.
     flight: u64,
     /// The ticket of the last batch that was sent.
     sent_through: u64,
@@ -209,8 +210,9 @@ impl KnownInboxes {
     }
 }
 
-/// Splits a subject of an inbox into its prefix, and the inbox's name and pattern at its node. If a subject has more
-/// than two tokens, the first two select the inbox. A subject of two tokens has an inbox of its own.
+/// Splits a subject of an inbox. Returns the key of the inbox at this node, and the inbox's name and pattern at its own
+/// node. The first two tokens of a subject select the inbox. A subject of exactly two tokens is an inbox with only this
+/// subject. Returns `None` if the subject belongs to no inbox.
 fn split_subject(subject: &str) -> Option<(&str, &str, String)> {
     let rest = subject.strip_prefix(FIRST_TOKEN)?.strip_prefix('.')?;
     match rest.find('.') {
@@ -263,7 +265,8 @@ impl InboxRoute {
         }
     }
 
-    /// Returns what to do next. `last` is the ticket of the batch that was sent before.
+    /// Returns the next step, or `None` if no batch waits or none can be sent now. `last` is the ticket of the batch
+    /// that the previous step sent.
     fn next(&self, ownership: &Ownership, last: Option<u64>) -> Option<Next> {
         let mut state = lock(&self.state);
         let (ticket, tried) =

@@ -5,10 +5,10 @@
 //! the others. A reply inbox accepts the reply only if no other node has a subscriber. For replies, the node therefore
 //! waits for all responses.
 //!
-//! Invariant: a node assumes that a subject has no subscriber only if every other member has responded so. A member
-//! that does not respond may have a subscriber. Replies are the exception, because a requester waits for each of them:
-//! if a member does not respond, the node assumes that the member has no subscriber. Otherwise, while a member is
-//! unreachable, a topic would be created for each reply.
+//! Invariant: a node assumes that a subject has no subscriber only if every other member has responded that it has
+//! none. A member that does not respond may have a subscriber. Replies are an exception: if a member does not respond,
+//! the node assumes that this member has no subscriber, because a requester waits for each reply. Otherwise, while a
+//! member is unreachable, a topic would be created for each reply.
 //!
 //! Limits: [`REMEMBERED_MAX`] subjects with a subscriber elsewhere are remembered, each for [`REMEMBERED_FOR`]. During
 //! that time, a request may be published although the last subscriber has left. A node that did not respond is not
@@ -43,8 +43,8 @@ pub struct Interest {
     pub inbox_user: Option<String>,
 }
 
-/// A query that asks one node whether it has subscribers for a subject. A dropped query counts as one without a
-/// response.
+/// A query that asks one node whether it has subscribers for a subject. If the query is dropped, the node counts as a
+/// node that did not respond.
 #[derive(Debug)]
 pub struct InterestQuery {
     node: u64,
@@ -56,10 +56,10 @@ pub struct InterestQuery {
 enum QueryPurpose {
     /// A record will be published. A node that does not respond may have a subscriber.
     Record,
-    /// A reply will be published. A node that does not respond counts as one without a subscriber.
+    /// A reply will be published. A node that does not respond is assumed to have no subscriber.
     Reply,
     /// A client opens an inbox of this pattern, and no other user may have such an inbox. A node that does not respond
-    /// counts as one without such an inbox.
+    /// is assumed to have no such inbox.
     InboxOfOtherUser(String),
 }
 
@@ -156,8 +156,8 @@ impl InterestRound {
         let is_first_inbox = !is_of_user && reply_inbox.is_some() && state.reply_inbox.is_none();
         let is_found = match &self.purpose {
             QueryPurpose::InboxOfOtherUser(user) => inbox_user.is_some_and(|other| other != *user),
-            // The first reply inbox that is found does not count as a subscriber. If a second node has one, too, the
-            // subject counts as subscribed.
+            // The first reply inbox that is found does not count as a subscriber. If a second node also has a reply
+            // inbox for the subject, the subject counts as subscribed.
             _ => (is_subscribed || reply_inbox.is_some()) && !is_first_inbox,
         };
         if is_first_inbox && let Some(inbox) = reply_inbox {
@@ -187,8 +187,8 @@ impl Ownership {
         self.query_others(pattern, QueryPurpose::Record)
     }
 
-    /// Whether another node has a subscriber for a reply's subject. Differs from `has_remote_subscriber` in one case: a
-    /// node that does not respond counts as one without a subscriber.
+    /// Whether another node has a subscriber for a reply's subject. This differs from `has_remote_subscriber` in one
+    /// case: a node that does not respond is assumed to have no subscriber.
     pub(crate) fn has_remote_reply_subscriber(self: &Arc<Ownership>, pattern: &str) -> TopicFuture<bool> {
         self.query_others(pattern, QueryPurpose::Reply)
     }
@@ -253,9 +253,9 @@ impl Node {
         }
     }
 
-    /// Whether the cluster has a subscriber for the pattern, waits for its topic, or may read it later
-    /// because the topic is durable. Without a subscriber here, the node queries all other nodes. For code
-    /// that must not wait.
+    /// Whether a subscriber in the cluster reads records for the pattern, waits for a topic with this pattern, or may
+    /// read such records later because their topic is durable. If this node has no such subscriber, it queries all
+    /// other nodes. For code that must not wait.
     pub fn has_subscriber_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
         if let Some(has_subscriber) = self.known_interest(pattern) {
             return TopicFuture::ready(Ok(has_subscriber));
@@ -266,8 +266,8 @@ impl Node {
         }
     }
 
-    /// Whether another node has a subscriber for a reply's subject. A node that does not respond counts as one without
-    /// a subscriber. For code that must not wait.
+    /// Whether another node has a subscriber for a reply's subject. A node that does not respond is assumed to have no
+    /// subscriber. For code that must not wait.
     pub fn has_remote_reply_subscriber_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
         match self.ownership() {
             Some(ownership) => ownership.has_remote_reply_subscriber(pattern.as_str()),
@@ -276,7 +276,7 @@ impl Node {
     }
 
     /// Whether another node has the inbox of this pattern for another user, for code that must not wait. A node that
-    /// does not respond counts as one without such an inbox.
+    /// does not respond is assumed to have no such inbox.
     pub fn is_inbox_of_other_user_async(&self, pattern: &Pattern, user: &str) -> TopicFuture<bool> {
         match self.ownership() {
             Some(ownership) => {

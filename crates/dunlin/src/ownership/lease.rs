@@ -30,7 +30,8 @@ impl Ownership {
         thread::Builder::new().name("dunlin-lease".to_owned()).spawn(run).map(drop)
     }
 
-    /// Begins a lease and makes the node a member under it.
+    /// Begins a lease and makes the node a member under it. Returns the lease's id, or `None` if the node did not
+    /// become a member.
     fn begin_lease(&self, ttl: Duration, value: &[u8]) -> Option<u64> {
         let requested_ns = steady_ns();
         let ttl_ms = ttl.as_millis() as u64;
@@ -57,8 +58,8 @@ impl Ownership {
         Some(lease)
     }
 
-    /// Begins a new epoch of every volatile topic that is assigned to this node, because a restart has lost their
-    /// records. Returns whether all of these topics have a new epoch.
+    /// Begins a new epoch of every volatile topic that is assigned to this node, because a restart has lost the records
+    /// of these topics. Returns whether all of these topics have a new epoch.
     fn begin_new_epochs(self: &Arc<Ownership>) -> bool {
         {
             // A topic that is assigned to this node after this block is new, and needs no new epoch.

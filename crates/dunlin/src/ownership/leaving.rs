@@ -21,7 +21,7 @@ const FETCH_TIME_MIN: Duration = Duration::from_millis(200);
 
 impl Ownership {
     /// Moves the node's volatile topics to other nodes and ends its membership. If a topic does not move within the
-    /// time `within`, another node becomes its owner, with only those records that it has already read.
+    /// time `within`, another node becomes its owner with only those records that the new owner has already read.
     pub fn leave(self: &Arc<Ownership>, within: Duration) {
         let until_ns = steady_ns().saturating_add(within.as_nanos() as u64);
         let moved = self.move_all(until_ns);

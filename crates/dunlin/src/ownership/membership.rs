@@ -219,7 +219,7 @@ impl RemoteMembership {
 
     /// Returns whether the caller has to request the membership from the owner of this epoch: `false` if another thread
     /// has sent a request already, or if no request is needed. An owner that received two requests would keep two
-    /// members for this one, and confuse their ends.
+    /// members for this membership, and could not tell which of them has ended.
     #[must_use]
     pub(super) fn begin_request(&self, epoch: u32) -> bool {
         let mut state = lock(&self.state);
@@ -231,11 +231,13 @@ impl RemoteMembership {
         is_unplaced
     }
 
-    /// Called when the owner has accepted the membership, in a group that delivers records of this epoch. A later
-    /// group, at another owner or after a lost connection, delivers nothing of that epoch again.
+    /// Called when the owner has accepted the membership, in a group that delivers records of `epoch`. If the member
+    /// later joins another group, at another owner or after a lost connection, that group delivers no records of
+    /// `epoch` again.
     ///
-    /// This is not the epoch for which the membership was requested. A durable topic begins an epoch with each start of
-    /// its owner. An owner that does not know yet that its topic has moved accepts the member in the epoch before.
+    /// `epoch` may differ from the epoch for which the membership was requested: a durable topic begins an epoch with
+    /// each start of its owner, and an owner that does not know yet that its topic has moved accepts the member in the
+    /// previous epoch.
     pub fn on_accepted(&self, epoch: u32) {
         let mut state = lock(&self.state);
         if state.is_requested {
@@ -259,7 +261,7 @@ impl RemoteMembership {
         Ok(next)
     }
 
-    /// Whether an event is available. If not, the member is notified of the next one.
+    /// Whether an event is available, or the membership has ended. If not, the member is notified of the next event.
     pub(crate) fn has_events(&self) -> bool {
         let state = lock(&self.state);
         !state.unread.is_empty() || state.outcome.is_some()
@@ -390,8 +392,8 @@ mod tests {
         Start::After(Position { epoch, seq: 0 })
     }
 
-    /// This node knows before the previous owner that the topic has moved there again, in epoch 9. The owner accepts
-    /// the member in its earlier group, which has no record of epoch 9.
+    /// The topic has moved back to a node that owned it before, in epoch 9. This node learns of the move before that
+    /// owner does. The owner therefore accepts the member in the group of epoch 5, which has no record of epoch 9.
     #[test]
     fn group_member_resumes_after_the_epoch_of_its_group() {
         let member = membership();
@@ -419,8 +421,9 @@ mod tests {
         assert_eq!(member.start(), after(9));
     }
 
-    /// Two threads search for members to place: a thread that joins, and the housekeeping thread. Without a guard, both
-    /// would send a request to the owner of a topic that has just moved, and the owner would keep two members for one.
+    /// Two threads look for memberships to request: a thread that joins a group, and the housekeeping thread. Without a
+    /// guard, both would send a request to the owner of a topic that has just moved, and the owner would keep two
+    /// members for one membership.
     #[test]
     fn only_one_thread_requests_a_group_membership() {
         let member = membership();

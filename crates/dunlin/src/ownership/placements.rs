@@ -226,7 +226,8 @@ impl Ownership {
         self.route(topic.name()).is_some_and(|route| route.is_draining())
     }
 
-    /// A topic's owner and epoch, as far as this node knows. A durable topic begins epochs without the cluster.
+    /// A topic's owner and epoch, as far as this node knows. The epoch of a durable topic may be higher than the epoch
+    /// that the cluster agreed on, because its owner begins epochs without the cluster.
     pub fn owner_of(&self, topic: &Topic) -> (u64, u32) {
         let log_epoch = topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
         let (owner, epoch) = self.route(topic.name()).map_or((self.id, 0), |route| route.owner());
@@ -350,8 +351,8 @@ impl Ownership {
         })
     }
 
-    /// Deletes a topic. Waits for the cluster, and until this node has applied the deletion, which could otherwise
-    /// delete the next topic of this name.
+    /// Deletes a topic. Waits until the cluster has agreed and this node has applied the deletion. A deletion that this
+    /// node applied later could delete a new topic of this name.
     pub(crate) fn delete(self: &Arc<Ownership>, node: &Node, name: &str) -> Result<(), TopicError> {
         let existing = node.registry().get(name);
         self.propose(&ControlCommand::Remove { topic: name.as_bytes() })?;

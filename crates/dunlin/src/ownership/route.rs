@@ -59,7 +59,8 @@ struct State {
     /// number is 0, no newer batch goes to another node or into the log here.
     in_flight: usize,
     sent_to: u64,
-    /// The number of the flight to which the unanswered batches belong.
+    /// The number of the flight to which the unanswered batches belong. A flight is a series of batches that are on
+    /// their way to a node at the same time.
     flight: u64,
     /// The ticket of the newest unanswered batch.
     sent_through: u64,

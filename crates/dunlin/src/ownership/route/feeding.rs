@@ -176,7 +176,7 @@ mod tests {
         fn feed_mirrors(&self, _: u64, _: Arc<MirrorFeed>) {}
     }
 
-    /// A waiter that blocks its waking thread until the test releases it.
+    /// A waiter that blocks the thread that wakes it, until the test lets that thread continue.
     struct Stop(Mutex<mpsc::Sender<()>>, Mutex<mpsc::Receiver<()>>);
 
     impl Wake for Stop {

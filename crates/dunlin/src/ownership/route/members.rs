@@ -27,7 +27,8 @@ impl Route {
         }
     }
 
-    /// Requests the memberships that no owner has from the topic's owner, if that node is a member of the cluster.
+    /// Requests from the topic's owner the memberships that no owner has received yet, if the owner is a member of the
+    /// cluster. If this node is the owner and the handover has ended, the memberships move to this node.
     pub(super) fn place_members(&self, ownership: &Arc<Ownership>) {
         let unplaced = self.unplaced_members();
         if unplaced.is_empty() {

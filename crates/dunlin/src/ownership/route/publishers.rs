@@ -10,8 +10,8 @@ use crate::clock::steady_ns;
 use crate::ownership::presence::PublisherPresence;
 use crate::ownership::{Ownership, housekeeper, lock};
 
-/// How long publishers have to connect to a new owner before subscribers receive the notice that there is
-/// none.
+/// How long publishers have to connect to a new owner. After this time, subscribers receive the notice that the topic
+/// has no publisher.
 const PUBLISHER_GRACE: Duration = Duration::from_secs(2);
 
 impl Route {

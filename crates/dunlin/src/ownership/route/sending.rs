@@ -1,8 +1,8 @@
-//! Batches of this node's publishers on their way to the owner, or into the log here if this node is the owner.
+//! Sends batches of this node's publishers to the owner, or appends them to the log here if this node is the owner.
 //!
 //! Invariant: batches leave in the order in which they came. No newer batch goes to another node, or into the log here,
-//! before older batches have a response or have come back. Batches that are on their way at the same time form a
-//! flight. An owner that refuses one batch of a flight also refuses all later batches of it.
+//! until every older batch has a response or was returned without being appended. Batches that are on their way at the
+//! same time form a flight. An owner that refuses one batch of a flight also refuses all later batches of this flight.
 
 use std::sync::{Arc, Weak};
 
