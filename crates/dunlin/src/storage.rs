@@ -11,9 +11,9 @@
 //! ```
 //!
 //! Invariants:
-//! - A topic exists while its file in `topics` does. The file is written after the logs are opened, and
-//!   becomes a deletion mark before the logs are removed. Logs with records but without file and mark were
-//!   therefore not deleted, and remain.
+//! - A topic exists while its file in `topics` exists. The file is written after the logs are opened, and becomes a
+//!   deletion mark before the logs are removed. Logs that have records, but neither a topic file nor a deletion mark,
+//!   were therefore not deleted by the node. They remain on disk.
 //! - Only this module, and the journals that it opens, change the files.
 //! - An epoch that was not closed properly is followed by a new one, because the disk may have lost synced records.
 //!

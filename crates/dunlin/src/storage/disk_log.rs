@@ -76,9 +76,10 @@ pub(super) struct DiskLog {
     consecutive_helps: AtomicU32,
     /// The value of `helped` at the storing thread's last visit.
     helped_before: AtomicU64,
-    /// Whether the log is in the list of logs that the thread visits later.
+    /// Whether the log is in the list of logs that the storing thread visits later.
     later: AtomicBool,
-    /// Whether reads wait for the thread, because the process lacked a resource for the last one.
+    /// Whether reads wait until the storing thread allows them again, because the process lacked a resource for the
+    /// last read.
     defers_reads: AtomicBool,
     has_failed: AtomicBool,
     writing: Mutex<Writing>,
@@ -260,7 +261,7 @@ impl DiskLog {
         matches!(self.writing.try_lock(), Err(TryLockError::WouldBlock))
     }
 
-    /// Takes the log out of the list for later, so that the thread visits it now.
+    /// Takes the log out of the list of logs to visit later, so that the storing thread visits it now.
     pub(super) fn remove_from_later(&self) {
         self.consecutive_helps.store(0, Ordering::Relaxed);
         self.later.swap(false, Ordering::AcqRel);
@@ -578,8 +579,8 @@ impl Store for DiskLog {
 
     fn notify_staged(&self) {
         let helped = self.consecutive_helps.load(Ordering::Relaxed) >= CONSECUTIVE_HELPS_MIN;
-        // If the log is already in the list for later, the thread will find this publisher's record when it visits the
-        // log.
+        // If the log is already in the list of logs to visit later, the thread will find this publisher's record when
+        // it visits the log.
         if helped && self.later.swap(true, Ordering::AcqRel) {
             return;
         }

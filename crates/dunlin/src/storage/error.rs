@@ -24,7 +24,7 @@ pub enum StorageError {
         /// The system's error.
         source: io::Error,
     },
-    /// The tasks in the directory have another number of shards.
+    /// The tasks in the directory have a different number of shards than the configuration.
     #[error("{0}")]
     Shards(String),
     /// A topic's file is invalid.
@@ -51,7 +51,7 @@ pub enum StorageError {
         /// The error.
         error: ConfigError,
     },
-    /// A topic conflicts with another.
+    /// A topic conflicts with another topic.
     #[error("topic {topic:?}: {why}")]
     Refused {
         /// The topic.

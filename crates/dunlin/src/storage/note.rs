@@ -1,5 +1,5 @@
-//! The producers of the records in a block. This note is stored after the records, so that a restarted node recognizes
-//! records that a producer sends again.
+//! Notes: lists of the producers of the records in a block. A note is stored after the records, so that a restarted
+//! node recognizes records that a producer sends again.
 //!
 //! ```text
 //!  0          8                16     20    24             32          40

@@ -1,10 +1,9 @@
 //! Marks of the parts of a single node other than topics: `DIR/control.made` for its keys, `DIR/tasks.made` for
 //! its tasks.
 //!
-//! A mark holds the change times of each log's lock and of each closed log's newest file. Copies of the files
-//! have other change times. If the times differ, the part was restored from a copy and may be older than what
-//! clients have read. The part then continues in a new epoch. A mark of an older build is empty and proves
-//! nothing.
+//! A mark holds the change times of each log's lock file and of each closed log's newest file. Copies of the files have
+//! other change times. If the times differ, the part was restored from a copy and may be older than what clients have
+//! read. The part then continues in a new epoch. A mark of an older build is empty and proves nothing.
 
 use std::path::{Path, PathBuf};
 

@@ -43,7 +43,7 @@ pub struct RefusedTopic {
 }
 
 impl RefusedTopic {
-    /// Whether its files are damaged.
+    /// Whether the topic's files are damaged.
     pub fn is_damaged(&self) -> bool {
         self.id.is_some()
     }

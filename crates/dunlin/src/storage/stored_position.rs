@@ -35,11 +35,11 @@ const BYTES_MAX: u64 = 4 << 10;
 pub(super) struct StoredPosition {
     /// The epoch of the last record that was stored.
     pub(super) epoch: u32,
-    /// The first retained record of that epoch.
+    /// The sequence number of the first retained record of `epoch`.
     pub(super) first_seq: u64,
-    /// The last stored record.
+    /// The sequence number of the last stored record.
     pub(super) through: u64,
-    /// Whether the log was closed after this record was stored.
+    /// Whether the log was closed after the last stored record.
     pub(super) closed: bool,
     /// The topic's pattern; `None` in files of older versions.
     pub(super) pattern: Option<String>,

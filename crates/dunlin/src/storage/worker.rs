@@ -73,7 +73,7 @@ enum Sleep {
     UntilWoken,
 }
 
-/// The thread, until it is stopped or dropped.
+/// A handle of the storing thread. The thread ends when the handle is stopped or dropped.
 #[derive(Debug)]
 pub(super) struct StoreWorker {
     queue: Arc<StoreQueue>,
