@@ -1,9 +1,9 @@
 //! The cluster's tasks: shards of the scheduler, each replicated by a raft group, and the dispatch of tasks to
 //! workers.
 //!
-//! Each group replicates one shard ([`TaskShard`]) with its own tenants. A worker serves all shards: it joins
-//! the first shard, and the node adds it to the others. The node to which it is attached divides its slots
-//! among the shards (`dealer`).
+//! Each group replicates one shard ([`TaskShard`]) with its own tenants. A worker serves all shards: it joins the first
+//! shard, and the node adds it to the others. The node to which a worker is attached divides the worker's slots among
+//! the shards (`dealer`).
 //!
 //! The state machine is in [`dunlin_tasks`]. Every node applies every command, and so determines the orders for the
 //! workers that are attached to it ([`OrderQueue`]). The leader does not send orders to workers of other nodes. Events
@@ -13,7 +13,8 @@
 //! - A command with unknown outcome returns [`ControlError::Unknown`] and is not retried automatically.
 //! - Only a leader's proposals advance the cluster's time, so that no node ends a worker's lease by its own
 //!   clock.
-//! - The groups share neither log nor snapshots with keys. Millions of tasks therefore do not delay keys.
+//! - Keys have a raft group of their own, with a separate log and separate snapshots. Millions of tasks therefore do
+//!   not delay keys.
 //! - The number of shards is fixed when the directory is created.
 //! - Commands for several shards are proposed to all of these shards at the same time, and not as one transaction. If
 //!   some shards fail and others do not, the outcome is unknown.
@@ -168,7 +169,7 @@ impl Tasks {
     }
 
     /// The error of a shard's disk, if the disk has too little room. If this node leads the shard, it then refuses
-    /// tasks that make the log longer.
+    /// commands that make the state larger.
     pub fn lacks_room(&self) -> Option<String> {
         let why = self.shards.iter().find_map(|shard| shard.status().ok()?.lacks_room)?;
         Some(format!("no room for tasks: {why}"))
@@ -184,8 +185,9 @@ impl Tasks {
         shard::dir_of(dir, shard)
     }
 
-    /// Writes a shard's directory ([`Tasks::dir_of`]) from a backup, as a group with this only member. Its events
-    /// continue in a new epoch, so that they cannot be confused with events from the time after the backup.
+    /// Writes a shard's directory ([`Tasks::dir_of`]) from a backup, as a group whose only member is `member`. The
+    /// shard's events continue in a new epoch, so that they cannot be confused with events from the time after the
+    /// backup.
     pub fn seed(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -230,8 +232,8 @@ impl Tasks {
     }
 }
 
-/// Returns an error if the number of shards differs from the directory's, because tenants would be searched in the
-/// wrong shards.
+/// Returns an error if the directory was created with another number of shards, because the node would then search
+/// tenants in the wrong shards.
 fn check_shards(disk: &dyn Disk, dir: &Path, shards: u8) -> io::Result<()> {
     let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     if !(1..=SHARDS_MAX).contains(&shards) {

@@ -58,7 +58,7 @@ impl Tasks {
         join_all(self.shards.iter().map(|shard| shard.catch_up())).await.into_iter().collect()
     }
 
-    /// Like [`Tasks::catch_up`], but returns `false` soon on a node without a majority.
+    /// Like [`Tasks::catch_up`], but returns `false` after a short time if the node reaches no majority.
     pub(crate) async fn try_catch_up(&self) -> bool {
         let each = self.shards.iter().map(|shard| shard.try_catch_up());
         join_all(each).await.into_iter().all(|caught_up| caught_up)
@@ -198,8 +198,8 @@ impl TaskShard {
         decode_reply(&self.propose_decoded(commands).await?).map(drop)
     }
 
-    /// Proposes the present time, and the limit of bytes if it differs from the cluster's limit. Returns `false` if this
-    /// node does not lead.
+    /// Proposes the present time. Also proposes the limit `state_bytes_max` if it differs from the cluster's limit.
+    /// Returns `false` if this node does not lead.
     async fn propose_clock(&self, group: &GroupHandle<TasksMachine>) -> Result<bool, TasksError> {
         let mut commands = Commands::default();
         let unix_ms = now_ns() / 1_000_000;

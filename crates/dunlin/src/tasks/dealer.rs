@@ -3,7 +3,7 @@
 //! A shard with tasks that wait for a worker wakes the thread, as does a new worker. While some slots are not assigned,
 //! the thread also checks for waiting tasks at intervals.
 //!
-//! Invariant: a division starts when all shards have applied the previous one, so that no slot is lost or
+//! Invariant: a division starts only when all shards have applied the previous division, so that no slot is lost or
 //! assigned twice.
 //!
 //! Limits: at most one division in [`PAUSE`], and a tenth of a processor.
@@ -35,7 +35,8 @@ const PAUSE_FACTOR: u32 = 10;
 enum DealerMessage {
     /// Tasks may wait for slots.
     DemandChanged,
-    /// A worker has attached: its id, its slots, and the number of tasks that it takes ahead.
+    /// A worker has attached: its id, its slots, and the number of tasks that it may receive in addition to those that
+    /// it runs.
     WorkerAttached(u64, u32, u32),
     End,
 }
@@ -48,7 +49,7 @@ pub(super) struct Dealer {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// With this handle, a shard wakes the dealer.
+/// A handle with which a shard wakes the dealer.
 #[derive(Debug)]
 pub(super) struct DealerSignal {
     sender: Sender<DealerMessage>,
@@ -167,7 +168,7 @@ async fn propose_slots(tasks: &Tasks, slots: Vec<SlotChanges>) -> Result<(), Tas
             commands.push_with(|out| TaskCommand::Slots { worker, slots, ahead }.encode(out));
         }
         let proposed = shard.propose_decoded(commands).await;
-        // Also waits for those proposals whose outcome is unknown.
+        // Wait even if the proposal failed: its outcome may be unknown.
         shard.catch_up().await?;
         proposed.map(drop)
     });

@@ -4,8 +4,8 @@
 //! Invariants:
 //! - A worker has one connection, the latest. Orders of all shards go there.
 //! - A connection is woken if its queue was empty. One wake-up covers all orders of a log entry and follows the
-//!   responses to that entry. A worker that completes a task usually receives the next one by the same entry, and its
-//!   connection then writes both at once.
+//!   responses to that entry. A worker that completes a task usually receives its next task by the same entry. The
+//!   worker's connection then writes the response and the order together.
 //!
 //! Limits: a queue is bounded by its workers' credit. Payloads are shared with the state.
 
@@ -20,8 +20,8 @@ use tokio::runtime::Handle;
 /// plus this number.
 const SWEEP_MIN: usize = 64;
 
-/// The queue of orders to workers that have not been sent over one connection yet. After an order queue is dropped, its
-/// workers receive no orders, but their tasks stay assigned while their leases last.
+/// The orders to workers that one connection has not sent yet. After an order queue is dropped, its workers receive no
+/// orders, but their tasks stay assigned while their leases last.
 #[derive(Debug)]
 pub struct OrderQueue {
     orders: Mutex<VecDeque<WorkerOrder>>,
@@ -101,7 +101,7 @@ impl OrderQueue {
     }
 
     /// Number of workers that have attached through this connection. Workers that have ended are removed when the next
-    /// one attaches, or sends a heartbeat.
+    /// worker attaches, or when a worker of this connection sends a heartbeat.
     pub fn worker_count(&self) -> usize {
         lock(&self.workers).len()
     }

@@ -69,7 +69,7 @@ impl TaskHistory {
     }
 
     /// Marks the topic as unreplicated. This is correct without other nodes, because then no subscriber can have read
-    /// further.
+    /// events that this node does not have.
     pub(super) fn mark_unreplicated(node: &Node) {
         if let Some(topic) = node.registry().get(TASKS) {
             topic.logs().iter().for_each(|log| log.set_replicated(false));

@@ -6,7 +6,7 @@
 //!   topic that remembers the producer appends it once.
 //! - A topic that is full, or whose owner is away, does not delay tasks for other topics. The thread does not wait for
 //!   room, and waits for the confirmations of all due tasks together, for at most [`CONFIRM_WAIT_MAX`]. Tasks that
-//!   become due during a wait share the next one. A record without an outcome is not sent again: when its task is due
+//!   become due during a wait share the next wait. A record without an outcome is not sent again: when its task is due
 //!   again, the thread only asks for the outcome.
 
 use std::collections::{HashMap, HashSet};
@@ -47,7 +47,7 @@ pub(super) struct TasksHousekeeper {
 }
 
 impl TasksHousekeeper {
-    /// A handle, and the receiver for the thread.
+    /// Returns a handle, and the receiver for the thread.
     pub(super) fn new() -> (TasksHousekeeper, Receiver<HousekeeperCommand>) {
         let (work, receiver) = channel();
         (TasksHousekeeper { work, thread: Mutex::default() }, receiver)
@@ -237,7 +237,8 @@ fn send(
     }
 }
 
-/// Waits until the record is confirmed, but not after `until`.
+/// Waits until the outcome of the record is known, but not after `until`. Returns `Pending` if it is still unknown
+/// then.
 fn confirm(publisher: &mut Publisher, until: Instant) -> Poll<Result<(), NotPublished>> {
     let waker = thread_waker();
     let outcome = loop {

@@ -90,7 +90,7 @@ impl Tasks {
         };
         self.enlist_in_other_shards(worker, attachment).await?;
         let groups = self.shards.iter().map(|shard| shard.group()).collect::<Result<Vec<_>, _>>()?;
-        // A worker may list many tasks, so that the set is made before the state machines are locked.
+        // A worker may list many tasks. The set is therefore made before the state machines are locked.
         let has: HashSet<(u64, u64)> = attachment.has.iter().copied().collect();
         with_all_machines(&groups, &[], |machines| {
             self.start_orders(machines, worker, &attachment.has, &has, order_queue, on_attached)
@@ -153,8 +153,9 @@ impl Tasks {
         join_all(others).await.into_iter().collect()
     }
 
-    /// Passes on the orders that the cluster has for the worker and that are not among its own tasks and tokens, given
-    /// as a list and as a set, followed by all later orders. The state machine applies no command during this call.
+    /// Sends the worker the orders that the cluster has for it and that it does not hold yet. From then on, passes all
+    /// later orders to `order_queue`. The tasks and tokens that the worker holds are given twice: as a list (`listed`)
+    /// and as a set (`has`). The state machine applies no command during this call.
     fn start_orders(
         &self,
         machines: &[&TasksMachine],
