@@ -38,7 +38,8 @@ impl Refused {
         format!("{name}: {}", self.text)
     }
 
-    /// Parses a line of [`to_line`](Refused::to_line).
+    /// Parses a line of [`to_line`](Refused::to_line). Returns `None` if the line does not begin with the name of a
+    /// code.
     pub(crate) fn parse_line(text: &str) -> Option<Refused> {
         let (name, text) = text.split_once(": ")?;
         let row = CODES.iter().find(|row| row.name == name)?;

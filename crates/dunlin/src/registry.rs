@@ -6,7 +6,8 @@
 //!   `state`, then a shard of `names`.
 //! - A watching subscription receives each topic once: among the existing ones, or later as a newcomer.
 //!
-//! Limits: `topics_max`. The budget is charged for a topic's fixed memory while the topic has its name ([`cost_of`]).
+//! Limits: `topics_max`. The budget is charged for a topic's fixed memory while the topic is in the registry
+//! ([`cost_of`]).
 
 mod name_ranges;
 mod names;
@@ -231,7 +232,8 @@ impl Registry {
         Some(Arc::clone(&entry.topic))
     }
 
-    /// Removes the topic if it never had a record and has no other user. Returns whether the topic was removed.
+    /// Removes the topic if it never had a record and only the registry and the caller refer to it. Returns whether the
+    /// topic was removed.
     pub(crate) fn remove_unused(&self, topic: &Arc<Topic>) -> bool {
         let mut state = self.write();
         let name = topic.name();

@@ -1,8 +1,8 @@
 //! Reply inboxes: replies to subjects that do not begin with `_INBOX`.
 //!
-//! A client may subscribe to `acme.reply.7f.*` and name `acme.reply.7f.1` as the subject of a reply. Such a subject is
-//! used only once, so that no topic must be created for it. Its records go to a reply inbox: a topic of the requester's
-//! node. The requester's subscription reads it, as do all overlapping subscriptions at this node.
+//! A client may subscribe to `acme.reply.7f.*` and name `acme.reply.7f.1` as the subject of a reply. The node creates
+//! no topic for such a subject, because it is used only once. Its records go to a reply inbox: a topic of the
+//! requester's node. The requester's subscription and all overlapping subscriptions at this node read the reply inbox.
 //!
 //! Invariants:
 //! - A reply inbox owns no subject: topics are created and found as if it did not exist.
@@ -42,7 +42,7 @@ const USES_MAX: u32 = 1_024;
 const RECORDS_MAX: u32 = 4_096;
 /// The approximate memory of a remembered subject besides its text, bytes.
 const SUBJECT_BYTES: usize = 160;
-/// The history of the topic that a publisher of replies uses, bytes. The topic contains no records.
+/// The history size, in bytes, of the topic that a publisher of replies uses. This topic contains no records.
 const HISTORY_BYTES: u64 = 64 << 10;
 
 /// The reply subjects that requests have named, for which a reply inbox accepts records.
@@ -251,8 +251,8 @@ impl Node {
     }
 }
 
-/// The topic of a publisher whose records may be replies. The topic closes automatically; for its next record, the
-/// publisher then looks up the topic again.
+/// The topic of a publisher whose records may be replies. The topic closes after [`SUBJECT_AGE_MAX`] or [`RECORDS_MAX`]
+/// records. For its next record, the publisher then looks up the topic again.
 #[derive(Debug)]
 struct ReplyTopic {
     node: Weak<Inner>,

@@ -3,8 +3,8 @@
 //! The publish call of a request wakes the responder. The listener thread of that call can run the responder
 //! as a task of its runtime, so that a request costs no thread switch.
 //!
-//! Invariant: a responder runs on one thread at a time. The runner holds its lock, and the responder is scheduled
-//! once after each time it goes to sleep.
+//! Invariant: a responder runs on one thread at a time. This thread holds the responder's lock. When no request is
+//! pending, the thread releases the lock, and the next request schedules the responder once.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
@@ -150,8 +150,9 @@ impl<'a> Request<'a, '_> {
         &self.record
     }
 
-    /// Publishes the reply. Returns `None` if the request names no reply subject. A full topic refuses the reply at
-    /// once, and a durable topic stores it later, because a listener's thread may run the responder.
+    /// Publishes the reply. Returns `None` if the request names no reply subject. This call does not wait, because a
+    /// listener's thread may run the responder: a full topic refuses the reply at once, and a durable topic stores the
+    /// reply after this call has returned.
     pub fn reply<'d>(&mut self, draft: impl Into<Draft<'d>>) -> Result<Option<Receipt>, PublishError> {
         let Some(subject) = self.record.frame.reply() else { return Ok(None) };
         let topic = self.replies.topic(subject)?;
@@ -164,7 +165,7 @@ impl ReplyTopics {
     fn topic(&mut self, subject: &str) -> Result<&Arc<Topic>, PublishError> {
         let cached = self.last_topic.take().filter(|topic| {
             let prefix = topic.logs()[0].name().subject_prefix.as_str();
-            // A reply inbox with a prefix other than `_INBOX` accepts only single subjects.
+            // A reply inbox with a prefix other than `_INBOX` accepts only those subjects that requests have named.
             prefix.ends_with('.')
                 && subject.starts_with(prefix)
                 && !is_reply_inbox_log(topic.logs()[0].name())
@@ -186,7 +187,8 @@ impl ReplyTopics {
     }
 }
 
-/// Runs the responders of a node: the registered listener, or else a thread started on first use.
+/// Runs the responders of a node on the registered executor. Without an executor, they run on a thread that is started
+/// on first use.
 #[derive(Default)]
 pub(crate) struct ResponderExecutors {
     executor: Mutex<Option<Weak<dyn ResponderExecutor>>>,

@@ -47,8 +47,9 @@ pub struct SelectedLogs {
     pub newcomers: Option<Arc<NewLogs>>,
 }
 
-/// The topic and partition for a position that names neither: the subscription's only log. If the topic of its only
-/// subject is gone, a new topic of that name is assumed.
+/// Returns the topic and partition to which a position without a log name applies: those of the subscription's only
+/// log. If there is no log and the subscription has a single subject, this function assumes partition 0 of a topic with
+/// the subject's name. Otherwise it returns an error.
 pub fn log_of_position(
     patterns: &[Pattern],
     logs: &LogsToRead,
@@ -67,7 +68,7 @@ pub fn log_of_position(
 impl Node {
     /// Returns the logs that a subscription to `pattern` reads.
     ///
-    /// Logs of new topics are added to `newcomers` until its last user drops it.
+    /// Logs of new topics are added to [`SelectedLogs::newcomers`] until the last reference to this list is dropped.
     pub fn select(
         &self,
         pattern: &Pattern,
@@ -105,7 +106,7 @@ impl Node {
     }
 
     /// The logs whose subjects match the pattern. Creates no topic. Logs that are created later are added to
-    /// `newcomers`, until its last user drops it.
+    /// `newcomers`, until the last reference to it is dropped.
     pub fn watch(&self, pattern: &Pattern, newcomers: &Arc<NewLogs>) -> Result<LogsToRead, SubscribeError> {
         self.may_subscribe(pattern)?;
         Ok(self.restrict_to_readable(self.registry().select(pattern, Some((newcomers, self.user())))?))

@@ -1,6 +1,6 @@
 //! Asynchronous versions of operations that may wait for the cluster, a disk or another node.
 //!
-//! A thread that serves connections must not wait, because it would stop all of them. Such a thread calls
+//! A thread that serves connections must not wait, because this would stop all of its connections. Such a thread calls
 //! [`forbid_waiting`]; debug builds then panic in operations that wait ([`check`]). The futures of this module are
 //! ready at once if nothing has to wait; otherwise a separate thread does the work.
 //!
@@ -282,7 +282,7 @@ impl Node {
         NodeFuture(Outcome::Pending(self.0.waiters.run_with_result(move || run(&node))))
     }
 
-    /// Whether the owner of the subject is found, created or refused without waiting.
+    /// Whether the topic that owns the subject is found, created or refused without waiting.
     pub fn finds_at_once(&self, subject: Subject<'_>, missing: MissingTopicPolicy) -> bool {
         if is_reserved(subject.as_str()) || self.has_owner(subject) {
             return true;

@@ -74,7 +74,7 @@ impl NameRange {
             // No name contains a control character, so this range contains only the one name.
             None => NameRange { from: text.to_owned(), to: Some(format!("{text}\0")) },
             Some(literal) => match literal.strip_suffix('.') {
-                // The range ends at `/`, the character that follows the dot in the character set.
+                // The range ends at `/`, the character that follows the dot in ASCII.
                 Some(tokens) => NameRange { from: literal.to_owned(), to: Some(format!("{tokens}/")) },
                 None => NameRange { from: String::new(), to: None },
             },

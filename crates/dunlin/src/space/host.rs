@@ -1,8 +1,8 @@
 //! All regions of one process.
 //!
 //! Invariants:
-//! - A call delivers messages between its own regions before it returns. Messages for other processes are in
-//!   [`HostOutput::messages`], in the order in which they were sent.
+//! - A call of a host method delivers messages between the host's own regions before it returns. Messages for other
+//!   processes are in [`HostOutput::messages`], in the order in which they were sent.
 //! - A change is published and sent to standbys before the messages that depend on it. Both are in the same
 //!   [`HostOutput`].
 //! - A region without a lease, or behind its standby, does not delay other regions.
@@ -111,10 +111,11 @@ struct HostedRegion<const D: usize, B> {
     has_standby: bool,
     /// Whether the region's changes count as confirmed without a standby.
     runs_alone: bool,
-    /// The tick from which the region's whole state is published, because its topic has refused a record. The topic's
-    /// state would otherwise differ from the region's from then on.
+    /// The first tick at which the region's whole state is published instead of its changes; `None` if the topic has
+    /// received all changes. It is set when the topic has refused a record, because the topic's state then differs from
+    /// the region's state.
     whole_from: Option<u64>,
-    /// The number of ticks made, their total duration, and the number of missed ticks.
+    /// The number of ticks made, the total duration of these ticks in ns, and the number of missed ticks.
     ticks: u64,
     ticks_ns: u64,
     ticks_missed: u64,
@@ -140,7 +141,7 @@ pub struct Host<const D: usize, B> {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// A host without regions. `setup` applies to every region, except for its number.
+    /// A host without regions. `setup` applies to every region, except for the region's number in it.
     pub fn new(
         setup: RegionSetup<D>,
         behaviour: B,
@@ -332,7 +333,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     /// Adds a standby. Returns the state from which the standby starts, and the number of handover entries that this
-    /// state includes.
+    /// state includes. Returns `None` if the region is not in this host.
     pub fn add_standby(&mut self, region: RegionId) -> Option<(Vec<u8>, u64)> {
         self.publish();
         let hosted = self.regions.get_mut(&region)?;
@@ -353,7 +354,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.regions.get(&region).is_some_and(|hosted| hosted.has_standby)
     }
 
-    /// Called when a standby has confirmed that it has these handover entries and this tick.
+    /// Called when a standby has confirmed that it has stored `entries` handover entries and the changes up to `tick`.
     pub fn standby_acknowledged(&mut self, region: RegionId, entries: u64, tick: u64, now_ns: u64) {
         if let Some(hosted) = self.regions.get_mut(&region) {
             hosted.region.standby_acknowledged(entries, tick, now_ns, &mut hosted.out);
@@ -371,7 +372,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.deliver_local_messages(now_ns);
     }
 
-    /// Whether the standby has confirmed all changes of a region.
+    /// Whether the standby has confirmed all changes of a region. Also `true` if the region is not in this host.
     pub fn is_known(&self, region: RegionId) -> bool {
         self.regions.get(&region).is_none_or(|hosted| {
             let (region, handover) = (&hosted.region, hosted.region.handover());
@@ -486,7 +487,8 @@ impl<const D: usize, B: Behaviour<D>> HostedRegion<D, B> {
         }
     }
 
-    /// Publishes a record, or the whole state if the topic lacks a record. Returns `false` if nothing was published.
+    /// Publishes a record, or the whole state if the topic lacks an earlier record. Returns `false` if the topic lacks
+    /// changes afterwards. A region without a topic publishes nothing and returns `true`.
     fn publish(&mut self, record: &Bytes) -> bool {
         let Some(publisher) = &mut self.publisher else { return true };
         let tick = self.region.tick_number();

@@ -9,7 +9,7 @@ use crate::node::Node;
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     /// Creates the topic of a region before other processes learn that the region has begun. Otherwise, a subscriber
-    /// that comes earlier would create the topic without a reducer.
+    /// that comes before the region could create the topic without a reducer.
     pub fn prepare(&self, region: RegionId) -> Result<(), HostError> {
         let Some(topics) = &self.topics else { return Ok(()) };
         let name = topic_of(&topics.world, region);
