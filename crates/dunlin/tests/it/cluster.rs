@@ -534,7 +534,7 @@ fn slow_reader_of_a_remote_history_loses_no_record() {
     }
 }
 
-/// A subscriber that reads a topic at the moment when it is notified.
+/// A subscriber that begins to read a topic as soon as it is notified of the topic.
 struct ImmediateReader {
     newcomers: Arc<NewLogs>,
     reading: Mutex<Option<Subscriber>>,

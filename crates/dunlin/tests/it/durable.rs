@@ -294,7 +294,7 @@ fn first_record_on_a_full_disk_is_refused() {
     node.create_topic("c", durable(), false).unwrap();
     let next_seq = |topic: &str| node.topic(topic).unwrap().logs()[0].info().next_seq;
     let next_seqs = ["a", "b", "c"].map(|topic| (topic, next_seq(topic)));
-    // The rest has room for the record, but not for a new file.
+    // The remaining space suffices for the record, but not for a new file.
     disk.set_capacity(disk.used() + 1_000);
     for (topic, _) in next_seqs {
         let refused = node.publisher(topic).unwrap().publish("x").unwrap_err();

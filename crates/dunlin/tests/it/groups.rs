@@ -31,7 +31,7 @@ fn keyed<'a>(key: &'a [u8], payload: &'a [u8]) -> Draft<'a> {
     Draft { meta: Meta { key: Some(key), ..Default::default() }, payload: Payload::Copied(payload) }
 }
 
-/// An available claim.
+/// Claims a record if one is available now; otherwise returns `None`.
 fn claim(member: &mut WorkMember) -> Option<ClaimedRecord> {
     member.claim(1).unwrap().into_iter().find_map(|event| match event {
         WorkEvent::ClaimedRecord(claimed) => Some(claimed),

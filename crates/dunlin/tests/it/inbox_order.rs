@@ -75,7 +75,7 @@ impl Nodes {
         assert_eq!(self.forwarded(), expected);
     }
 
-    /// Sets the response to the first record that has none.
+    /// Responds to the oldest forwarded record that has no response yet.
     fn respond(&self, outcome: Result<Receipt, PublishError>) {
         let (_, batch) = self.forwarded.lock().unwrap().remove(0);
         batch.complete(outcome);

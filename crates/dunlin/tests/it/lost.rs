@@ -217,7 +217,7 @@ fn topic_with_another_topics_log_keeps_its_subjects_reserved() {
     publish(&node, "b", 1..=10);
     node.stop();
     drop(node);
-    // The files of another topic's log.
+    // Moves the files of topic 2's log into the directory of topic 1's log.
     let from = Path::new("/data/logs/00000002-0");
     for name in disk.list(from).unwrap().iter().filter(|name| name.ends_with(".log")) {
         disk.rename(&from.join(name), &Path::new("/data/logs/00000001-0").join(name)).unwrap();

@@ -63,7 +63,7 @@ fn refused_record_leaves_no_topic() {
     );
     let owner = node.owning_topic_for(subject, 10).unwrap();
     assert_eq!(names(&node), ["new.one"]);
-    // The record was refused.
+    // The caller refuses the record, so it drops the topic without publishing.
     drop(owner);
     assert_eq!(names(&node), [""; 0]);
     assert_eq!(node.budget().used(), 0);

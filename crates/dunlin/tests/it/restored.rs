@@ -398,7 +398,8 @@ fn positions(node: &Node) -> [Position; 2] {
     [KV, TASKS].map(|topic| node.topic(topic).unwrap().logs()[0].last())
 }
 
-/// Checks that a watch continues in the epoch of the given positions, and receives only records that it can know.
+/// Checks that the node continues in the epochs of the given positions. A watch that starts at such a position receives
+/// neither a record nor the notice of a new epoch.
 fn assert_continues(dir: &Path, before: [Position; 2]) {
     let (node, _) = open(dir);
     assert_eq!(positions(&node), before);

@@ -51,7 +51,7 @@ fn tasks_survive_a_restart_only_with_the_same_shard_count() {
     }
 }
 
-/// The worker's connection ends before the message that the worker is drained.
+/// The worker's connection ends before the worker receives the message that it is drained.
 #[test]
 fn worker_that_attaches_again_learns_that_it_is_drained() {
     for shards in [1, 3] {

@@ -5,7 +5,7 @@ use dunlin::topic::{Meta, SubscribeError};
 
 use super::*;
 
-/// The outcome of a record published at a node.
+/// Publishes a record at a node on another thread. The returned receiver receives the outcome.
 fn spawn_publish(node: Node, mark: Option<ProducerMark>) -> mpsc::Receiver<Result<Position, PublishError>> {
     let (send, outcomes) = mpsc::channel();
     thread::spawn(move || {

@@ -103,8 +103,9 @@ fn moved_topic_keeps_the_order_of_records_in_flight() {
     }
 }
 
-/// The relay to a deleted topic must not also refuse the records for the next topic of the name. This fails if
-/// publishers keep the relay busy, because each record then joins the flight of the records before it.
+/// A relay that was used for a deleted topic refuses all further records of its flight. Records for a new topic of the
+/// same name therefore have to use a new relay. While a flight lasts, a new record must wait: if it joined the flight,
+/// the flight would never end under a constant load.
 #[test]
 fn refusal_by_a_deleted_topic_does_not_affect_later_records() {
     let cluster = TestCluster::of(2);

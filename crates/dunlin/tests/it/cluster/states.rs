@@ -34,7 +34,7 @@ fn set(node: &Node, topic: &str, key: u64, value: u64) {
     });
 }
 
-/// Position, number of keys and sum of a node's state; `None` if it has none.
+/// The position, number of keys and checksum of a node's state; `None` if the node has no state.
 fn state(cluster: &TestCluster, id: u64, topic: &str) -> Option<(Position, u64, u64)> {
     let log = Arc::clone(&cluster.node(id).topic(topic).unwrap().logs()[0]);
     let (at, info) = log.state_info().unwrap();

@@ -60,7 +60,7 @@ fn next_owner_does_not_wait_for_a_dead_owner() {
     cluster.until_owned_by("t", 2);
 }
 
-/// The cluster would otherwise agree on a topic that no node can open, and that keeps its name.
+/// Without a check, the cluster would agree on a topic that no node can open, and the topic's name could not be used.
 #[test]
 fn topic_with_an_invalid_reducer_leaves_its_name_free() {
     let cluster = TestCluster::with(2, long_limits());

@@ -131,8 +131,8 @@ fn check_lease_under_new_leader(ttl_ms: u64) -> bool {
     reads > 0
 }
 
-/// Returns the changes that a watch receives at a node that was unreachable until the other nodes had removed the log
-/// entries that it lacks.
+/// Returns the changes that a watch receives at one node. This node was unreachable until the other nodes had removed
+/// the log entries that it lacks.
 fn changes_after_a_snapshot(history_bytes: u64) -> Vec<String> {
     let mut limits = limits();
     limits.raft.log_bytes_max = 4 << 10;

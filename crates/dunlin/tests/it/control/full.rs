@@ -108,7 +108,7 @@ fn full_disk_refuses_puts_until_deletes_make_room() {
     assert_eq!(keys(&node), keys_put, "refused writes changed nothing, and existing keys are readable");
     node.stop();
     drop(node);
-    // The disk has still no room.
+    // The disk still has no room.
     let node = open(&file_system.0);
     assert_eq!(keys(&node), keys_put);
     for number in 0..keys_put {

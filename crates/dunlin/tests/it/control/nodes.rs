@@ -151,7 +151,7 @@ impl TestCluster {
         cluster
     }
 
-    /// Starts a node on its disk, or on an empty one.
+    /// Starts a node on its disk, or on an empty disk if the node has none.
     pub fn start(&mut self, id: u64) {
         let disk = Arc::clone(self.disks.entry(id).or_default());
         let (deadline, dir) = (Deadline::new(), Path::new("/control"));
@@ -203,7 +203,8 @@ impl TestCluster {
         }
     }
 
-    /// Withholds log entries from a node, which still receives heartbeats, or delivers them again.
+    /// If `withholds` is set, the node receives no more log entries, only heartbeats. Otherwise it receives log entries
+    /// again.
     pub fn withhold_log(&self, id: u64, withholds: bool) {
         let mut network = self.network.write().unwrap();
         if withholds {

@@ -11,7 +11,7 @@ use super::{claim, keyed, number, publish, share_from_start, work_from_start};
 use crate::node;
 
 const EXPIRED: u64 = 20_000;
-/// Minimum number of turns in which a listener's member passes the expired records without finding another one.
+/// The number of calls in which a listener's member must at least skip expired records before it finds another record.
 const TURNS_MIN: usize = 2;
 
 fn publish_expired(node: &Node) {
