@@ -5,8 +5,8 @@
 //!   merged.
 //! - A crossed or locked book remains crossed or locked until a record changes it. The book only counts and
 //!   reports this.
-//! - The state has all levels; an instrument's depth only limits views. With `max_depth`, the state keeps only that
-//!   number of levels on each side, the best ones.
+//! - Without `max_depth`, the state has all levels, and an instrument's depth only limits views. With `max_depth`, the
+//!   state keeps only this number of levels on each side, the best ones.
 //!
 //! A side has at most [`FeedLimits::levels_max`] levels. The book remembers as many removals as it has levels, within
 //! [`FeedLimits::removals_min`] and [`FeedLimits::removals_max`].
@@ -148,7 +148,8 @@ impl Book {
         Ok(())
     }
 
-    /// Whether the level exists. Called only near the limit.
+    /// Whether the level exists. Searches only a side that is more than half full. For another side, returns `false`
+    /// without a search, and the caller counts the level as a new one.
     fn has_level_near_limit(&self, side: Side, price: i64) -> bool {
         let ladder = &self.half(side).ladder;
         ladder.len() > self.limits.levels_max as usize / 2 && ladder.get(ladder::key(side, price)).is_some()

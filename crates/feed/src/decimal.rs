@@ -87,7 +87,7 @@ pub fn read(text: &[u8], decimals: u8) -> Result<i64, DecimalError> {
     Ok(if negative { -units } else { units })
 }
 
-/// Parses a whole number of at most three digits.
+/// Parses an exponent: a whole number of at most three digits, with an optional sign.
 fn exponent(text: &[u8]) -> Option<i32> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),

@@ -83,8 +83,9 @@ pub enum EntryError {
 }
 
 impl EntryError {
-    /// Converts to the reducer's error. Its text names the record, unless it is the first, and the entry, both counted
-    /// from 1.
+    /// Converts to the reducer's error. Its text begins with the number of the entry and, unless the record is the
+    /// first, the number of the record. Both count from 1. An error of the first entry of the first record names no
+    /// numbers.
     #[cold]
     pub(crate) fn at(self, record: usize, entry: usize) -> ReducerError {
         let location = match (record, entry) {
@@ -96,7 +97,7 @@ impl EntryError {
     }
 }
 
-/// Calls a function for each entry of `N` bytes. Leftover bytes are an error, after all entries.
+/// Calls a function for each entry of `N` bytes. If bytes are left over after the last entry, returns an error.
 #[inline(always)]
 pub(crate) fn for_each_entry<const N: usize>(
     record: usize,

@@ -129,7 +129,7 @@ impl Instruments {
         &self.list
     }
 
-    /// The same instruments with another rate of updates each.
+    /// Returns the same instruments, each with `updates_per_sec` updates a second.
     pub fn at_rate(&self, updates_per_sec: u32) -> Result<Instruments, InstrumentsError> {
         let rate =
             check_range("updates_per_sec", updates_per_sec.into(), 1, UPDATES_PER_SEC_MAX.into(), None)?;
@@ -139,8 +139,8 @@ impl Instruments {
         Ok(instruments)
     }
 
-    /// The same settings with `count` copies of the first instrument, named `<id>-001` and so on. The base price of
-    /// each copy is 100 higher than that of the previous copy.
+    /// Returns the same settings, but with `count` copies of the first instrument, named `<id>-001` and so on. The base
+    /// price of each copy is 100 higher than that of the previous copy.
     pub fn copies_of_first(&self, count: usize) -> Result<Instruments, InstrumentsError> {
         let first = &self.list[0];
         let copy = |at: usize| {

@@ -7,10 +7,9 @@
 //!           levels [  …    |  …    |  …    | …      ] the same order
 //! ```
 //! Invariants:
-//! - Keys grow towards the touch on both sides: a bid's key is its price, an ask's its price with all bits
-//!   flipped. Both sides therefore share the code, and the touch is at the end of the arrays, where changes
-//!   cost least.
-//! - A page holds no key below its step's key, and none from the next step's key on.
+//! - Keys grow towards the touch on both sides: a bid's key is its price, and an ask's key is its price with all bits
+//!   flipped. Both sides therefore share the code, and the touch is at the end of the arrays, where changes cost least.
+//! - All keys of a page are at least its step's key, and lower than the key of the next step.
 //! - A page in use is not empty, unless it is the only one.
 //!
 //! A page is two arrays, not a tree: in most books all levels of a side are in one page, and two rounds of eight

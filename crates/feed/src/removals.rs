@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-/// A bounded list of removals with their records, the newest at the back.
+/// A bounded list of removals, each with the sequence number of its record, the newest at the back.
 #[derive(Debug, Clone)]
 pub(crate) struct Removals<T> {
     recent: VecDeque<(u64, T)>,
-    /// Removals by records up to this one may be discarded; all removals by later records are known.
+    /// Removals by records up to this sequence number may be discarded; all removals by later records are known.
     discarded_through: u64,
 }
 

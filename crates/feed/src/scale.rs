@@ -25,7 +25,7 @@ pub struct Scale {
     pub price_min: i64,
     /// Highest price, units.
     pub price_max: i64,
-    /// Number of levels that a view shows by default. The state itself has all levels.
+    /// Number of levels that a view shows by default. It does not limit the state.
     pub depth: u32,
     /// Only for kind `book`: maximum number of levels on a side, 0 for no limit. After each record, the worst levels
     /// beyond this number are removed.

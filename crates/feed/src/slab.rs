@@ -1,4 +1,4 @@
-//! Entries in fixed slots, with the last change of each page.
+//! Entries in fixed slots. Each page of slots has the sequence number of the record that changed it last.
 //!
 //! Invariants: a slot is assigned again only after it was returned; live and frozen states share pages as in
 //! [`Pages`]. A search for changes after a record skips an unchanged page after one comparison. A list of changes is

@@ -46,7 +46,7 @@ pub(crate) enum StateKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
-    /// The length differs from the header's.
+    /// The length differs from the length that the header announces.
     #[error("the snapshot has {bytes} bytes, but its header announces {wanted}")]
     Length {
         /// Actual length.

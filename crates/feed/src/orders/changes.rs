@@ -1,7 +1,7 @@
 //! All changes since a record, as one record.
 //!
-//! Removed orders come first, then orders that kept their place with a smaller size, then orders that were
-//! added or moved to the end of a queue, in their order.
+//! Removed orders come first, then orders that kept their place with a smaller size. Orders that were added or moved to
+//! the end of a queue come last, in the order of their priority.
 
 use super::book::{OrderBook, RemovedOrder};
 use super::entry::OrderEntry;
@@ -10,7 +10,8 @@ use crate::side::Side;
 use crate::snapshot;
 
 impl OrderBook {
-    /// Appends the changes after `seq`; `false` if not all are known, or if they are longer than a snapshot.
+    /// Appends the changes after record `seq`. Returns `false` if not all changes are known, or if they are longer than
+    /// a snapshot.
     pub(super) fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
         let start = payload.len();
         if !self.write_removals_since(seq, payload) {

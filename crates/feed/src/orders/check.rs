@@ -9,10 +9,10 @@ use crate::side::Side;
 /// Checks the entries of an append one after another, and remembers how earlier entries change the book.
 pub(super) struct AppendCheck<'a> {
     orders: &'a Orders,
-    /// The last entry's order with its side, or `None` if removed. The next check moves it to `before`, so that an
-    /// append of one entry needs no map.
+    /// The order that the previous entry added or deleted: its id, and its side, or `None` if it was deleted. The next
+    /// check moves this order to `before`, so that an append of one entry needs no map.
     last: Option<(u64, Option<Side>)>,
-    /// Sides of the orders after all earlier entries, `None` if removed.
+    /// For each order that earlier entries added or deleted: its side, or `None` if it no longer exists.
     before: HashMap<u64, Option<Side>>,
     cleared: [bool; 2],
     added: usize,

@@ -39,7 +39,7 @@ pub struct Betfair {
     books: Vec<RecordedBook>,
     books_reported: usize,
     runners: Vec<BetfairRunner>,
-    /// Books of a market by runner id and handicap (hundredths), ordered for images.
+    /// Books of a market by runner id and handicap (hundredths). The order determines the order of an image's records.
     markets: HashMap<String, BTreeMap<(u64, i64), usize>>,
     /// Runners that the current message changes.
     changed: Vec<usize>,

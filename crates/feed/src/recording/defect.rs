@@ -67,7 +67,7 @@ pub enum DefectKind {
         /// Number of columns of the heading.
         wanted: usize,
     },
-    /// A field does not fit its column.
+    /// A field is not a valid number for its column.
     #[error("{column}: {error}")]
     BadField {
         /// Name of the column.
@@ -75,7 +75,7 @@ pub enum DefectKind {
         /// The reason why the number is not valid.
         error: NumberError,
     },
-    /// A word does not fit its column.
+    /// A field has a word that its column does not allow.
     #[error("{column}: `{found}` is not {wanted}")]
     UnknownWord {
         /// Name of the column.

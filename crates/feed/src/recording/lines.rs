@@ -38,7 +38,7 @@ impl Lines {
         self.extend(bytes);
     }
 
-    /// Ends the last line, if one was begun.
+    /// Ends the file: passes on a last line that has no line end.
     pub(super) fn end(&mut self, on_line: &mut OnLine<'_>) {
         if self.partial.is_empty() && !self.skipping {
             return;

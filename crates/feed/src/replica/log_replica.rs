@@ -21,7 +21,7 @@ pub(super) struct LogReplica<F> {
     has_gap: bool,
     /// Whether this gap is in [`ReplicaCounts::gaps`]: a gap that follows an unrepaired fault is not counted again.
     is_gap_counted: bool,
-    /// Whether the log began a new epoch and has no record in it yet. The log's state is then unknown.
+    /// Whether the log began a new epoch that has no record yet. The log's state is then unknown.
     is_new_epoch: bool,
     /// Time of the last request or gap.
     pub(super) since_ns: u64,
@@ -61,7 +61,7 @@ impl<F: Reducer> LogReplica<F> {
         }
     }
 
-    /// Whether the state equals its owner's at its position, as far as known.
+    /// Whether the state equals the owner's state at the same position, as far as the replica knows.
     pub(super) fn is_whole(&self) -> bool {
         self.need == RecoveryNeed::Nothing && !self.has_gap && self.at.is_some()
     }
@@ -273,7 +273,7 @@ impl<F: Reducer> LogReplica<F> {
                 sink.counts.gaps -= 1;
                 sink.counts.holes += 1;
             }
-            // The fault before the new epoch is counted.
+            // A fault that happened before the new epoch has been counted already.
             ReplicaFault::Hole { .. } if self.has_gap => {}
             ReplicaFault::Hole { .. } => sink.counts.holes += 1,
             ReplicaFault::Diverged { .. } => sink.counts.divergent += 1,

@@ -20,7 +20,8 @@ pub struct StateChange<'a, F> {
 }
 
 impl<F> StateChange<'_, F> {
-    /// Event time, ns since the Unix epoch; for merged records, the event time of the last one.
+    /// Event time, ns since the Unix epoch; for merged records, the event time of the last one. `None` for snapshots,
+    /// and if the record has no event time.
     pub fn event_time_ns(&self) -> Option<u64> {
         self.cause.frame()?.event_time_ns()
     }
@@ -38,7 +39,7 @@ pub enum ChangeCause<'a> {
     Record(Frame<'a>),
     /// One record was applied that merges several records.
     Merged(Frame<'a>),
-    /// A snapshot in place of all records before it.
+    /// A snapshot was applied. It replaces all records before it.
     Snapshot,
 }
 
@@ -87,7 +88,7 @@ pub enum ReplicaFault {
     },
     /// Records arrived for a log whose state is unknown.
     Unknown {
-        /// Position of the first one.
+        /// Position of the first of these records.
         at: Position,
     },
 }

@@ -1,4 +1,4 @@
-//! Instruments of one rate, which alternate: together they are one even sequence.
+//! Instruments of one rate, which alternate: together, their records form one evenly spaced sequence.
 
 use super::DueRecord;
 

@@ -2,8 +2,9 @@
 //!
 //! Prices are in ticks from the base price. A *fair price* makes a random walk; the *middle* of the book follows it by
 //! at most a tick at a time. Bids are at the middle and below, asks above. When the middle moves, levels on the wrong
-//! side are removed first, as if a trade had filled their orders. Then levels that are too far behind are removed. Only
-//! then come ordinary changes. An update thus changes one level, and the book is never crossed.
+//! side are removed first, as if a trade had filled their orders. Then levels that are too far from the middle are
+//! removed. Ordinary changes follow only when no such level is left. An update thus changes one level, and the book is
+//! never crossed.
 //!
 //! Invariant between updates of books that may not be crossed: bids are within `middle - 2 × levels` … `middle`, and
 //! asks are within `middle + 1` … `middle + 1 + 2 × levels`. Exceptions are one or two levels that the next updates
@@ -21,7 +22,7 @@ use crate::side::Side;
 const SIZE_MAX: u64 = 2500;
 /// Percentage of ordinary updates that remove a level.
 const REMOVALS: u64 = 20;
-/// Sides with at most this many levels lose none.
+/// Sides with at most this many levels lose no level.
 const LEVELS_KEPT: usize = 2;
 /// For books that may be crossed: the largest distance beyond the middle at which a level is set, ticks.
 const CROSSING_TICKS: u64 = 3;
@@ -121,7 +122,7 @@ impl SimulatedMarket {
         }
     }
 
-    /// Moves the middle by a tick towards the fair price, unless the book still follows the last move.
+    /// Moves the middle by a tick towards the fair price, unless levels still have to be removed after its last move.
     #[inline(always)]
     fn follow_fair_price(&mut self) {
         let distance = self.walk.fair - self.middle;

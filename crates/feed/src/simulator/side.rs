@@ -67,7 +67,7 @@ impl SimulatedSide {
         }
     }
 
-    /// Key of the level at `key`, otherwise of the next worse one, otherwise of the worst one.
+    /// Key of the best level that is not better than `key`. If all levels are better, the key of the worst one.
     #[inline(always)]
     pub(super) fn near(&self, key: i64) -> Option<i64> {
         match key {

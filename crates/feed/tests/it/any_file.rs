@@ -11,8 +11,8 @@ enum State {
     Orders(Orders),
 }
 
-/// Reads the bytes as a recording. The first byte gives the size of the pieces in which it is read. The topic's reducer
-/// must accept every record.
+/// Reads the bytes after the first as a recording, in two pieces. The first byte determines the sizes of the two
+/// pieces, and whether phantom orders are deleted. The topic's reducer must accept every record.
 ///
 /// # Panics
 /// If a record is refused, or comes before its book.

@@ -32,8 +32,8 @@ fn topic(kind: &str) -> Arc<Topic> {
     Arc::new(Topic::stateful("md.TEST", Arc::new(config), &budget, CLOCK, 1, make).unwrap())
 }
 
-/// Name and read options of each replica, and how many bursts are published for each step that the replica reads. With
-/// 1, the replica also reads without waiting for bursts.
+/// Name and read options of each replica, and the number of bursts that are published before each of its reading steps.
+/// With 1, the replica also reads between these steps.
 fn readers() -> [(&'static str, SubscribeOptions, usize); 6] {
     let from_snapshot = || SubscribeOptions {
         start: Start::Snapshot,

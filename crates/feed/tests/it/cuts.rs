@@ -7,7 +7,8 @@ use dunlin_topic::{FrozenState, Reducer};
 
 use crate::record::{RecordFrame, snapshot};
 
-/// The size in bytes from which on a snapshot may be shorter than the merged changes.
+/// A reducer may refuse to merge changes, because a snapshot is shorter, only if the snapshots before and after the
+/// changes together exceed this size, bytes.
 const MERGED_BYTES_FREE: usize = 2 << 10;
 
 /// The frozen state after a record, with its checksum and size.
@@ -51,8 +52,8 @@ pub fn check_frozen_state_is_unchanged(cut: &Cut) {
     assert_eq!(later, cut.bytes, "a state frozen at {} changed afterwards", cut.seq);
 }
 
-/// Restores a snapshot and applies the remaining records, which must equal the full replay.
-/// Returns the restored state.
+/// Restores a snapshot and applies the remaining records. Checks after each record that the state equals that of the
+/// full replay. Returns another copy of the restored state, without the remaining records.
 fn restore_and_resume(
     new: impl Fn() -> Box<dyn Reducer>,
     cut: &Cut,

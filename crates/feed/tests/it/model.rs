@@ -30,7 +30,7 @@ impl BookModel {
     }
 }
 
-/// All orders in the order of their places.
+/// All orders, in the order in which they entered their queues.
 #[derive(Debug, Clone, Default)]
 pub struct OrdersModel(Vec<Order>);
 
@@ -68,7 +68,7 @@ impl OrdersModel {
         self.0.iter().filter(|order| order.side == side && order.price == price).copied().collect()
     }
 
-    /// Price levels, as entries that set them.
+    /// The price levels that result from the orders.
     pub fn book(&self) -> BookModel {
         let mut sums: BTreeMap<(Side, i64), i64> = BTreeMap::new();
         for order in &self.0 {

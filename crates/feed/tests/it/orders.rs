@@ -155,7 +155,8 @@ proptest! {
         prop_assert_eq!(batch.order_count(), 0);
     }
 
-    /// Repeats the comparison with few ids, so that orders change sides within one append.
+    /// Compares one append of several entries with appends of single entries. There are few ids, so that orders change
+    /// sides within one append.
     #[test]
     fn batch_of_orders_is_accepted_if_each_entry_is_accepted_alone(
         entries in prop::collection::vec(any_entry(), 1..12),

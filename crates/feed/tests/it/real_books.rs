@@ -54,7 +54,8 @@ fn betfair_books_equal_their_models() {
     }
 }
 
-/// Compares every order and its place for the first records, and every level for all of them.
+/// Compares each order with a model for the first 2,000 records, and each level with a book of the levels' sums for all
+/// records.
 #[test]
 fn bitstamp_orders_equal_their_models() {
     for payloads in books("orders.csv", RecordingFormat::Bitstamp) {

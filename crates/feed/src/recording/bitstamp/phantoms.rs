@@ -164,7 +164,7 @@ impl Phantoms {
         bids.map(on(Side::Bid)).chain(asks.map(on(Side::Ask))).collect()
     }
 
-    /// Whether a watched ask is at `ask` or lower, or a watched bid at `bid` or higher.
+    /// Whether a watched opening ask is at `ask` or lower, or a watched opening bid at `bid` or higher.
     fn is_any_beyond(&self, ask: i64, bid: i64) -> bool {
         self.asks.first().is_some_and(|(price, _)| *price <= ask)
             || self.bids.last().is_some_and(|(price, _)| *price >= bid)

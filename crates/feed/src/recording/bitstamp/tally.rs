@@ -1,6 +1,6 @@
 //! Counters of a Bitstamp recording.
 
-/// The numbers of orders, by the changes that a Bitstamp recording contains.
+/// Counters of the rows, orders and records of a Bitstamp recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BitstampTally {
     /// Number of orders in the opening book.
@@ -27,7 +27,7 @@ pub struct BitstampTally {
     pub evicted: u64,
     /// Number of records.
     pub records: u64,
-    /// Skipped rows.
+    /// Number of skipped rows.
     pub defects: u64,
     /// Number of rows under an invalid heading.
     pub unreadable: u64,
