@@ -52,8 +52,9 @@ impl BatchHeader {
 
     /// Decodes and checks a header.
     ///
-    /// # Errors [`FrameError::Truncated`] if `bytes` is too short. [`FrameError::Batch`] if there is no record, if
-    /// `bytes` does not fit `count`, or if a sequence number overflows.
+    /// # Errors
+    /// Returns [`FrameError::Truncated`] if the input is shorter than a header. Returns [`FrameError::Batch`] if there
+    /// is no record, if the field `bytes` does not fit `count`, or if a sequence number overflows.
     pub fn parse(bytes: &[u8]) -> Result<BatchHeader, FrameError> {
         let have = bytes.len();
         let b: &[u8; BATCH_HEADER_BYTES] =

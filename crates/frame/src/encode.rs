@@ -58,7 +58,8 @@ impl<'a> Meta<'a> {
     /// Computes the size and flags of a frame with these fields and a payload of `payload_bytes` bytes.
     ///
     /// # Errors
-    /// [`FrameError::FieldTooLong`] or [`FrameError::TooLarge`] if the layout cannot hold it.
+    /// [`FrameError::FieldTooLong`] if a field is too long for the layout, [`FrameError::TooLarge`] if the frame is too
+    /// long.
     #[inline(always)]
     pub fn measure(&self, payload_bytes: usize) -> Result<FrameLayout, FrameError> {
         let (flags, meta_len) = if self.is_plain() { (0, META_BYTES_MIN) } else { self.measure_fields()? };
