@@ -10,8 +10,8 @@
 //!   node has a subscriber for it. A node that does not respond is assumed to have no subscriber.
 //!
 //! Limits: each inbox remembers the latest [`SUBJECTS_MAX`] subjects, each for [`SUBJECT_AGE_MAX`] and [`USES_MAX`]
-//! uses, charged to the node's memory. A publisher that was opened for such a subject is closed after
-//! [`SUBJECT_AGE_MAX`] or after [`RECORDS_MAX`] records. Later records are published to an ordinary topic.
+//! uses. Their memory is charged to the node's memory budget. A publisher that was opened for such a subject is closed
+//! after [`SUBJECT_AGE_MAX`] or after [`RECORDS_MAX`] records. Later records are published to an ordinary topic.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,7 +34,7 @@ use crate::registry::{cost_of, is_reserved};
 
 /// Maximum number of subjects that one inbox remembers.
 const SUBJECTS_MAX: usize = 4_096;
-/// How long a subject takes replies after a request has named it.
+/// How long a reply inbox accepts replies to a subject after a request has named the subject.
 const SUBJECT_AGE_MAX: Duration = Duration::from_secs(300);
 /// The largest number of times that publishers may find the inbox by the same subject.
 const USES_MAX: u32 = 1_024;
@@ -235,7 +235,7 @@ impl Node {
         is_here != has_subscriber && self.reply_target(subject).is_some()
     }
 
-    /// The topic for a publisher whose records may be replies to this subject; `None` if no reply inbox takes them.
+    /// The topic for a publisher whose records may be replies to this subject; `None` if no reply inbox accepts them.
     /// Asks other nodes.
     pub(crate) fn reply_topic(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
         if !self.resolve_reply_inbox(subject) {
@@ -430,7 +430,7 @@ mod tests {
         (0..RECORDS_MAX).for_each(|_| publish("1").unwrap());
         assert_eq!(publish("1"), Err(PublishError::Closed));
         assert_eq!(log.last().seq, u64::from(RECORDS_MAX));
-        // When the subject was used as often as allowed, a topic is created for further records.
+        // Once publishers have used the subject `USES_MAX` times, a topic is created for further records.
         let subject = Subject::parse("shop.orders.1").unwrap();
         (1..USES_MAX).for_each(|_| drop(node.owning_topic(subject).unwrap()));
         assert!(node.topic("shop.orders.1").is_none());

@@ -90,7 +90,8 @@ struct State {
     owner: Option<u64>,
     /// Batches that have to be sent, by ticket.
     waiting: BTreeMap<u64, InFlightBatch>,
-    /// The number of batches that were sent, have received no response, and did not come back.
+    /// The number of batches that are on their way: they were sent, have no response yet, and were not returned for
+    /// another attempt.
     in_flight: usize,
     /// The number of the present flight: the series of batches that are on their way to a node at the same time.
     flight: u64,
@@ -225,8 +226,8 @@ fn split_subject(subject: &str) -> Option<(&str, &str, String)> {
 }
 
 impl InboxRoute {
-    /// Whether records for the inbox have no outcome yet. They would lose their order, or the route to the next node,
-    /// if the node forgot the inbox.
+    /// Whether records for the inbox have no outcome yet. If the node forgot the inbox, these records could lose their
+    /// order, or would not be sent to further nodes.
     fn is_busy(&self) -> bool {
         let state = lock(&self.state);
         state.in_flight > 0 || !state.waiting.is_empty()

@@ -55,8 +55,8 @@ struct State {
     waiting: BTreeMap<u64, InFlightBatch>,
     /// Whether waiting batches are being appended to the log here. The log accepts no other batches until this is done.
     appending: bool,
-    /// The number of batches that were sent to `sent_to`, have received no response and did not come back. Until this
-    /// number is 0, no newer batch goes to another node or into the log here.
+    /// The number of batches on their way to `sent_to`: they were sent, have no response yet, and were not returned for
+    /// another attempt. Until this number is 0, no newer batch goes to another node or into the log here.
     in_flight: usize,
     sent_to: u64,
     /// The number of the flight to which the unanswered batches belong. A flight is a series of batches that are on
@@ -388,8 +388,8 @@ impl Upstream for Route {
     fn owned_until_ns(&self) -> u64 {
         let Some(ownership) = self.ownership.upgrade() else { return 0 };
         let state = lock(&self.state);
-        // A new batch has to wait behind batches that wait for an owner, and behind batches that may come back from the
-        // previous owner.
+        // A new batch has to wait behind batches that wait for an owner, and behind batches that the previous owner may
+        // still return for another attempt.
         let is_own = state.owner == ownership.id && state.draining.is_none();
         if is_own && state.waiting.is_empty() && !state.appending && state.in_flight == 0 {
             ownership.lease_until_ns.load(Ordering::Acquire)

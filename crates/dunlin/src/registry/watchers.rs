@@ -4,8 +4,8 @@
 //! watchers has doubled since the last sweep, or after several refusals. The cost of sweeping is constant for each
 //! added watcher.
 //!
-//! Limits: `watchers_max`; one more is refused. The users of one tenant may together have at most [`TENANT_SHARE`]
-//! times as many watchers as the node can still accept.
+//! Limits: `watchers_max`; a watcher beyond this number is refused. The users of one tenant may together have at most
+//! [`TENANT_SHARE`] times as many watchers as the node can still accept.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

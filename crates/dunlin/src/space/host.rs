@@ -3,9 +3,9 @@
 //! Invariants:
 //! - A call of a host method delivers messages between the host's own regions before it returns. Messages for other
 //!   processes are in [`HostOutput::messages`], in the order in which they were sent.
-//! - A change is published and sent to standbys before the messages that depend on it. Both are in the same
-//!   [`HostOutput`].
-//! - A region without a lease, or behind its standby, does not delay other regions.
+//! - A change is published and sent to standbys before the messages that depend on it. The change for the standby and
+//!   these messages are in the same [`HostOutput`].
+//! - A region that has no lease, or that waits for its standby, does not delay other regions.
 //!
 //! Limits: those of `space::RegionLimits`. Reports beyond `reports_max` are dropped and counted.
 
@@ -388,7 +388,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         std::mem::take(&mut self.output)
     }
 
-    /// Takes back the memory of an output, to use it for the next one.
+    /// Takes back an output, so that its memory is used for the next output.
     pub fn reuse_output(&mut self, mut output: HostOutput) {
         if self.output.messages.is_empty() && self.output.records.is_empty() {
             output.messages.clear();

@@ -65,7 +65,7 @@ pub(super) struct FileOrigin {
 }
 
 impl FileOrigin {
-    /// Attributes of a topic's file and its log at present; `None` if one is missing.
+    /// Attributes of a topic's file and its log at present; `None` if the file or the log's lock file is missing.
     pub(super) fn of(disk: &dyn Disk, topic: &Path, log_dir: &Path) -> Option<FileOrigin> {
         let Marks { topic_ns, lock_ns, files } = Marks::of(disk, topic, log_dir);
         Some(FileOrigin { topic_ns: topic_ns?, lock_ns: lock_ns?, file: files.last().copied().unwrap_or(0) })

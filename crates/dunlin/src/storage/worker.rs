@@ -231,7 +231,8 @@ impl StoreQueue {
 }
 
 impl QueueState {
-    /// Takes the logs whose subscribers read again, if it is time.
+    /// If it is time for another attempt to read, returns the logs whose subscribers wait for it. Otherwise returns no
+    /// logs.
     fn take_deferred(&mut self) -> Vec<Weak<DiskLog>> {
         if self.retry_reads_at.is_none_or(|at| Instant::now() < at) {
             return Vec::new();

@@ -2,7 +2,7 @@
 //! workers.
 //!
 //! Invariants:
-//! - A worker has one connection, the latest. Orders of all shards go there.
+//! - A worker has one connection: the latest one. Orders of all shards go to this connection.
 //! - A connection is woken if its queue was empty. One wake-up covers all orders of a log entry and follows the
 //!   responses to that entry. A worker that completes a task usually receives its next task by the same entry. The
 //!   worker's connection then writes the response and the order together.
@@ -82,8 +82,8 @@ impl OrderQueue {
         lock(&self.workers).retain(|worker, _| state.lease_end_ms(*worker).is_ok());
     }
 
-    /// The queue's workers that have sent nothing through any connection since the last call of `refresh_leases`: their
-    /// leases are unchanged.
+    /// Returns those workers of the queue that have sent nothing through any connection since the last call of
+    /// `refresh_leases`. Their leases have not changed since then.
     pub(super) fn silent_workers(&self, state: &SchedulerState) -> Vec<u64> {
         let workers = lock(&self.workers);
         let silent = workers.iter().filter(|(worker, end_ms)| state.lease_end_ms(**worker) == Ok(**end_ms));
@@ -222,7 +222,7 @@ impl Dispatcher {
     }
 }
 
-/// The tasks and tokens that a worker had before and has no more.
+/// The tasks and tokens that a worker had before and no longer has.
 fn lost_tasks(before: &HeldTasks, held: &HeldTasks) -> Vec<(u64, u64)> {
     let number = |start: &TaskStart| (start.task, start.token);
     let still: HashSet<(u64, u64)> = held.starts.iter().map(number).collect();

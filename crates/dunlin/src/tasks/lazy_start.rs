@@ -1,4 +1,4 @@
-//! Starts the node's membership in the groups of its cluster's tasks, at the first use of tasks.
+//! Starts the node's membership in the shards of the task scheduler, at the first use of tasks.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::control::{ControlError, StartFailure, refuse_cluster_log};
 use crate::node::Node;
 use crate::storage::{Storage, part_mark};
 
-/// The node's membership in the groups of its cluster's tasks, once it was started.
+/// The node's membership in the shards of the task scheduler, once it was started.
 #[derive(Debug, Default)]
 pub(crate) struct LazyTasks {
     tasks: OnceLock<Arc<Tasks>>,
@@ -22,8 +22,8 @@ pub(crate) struct LazyTasks {
 const DIR: &str = "tasks";
 
 impl Node {
-    /// Returns the node's membership in the groups of its cluster's tasks. Without [`Node::set_tasks`], the first call
-    /// starts a cluster of one: in the data directory, or in memory if there is none.
+    /// Returns the node's membership in the shards of the task scheduler. Without [`Node::set_tasks`], the first call
+    /// starts a cluster of one: in the data directory, or in memory if the node has no data directory.
     pub fn tasks(&self) -> Result<&Arc<Tasks>, TasksError> {
         if let Some(tasks) = self.lazy_tasks().tasks.get() {
             return Ok(tasks);
@@ -46,7 +46,7 @@ impl Node {
                 is_restored = !self.lazy_tasks().failure.has_own_files()
                     && !part_mark::is_unchanged(&**disk, dir, DIR, &shards);
                 let log_dir = dir.join(DIR);
-                // The other logs are read only if this one is new, or may have been restored from a copy.
+                // The other logs are read only if the log of the tasks is new, or may have been restored from a copy.
                 let checked = match is_restored || !dunlin_raft::is_begun(&**disk, &log_dir) {
                     true => refuse_cluster_log(disk, dir).map_err(TasksError::from),
                     false => Ok(()),
@@ -93,13 +93,13 @@ impl Node {
         }
     }
 
-    /// Sets the node's membership in the groups of its cluster's tasks. Returns `false` if the node already has one.
+    /// Sets the node's membership in the shards of the task scheduler. Returns `false` if the node already has one.
     pub fn set_tasks(&self, tasks: Arc<Tasks>) -> bool {
         let _one_at_a_time = self.lazy_tasks().starting.lock().unwrap_or_else(PoisonError::into_inner);
         self.lazy_tasks().tasks.set(tasks).is_ok()
     }
 
-    /// The node's membership in the groups of its cluster's tasks, if it was started.
+    /// The node's membership in the shards of the task scheduler, if it was started.
     pub fn tasks_if_any(&self) -> Option<&Arc<Tasks>> {
         self.lazy_tasks().tasks.get()
     }

@@ -229,9 +229,9 @@ impl Tasks {
         self.first_shard().with(|state| order_queue.refresh_leases(state))
     }
 
-    /// Ends the leases of workers whose connection ended and that do not reconnect soon, to any node. The tasks of a
-    /// killed process, whose connection ends at once, thus do not wait for the end of the lease. If the worker is alive
-    /// and reconnects too late, its results are refused because of their old tokens.
+    /// Ends the leases of workers whose connection ended and that do not reconnect to any node within `RECONNECT_TIME`.
+    /// The connection of a killed process ends at once, so the tasks of such a process do not wait for the end of the
+    /// lease. If the worker is alive and reconnects too late, its results are refused because of their old tokens.
     pub async fn connection_ended(&self, order_queue: &OrderQueue) -> Result<(), TasksError> {
         self.first_shard().group()?.pause(RECONNECT_TIME).await;
         self.first_shard().catch_up().await?;

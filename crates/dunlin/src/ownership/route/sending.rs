@@ -110,8 +110,8 @@ impl Route {
                     return !state.waiting.is_empty();
                 }
                 let Some((&ticket, _)) = state.waiting.first_key_value() else { return false };
-                // A batch that came back is sent again only when every batch that was sent after it has a response or
-                // has come back, too.
+                // A batch that was returned is sent again only when every batch that was sent after it has a response
+                // or was returned, too.
                 let is_blocked =
                     state.in_flight > 0 && (state.sent_to != owner || ticket <= state.sent_through);
                 let was_returned = last.is_some_and(|last| ticket <= last);

@@ -94,7 +94,7 @@ impl DiskLog {
     }
 }
 
-/// Applies the records after the last one that the state contains.
+/// Applies those records that the state does not contain yet: the records after `state_through`.
 fn replay_into_state(log: &Log, records: &Records<'_>, state_through: u64) -> Result<(), String> {
     let mut rest = records.frames;
     let mut seq = records.first_seq;
