@@ -234,7 +234,7 @@ fn topic_with_another_topics_log_keeps_its_subjects_reserved() {
                 )
                 .is_err()
     );
-    // The other topic reports the records that it lost.
+    // Topic `b`, whose log files were moved, reports the records that it lost.
     let b = found.iter().find(|topic| topic.name == "b").unwrap();
     assert!(!b.clean && !b.remarks.is_empty());
     assert_eq!(publish(&node, "b", 1..=1).seq, 11);

@@ -39,7 +39,7 @@ impl ResponderExecutor for KeptTasks {
     }
 }
 
-/// A listener's thread also serves connections, so requests that never end must not keep it.
+/// A listener's thread also serves connections, so a responder with an endless series of requests must not occupy it.
 #[test]
 fn responder_handles_a_limited_number_of_requests_at_once() {
     let node = node();

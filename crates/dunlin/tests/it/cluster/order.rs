@@ -1,5 +1,5 @@
-//! The order of one publisher's records while their topic moves: an earlier record stays first, even if it was already
-//! sent to the previous owner.
+//! The order of one publisher's records while their topic moves: an earlier record stays before later records, even if
+//! it was already sent to the previous owner.
 
 use dunlin::topic::{AckLevel, AckProgress, Draft, Meta, Payload, Receipt};
 

@@ -146,7 +146,8 @@ fn housekeeping_wakes_an_async_member_when_a_claim_expires() {
     assert!([10, 500, 25_000].into_iter().any(check_wake_by_tick));
 }
 
-/// Whether the other member waited before the claim expired.
+/// Checks that the end of a claim wakes a second member that waits. Returns `false` without a check if the claim
+/// expired before the second member waited.
 fn check_wake_by_tick(claim_ms: u64) -> bool {
     let node = node();
     publish(&node, "jobs", [1]);
