@@ -19,7 +19,7 @@ pub const LAST: &str = "last";
 /// All kinds.
 pub const KINDS: [&str; 3] = [BOOK, ORDERS, LAST];
 
-/// Creates an empty state of a kind. Books take the options of a [`Scale`], last values none.
+/// Creates an empty state of a kind. Books accept the options of a [`Scale`]; last values accept no options.
 pub fn make_reducer(
     kind: &str,
     options: &BTreeMap<String, String>,

@@ -243,7 +243,7 @@ impl<L: Copy + Default> Page<L> {
         Page { len: 0, changed_seq: 0, keys: [UNUSED; PAGE_LEVELS], levels: [Dated::default(); PAGE_LEVELS] }
     }
 
-    /// Number of keys below this one.
+    /// Number of keys below `key`.
     #[inline(always)]
     fn lower_bound(&self, key: i64) -> usize {
         let (blocks, _) = self.keys.as_chunks::<BLOCK_KEYS>();
@@ -309,8 +309,7 @@ impl<L: Copy + Default> Page<L> {
     }
 }
 
-/// Counts keys below this one by the sign of the difference: without branches, and suited to vector
-/// instructions.
+/// Counts the keys below `key` by the sign of the difference: without branches, and suited to vector instructions.
 #[inline(always)]
 fn count_below(key: i64, keys: &[i64; BLOCK_KEYS]) -> usize {
     keys.iter().map(|other| (other.wrapping_sub(key) as u64) >> 63).sum::<u64>() as usize

@@ -1,4 +1,4 @@
-//! Pseudorandom numbers that are the same on every machine, for ever.
+//! Pseudorandom numbers that are the same on every machine and in every version.
 //!
 //! xoshiro256++ by Blackman and Vigna (public domain, prng.di.unimi.it), seeded with SplitMix64 as they advise.
 //! This crate has its own implementation, because other crates may change their numbers in a later version. A

@@ -99,7 +99,7 @@ impl SimulatedMarket {
         SimulatedUpdate::Level
     }
 
-    /// Appends the payload of a record that replaces any book by this one.
+    /// Appends the payload of a record that replaces any book by this market's book.
     pub(super) fn write_book(&self, payload: &mut Vec<u8>) {
         for side in [Side::Bid, Side::Ask] {
             BookEntry::Clear { side }.encode(payload);

@@ -1,7 +1,7 @@
 //! One side of a simulated book: sizes in a ring buffer, by a key that grows towards the touch.
 //!
-//! Invariant: [`SimulatedSide::worst`] and [`SimulatedSide::best`] are levels, and all levels are between them. The caller
-//! keeps both less than the ring's length apart.
+//! Invariant: [`SimulatedSide::worst`] and [`SimulatedSide::best`] are levels, and all levels are between them. The
+//! caller keeps both less than the ring's length apart.
 
 #[derive(Debug)]
 pub(super) struct SimulatedSide {

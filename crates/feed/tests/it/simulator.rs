@@ -53,7 +53,7 @@ fn hash(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// FNV-1a hash of updates, taken from all instruments in turn, after the first record of each.
+/// FNV-1a hash of the first record of each instrument, followed by `updates` updates of each instrument in turn.
 fn stream_hash(instruments: &Instruments, seed: u64, updates: usize) -> u64 {
     let mut simulator = Simulator::new(instruments, seed);
     let (mut payload, mut sum) = (Vec::new(), 0xcbf2_9ce4_8422_2325);

@@ -17,7 +17,7 @@ pub struct BitstampTally {
     pub closing: u64,
     /// Number of market orders, which never rest; not passed on.
     pub market_orders: u64,
-    /// Number of orders created without a size; passed on once they have one.
+    /// Number of orders created without a size; passed on once they have a size.
     pub without_size: u64,
     /// Number of rows with an earlier exchange time than the row before.
     pub times_back: u64,
