@@ -1,6 +1,6 @@
 //! Responders: handlers of requests inside the node.
 //!
-//! The publish call of a request wakes the responder. The listener thread of that call can run the responder
+//! The publish call of a request wakes the responder. If a listener's thread makes this call, it can run the responder
 //! as a task of its runtime, so that a request costs no thread switch.
 //!
 //! Invariant: a responder runs on one thread at a time. This thread holds the responder's lock. When no request is

@@ -92,8 +92,8 @@ impl FeedSchedule {
         schedule
     }
 
-    /// Sets how long to spin before each record. If records follow each other faster, the source sleeps instead; 0
-    /// always sleeps, `u64::MAX` always spins.
+    /// Sets how long to spin before each record. If records follow each other faster, the source sleeps instead. With
+    /// 0, the source always sleeps; with `u64::MAX`, it always spins.
     pub fn with_spin_ns(mut self, spin_ns: u64) -> FeedSchedule {
         self.spin_ns = spin_ns;
         self

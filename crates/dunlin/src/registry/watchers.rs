@@ -89,7 +89,7 @@ impl Watchers {
         Ok(())
     }
 
-    /// Calls `each` with the watchers of subjects of the pattern, each with its own pattern.
+    /// Calls `each` for every watcher whose pattern overlaps `pattern`, with the watcher's pattern.
     pub(super) fn for_each(
         &self,
         pattern: &Pattern,

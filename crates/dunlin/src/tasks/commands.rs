@@ -18,7 +18,7 @@ use crate::control::Consistency;
 use crate::control::forward::ForwardedRequest;
 use crate::control::proposing::{self, RetryDeadline};
 
-/// The largest error of the cluster's clock that is tolerated, in ms.
+/// How far the cluster's clock may be ahead of this node's clock before it is corrected, in ms.
 const CLOCK_MS_MAX: u64 = 20;
 
 impl Tasks {
@@ -231,5 +231,5 @@ impl TaskShard {
     }
 }
 
-/// If the cluster's clock may be this many ms behind, it is set again.
+/// How far the cluster's clock may be behind this node's clock before it is corrected, in ms.
 const CLOCK_RENEWED_MS: u64 = 60_000;

@@ -137,7 +137,8 @@ fn restarts_without_new_records_report_no_loss() {
             let changed = epochs.iter().all(|changed| changed.known_through == Some(records));
             assert!(changed && numbers == [1] && next.seq == records + 1, "{after:?}: {epochs:?}");
         }
-        // A subscriber that has read more records than survived receives the range of records that were lost.
+        // A subscriber that has read more records than survived is informed that the last record of its epoch is
+        // unknown.
         let (_, epochs) = read(&node, "a", Start::After(Position { epoch: epoch + 1, seq: records + 7 }));
         assert_eq!((epochs[0].last_seen, epochs[0].known_through), (records + 7, None));
     }

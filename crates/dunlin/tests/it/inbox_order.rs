@@ -148,7 +148,7 @@ fn refused_replies_are_resent_before_newer_ones() {
     publish(&inbox, "found");
     nodes.until_forwarded(&[(2, "found")]);
     nodes.respond(appended());
-    // The client closes the inbox and opens it again.
+    // Responds as if the client had closed the inbox and opened it again.
     ["first", "second"].iter().for_each(|text| publish(&inbox, text));
     nodes.until_forwarded(&[(2, "first"), (2, "second")]);
     nodes.respond(no_inbox());

@@ -19,8 +19,9 @@ pub enum EntityStatus {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// Adds a new entity. Fails unless its position is in a region of this host and no region here has its id. The
-    /// caller then asks other processes about the id, and removes the entity if one of them has it.
+    /// Adds a new entity. Fails if its position is in no region of this host, or if a region of this host has an entity
+    /// with the same id. The caller then asks other processes about the id, and removes the entity if one of them has
+    /// an entity with this id.
     pub fn spawn(&mut self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
         let region = self.region_for(entity)?;
         let Some(hosted) = self.regions.get_mut(&region) else { return Ok(()) };
