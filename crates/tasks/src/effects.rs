@@ -10,8 +10,8 @@ use crate::layout::{choice, decode, encode, layout};
 pub struct TaskEffects {
     /// Orders for workers.
     pub orders: Vec<WorkerOrder>,
-    /// Payloads to publish; confirm each with [`TaskCommand::Published`](crate::TaskCommand::Published). A task
-    /// may appear more than once, with the same id.
+    /// Payloads to publish. The caller confirms each with [`TaskCommand::Published`](crate::TaskCommand::Published). A
+    /// payload that is not confirmed in time is listed again later, with the same task id.
     pub publishes: Vec<TaskPublication>,
     /// Events for watchers.
     pub events: Vec<TaskEvent>,
@@ -129,7 +129,7 @@ choice! {
             why: AttemptFailure, /// Delay before the retry, ms.
             delay_ms: u32 } = 5,
         /// The worker died, and the task waits for another worker.
-        Lost { /// Workers that died under the task so far.
+        Lost { /// Number of workers that have died while they ran the task.
             times: u32 } = 6,
         /// The task became a dead letter.
         Dead { /// Reason of the failure.

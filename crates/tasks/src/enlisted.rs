@@ -11,7 +11,8 @@ use crate::reply::CommandReply;
 use crate::shard::shard_of_id;
 use crate::state::SchedulerState;
 
-/// For each such worker, its slot in this shard's list of workers and its id, which can be looked up by each other.
+/// The workers that joined in another shard: maps each worker's slot in this shard's list of workers to the worker's
+/// id, and the id to the slot.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Enlisted {
     ids: OrdMap<u32, u64>,
@@ -19,7 +20,7 @@ pub(crate) struct Enlisted {
 }
 
 impl Enlisted {
-    /// Adds the slot and the id of a worker; returns whether neither was in use.
+    /// Adds the slot and the id of a worker. Returns `false` if the slot or the id was already in use.
     pub(crate) fn insert(&mut self, at: u32, id: u64) -> bool {
         self.ids.insert(at, id).is_none() && self.slots.insert(id, at).is_none()
     }

@@ -81,7 +81,7 @@ choice! {
             by_ms: u64 } = 10,
         /// The dependencies of a batch are cyclic.
         #[error("task {index} of the batch waits for itself through other tasks")]
-        Cycle { /// Index of one of them.
+        Cycle { /// Index of a task in the cycle.
             index: u32 } = 11,
         /// A task of a batch waits for an index beyond the batch.
         #[error("task {index} of the batch waits for an index outside the batch: indexes start at 0")]
@@ -92,7 +92,7 @@ choice! {
         DependencyCancelled { /// Index of the waiting task.
             index: u32, /// Id of the cancelled task.
             task: u64 } = 13,
-        /// The tenant has too many waiting tasks. Tasks of higher priority are accepted longer.
+        /// The tenant has too many waiting tasks. Tasks of low priority are refused before tasks of high priority.
         #[error("{queued} tasks of the tenant wait, and the limit is queued_max = {queued_max}: try again in {retry_after_ms} ms")]
         QueueFull { /// Number of waiting tasks.
             queued: u64, /// The limit.
@@ -182,8 +182,8 @@ choice! {
             now_ms: u64 } = 34,
         /// The tenant's tasks have reached the part of the memory that one tenant may use.
         #[error("the tenant's tasks would take {bytes} bytes, more than the tenant's present limit of {bytes_max}: wait for tasks to end, or raise tasks.bytes_max (the limit is three times the free part of tasks.bytes_max)")]
-        NoShare { /// Bytes that its tasks would take.
-            bytes: u64, /// Bytes that they may take.
+        NoShare { /// Bytes that the tenant's tasks would take.
+            bytes: u64, /// Bytes that the tenant's tasks may take.
             bytes_max: u64 } = 35,
         /// A task of a batch waits for an unknown task.
         #[error("task {index} of the batch waits for task {task:x}, which is not known: the tenant never had it, or it ended too long ago")]

@@ -231,7 +231,8 @@ impl SchedulerState {
         AttemptCost { run_us, ..AttemptCost::default() }
     }
 
-    /// The reported use, limited to possible values: at most the time since the start. The clock counts whole ms.
+    /// The resources that the worker reported. The run time is limited to the time since the start plus 2 ms, because
+    /// the clock counts whole ms. Without a reported run time, it is the time since the start.
     fn spent(&self, at: u32, report: &AttemptReport) -> AttemptCost {
         let most_us = self.spent_since_start(at).run_us.saturating_add(2_000);
         let run_us = if report.run_us == 0 { most_us - 2_000 } else { report.run_us.min(most_us) };
@@ -251,7 +252,8 @@ impl SchedulerState {
         self.change_task(at, |task| task.outcome = Some(Arc::new(outcome)));
     }
 
-    /// Takes a task from its worker. If the task starts again immediately, it keeps its places in groups.
+    /// Takes a task from its worker. With `keeps_places`, the task keeps its places in groups, because it starts again
+    /// immediately.
     pub(crate) fn release(
         &mut self,
         at: u32,
@@ -317,7 +319,7 @@ impl SchedulerState {
         }
     }
 
-    /// Ends a task permanently; it stays known for a while.
+    /// Ends a task permanently. Queries find the task until [`Self::trim_finished`] removes it.
     pub(crate) fn end(&mut self, at: u32, stage: TaskStage) {
         self.tasks[at].stage = stage;
         let task = &self.tasks[at];
@@ -364,7 +366,8 @@ impl SchedulerState {
         if has_any { std::mem::take(&mut self.tasks[at].extra_mut().before) } else { Vec::new() }
     }
 
-    /// Removes tasks that ended long enough ago, or exceed the limit.
+    /// Removes the oldest completed and cancelled tasks: those that ended at least `finished_ms` ago, and further ones
+    /// while there are more than `finished_max` or the memory limit is exceeded.
     pub(crate) fn trim_finished(&mut self) {
         while self.finished.len > 0 {
             let at = self.finished.head;

@@ -16,7 +16,7 @@ use crate::rate::Bucket;
 use crate::task::NEVER_MS;
 use crate::tenant::StoredKeyLimit;
 
-/// A group: tenant, limit and value.
+/// The key of a group: the tenant's number, the index of the tenant's limit, and the value of the limited key.
 pub(crate) type GroupKey = (u32, u32, Arc<[u8]>);
 
 /// Counted size of a group besides its value, bytes.
@@ -26,10 +26,10 @@ const GROUP_BYTES: u64 = 192;
 /// needs.
 pub(crate) type TaskSort = (u32, u64, u64);
 
-/// Members of a group by sort and rank.
+/// Members of a group, ordered by sort, rank and slot. Each entry has these three values.
 pub(crate) type RankedTasks = OrdSet<(TaskSort, i64, u32)>;
 
-/// The first waiting task of each sort.
+/// The first member of each sort.
 pub(crate) fn first_of_each_sort(members: &RankedTasks) -> impl Iterator<Item = (TaskSort, i64, u32)> {
     let mut next = members.get_min().copied();
     std::iter::from_fn(move || {
@@ -75,7 +75,7 @@ impl TaskGroup {
         self.places < limit.running_max && self.has_token(limit, now_ms)
     }
 
-    /// Whether one more task may become ready in place of another task.
+    /// Whether another task may become ready if it displaces a ready task.
     pub(crate) fn has_displaceable_place(&self, limit: &StoredKeyLimit, now_ms: u64) -> bool {
         let is_covered = |rate| u64::from(self.ready) <= self.bucket.tokens(&rate, now_ms);
         self.places <= limit.running_max && limit.rate.is_none_or(is_covered)

@@ -48,7 +48,8 @@ impl TaskQueryResult {
     }
 }
 
-/// Joins the workers of two shards. A worker's entries differ only in the numbers of tasks, which are added up.
+/// Joins the workers of two shards. The two entries of a worker differ only in the numbers of tasks, which are added
+/// up.
 fn join_workers(mut workers: Vec<WorkerView>, more: Vec<WorkerView>) -> Vec<WorkerView> {
     let mut more: BTreeMap<u64, WorkerView> =
         more.into_iter().map(|worker| (worker.worker, worker)).collect();
@@ -65,7 +66,7 @@ fn join_workers(mut workers: Vec<WorkerView>, more: Vec<WorkerView>) -> Vec<Work
 }
 
 impl Signals {
-    /// Joins the signals of all shards. A worker is idle if it is idle in each.
+    /// Joins the signals of all shards. A worker is idle if it is idle in every shard.
     pub fn join(parts: impl IntoIterator<Item = Signals>) -> Signals {
         parts.into_iter().reduce(Signals::merge).unwrap_or_default()
     }

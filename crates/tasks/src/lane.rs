@@ -25,7 +25,7 @@ layout! {
         pub class: u32,
         pub levels: [TaskList; LEVELS],
         pub len: u32,
-        /// Recent cost of one of its tasks, µs; 0 before the first.
+        /// Moving average of the cost of the lane's tasks, µs; 0 before the first task has run.
         pub cost_us: u32,
         /// The lane's rank among the lanes that may be next; `None` if the lane has no ready task, or if quotas do not
         /// allow its first task to start.
@@ -65,7 +65,7 @@ impl Lane {
         self.len -= 1;
     }
 
-    /// The next task with its rank.
+    /// The rank and the slot of the next task; `None` if the lane is empty.
     pub(crate) fn first(&self, tasks: &Slab<Task>, ageing_ms: u32) -> Option<(i64, u32)> {
         if self.len == 0 {
             return None;

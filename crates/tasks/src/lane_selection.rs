@@ -17,7 +17,7 @@ impl SchedulerState {
         lanes.filter_map(|lane| Some((self.lanes[lane as usize].rank?, lane)))
     }
 
-    /// The next lane of a class for these workers.
+    /// The lane of a class that is next for workers with this served set; `None` if no lane may be next.
     pub(crate) fn first_lane(&self, serves: &ServedSet, class: u32) -> Option<(LaneRank, u32)> {
         if serves.tenants.is_empty() {
             return self.classes[class as usize].ranked_lanes.get_min().copied();
@@ -25,7 +25,7 @@ impl SchedulerState {
         self.own(serves, class).min()
     }
 
-    /// The lanes after the foremost one, at most `most`.
+    /// The lanes after [`Self::first_lane`] in order of rank, at most `most`.
     pub(crate) fn lanes_after_first(
         &self,
         serves: &ServedSet,
@@ -40,7 +40,7 @@ impl SchedulerState {
         own.into_iter().skip(1).take(most).collect()
     }
 
-    /// The number of ready tasks of a class that these workers may run.
+    /// The number of ready tasks of a class that workers with this served set may run.
     pub(crate) fn ready_for(&self, serves: &ServedSet, class: u32) -> u64 {
         if serves.tenants.is_empty() {
             return self.classes[class as usize].ready;

@@ -182,7 +182,7 @@ impl<'a, T: Layout<'a>> Layout<'a> for Option<T> {
     }
 }
 
-/// Fields that were added to a layout later, outside its own bytes.
+/// A type to which later versions added fields. The added fields are encoded outside the type's own bytes.
 pub(crate) trait Later<'a>: Layout<'a> {
     /// Whether any of the later fields is used.
     fn has_later_fields(&self) -> bool;
@@ -272,7 +272,7 @@ macro_rules! layout {
 }
 pub(crate) use layout;
 
-/// Declares an enum, encoded as one byte for the variant and its fields.
+/// Declares an enum. It is encoded as one byte for the variant, followed by the variant's fields.
 macro_rules! choice {
     ($(#[$meta:meta])* pub enum $name:ident $(<$life:lifetime>)? {
         $($(#[$variant_meta:meta])* $variant:ident

@@ -24,7 +24,7 @@ layout! {
         pub tenants_max: u32,
         /// Maximum number of classes (queue, kind and needed labels) of known tasks, over all tenants.
         pub classes_max: u32,
-        /// Maximum number of lanes with known tasks of one tenant.
+        /// Maximum number of one tenant's lanes that have known tasks.
         pub lanes_max: u32,
         /// Maximum number of different sets of kinds, queues, labels and tenants that workers serve at the same time.
         pub pools_max: u32,
@@ -34,7 +34,8 @@ layout! {
         pub credit_max: u32,
         /// Maximum number of schedules at the same time.
         pub schedules_max: u32,
-        /// Maximum number of different retry policies of one tenant's tasks, without tasks that have ended.
+        /// Maximum number of different retry policies of one tenant's tasks. Completed, cancelled and discarded tasks
+        /// do not count.
         pub policies_max: u32,
         /// Maximum number of tasks that have not ended.
         pub tasks_max: u64,
@@ -64,7 +65,8 @@ layout! {
 }
 
 impl SchedulerLimits {
-    /// Maximum number of classes that need labels. Each costs a look-up for every worker with its labels.
+    /// Maximum number of classes that need labels. Each such class costs a look-up for every worker that has the needed
+    /// labels.
     pub const DEMANDS_MAX: u32 = 1_024;
     /// Maximum number of classes of one tenant that need labels.
     pub const DEMANDS_OF_TENANT_MAX: u32 = 64;

@@ -42,7 +42,7 @@ impl NameTable {
         number
     }
 
-    /// Appends a name from a snapshot; empty for a free number.
+    /// Appends a name from a snapshot. An empty name stands for a free number.
     pub(crate) fn push(&mut self, name: &[u8]) -> u32 {
         let number = self.names.len() as u32;
         self.names.push_back(name.into());

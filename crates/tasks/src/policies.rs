@@ -1,7 +1,8 @@
 //! Retry policies by number, as tasks refer to them.
 //!
 //! A tenant uses a policy while one of its tasks may be retried with it: until the task is completed, cancelled or
-//! discarded. A new policy may replace an unused one. The default policy always stays, and does not count.
+//! discarded. A new policy may replace an unused one. The default policy always stays, and does not count towards a
+//! tenant's limit.
 //!
 //! Bounds: [`SchedulerLimits::policies_max`](crate::SchedulerLimits) for each tenant, 65,535 in all.
 
@@ -121,7 +122,7 @@ impl Policies {
         self.all.push_back(retry);
     }
 
-    /// Restores the uses, given as pairs of tenant and policy. Policies without a use are unused.
+    /// Restores the uses, given as pairs of tenant and policy. The numbers of policies without a use become free.
     pub(crate) fn restore(&mut self, uses: impl Iterator<Item = (u32, u16)>) -> Result<(), TaskDecodeError> {
         uses.for_each(|(tenant, policy)| self.count(tenant, policy));
         for policy in 0..self.all.len().min(usize::from(u16::MAX)) as u16 {

@@ -21,10 +21,10 @@ choice! {
         /// Reads all properties of a task.
         Get { /// Id of the task.
             task: u64 } = 1,
-        /// Lists tasks that match a filter, in the order of slots and not of time.
+        /// Lists tasks that match a filter. The order is that of slots, not of time.
         List { /// The filter.
             filter: ListFilter<'a>, /// Start of the page; 0 for the first.
-            from: u32, /// Most tasks of the page; 0 for the limit.
+            from: u32, /// Maximum number of tasks on the page; 0 for 1,000.
             limit: u32, /// Whether payloads and results are included.
             whole: bool } = 2,
         /// Explains why a task does not run, or what the task is doing.
@@ -94,7 +94,7 @@ choice! {
             signals: Signals } = 7,
         /// The sizes and limits of the state.
         Status { /// Number of known tasks.
-            tasks: u64, /// Approximate size of all tasks.
+            tasks: u64, /// Approximate size of all tasks, bytes.
             bytes: u64, /// The cluster's time, ms.
             now_ms: u64, /// The limits.
             limits: SchedulerLimits } = 8,

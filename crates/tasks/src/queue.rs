@@ -13,7 +13,7 @@ use crate::tenant::StoredKeyLimit;
 use crate::worker::WorkerPool;
 
 impl SchedulerState {
-    /// Makes a task ready once its time has come.
+    /// Makes a task ready or publishes its payload; delays the task if its earliest start is in the future.
     pub(crate) fn enqueue(&mut self, at: u32, effects: &mut TaskEffects) {
         let task = &mut self.tasks[at];
         if task.since_ms > self.now_ms {
@@ -316,8 +316,9 @@ impl SchedulerState {
         self.wake_groups(vec![key.clone()]);
     }
 
-    /// Wakes groups, one after another. The groups that an admitted task frees are woken before the next waiting task
-    /// of its group. A stack replaces the recursion, which would be as deep as the number of free places.
+    /// Wakes groups, one after another. If an admitted task frees places in other groups, these groups are woken before
+    /// the next task of the first group is admitted. A stack replaces the recursion, which would be as deep as the
+    /// number of free places.
     fn wake_groups(&mut self, mut groups: Vec<GroupKey>) {
         groups.reverse();
         while let Some(key) = groups.last().cloned() {
@@ -350,8 +351,8 @@ impl SchedulerState {
         all.min_by_key(|((_, rank, at), is_served)| (!is_served, *rank, *at))
     }
 
-    /// Redistributes places after the set of workers has changed, because workers may then run other tasks. Takes time
-    /// proportional to the number of groups.
+    /// Redistributes places after the set of workers has changed: the tasks that a worker could run may then be others.
+    /// Takes time proportional to the number of groups.
     pub(crate) fn recheck_served_groups(&mut self) {
         let contested = self
             .groups

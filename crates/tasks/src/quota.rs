@@ -1,8 +1,8 @@
 //! Quotas: a tenant's bounds on the simultaneous use of a resource.
 //!
 //! `reserved` is kept free for the tenant. A tenant that uses less than its `soft` amount comes before tenants that use
-//! more than theirs. `hard` is the maximum. `burst` allows more than `hard` for a time, which the tenant saves by using
-//! less than `hard`. A full burst lasts a minute.
+//! more than theirs. `hard` is the maximum. `burst` allows the tenant to use more than `hard` for a limited time. The
+//! tenant saves up this time while it uses less than `hard`. A full burst lasts a minute.
 
 use crate::layout::layout;
 
@@ -41,7 +41,7 @@ impl Quota {
             && (self.hard > 0 || self.burst == 0)
     }
 
-    /// The amount that is kept free, used or not.
+    /// The reserved amount, limited to [`RESERVED_MAX`], including the part that the tenant already uses.
     pub(crate) fn reserved_amount(&self) -> u64 {
         self.reserved.min(RESERVED_MAX)
     }
@@ -83,8 +83,8 @@ impl ResourceUse {
         }
     }
 
-    /// Whether `need` more may be used. `self` must be up to date ([`settle`](ResourceUse::settle)); a burst that has
-    /// just ended counts as continuing.
+    /// Whether `need` more may be used. Uses the burst that was saved at the last [`settle`](ResourceUse::settle). A
+    /// burst that has ended since then still counts.
     pub(crate) fn allows(&self, quota: &Quota, need: u64) -> bool {
         let after = self.now.saturating_add(need);
         need == 0

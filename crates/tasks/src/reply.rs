@@ -11,17 +11,17 @@ choice! {
         Done = 1,
         /// The tasks were accepted.
         Submitted { /// The tasks' ids, in the order of the command.
-            tasks: Vec<SubmittedTask>, /// Delay that the submitter should add, ms, since many tasks wait.
+            tasks: Vec<SubmittedTask>, /// Delay that the submitter should add, ms; above 0 if many tasks wait.
             slow_down_ms: u32 } = 2,
         /// The worker was added.
         Joined { /// Id of the worker.
             worker: u64 } = 3,
-        /// Leases of workers were renewed. The workers that do not exist are listed.
-        Renewed { /// Ids of the workers.
+        /// The leases of those workers that exist were renewed.
+        Renewed { /// Ids of the workers that do not exist.
             gone: Vec<u64> } = 4,
         /// Tasks were changed.
         Changed { /// Number of changed tasks.
-            tasks: u64, /// Whether more tasks remain.
+            tasks: u64, /// Whether more tasks remain to be changed.
             more: bool } = 5,
     }
 }

@@ -5,9 +5,9 @@
 //! worker, which takes no other task until the large one fits. Other workers continue. Reservations work as in EASY
 //! backfilling (Lifka 1995), but without estimates of run times.
 //!
-//! Invariants: a reserved worker takes no other task; the reservation lasts at most until its own tasks are done. A
-//! task has at most one reserved worker. At most a quarter of all workers are reserved, and at most `RESERVED_MAX`; one
-//! worker may always be reserved.
+//! Invariants: a reserved worker takes no other task; the reservation lasts at most until the worker's present tasks
+//! are done. A task has at most one reserved worker. At most a quarter of all workers are reserved, and at most
+//! `RESERVED_MAX`; one worker may always be reserved.
 
 use crate::state::SchedulerState;
 use crate::task::TaskStage;

@@ -26,7 +26,8 @@ choice! {
         /// A constant delay.
         Fixed { /// The delay, ms.
             delay_ms: u32 } = 1,
-        /// A random delay up to `base_ms` doubled with each attempt ("full jitter", Brooker 2015).
+        /// A random delay from 0 to an upper bound, which is `base_ms` and doubles with each further attempt ("full
+        /// jitter", Brooker 2015).
         Exponential { /// Upper bound before the first retry, ms.
             base_ms: u32, /// Upper bound of all delays, ms.
             cap_ms: u32 } = 2,
@@ -44,7 +45,8 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Delay before retry `attempt`, which is 1 for the first, ms; `last_ms` is the previous delay, or 0.
+    /// Delay before a retry, ms. `attempt` is 1 for the first retry; `last_ms` is the previous delay, or 0 if there was
+    /// none.
     pub fn delay_ms(&self, task: u64, attempt: u32, last_ms: u32) -> u32 {
         let random = mix(task ^ u64::from(attempt).rotate_right(16));
         match self.backoff {

@@ -18,7 +18,7 @@ const TEXT_BYTES_FULL: usize = 256;
 const NEW_BYTES: u64 = 512;
 
 impl SchedulerState {
-    /// Memory of a tenant's tasks without finished ones, bytes.
+    /// Memory of a tenant's tasks, without completed and cancelled tasks, bytes.
     pub fn bytes_of_tenant(&self, tenant: u32) -> u64 {
         self.bytes_of.get(tenant as usize).copied().unwrap_or(0)
     }
@@ -33,14 +33,14 @@ impl SchedulerState {
         *part = *part + after - before;
     }
 
-    /// Moves a task's size from its tenant's count to that of finished tasks.
+    /// Moves a task's size from its tenant's count to the count of finished tasks.
     pub(crate) fn count_finished_bytes(&mut self, at: u32) {
         let (tenant, bytes) = (self.tasks[at].tenant, self.tasks[at].bytes());
         self.count_bytes(tenant, 0, bytes, false);
         self.count_bytes(tenant, bytes, 0, true);
     }
 
-    /// Refuses growth beyond the limit of all tenants, or beyond the tenant's part.
+    /// Refuses growth beyond the limit of all tenants together, or beyond the part that the tenant may use.
     pub(crate) fn check_growth(&self, tenant: u32, growth: u64) -> Result<(), TaskRefusal> {
         if growth == 0 {
             return Ok(());
@@ -54,7 +54,7 @@ impl SchedulerState {
         if own > own_max { Err(TaskRefusal::NoShare { bytes: own, bytes_max: own_max }) } else { Ok(()) }
     }
 
-    /// The part of an error or a note that is stored.
+    /// The part of an error or a note that is stored: the first bytes, up to the present limit.
     pub(crate) fn truncate_text<'t>(&self, text: &'t [u8]) -> &'t [u8] {
         let is_full = self.bytes >= self.limits.state_bytes_max;
         let max = if is_full { TEXT_BYTES_FULL } else { self.limits.result_bytes_max as usize };

@@ -22,7 +22,7 @@ impl ShardRoute {
         ShardRoute::One(shard_of_tenant(tenant, shards))
     }
 
-    /// An id that no shard assigned goes to the first shard, which does not know it either.
+    /// A command for an id that no shard assigned goes to the first shard, which refuses it.
     fn of_task(task: u64, shards: u8) -> ShardRoute {
         ShardRoute::One(Some(shard_of_id(task)).filter(|shard| *shard < shards).unwrap_or(0))
     }
@@ -51,7 +51,7 @@ impl TaskCommand<'_> {
             TaskCommand::Published { ref tasks } => {
                 ShardRoute::of_task(tasks.first().copied().unwrap_or(0), shards)
             }
-            // A worker always joins in the first shard, which has all its slots at first.
+            // A worker always joins in the first shard, which has all of the worker's slots at first.
             TaskCommand::Join { .. } | TaskCommand::Pull { .. } | TaskCommand::Slots { .. } => {
                 ShardRoute::One(0)
             }
@@ -84,7 +84,7 @@ impl TaskQuery<'_> {
         }
     }
 
-    /// Converts a query to a query of a single shard, which does not know the other shards.
+    /// Converts a query for one shard: removes the shard's number from the start of a page.
     #[must_use]
     pub fn within(self, shard: u8) -> Self {
         match self {
@@ -98,8 +98,8 @@ impl TaskQuery<'_> {
 }
 
 impl TaskQueryResult {
-    /// Converts a shard's result of [`TaskQuery::within`] back. A list continues in the same shard; a list of all
-    /// tenants then continues in the next shard.
+    /// Converts the result of a query that [`TaskQuery::within`] converted: adds the shard's number to the start of the
+    /// next page. After a shard's last page, a list of all tenants continues in the next shard.
     #[must_use]
     pub fn from_within(self, shard: u8, shards: u8, query: &TaskQuery<'_>) -> TaskQueryResult {
         match (self, query) {
@@ -114,9 +114,9 @@ impl TaskQueryResult {
 }
 
 impl TaskCommandOutcome {
-    /// Joins the outcomes of all shards, in their order, for a command that went to all. A worker that one shard does
-    /// not know must attach again. Otherwise returns the first shard's outcome, because workers join there. `None` if
-    /// there are no outcomes.
+    /// Joins the outcomes of a command that went to all shards, in the order of the shards. For renewals, joins the
+    /// lists of missing workers: a worker that is missing in one shard must attach again. For other commands, returns
+    /// the first shard's outcome, because workers join in the first shard. `None` if there are no outcomes.
     pub fn join(parts: Vec<TaskCommandOutcome>) -> Option<TaskCommandOutcome> {
         let mut parts = parts.into_iter();
         let mut first = parts.next()?;

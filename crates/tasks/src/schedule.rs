@@ -150,7 +150,8 @@ impl SchedulerState {
         }
     }
 
-    /// Handles a change of the clock: the schedules keep their times of day, so the time until then changes.
+    /// Handles a change of the clock. The schedules keep their times of day, so their times on the cluster's clock
+    /// change.
     pub(crate) fn set_clock(&mut self, unix_ms: u64) {
         self.unix_offset_ms =
             (i128::from(unix_ms) - i128::from(self.now_ms)).clamp(0, i64::MAX.into()) as i64;

@@ -3,11 +3,12 @@
 //! ```text
 //!  id u64: number of uses of the slot, 32 bits | shard, 4 bits | slot, 28 bits
 //! ```
-//! The id of a task contains the number of its shard. The id of a worker contains the shard in which it joined, which
-//! is the first. Ids of the first shard, by default the only one, contain 0 and therefore equal ids without shards.
+//! The id of a task contains the number of its shard. The id of a worker contains the shard in which the worker joined,
+//! which is always the first shard. Ids of the first shard, by default the only one, contain 0. They therefore equal
+//! the ids of a cluster without shards.
 //!
-//! Invariants: a tenant's shard depends only on its name and the number of shards, and never changes. Both
-//! functions are part of the format.
+//! Invariants: a tenant's shard depends only on its name and the number of shards, and never changes.
+//! [`shard_of_tenant`] and [`shard_of_id`] are part of the format.
 
 /// Maximum number of shards of a cluster.
 pub const SHARDS_MAX: u8 = 16;

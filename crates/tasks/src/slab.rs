@@ -88,7 +88,7 @@ impl<T: Clone> Slab<T> {
         u64::from(self.slots[at as usize].generation) << 32 | u64::from(at ^ self.mark)
     }
 
-    /// Raises the generations of future items, so that they are above those of the next `count` uses of any slot.
+    /// Raises the generations of future items above those that any slot would reach in its next `count` uses.
     pub(crate) fn skip_generations(&mut self, count: u32) {
         let highest = self.slots.iter().map(|slot| slot.generation).fold(self.generation_min, u32::max);
         self.generation_min = highest.saturating_add(count);
@@ -126,7 +126,7 @@ impl<T: Clone> Slab<T> {
         slots.filter_map(move |(at, slot)| Some(((from + at) as u32, slot.value.as_ref()?)))
     }
 
-    /// All slots, including free ones, and the first free one, for snapshots.
+    /// All slots, including free slots, and the number of the first free slot, for snapshots.
     pub(crate) fn slots(&self) -> (impl Iterator<Item = &Slot<T>>, u32) {
         (self.slots.iter(), self.free)
     }

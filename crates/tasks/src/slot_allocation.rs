@@ -64,7 +64,8 @@ struct WorkerShare {
     held: u32,
 }
 
-/// The workers' new limits in one shard: slots, and tasks held in advance, for each worker.
+/// The workers' new limits in one shard. Each entry has a worker's id, its number of slots, and its number of tasks
+/// held in advance.
 pub type SlotChanges = Vec<(u64, u32, u32)>;
 
 /// Divides the slots of workers among the shards of the task scheduler.
@@ -114,7 +115,7 @@ impl SlotAllocator {
         self.workers.values().any(|known| known.pending != Some(0))
     }
 
-    /// Computes the changes for each shard, in the order of shards. Pass the changed shards to
+    /// Computes the changes for each shard, in the order of shards. After the changes, the caller calls
     /// [`SlotAllocator::update_pending`]. `now_ms` is the caller's time.
     pub fn allocate(&mut self, now_ms: u64, shards: &[DemandSnapshot]) -> Vec<SlotChanges> {
         let mut slots = vec![SlotChanges::new(); shards.len()];
@@ -205,7 +206,7 @@ impl SlotAllocator {
     }
 }
 
-/// Slots of a worker in each shard; `None` if a shard does not know it.
+/// Slots of a worker in each shard; `None` if a shard does not know the worker.
 fn allotted_slots(worker: u64, shards: &[DemandSnapshot]) -> Option<Vec<u32>> {
     shards.iter().map(|shard| Some(shard.workers.get(&worker)?.allotted)).collect()
 }
@@ -272,7 +273,7 @@ impl SchedulerState {
         (worker.credit + worker.held.len).saturating_sub(held_ahead)
     }
 
-    /// Whether a task could start for which no worker with slots in this shard has room.
+    /// Whether a task waits only because no worker with slots in this shard has room for it.
     pub fn has_waiting_tasks(&self) -> bool {
         self.classes.iter().any(|class| !class.ranked_lanes.is_empty())
     }

@@ -1,11 +1,12 @@
 //! Divides workers' slots among the shards of a cluster's tasks.
 //!
 //! Invariants:
-//! - In each round, the due slots of all shards add up to all slots, and so do the given slots. Over any number of
-//!   rounds, the sum of a shard's given slots differs from the sum of its due slots by less than the number of shards.
+//! - In each round, the due slots ([`due_slots`], fractions) of all shards add up to the number of slots. The assigned
+//!   slots ([`SlotApportioner`], whole numbers) add up to the same number. Over any number of rounds, the sum of a
+//!   shard's assigned slots differs from the sum of its due slots by less than the number of shards.
 //! - A shard with tasks is always due a part of the slots, and receives a slot after some rounds.
-//! - A slot that moves is first taken from its shard. Another shard receives it when its task is done. A worker
-//!   therefore never runs more tasks at the same time than it has slots.
+//! - A slot that moves is first taken from its shard. Another shard receives the slot when the task in the slot is
+//!   done. A worker therefore never runs more tasks at the same time than it has slots.
 
 use crate::fairness::fair_shares;
 
@@ -20,8 +21,8 @@ pub struct TenantDemand {
     pub reserved: u64,
 }
 
-/// The number of slots that each shard is due for its tenants. Slots that no tenant can use are divided evenly, so that
-/// new tasks find slots.
+/// The number of slots that each shard should have for its tenants, with fractions. Slots that no tenant can use are
+/// divided evenly, so that new tasks find slots.
 pub fn due_slots(shards: &[Vec<TenantDemand>], slots: u64) -> Vec<f64> {
     let tenants: Vec<TenantDemand> = shards.iter().flatten().copied().collect();
     let shares = tenant_shares(&tenants, slots as f64);
@@ -119,7 +120,8 @@ impl WorkerSlots {
         }
     }
 
-    /// The worker without allocations beyond its number of slots, which may be lower after a reconnection.
+    /// A copy of the worker with at most as many allocated slots as the worker has. The number of slots may be lower
+    /// after a reconnection.
     pub(crate) fn trimmed(&self) -> WorkerSlots {
         let mut trimmed = self.clone();
         for _ in self.slots..self.allotted.iter().sum() {
@@ -136,7 +138,7 @@ impl WorkerSlots {
         u64::from(self.pending) + self.allotted.iter().map(|allotted| u64::from(*allotted)).sum::<u64>()
     }
 
-    /// Slots that are allocated to no shard and used by no task.
+    /// Number of slots that are allocated to no shard and used by no task.
     fn free(&self) -> u32 {
         let allotted: u32 = self.allotted.iter().sum();
         let beyond =

@@ -59,7 +59,7 @@ layout! {
         pub finished: TaskList,
         /// The first free slot of tasks, of workers and of schedules.
         pub free: [u32; 3],
-        /// Number of items in each kind of the following blocks.
+        /// Number of items of each kind in the blocks that follow.
         pub counts: [u32; 11],
     }
 }

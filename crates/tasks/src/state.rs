@@ -25,7 +25,7 @@ use crate::tenant::Tenant;
 use crate::work_estimate::WorkEstimate;
 use crate::worker::{ServedSet, Worker, WorkerPool};
 
-/// The kinds of timers. Each timer belongs to a slot.
+/// Kinds of timers: a timer belongs to the slot of a task, of a worker or of a schedule.
 pub(crate) const TASK: u8 = 0;
 pub(crate) const WORKER: u8 = 1;
 pub(crate) const SCHEDULE: u8 = 2;
@@ -36,7 +36,7 @@ const RESTORE_SKIPS: u64 = 1_000_000_000;
 /// because a finished task keeps its slot for an hour, or until 100,000 later tasks have finished. After the first
 /// restore, ids are still below 2^53, so that a JSON number holds them exactly.
 const RESTORE_SKIPS_USES: u32 = 1 << 20;
-/// When the virtual time reaches this value, all tags are reduced.
+/// When the virtual time reaches this value, the tags of all tenants are reduced.
 const VIRTUAL_TIME_MAX: u64 = 1 << 60;
 
 /// All tasks, workers and tenants of one shard of the task scheduler. Clones are cheap, because they share data.
@@ -45,7 +45,7 @@ pub struct SchedulerState {
     pub(crate) shard: u8,
     pub(crate) limits: SchedulerLimits,
     pub(crate) now_ms: u64,
-    /// Difference from the cluster's time to milliseconds since 1970.
+    /// Milliseconds since 1970 minus the cluster's time, ms.
     pub(crate) unix_offset_ms: i64,
     pub(crate) names: NameTable,
     pub(crate) tasks: Slab<Task>,
@@ -77,24 +77,24 @@ pub struct SchedulerState {
     pub(crate) schedules: Slab<Schedule>,
     pub(crate) schedule_at: OrdMap<(u32, Arc<[u8]>), u32>,
     pub(crate) virtual_time: u64,
-    /// The last token of a start.
+    /// The token of the last start.
     pub(crate) token: u64,
     /// Completed and cancelled tasks that are still known, the oldest first.
     pub(crate) finished: TaskList,
     pub(crate) bytes: u64,
     /// Size of completed and cancelled tasks, which make room for new ones.
     pub(crate) finished_bytes: u64,
-    /// Size of the other tasks, by tenant.
+    /// Size of each tenant's tasks (without completed and cancelled tasks), groups and schedules, bytes.
     pub(crate) bytes_of: Pages<u64>,
     /// Free capacity of all workers: tasks, thousandths of a processor, bytes of memory.
     pub(crate) free: Amounts,
-    /// Capacity that is reserved for tenants.
+    /// Capacity that is reserved for tenants and that they do not use.
     pub(crate) unused_reserve: Amounts,
     /// Whether a task was held back because of reserved capacity.
     pub(crate) is_held_back: bool,
     /// The id of the task for which each reserved worker is reserved. The key is the worker's slot.
     pub(crate) reserved: OrdMap<u32, u64>,
-    /// The tasks ahead of each worker.
+    /// The limit and number of tasks ahead of each worker that may hold some. The key is the worker's slot.
     pub(crate) ahead: OrdMap<u32, TasksAhead>,
     /// Classes with new ready tasks; empty between commands.
     pub(crate) dirty: Vec<u32>,
@@ -180,7 +180,7 @@ impl SchedulerState {
         })
     }
 
-    /// Advances the time, never back, and fires due timers.
+    /// Advances the time and fires the timers that are due. Ignores a `now_ms` before the present time.
     pub fn advance(&mut self, now_ms: u64, effects: &mut TaskEffects) {
         self.now_ms = self.now_ms.max(now_ms);
         while let Some(due_ms) = self.next_due_ms().filter(|due_ms| *due_ms <= self.now_ms) {
@@ -290,7 +290,7 @@ impl SchedulerState {
         found.ok_or(TaskRefusal::NoWorker { worker })
     }
 
-    /// Id of a worker, here and in other shards.
+    /// Id of a worker, which is the same in all shards.
     pub(crate) fn worker_id(&self, at: u32) -> u64 {
         self.enlisted.id(at).unwrap_or_else(|| self.workers.id(at))
     }

@@ -1,7 +1,7 @@
 //! Tasks as the state stores them, and linked lists of tasks.
 //!
-//! A task is in at most one list, by its stage: its lane's, its worker's, that of finished tasks, or its
-//! tenant's dead letters. [`TaskExtra`] holds fields that few tasks have.
+//! A task is in at most one list, which depends on its stage: the list of its lane, of its worker, of finished tasks,
+//! or of its tenant's dead letters. [`TaskExtra`] holds fields that few tasks have.
 
 use std::sync::Arc;
 
@@ -24,21 +24,21 @@ choice! {
     pub enum TaskStage {
         /// The task waits for other tasks.
         Blocked = 1,
-        /// Waits for its earliest start, or for its next attempt.
+        /// The task waits for the time of its earliest start or of its next attempt.
         Delayed = 2,
-        /// Waits until fewer tasks with one of its keys run.
+        /// The task waits because a limit by key allows no further task to run or to start.
         Limited = 3,
-        /// Waits for its turn and a worker.
+        /// The task waits for its turn and for a worker.
         Ready = 4,
-        /// A worker has it, or it is being published.
+        /// A worker holds the task, or the task's payload is being published.
         Running = 5,
-        /// Cancelled, but the worker has not confirmed yet.
+        /// The task was cancelled, but its worker has not confirmed this yet.
         Stopping = 6,
         /// The task was completed.
         Completed = 7,
         /// The task was cancelled.
         Cancelled = 8,
-        /// A dead letter: it failed for good, and can be restarted by hand.
+        /// The task is a dead letter: it is not retried, but a user can restart it.
         Dead = 9,
     }
 }
@@ -49,12 +49,12 @@ impl TaskStage {
         matches!(self, TaskStage::Running | TaskStage::Stopping)
     }
 
-    /// Whether the stage is final, unless a user changes it.
+    /// Whether the task has ended. Only a user's command can change the stage of such a task.
     pub fn is_over(self) -> bool {
         matches!(self, TaskStage::Completed | TaskStage::Cancelled | TaskStage::Dead)
     }
 
-    /// Whether the stage counts as waiting.
+    /// Whether the task counts as waiting: it has not started, or waits for a retry.
     pub(crate) fn is_queued(self) -> bool {
         self <= TaskStage::Ready
     }
@@ -88,13 +88,13 @@ layout! {
         /// Index of the tenant's limit whose group has no place for the task.
         pub limited_by: u32,
         pub submitted_ms: u64,
-        /// Time since which the task could start.
+        /// Time from which the task may start.
         pub since_ms: u64,
         /// Start of the task's last attempt.
         pub started_ms: u64,
         /// Deadline, on the cluster's clock.
         pub deadline_ms: u64,
-        /// Time of the task's timer.
+        /// Time of the task's timer; `NEVER_MS` if no timer is set.
         pub due_ms: u64,
         /// Token of the task's last start.
         pub token: u64,
@@ -140,9 +140,9 @@ layout! {
     pub struct AttemptOutcome {
         /// Result, or error text.
         pub bytes: Arc<[u8]>,
-        /// Reason, if it failed.
+        /// Reason, if the attempt failed.
         pub failure: Option<AttemptFailure>,
-        /// End, on the cluster's clock.
+        /// End of the attempt, on the cluster's clock.
         pub at_ms: u64,
         /// Run time, µs.
         pub run_us: u64,
@@ -264,7 +264,7 @@ impl TaskList {
     }
 }
 
-/// Converts dependencies to ids, once all tasks of the batch have one.
+/// Converts dependencies to task ids. `batch` has the ids of the tasks of the batch.
 pub(crate) fn ids_of(after: &[TaskDependency], batch: &[u64]) -> Vec<u64> {
     after
         .iter()

@@ -46,13 +46,13 @@ layout! {
         pub deadline_ms: Option<u64>,
         /// Id of the task's worker.
         pub worker: Option<u64>,
-        /// Progress in thousandths, and a note.
+        /// The last reported progress in thousandths, and its note.
         pub progress: (u16, Option<Arc<[u8]>>),
         /// Labels.
         pub labels: Vec<StoredLabel>,
         /// Tasks for which the task waits, or waited.
         pub after: Vec<u64>,
-        /// Result of the task, or of its last attempt.
+        /// Result or failure of the task's last attempt.
         pub outcome: Option<AttemptOutcome>,
         /// Labels that a worker must have.
         pub needs: Vec<StoredLabel>,
@@ -270,7 +270,7 @@ impl SchedulerState {
         })
     }
 
-    /// All queues of all tenants, by kind.
+    /// All queues of all tenants, with an entry for each kind and each set of needed labels.
     pub fn queues(&self) -> impl Iterator<Item = QueueView> {
         let used = self.lanes.iter().zip(self.lane_tasks.iter()).filter(|(_, tasks)| **tasks > 0);
         used.map(|(lane, _)| {

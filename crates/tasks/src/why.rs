@@ -187,7 +187,7 @@ impl SchedulerState {
         }
     }
 
-    /// Number of tasks before this one in its lane; `false` if only a part of them was counted.
+    /// Number of tasks before this one in its lane. The flag is `false` if counting stopped at [`AHEAD_MAX`].
     fn count_tasks_before(&self, at: u32) -> (u64, bool) {
         let ageing_ms = self.limits.ageing_ms;
         let task = &self.tasks[at];

@@ -42,7 +42,7 @@ impl Worker {
         (0..2).all(|at| self.capacity[at] == 0 || self.used[at] + need[at + 1] <= self.capacity[at])
     }
 
-    /// Whether the worker's total capacity is at least this.
+    /// Whether the worker's total capacity is at least `need`, regardless of the tasks that it holds.
     pub(crate) fn is_as_large(&self, need: &Amounts) -> bool {
         (0..2).all(|at| self.capacity[at] == 0 || need[at + 1] <= self.capacity[at])
     }
@@ -97,14 +97,14 @@ impl WorkerPool {
         }
     }
 
-    /// Whether a worker has this total capacity. A worker without stated capacity has enough.
+    /// Whether a worker's total capacity is at least `need`. A worker without stated capacity has enough.
     pub(crate) fn has_worker_for(&self, need: &Amounts) -> bool {
         self.sizes
             .keys()
             .any(|capacity| (0..2).all(|part| capacity[part] == 0 || need[part + 1] <= capacity[part]))
     }
 
-    /// Whether a worker has at least this total capacity.
+    /// Whether a worker's total capacity is at least `other`. 0 means that none is stated, which counts as unlimited.
     pub(crate) fn has_worker_as_large(&self, other: &[u64; 2]) -> bool {
         let is_enough = |capacity: u64, other: u64| capacity == 0 || other != 0 && other <= capacity;
         self.sizes.keys().any(|capacity| (0..2).all(|part| is_enough(capacity[part], other[part])))
@@ -128,7 +128,7 @@ impl ServedSet {
         self.accepts_class(class) && self.has_labels(&class.needs)
     }
 
-    /// Whether the workers can run a class, regardless of needed capacity.
+    /// Whether the workers serve the queue and the kind of a class. Does not check needed labels or capacity.
     pub(crate) fn accepts_class(&self, class: &Class) -> bool {
         self.kinds.contains(&class.kind) && (self.queues.is_empty() || self.queues.contains(&class.queue))
     }
@@ -141,8 +141,7 @@ impl ServedSet {
         self.tenants.is_empty() || self.tenants.contains(tenant)
     }
 
-    /// Order in which pools are tried: those for some tenants first, then those with the fewest labels and
-    /// kinds.
+    /// Order in which pools are tried: pools for only some tenants first, then pools with fewer labels.
     pub(crate) fn rank(&self) -> (bool, usize) {
         (self.tenants.is_empty(), self.labels.len())
     }

@@ -13,7 +13,7 @@ use crate::worker::{ServedSet, Worker, WorkerPool};
 
 /// Memory above this is not counted for a worker, bytes. A million workers together then have less than 2^63 bytes.
 const MEMORY_BYTES_MAX: u64 = 1 << 43;
-/// The workers for one tenant may use at most `pools_max` divided by this number of pools.
+/// The number of pools whose workers serve one tenant by name is at most `pools_max` divided by this number.
 const POOLS_SHARE: u32 = 4;
 
 impl SchedulerState {
@@ -180,7 +180,8 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Assigns tasks to a worker. If capacity was reserved before, other idle workers may come first.
+    /// Adds credit and assigns tasks to a worker. If a task was held back because of reserved capacity, also marks all
+    /// classes with waiting tasks for a new dispatch.
     pub(crate) fn add_credit_and_assign(&mut self, at: u32, credit: u32, effects: &mut TaskEffects) {
         self.add_credit(at, credit);
         self.fill(at, effects);
@@ -321,7 +322,7 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Removes a worker: its tasks go to others, except those that may have killed it.
+    /// Removes a worker. Its tasks go to other workers, except tasks that may have killed the worker.
     pub(crate) fn lose_worker(&mut self, at: u32, effects: &mut TaskEffects) {
         self.remove_capacity(at);
         self.reserved.remove(&at);

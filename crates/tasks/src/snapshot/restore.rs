@@ -30,7 +30,7 @@ pub struct StateRestore {
 }
 
 impl StateRestore {
-    /// Starts a state of this shard.
+    /// Starts to restore the state of this shard.
     pub fn of_shard(shard: u8) -> StateRestore {
         StateRestore {
             state: SchedulerState::of_shard(SchedulerLimits::default(), shard),
