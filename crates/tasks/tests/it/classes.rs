@@ -1,4 +1,4 @@
-//! Lanes, classes and names: new ones take the place of unused ones.
+//! Lanes, classes and names: new ones replace unused ones.
 
 use super::snapshots::{blocks, restored};
 use super::*;

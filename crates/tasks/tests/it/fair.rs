@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-/// Runs a saturated pool of workers, whose tasks cost `cost_us` of their tenant. Returns the number and cost
-/// of completed tasks by tenant.
+/// Runs a saturated pool of workers. `cost_us` gives the cost of a task by the name of its tenant. Returns the number
+/// and the cost (µs) of completed tasks by tenant.
 fn run_saturated(
     scene: &mut Scene,
     workers: u32,
@@ -19,7 +19,7 @@ fn run_saturated(
         ttl_ms: 600_000,
         ..NewWorker::default()
     });
-    // End of each running task.
+    // Running tasks by their end (µs) and token.
     let mut running: BTreeMap<(u64, u64), TaskStart> = BTreeMap::new();
     for _ in 0..rounds {
         let now_ms = scene.state.now_ms();

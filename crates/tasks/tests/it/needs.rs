@@ -214,7 +214,7 @@ fn needed_label_sets_are_bounded_per_tenant_and_overall() {
     let refused = scene.apply(TaskCommand::Submit { tenant: b"last", tasks: vec![task(all)] });
     let (count, limit) = (all as u64 + 1, Limit::Demands);
     assert_eq!(refused, Err(TaskRefusal::TooMany { limit, count, count_max: count - 1 }));
-    // A task may need labels that others need already.
+    // Even at the limit, a task may need labels that other tasks need already.
     scene.submit_all("last", vec![task(0)]);
 }
 

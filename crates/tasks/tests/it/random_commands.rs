@@ -160,7 +160,7 @@ impl CommandBytes {
     }
 }
 
-/// Applies the commands, and checks after each.
+/// Applies the commands, and checks the invariants after each command.
 pub fn run_commands(commands: &[CommandBytes]) {
     let limits = SchedulerLimits {
         reserve_ms: 50,
@@ -208,7 +208,7 @@ pub fn run_commands(commands: &[CommandBytes]) {
         ledger.check_quotas(&scene);
         check_limited_tasks(&scene.state);
         scene.effects.clear();
-        // One copy of the state continues from a snapshot.
+        // The copy `replay` of the state regularly continues from a snapshot.
         let kept = blocks(&replay);
         if step % 3 == 0 {
             replay = restored(&kept).unwrap();
@@ -258,7 +258,7 @@ impl Ledger {
             }
         }
         self.held.retain(|task, start| {
-            // The task was cancelled, and its timeout was over.
+            // Removes a task that was cancelled and then exceeded its timeout.
             is_running(*task) || scene.state.get(start.task).is_ok_and(|view| !view.stage.is_over())
         });
         for order in &scene.effects.orders {

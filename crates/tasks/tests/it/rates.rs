@@ -13,7 +13,8 @@ fn set_rate(scene: &mut Scene, rate: Rate) {
     });
 }
 
-/// Completes each task immediately, and advances the time from timer to timer. Returns the starts in order.
+/// Completes each task immediately, and advances the time from timer to timer. Returns the time (ms) and the task of
+/// each start, in order.
 fn starts_until(scene: &mut Scene, end_ms: u64) -> Vec<(u64, u64)> {
     let mut all = Vec::new();
     loop {

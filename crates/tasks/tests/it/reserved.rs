@@ -10,8 +10,8 @@ fn worker() -> NewWorker<'static> {
     NewWorker { kinds: vec![b"work"], credit: 8, cpu_milli: 4_000, ttl_ms: 600_000, ..NewWorker::default() }
 }
 
-/// Submits small tasks without end, and a large one of tenant `b`. Each task takes 4 s; on each worker, one ends in
-/// each second. Returns the large task, the second in which it started, and the number of completed tasks.
+/// Submits small tasks without end, and a large one of tenant `b`. Each task takes 4 s; on each worker, one task ends
+/// in each second. Returns the large task, the second in which it started, and the number of completed tasks.
 fn flood(scene: &mut Scene, seconds: u64) -> (u64, Option<u64>, u64) {
     let large = scene.submit_all("b", vec![task_of_size(4_000)])[0];
     let mut running: Vec<TaskStart> = scene.starts();
@@ -102,7 +102,7 @@ fn reservation_of_a_departed_worker_moves_to_another_worker() {
     scene.advance(6_000);
     scene.complete(&running[0], 1_000).unwrap();
     scene.must_apply(TaskCommand::Leave { worker: running[0].worker });
-    // The other worker is reserved instead.
+    // The remaining worker is then reserved for the large task.
     let others: Vec<_> = running.iter().filter(|start| start.worker != running[0].worker).collect();
     for start in others {
         scene.complete(start, 1_000).unwrap();

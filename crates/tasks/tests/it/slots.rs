@@ -92,7 +92,7 @@ proptest! {
         let any_reserved = shards.iter().flatten().any(|tenant| tenant.reserved > 0);
         for (tenants, due) in shards.iter().zip(&due) {
             let can_use: u64 = tenants.iter().map(|tenant| tenant.demand.max(tenant.reserved)).sum();
-            // If slots are reserved for tenants of some shards, none may be left for the others.
+            // If slots are reserved for tenants of some shards, no slot may be left for the other shards.
             prop_assert!(any_reserved || can_use == 0 || *due > 0.0);
         }
     }
@@ -127,7 +127,7 @@ proptest! {
                 let (has, held) = (worker.allotted.iter().sum::<u32>(), worker.held.iter().sum::<u32>());
                 prop_assert_eq!(has + worker.pending, worker.slots);
                 prop_assert!(held <= worker.slots + worker.ahead, "{:?}", worker);
-                // Tasks end, and shards with room start others.
+                // Tasks end, and shards with room start other tasks.
                 for shard in 0..worker.held.len() {
                     let ends = u32::from(ends[(round + 7 * at + 3 * shard) % ends.len()] % 3);
                     worker.held[shard] = worker.held[shard].saturating_sub(ends).max(worker.allotted[shard]);
