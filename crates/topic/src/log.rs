@@ -265,9 +265,9 @@ impl Log {
         }
     }
 
-    /// Sets whether several processes hold the same records, and some of them may lag. A subscriber with a
-    /// later position then waits for this process to catch up. Without replication, such a subscriber is
-    /// refused, because it would wait for ever.
+    /// Sets whether several processes hold the same records, and some of them may lag. A subscriber that starts after a
+    /// position that this process has not reached then waits for this process to catch up. Without replication, such a
+    /// subscriber is refused, because it would wait for ever.
     pub fn set_replicated(&self, is_replicated: bool) {
         self.is_replicated.store(is_replicated, Ordering::Relaxed);
     }
@@ -434,7 +434,7 @@ impl LogContents {
         }
     }
 
-    /// The segment that holds `seq`, or will hold it.
+    /// The segment that holds `seq`, or will hold it; `None` if `seq` is not in memory.
     fn segment_of(&self, seq: u64) -> Option<&Arc<Segment>> {
         if let Some(writer) = &self.writer
             && writer.segment().first_seq <= seq

@@ -1,11 +1,11 @@
 //! The publishers that wait until a durable log has written or synced their records.
 //!
 //! A waiter waits for its earliest record, separately for each of its tokens and for written and synced records. One
-//! thread may wait for tens of thousands of records with a waiter for each. To add, find or remove a waiter therefore
-//! takes a time that grows only with the logarithm of their number.
+//! thread may wait for tens of thousands of records with a waiter for each. The time to add, find or remove a waiter
+//! therefore grows only with the logarithm of the number of waiters.
 //!
-//! Invariant: for each entry of `seqs`, there is one entry in `written` or `synced`, under the same sequence number. It
-//! keeps the waiter, so that no other waiter can have the same address.
+//! Invariant: for each entry of `seqs`, there is one entry in `written` or `synced`, under the same sequence number.
+//! That entry keeps the waiter alive, so that no other waiter can have the same address.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

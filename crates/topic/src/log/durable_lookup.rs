@@ -1,7 +1,7 @@
 //! Looks positions up in a durable log, whose history is in memory, on disk and in several epochs.
 //!
 //! A subscriber reads the epochs one by one. It receives a gap for records that an epoch lacks, and an `EpochChanged`
-//! at its end, so no sequence is skipped silently.
+//! at the end of each epoch, so no sequence is skipped silently.
 
 use std::sync::Arc;
 
@@ -159,8 +159,8 @@ impl Log {
         in_memory.or_else(|| store?.seek_time(ns)).unwrap_or(end).max(oldest)
     }
 
-    /// Loads the segment of a record that is not in memory; [`Log::try_read`] of a durable log. `None` if the record is
-    /// not retained.
+    /// Loads the segment of a record that is not in memory, for [`Log::try_read`] on a durable log. `None` if the
+    /// record is not retained, or if the log is not durable.
     #[cold]
     pub(super) fn load_record(
         &self,

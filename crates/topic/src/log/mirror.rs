@@ -1,4 +1,5 @@
-//! Mirrors: logs that another node owns or may own, their feeds, and their subscribers when the owner changes.
+//! Mirrors: logs that another node owns or may own. This module handles their feeds, and their subscribers when the
+//! owner changes.
 //!
 //! Invariants:
 //! - A mirror's records have the same positions as at the owner. Records that the feed lacks are reported to each
@@ -8,7 +9,7 @@
 //!   never compared.
 //! - The mirror ignores records of a lower epoch than its own: they come from an earlier owner that does not
 //!   yet know its successor.
-//! - The state of a mirror equals its owner's after the last record here. If the states differ, followers of
+//! - The state of a mirror equals the owner's state after the mirror's last record. If the states differ, followers of
 //!   the state wait until the mirror receives a state.
 //! - A segment belongs to one epoch. If sequences continue in the next epoch, the history stays readable. If
 //!   they restart, the mirror drops the history and reports its last known record to subscribers.
@@ -43,7 +44,8 @@ pub(super) struct Mirror {
     is_owner: bool,
     /// Whether the mirror's feed has begun. The position of the mirror is then a position of the owner's log.
     feed_started: bool,
-    /// Whether this process owned the log until the handover, so that the next owner copies its records from here.
+    /// Whether this process owned the log until the handover, so that the next owner copies the records from this
+    /// process.
     was_owner: bool,
     /// The last epoch in which this process owned the log and handed it over; 0 if there was none.
     owned_epoch: u32,
@@ -251,8 +253,8 @@ impl Mirror {
         !self.is_owner && !self.private
     }
 
-    /// The start of the earliest known epoch that is later than `epoch`. If sequence numbers have restarted, the start
-    /// of the earliest one since then.
+    /// The start of the earliest known epoch that is later than `epoch`. If sequence numbers have restarted, only
+    /// epochs since the restart count.
     fn epoch_start_after(&self, epoch: u32) -> Option<Position> {
         let since = self.dropped_epoch.map_or(0, |dropped| dropped.epoch).max(epoch);
         let starts = self.past.iter().chain(&self.dropped_epoch).map(|past| past.next_start);
@@ -292,7 +294,7 @@ impl LogContents {
         self.mirror().map_or(self.epoch, |mirror| mirror.epoch_of(self, seq))
     }
 
-    /// Whether a subscriber that has all records up to `at` can continue here.
+    /// Whether a subscriber that has all records up to `at` can continue in this log.
     fn can_continue_after(&self, mirror: &Mirror, at: Position) -> bool {
         let known = at.epoch == self.epoch || mirror.past.iter().any(|past| past.epoch == at.epoch);
         known && self.had_records_from(mirror, after(at))
@@ -324,7 +326,7 @@ impl LogContents {
         self.mirror_or_new().feed_started = false;
     }
 
-    /// Drops records that the feed will deliver again. Subscribers that have read them wait.
+    /// Drops records that the feed will deliver again. Subscribers that have already read them wait for later records.
     fn rewind_to(&mut self, next_seq: u64) {
         self.drop_all();
         self.next_seq = next_seq;

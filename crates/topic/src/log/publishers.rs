@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::event::PublisherStatus;
 use crate::log::Log;
 
-/// Publishers of a topic; shared by its logs.
+/// The number of a topic's publishers, shared by the topic's logs.
 #[derive(Debug, Default)]
 pub(crate) struct PublisherCount {
     local: AtomicU32,
@@ -61,7 +61,7 @@ pub(super) struct PresenceTime(AtomicU64);
 const UNKNOWN: u64 = 0;
 
 impl PresenceTime {
-    /// The value of a log that was just opened.
+    /// States that no publisher is connected since `ns`: the value for a log that was just opened.
     pub(super) fn none_since(ns: u64) -> PresenceTime {
         PresenceTime(AtomicU64::new(encode(false, ns)))
     }
@@ -91,8 +91,8 @@ fn is_connected(presence: u64) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct ReportedPresence {
     presence: u64,
-    /// Whether to report a connected publisher, too. A follower that resumes needs this report, because its earlier
-    /// node may have reported that no publisher is connected.
+    /// Whether to report a connected publisher, too. A follower that resumes needs this report, because the node to
+    /// which it was connected before may have reported that no publisher is connected.
     reports_connected: bool,
 }
 

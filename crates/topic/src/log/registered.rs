@@ -23,8 +23,8 @@ pub(crate) enum Lookup {
     /// The next record is, or will be, in this segment.
     Segment(Arc<Segment>),
     Nothing,
-    /// The next record is on disk, but cannot be read until the store has let subscribers repeat their reads. It had
-    /// done so `retries` times before.
+    /// The next record is on disk, but cannot be read until the store has let subscribers repeat their reads. Before
+    /// this lookup, the store had done so `retries` times.
     Later {
         retries: u64,
     },
@@ -40,7 +40,7 @@ pub(crate) enum Lookup {
     Closed,
 }
 
-/// The first position of a cursor, and the data that the cursor delivers before the record there.
+/// The first position of a cursor, and the data that the cursor delivers before the record at that position.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StartPoint {
     pub(crate) next: Position,
@@ -287,7 +287,8 @@ impl Log {
         self.lock().sleepers.remove(sleeper, waiter, token).is_some()
     }
 
-    /// Wakes the cursor. If no thread or task waits on it, also wakes the next cursor, because this one may react late.
+    /// Wakes a cursor. If no thread or task waits for this cursor, also wakes the next one, because this cursor may
+    /// react late.
     #[cold]
     pub(super) fn wake(&self, mut armed: SleepingCursor) {
         while !armed.waiter.wake(armed.token) {
@@ -342,7 +343,7 @@ impl Log {
         })
     }
 
-    /// Registers a subscriber of a reliable topic, for which publishers wait.
+    /// Registers a subscriber of a reliable topic, so that publishers wait for it. `None` if the topic is not reliable.
     pub(crate) fn register(
         &self,
         name: &str,
@@ -379,7 +380,8 @@ impl Log {
 
     /// Notifies `waiter` when a registered subscriber, or the disk, makes room.
     ///
-    /// Seals the last segment, so that a subscriber at its end returns to the log and reports what it has consumed.
+    /// Seals the last segment. A subscriber at the end of that segment then returns to the log and reports what it has
+    /// consumed.
     pub fn await_room(&self, waiter: &Arc<Waiter>) {
         if let Some(upstream) = self.upstream.get() {
             upstream.await_room(waiter);

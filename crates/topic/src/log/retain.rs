@@ -250,7 +250,7 @@ impl RetainedSegment {
 }
 
 impl LogContents {
-    /// Whether the oldest segment may be dropped: on a durable log, its records are stored.
+    /// Whether the oldest segment may be dropped. On a durable log, it may be dropped only if its records are stored.
     fn may_drop_oldest(&self) -> bool {
         let oldest = self.retained.front().map_or(0, |retained| retained.segment.first_seq);
         self.stored().is_none_or(|stored| stored.is_fully_stored(oldest))

@@ -9,8 +9,8 @@
 //! - A cursor sleeps for at most a quarter of the history. The log then wakes the cursor to skip ahead, so
 //!   that the skipped records do not look like a backlog.
 //!
-//! Limits: one entry for each such cursor. The number of patterns is at most twice the number that had a cursor at the
-//! last sweep, or [`SWEEP_AT_LEAST`] if that is more.
+//! Limits: one entry for each cursor that sleeps in the index. The number of patterns is at most twice the number that
+//! had a cursor at the last sweep, or [`SWEEP_AT_LEAST`] if that is more.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl SleeperIndex {
         woken
     }
 
-    /// Removes all cursors, to continue at `next`.
+    /// Removes all cursors; they continue at `next`.
     fn take_all(&mut self, next: u64) -> Vec<SleepingCursor> {
         let mut woken = Vec::with_capacity(self.len);
         self.by_tail.retain(|entries| {

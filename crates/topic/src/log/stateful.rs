@@ -199,14 +199,14 @@ impl Log {
         self.config.reducer.is_some()
     }
 
-    /// The figures of the state, and the position of its last record.
+    /// The position of the log's last record, and the size and checksum of the state. `None` if the log keeps no state.
     pub fn state_info(&self) -> Option<(Position, StateInfo)> {
         let state = self.lock();
         let reducer_state = state.reducer_state()?;
         Some((state.last(), reducer_state.info()))
     }
 
-    /// A snapshot of the present state.
+    /// A snapshot of the present state; `None` if the log keeps no state.
     pub fn snapshot(&self) -> Option<Snapshot> {
         let frozen = {
             let mut state = self.lock();
@@ -222,7 +222,7 @@ impl Log {
         self.with_reducer(|reducer| reducer.restore(seq, snapshot))
     }
 
-    /// Applies a stored record to the state. For records that were appended before the log was opened.
+    /// Applies a stored record, which was appended before the log was opened, to the state.
     pub fn replay_into_state(&self, seq: u64, frame: &dunlin_frame::Frame<'_>) -> Result<(), ReducerError> {
         self.with_reducer(|reducer| reducer.apply(seq, frame))
     }
@@ -321,7 +321,7 @@ impl Log {
         frozen
     }
 
-    /// The checksum for a follower that has read everything before `next`; `None` if it has not.
+    /// The checksum for a follower that has read everything before `next`; `None` if the follower has not.
     pub(crate) fn checksum(&self, next: Position) -> Option<Checksum> {
         let state = self.lock();
         let (reducer_state, last) = (state.reducer_state()?, state.last());

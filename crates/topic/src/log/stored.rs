@@ -36,7 +36,7 @@ pub(crate) struct DiskProgress {
     staged: u64,
     /// The number of bytes that were appended since the log was opened.
     appended_bytes: u64,
-    /// The number of these bytes that are synced.
+    /// The number of bytes that were appended since the log was opened and are synced.
     synced_bytes: u64,
     /// The value up to which the store allows `appended_bytes` to grow.
     granted_bytes: u64,
@@ -137,7 +137,7 @@ impl DiskProgress {
         Position { epoch: self.epoch_of(self.oldest_seq), seq: self.oldest_seq }
     }
 
-    /// The epoch of this sequence, or the oldest known one.
+    /// The epoch of this sequence, or the oldest known epoch if the sequence is older.
     pub(super) fn epoch_of(&self, seq: u64) -> u32 {
         let after = self.epochs.partition_point(|start| start.first_seq <= seq);
         self.epochs.get(after.saturating_sub(1)).map_or(0, |start| start.epoch)
@@ -164,8 +164,9 @@ impl DiskProgress {
         (before.epoch == next.epoch || next.seq > last).then_some((last, begin))
     }
 
-    /// The last record of the epoch of `next`, which ends before `begin`; `None` if it is not known for certain. If a
-    /// subscriber has read beyond `last`, the files are older than its position, and lack records.
+    /// The last record of the epoch of `next`, which ends before `begin`; `None` if that record is not known for
+    /// certain. If a subscriber has read beyond `last`, the files are older than the subscriber's position, and lack
+    /// records.
     pub(super) fn known_through(next: Position, last: u64, begin: &EpochStart) -> Option<u64> {
         (!begin.after_loss && next.seq <= last + 1).then_some(last)
     }
@@ -305,7 +306,7 @@ impl LogContents {
 
 impl Log {
     /// Stages the records appended since the last call, for the store to write and sync. `None` if there are none, or
-    /// after a failure. Report the result before the next call.
+    /// after a failure. The caller must report the result before the next call.
     pub fn stage(&self) -> Option<StagedRecords> {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -452,7 +453,7 @@ impl Log {
     }
 
     /// Returns the progress of a record towards `level`, without blocking. The record was appended here, or forwarded
-    /// to its owner. After [`AckProgress::Waiting`], the log notifies `waiter` of `token` when the progress may have
+    /// to its owner. After [`AckProgress::Waiting`], the log notifies `waiter` with `token` when the progress may have
     /// changed.
     pub fn poll_ack(&self, at: Position, level: AckLevel, waiter: &Arc<Waiter>, token: u32) -> AckProgress {
         if level == AckLevel::ByOwner

@@ -22,7 +22,7 @@ pub enum MirrorFeedError {
     /// Memory is exhausted, or the reducer refuses the batch.
     #[error("{0}")]
     Refused(PublishError),
-    /// Records between the state here and the batch are missing. The mirror needs a snapshot of the state.
+    /// Records between the mirror's state and the batch are missing. The mirror needs a snapshot of the state.
     #[error("the state of the mirror differs from the owner's")]
     StateLost,
 }
@@ -53,8 +53,8 @@ impl Log {
     }
 
     /// Feeds records of the owner. `first` is the position of the first record; no record between `prev_seq` and
-    /// `first` is missing. Records that are already here are skipped. A log with a state applies a merged record only
-    /// to its state.
+    /// `first` is missing. Records that the mirror already has are skipped. A log with a state applies a merged record
+    /// only to its state.
     pub fn feed(
         &self,
         first: Position,
@@ -159,8 +159,8 @@ impl Log {
         });
     }
 
-    /// Feeds the owner's state after the record at `position`. An older state is ignored, unless the state here is
-    /// wrong.
+    /// Feeds the owner's state after the record at `position`. A state that is older than the mirror's is ignored,
+    /// unless the mirror's state is wrong.
     pub fn feed_state(&self, position: Position, snapshot: &[u8]) -> Result<(), ReducerError> {
         let next = after(position);
         let fed = self.update_mirror(|state| {
@@ -188,7 +188,8 @@ impl Log {
         fed.unwrap_or(Ok(()))
     }
 
-    /// Compares the owner's checksum after the record at `position` with the state here; `false` if they differ.
+    /// Compares the owner's checksum after the record at `position` with the mirror's state. If they differ, marks the
+    /// state as wrong and returns `false`.
     pub fn feed_checksum(&self, position: Position, checksum: u64) -> bool {
         let agrees = self.state_info().is_none_or(|(at, info)| at != position || info.checksum == checksum);
         if !agrees {

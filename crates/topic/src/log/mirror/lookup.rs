@@ -43,7 +43,7 @@ impl Mirror {
 
 impl Log {
     /// Like [`Log::find`], but for a subscriber that cannot read at another node. `is_requested` states whether the
-    /// subscriber requested a position or already had one.
+    /// subscriber requested a position or already had a position.
     pub(crate) fn find_local(&self, next: Position, on_gap: OnGap, is_requested: bool) -> Lookup {
         let unfed = if is_requested { UnfedPolicy::ReportGap } else { UnfedPolicy::Skip };
         self.find_mirrored(&self.lock(), next, on_gap, unfed)
@@ -188,9 +188,9 @@ impl Log {
     ) -> Lookup {
         let is_lost = mirror.is_owner || unfed == UnfedPolicy::ReportGap;
         if is_lost && next < mirror.fed_from && new_first.epoch == mirror.fed_from.epoch {
-            // The feed began within that epoch, and no other node has earlier records. The log therefore
-            // reports a gap for all records before the feed. The gap may be too large, because sequence numbers may
-            // have restarted.
+            // The feed began within the new epoch, and no other node has earlier records. The log therefore reports a
+            // gap for all records before the feed. The gap may be too large, because sequence numbers may have
+            // restarted.
             new_first.seq = 1;
         }
         let last_seen = next.seq.saturating_sub(1);
