@@ -1,4 +1,4 @@
-//! Validated frames from outside.
+//! Validated frames that another process has sent.
 
 use dunlin_frame::{FLAG_REPLY, Frame, FrameError};
 

@@ -54,8 +54,8 @@ impl Default for TopicConfig {
     }
 }
 
-/// The limits of a log's history, by bytes, records and age; the log drops records as soon as one of them is exceeded.
-/// The log frees memory in segments of an eighth of `bytes`.
+/// The limits of a log's history, by bytes, records and age; the log drops records as soon as one of the limits is
+/// exceeded. The log frees memory in segments of an eighth of `bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     /// Maximum size of segments and of payloads kept by reference, bytes.
@@ -80,7 +80,7 @@ pub struct ReliableOptions {
     pub subscribers_max: u16,
     /// How long a publisher waits for the slowest subscriber if the history is full.
     pub wait_max: Duration,
-    /// The policy after `wait_max`.
+    /// What the topic does if there is still no room after `wait_max`.
     pub on_full: OnFull,
 }
 
@@ -110,7 +110,7 @@ impl Default for DurableOptions {
     }
 }
 
-/// The policy of a reliable topic for a subscriber that frees no room in time: refuse records, or evict it.
+/// The policy of a reliable topic for a subscriber that frees no room in time: refuse records, or evict the subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFull {
     /// The topic refuses the record.

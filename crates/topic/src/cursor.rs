@@ -54,8 +54,8 @@ enum Hint {
     PinnedSegment(PinnedSegment),
     /// One record made for this subscriber alone: merged from several, or with a reduced payload.
     MergedRecord(Box<MergedRecord>),
-    /// The next record is on disk, but cannot be read at present. The log knows by `retries` whether the store has
-    /// since let its subscribers read again.
+    /// The next record is on disk, but cannot be read at present. `retries` counts how many times the store had let
+    /// subscribers repeat reads before. If the log's count has grown since then, the read may be repeated.
     Deferred {
         retries: u64,
     },
@@ -129,7 +129,7 @@ impl Cursor {
         self.next
     }
 
-    /// Number of unread records.
+    /// Number of unread records; 0 if the log has changed to another epoch.
     pub fn lag(&self) -> u64 {
         let last = self.log.last();
         if last.epoch == self.next.epoch { (last.seq + 1).saturating_sub(self.next.seq) } else { 0 }
@@ -205,8 +205,8 @@ impl Cursor {
         self.take_publisher_notice().or_else(|| self.take_checksum_notice()).unwrap_or(ReadOutcome::Empty)
     }
 
-    /// Returns a lag warning, at most once until the cursor has caught up. Registered subscribers cannot lose
-    /// records.
+    /// Returns a lag warning, at most once until the cursor has caught up. Registered subscribers receive no warning,
+    /// because they cannot lose records.
     fn warn(&mut self) -> Option<Lagging> {
         if self.warned
             || self.subscriber.is_some()
@@ -266,7 +266,7 @@ impl Cursor {
                         self.release();
                     }
                 }
-                // If the segment's buffer has been freed by then, the next iteration reports a gap.
+                // If the segment's buffer is freed before the next iteration, that iteration reports a gap.
                 None
             }
             Lookup::Nothing | Lookup::PrivateMirror => Some(self.notice_or_empty()),
@@ -344,8 +344,8 @@ impl Cursor {
         }
     }
 
-    /// Skips records that the subscriber does not receive, until the budget is spent; `true` if a wanted record
-    /// follows.
+    /// Skips records that the subscriber does not receive, until the budget is spent; `true` if it stopped before a
+    /// record that the subscriber receives.
     fn skip_unselected(&mut self, skips: &mut SkipBudget) -> bool {
         let (Some(frames), Some(select)) = (self.frames(), &self.select) else { return true };
         let (mut next, mut skipped) = (self.next.seq, self.skipped);
@@ -382,7 +382,7 @@ impl Cursor {
         }
     }
 
-    /// Arms the cursor: the next record notifies `waiter` of `token`. `false` if there is something to read.
+    /// Arms the cursor: the next record notifies `waiter` with `token`. Returns `false` if there is something to read.
     pub fn arm(&mut self, waiter: &Arc<Waiter>, token: u32) -> bool {
         self.release();
         if self.can_sleep_by_subject() {

@@ -54,9 +54,9 @@ pub struct LogName {
 pub struct Record<'a> {
     /// The record's position.
     pub position: Position,
-    /// No record between this sequence number and the record's own is missing: such records were filtered, have
-    /// expired, or are merged into this record. If a subscriber's last record is before `prev_seq`, the subscriber has
-    /// lost records.
+    /// The subscriber has lost no record between this sequence number and the record's own: the records in between were
+    /// filtered, have expired, or are merged into this record. If a subscriber's last record is before `prev_seq`, the
+    /// subscriber has lost records.
     pub prev_seq: u64,
     /// The frame.
     pub frame: Frame<'a>,

@@ -6,8 +6,8 @@
 //! - [`ShareGroup`]: each record goes to one member, at most once.
 //! - [`WorkGroup`]: a record is claimed until a deadline, and is delivered again unless it is acknowledged.
 //!
-//! Invariant of both: each record is delivered to a member, or reported to the members as [`LostRecords`]. Losses
-//! that happen without any member are reported to the next member that joins.
+//! Invariant of both kinds of group: each record is delivered to a member, or reported to the members as
+//! [`LostRecords`]. Losses that happen while the group has no member are reported to the next member that joins.
 //!
 //! Limits: the `group_…`, `share_…` and `work_…` fields of [`LogLimits`](crate::LogLimits).
 //!

@@ -1,13 +1,14 @@
-//! An index from patterns to values, a tree of tokens. The index finds the topic that owns a subject, and
-//! patterns that overlap another pattern.
+//! A tree of tokens that maps patterns to values. The index finds the topic that owns a subject, and patterns that
+//! overlap another pattern.
 //!
 //! Invariants:
 //! - A pattern has at most one value. Callers decide whether patterns may overlap. A registry calls
 //!   [`PatternIndex::find_overlapping`] before it inserts a topic; subscriptions that watch for topics may overlap.
 //! - There are no empty nodes: removing an entry frees its memory.
 //!
-//! The index has no limits of its own. A step needs at most one hash lookup. If a node has both a literal and `*` for a
-//! token, a lookup visits both branches. It visits at most as many branches as there are entries.
+//! The index has no limits of its own. A search for a pattern or subject needs at most one hash lookup for each node
+//! that it visits. If a node has both a literal and `*` for a token, the search visits both branches. It visits at most
+//! as many branches as there are entries.
 //!
 //! Rejected alternatives: a single hash table of all prefixes, because a wildcard needs a node's children; and a tree
 //! with compressed paths, because real names have few tokens.

@@ -13,7 +13,7 @@ use crate::event::Position;
 use crate::log::Log;
 use crate::subscribe::SubscribeOptions;
 
-/// The reading position of a subscriber in one log, in the list for operators until it is dropped.
+/// The reading position of a subscriber in one log. The list for operators contains this value until it is dropped.
 #[derive(Debug)]
 pub struct SubscriberProgress {
     name: String,
@@ -28,7 +28,7 @@ pub struct SubscriberProgress {
     keeps_history: AtomicBool,
     /// The value of `seq` when the log last checked the subscribers that cannot receive gaps.
     checked_seq: AtomicU64,
-    /// The time at which such a check last found another value of `seq`, ns.
+    /// The time at which the log last found that `seq` had changed since its previous check, ns.
     changed_ns: AtomicU64,
 }
 

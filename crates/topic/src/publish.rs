@@ -30,7 +30,7 @@ impl Payload<'_> {
 /// A record to publish: its payload, key, headers and other fields.
 #[derive(Debug, Clone)]
 pub struct Draft<'a> {
-    /// The other fields. The publisher sets `subject_tail`.
+    /// The fields of the record other than its payload. The publisher sets `subject_tail`.
     pub meta: Meta<'a>,
     /// The payload.
     pub payload: Payload<'a>,
@@ -126,8 +126,8 @@ pub struct Receipt {
 
 /// A publisher of one subject, in the same process or over a connection.
 ///
-/// A publisher belongs to one thread; create one for each.
-/// Records of one publisher to one partition keep their order, and all publishers of a partition share one total order.
+/// A publisher belongs to one thread; create one publisher for each thread. Records of one publisher to one partition
+/// keep their order, and all publishers of a partition share one total order.
 pub trait Publish {
     /// Publishes and waits for the owner's response.
     fn publish<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<Receipt, PublishError>;

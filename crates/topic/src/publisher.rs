@@ -298,8 +298,8 @@ impl Publisher {
 
 /// Waiting for the disk and for owners at other nodes.
 impl Publisher {
-    /// Takes the outcome of a sent record. If the record was the last one, its receipt is replaced, or removed if the
-    /// record was refused.
+    /// Handles the outcome of a sent record. If the record was sent last, the outcome's receipt replaces the
+    /// publisher's last receipt. If this record was refused, the last receipt is removed.
     fn settle(&mut self, sent: &Receipt, outcome: Result<Receipt, PublishError>) -> Result<(), PublishError> {
         let is_last = self.last.is_some_and(|last| {
             (last.partition, last.position, last.acknowledged)

@@ -20,9 +20,9 @@
 //! For a payload kept by reference, the buffer has a [`Bytes`] after the frame's meta. Only
 //! [`SegmentWriter::push_by_ref`] sets [`FLAG_BY_REF`]; [`Frame::check`] refuses it in foreign bytes.
 //!
-//! Rejected alternatives: Epoch-based reclamation needs one more crate for one word of state. A reference count
-//! per record costs two contended writes each. Aeron's length in the frame needs zeroed memory ahead of the
-//! writer.
+//! Rejected alternatives: Epoch-based reclamation needs one more crate for one word of state. A reference count per
+//! record costs two contended writes each. Aeron's method, in which a frame's length field commits the frame, needs
+//! zeroed memory ahead of the writer.
 
 mod buffer;
 #[cfg(all(test, loom))]
@@ -358,7 +358,7 @@ pub(crate) struct PinnedSegment {
 }
 
 impl PinnedSegment {
-    /// Pins the segment, or returns it if its buffer is gone.
+    /// Pins the segment. Returns the segment as the error if its buffer has been freed.
     #[inline(always)]
     pub(crate) fn new(segment: Arc<Segment>) -> Result<PinnedSegment, Arc<Segment>> {
         if segment.pins.0.fetch_add(1, PIN) & RETIRED != 0 {

@@ -135,7 +135,7 @@ pub struct RecoveredLog {
 }
 
 impl RecoveredLog {
-    /// The start of a log without records.
+    /// The content of a log that has no records yet and is in epoch `epoch`.
     pub fn nothing(epoch: u32, granted_bytes: u64) -> RecoveredLog {
         let epochs = vec![EpochStart { epoch, first_seq: 1, after_loss: false }];
         RecoveredLog { epochs, oldest_seq: 1, next_seq: 1, last_append_ns: 0, granted_bytes }

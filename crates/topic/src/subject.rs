@@ -65,7 +65,8 @@ impl<'a> Subject<'a> {
         self.0
     }
 
-    /// Whether the subject is reserved for the system (`$…`). [`SERVICES`] is open to all.
+    /// Whether the subject is reserved for the system (`$…`). Subjects with the first token [`SERVICES`] are not
+    /// reserved.
     pub fn is_system(&self) -> bool {
         is_system(self.0)
     }

@@ -76,7 +76,7 @@ pub struct SubscribeOptions {
     /// Whether to read only records that this process holds, even if the log is a mirror. Nodes use this option for
     /// their subscriptions to one another.
     pub local_only: bool,
-    /// Whether the pattern has no wildcards. If the subscription starts from the state, it then fails if the topic
+    /// Whether the pattern has no wildcards. A subscription without wildcards that follows the state fails if the topic
     /// keeps no state, even if the topic is created later. With wildcards, a topic without a state that is created
     /// later is read record by record.
     pub is_literal: bool,

@@ -85,7 +85,7 @@ impl Subscriber {
 
     /// Lets a read return without an event after it has skipped as many records as a [`SkipBudget`] allows, although
     /// there may be more to read. [`poll_ready`](Subscribe::poll_ready) and [`wait`](Subscribe::wait) then return at
-    /// once. For callers that share their thread with others.
+    /// once. Call this method if the subscriber's thread has other work to do.
     pub fn limit_skips(&mut self) {
         self.limits_skips = true;
     }
@@ -220,7 +220,7 @@ impl Subscriber {
         true
     }
 
-    /// Spins as the options say. Returns whether something arrived.
+    /// Spins for at most the time that the options allow. Returns whether there may be something to read.
     ///
     /// Each check takes the cache line of the commit word from the publisher. The publisher then waits for this cache
     /// line. The first check therefore comes late. While each read returns several records, the first check comes even

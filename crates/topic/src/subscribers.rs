@@ -18,7 +18,7 @@ use crate::log::Log;
 pub(crate) struct LogSubscribers {
     /// Number of cursors without a filter. The upper half counts cursors that feed other nodes' mirrors.
     unfiltered: AtomicU64,
-    /// The filters of the other cursors. Most logs have none.
+    /// The filters of the cursors that have a filter. Most logs have no such cursors.
     filters: OnceLock<Box<Mutex<Vec<Filter>>>>,
     /// The cursors of all private mirrors of the log. A private mirror shares this list with its log.
     private_mirrors: OnceLock<Arc<LogSubscribers>>,

@@ -105,9 +105,9 @@ impl Topic {
         Topic::durable_stateful(name, config, budget, clock, disks, no_reducer)
     }
 
-    /// Like [`Topic::durable`], but with a state for each partition, which `reducer` makes empty. Before records are
-    /// published, the caller brings each state up to the end of its log with [`Log::restore_state`] and
-    /// [`Log::replay_into_state`].
+    /// Like [`Topic::durable`], but with a state for each partition. `reducer` makes a reducer with an empty state.
+    /// Before records are published, the caller brings each state up to the end of its log with [`Log::restore_state`]
+    /// and [`Log::replay_into_state`].
     pub fn durable_stateful(
         name: &str,
         config: Arc<TopicConfig>,

@@ -92,14 +92,15 @@ impl Cursor {
             self.progress = Some(self.log.list_subscriber(options, self.subscriber.is_some(), before));
         }
         // A subscriber that resumes always receives the publisher presence, because the node to which it was connected
-        // before may have reported another one.
+        // before may have reported another presence.
         let resumes = options.feeds_mirror() || matches!(start, Start::After(_));
         self.follower =
             follows.then(|| Box::new(FollowerState::new(options.conflate, begin.request, resumes)));
         Ok(())
     }
 
-    /// Starts the feed of a mirror at this start, or switches to a private mirror. Returns the start within that log.
+    /// Starts the feed of a mirror at this start, or switches to a private mirror. Returns the start within the chosen
+    /// mirror.
     #[cold]
     fn begin_in_mirror(&mut self, options: &SubscribeOptions, start: Start) -> Start {
         if let Start::After(_) = start
@@ -122,8 +123,8 @@ impl Cursor {
         }
     }
 
-    /// Switches to a private mirror if the shared mirror lacks the next records. A follower of the state stays at the
-    /// shared mirror, because a private mirror keeps no state.
+    /// Switches to a private mirror, because the shared mirror lacks the next records. Returns whether it switched. A
+    /// follower of the state stays at the shared mirror, because a private mirror keeps no state.
     #[cold]
     pub(super) fn switch_to_private_mirror(&mut self) -> bool {
         if self.local_only || self.follower.is_some() {

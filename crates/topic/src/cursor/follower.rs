@@ -73,7 +73,7 @@ impl Cursor {
         self.take_when_visible(catch_up)
     }
 
-    /// Returns a catch-up if its position is visible; otherwise keeps it.
+    /// Returns a catch-up if its position is visible; otherwise keeps the catch-up for a later read.
     fn take_when_visible(&mut self, catch_up: CatchUp) -> Option<ReadOutcome> {
         match self.log.visibility(catch_up.position()) {
             Visibility::Now => self.apply_catch_up(catch_up),
@@ -116,8 +116,8 @@ impl Cursor {
         }
     }
 
-    /// Finds the position where the cursor continues after the follower has lost its own. The next fill delivers the
-    /// catch-up.
+    /// Finds the position where the cursor continues after the follower has lost its position. The next fill delivers
+    /// the catch-up.
     pub(super) fn find_state(&mut self, request: CatchUpRequest) -> Option<Position> {
         let follower = self.follower.as_mut()?;
         let catch_up = self.log.catch_up(request);

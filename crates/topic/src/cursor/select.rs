@@ -1,5 +1,5 @@
-//! Selects the records that a cursor skips: records of unwanted subjects, records before its start time, and
-//! records to lose for tests.
+//! Selects the records that a cursor skips: records of unwanted subjects, records before its start time, and records
+//! that are withheld for tests.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::PayloadView;
 use crate::log::ResumeSeq;
 use crate::subject::{Pattern, TailPattern};
 
-/// The number of bytes of unselected records after which a reader lets others run.
+/// The number of bytes of unselected records after which a read lets the thread's other work run.
 const SKIP_BYTES_MAX: u32 = 1 << 20;
 /// The smallest number of bytes that a skipped record counts as, because checking a smaller record takes no less time.
 const SKIP_RECORD_BYTES_MIN: u32 = 128;
@@ -102,7 +102,8 @@ pub(super) enum RecordVerdict {
     Lost,
 }
 
-/// Withholds each selected record once, to test how a subscriber handles losses.
+/// Withholds records whose sequence number is a multiple of `every`, to test how a subscriber handles losses. A record
+/// is withheld only until the subscriber requests it again.
 #[derive(Debug)]
 pub(super) struct LossInjector {
     every: NonZeroU32,
@@ -145,7 +146,7 @@ impl Selector {
         if is_selected { RecordVerdict::Selected } else { RecordVerdict::Skipped }
     }
 
-    /// Does not withhold the record after `seq` again, because the subscriber has noticed its loss.
+    /// Stops withholding the first withheld record after `seq`, because the subscriber has noticed the loss.
     pub(super) fn stop_withholding_after(&mut self, seq: u64) {
         if let Some(injector) = &mut self.loss_injector {
             let every = u64::from(injector.every.get());

@@ -47,7 +47,8 @@ impl Cursor {
         sleep.is_some_and(|sleep| sleep.is_armed)
     }
 
-    /// For a cursor that sleeps in the index: whether a record for the cursor has arrived, or a notice is due.
+    /// For a cursor that sleeps in the index: whether a record for the cursor has arrived, or a notice is due. `None`
+    /// for other cursors.
     pub(super) fn has_more_by_subject(&self) -> Option<bool> {
         let sleep = self.select.as_ref()?.subject_sleep.as_ref().filter(|sleep| sleep.is_armed)?;
         Some(sleep.resume_seq.load(Ordering::Acquire) != ASLEEP)

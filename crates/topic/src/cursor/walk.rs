@@ -60,8 +60,8 @@ impl Cursor {
         Some(((!expired).then_some(record), bytes))
     }
 
-    /// Like [`peek`](Cursor::peek), but also returns expired records: a record that expires after `ready` found it is
-    /// still delivered.
+    /// Like [`peek`](Cursor::peek), but also returns expired records: a record that expires after
+    /// [`Subscribe::ready`](crate::Subscribe::ready) found it is still delivered.
     #[inline(always)]
     pub fn peek_any(&self) -> Option<(Record<'_>, u32)> {
         let entry = self.frames()?.next()?;
@@ -86,7 +86,7 @@ impl Cursor {
         }
     }
 
-    /// Stores the position where operators can see it.
+    /// Updates the position in the progress that operators can see.
     pub(super) fn update_progress(&self) {
         if let Some(progress) = &self.progress {
             progress.set_position(Position { seq: self.next.seq - 1, ..self.next });

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 /// If `dropped` and `unconfirmed` add up to the range's length, the whole range is lost; otherwise only a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostRecords {
-    /// The first lost record, or one shortly before it.
+    /// The first lost record, or a record shortly before it.
     pub first: u64,
     /// The last lost record.
     pub last: u64,

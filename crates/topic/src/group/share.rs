@@ -61,7 +61,7 @@ impl ShareGroup {
         Ok(())
     }
 
-    /// Adds records before the group's first record, which no member has received.
+    /// Adds records that precede the group's first record. No member has received these records.
     pub fn add_earlier(&mut self, first: u64, last: u64) {
         self.returned.push_back((first, last));
         self.returned.make_contiguous().sort_unstable();
@@ -128,7 +128,7 @@ impl ShareGroup {
         Some(seq)
     }
 
-    /// Takes the next record for this member, if the member has room for one.
+    /// Takes the next record for this member. Returns `None` if the member has no room, or if there is no record yet.
     pub fn take(
         &mut self,
         member: MemberId,

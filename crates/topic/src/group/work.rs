@@ -1,8 +1,8 @@
 //! Work groups: a member claims a record, which is delivered again until it is acknowledged.
 //!
 //! Invariants:
-//! - Each record has at most one valid claim, and so do all records of a key together. Records of a key are claimed in
-//!   order, each after the previous one is acknowledged, dead-lettered or lost.
+//! - Each record has at most one valid claim. Of the records with the same key, at most one is claimed at a time. They
+//!   are claimed in order, each after the previous one is acknowledged, dead-lettered or lost.
 //! - A claim ends at its deadline, with a nack, or when its member leaves. The group refuses the token of an
 //!   ended claim.
 //! - Every record is acknowledged, becomes a [`DeadLetter`], or is reported to the members as [`LostRecords`].
@@ -82,7 +82,8 @@ impl WorkGroup {
         Ok(())
     }
 
-    /// Claims a record for this member: a returned record, or the next record of the log whose key is free.
+    /// Claims a record for this member: a returned record, or the next record of the log whose key is free. Returns
+    /// `None` if there is no such record, or if the member or the group is at a limit.
     pub fn claim(
         &mut self,
         member: MemberId,

@@ -24,7 +24,7 @@ pub(crate) struct BufferPool {
 }
 
 impl BufferPool {
-    /// Creates a pool that keeps at most `idle_bytes_max`, an equal share for each size.
+    /// Creates a pool that keeps at most `idle_bytes_max` bytes, with an equal share for each size of buffers.
     pub(crate) fn new(idle_bytes_max: usize) -> BufferPool {
         BufferPool { free: Default::default(), idle_bytes_max }
     }

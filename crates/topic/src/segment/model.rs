@@ -1,8 +1,8 @@
 //! Loom model of segments: every interleaving, and every stale value that the memory model allows.
 //!
-//! `cargo xtask race` runs this. The model covers the commit word, the pins, and every 8 bytes of the buffer,
-//! which the module reports as read or written when it makes a slice. The model fails if a read does not
-//! happen after its write, or if a write or the buffer's reuse does not happen after the last read.
+//! `cargo xtask race` runs this model. The model covers the commit word, the pins, and every 8 bytes of the buffer,
+//! which module `segment` reports as read or written when it makes a slice. The model fails if a read does not happen
+//! after the write of the same bytes, or if a write or the buffer's reuse does not happen after the last read.
 //!
 //! Buffers are 64 bytes, so two records of 24 bytes fill one. Loom's mutex replaces the log's lock, which has a model
 //! of its own.

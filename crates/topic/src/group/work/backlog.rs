@@ -1,7 +1,8 @@
 //! The unsettled records of a work group, and which of them can be claimed.
 //!
 //! Invariants:
-//! - The oldest record of a key is ready, claimed or delayed; the others are [`RecordState::Behind`] it, in order.
+//! - The oldest unsettled record of a key is ready, claimed or delayed. The other records of the key are
+//!   [`RecordState::Behind`] it, in order.
 //! - `ready` and `timers` hold exactly the records with the corresponding state.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -14,7 +15,7 @@ use crate::group::MemberId;
 pub(super) enum RecordState {
     /// Can be claimed.
     Ready,
-    /// An older record of its key is unsettled.
+    /// Cannot be claimed, because an older record with the same key is unsettled.
     Behind,
     /// Claimed by a member.
     Claimed { member: MemberId, token: u64, deadline_ns: u64 },

@@ -20,7 +20,7 @@ impl Default for WorkConfig {
 pub struct Claim {
     /// The record.
     pub seq: u64,
-    /// The claim's token, used once.
+    /// The claim's token, which no other claim of the group has.
     pub token: u64,
     /// Number of this attempt, from 1.
     pub attempt: u32,
