@@ -153,7 +153,7 @@ choice! {
         TimedOut = 2,
         /// The task's deadline passed.
         Deadline = 3,
-        /// Too many workers died under the task.
+        /// Too many workers died while they ran the task.
         Poisoned = 4,
     }
 }

@@ -141,8 +141,8 @@ choice! {
         /// The task of a schedule has dependencies, times or an idempotency key of its own.
         #[error("a schedule's task must not have dependencies, times or an idempotency key")]
         ScheduledTask = 26,
-        /// The tasks have reached `state_bytes_max`. Nodes derive it from `tasks.bytes_max`, in equal parts for each
-        /// shard.
+        /// The tasks have reached `state_bytes_max`. Nodes divide `tasks.bytes_max` equally among the shards to get
+        /// this limit.
         #[error("tasks would take {bytes} bytes, more than tasks.bytes_max = {bytes_max}: wait for tasks to end, discard dead letters, or raise tasks.bytes_max")]
         NoRoom { /// Bytes that tasks would take.
             bytes: u64, /// The limit.

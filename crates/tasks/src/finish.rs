@@ -161,7 +161,7 @@ impl SchedulerState {
     }
 
     /// Handles a task whose worker has ended. The task waits for another worker, becomes a dead letter if too many
-    /// workers died under it, or ends if it was cancelled.
+    /// workers died while they ran it, or ends if it was cancelled.
     pub(crate) fn lose_task(&mut self, at: u32, effects: &mut TaskEffects) {
         let spent = self.spent_since_start(at);
         let poison_max = self.limits.poison_max;
@@ -330,7 +330,7 @@ impl SchedulerState {
         self.finished = finished;
     }
 
-    /// Makes a task a dead letter. Tasks that wait for it continue to wait, because it may still be done.
+    /// Makes a task a dead letter. Tasks that wait for it continue to wait, because a user may restart the dead letter.
     pub(crate) fn make_dead_letter(&mut self, at: u32, why: AttemptFailure, effects: &mut TaskEffects) {
         if self.tasks[at].outcome.as_ref().is_none_or(|outcome| outcome.failure != Some(why)) {
             self.set_outcome(at, Some(why), AttemptCost::default(), b"");

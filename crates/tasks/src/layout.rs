@@ -26,7 +26,8 @@ impl<'a> Fields<'a> {
         Ok(taken)
     }
 
-    /// Reads a count of items of at least one byte each.
+    /// Reads the number of items of a list. Each item takes at least one byte, so the number may not exceed that of the
+    /// remaining bytes.
     pub(crate) fn count(&mut self) -> Result<usize, TaskDecodeError> {
         let count = u32::read(self)? as usize;
         if count > self.rest.len() { Err(TaskDecodeError::Short) } else { Ok(count) }

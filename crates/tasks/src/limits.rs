@@ -49,7 +49,7 @@ layout! {
         pub dead_max: u64,
         /// Longest time to live of a worker without a renewal, ms.
         pub worker_ttl_ms_max: u64,
-        /// Timeout of a task without its own, ms.
+        /// Timeout of a task that sets no timeout, ms.
         pub timeout_ms_default: u32,
         /// Waiting time that raises a task's rank as much as one level of priority, ms.
         pub ageing_ms: u32,

@@ -351,8 +351,8 @@ impl SchedulerState {
         all.min_by_key(|((_, rank, at), is_served)| (!is_served, *rank, *at))
     }
 
-    /// Redistributes places after the set of workers has changed: the tasks that a worker could run may then be others.
-    /// Takes time proportional to the number of groups.
+    /// Redistributes places after the set of workers has changed, because workers may then be able to run other waiting
+    /// tasks. Takes time proportional to the number of groups.
     pub(crate) fn recheck_served_groups(&mut self) {
         let contested = self
             .groups
@@ -362,8 +362,8 @@ impl SchedulerState {
         keys.iter().for_each(|key| self.wake_group(key));
     }
 
-    /// Whether, for each class of the pool, a pool for the same tenants has a worker with at least this capacity.
-    /// The class then does not depend on a single worker with this capacity.
+    /// Whether, for each class of the pool, a pool that serves at least the same tenants has a worker with at least
+    /// this capacity. The class then does not depend on a single worker with this capacity.
     pub(crate) fn has_substitute_worker(&self, pool: u32, capacity: &[u64; 2]) -> bool {
         let own_pool = &self.pools[pool as usize];
         let is_as_good = |other: &WorkerPool| {

@@ -1,8 +1,8 @@
 //! Quotas: a tenant's bounds on the simultaneous use of a resource.
 //!
 //! `reserved` is kept free for the tenant. A tenant that uses less than its `soft` amount comes before tenants that use
-//! more than theirs. `hard` is the maximum. `burst` allows the tenant to use more than `hard` for a limited time. The
-//! tenant saves up this time while it uses less than `hard`. A full burst lasts a minute.
+//! more than their own `soft` amount. `hard` is the maximum. `burst` allows the tenant to use more than `hard` for a
+//! limited time. The tenant saves up this time while it uses less than `hard`. A full burst lasts a minute.
 
 use crate::layout::layout;
 

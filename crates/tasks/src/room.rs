@@ -1,8 +1,8 @@
 //! Memory that tasks take, in all and by tenant.
 //!
 //! Completed and cancelled tasks make room for new ones, the oldest first. The other tasks of one tenant may take at
-//! most three times the free memory: three quarters if no other tenant has tasks. Some room therefore always remains
-//! for other tenants.
+//! most three times the free memory. This is three quarters of the whole memory if no other tenant has tasks. Some room
+//! therefore always remains for other tenants.
 //!
 //! Bounds: [`SchedulerLimits::state_bytes_max`](crate::SchedulerLimits).
 

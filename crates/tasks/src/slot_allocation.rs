@@ -26,8 +26,8 @@ use crate::state::SchedulerState;
 
 /// Time between two allocations, ms, by the caller's clock.
 const INTERVAL_MS: u64 = 50;
-/// Time between two allocations of workers that each serve a single shard, ms. Such a worker first finishes all its
-/// tasks.
+/// Time between two allocations of workers that each serve a single shard, ms. Such a worker finishes all its tasks
+/// before its slots move to another shard.
 const SINGLE_SHARD_INTERVAL_MS: u64 = 1_000;
 
 /// Demand and slots of one shard.

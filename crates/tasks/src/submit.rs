@@ -331,7 +331,7 @@ impl SchedulerState {
     }
 
     /// Starts the life of a submitted task. The task waits for the tasks in `after`; without such tasks, only for its
-    /// time.
+    /// earliest start.
     fn begin_task(&mut self, id: u64, after: &[u64], effects: &mut TaskEffects) {
         let Some(at) = self.tasks.find(id) else { return };
         let mut waits_for = 0;

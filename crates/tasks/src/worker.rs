@@ -30,8 +30,8 @@ layout! {
         pub capacity: [u64; 2],
         /// Thousandths of a processor and bytes of memory that the worker's tasks need.
         pub used: [u64; 2],
-        /// The number of tasks under which the worker is listed among the idle workers of its pool; `None` if it is not
-        /// listed.
+        /// The number of tasks in the worker's entry in its pool's list of idle workers; `None` if the worker has no
+        /// entry.
         pub idle: Option<u32>,
         pub done: u64,
     }

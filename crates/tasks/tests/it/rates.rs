@@ -136,7 +136,7 @@ fn task_starts_only_if_all_limits_of_its_keys_allow_it() {
     join_for_ten_minutes(&mut scene, 20);
     let starts = starts_until(&mut scene, 20_000);
     let starts_by = |ms: u64| starts.iter().filter(|start| start.0 <= ms).count();
-    // Three tasks run at a time. Five start immediately, eight within 600 ms, and one each 7.5 s from then on.
+    // Three tasks run at a time. Five start immediately, eight within 600 ms, and then one every 7.5 s.
     assert_eq!(
         (starts_by(0), starts_by(600), starts_by(7_499), starts_by(7_500), starts_by(15_000)),
         (5, 8, 8, 9, 10)
@@ -179,8 +179,8 @@ fn snapshot_with_an_impossible_rate_bucket_is_refused() {
         snapshot[last][from] = byte;
         snapshots::restored(&snapshot)
     };
-    // The last 16 bytes are the missing part and its time; before them are the value, the limit and the
-    // tenant.
+    // The last 16 bytes are the bucket's missing part and the time of its last update; before them are the value, the
+    // limit and the tenant.
     for (at, byte) in [(16, 0xe9), (14, 1), (8, 1), (27, 7), (31, 7)] {
         assert!(restore_with_byte(at, byte).is_err(), "byte {at} from the end");
     }

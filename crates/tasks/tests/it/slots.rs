@@ -40,7 +40,7 @@ fn reserved_slots_belong_to_their_tenants_shard() {
     );
     let busy = TenantDemand { demand: MANY, weight: 1, reserved: 10 };
     assert_eq!(due_slots(&[vec![busy], vec![tenant_demand(MANY, 1)]], 100), [50.0, 50.0]);
-    // More slots are reserved than there are.
+    // More slots are reserved than exist.
     let over_reserved = TenantDemand { demand: 0, weight: 1, reserved: 300 };
     assert_eq!(
         due_slots(&[vec![over_reserved], vec![TenantDemand { reserved: 100, ..over_reserved }]], 100),
