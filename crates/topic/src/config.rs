@@ -206,7 +206,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that returns the time of `now`, ns since the Unix epoch. It also measures waits.
+    /// A clock that returns the time of `now`, ns since the Unix epoch. `now` also measures waits.
     pub const fn new(now: fn() -> u64) -> Clock {
         Clock { now, steady: now }
     }

@@ -4,8 +4,8 @@
 //! and a hint for the next lookup, but no buffer.
 //!
 //! A log has no index of its history, so a cursor with a filter checks every record. The cursor therefore skips only as
-//! many records at a time as its [`SkipBudget`] allows, and returns [`ReadOutcome::Skipped`]. The caller lets others
-//! run, and calls again.
+//! many records at a time as its [`SkipBudget`] allows, and returns [`ReadOutcome::Skipped`]. The caller lets the
+//! thread's other work run, and calls again.
 
 mod begin;
 mod follower;

@@ -13,7 +13,7 @@ pub struct LogLimits {
     /// gaps](crate::SubscriberProgress::keep_history), bytes. Kept only while at least half of the memory budget is
     /// free. 0 keeps none.
     pub pending_bytes_max: u64,
-    /// Maximum number of members of a group. Further ones are refused.
+    /// Maximum number of members of a group. Further members are refused.
     pub group_members_max: u32,
     /// Maximum number of undelivered lost ranges of a group member. Above the limit, the group merges ranges into the
     /// last one. The merged range states how many records were lost, but not which ones.

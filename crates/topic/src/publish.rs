@@ -132,8 +132,8 @@ pub trait Publish {
     /// Publishes and waits for the owner's response.
     fn publish<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<Receipt, PublishError>;
 
-    /// Publishes all drafts in order, as one append (all or none), and waits for the response. The receipt is the
-    /// last record's.
+    /// Publishes all drafts in order, as one append (all or none), and waits for the response. The receipt is for the
+    /// last record.
     ///
     /// All drafts of a batch must go to one partition. With different keys on a partitioned topic, publish the
     /// records one by one.

@@ -4,7 +4,7 @@
 //! - The same records in the same order give the same state and the same checksum everywhere.
 //! - A refused append changes nothing: it is checked as a whole before any record is applied.
 //! - A snapshot and the records after it give the same state as all records. The state at a position and the changes
-//!   since then also give this state.
+//!   since that position give the same state, too.
 
 use std::any::Any;
 use std::collections::BTreeMap;

@@ -18,7 +18,7 @@
 //!   about 200 bytes, but not the buffer.
 //!
 //! For a payload kept by reference, the buffer has a [`Bytes`] after the frame's meta. Only
-//! [`SegmentWriter::push_by_ref`] sets [`FLAG_BY_REF`]; [`Frame::check`] refuses it in foreign bytes.
+//! [`SegmentWriter::push_by_ref`] sets [`FLAG_BY_REF`]; [`Frame::check`] refuses frames with this flag.
 //!
 //! Rejected alternatives: Epoch-based reclamation needs one more crate for one word of state. A reference count per
 //! record costs two contended writes each. Aeron's method, in which a frame's length field commits the frame, needs

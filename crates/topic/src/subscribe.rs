@@ -123,7 +123,8 @@ pub enum Resync {
 
 /// A subscriber of one or more logs, in the same process or over a connection.
 ///
-/// The methods [`ready`](Subscribe::ready) and [`take`](Subscribe::take) are the primitives that the other reads use.
+/// The methods [`ready`](Subscribe::ready) and [`take`](Subscribe::take) are the primitives that the other reading
+/// methods use.
 pub trait Subscribe {
     /// Whether an event is available now.
     fn ready(&mut self) -> Result<bool, SubscribeError>;
@@ -222,7 +223,7 @@ pub enum SubscribeError {
         /// The reason why the topic cannot provide the state.
         why: &'static str,
     },
-    /// Records were lost, and the subscription's options end it in that case.
+    /// Records were lost, and the subscription ends in that case ([`OnGap::Fail`]).
     #[error("records were lost, and the subscription ends at a gap")]
     Lost,
     /// A named limit is reached.

@@ -45,7 +45,7 @@ impl LogSubscribers {
         }
     }
 
-    /// Adds a cursor. `feeds_node` states whether it feeds a mirror at another node.
+    /// Adds a cursor. `feeds_node` states whether the cursor feeds a mirror at another node.
     pub(crate) fn add(&self, filter: Option<&Filter>, feeds_node: bool) {
         match filter.filter(|_| !feeds_node) {
             None => drop(self.unfiltered.fetch_add(unit(feeds_node), Ordering::Relaxed)),

@@ -236,8 +236,8 @@ impl Topic {
         PublisherRegistration { topic: Arc::clone(self), counted: Some(counted) }
     }
 
-    /// The registration of a publisher that this node does not count, because the node that forwards its records counts
-    /// it.
+    /// The registration of a publisher that this node does not count, because the node that forwards the publisher's
+    /// records counts it.
     pub fn uncounted_publisher(self: &Arc<Topic>) -> PublisherRegistration {
         PublisherRegistration { topic: Arc::clone(self), counted: None }
     }
@@ -310,7 +310,8 @@ impl Topic {
         Ok(Receipt { partition, position, duplicate, acknowledged, new_epoch: false })
     }
 
-    /// For a new owner: appends a batch that waited until this process owned the topic. Later batches follow it.
+    /// For a new owner: appends a batch that waited until this process owned the topic. Batches that arrive later are
+    /// appended after this batch.
     pub fn append_as_owner(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
         let BatchAppend { batch, partition, mark, expect_last, claim, evict, .. } = append;
         let log = self.logs.get(partition).ok_or(PublishError::Batch("the partition does not exist"))?;

@@ -31,7 +31,7 @@ pub enum SpanContent<'a> {
     },
     /// Records that this subscriber does not receive: filtered or expired.
     Skipped,
-    /// A record withheld for tests; the next record appears as if it had been sent.
+    /// A record withheld for tests. The next record's `prev_seq` is the same as if this record had been sent.
     Lost,
 }
 

@@ -1,6 +1,6 @@
 //! Reduced payloads for subscribers who may see only parts of a record.
 //!
-//! Each such record is copied separately for each of these subscribers.
+//! A record whose payload is reduced is copied separately for each such subscriber.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -44,7 +44,7 @@ impl ShareGroup {
         self.members.join()
     }
 
-    /// Removes a member. Its unconfirmed records are reported to the others as lost.
+    /// Removes a member. Its unconfirmed records are reported to the other members as lost.
     pub fn leave(&mut self, member: MemberId) -> Result<(), GroupError> {
         let unconfirmed = self.members.leave(member)?;
         unconfirmed
@@ -54,7 +54,8 @@ impl ShareGroup {
         Ok(())
     }
 
-    /// Removes a member that has used no records except the confirmed ones: other members receive the rest.
+    /// Removes a member that has used no records except the confirmed ones: other members receive its unconfirmed
+    /// records.
     pub fn leave_and_return(&mut self, member: MemberId) -> Result<(), GroupError> {
         self.returned.extend(self.members.leave(member)?.ranges);
         self.returned.make_contiguous().sort_unstable();
@@ -106,7 +107,7 @@ impl ShareGroup {
         !self.returned.is_empty()
     }
 
-    /// Reports that the log has dropped everything before `oldest_seq`. Returned records before this one are lost.
+    /// Reports that the log has dropped everything before `oldest_seq`. Returned records before `oldest_seq` are lost.
     pub fn drop_before(&mut self, oldest_seq: u64) {
         while let Some((first, last)) = self.returned.front_mut().filter(|(first, _)| *first < oldest_seq) {
             let lost = LostRecords::dropped(*first, (*last).min(oldest_seq - 1));

@@ -60,7 +60,7 @@ impl WorkGroup {
         self.members.join()
     }
 
-    /// Removes a member. The others can claim its records at once.
+    /// Removes a member. Other members can claim the records of its open claims at once.
     pub fn leave(
         &mut self,
         member: MemberId,

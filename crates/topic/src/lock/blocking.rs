@@ -1,4 +1,4 @@
-//! The log's lock in loom models. The lock blocks, because a spin loop would never end there.
+//! The log's lock in loom models. The lock blocks, because a spin loop would never end in a model.
 
 use std::ops::{Deref, DerefMut};
 

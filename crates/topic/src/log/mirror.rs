@@ -2,11 +2,10 @@
 //! owner changes.
 //!
 //! Invariants:
-//! - A mirror's records have the same positions as at the owner. Records that the feed lacks are reported to each
-//!   subscriber as a gap. Records before the start of the feed are skipped, because no subscriber requested them.
-//! - From the start of its feed, a mirror has every record and every epoch's end, or reports the missing
-//!   ones. Subscribers that need earlier records read them from the owner. Sequences of different epochs are
-//!   never compared.
+//! - A mirror's records have the same positions as the owner's records. Records that the feed lacks are reported to
+//!   each subscriber as a gap. Records before the start of the feed are skipped, because no subscriber requested them.
+//! - From the start of its feed, a mirror has every record and every epoch's end, or reports what is missing.
+//!   Subscribers that need earlier records read them from the owner. Sequences of different epochs are never compared.
 //! - The mirror ignores records of a lower epoch than its own: they come from an earlier owner that does not
 //!   yet know its successor.
 //! - The state of a mirror equals the owner's state after the mirror's last record. If the states differ, followers of
@@ -14,7 +13,8 @@
 //! - A segment belongs to one epoch. If sequences continue in the next epoch, the history stays readable. If
 //!   they restart, the mirror drops the history and reports its last known record to subscribers.
 //!
-//! Limits: [`EPOCHS_MAX`] past epochs, [`SKIPS_MAX`] skipped ranges. Older ones are forgotten and reported as gaps.
+//! Limits: [`EPOCHS_MAX`] past epochs, [`SKIPS_MAX`] skipped ranges. Older epochs and ranges are forgotten, and then
+//! reported as gaps.
 
 mod feed;
 mod lookup;
@@ -85,7 +85,8 @@ impl Log {
     }
 
     /// Hands the log over to another node. Its records stay readable, and the log continues as a mirror. `next_epoch`
-    /// is set if the next owner first copies all records and then begins that epoch; the present epoch then ends here.
+    /// is set if the next owner first copies all records and then begins that epoch; the present epoch then ends at the
+    /// handover.
     pub fn hand_over(&self, owner_is_durable: bool, next_epoch: Option<u32>) {
         let armed = self.hand_over_locked(owner_is_durable, next_epoch);
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));

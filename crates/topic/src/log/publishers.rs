@@ -141,8 +141,8 @@ impl Log {
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
-    /// Updates whether a publisher is connected to this process, the owner; `true` if it changed. Call inside the
-    /// log's lock.
+    /// Updates whether a publisher is connected to this process, the owner. Returns whether the value changed. Call
+    /// inside the log's lock.
     pub(super) fn update_presence(&self, now_ns: u64) -> bool {
         let (connected, before) = (self.publishers.any(), self.publisher_presence.get());
         let has_changed = before == UNKNOWN || is_connected(before) != connected;

@@ -197,7 +197,7 @@ impl Log {
     }
 
     /// Drops all records of a closed log; subscribers that have not read them receive a gap. On a durable log, does
-    /// nothing, because the store drops its records.
+    /// nothing, because the store drops the records on disk.
     pub fn drop_closed(&self) {
         let mut state = self.lock();
         if !state.closed || self.is_durable {

@@ -42,7 +42,8 @@ pub(super) struct SleeperIndex {
     epoch: u32,
     /// Bytes of history since the index last woke all its cursors.
     bytes: u64,
-    /// The number of patterns at which another one makes the index remove the patterns without a cursor.
+    /// If the index has at least this many patterns, it removes the patterns without a cursor before it adds another
+    /// pattern.
     sweep_at: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The state of a log: kept inside its lock, read outside.
+//! The state of a log. It changes inside the log's lock; its snapshots are written outside the lock.
 //!
 //! Invariants:
 //! - An append is checked in place, above the committed length, and removed as a whole if it is refused.
@@ -29,8 +29,8 @@ const BACKLOG_BYTES_MIN: u64 = 64 << 10;
 const BACKLOG_PER_STATE: u64 = 2;
 /// Minimum size of a record, bytes.
 const RECORD_BYTES_MIN: u64 = 24;
-/// A snapshot is fresh while the bytes appended since the snapshot are at most its size divided by this number, or at
-/// most [`FRESH_BYTES_MIN`].
+/// A snapshot is fresh while the bytes appended since the snapshot are at most the snapshot's size divided by this
+/// number, or at most [`FRESH_BYTES_MIN`].
 const FRESH_PART: u64 = 2;
 /// A snapshot is fresh while at most this many bytes were appended since the snapshot.
 const FRESH_BYTES_MIN: u64 = 1 << 10;
@@ -234,7 +234,7 @@ impl Log {
         self.lock().with_reducer(change)
     }
 
-    /// Applies the records pushed since `from` to the state; removes them if the reducer refuses.
+    /// Applies the records pushed since `from` to the state; removes the records if the reducer refuses them.
     #[inline(never)]
     pub(super) fn apply_to_state(
         &self,

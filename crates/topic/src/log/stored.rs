@@ -242,7 +242,7 @@ impl DiskProgress {
         self.marks.push(new);
     }
 
-    /// Keeps a segment that is complete until it is synced.
+    /// Keeps a complete segment until all its records are synced.
     pub(super) fn seal(&mut self, writer: SegmentWriter) {
         let written = writer.written();
         if writer.segment().first_seq + u64::from(written.count) > self.synced + 1 {
@@ -452,9 +452,9 @@ impl Log {
         self.update_warn_position(state);
     }
 
-    /// Returns the progress of a record towards `level`, without blocking. The record was appended here, or forwarded
-    /// to its owner. After [`AckProgress::Waiting`], the log notifies `waiter` with `token` when the progress may have
-    /// changed.
+    /// Returns the progress of a record towards `level`, without blocking. This process has appended the record, or
+    /// forwarded it to the owner. After [`AckProgress::Waiting`], the log notifies `waiter` with `token` when the
+    /// progress may have changed.
     pub fn poll_ack(&self, at: Position, level: AckLevel, waiter: &Arc<Waiter>, token: u32) -> AckProgress {
         if level == AckLevel::ByOwner
             && let Some(upstream) = self.upstream.get()

@@ -72,8 +72,8 @@ impl Pattern {
         }
     }
 
-    /// The rest of the pattern after the topic's literal prefix. The rest is not empty if the patterns
-    /// overlap and this one does not cover the topic's.
+    /// The rest of the pattern after the topic's literal prefix. The rest is not empty if the patterns overlap and this
+    /// pattern does not cover the topic's pattern.
     fn after_prefix_of(&self, topic: &Pattern) -> &str {
         let literal_tokens = topic.tokens().take_while(|token| !is_wildcard(token)).count();
         self.tokens().take(literal_tokens).fold(self.as_str(), |rest, token| {

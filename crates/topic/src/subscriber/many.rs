@@ -55,7 +55,7 @@ impl NewLogs {
         Arc::new(NewLogs { waiter, ..NewLogs::default() })
     }
 
-    /// An empty list that notifies `waiter`, and adds its number to `arrivals` when logs have joined.
+    /// An empty list that notifies `waiter`, and adds the subscription's `number` to `arrivals` when logs have joined.
     pub fn with_arrivals(waiter: Arc<Waiter>, arrivals: Arc<NewLogArrivals>, number: u32) -> Arc<NewLogs> {
         Arc::new(NewLogs { waiter, arrivals: Some((arrivals, number)), ..NewLogs::default() })
     }

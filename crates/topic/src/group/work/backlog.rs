@@ -150,7 +150,7 @@ impl Backlog {
         }
     }
 
-    /// Settles the record and releases the next one of its key.
+    /// Settles the record and releases the next record with the same key.
     pub(super) fn settle(&mut self, seq: u64) {
         let Some(record) = self.records.remove(&seq) else { return };
         self.unschedule(seq, record.state);
@@ -173,7 +173,7 @@ impl Backlog {
         }
     }
 
-    /// Makes the record a dead letter and releases the next one of its key.
+    /// Makes the record a dead letter and releases the next record with the same key.
     pub(super) fn add_dead_letter(&mut self, letter: DeadLetter) {
         self.settle(letter.seq);
         self.dead.insert(letter.seq, letter);

@@ -370,7 +370,7 @@ impl Model {
         }
     }
 
-    /// Takes all reports of lost records, and checks that all members receive the same ones.
+    /// Takes all reports of lost records, and checks that all members receive the same reports.
     fn take_losses(&mut self) {
         let mut reports = self
             .members

@@ -108,7 +108,7 @@ impl Log {
                 Ordering::Less => self.find_within(state, mirror, next, state.next_seq, on_gap, unfed),
                 Ordering::Equal => state.find_at_end(next.seq),
                 // The subscriber has read more records at another node than this node has. The feed will deliver those
-                // records here.
+                // records to this log.
                 Ordering::Greater => Lookup::Nothing,
             };
         }
