@@ -65,7 +65,7 @@ choice! {
         ResultTooLong { /// Length of the result.
             bytes: u64, /// The limit.
             bytes_max: u64 } = 7,
-        /// A limit of a number of items is exceeded.
+        /// The number of items exceeds a limit.
         #[error("{count} items exceed the limit {} = {count_max}", .limit.name())]
         TooMany { /// The limit's name.
             limit: Limit, /// Requested number.

@@ -37,7 +37,7 @@ impl Rate {
         self.count > 0 && self.per_ms > 0 && self.burst > 0
     }
 
-    /// The highest amount that can be missing from a bucket.
+    /// The highest amount that can be missing from a bucket, in ms × `count`.
     fn most(&self) -> u64 {
         u64::from(self.burst) * u64::from(self.per_ms)
     }

@@ -23,7 +23,8 @@ impl SchedulerState {
         self.bytes_of.get(tenant as usize).copied().unwrap_or(0)
     }
 
-    /// Replaces `before` by `after` in the counts of a tenant.
+    /// Subtracts `before` bytes and adds `after` bytes: in the count of finished tasks if `is_finished`, otherwise in
+    /// the tenant's count.
     pub(crate) fn count_bytes(&mut self, tenant: u32, after: u64, before: u64, is_finished: bool) {
         self.bytes = self.bytes + after - before;
         while self.bytes_of.len() <= tenant as usize {

@@ -30,12 +30,12 @@ const INTERVAL_MS: u64 = 50;
 /// before its slots move to another shard.
 const SINGLE_SHARD_INTERVAL_MS: u64 = 1_000;
 
-/// Demand and slots of one shard.
+/// Demand of one shard for the workers of a pool, and the slots that the shard has of these workers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct ShardDemand {
     /// Demand of each tenant that has tasks or reserved capacity.
     tenants: Vec<TenantDemand>,
-    /// Number of slots that the shard has of these workers, on all nodes.
+    /// Number of slots that the shard has of the pool's workers, on all nodes.
     slots: u64,
 }
 
@@ -50,7 +50,7 @@ impl ShardDemand {
 #[derive(Debug, Clone, Default)]
 pub struct DemandSnapshot {
     workers: BTreeMap<u64, WorkerShare>,
-    /// Demand by the shard's pool numbers.
+    /// Demand for each pool's workers, by the shard's number for the pool.
     demands: BTreeMap<u32, ShardDemand>,
 }
 

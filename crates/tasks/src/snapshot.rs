@@ -21,7 +21,7 @@ use crate::worker::WorkerPool;
 
 pub use restore::StateRestore;
 
-/// Size at which a block is written.
+/// A block is written when its size reaches this value, bytes.
 const BLOCK_BYTES: usize = 64 << 10;
 
 /// Kind of the first block of a snapshot with an extended header. A state has such a header if it has workers that hold
@@ -99,7 +99,7 @@ layout! {
 }
 
 layout! {
-    /// The header of a snapshot with the numbers of the entries that follow, for newer kinds of entries.
+    /// The header of a snapshot with newer kinds of entries. It states the number of entries of each such kind.
     #[derive(Debug, Clone)]
     pub struct ExtendedSnapshotHeader {
         pub head: SnapshotHeader,

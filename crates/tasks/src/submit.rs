@@ -210,7 +210,8 @@ impl SchedulerState {
             let retry_after_ms = wait_ms.clamp(RETRY_AFTER_MS.0, RETRY_AFTER_MS.1);
             return Err(TaskRefusal::QueueFull { queued: tenant.queued, queued_max, retry_after_ms });
         }
-        // More tasks than the limit wait if the limit was lowered; known tasks are accepted even then.
+        // More tasks than the limit may wait, because the limit may have been lowered. Tasks with a known key are
+        // accepted even then.
         let percent = (after.saturating_mul(100) / queued_max).min(100);
         Ok(percent.saturating_sub(70) as u32 * 100)
     }

@@ -35,7 +35,7 @@ layout! {
         pub used: [ResourceUse; 3],
         pub lanes: Vec<u32>,
         pub dead: TaskList,
-        /// Number of waiting tasks of all kinds.
+        /// Number of waiting tasks, ready or not.
         pub queued: u64,
         /// Number of waiting tasks that are ready.
         pub ready: u64,

@@ -102,7 +102,7 @@ layout! {
         pub retry_percent: u32,
         /// Limits by key.
         pub limits: Arc<Vec<StoredKeyLimit>>,
-        /// Number of waiting tasks of all kinds.
+        /// Number of waiting tasks, ready or not.
         pub queued: u64,
         /// Number of tasks that wait only for a worker.
         pub ready: u64,
@@ -127,7 +127,7 @@ layout! {
         pub kind: Arc<[u8]>,
         /// Number of ready tasks.
         pub ready: u64,
-        /// Waiting time of the first of these tasks, ms.
+        /// Waiting time of the ready task that is next, ms; 0 if no task is ready.
         pub oldest_ms: u64,
         /// Recent cost of a task, µs.
         pub cost_us: u64,

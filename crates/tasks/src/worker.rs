@@ -60,7 +60,7 @@ pub(crate) struct WorkerPool {
     pub(crate) classes: Arc<Vec<u32>>,
     /// Workers that take further tasks. The workers with the fewest tasks come first.
     pub(crate) idle: OrdSet<(u32, u32)>,
-    /// Workers that may be given a task ahead, by predicted end.
+    /// Workers that may be given a task ahead, by the predicted end of their running task.
     pub(crate) soon: OrdSet<(u64, u32)>,
     pub(crate) workers: u64,
     pub(crate) credit: u64,
