@@ -63,8 +63,8 @@ impl<T> ShortLock<T> {
         }
     }
 
-    /// Waits with plain loads, which do not move the cache line to this core. (In the loom model, the loaded value
-    /// could be stale for ever.)
+    /// Whether the lock appears to be taken. Waiting threads check this with a plain load, which does not move the
+    /// cache line to this core. In the loom model, always `false`, because the loaded value could be stale for ever.
     #[inline(always)]
     fn appears_taken(&self) -> bool {
         !cfg!(loom) && self.taken.load(Ordering::Relaxed)

@@ -332,7 +332,7 @@ impl Log {
         Position { epoch: state.epoch, seq: state.visible_next() - 1 }
     }
 
-    /// Position of the first record of the present epoch; the next record's if the epoch has none.
+    /// Position of the first record of the present epoch, or of the next record if the epoch has no records.
     pub fn epoch_start(&self) -> Position {
         self.lock().epoch_start()
     }
