@@ -6,7 +6,7 @@
 use crate::layout::{choice, layout};
 
 /// The amount of a retry budget that one retry takes. Budgets count millionths of a retry.
-pub(crate) const BUDGET_MAX: u32 = 1_000_000;
+pub(crate) const RETRY_COST: u32 = 1_000_000;
 
 layout! {
     /// The policy for retrying a failed task: the number of attempts, and the pauses between them.

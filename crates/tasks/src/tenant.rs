@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::layout::layout;
 use crate::quota::{Amounts, Quota, ResourceUse};
 use crate::rate::Rate;
-use crate::retry::BUDGET_MAX;
+use crate::retry::RETRY_COST;
 use crate::task::TaskList;
 
 /// Tag units for one µs of a tenant of weight 1.
@@ -18,7 +18,7 @@ const TAG_PER_US: u64 = 10_000;
 /// The highest weight.
 pub(crate) const WEIGHT_MAX: u32 = 10_000;
 /// Retry budget of a new tenant, in millionths of a retry.
-const BUDGET_START: u64 = 10 * BUDGET_MAX as u64;
+const BUDGET_START: u64 = 10 * RETRY_COST as u64;
 
 layout! {
     /// The stored state of a tenant: its settings, its tasks and the resources that they use.
@@ -183,7 +183,7 @@ impl Tenant {
 
     /// Adds to the retry budget when a task starts for the first time. Each retry takes from the budget.
     pub(crate) fn add_retry_budget(&mut self) {
-        let more = u64::from(self.retry_percent) * u64::from(BUDGET_MAX) / 100;
+        let more = u64::from(self.retry_percent) * u64::from(RETRY_COST) / 100;
         self.budget = self.budget.saturating_add(more).min(BUDGET_START.saturating_add(more * 1_000));
     }
 
@@ -191,8 +191,8 @@ impl Tenant {
         if self.retry_percent == 0 {
             return true;
         }
-        let has_budget = self.budget >= u64::from(BUDGET_MAX);
-        self.budget -= if has_budget { u64::from(BUDGET_MAX) } else { 0 };
+        let has_budget = self.budget >= u64::from(RETRY_COST);
+        self.budget -= if has_budget { u64::from(RETRY_COST) } else { 0 };
         has_budget
     }
 }
