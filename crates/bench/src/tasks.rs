@@ -1,7 +1,8 @@
-//! Suite `tasks`: measures tasks, with the Grey document's tables of workers, tenants, autoscaling and cost.
+//! Suite `tasks`: measures the task scheduler. The Grey document, another system's documentation, has tables of
+//! workers, tenants, autoscaling and cost; this suite measures the rows of these tables.
 //!
 //! Some points run through nodes (`via=node`), which are started as in suite `control`. Empty tasks (`noop`) are
-//! compared with asynq, Celery and HyperQueue. Other points have workers that sleep for each task, each with its own
+//! compared with asynq, Celery and HyperQueue. In other points, each worker sleeps for each task, and has its own
 //! connection and lease. A result is reported only if each submitted task was done exactly once, even if the leading
 //! node or workers were killed (`failover`).
 //!

@@ -1,7 +1,7 @@
 //! Workloads, written once against the traits `Publish` and `Subscribe`, for in-process and remote use.
 //!
-//! A delivery counts once the public subscriber has read it, with sequence number and content checked. A notice is an
-//! error, because these workloads lose no records. A wait fails after [`TIMEOUT`].
+//! A delivery counts when the subscriber has read the record and its sequence number and content have been checked. A
+//! notice, such as a gap, is an error, because these workloads lose no records. A wait fails after [`TIMEOUT`].
 
 use std::fmt;
 use std::ops::Range;
@@ -16,7 +16,8 @@ use crate::clock::monotonic_ns;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::stats::Latencies;
 
-/// The calls with which a benchmark publishes its records: one for each, one for a batch, or by reference.
+/// How a benchmark publishes its records: one call for each record, one call for a batch of records, or one call for
+/// each record by reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishMode {
     /// One call for each record, which the publisher copies.
@@ -70,7 +71,7 @@ impl PublishMode {
     }
 }
 
-/// Publishes `count` records of `bytes` bytes. Returns the time of the first call.
+/// Publishes `count` records of `bytes` bytes. Returns the time of the first call, in ns.
 pub fn send_all(publisher: &mut impl Publish, mode: PublishMode, bytes: usize, count: u64) -> Result<u64> {
     let start_ns = match mode {
         PublishMode::OneByOne => send_one_by_one(publisher, bytes, count),
@@ -122,7 +123,8 @@ fn prepare(bytes: usize) -> Vec<Vec<u8>> {
     (0..PREPARED).map(|nth| payload.with_seq(nth).to_vec()).collect()
 }
 
-/// Receives and checks `count` records, starting with sequence number `first_seq`. Returns the time of the last check.
+/// Receives and checks `count` records, starting with sequence number `first_seq`. Returns the time of the last check,
+/// in ns.
 pub fn receive_all(
     subscriber: &mut impl Subscribe,
     mode: PublishMode,
@@ -132,7 +134,8 @@ pub fn receive_all(
     receive(subscriber, mode, first_seq, 0..count)
 }
 
-/// Receives and checks a range of records, counted from 0, of a log that starts with sequence number 1.
+/// Receives and checks a range of records of a log that starts with sequence number 1. The range counts records from 0.
+/// Returns the time of the last check, in ns.
 pub fn receive_from(subscriber: &mut impl Subscribe, mode: PublishMode, range: Range<u64>) -> Result<u64> {
     receive(subscriber, mode, 1, range)
 }
@@ -189,8 +192,8 @@ pub fn describe(event: &Event<'_>) -> String {
     }
 }
 
-/// Makes round trips to a peer that runs [`send_back_all`], with one request in flight, after a warm-up with a tenth as
-/// many.
+/// Makes `iterations` round trips to a peer that runs [`send_back_all`], with one request in flight. One tenth as many
+/// round trips are made before, as a warm-up.
 pub fn measure_round_trips(
     publisher: &mut impl Publish,
     subscriber: &mut impl Subscribe,

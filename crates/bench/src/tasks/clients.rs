@@ -1,4 +1,5 @@
-//! The process with our submitters and workers. For peers, `peers/tasks` does the same work.
+//! The client process of a task benchmark: it runs Dunlin's submitters and workers. For peers, the program
+//! `peers/tasks` does this work.
 
 use std::thread::{ScopedJoinHandle, scope};
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! Case `failover`: the node that leads the tasks, or a worker, is killed under load, repeatedly.
 //!
 //! There are three nodes, worker processes ([`WorkerProcesses`]), and a submitter that is never killed. The submitter
-//! repeats tasks with an unknown result, under the same idempotency key. The measured time is
-//! - for a leader, from its death until the start of a task that was due after that death;
-//! - for a worker, from its death until all tasks that it had started and not ended have started with others.
+//! repeats requests with an unknown result, under the same idempotency key. The measured time is
+//! - for a killed leader: from its death until the start of a task that was due after that death;
+//! - for a killed worker: from its death until other workers have restarted all of its unfinished tasks.
 //!
 //! A result is reported only if each acknowledged task is done exactly once at the end, and no two starts had the same
 //! token ([`TaskLedger`](super::ledger::TaskLedger)).

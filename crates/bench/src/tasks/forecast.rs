@@ -3,8 +3,9 @@
 //!
 //! The lower the target of processor use, the more reserve there is for load that arrives while workers start. With the
 //! document's delays, workers start within two minutes, a thirtieth of such a day. In this time, a wave grows by less
-//! than a tenth of its peak. At the document's target of 70 %, no scaler has violations, so its claim of "four fifths
-//! fewer violations" cannot be checked. Higher targets leave less reserve, so several targets are measured.
+//! than a tenth of its peak. At the document's target of 70 %, no scaler has violations, so the document's claim of
+//! "four fifths fewer violations" cannot be checked. Higher targets leave less reserve, so several targets are
+//! measured.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,9 +16,9 @@ use dunlin_scale::{Policy, ScaleThresholds};
 
 use crate::point::{RunSample, SystemNotInstalled};
 
-/// The simulated duration of one value of the series, in ms. In the original series a value covers 30 minutes.
+/// The simulated duration of one value of a demand series, in ms. In the original series, a value covers 30 minutes.
 const VALUE_MS: u64 = 75_000;
-/// The number of values of the series in a day.
+/// The number of values of a demand series in a day.
 const DAY_VALUES: usize = 48;
 const DAY_MS: u64 = VALUE_MS * DAY_VALUES as u64;
 /// The duration of a task, in µs.
@@ -30,7 +31,7 @@ pub enum ArrivalPattern {
     Diurnal,
     /// Four times the load for a quarter of the day. The rise cannot be forecast.
     Crowd,
-    /// The electricity demand of England and Wales. Each run takes a day of the ninth week.
+    /// The electricity demand of England and Wales. Each run uses one day of the ninth week.
     Series,
 }
 
@@ -71,7 +72,8 @@ impl ArrivalPattern {
     }
 }
 
-/// Measures one seed. `peak` workers suffice for the highest load at the target.
+/// Measures one seed. At `cpu_target`, the target of processor use in percent, `peak` workers suffice for the highest
+/// load.
 pub fn measure(seed: u64, arrivals: ArrivalPattern, cpu_target: u64, peak: u32) -> Result<RunSample> {
     let cpu_target = cpu_target as f64 / 100.0;
     let high_per_s = f64::from(peak) * 1e6 / TASK_US * cpu_target;

@@ -1,5 +1,6 @@
-//! Goals for tasks, and the Grey document's figures. The descriptions of simulated figures contain `simulated`.
-//! Simulated throughput follows from the assumed durations of a task and of a node's work.
+//! Goals for tasks, and the figures of the Grey document (another system's documentation). The descriptions of
+//! simulated figures contain `simulated`. Simulated throughput follows from the assumed durations of a task and of a
+//! node's work.
 
 use crate::goal::{Goal, PeerClaim, Threshold};
 use crate::row::RowPattern;
@@ -236,7 +237,7 @@ macro_rules! saves {
     };
 }
 
-/// The Grey document's tables.
+/// The figures in the Grey document's tables, which Dunlin's results are compared with.
 pub const CLAIMS: &[PeerClaim] = &[
     measured!("10", 850.0),
     measured!("25", 2_100.0),

@@ -1,7 +1,7 @@
 //! Records which tasks were submitted, started and ended while nodes and workers are killed, and checks that each task
 //! ran as the cluster promises.
 //!
-//! A subscriber reads from the topic of events which tasks ended, and continues when nodes are killed.
+//! A subscriber reads the topic of task events to learn which tasks ended. It continues when nodes are killed.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -38,7 +38,8 @@ struct Run {
     started_ns: u64,
 }
 
-/// The tasks that were submitted, started and ended, to check that none was lost or run wrongly.
+/// The tasks that were submitted, started and ended. Used to check that each acknowledged task was completed exactly
+/// once.
 #[derive(Debug, Default)]
 pub struct TaskLedger {
     acknowledged: HashSet<u64>,
@@ -51,7 +52,7 @@ pub struct TaskLedger {
 }
 
 impl TaskLedger {
-    /// Adds the report that a worker starts a task. Fails if the start breaks a promise.
+    /// Adds the report that a worker starts a task. Fails if an earlier start had the same token.
     pub fn record_start(&mut self, worker: usize, start: StartedTask) -> Result<()> {
         let StartedTask { task, token, due_ns, started_ns } = start;
         ensure!(self.tokens.insert(token), "two tasks received token {token}; the second is task {task:x}");
@@ -82,7 +83,8 @@ impl TaskLedger {
         self.starts
     }
 
-    /// Returns the time of the first start of a task that was due after `due_ns`.
+    /// Returns the time of the earliest start of a task that was due after `due_ns`; `None` if no such task has
+    /// started.
     pub fn first_start_after(&self, due_ns: u64) -> Option<u64> {
         self.latest.iter().filter(|run| run.due_ns > due_ns).map(|run| run.started_ns).min()
     }
@@ -96,7 +98,8 @@ impl TaskLedger {
         self.runs.iter().filter_map(of).collect()
     }
 
-    /// Returns the time at which another worker started a task after this worker had started it.
+    /// Returns the time of the last start of `task` if another worker started it after `worker`. Returns `None` if no
+    /// other worker has started it since.
     pub fn restarted_at(&self, task: u64, worker: usize) -> Option<u64> {
         let last = self.runs.get(&task)?.last()?;
         (last.worker != worker).then_some(last.started_ns)
@@ -130,7 +133,8 @@ impl fmt::Display for TaskLedger {
     }
 }
 
-/// The two threads of a task benchmark's submitter: one submits tasks, the other receives their ends.
+/// The two threads of a task benchmark's submitter: one submits tasks, the other receives the events of completed
+/// tasks.
 #[derive(Debug)]
 pub struct SubmitterThreads {
     tasks: Tasks,
@@ -139,13 +143,13 @@ pub struct SubmitterThreads {
     ended: Receiver<u64>,
     submitter: Option<JoinHandle<Result<()>>>,
     watcher: Option<JoinHandle<Result<()>>>,
-    /// Whether the reading thread may end. The submitter has a separate flag, because workers may still be busy after
-    /// the last submission.
+    /// Whether the watching thread may end. The submitting thread has a separate flag, because workers may still be
+    /// busy after the last submission.
     stop_watching: Arc<AtomicBool>,
 }
 
 impl SubmitterThreads {
-    /// Starts the submitting and the reading thread. Any of the nodes may be killed.
+    /// Starts the submitting and the watching thread. Any of the nodes may be killed while the threads run.
     pub fn start(url: &str) -> Result<Self> {
         let connect = || Client::connect(url, ClientOptions::default()).context("cannot connect to the node");
         let tasks = connect()?.tasks();

@@ -56,7 +56,7 @@ pub fn measure_sharing(bench: &Bench, work: &TaskWorkload) -> Result<RunSample> 
     let (report, used) = run_observed(bench, &nodes, work)?;
     let throughputs: Vec<f64> = report.tenants.iter().map(|ops| *ops as f64).collect();
     let weights: Vec<f64> = work.ours.tenants.iter().map(|tenant| f64::from(tenant.weight)).collect();
-    // Each tenant always has more waiting tasks than it gets.
+    // Each tenant always has more waiting tasks than the workers take, so its demand counts as infinite.
     let demands = vec![f64::INFINITY; throughputs.len()];
     let (sum, weight): (f64, f64) = (throughputs.iter().sum(), weights.iter().sum());
     let shares =

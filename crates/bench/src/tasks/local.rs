@@ -3,11 +3,11 @@
 //!
 //! Each trigger is measured alone, with the other thresholds out of reach. `total_ns` counts from the arrival of the
 //! load until the last worker of the first decision is ready. For scaling in, it counts from the time at which fewer
-//! workers suffice until a process has ended. A task sleeps [`TASK`], so more workers do more on any number of
-//! processors.
+//! workers suffice until a process has ended. A worker sleeps [`TASK`] for each task, so more workers do more tasks on
+//! any number of processors.
 //!
-//! *predictive*: the load comes in waves, and no threshold applies. `ahead_s` is how early the workers of the
-//! first decision were ready before the next wave.
+//! *predictive*: the load comes in waves, and no threshold applies. `ahead_s` is the number of seconds from the time at
+//! which the workers of the first decision are ready until the load rises in the next wave.
 //!
 //! *cold*, *warm*: like *latency*, with workers that need [`LOADING`] to start. *cold* has no warm pool; *warm* has one
 //! of [`POOL`] workers.
@@ -27,7 +27,8 @@ use dunlin_server::{Server, ServerConfig};
 
 use crate::point::{Bench, RunSample};
 
-/// The values of case `phases`: a trigger of scaling out, or scaling in.
+/// The values of parameter `phase` of case `phases`. `in` is scaling in. `cold` and `warm` are scaling out without and
+/// with a warm pool. The other values are triggers of scaling out.
 pub const PHASES: [&str; 7] = ["cpu", "queue", "latency", "cold", "warm", "in", "predictive"];
 
 /// The duration of a task. A worker does one task at a time.
@@ -58,7 +59,7 @@ pub fn measure(bench: &Bench, phase: &str) -> Result<RunSample> {
     let sample = match phase {
         "cpu" => {
             let load_at = Instant::now();
-            // Nine tenths of the capacity of a single worker.
+            // The load is nine tenths of the capacity of a single worker.
             setup.submit_at_rate(0.9 / TASK.as_secs_f64(), |decided| is_ready(decided).is_some())?;
             setup.scale_out_sample(Trigger::Cpu, load_at)?
         }
@@ -199,7 +200,7 @@ impl LocalSetup {
         self.scale_out_sample(trigger, load_at)
     }
 
-    /// Returns the phases of the first completed decision to scale out.
+    /// Returns how long the phases of the first completed scale-out took.
     fn scale_out_sample(&self, trigger: Trigger, load_at: Instant) -> Result<RunSample> {
         let decided = self.workers.decisions();
         let out = is_ready(&decided).context("the autoscaler made no decision")?;
@@ -214,7 +215,7 @@ impl LocalSetup {
             .with("workers_more", f64::from(out.workers)))
     }
 
-    /// Returns the phases of the first process that was ended.
+    /// Returns how long the phases of the first completed scale-in took.
     fn scale_in_sample(&self) -> Result<RunSample> {
         let is_gone = |decided: &ScalingDecisions| decided.inward.iter().any(|inward| inward.gone_ms > 0);
         let decided = self.wait_for("fewer workers", is_gone)?;
@@ -249,7 +250,8 @@ impl LocalSetup {
         self.clock_start + Duration::from_millis(ms)
     }
 
-    /// Returns the decision of a forecast that was made at most `within` before the load rises.
+    /// Returns the first decision that a forecast triggered and that was made less than `within` before `rise`, the
+    /// time at which the load rises. Returns `None` if there is no such decision.
     fn forecast_decision(&self, rise: Instant, within: Duration) -> Option<ScaleOut> {
         let is_forecast = |out: &&ScaleOut| out.trigger == Trigger::Predictive;
         let decided = self.workers.decisions();
@@ -261,7 +263,7 @@ impl LocalSetup {
             .copied()
     }
 
-    /// Measures how long before the rise the workers of this decision were ready.
+    /// Measures how long before the rise of the load the workers of this decision were ready.
     fn forecast_sample(&self, decision: &ScaleOut, rise: Instant) -> Result<RunSample> {
         let is_decision =
             |out: &&ScaleOut| out.decided_ms == decision.decided_ms && out.trigger == decision.trigger;

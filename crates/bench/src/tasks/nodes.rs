@@ -1,5 +1,5 @@
-//! Starts our nodes as suite `control` does: each is a process with a directory on a real disk. Then waits until they
-//! agree on the leader of the tasks.
+//! Starts Dunlin's nodes as suite `control` does: each node is a process with a directory on a real disk. Waits until
+//! the nodes agree on the leader of the task scheduler.
 
 use std::time::{Duration, Instant};
 
@@ -142,8 +142,8 @@ const TICK_NS: u64 = 10_000_000;
 fn cpu_ns_of(process: u32) -> Result<u64> {
     let path = format!("/proc/{process}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    // The process name may contain spaces, so fields are counted after its closing parenthesis. The 14th and 15th field
-    // are the 12th and 13th from there.
+    // The process name may contain spaces, so fields are counted after its closing parenthesis. The file's 14th and
+    // 15th fields, the user and system time, are the 12th and 13th fields after that parenthesis.
     let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
     let ticks = ticks(11).zip(ticks(12)).with_context(|| format!("{path} has an unknown format"))?;

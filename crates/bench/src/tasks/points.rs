@@ -9,9 +9,9 @@ use crate::point::{MeasuringPoint, PointGroup, target};
 use super::forecast::{self, ArrivalPattern};
 use super::{local, scheduler, simulated, through};
 
-/// The Grey document's numbers of workers, then higher ones.
+/// The numbers of workers in the Grey document, followed by higher numbers.
 const WORKERS: [u32; 10] = [10, 25, 50, 75, 100, 150, 200, 1_000, 10_000, 100_000];
-/// For each point of the scheduler alone: the number of tenants, and of waiting tasks.
+/// The number of tenants and the number of waiting tasks of each point that measures the scheduler alone.
 const BACKLOGS: [(usize, usize); 7] = [
     (1, 1_000),
     (1, 100_000),
@@ -69,7 +69,8 @@ fn phases() -> PointGroup {
     simulated::PHASES.map(of).into()
 }
 
-/// The points of case `phases` with real processes. Learning a forecast takes half a minute.
+/// The points of case `phases` with real processes. A quick run omits phase `predictive`, because learning a forecast
+/// takes half a minute.
 fn local_phases(options: &BenchOptions) -> PointGroup {
     let phases = local::PHASES.iter().filter(|phase| !options.quick || **phase != "predictive");
     let of = |phase: &'static str| {

@@ -35,7 +35,7 @@ struct SchedulerCosts {
     task_bytes: f64,
 }
 
-/// Measures in another process.
+/// Measures the scheduler in a child process, with `queued` waiting tasks of `tenants` tenants.
 pub fn measure(bench: &Bench, tenants: usize, queued: usize, dispatches: u64) -> Result<RunSample> {
     let args = [
         ("tenants", tenants.to_string()),
@@ -95,7 +95,7 @@ impl Scheduler {
         Ok(scheduler)
     }
 
-    /// Submits `count` commands, each for the next tenant.
+    /// Submits one command with `count` tasks of one tenant. Successive calls take the tenants in turn.
     fn submit(&mut self, count: usize) -> Result<()> {
         let tenant = self.names[self.submitted / count.max(1) % self.names.len()].as_bytes();
         let tasks = vec![NewTask::new(b"work", b""); count];

@@ -9,14 +9,16 @@ use dunlin_scale::{Policy, Prices, WorkerNeed};
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::point::RunSample;
 
-/// The values of case `phases`: a trigger of scaling out, or scaling in.
+/// The values of parameter `phase` of case `phases`. `in` is scaling in. `cold` and `warm` are scaling out without and
+/// with a warm pool. The other values are triggers of scaling out.
 pub const PHASES: [&str; 7] = ["cpu", "queue", "latency", "predictive", "in", "cold", "warm"];
-/// The values of case `noisy`: how busy the workers are before one tenant submits ten times as much.
+/// The values of parameter `load` of case `noisy`: how busy the workers are before one tenant submits ten times as
+/// much.
 pub const LOADS: [&str; 2] = ["light", "saturated"];
-/// The values of case `cost`: the strategies in the Grey document's order, then all of them together.
+/// The values of case `cost`: the strategies in the Grey document's order, then all strategies together.
 pub const STRATEGIES: [&str; 5] = ["spot", "predictive", "right_sizing", "night", "all"];
 
-/// The number of starts from the warm pool that are simulated to count the failed ones.
+/// The number of simulated worker starts, of which the failed ones are counted.
 const STARTS: u64 = 20_000;
 const MS: f64 = 1e6;
 const US: f64 = 1e3;
@@ -27,8 +29,8 @@ fn simulate_throughput(seed: u64, workers: u32, tasks: u64) -> Result<Throughput
     Ok(row)
 }
 
-/// Simulates tasks that always wait and measures the throughput. Then measures delays at nine tenths of that
-/// throughput.
+/// Simulates workers that always have waiting tasks and measures the throughput. Then measures delays at nine tenths of
+/// that throughput.
 pub fn scaling(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
     let row = simulate_throughput(seed, workers, tasks)?;
     Ok(RunSample::new()

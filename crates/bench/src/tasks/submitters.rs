@@ -29,7 +29,7 @@ pub fn tenant_of(nth: usize) -> String {
 /// Keeps tasks of its tenants waiting until the measuring time is over. The tenants are divided among the submitters.
 pub fn keep_backlog(tasks: &Tasks, work: &TaskWorkload, tally: &ClientTally, nth: usize) -> Result<()> {
     let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
-    // All submitters share a single tenant.
+    // A single tenant is shared by all submitters.
     let own_tenants: Vec<usize> = match names.len() {
         1 => vec![0],
         count => (nth..count).step_by(work.ours.submitters).collect(),
@@ -76,7 +76,8 @@ pub fn submit_at_rate(tasks: &Tasks, work: &TaskWorkload, tally: &ClientTally) -
         drop(sender);
         let received =
             receiving.join().map_err(|_| anyhow!("the thread that receives responses panicked"))?;
-        // If the receiving thread fails, the submission fails, too, and does not know the reason.
+        // If the receiving thread fails, the submission fails too, but without the cause, so the receiver's error comes
+        // first.
         received.and(submitted)
     })
 }

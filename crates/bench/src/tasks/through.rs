@@ -88,8 +88,8 @@ impl Spread {
     }
 }
 
-/// Returns the warm-up and the measuring time: long enough for a cluster to settle, and for the noise of other programs
-/// to average out.
+/// Returns the warm-up time and the measuring time, in ns: long enough for a cluster to settle, and for the noise of
+/// other programs to average out.
 fn times(options: &BenchOptions) -> (u64, u64) {
     let time_ns = (options.time.as_nanos() as u64).max(options.count(3_000_000_000, 1_000_000_000));
     (time_ns / 3, time_ns)
@@ -131,8 +131,8 @@ fn noop_point(nodes: usize, spread: Spread, backlog: usize, options: &BenchOptio
     })
 }
 
-/// The points with the Grey document's numbers of workers. The largest number, in a quick run the smallest, is also
-/// measured with several shards.
+/// The points with the Grey document's numbers of workers. The largest of these numbers (in a quick run, the smallest)
+/// is also measured with several shards.
 fn scaling_points(options: &BenchOptions) -> PointGroup {
     let workers: Vec<usize> =
         WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 10).collect();
@@ -150,7 +150,8 @@ fn scaling_point(workers: usize, spread: Spread, options: &BenchOptions) -> Meas
     })
 }
 
-/// The point with tenants of weights one to four, each with more waiting tasks than workers for it.
+/// The point whose tenants have weights from one to four. Each tenant always has more waiting tasks than the workers
+/// can take.
 fn tenants_point(tenants: usize, options: &BenchOptions) -> MeasuringPoint {
     let loads = (0..tenants).map(|nth| TenantWorkload { weight: 1 + nth as u32 % 4, per_s: 0.0 }).collect();
     let ours = NodeOptions {

@@ -1,6 +1,7 @@
-//! The description of the work of submitters and workers, and of their report. Both are the same for Dunlin and for
-//! peers. For Dunlin, this program does the work in its role `tasks-clients`; for peers, the program `peers/tasks` does
-//! it. All read the work as JSON, and report only if each submitted task was done exactly once.
+//! The description of the work of submitters and workers, and of their report. Dunlin and its peers use the same
+//! description. For Dunlin, this program does the work in its role `tasks-clients`; for peers, the program
+//! `peers/tasks` does it. Both programs read the work as JSON, and report only if each submitted task was done exactly
+//! once.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::point::RunSample;
 /// The load that the client process of a task benchmark has to produce, sent to that process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskWorkload {
-    /// The address of the peers' server, such as Redis.
+    /// The address of the peer's server, for example of Redis.
     pub endpoint: String,
     /// Number of workers. Dunlin's workers have a connection and a lease each.
     pub workers: usize,
@@ -21,12 +22,13 @@ pub struct TaskWorkload {
     pub task_ns: u64,
     /// The most unfinished tasks of a tenant that submits without a rate.
     pub backlog: usize,
-    /// The tasks per second of all tenants together that have no rate of their own, at random (Poisson) times; 0 for as
-    /// many as possible.
+    /// The tasks per second that all tenants together submit, at random (Poisson) times. If it is 0, each tenant
+    /// submits at its own rate ([`TenantWorkload::per_s`]). If no tenant has a rate either, tenants submit as many
+    /// tasks as possible.
     pub rate: f64,
     /// The size of a payload in bytes.
     pub bytes: usize,
-    /// How long tasks run before they are counted, in ns.
+    /// The duration of the warm-up, in ns. Tasks of the warm-up are not counted.
     pub warmup_ns: u64,
     /// How long tasks are counted, in ns.
     pub time_ns: u64,
@@ -49,9 +51,9 @@ pub struct NodeOptions {
     pub slots: u32,
     /// The number of further tasks that the worker may receive in advance.
     pub ahead: u32,
-    /// Weight and rate of each tenant. Empty for a single tenant with the rate of [`TaskWorkload::rate`].
+    /// Weight and rate of each tenant. Empty for a single tenant that submits at [`TaskWorkload::rate`].
     pub tenants: Vec<TenantWorkload>,
-    /// Whether the workers do the same work in a loop, without a node.
+    /// Whether the workers sleep in a loop for the duration of a task, without a node.
     pub bare: bool,
 }
 
@@ -60,7 +62,8 @@ pub struct NodeOptions {
 pub struct TenantWorkload {
     /// The weight of the tenant, which determines its share.
     pub weight: u32,
-    /// The tasks that the tenant submits per second, at equal intervals; 0 for as many as possible.
+    /// The tasks that the tenant submits per second, at equal intervals, if [`TaskWorkload::rate`] is 0. If this field
+    /// is 0 for every tenant, all tenants submit as many tasks as possible.
     pub per_s: f64,
 }
 

@@ -41,7 +41,7 @@ pub struct StartedTask {
 #[derive(Debug)]
 pub struct WorkerProcesses {
     url: String,
-    /// The workers by number; `None` for a killed one.
+    /// The workers by number. A killed worker's entry is `None`.
     workers: Vec<Option<Child>>,
     next: usize,
 }
@@ -73,7 +73,7 @@ impl WorkerProcesses {
         Ok(())
     }
 
-    /// Kills the oldest worker and adds its last reports to the ledger. Returns its number.
+    /// Kills the oldest worker and adds its last reports to the ledger. Returns the worker's number.
     pub fn kill_oldest(&mut self, ledger: &mut TaskLedger) -> Result<usize> {
         let number = self.next;
         self.next += 1;

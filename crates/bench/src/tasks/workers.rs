@@ -1,6 +1,6 @@
-//! The workers of our clients: workers that sleep for each task, workers of empty tasks, and workers that do the same
-//! without a node. A worker sleeps with `std::thread::sleep` (`clock_nanosleep`) and without timer slack, for Dunlin
-//! and for peers. The default slack of 50 µs would lengthen a task by 0.4 %.
+//! The workers of Dunlin's clients: workers that sleep for each task, workers of empty tasks, and workers that sleep in
+//! a loop without a node. A worker sleeps with `std::thread::sleep` (`clock_nanosleep`) and without timer slack, for
+//! Dunlin and for peers. The default slack of 50 µs would lengthen a task by 0.4 %.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -19,8 +19,8 @@ pub const KIND: &str = "work";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The longest wait until the node has confirmed all results.
 const FLUSH: Duration = Duration::from_secs(20);
-/// The time to live of a worker's lease. It is long, because another virtual machine may delay the whole machine for a
-/// while.
+/// The time to live of a worker's lease. It is long, because the host of a virtual machine may suspend the machine for
+/// a while.
 const TTL: Duration = Duration::from_secs(60);
 
 /// Attaches a worker to the node.

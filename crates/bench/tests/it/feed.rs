@@ -44,7 +44,7 @@ fn withheld_records_are_repaired_over_tcp() {
 
 fn assert_healed(rows: &[FigureRow]) {
     assert_accounted(rows, 10.0 * 200.0);
-    // A subscriber that recovered with a state may not have noticed records that were withheld before it.
+    // A subscriber that received a state may not have noticed that records before this state were withheld.
     assert!(figure(rows, "holes") >= 40.0 || figure(rows, "drops") > 0.0, "{rows:?}");
     assert!(figure(rows, "holes") <= figure(rows, "healed"), "{rows:?}");
 }

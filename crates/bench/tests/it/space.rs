@@ -48,7 +48,7 @@ fn every_space_benchmark_is_measured_and_checked() {
         assert_eq!(count_rows(&rows, case, metric), count, "{case} {metric}: {rows:?}");
     }
     for case in ["capacity", "cpu", "bucket"] {
-        // Without standbys for comparisons, and with one standby as in users' worlds.
+        // Each case is measured without standbys, for comparisons, and with one standby, as in users' worlds.
         for standbys in ["0", "1"] {
             let is_of =
                 |row: &&FigureRow| row.case == case && row.params.contains_all(&[("standbys", standbys)]);

@@ -63,7 +63,7 @@ mod long {
     }
 }
 
-/// Runs the measurement, in which each run kills two leaders and two workers.
+/// Checks that case `failover` reports its results after `runs` runs, each of which kills two leaders and two workers.
 fn assert_tasks_survive_kills(runs: u32) {
     let rows = rows(&["--case=failover", &format!("--runs={runs}")]);
     for killed in ["leader", "worker"] {
