@@ -62,7 +62,7 @@ pub struct NodeConfig {
     pub log_as_json: bool,
     /// The OpenTelemetry collector.
     pub otlp_endpoint: Option<String>,
-    /// The longest time that one operation of a NATS client may stay incomplete.
+    /// Maximum time between the first and the last byte of a NATS client's operation.
     pub nats_publish: Duration,
     /// Interval of pings to NATS clients.
     pub nats_ping: Duration,
@@ -180,9 +180,10 @@ fn cluster(raw: &RawConfig) -> Result<Option<ClusterSettings>> {
     Ok(Some(ClusterSettings { listen, advertise, join, heartbeat, lease_ttl }))
 }
 
-/// The smallest time to live of the owners' leases. With a shorter one, every change of the leader would move topics.
+/// The smallest time to live of the leases of topic owners. With a shorter time to live, every change of the cluster's
+/// leader would move topics.
 const LEASE_TTL_MIN: Duration = Duration::from_millis(500);
-/// The largest time to live of the owners' leases.
+/// The largest time to live of the leases of topic owners.
 const LEASE_TTL_MAX: Duration = Duration::from_secs(60);
 
 /// The smallest time to live of a lease, as a multiple of the leader's heartbeat interval.
@@ -311,7 +312,7 @@ fn threads(raw: &RawConfig) -> Result<Option<usize>> {
     }
 }
 
-/// Maximum number of threads, because each thread has its own memory and runtime.
+/// Maximum number of threads. The number is limited, because each thread has its own memory and runtime.
 const THREADS_MAX: usize = 1_024;
 fn out_of_bounds(raw: &RawConfig, name: &str, expected: &str) -> anyhow::Error {
     let setting = raw.get(name);

@@ -30,7 +30,7 @@ pub fn matches(mut command: Command) -> ArgMatches {
     })
 }
 
-/// Finds a command of this name below another.
+/// Finds a subcommand of this name in a group of commands. Returns the complete command, such as `dunlin kv get`.
 fn find_nested_command(command: &Command, name: &str) -> Option<String> {
     let has_command = |group: &&Command| group.get_subcommands().any(|below| below.get_name() == name);
     let group = command.get_subcommands().find(has_command)?;

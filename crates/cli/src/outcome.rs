@@ -99,8 +99,8 @@ fn message_of(error: &anyhow::Error) -> String {
     message
 }
 
-/// Returns whether the error occurred because a program that read one of the outputs has ended. Pipes to child
-/// processes, and sockets, fail with the same error.
+/// Returns whether the error occurred because a program that read one of the outputs has ended. A broken pipe to a
+/// child process, or a broken socket, is the same error, so the outputs themselves are checked too.
 fn is_end_of_reader(error: &anyhow::Error, outputs: [BorrowedFd<'_>; 2]) -> bool {
     let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
     io.is_some_and(|io| io.kind() == ErrorKind::BrokenPipe) && outputs.into_iter().any(has_no_reader)

@@ -121,7 +121,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
             }
             Err(refused) if is_left_out(&refused) => {
                 self.sent += 1;
-                // The counts show the records that have no acknowledgement.
+                // An error is ignored here: the counts show the records that have no acknowledgement.
                 let _ = self.flush();
                 Err(refused.context(format!("ended after {} records", grouped(self.sent))))
             }
@@ -165,7 +165,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
                 let Some(end) = line.strip_suffix(b"\n") else {
                     partial_line.extend_from_slice(line);
                     if partial_line.len() > RECORD_BYTES_MAX {
-                        // The counts show the records that have no acknowledgement.
+                        // An error is ignored here: the counts show the records that have no acknowledgement.
                         let _ = self.flush();
                         bail!("a line has more than {RECORD_BYTES_MAX} bytes");
                     }

@@ -63,8 +63,8 @@ impl StopFlag {
         Ok(StopFlag(stop))
     }
 
-    /// Sets the flag also when the program that reads standard output has ended, such as `head -1`: a command without a
-    /// next record would not notice this.
+    /// Sets the flag also when the program that reads standard output has ended, such as `head -1`. A command that has
+    /// nothing to write would not notice this otherwise.
     pub fn set_when_stdout_closes(&self) {
         let stop = self.clone();
         thread::spawn(move || {
@@ -111,7 +111,7 @@ impl StopFlag {
         StopFlag::default()
     }
 
-    /// Runs `call`. When the flag is set, interrupts its waits for a node and returns `None`.
+    /// Runs `call`. When the flag is set, interrupts the waits of `call` for a node and returns `None`.
     pub fn run_interruptible<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
         self.run_interruptible_after(Duration::ZERO, call)
     }

@@ -69,8 +69,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     Ok(())
 }
 
-/// Turns a default listener off if another program has its port. The other ports are reserved until the node
-/// opens them.
+/// Turns a default listener off if another program uses the listener's port. The other ports are reserved until the
+/// node opens them.
 fn close_listeners_in_use(raw: &mut RawConfig) -> (Vec<ReservedAddress>, Vec<String>) {
     let (mut reserved, mut warnings) = (Vec::new(), Vec::new());
     for (name, text) in DEV_DEFAULTS {

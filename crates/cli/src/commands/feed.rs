@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
 }
 
-/// Reads a file of instruments, or the built-in one with this name.
+/// Reads a file of instruments. If `file` is the name of a built-in file, returns the built-in file.
 pub fn read_instruments(file: &Path) -> Result<InstrumentsText> {
     if let Some(scenario) = file.to_str().and_then(InstrumentsText::scenario) {
         return Ok(scenario);

@@ -289,7 +289,8 @@ fn range(kv: &Kv, start: &str, end: &[u8], show: &RangeOptions, console: &Consol
             }
         }
         match page.entries.last() {
-            // System keys are adjacent in the order of keys: continue after the last possible one.
+            // System keys are adjacent in the order of keys, so the next page starts after the last possible system
+            // key.
             Some(last) if page.more && !shown(&last) => start = vec![SYSTEM_PREFIX as u8 + 1],
             Some(last) if page.more => start = [&last.key[..], &[0]].concat(),
             _ => break,

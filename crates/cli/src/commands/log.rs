@@ -120,7 +120,7 @@ fn dump_topic(
             bail!("topic `{}` was deleted before all its records were read", topic.name);
         }
         ends.advance(&event);
-        // The output may have waited for its reader meanwhile.
+        // The write of the output may have waited for a slow reader, so the silence is measured from here.
         last_progress = Instant::now();
     }
     Ok(out.flush()?)
@@ -193,7 +193,7 @@ impl LogEnds {
         self.advance_log(log.partition, position);
     }
 
-    /// Returns whether any log has advanced.
+    /// Advances the logs to these positions. Returns whether the position of any log has increased.
     fn advance_to(&mut self, positions: &[(Arc<LogName>, Position)]) -> bool {
         let mut has_advanced = false;
         for (log, position) in positions {
@@ -202,7 +202,8 @@ impl LogEnds {
         has_advanced
     }
 
-    /// Returns whether the log has advanced. Removes it at its end.
+    /// Advances a log to `position`, and removes the log if it has been read to its end. Returns whether the log's
+    /// position has increased.
     fn advance_log(&mut self, partition: u16, position: Position) -> bool {
         let Some(end) = self.0.get_mut(&partition) else { return false };
         let has_advanced = end.read_through.is_none_or(|read_through| read_through < position);

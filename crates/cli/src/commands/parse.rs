@@ -93,7 +93,8 @@ fn within(text: &str, least: Duration, most: Duration) -> Result<Duration, Strin
     if (least..=most).contains(&read) { Ok(read) } else { Err(expected()) }
 }
 
-/// Formats days only, because months and years differ in length.
+/// Formats a whole number of days; `None` for other durations. Larger units are not used, because months and years
+/// differ in length.
 fn days(duration: Duration) -> Option<String> {
     let (days, rest) = (duration.as_secs() / 86_400, duration.as_secs() % 86_400);
     (days > 0 && rest == 0).then(|| format!("{days}d"))

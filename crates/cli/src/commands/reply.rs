@@ -119,7 +119,8 @@ fn reply_to_requests(
     Ok(())
 }
 
-/// Whether a reply may go to this subject. Otherwise a request could publish with this command's permissions.
+/// Whether a reply may go to this subject. Without this check, a requester could publish to any subject for which this
+/// command has the permission.
 fn may_reply(reply_to: &str, allowed: &[Pattern]) -> bool {
     let Ok(subject) = Subject::parse(reply_to) else { return false };
     reply_to.starts_with("_INBOX.") || allowed.iter().any(|pattern| pattern.matches(subject))

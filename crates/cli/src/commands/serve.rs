@@ -100,15 +100,15 @@ pub fn start_with(
     })
 }
 
-/// Waits for a signal to end.
+/// Waits until a signal asks the process to end.
 pub fn wait(stop: &StopFlag) {
     while !stop.is_set() {
         thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// Like [`wait`], and reads files again when requested. Returns an error if the node can no longer take part
-/// in its cluster.
+/// Like [`wait`], but also makes the node read its users file and certificates again when `reload` is set. Returns an
+/// error if the node can no longer take part in its cluster.
 pub fn wait_and_reload(running: &RunningNode, stop: &StopFlag, reload: &ReloadFlag) -> Result<()> {
     while !stop.is_set() {
         if let Some(why) = running.cluster.as_ref().and_then(Cluster::expelled) {

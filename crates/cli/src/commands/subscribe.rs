@@ -93,7 +93,8 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
-    // A subscriber that pauses or belongs to a group keeps its position until its output accepts data again.
+    // A subscriber that pauses, or that belongs to a group, does not end when standard output closes: it ends at the
+    // next write, which fails.
     if arguments.group.group.is_none() && arguments.sleep.is_none() {
         stop.set_when_stdout_closes();
     }

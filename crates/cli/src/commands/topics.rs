@@ -107,7 +107,8 @@ fn no_such_topic(code: ErrorCode) -> anyhow::Error {
     ErrorWithAdvice { code, message: format!("{code}: no topic has this name"), advice }.into()
 }
 
-/// Explains why a topic cannot be moved. The reason is the node or the topic, not the node's configuration.
+/// Explains why a topic cannot be moved. Replaces the general advice for the error code, such as to correct the topic's
+/// configuration, because here the cause is the topic itself or the state of a node.
 fn move_error(error: KvError) -> anyhow::Error {
     match error {
         KvError::Refused(refused) if refused.code == ErrorCode::NoTopic => no_such_topic(refused.code),

@@ -106,7 +106,7 @@ struct Change {
     permissions: UserPermissions,
 }
 
-/// Entries that can be removed, by their names in the file.
+/// The settings that `--without` can remove, with their names in the users file.
 const REMOVABLE_SETTINGS: [&str; 18] = [
     "publish",
     "publish_deny",

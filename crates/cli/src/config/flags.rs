@@ -27,7 +27,7 @@ impl ConfigFlags {
         if let Some(path) = &self.file {
             raw.read_file(path)?;
         }
-        // Variables with other names are not Dunlin's, and Dunlin's names are valid Unicode.
+        // Ignores variables whose name or value is not valid Unicode.
         let variables = std::env::vars_os()
             .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
         let warnings = raw.apply_variables(variables);

@@ -1,7 +1,7 @@
 //! Reading as a member of a group: records are written or passed to a command, and their claims are settled.
 //!
-//! A record of a `work` group is acknowledged after it was written and flushed: a member killed in between
-//! causes a second delivery, never a loss. While a command runs, its claim is renewed.
+//! A record of a `work` group is acknowledged after it was written and flushed: a member killed in between causes a
+//! second delivery, never a loss. While a command runs for a record, the record's claim is renewed.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct RecordHandling {
     pub program: Option<Program>,
     /// The pause before a record is delivered again after its command failed.
     pub retry_after: Duration,
-    /// The number of attempts after which a record is given up, and the destination of such a record.
+    /// The number of attempts after which a record is given up. `last_attempt_note` says where such a record goes.
     pub attempts_max: u32,
     pub last_attempt_note: String,
 }
@@ -224,13 +224,14 @@ fn run<W: Write>(
     })
 }
 
-/// Renews the claim until it ends or cannot be renewed; a later acknowledgement is then reported as stale.
+/// Renews the claim until the command has ended or the claim cannot be renewed. In the second case, a later
+/// acknowledgement is reported as stale.
 fn renew(member: &mut Member, token: u64, every: Duration, end: &mpsc::Receiver<()>) {
     while end.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
         match member.renew(&[token]) {
             Ok(settlement) if settlement.settled == 0 => return,
             Err(CallError::Refused(_)) => return,
-            // If the call returns before the deadline, the loop continues to wait.
+            // After a success or a temporary error, the claim is renewed again after the next interval.
             Ok(_) | Err(_) => {}
         }
     }

@@ -160,7 +160,7 @@ fn start(
     Ok(member)
 }
 
-/// Whether this directory contains the data of a node of a cluster.
+/// Whether a directory in `base` contains the data of a cluster's node.
 fn has_cluster_data(base: &Path) -> Result<bool> {
     let nodes = std::fs::read_dir(base).with_context(|| format!("cannot read {}", base.display()))?;
     Ok(nodes.flatten().any(|node| node.path().join("cluster").exists()))
@@ -213,8 +213,9 @@ fn check(raw: &RawConfig) -> Result<()> {
     Ok(())
 }
 
-/// Returns the address for cluster connections: for the first node the configured one, for the others the same with a
-/// random port.
+/// Returns the address for cluster connections. The first node uses the configured address; each other node uses the
+/// configured host with a random port. Without a configured address, node N uses port `CLUSTER_PORT` + N on localhost,
+/// or a random port if another program uses this port.
 fn cluster_listen(number: u32, raw: &RawConfig, reserved: &mut Vec<ReservedAddress>) -> Result<SocketAddr> {
     let setting = raw.get("cluster.listen");
     if setting.origin == ValueOrigin::Default {
@@ -226,7 +227,7 @@ fn cluster_listen(number: u32, raw: &RawConfig, reserved: &mut Vec<ReservedAddre
     Ok(if number == 1 { address } else { SocketAddr::new(address.ip(), 0) })
 }
 
-/// Reserves this address. If another program uses its port, reserves the same host with a random port.
+/// Reserves this address. If another program uses the port, reserves a random port on the same host instead.
 fn reserve_or_any_port(preferred: SocketAddr, reserved: &mut Vec<ReservedAddress>) -> SocketAddr {
     match ReservedAddress::new(preferred) {
         Ok(address) => {

@@ -22,7 +22,7 @@ use crate::progress::TransferProgress;
 use crate::signals::{GRACE, StopFlag};
 use target::{CheckOnly, ImportTarget, NodeTarget, RecordingFolder};
 
-/// Number of a file's defects that are printed; the rest are counted.
+/// Maximum number of a file's defects that are printed. Further defects are only counted.
 const DEFECTS_PRINTED: u64 = 20;
 
 /// Arguments of `dunlin feed import`, which publishes an exchange's recordings as order books.
@@ -108,7 +108,8 @@ fn import_to_directory(arguments: &Arguments, out: &Path, stop: &StopFlag, conso
     let closed = directory.close();
     let printed =
         closed.and_then(|(counts, bytes)| recording::print_counts(counts, topics, bytes, "", console));
-    // If both the import and its end fail, the error of the import is most likely the cause of the other.
+    // If both the import and the closing fail, the import's error is returned: it is most likely the cause of the other
+    // one.
     outcome.and_then(|defects| printed.map(|()| defects))
 }
 

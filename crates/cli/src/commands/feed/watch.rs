@@ -67,7 +67,7 @@ pub struct Arguments {
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The largest number of changes that are applied before the next drawing.
 const CHANGES_MAX: usize = 1024;
-/// The largest line in bytes. The rest of a longer one is read as another line.
+/// The largest line in bytes. The rest of a longer line is read as another line.
 const LINE_BYTES_MAX: u64 = 4 << 10;
 /// The largest number of lines that are read before the command handles them.
 const LINES_AHEAD_MAX: usize = 16;
@@ -163,7 +163,7 @@ impl Watching<'_> {
         Ok(())
     }
 
-    /// Carries out a typed command. Returns `false` at the end.
+    /// Carries out a typed command. Returns `false` if the command is `quit`, otherwise `true`.
     fn execute(&mut self, line: &str, view: &mut BookScreen) -> Result<bool> {
         let done = match command::parse(line) {
             Ok(WatchCommand::Quit) => return Ok(false),
@@ -222,8 +222,8 @@ impl Watching<'_> {
     }
 }
 
-/// Fails with a list of instruments if this one does not exist; subscribing would create a plain topic of
-/// that name.
+/// Fails with a list of the existing instruments if `subject` is not a pattern and no topic matches it. Without this
+/// check, the subscription would create a topic without a state.
 pub fn check_instrument_exists(client: &Client, subject: &str) -> Result<()> {
     let is_pattern = subject.split('.').any(|token| matches!(token, "*" | ">"));
     if is_pattern || !client.topics(subject)?.is_empty() {

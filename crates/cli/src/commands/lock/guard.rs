@@ -25,7 +25,8 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The interval at which [`LockedProgram::end`] checks whether the killed processes have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The command that `dunlin lock` runs. Dropping the handle kills the command's process group.
+/// The guard process of `dunlin lock`, and the process group in which the command runs. Dropping the handle kills the
+/// group.
 #[derive(Debug)]
 pub struct LockedProgram {
     process: Child,
@@ -35,7 +36,8 @@ pub struct LockedProgram {
 }
 
 impl LockedProgram {
-    /// Starts the guard: this program with the command `lock-guard`. The group may run until `deadline`.
+    /// Starts the guard process: this program with the command `lock-guard`. At `deadline`, the guard kills its process
+    /// group, to which the command will belong.
     pub fn start(deadline: Instant) -> Result<LockedProgram> {
         let mut process = Command::new(std::env::current_exe()?)
             .arg("lock-guard")
@@ -57,7 +59,7 @@ impl LockedProgram {
         Ok(guard)
     }
 
-    /// Starts the command as a member of the group, with the terminal of `dunlin lock` if there is one.
+    /// Starts the command in the guard's process group, with the terminal of `dunlin lock` if there is one.
     pub fn spawn(&self, command: &mut Command) -> Result<Child> {
         let child = command.process_group(self.group.as_raw_nonzero().get()).spawn()?;
         let is_on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
@@ -67,7 +69,7 @@ impl LockedProgram {
         Ok(child)
     }
 
-    /// Extends the deadline of the group.
+    /// Extends the deadline at which the guard kills its process group.
     pub fn extend(&mut self, deadline: Instant) {
         let is_new = self.deadline.replace(deadline) != Some(deadline);
         if let Some(pipe) = self.pipe.as_mut().filter(|_| is_new) {

@@ -83,7 +83,7 @@ fn print(
     Ok(())
 }
 
-/// The logs of a data directory, or the one log in a log's directory.
+/// The directories of all logs in a data directory. If `dir` is the directory of one log, only this directory.
 fn log_dirs(dir: &Path) -> Result<Vec<PathBuf>> {
     let logs = dir.join("logs");
     if !logs.is_dir() {

@@ -115,7 +115,8 @@ fn refused(why: ViewError) -> CommandRefusal {
     CommandRefusal(why.to_string())
 }
 
-/// The error for an empty list. The centre itself is visible, unless its kind is left out.
+/// Returns the error for an empty list. A list contains at least the entity at the centre, unless `rule` hides its
+/// kind.
 fn no_entity_error(world: &World, center: EntityId, rule: VisibilityRule) -> CommandRefusal {
     let checked = world.world_owners().and_then(|owners| owners.check().map(|()| owners));
     CommandRefusal(match checked {

@@ -28,7 +28,7 @@ pub struct Arguments {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RegionStatus {
     pub region: u64,
-    /// The owning process and its epoch.
+    /// The number of the owning process, and the epoch of its ownership; `None` if the region has no owner.
     pub owner: Option<(u64, u64)>,
     /// The address of the owner's node.
     pub url: Option<String>,

@@ -25,7 +25,8 @@ use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 
 const MEMORY_BYTES_MAX: u64 = 4 << 30;
-/// Maximum number of unread bytes that the process keeps for a viewer. The first message contains all visible entities.
+/// Maximum number of unread bytes that the process keeps for a viewer. The limit is high, because the first message
+/// contains all visible entities.
 const INBOX_BYTES_MAX: u64 = 16 << 20;
 
 /// Options of every process that runs a part of a world.
@@ -195,7 +196,7 @@ impl SpaceProcess {
     }
 }
 
-/// Commands to try, which find the world at the node that holds its keys.
+/// Returns commands to try, with the URL of the node that holds the world's keys.
 fn suggested_commands(world: &str, keys_url: &str) -> [(String, &'static str); 2] {
     let url_argument = url_argument(keys_url);
     [

@@ -21,9 +21,9 @@ use crate::outcome::CommandRefusal;
 const FIRST_BIRD_ID: u64 = 1_000_000;
 /// The largest size of a file of aircraft, in bytes.
 const AIRCRAFT_BYTES_MAX: u64 = 1 << 30;
-/// The speed, as a part of the flock's highest speed, below which few birds fly.
+/// Few birds fly slower than this share of the flock's highest speed.
 const SLOW_PART: f32 = 1e-3;
-/// The initial number of neighbours of a bird.
+/// The average number of neighbours of a bird at the beginning.
 const NEIGHBOURS: f32 = 30.0;
 
 /// The settings from which each process of a world creates the world.

@@ -442,7 +442,7 @@ fn count(census: &Census, owned: &RegionStatus) -> Headcount {
     census.headcount(RegionId(owned.region as u32))
 }
 
-/// The terminal's width and height, or a readable size for a pipe.
+/// The width and height of the terminal in characters; 80 × 24 if the output is not a terminal.
 pub fn size() -> (usize, usize) {
     terminal_size::terminal_size().map_or((80, 24), |(width, height)| (width.0.into(), height.0.into()))
 }

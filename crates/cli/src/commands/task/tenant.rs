@@ -65,7 +65,8 @@ pub struct Arguments {
     without: Vec<TenantSetting>,
 }
 
-/// A setting of a tenant, by the name of its option; `limits` and `rates` are those of all keys.
+/// A setting of a tenant, with the name of the option that changes it. `limits` and `rates` stand for the limits and
+/// rates of all keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum TenantSetting {
     Weight,
@@ -79,7 +80,7 @@ enum TenantSetting {
 }
 
 impl Arguments {
-    /// Applies the given options to the settings, which otherwise stay.
+    /// Applies the given options to the settings. Settings without an option stay unchanged.
     fn apply<'a>(&'a self, settings: &mut TenantSettings<'a>) {
         let new = TenantSettings::new(settings.name);
         for setting in &self.without {
@@ -113,13 +114,13 @@ impl Arguments {
     }
 }
 
-/// Removes the number of running tasks from a limit. Returns whether it still limits something.
+/// Removes the maximum number of running tasks from a limit. Returns whether the limit still has a rate.
 fn keep_without_count(limit: &mut KeyLimit<'_>) -> bool {
     limit.running_max = u32::MAX;
     limit.rate.is_some()
 }
 
-/// Removes the rate from a limit. Returns whether it still limits something.
+/// Removes the rate from a limit. Returns whether the limit still has a maximum number of running tasks.
 fn keep_without_rate(limit: &mut KeyLimit<'_>) -> bool {
     limit.rate = None;
     limit.running_max < u32::MAX

@@ -16,7 +16,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Reads the counters of a child. Returns whether it has ended and has to be reaped.
+    /// Reads the counters of a child process. Returns `true` if the process has ended and has to be reaped.
     pub fn update(&mut self, pid: Option<Pid>) -> bool {
         let Some(pid) = pid else { return true };
         let number = pid.as_raw_nonzero();
@@ -31,7 +31,7 @@ impl Usage {
         let ticks = read_to_string(format!("/proc/{number}/stat")).ok().and_then(|text| ticks(&text));
         let by_ticks =
             ticks.map(|ticks| Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64));
-        // Clock ticks are coarse. This value is exact, but counts only the first thread.
+        // Clock ticks are coarse. The value in `schedstat` is exact, but counts only the first thread.
         let exact = read_to_string(format!("/proc/{number}/schedstat")).ok().and_then(|text| exact(&text));
         self.cpu = by_ticks.unwrap_or_default().max(exact.unwrap_or_default());
         true

@@ -38,8 +38,8 @@ impl Warden {
         self.send(STARTED, command);
     }
 
-    /// Reports that a command has ended. Call this before reaping it, because its number may be used again
-    /// afterwards.
+    /// Reports that a command has ended. Call this before the command is reaped, because its process number may be used
+    /// again afterwards.
     pub fn report_end(&self, command: &Child) {
         self.send(ENDED, command);
     }

@@ -67,7 +67,7 @@ impl NodeReport {
         self.parts.get(part).unwrap_or(&Value::Null)
     }
 
-    /// Time at which the last part was published, in Unix ms.
+    /// The time at which the node published the last of the parts in [`ALL`], in Unix ms; `None` if it has not arrived.
     pub fn published_at(&self) -> Option<u64> {
         self.of(ALL[ALL.len() - 1])["at_ms"].as_u64()
     }

@@ -100,7 +100,8 @@ fn file_text(file: &Path, document: &DocumentMut) -> Result<String> {
     Ok(text)
 }
 
-/// Replaces the file, or creates a new one. Returns `false` if the file is no longer new.
+/// Replaces the file, or creates a new one. Returns `false` if `is_new` is set and another program has created the file
+/// meanwhile.
 fn write(path: &Path, text: &str, is_new: bool) -> io::Result<bool> {
     let temporary = path.with_extension(format!("toml.{}", std::process::id()));
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
