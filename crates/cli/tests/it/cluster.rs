@@ -227,8 +227,8 @@ fn error_for_a_lost_identity_does_not_advise_cluster_init() {
     let token_text = run(&["cluster", "token", "--reusable", "--data-dir", &one]).done();
     std::fs::write(&token, token_text).unwrap();
     let address = ready_field(&first, "cluster=");
-    // The first node finds the cluster again at this address. With two nodes, no leader could report another
-    // address.
+    // The second node uses this address again after its restart. The first node finds it there: while one of two nodes
+    // is stopped, there is no leader that could report another address.
     let listen = port::free([127, 0, 0, 1].into()).to_string();
     let member = ["--data-dir", &two, "--cluster-listen", &listen];
     let join = [&member[..], &["--join", &address, "--token-file", &token]].concat();

@@ -16,7 +16,7 @@ fn hold(node: &Node, name: &str, ttl: &str, script: &str) -> (RunningProgram, u3
     (child.into(), line.trim().parse().unwrap_or_else(|_| panic!("{line:?}")))
 }
 
-/// Whether a process runs; an unreaped one does not.
+/// Whether a process runs. A process that has ended and was not reaped does not run.
 fn is_running(pid: u32) -> bool {
     let state = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output().unwrap();
     let state = String::from_utf8_lossy(&state.stdout).trim().to_owned();

@@ -407,8 +407,8 @@ fn map_counts_every_entity_once_during_handovers() {
     }
 }
 
-/// The former owner's node has no topic of a moved region: the recording ends there. Both recordings together
-/// contain the world.
+/// After a region has moved to another process, the former owner's node has no topic of this region, so the recording
+/// of this node ends. The recordings of both nodes together contain the world.
 #[test]
 fn recordings_of_two_nodes_cover_a_moved_region() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -442,7 +442,7 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
     });
     wait_for_ticks(&url, &1.into());
     wait_for_ticks(&url, &2.into());
-    // No entity moves, and both recorders are complete.
+    // Stops the movement of all entities, so that both recorders reach the same last state.
     run(&["kv", "put", "space/two/hold/0", "1", "--url", &url]).done();
     let mut previous = String::new();
     dunlin_wait::until("the world stands still", || {

@@ -120,7 +120,7 @@ fn plain_topic_or_unknown_reducer_kind_is_refused_with_a_reason() {
 fn refused_line_ends_pub_after_all_sent_lines_are_acknowledged() {
     let node = Node::start();
     node.run(&["topics", "create", "book", "--reducer", "book"]).done();
-    // An entry that removes a level, without a line end among its bytes.
+    // An entry that removes a level, followed by a line end. The entry itself contains no line end.
     let mut entry = [0; 25];
     (entry[0], entry[1], entry[8], entry[24]) = (2, 1, 100, b'\n');
     let mut lines = entry.repeat(100);

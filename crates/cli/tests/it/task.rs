@@ -353,7 +353,7 @@ fn is_running(pid: &str) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
 }
 
-/// Without the early end of the worker, its lease would keep the task for ten minutes.
+/// The task must be freed when the worker's connection breaks: the worker's lease would keep it for ten minutes.
 #[test]
 fn killed_worker_leaves_no_process_and_frees_its_task_early() {
     let node = Node::start();

@@ -164,7 +164,7 @@ fn failing_worker_command_is_restarted_at_a_limited_rate() {
 mod long {
     use super::*;
 
-    // The node keeps idle workers for at least ten seconds.
+    // This test is slow, because the node keeps idle workers for at least ten seconds.
     #[test]
     fn backlog_attaches_warm_workers_and_refills_the_warm_pool() {
         let options = ["--workers", &worker_command("sleep 0.5"), "--scale", "1..3", "--scale-warm", "2"];
