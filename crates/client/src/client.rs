@@ -80,7 +80,7 @@ pub(crate) struct SharedClient {
     pub(crate) followers: Arc<Followers>,
     /// Publishers with a partly filled batch. Every thread that waits on the client sends these batches first.
     pub(crate) filling: Mutex<Vec<Arc<PublisherShared>>>,
-    /// The thread that sends these batches if no other thread waits on the client.
+    /// The thread that sends partly filled batches if no other thread waits on the client.
     pub(crate) flusher: Arc<Flusher>,
     #[cfg(feature = "tokio")]
     pub(crate) reactor: Mutex<crate::reactor::Reactor>,

@@ -40,7 +40,7 @@ impl DisconnectReason {
         }
     }
 
-    /// How long the node asked the client to wait.
+    /// How long the node asked the client to wait; `None` if it did not ask this.
     pub(crate) fn wait(&self) -> Option<Duration> {
         match self {
             DisconnectReason::Later(RefusedError {

@@ -133,7 +133,7 @@ impl SharedClient {
                 }
                 PumpOutcome::Quiet if wait == Wait::Default && spins => {
                     spins = now - began < budget;
-                    // The other thread may need this processor core to continue.
+                    // A thread whose result this thread waits for may need this processor core.
                     std::thread::yield_now();
                 }
                 PumpOutcome::Quiet | PumpOutcome::Received => {}

@@ -1,8 +1,7 @@
 //! Sends partly filled batches, and reads responses, when no thread waits on the client.
 //!
-//! A client that uses [`send`](dunlin_topic::Publish::send) has one such thread from its first batch on. The
-//! thread sleeps while nothing is batched or unanswered, and drives the connection only if no other thread
-//! does.
+//! A client that uses [`send`](dunlin_topic::Publish::send) has a flusher thread from its first batch on. The thread
+//! sleeps while nothing is batched or unanswered, and drives the connection only if no other thread does.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;

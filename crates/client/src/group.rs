@@ -293,7 +293,8 @@ impl Member {
         self.settler().ack(tokens)
     }
 
-    /// Returns claims. The node delivers each record again, after its delay at the earliest.
+    /// Returns claims, each given by its token and a delay. The node delivers the claim's record again after this delay
+    /// at the earliest.
     pub fn nack(&mut self, claims: &[(u64, Duration)]) -> Result<Settlement, CallError> {
         self.settler().nack(claims)
     }
@@ -324,7 +325,8 @@ impl Settler {
         self.settle(|request| FromClient::Ack(Settle { request, subscription, tokens: List::new(tokens) }))
     }
 
-    /// Returns claims. The node delivers each record again, after its delay at the earliest.
+    /// Returns claims, each given by its token and a delay. The node delivers the claim's record again after this delay
+    /// at the earliest.
     pub fn nack(&self, claims: &[(u64, Duration)]) -> Result<Settlement, CallError> {
         let subscription = self.subscription;
         let tokens: Vec<NackedToken> = claims

@@ -107,8 +107,8 @@ impl SubscriberInbox {
         Err(ConnectionError::Credit { sent, allowed: self.unread_bytes_max })
     }
 
-    /// Moves all items into `batch`, which must be empty. Fails if the subscription has ended and nothing is
-    /// left.
+    /// Moves all items into `batch`, which must be empty. Returns `false` if there is no item. Fails if the
+    /// subscription has ended and no item is left.
     pub(crate) fn take(&self, batch: &mut InboxBatch) -> Result<bool, SubscribeError> {
         let mut state = self.lock();
         if state.batch.items.is_empty() {

@@ -100,7 +100,8 @@ impl Kv {
         self.put_with_lease(key, value, 0)
     }
 
-    /// Writes a key that ends with `lease`; 0 for none. Returns the revision.
+    /// Writes a key, which is deleted when the lease with the number `lease` ends; 0 for no lease. Returns the
+    /// revision.
     pub fn put_with_lease(
         &self,
         key: impl AsRef<[u8]>,

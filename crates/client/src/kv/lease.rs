@@ -49,7 +49,7 @@ struct RenewalThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A handle that checks and renews a lease without owning it. Clones share it.
+/// A handle that checks and renews a lease without owning it. Clones share the state of the lease.
 #[derive(Debug, Clone)]
 pub struct LeaseHandle {
     kv: Kv,

@@ -60,7 +60,8 @@ impl Kv {
         self.to_held_lock(name, lease, &reply)
     }
 
-    /// The holder of a lock or the leader of an election: its value, its lease and, as `created`, its token.
+    /// The holder of a lock or the leader of an election: its value, its lease and, as `created`, its token. `None` if
+    /// there is none.
     pub fn holder(&self, name: impl AsRef<[u8]>) -> Result<Option<KvEntry>, KvError> {
         self.get([LOCKS, name.as_ref()].concat())
     }
