@@ -49,7 +49,7 @@ impl TimedTransfer {
     }
 }
 
-/// Returns the SPOT document's message count for a size, or fewer messages for a quick run.
+/// Returns the SPOT document's message count for payloads of `bytes` bytes, or fewer messages for a quick run.
 pub fn document_count(bytes: usize, quick: bool) -> u64 {
     let (full, ci) = match bytes {
         0..=64 => (100_000, 1_000),

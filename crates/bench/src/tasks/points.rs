@@ -54,7 +54,8 @@ fn scaling(options: &BenchOptions) -> PointGroup {
     let tasks = options.count(200_000, 5_000);
     let workers = WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 50);
     let of = |workers: u32| {
-        // With more workers than in the Grey document, the number of tasks is raised, so that each worker gets enough.
+        // With more workers than in the Grey document, the number of tasks is raised, so that each worker gets enough
+        // tasks.
         let tasks = tasks.max(if options.quick { 0 } else { u64::from(workers) * 20 });
         let params = simulator_params().with("workers", u64::from(workers));
         point("scaling", params, move |seed| simulated::scaling(seed, workers, tasks))

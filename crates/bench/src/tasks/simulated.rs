@@ -164,7 +164,8 @@ fn savings(seed: u64) -> Result<Vec<CostRow>> {
     let workload =
         Workload::Diurnal { low_per_s: high_per_s / 7.0, high_per_s, day_ms: 3_600_000, differ: 0.05 };
     let policy = Policy::cloud(10, 250).with_forecast(75_000, vec![48]);
-    // The Grey document's workers: about 17 ms of processor time per task at 85 tasks a second, and 57 % of 8 GB.
+    // A worker of the Grey document uses about 17 ms of processor time per task at 85 tasks a second, and 57 % of 8 GB
+    // of memory.
     let need = WorkerNeed { cpus: 1.42, memory_gib: 4.6 };
     let rows = sim::savings(seed, &workload, &policy, mean_us, &Prices::default(), (need, "m6i.large"));
     let rows = rows.context("no machine in the table of prices is large enough for a worker")?;
