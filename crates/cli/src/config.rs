@@ -60,7 +60,7 @@ pub struct NodeConfig {
     pub threads: Option<usize>,
     pub log: String,
     pub log_as_json: bool,
-    /// The OpenTelemetry collector.
+    /// The URL of the OpenTelemetry collector, if the configuration sets it.
     pub otlp_endpoint: Option<String>,
     /// Maximum time between the first and the last byte of a NATS client's operation.
     pub nats_publish: Duration,
@@ -76,7 +76,7 @@ pub struct NodeConfig {
 pub struct ClusterSettings {
     pub listen: SocketAddr,
     pub advertise: Option<String>,
-    /// Address of a member to join, and the file with the token.
+    /// The address of a member of the cluster to join, and the path of the file with the join token.
     pub join: Option<(String, PathBuf)>,
     pub heartbeat: Duration,
     pub lease_ttl: Duration,

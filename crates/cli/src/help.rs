@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, Command, CommandFactory};
 
-/// The width of the narrowest common terminal.
+/// The width of help texts in columns. A terminal usually has at least this width.
 pub const WIDTH: usize = 80;
 /// The indentation of the line with the explanation below an example.
 const INDENT: &str = "      ";

@@ -52,8 +52,8 @@ impl OutageReport {
         Ok(())
     }
 
-    /// Reports a change of the connection's state. Commands that follow something call this in each loop, because
-    /// events may be rare.
+    /// Reports a change of the connection's state. Commands that run until they are stopped call this in each iteration
+    /// of their loop, because events may be rare.
     pub fn check_connection(&mut self, client: &Client, paint: TextPainter) -> Result<()> {
         match unreachable(client) {
             Some(lost) => self.report_once(&lost.why, paint),

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
-/// Interval at which a sleeping thread checks for the end.
+/// The interval at which a sleeping thread checks whether it has to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a command that has to end waits for an outstanding response of its node.
 pub const GRACE: Duration = Duration::from_secs(1);

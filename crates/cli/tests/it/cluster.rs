@@ -304,7 +304,7 @@ fn error_for_a_lost_identity_does_not_advise_cluster_init() {
         second.run(&["kv", "put", "a", "1"]).code == Some(0)
     });
     assert_eq!(second.stop(), Some(0));
-    // A new cluster in this directory needs an explicit option.
+    // After the files of the old cluster were moved away, a new cluster can be created in this directory.
     for part in ["cluster", "control", "control.synced", "tasks", "tasks.synced"] {
         std::fs::rename(format!("{two}/{part}"), dir(&format!("old-{part}"))).unwrap();
     }
@@ -375,7 +375,7 @@ fn node_that_died_while_it_joined_can_be_removed() {
             && nodes.iter().all(|node| node["voters"].as_array().is_some_and(|voters| voters.len() == 2))
     });
     for node in 3..6 {
-        // The leader usually waits until the node has caught up.
+        // The node is killed right after it joined. At that time, the leader usually still waits for it to catch up.
         join(node).kill();
         run(&["cluster", "remove", &node.to_string(), "--data-dir", &one]).done();
     }
@@ -439,7 +439,8 @@ fn dump_fails_if_the_owner_of_the_topic_does_not_respond() {
     assert!(code != Some(0) && err.contains("orders"), "{code:?} {out} {err}");
 }
 
-/// A free port for a NATS listener without TLS, which sends the first bytes of a connection.
+/// Starts a listener that sends the first bytes of each connection, as a NATS listener without TLS does. Returns its
+/// address.
 fn nats_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

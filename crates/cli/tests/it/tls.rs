@@ -52,7 +52,7 @@ impl Dev {
     }
 }
 
-/// Repeats an attempt that fails, because connecting may take longer than the timeout of two seconds on a slow machine.
+/// Repeats an attempt that timed out, because connecting may take longer than two seconds on a slow machine.
 fn retry_timeouts(attempt: impl Fn() -> Outcome) -> Outcome {
     find("the node answers in time", || {
         let outcome = attempt();
