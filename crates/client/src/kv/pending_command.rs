@@ -115,7 +115,7 @@ impl Kv {
                 Err(error) => Err(error),
             };
             match waited.map_err(KvError::from) {
-                // An earlier attempt may be in the lock's queue.
+                // Sends the command again. If an earlier attempt is in the lock's queue, its place in the queue stays.
                 Err(error) if error.is_lost() || error.lacks_leader() => {
                     next_deadline()?;
                     std::thread::sleep(PAUSE);

@@ -37,7 +37,7 @@ impl<'a> Transaction<'a> {
         self
     }
 
-    /// Requires that `revision` is the key's last write; 0 for a key that does not exist.
+    /// Requires that `revision` is the revision of the key's last write; 0 for a key that does not exist.
     pub fn if_modified_at(self, key: &'a [u8], revision: u64) -> Transaction<'a> {
         self.compare(key, Comparison::Equal, ComparedProperty::Modified { revision })
     }
