@@ -21,11 +21,11 @@ pub trait Upstream: Send + Sync + Debug {
     /// The time, in ns by [`Upstream::clock`], until which this process owns the log; 0 if another process owns it.
     fn owned_until_ns(&self) -> u64;
 
-    /// The clock of the ownership lease. The log's own clock is not suitable: it follows the time of day, and if that
-    /// is set back, an owner would continue beyond the end of its lease.
+    /// The clock of the ownership lease. The log's own clock follows the time of day, and is not suitable. If the time
+    /// of day were set back, an owner would continue beyond the end of its lease.
     fn clock(&self) -> Clock;
 
-    /// Forwards a batch to the owner, after all earlier ones, and returns a ticket for its outcome. Does not block.
+    /// Forwards a batch to the owner, after all earlier batches, and returns a ticket for its outcome. Does not block.
     ///
     /// # Errors
     /// [`PublishError::OwnerBehind`] if too many bytes have no response yet.
@@ -35,14 +35,14 @@ pub trait Upstream: Send + Sync + Debug {
     /// notifies `waiter` of `token` when another call may give a different result.
     fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> AckProgress;
 
-    /// Removes a waiter for outcomes and room.
+    /// Stops all notifications of `waiter`, for outcomes and for room.
     fn leave(&self, waiter: &Arc<Waiter>);
 
     /// Notifies `waiter` of [`Waiter::ROOM`] when there is room for more batches.
     fn await_room(&self, waiter: &Arc<Waiter>);
 
-    /// Ensures that a mirror is fed, before a subscriber starts in it. Waits, for a limited time,
-    /// until the mirror has reached the owner's position, so that the subscriber misses no record.
+    /// Starts the feed of the mirror `log`, before a subscriber starts to read the mirror at `start`. Waits, for a
+    /// limited time, until the mirror has reached the owner's position, so that the subscriber misses no record.
     fn start_feed(&self, log: &Arc<Log>, start: Start);
 
     /// Called when the first publisher of a state topic has connected at this node, or the last one has left.
@@ -63,7 +63,7 @@ pub struct ForwardedBatch<'a> {
     pub frames: &'a [u8],
     /// Number of frames.
     pub count: u32,
-    /// The publisher's identity and the number of its first record.
+    /// The publisher's identity, and the publisher's number for the first record of the batch.
     pub mark: Option<ProducerMark>,
     /// The condition of the append, if any: the sequence number that the log's last record must have.
     pub expect_last: Option<u64>,

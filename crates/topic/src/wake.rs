@@ -62,7 +62,7 @@ impl Waiter {
         waker.map(Waker::wake).is_some()
     }
 
-    /// Takes the notified tokens; `false` if there were none.
+    /// Removes all notified tokens, and calls `each` with every token. Returns `false` if there were none.
     #[inline]
     pub fn take_ready(&self, mut each: impl FnMut(u32)) -> bool {
         if !self.is_ready() {
@@ -84,7 +84,8 @@ impl Waiter {
         self.is_ready.load(Ordering::Acquire)
     }
 
-    /// Sets the waker for the next notification; `false` if one is pending already.
+    /// Sets the waker for the next notification. Returns `false`, and sets nothing, if a notification is already
+    /// pending.
     pub fn set_waker(&self, waker: &Waker) -> bool {
         let mut inner = self.lock();
         if self.is_ready.load(Ordering::Relaxed) {
@@ -96,7 +97,7 @@ impl Waiter {
         true
     }
 
-    /// Removes the waker; `false` if a notification came first.
+    /// Removes the waker. Returns `false` if a notification is pending.
     pub fn clear_waker(&self) -> bool {
         let mut inner = self.lock();
         inner.waker = None;

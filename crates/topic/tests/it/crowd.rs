@@ -91,7 +91,8 @@ fn woken_subscriber_that_is_dropped_still_wakes_the_others() {
     NumberedPublisher::of(&crowd.topic).publish(1, 8);
     let mut read = 0;
     let ran = crowd.run(|reader, index| {
-        // The first 100 tasks wake all others. Of these, every second one leaves. Of all tasks, every third one leaves.
+        // The first 100 tasks wake all other tasks. Every second of the first 100 tasks leaves, and every third of all
+        // tasks.
         if (index < 100 && index % 2 == 0) || index % 3 == 0 {
             *reader = None;
         } else {

@@ -45,7 +45,7 @@ impl MemoryStore {
         })
     }
 
-    /// Opens a topic with the stored records, which continues in this epoch.
+    /// Opens a topic that has the stored records and continues in `epoch`.
     pub fn topic(self: &Arc<MemoryStore>, config: TopicConfig, epoch: u32) -> Arc<Topic> {
         self.topic_of(config, &budget(), MANUAL, self.recovered(epoch))
     }
@@ -115,7 +115,7 @@ impl MemoryStore {
         staged.map(|staged| log.mark_synced(staged, PLENTY)).is_some()
     }
 
-    /// Drops the blocks that begin before this record.
+    /// Drops the blocks that begin before record `seq`.
     pub fn drop_before(&self, log: &Log, seq: u64) {
         log.drop_stored_before(seq);
         self.blocks.lock().unwrap().retain(|block| block.first_seq >= seq);
@@ -126,7 +126,7 @@ impl MemoryStore {
         self.loaded.lock().unwrap().as_ref().is_some_and(LoadedSegment::retire)
     }
 
-    /// Removes the block that contains this record, as if it were unreadable.
+    /// Removes the block that contains record `seq`, as if the block were unreadable.
     pub fn damage(&self, seq: u64) {
         let holds =
             |block: &Block| (block.first_seq..block.first_seq + u64::from(block.count)).contains(&seq);

@@ -248,7 +248,7 @@ fn publish_is_acknowledged_at_the_topics_acknowledgement_level() {
             log.mark_synced(staged, PLENTY);
             assert!(level == AckLevel::Written || is_answered());
         }
-        // A thread that waits gets the same result.
+        // A thread that blocks in `publish` receives an acknowledgement of the same level.
         thread::scope(|scope| {
             let publishing = scope.spawn(|| topic.publisher("t").publish("y").unwrap());
             until("it is there", || {
@@ -359,7 +359,7 @@ fn unreadable_records_on_disk_are_a_gap() {
     assert!((witness.gaps[0].first..=witness.gaps[0].last).contains(&250) && witness.missing <= 100);
 }
 
-/// With a search for each waiter, this test would compare more than 10 billion of them.
+/// If a log searched its list of waiters for each record, this test would make more than 10 billion comparisons.
 #[test]
 fn many_waiters_for_records_are_found_without_a_search() {
     const RECORDS: u64 = 100_000;

@@ -1,9 +1,8 @@
 //! Plays operations in any order on a topic and on a plain list.
 //!
-//! The list keeps every record. A subscriber must receive the list's records in order, except records that are reported
-//! lost, which must have left the history. A producer's retry must get the response that a log without limits would
-//! give. Every record of a group must be settled exactly once. The random tests here and the fuzz target `topic` use
-//! this module.
+//! The list keeps every record. A subscriber must receive the list's records in order. A record that is reported lost
+//! must have left the history. A producer's retry must get the response that a log without limits would give. Every
+//! record of a group must be settled exactly once. The random tests here and the fuzz target `topic` use this module.
 
 mod group;
 mod producers;
@@ -295,7 +294,7 @@ impl Play {
         self.workers.check(self.oldest);
     }
 
-    /// The log's state as seen from outside.
+    /// Checks the log's public information against the list.
     fn check_log(&mut self) {
         let info = self.topic.logs()[0].info();
         assert_eq!(info.next_seq, self.list.len() as u64 + 1);
@@ -424,7 +423,7 @@ impl Play {
         }
     }
 
-    /// Runs all woken tasks, and those that they wake.
+    /// Runs all woken tasks, and the tasks that these wake.
     fn run_woken(&mut self) {
         loop {
             let woken = std::mem::take(&mut *self.woken.lock().unwrap());

@@ -17,7 +17,7 @@ fn registered(name: &str) -> SubscribeOptions {
     SubscribeOptions { name: name.to_owned(), registered: true, ..earliest() }
 }
 
-/// Publishes until a refusal; returns the number of retained records.
+/// Publishes until a record is refused. Returns the number of accepted records, and the error.
 fn fill(topic: &Arc<Topic>) -> (u64, PublishError) {
     fill_with(topic, 1_000)
 }

@@ -52,7 +52,7 @@ fn history_with_large_batches_stays_within_its_bytes() {
         publisher.publish_batch(&drafts).unwrap();
         publisher.publish(&payload).unwrap();
         let retained_bytes = topic.logs()[0].info().bytes;
-        // A batch is in one segment, which stays even if it is the whole history.
+        // All records of a batch are in one segment. The newest segment is retained even if no other segment is.
         assert!(retained_bytes <= bytes, "{retained_bytes}");
     }
 }
@@ -113,7 +113,7 @@ fn retention_age_counts_from_the_append_of_each_record() {
     let mut numbered = NumberedPublisher::of(&topic);
     numbered.publish(3, 1_000);
     advance_clock(Duration::from_secs(9));
-    // This record needs a segment of its own, because the segment of the first three is sealed.
+    // This record needs a segment of its own, because the segment of the first three records is sealed.
     numbered.publish(1, 5_000);
     advance_clock(Duration::from_secs(5));
     topic.expire(MANUAL.now_ns());

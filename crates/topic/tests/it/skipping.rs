@@ -1,4 +1,4 @@
-//! Subscribers that receive few of a long history's records.
+//! Subscribers that receive only a few records of a long history.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn long_topic(name: &str) -> Arc<Topic> {
     topic
 }
 
-/// Shows only the wanted payload.
+/// A view that hides all records except the wanted one.
 fn wanted(payload: &[u8]) -> Option<Cow<'_, [u8]>> {
     (payload == b"wanted").then_some(Cow::Borrowed(payload))
 }

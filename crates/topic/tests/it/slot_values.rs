@@ -13,7 +13,7 @@ pub struct SlotValues {
     checksum: u64,
 }
 
-/// A value with which the state refuses a record.
+/// The state refuses a record that sets a slot to this value.
 pub const REFUSED: u64 = u64::MAX;
 
 pub fn sets(pairs: &[(u64, u64)]) -> Vec<u8> {

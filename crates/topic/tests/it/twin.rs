@@ -1,7 +1,7 @@
 //! The same work on a topic and on a list under a mutex must give the same records in the same order.
 //!
-//! Every thread works on both. The order of the threads differs in each run. The results can still be compared, because
-//! the list takes its order from the topic's receipts.
+//! Every thread works on the topic and on the list. The order of the threads differs in each run. The results can still
+//! be compared, because the list takes its order from the topic's receipts.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -1,4 +1,5 @@
-//! Code for both kinds of groups: the log as their source, and the losses reported to all members.
+//! Code that share groups and work groups have in common: the log as their source, and the losses that are reported to
+//! all members.
 
 use std::collections::BTreeSet;
 

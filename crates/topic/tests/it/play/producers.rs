@@ -12,12 +12,13 @@ struct ProducerState {
     id: u64,
     epoch: u32,
     last: u64,
-    /// The producer's number and the sequence number of each record for which a retry still receives a response.
+    /// The records for which a retry still receives a response: the number that the producer gave the record, and the
+    /// record's sequence number in the log.
     records: Vec<(u64, u64)>,
 }
 
 impl Producers {
-    /// The mark of a producer whose next record has a number that differs by `from_next` from the expected one.
+    /// The mark of a producer whose next record has a number that differs by `from_next` from the expected number.
     pub(super) fn mark(&self, producer: u64, epoch_step: i32, from_next: i64) -> ProducerMark {
         let known = self.0.iter().find(|known| known.id == producer);
         let (epoch, last) = known.map_or((5, 0), |known| (known.epoch, known.last));
@@ -28,8 +29,8 @@ impl Producers {
         }
     }
 
-    /// Returns `None` if the records are new. If they were appended before, returns the sequence number of the last
-    /// one.
+    /// Returns `None` if the records are new. If the records were appended before, returns the sequence number of the
+    /// last record.
     pub(super) fn expected_outcome(
         &mut self,
         mark: ProducerMark,
@@ -84,7 +85,7 @@ impl Producers {
 }
 
 impl ProducerState {
-    /// Drops old ranges of consecutive numbers and sequence numbers beyond the limit.
+    /// Drops the oldest ranges of consecutive records, if the producer has more ranges than the limit.
     fn drop_old_ranges(&mut self) {
         let follows = |pair: &[(u64, u64)]| (pair[0].0 + 1, pair[0].1 + 1) == pair[1];
         let begins: Vec<usize> =

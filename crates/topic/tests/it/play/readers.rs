@@ -41,7 +41,7 @@ impl Reader {
     pub(super) fn take(&mut self, expected: &ExpectedLog<'_>) {
         let Ok(ready) = self.subscriber.ready() else { return self.check_end(expected) };
         if ready {
-            // The event borrows from the subscriber, so that the check uses a copy of the other fields.
+            // The event borrows from the subscriber, so the check uses a copy of the other fields.
             let mut checker = self.checker();
             checker.check(self.subscriber.take(), expected);
             self.apply(checker);
@@ -70,7 +70,7 @@ impl Reader {
         (self.next, self.warned, self.ended) = (checker.next, checker.warned, checker.ended);
     }
 
-    /// After the last event, checks that everything was delivered.
+    /// Checks that the subscriber has received every record, after it has read all events.
     fn check_caught_up(&mut self, expected: &ExpectedLog<'_>) {
         if !self.ended {
             assert!(!expected.closed, "the end is reported");
@@ -135,7 +135,8 @@ impl Checker {
         self.ended = self.on_gap == OnGap::Fail;
     }
 
-    /// Checks that nothing up to `seq` was for this subscriber.
+    /// Checks that the subscriber missed no record between its last event and `seq`: the skipped records have expired
+    /// or are older than the subscription's start time.
     fn check_skipped(&self, seq: u64, expected: &ExpectedLog<'_>) {
         assert!(seq >= self.next, "{seq} was delivered again, {} was next", self.next);
         for skipped in self.next..seq {

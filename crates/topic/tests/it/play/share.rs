@@ -1,4 +1,4 @@
-//! A share group, compared with a simple record of its deliveries.
+//! A share group, compared with a simple list of its deliveries.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) struct Sharers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Confirmed,
-    /// The records were delivered to a member that left before it confirmed them.
+    /// The record was delivered to a member that left before it confirmed the record.
     Unconfirmed,
     Dropped,
 }
@@ -82,7 +82,8 @@ impl Sharers {
         self.feed.release();
     }
 
-    /// Confirms the member's records up to `back` records before the last one that the group has read.
+    /// Confirms the member's records up to the record that is `back` records before the last record that the group has
+    /// read.
     pub(super) fn confirm(&mut self, member: usize, back: u64) {
         let Some(member) = self.output.pick(member) else { return };
         let through = self.feed.next.saturating_sub(1 + back);

@@ -1,4 +1,4 @@
-//! A work group, compared with a simple record of claims and deadlines.
+//! A work group, compared with a simple list of claims and deadlines.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(super) struct Workers {
     work: WorkGroup,
     feed: Feed,
     output: GroupOutput,
-    /// Claims in order of delivery, the newest first.
+    /// The most recent claims, newest first.
     recent_claims: VecDeque<(MemberId, Claim)>,
     open: BTreeMap<u64, Open>,
     ends: BTreeMap<u64, End>,
@@ -155,7 +155,7 @@ impl Workers {
         true
     }
 
-    /// Checks that the claimed record could be claimed.
+    /// Checks that the claimed record was available, and that the claim has the right attempt and deadline.
     fn check_claim(&self, claim: &Claim) {
         let Some(State::Waits { from_ns, attempts }) = self.state(claim.seq) else {
             panic!("{claim:?} of {:?}, {:?}", self.state(claim.seq), self.ends.get(&claim.seq));
@@ -303,7 +303,7 @@ impl Workers {
         self.open.values().filter(of).count()
     }
 
-    /// Whether no earlier record of the record's key is unsettled.
+    /// Whether every earlier record with the key of record `seq` is settled or a dead letter.
     fn is_key_free(&self, seq: u64) -> bool {
         let Some(key) = self.open[&seq].key else { return true };
         let is_free = |open: &Open| open.key != Some(key) || matches!(open.state, State::DeadLetter { .. });

@@ -1,4 +1,4 @@
-//! Subscribers that lack records, by resync or because they were withheld.
+//! Subscribers that lack records: they resume after a position, or the topic withholds records from them on purpose.
 
 use std::num::NonZeroU32;
 
@@ -91,8 +91,7 @@ fn subscriber_that_repairs_a_loss_gets_the_checksum_again() {
     let mut follower = BoardFollower::default();
     follower.drain(&mut reader);
     setter.set(50);
-    // A connection sends everything including the checksum before the subscriber reports its loss. This test does the
-    // same.
+    // As on a connection, the subscriber receives all records and the checksum before it reports its loss.
     for _ in 0..2 {
         while reader
             .drain(usize::MAX, |event| {

@@ -1,4 +1,4 @@
-//! Reports of a state's publishers to its followers.
+//! Notices to the followers of a state, which report whether publishers of the topic are connected.
 
 use std::sync::mpsc;
 use std::thread;
