@@ -1,6 +1,7 @@
 //! Commands and queries for keys, leases and locks.
 //!
-//! This crate does not interpret the bytes. The crate of the agreed state encodes them, with a version of its own.
+//! This crate does not interpret the bytes of commands and queries. The crate `control` encodes them, with its own
+//! version number.
 
 use crate::error::WireError;
 use crate::layout::{Fields, Layout, choice, layout};

@@ -49,7 +49,7 @@ impl Decoder {
         self.limits
     }
 
-    /// Decodes the next message from a client. The frames of a PUBLISH are not checked.
+    /// Decodes the next message from a client. The frames of a PUBLISH message are not checked.
     #[inline]
     pub fn next_from_client<'a>(&self, bytes: &'a [u8]) -> Result<Decoded<FromClient<'a>>, WireError> {
         let (header, mut fields) = match self.split(bytes, true)? {
@@ -62,7 +62,7 @@ impl Decoder {
         Ok(Decoded::Message(message, header.len as usize))
     }
 
-    /// Decodes the next message from a node. The frames of a RUN are not checked.
+    /// Decodes the next message from a node. The frames of a RUN message are not checked.
     #[inline]
     pub fn next_from_node<'a>(&self, bytes: &'a [u8]) -> Result<Decoded<FromNode<'a>>, WireError> {
         let (header, mut fields) = match self.split(bytes, false)? {
@@ -98,7 +98,8 @@ impl Decoder {
     }
 }
 
-/// Checks that only padding follows the fields, except in messages that may grow.
+/// Checks that all flags are known and that only padding follows the fields. HELLO, WELCOME and REFUSED may have more
+/// fields, which a newer peer has added.
 #[inline]
 fn check_end(fields: Fields<'_>, header: MessageHeader, flags_known: bool) -> Result<(), WireError> {
     if header.flags != 0 && !flags_known {

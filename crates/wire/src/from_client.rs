@@ -16,7 +16,7 @@ use crate::topic::{CreateTopic, CreateTopicWith, ListTopics, NamedTopic};
 
 /// Any message from a client to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)] // Each variant is documented at its kind and at what it holds.
+#[allow(missing_docs)] // Each variant is documented at its `MessageKind` and at its content's type.
 pub enum FromClient<'a> {
     Hello(Hello<'a>),
     Publish(Publish<'a>),

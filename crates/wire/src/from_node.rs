@@ -21,8 +21,8 @@ use crate::topic::{RequestRefused, Settings, TopicState, Topics};
 
 /// Any message from a node to a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)] // Each variant is documented at its kind and at what it holds.
-#[allow(clippy::large_enum_variant)] // Messages live on the stack for a moment; nothing stores them.
+#[allow(missing_docs)] // Each variant is documented at its `MessageKind` and at its content's type.
+#[allow(clippy::large_enum_variant)] // Messages are not stored; they exist only on the stack.
 pub enum FromNode<'a> {
     Welcome(Welcome<'a>),
     Refused(Refusal<'a>),

@@ -1,7 +1,7 @@
 //! Messages of groups, whose members share the records of a topic.
 //!
-//! A membership has a number like a subscription. LOG, SUBSCRIBED, SUBSCRIPTION_ENDED, UNSUBSCRIBE, CREDIT and GAP
-//! (for records lost to the group) apply to both.
+//! A membership in a group has a number, as a subscription has. The messages LOG, SUBSCRIBED, SUBSCRIPTION_ENDED,
+//! UNSUBSCRIBE, CREDIT and GAP (for records lost to the group) apply to memberships and to subscriptions.
 
 use dunlin_frame::Frame;
 
@@ -24,7 +24,8 @@ choice! {
 layout! {
     /// Message JOIN_GROUP: joins a group. The reply is SUBSCRIBED or SUBSCRIPTION_ENDED.
     pub struct JoinGroup<'a> {
-        /// The number that the client chose for the membership; no other of its subscriptions may have it.
+        /// The number that the client chose for the membership; no other subscription or membership of the connection
+        /// may have this number.
         pub subscription: u32,
         /// Initial credit: bytes that the node may send.
         pub credit: u64,
@@ -54,8 +55,9 @@ layout! {
 impl JoinGroup<'_> {
     /// Flag: the group ends with its last member.
     pub const ENDS_WITH_LAST: u32 = 1;
-    /// Flag: the member leaves in two steps. After a first UNSUBSCRIBE, the node delivers the records that it has, and
-    /// sends SUBSCRIPTION_ENDED. A second UNSUBSCRIBE returns the records that CREDIT has not reported as consumed.
+    /// Flag: the member leaves in two steps. After a first UNSUBSCRIBE, the group's owner sends the records that are
+    /// assigned to the member, and then SUBSCRIPTION_ENDED. A second UNSUBSCRIBE returns the records that CREDIT has
+    /// not reported as consumed.
     pub const RETURNS_UNCONSUMED: u32 = 2;
 }
 

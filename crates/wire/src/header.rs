@@ -175,7 +175,8 @@ kinds! {
 }
 
 impl MessageKind {
-    /// Whether messages of this kind have records or values. The larger limit then applies to them.
+    /// Whether messages of this kind contain records, or the encoded commands and results of other crates.
+    /// `DecoderLimits::run_bytes_max` applies to such messages, and `control_bytes_max` to all other messages.
     #[inline]
     pub fn carries_records(self) -> bool {
         matches!(

@@ -9,7 +9,8 @@ pub const NO_CLUSTER: &str = "-";
 layout! {
     /// Message HELLO: the client's first message. Its layout never changes, except for fields added at the end.
     pub struct Hello<'a> {
-        /// The tenant; empty for the user's tenant, or the default tenant.
+        /// The tenant. If empty, the tenant is that of the authenticated user, or the default tenant if the node has no
+        /// users.
         pub tenant: &'a str,
         /// The credentials; empty if the node requires none.
         pub credentials: &'a [u8],

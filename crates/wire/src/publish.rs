@@ -43,8 +43,8 @@ layout! {
         pub publisher: u32,
         /// Whether the node may create the topic with its default configuration if it is missing.
         pub create: bool,
-        /// The last acknowledged record of each partition. If the topic keeps a state and has lost one of them, the
-        /// publisher is refused with `STATE_LOST`.
+        /// The last acknowledged record of each partition. If the topic keeps a state and has lost one of these
+        /// records, the publisher is refused with `STATE_LOST`.
         pub acknowledged: crate::list::List<'a, LastAcknowledged>,
     }
 }
@@ -118,8 +118,8 @@ pub struct PublishHeader {
     pub partition: u32,
     /// With [`FLAG_EXPECT`], the log's expected last sequence number; otherwise 0.
     pub expect_seq: u64,
-    /// The producer's sequence number of the first record, counted from 1. The other records have the following
-    /// numbers.
+    /// The producer's sequence number of the first record, counted from 1. The numbers of the other records follow
+    /// without gaps.
     pub producer_seq: u64,
     /// Number of records. Either all or none are appended.
     pub count: u32,
@@ -220,7 +220,8 @@ choice! {
 }
 
 layout! {
-    /// Message PUBLISHED: acknowledges a publisher's records of one partition, except refused batches.
+    /// Message PUBLISHED: acknowledges all records of a publisher in one partition up to a given record, except those
+    /// of refused batches.
     pub struct Published {
         /// The publisher's number.
         pub publisher: u32,

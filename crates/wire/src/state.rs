@@ -16,16 +16,17 @@ use crate::layout::{Fields, Layout, layout};
 use crate::subscribe::Position;
 
 layout! {
-    /// Message FOLLOW: options of the next SUBSCRIBE with the same number, for topics that keep a state.
+    /// Message FOLLOW: options of the next SUBSCRIBE with the same subscription number, for topics that keep a state.
     pub struct Follow {
         /// The subscription's number.
         pub subscription: u32,
-        /// Whether each log begins with its state instead of SUBSCRIBE's start.
+        /// Whether the subscription starts in each log with the log's state, not at SUBSCRIBE's start. A log that
+        /// RESUME names continues at the position in RESUME.
         pub start: bool,
         /// Whether the subscription continues with the state after it has lost records.
         pub on_gap: bool,
         /// Conflation: each read returns one record that merges all changes since the last read. The next record is
-        /// sent after CREDIT has reported that the last one was consumed.
+        /// sent after CREDIT has reported that the previous record was consumed.
         pub conflate: bool,
         /// For tests: the node withholds, once, each record whose sequence number is a multiple of this number; 0
         /// withholds none.

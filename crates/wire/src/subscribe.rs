@@ -28,7 +28,8 @@ layout! {
 }
 
 layout! {
-    /// Message RESUME: the positions from which the next SUBSCRIBE with the same number continues; may be repeated.
+    /// Message RESUME: the positions from which the next SUBSCRIBE with the same subscription number continues. A
+    /// client may send several RESUME messages before one SUBSCRIBE.
     pub struct Resume<'a> {
         /// The subscription's number.
         pub subscription: u32,
@@ -48,7 +49,8 @@ pub enum StartAt {
     After(Position),
     /// 3: at the first record appended at or after this time, ns since the Unix epoch.
     Time(u64),
-    /// 4: after the positions that RESUME stated; other logs start at their first record.
+    /// 4: after the positions in RESUME. A log without such a position starts at its oldest retained record, or with
+    /// its state if the subscription follows states.
     Resume,
 }
 
@@ -190,7 +192,7 @@ layout! {
 }
 
 layout! {
-    /// Message LAGGING: the subscriber has not read more than half of the retained records.
+    /// Message LAGGING: more than half of the retained records have not been read by the subscriber.
     pub struct Lagging {
         /// The channel's number.
         pub channel: u32,

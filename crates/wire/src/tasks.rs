@@ -1,7 +1,7 @@
 //! Messages for tasks: commands, queries, workers and their orders.
 //!
-//! This crate does not interpret the bytes. The scheduler's crate encodes them, with a version of its own. One message
-//! can have many commands; one reply has all their results.
+//! This crate does not interpret the bytes of commands, queries and orders. The crate `tasks` encodes them, with its
+//! own version number. One message can have many commands; one reply has all their results.
 
 use crate::code::Refusal;
 use crate::control::U32PrefixedBytes;
@@ -10,7 +10,7 @@ use crate::header::MessageKind;
 use crate::layout::{Fields, Layout, choice, layout};
 
 choice! {
-    /// The content of a TASKS message: commands, a query, or a worker that attaches.
+    /// The content of a TASKS message: commands, a query, or a request to attach a worker.
     pub enum TasksKind {
         /// Commands, each after a `u32` with its length. The reply has a [`TaskCommandResult`] for each command.
         Commands = 1,
@@ -24,7 +24,7 @@ choice! {
 }
 
 layout! {
-    /// Message TASKS: commands about tasks, a query of them, or a worker that attaches.
+    /// Message TASKS: commands for tasks, a query about tasks, or a request to attach a worker.
     pub struct Tasks<'a> {
         /// The request's number, repeated in the reply.
         pub request: u32,

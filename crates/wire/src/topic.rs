@@ -8,7 +8,8 @@ use crate::list::List;
 use crate::subscribe::Position;
 
 choice! {
-    /// The policy of a reliable topic for a subscriber that frees no room in time: refuse records, or evict it.
+    /// The policy of a reliable topic for a subscriber that frees no room in time: refuse records, or evict the
+    /// subscriber.
     pub enum WhenFull {
         /// The topic refuses the published record.
         Refuse = 0,
@@ -24,7 +25,7 @@ layout! {
         pub name: &'a str,
         /// The topic's pattern; if empty, the name is the pattern.
         pub pattern: &'a str,
-        /// Number of partitions. The hash of a record's key selects one.
+        /// Number of partitions. The hash of a record's key selects the record's partition.
         pub partitions: u16,
         /// Maximum size of a partition's retained records, bytes.
         pub retain_bytes: u64,
@@ -38,7 +39,7 @@ layout! {
         pub reliable_subscribers_max: u32,
         /// Maximum time for which a publisher waits for registered subscribers, ms.
         pub wait_ms_max: u32,
-        /// The action of the topic if registered subscribers have not freed room within this time.
+        /// The action of the topic if registered subscribers have not freed room within `wait_ms_max`.
         pub when_full: WhenFull,
     }
 }

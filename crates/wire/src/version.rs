@@ -8,7 +8,7 @@
 //!  +-------------------------+---------+---------+
 //! ```
 //! The client offers a range of versions. The node replies with the chosen version as both lowest and highest version.
-//! If the ranges do not overlap, it replies with its own range, and REFUSED follows.
+//! If the ranges do not overlap, the node replies with its own range, and then sends REFUSED.
 //!
 //! A node accepts its own version and the previous one. The layouts of the preamble, HELLO, WELCOME and
 //! REFUSED never change, except for fields added at the end, which older peers skip. All other layouts may
@@ -36,7 +36,8 @@ pub struct Preamble {
 }
 
 impl Preamble {
-    /// The versions that this release supports. A client offers them, and a node without a common version returns them.
+    /// The versions that this release supports. A client sends this preamble first. A node replies with this preamble
+    /// if the client offers none of these versions.
     pub const OURS: Preamble = Preamble { version_min: VERSION_MIN, version_max: VERSION };
 
     /// The reply of a node that chose `version`.

@@ -39,7 +39,7 @@ fn preamble_encoding_does_not_change() {
     assert_eq!(&Preamble { version_min: 1, version_max: 2 }.to_bytes(), b"DUNLIN\x01\x02");
 }
 
-/// WELCOME of a version without the cluster's id.
+/// A WELCOME of an older node ends before the field `cluster`.
 #[test]
 fn welcome_message_of_an_older_node_names_no_cluster() {
     let mut old = Vec::new();
@@ -57,7 +57,7 @@ fn welcome_message_of_an_older_node_names_no_cluster() {
         cluster: OptionalText(""),
     })
     .encode(&mut old);
-    // The last field ends the message.
+    // Ends the message after `in_flight_bytes_max`, as an older node does.
     let unpadded = 8 + 8 + 8 + (2 + 1) + (2 + 9) + 6 * 4;
     old.truncate(usize::next_multiple_of(unpadded, 8));
     let len = old.len() as u32;
