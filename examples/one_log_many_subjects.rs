@@ -1,5 +1,5 @@
-//! A topic that owns a pattern is one log with one order over all its subjects. For a subscription to some of
-//! the subjects, the node skips the records of the others.
+//! A topic that owns a pattern is one log with one order over all its subjects. If a subscription wants only some of
+//! the subjects, the node skips the records of the other subjects.
 
 use dunlin::{Config, Node};
 use dunlin_topic::{Event, Publish, Start, Subscribe, SubscribeOptions, TopicConfig};

@@ -12,7 +12,8 @@ fn main() -> anyhow::Result<()> {
     println!("first at {}, retry at {}, duplicate: {}", first.position, retry.position, retry.duplicate);
     assert!(retry.duplicate && retry.position == first.position);
 
-    // With an expected position, the owner accepts a record only if no other publisher has published in between.
+    // The owner accepts each record only if the log's last sequence number is 1, as the publisher expects. The second
+    // record is therefore refused.
     let mut publisher = node.publisher("payments")?;
     publisher.publish_expecting(1, "20 EUR")?;
     let refused = publisher.publish_expecting(1, "30 EUR");

@@ -1,4 +1,5 @@
-//! Two workers share the jobs of a topic. One of them dies with a job, and the other does that job too.
+//! Two workers share the jobs of a topic. One worker dies before it has finished a job, and the other worker does this
+//! job.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Checks that a subscriber received the records that the publisher's ledger allows.
 //!
 //! - Positions are continuous: each record, gap or epoch change begins directly after the previous event.
-//! - Within an epoch, records come in order and once. The publisher published each record, and each has the
-//!   position of its acknowledgement.
+//! - Within an epoch, records come in order and once. The publisher published each record. An acknowledged record has
+//!   the position that its acknowledgement states.
 //! - The node reported every missing record. A gap has at least as many records as the node acknowledged in its place,
 //!   and at most as many as the publisher attempted. Only at an epoch change may more records be missing.
 

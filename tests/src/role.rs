@@ -45,7 +45,8 @@ where
     })
 }
 
-/// Returns a flag that is set when the test writes `stop` to standard input, or when standard input closes.
+/// Returns a flag that is set when the test writes `stop` to standard input. One second after standard input closes,
+/// the process exits with code 3.
 fn stop_flag() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
@@ -55,7 +56,7 @@ fn stop_flag() -> Arc<AtomicBool> {
                 stopped.store(true, Ordering::Relaxed);
             }
         }
-        // Writing failed, so the test that reads this process's output has ended.
+        // Standard input has closed, so the test that started this process has ended.
         std::thread::sleep(std::time::Duration::from_secs(1));
         std::process::exit(3);
     });

@@ -10,7 +10,7 @@ use crate::locks::LockHistory;
 use crate::watches::WatchTrace;
 
 /// Checks that each revision belongs to one change. A change that was requested after the acknowledgement of another
-/// must have a later revision.
+/// change must have a later revision. Returns the number of changes with known revisions.
 pub fn check_revisions(operations: &[Operation]) -> Result<u64> {
     let known = operations.iter().filter_map(|op| Some((op, op.response.as_ref()?.0, op.revision()?)));
     let changes: Vec<(&Operation, u64, u64)> = known.collect();
@@ -40,7 +40,7 @@ pub fn check_revisions(operations: &[Operation]) -> Result<u64> {
 }
 
 /// Checks that a lock has at most one holder at a time. Each token must belong to one lease, and holding times must not
-/// overlap. After a write with a token, no write with an older token may follow.
+/// overlap. After a write with a token, no write with an older token may follow. Returns the number of holding times.
 pub fn check_locks(histories: &[LockHistory]) -> Result<u64> {
     let mut held: Vec<_> = histories.iter().flat_map(|history| &history.held).collect();
     held.sort_by_key(|held| (held.lock, held.from));
@@ -70,8 +70,8 @@ pub fn check_locks(histories: &[LockHistory]) -> Result<u64> {
     Ok(held.len() as u64)
 }
 
-/// Checks watchers: each must receive every revision in order, unless it was compacted. The changes must be the same
-/// for all watchers, and equal those of the acknowledged commands. Returns the number of revisions.
+/// Checks watchers: each must receive every revision in order, unless it was compacted. All watchers must receive the
+/// same changes, and these must equal the changes of the acknowledged commands. Returns the number of revisions.
 pub fn check_watches(watched: &[WatchTrace], operations: &[Operation]) -> Result<u64> {
     let mut all: BTreeMap<u64, &[u8]> = BTreeMap::new();
     for watcher in watched {

@@ -144,7 +144,8 @@ impl Cluster {
             self.set_disk_fault(id, "well");
             self.clocks.set(id, 0)?;
         }
-        // A fault `tear` without a sync so far would take effect later, so these nodes are killed.
+        // A fault `tear` takes effect at the next sync. Nodes with such a fault are killed now, so that the fault does
+        // not take effect after `heal`.
         let may_end = std::mem::take(&mut self.may_end);
         self.kill(&may_end)?;
         self.reap()?;

@@ -35,7 +35,7 @@ pub enum KeyRequest {
     Range,
     /// Writes a key.
     Put(usize, String),
-    /// Writes a key if its revision is the given one (compare and swap).
+    /// Writes a key if it has the given revision (compare and swap).
     Cas(usize, String, u64),
     /// Deletes a key.
     Delete(usize),

@@ -69,7 +69,8 @@ impl KeyClient {
         self.history
     }
 
-    /// Reads all keys of each group once more, until all are read or `should_stop` returns `true`.
+    /// Reads all keys of each group once more, and repeats failed reads. Returns the client's history; `None` if
+    /// `should_stop` returns `true` before all groups are read.
     pub fn read_all(mut self, groups: &[String], should_stop: impl Fn() -> bool) -> Option<Vec<Operation>> {
         for group in groups {
             let before = self.history.len();

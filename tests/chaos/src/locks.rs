@@ -127,7 +127,8 @@ impl LockClient {
         true
     }
 
-    /// Waits until the client holds the lock. Returns the fencing token.
+    /// Waits until the client holds the lock. Returns the fencing token; `None` if the request is refused, the lease
+    /// cannot be extended, or the run stops.
     fn acquire(&mut self, lock: u64, lease: &mut Lease, stop: &AtomicBool) -> Option<u64> {
         let (name, wait) = (lock.to_string(), self.seed.between(0, 3) > 0);
         while !stop.load(Ordering::Relaxed) {
@@ -158,8 +159,8 @@ impl LockClient {
             self.pause(0, 50);
         }
         if self.seed.between(0, 1) == 0 {
-            // After a sleep that is longer than its lease, the client does not know that another may hold the lock, and
-            // still writes.
+            // After a sleep that is longer than its lease, the client does not know that another client may hold the
+            // lock, and still writes.
             self.pause(lease.ttl_ms, lease.ttl_ms + 400);
             self.write_guarded(lock, token);
         } else {

@@ -121,8 +121,8 @@ impl Nemesis<'_> {
             }
             Fault::Ring => self.cut_links(|count, from, to| {
                 let distance = from.abs_diff(to);
-                // With three nodes, a ring would connect all of them. The fault then separates the first node from the
-                // last.
+                // A ring of three nodes connects all of them. With three nodes, the fault therefore separates the first
+                // node from the last.
                 if count == 3 { distance == 2 } else { distance.min(count - distance) > 1 }
             }),
             Fault::Bridge => self.cut_links(|count, from, to| {
@@ -205,7 +205,7 @@ impl Nemesis<'_> {
         let Some(new) = self.cluster.leader_within(LEADER_TIMEOUT, Some(old)) else { return Ok(()) };
         self.record_fault(format!("… node {new} leads instead of {old}"));
         sleep(hold_ms);
-        // A set of nodes with the old leader and without the new one, which is a majority.
+        // `moved` and the old leader are a majority of the nodes. The new leader is not in `moved`.
         let ids = self.cluster.network.ids().to_vec();
         let others = ids.iter().copied().filter(|id| ![old, new].contains(id));
         let moved: Vec<u64> = others.take(ids.len() / 2).collect();

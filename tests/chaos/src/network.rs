@@ -1,7 +1,8 @@
-//! The network between nodes and to clients: with one proxy for each pair of nodes and each direction of connecting.
+//! The network between the nodes, and between nodes and clients. Each pair of nodes has two proxies, one for each node
+//! that opens connections.
 //!
 //! Node 1 connects to node 2 through proxy `1-2`, and clients connect to node 1 through `c-1`. If node 1 cannot send to
-//! node 2, the proxies discard both its requests and its responses to node 2.
+//! node 2, the proxies discard node 1's requests to node 2, and node 1's responses to requests of node 2.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -109,7 +110,7 @@ impl ProxyNetwork {
         Ok(())
     }
 
-    /// Closes clients' connections to a node, and refuses new ones.
+    /// Closes clients' connections to a node, and refuses new connections.
     pub fn close_listener(&mut self, id: u64) -> Result<()> {
         let proxy = format!("c-{id}");
         self.proxies.enable(&proxy, false)?;
@@ -137,7 +138,7 @@ impl ProxyNetwork {
         Ok(())
     }
 
-    /// Returns the directions between these nodes and all others, both ways.
+    /// Returns the directions from these nodes to all other nodes, and from all other nodes to these nodes.
     pub fn links_around(&self, inside: &[u64]) -> BTreeSet<NodePair> {
         self.links_where(|a, b| inside.contains(&a) != inside.contains(&b))
     }

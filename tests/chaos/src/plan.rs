@@ -14,7 +14,7 @@ pub enum FaultTarget {
 /// A fault to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// A node loses power and with it its unsynced data.
+    /// A node loses power, and therefore its unsynced data.
     Kill(FaultTarget),
     /// All nodes lose power.
     KillAll,
@@ -30,7 +30,7 @@ pub enum Fault {
     Deaf(FaultTarget),
     /// The nodes are divided into two parts that do not reach each other. The seed determines the parts' sizes.
     Halves(u64),
-    /// Every node reaches a majority, but no two nodes reach the same one.
+    /// Every node reaches a majority of the nodes, but no two nodes reach the same majority.
     Ring,
     /// The nodes are divided into two parts that have one node in common.
     Bridge,

@@ -27,7 +27,7 @@ pub fn bind_to_this_thread(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(bind) }
 }
 
-/// A running process. Dropping it kills it.
+/// A running process. Dropping the value kills the process.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -100,7 +100,7 @@ impl Process {
         }
     }
 
-    /// The lines of output so far.
+    /// Returns the lines of output that have arrived and were not returned before.
     pub fn lines_so_far(&mut self) -> Vec<String> {
         self.lines.try_iter().collect()
     }
@@ -108,7 +108,7 @@ impl Process {
     /// Skips lines until one begins with `start`. Returns the rest of that line.
     ///
     /// # Panics
-    /// If there is no such line.
+    /// If the process ends, or [`PATIENCE`] passes, before there is such a line.
     pub fn read_until(&mut self, start: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         while let Some(line) = self.line_within(deadline.saturating_duration_since(Instant::now())) {

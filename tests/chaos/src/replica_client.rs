@@ -94,8 +94,9 @@ impl ReplicaClient {
         }
     }
 
-    /// Searches for a node that responds. Returns [`ReplicaResponse::Unknown`] if a node may have received the request
-    /// but did not respond.
+    /// Sends a request to one node after another, until a node executes or refuses it. Returns
+    /// [`ReplicaResponse::Unknown`] if a node may have received the request but did not respond, and `None` after
+    /// [`SEARCH_TIMEOUT`].
     fn search(&mut self, request: &ReplicaRequest) -> Option<ReplicaResponse> {
         let deadline = Instant::now() + SEARCH_TIMEOUT;
         while Instant::now() < deadline {

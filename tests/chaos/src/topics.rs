@@ -4,7 +4,7 @@
 //! stopped and isolated while publishers publish numbered records and subscribers read them, each through one node.
 //! Then the publishers' responses are compared with what the subscribers received, and never with reports of a node:
 //! - a subscriber receives every record in order, or a gap or an epoch change in its place;
-//! - all subscribers of a topic receive the same at the same position;
+//! - all subscribers of a topic receive the same record at the same position;
 //! - every subscriber of a durable topic receives every record once, in order of publishing, over all epochs;
 //! - a subscriber of a volatile topic misses only records in a reported gap or at the end of an epoch.
 //!

@@ -24,7 +24,7 @@ pub const GIVEN_UP: u64 = u64::MAX;
 pub struct WatchTrace {
     /// All changes in order.
     pub changes: Vec<Change>,
-    /// Compacted revisions: the first and the last.
+    /// The compacted ranges of revisions, each with its first and last revision.
     pub compacted: Vec<(u64, u64)>,
 }
 

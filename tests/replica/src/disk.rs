@@ -1,8 +1,8 @@
-//! A disk that loses power with the process: unsynced writes are only in the process's memory.
+//! A disk that loses power when the process ends: unsynced writes are only in the process's memory.
 //!
 //! Killing the process cuts the power. A command makes syncs slow or fail, makes the disk full, or makes the power fail
-//! during a sync. Then only some sectors are written, and one of them may be corrupt. Data that were synced before stay
-//! intact.
+//! during a sync. After a power failure during a sync, only some sectors of the sync are written, and some of these may
+//! be corrupt. Data that were synced before stay intact.
 
 use std::collections::HashMap;
 use std::io;
@@ -203,7 +203,7 @@ impl DiskFile for PowerFile {
 }
 
 impl PowerFile {
-    /// Writes some sectors in random order, at most one of them corrupt, and ends the process.
+    /// Writes a random selection of the sectors, some of them with a wrong bit, and ends the process.
     fn tear(&self, writes: &Writes) -> ! {
         let mut seed = Seed::new(self.faults.tear.load(Ordering::Relaxed));
         let reached = seed.between(0, 100);

@@ -1,7 +1,7 @@
 //! Raft's messages over TCP: one connection for each other node and lane, with several messages in flight.
 //!
-//! Messages and responses are `length, number, bytes`. A connection without a response for [`RESPONSE_TIMEOUT`]
-//! is closed, and its messages fail; the next message opens a new one.
+//! Messages and responses are encoded as `length, number, bytes`. A connection without a response for
+//! [`RESPONSE_TIMEOUT`] is closed, and its messages fail; the next message opens a new connection.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -28,7 +28,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 type ReplyPromise = oneshot::Sender<io::Result<Bytes>>;
 
-/// The connections to the other nodes, one for each lane.
+/// The connections to the other nodes: one for each node and lane.
 pub struct Links(BTreeMap<(u64, RequestLane), mpsc::UnboundedSender<(Bytes, ReplyPromise)>>);
 
 impl Links {
@@ -141,8 +141,8 @@ async fn receive(reader: &mut OwnedReadHalf) -> io::Result<(u64, Bytes)> {
     Ok((number, bytes.into()))
 }
 
-/// Serves the other nodes. The messages of a connection are passed to raft in order, and each is answered when raft has
-/// handled it.
+/// Serves the other nodes. Passes the messages of a connection to raft in order. Sends the response to each message as
+/// soon as raft has handled the message.
 pub async fn serve_peers<F>(
     listener: TcpListener,
     answer: impl Fn(Bytes) -> F + Clone + Send + Sync + 'static,

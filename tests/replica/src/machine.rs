@@ -25,7 +25,8 @@ impl ReplicaMachine {
         self.state.revision() + 1 - self.changes.len() as u64
     }
 
-    /// Returns up to `count` changes from revision `from` on; `None` if the first of them is not available.
+    /// Returns up to `count` changes from revision `from` on; `None` if the change with revision `from` is not
+    /// available.
     pub fn changes(&self, from: u64, count: usize) -> Option<&[Change]> {
         let start = from.checked_sub(self.oldest())? as usize;
         let rest = self.changes.get(start..).unwrap_or_default();

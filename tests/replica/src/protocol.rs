@@ -10,8 +10,8 @@ use serde_json::Value;
 /// The largest size of a message in bytes.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// The first byte that a node sends. A client that has not received it knows that no node has read its request, because
-/// a proxy may have accepted the connection.
+/// The first byte that a node sends on each connection. A proxy can accept a connection although the node is down. A
+/// client that has not received this byte therefore knows that no node has read its request.
 pub const GREETING: u8 = b'!';
 
 /// A request of a client to a replica.
@@ -23,7 +23,7 @@ pub enum ReplicaRequest {
     Read(Vec<u8>, Vec<u8>),
     /// Returns the status of this node.
     Status,
-    /// Returns the changes from this revision on that this node has.
+    /// Returns the changes that this node has, starting at this revision.
     Changes(u64),
     /// Founds a cluster of these nodes, each with its id and address.
     Begin(Vec<(u64, String)>),

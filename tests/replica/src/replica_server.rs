@@ -104,7 +104,7 @@ fn status(group: &GroupHandle<ReplicaMachine>) -> serde_json::Value {
     })
 }
 
-/// Returns the system time in seconds since 1970. It is only used to report whether the test has set the clock.
+/// Returns the system time in seconds since 1970. The test uses this time only to check that it has set the clock.
 fn time_of_day_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

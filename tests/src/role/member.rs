@@ -149,7 +149,7 @@ fn respond(line: &str, control: &Control, cluster: &Cluster, node: &Node) -> Str
     }
 }
 
-/// The values of keys that were written, as far as responses to `put` show them.
+/// The results of `put` requests: the acknowledged values, and the number of other results.
 #[derive(Debug, Default)]
 pub struct PutLedger {
     /// Acknowledged values, by key.

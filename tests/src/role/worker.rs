@@ -1,6 +1,6 @@
-//! `worker URL kind=KIND [slots=COUNT] [ttl=MS] [work=MS] [die=TEXT]`: a worker that takes `work` for each task, and
-//! prints `did TASK TOKEN` after each. With `die`, a task with this payload makes the worker kill itself. A line
-//! `drain` on standard input drains the worker, which then prints its counts.
+//! `worker URL kind=KIND [slots=COUNT] [ttl=MS] [work=MS] [die=TEXT]`: a worker that needs `work` ms for each task, and
+//! prints `did TASK TOKEN` after each task. If a task has the payload that `die` states, the worker kills itself. A
+//! line `drain` on standard input drains the worker, which then prints its counts.
 
 use std::io::BufRead;
 use std::sync::Arc;

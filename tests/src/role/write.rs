@@ -1,7 +1,7 @@
 //! `write URL SUBJECT [seed=N] [writer=N] [producer=N] [from=N] [count=N] [mode=mixed|batch|pipeline]
 //! [batch=N] [pause=US]`: publishes numbered records, and writes its ledger to standard output.
 //!
-//! Runs until stopped, or until `count` records are published. Then it publishes a last record until that record is
+//! Runs until stopped, or until `count` records are published. Then publishes a last record, and repeats it until it is
 //! acknowledged. Without `count`, failed records are not retried; their numbers count as attempted.
 
 use std::io::Write as _;
@@ -138,7 +138,8 @@ impl Writer {
 
 fn print_outcome(first: u64, last: u64, outcome: Result<Receipt, PublishError>) -> Result<()> {
     match outcome {
-        // A duplicate has the position of its first attempt. It does not show the positions of the records before it.
+        // The receipt of a duplicate has the position at which the last record was first appended. The positions of the
+        // other records are unknown.
         Ok(receipt) if receipt.duplicate => print_line(&format!("acks {first} {last}")),
         Ok(receipt) => {
             let at = receipt.position;

@@ -189,8 +189,8 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     }
 }
 
-/// A restored cluster must serve clients only after it has a leader and has skipped numbers. It must elect the leader
-/// without waiting for an election timeout.
+/// A restored cluster must serve clients only after it has a leader, and after its revision is above the revisions of
+/// the old cluster. The cluster must elect the leader without waiting for an election timeout.
 #[test]
 fn restored_cluster_has_a_leader_before_it_serves_clients() {
     let cluster = ClusterUnderTest::with(&[Vec::new()]);
@@ -202,7 +202,7 @@ fn restored_cluster_has_a_leader_before_it_serves_clients() {
     let dir = cluster.dir.path().join("restored");
     let address = port::free().to_string();
     restore(&file, &dir, &address).expect("the backup is restored");
-    // By itself, an election would begin after more than 10 s.
+    // With this heartbeat, an election timeout is longer than 10 s.
     let node =
         start_with(&dir, &address, None, &["heartbeat=10000".to_owned()]).expect("the new cluster starts");
     let read = node.connect().kv().stale().get("a").expect("the state is there").expect("the key is there");

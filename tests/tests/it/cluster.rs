@@ -46,7 +46,7 @@ fn acknowledged_writes_survive_the_death_of_the_leader() {
 fn nodes_join_leave_and_rejoin_with_new_numbers() {
     let mut cluster = ClusterUnderTest::of(1);
     cluster.put(0, "first", "1");
-    // A token is valid once.
+    // A node can join with this token only once.
     let token = cluster.token(false);
     let join_address = cluster.members[0].address.clone();
     let join = |name: &str, address: &str| {
@@ -61,7 +61,7 @@ fn nodes_join_leave_and_rejoin_with_new_numbers() {
     cluster.join("3").expect("the node joins");
     cluster.wait_for_voters(3);
     assert_eq!(cluster.members[2].number, 3);
-    // A removed node ends with an error that says what to do, and does so again when it is restarted.
+    // A removed node ends with an error that says what to do. When the node is restarted, it ends with the same error.
     cluster.client().remove(3).expect("the node is removed");
     let error = cluster.members[2].process.read_until("ended");
     assert!(error.contains("removed") && error.contains("empty its data directory"), "{error}");
@@ -317,7 +317,8 @@ fn single_node_becomes_a_cluster_and_keeps_its_data() {
     cluster.join("2").expect("the node joins");
     cluster.wait_for_voters(2);
     assert_eq!(cluster.get(1, "key"), "alone");
-    // A node without the others reports that it is alone, and does not found a cluster.
+    // If a member's directory is opened without a cluster listener, the node refuses control requests, and does not
+    // found a cluster.
     let node = cluster.kill(1);
     let (opened, _) = Node::open(Config::default(), Arc::new(RealDisk), &node.dir).expect("a node");
     let refused = opened.control().unwrap_err().to_string();
@@ -373,7 +374,7 @@ fn node_without_a_majority_does_not_name_the_dead_leader() {
     });
 }
 
-/// A founder without its directory must not found another cluster at the same address.
+/// A founder that has lost its data directory must not found another cluster at the same address.
 #[test]
 fn cluster_founder_without_its_data_directory_does_not_start() {
     let mut cluster = ClusterUnderTest::of(2);

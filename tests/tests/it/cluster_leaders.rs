@@ -153,7 +153,8 @@ fn stopping_node_leaves_no_write_with_unknown_outcome() {
     writers.into_iter().for_each(|writer| writer.join().expect("no write failed"));
 }
 
-/// Returns the CPU time of a node's threads with this name, and of its threads whose names begin with it.
+/// Returns two CPU times in ns: that of a node's threads named `name`, and that of the threads whose longer names begin
+/// with `name`.
 fn cpu_ns(member: &ClusterNode, name: &str) -> (u64, u64) {
     let (mut own_ns, mut other_ns) = (0, 0);
     let tasks = std::fs::read_dir(format!("/proc/{}/task", member.process.pid())).expect("the process runs");

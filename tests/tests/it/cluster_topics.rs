@@ -143,7 +143,7 @@ fn deleted_topic_is_gone_and_its_name_is_free_on_every_node() {
 fn every_node_and_protocol_publishes_and_reads_every_topic() {
     let cluster = ClusterUnderTest::of(3);
     let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
-    // Each topic is created by a different node, before and after its subscribers start.
+    // Each topic is created by a different node. Records are published before and after the topic's subscribers start.
     for (maker, topic) in ["first", "second", "third"].into_iter().enumerate() {
         publish(&clients[maker], topic, [0]);
         let mut readers: Vec<Subscriber> =
@@ -337,7 +337,7 @@ fn frozen_owner_that_resumes_relays_records_to_the_new_owner() {
     assert_ne!(owner(&clients[0], "t").0, stopped);
 }
 
-/// Clients must receive the last records of an ending owner once, also after they move to another node.
+/// Clients must receive the last records of a stopping owner exactly once, even if they move to another node.
 #[test]
 fn stopping_owner_delivers_each_durable_record_once() {
     let mut cluster = ClusterUnderTest::of(3);

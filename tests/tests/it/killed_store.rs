@@ -89,8 +89,8 @@ fn kill_repeatedly(seed: u64, dir: &Path, total: &mut Total) {
     total.acked += ledger.acked.len() as u64;
 }
 
-/// Reads all records from disk in order and checks their bytes. Returns the epoch, the sequence number and the writer's
-/// number of each.
+/// Reads all records from disk in order and checks their bytes. Returns for each record its epoch, its sequence number,
+/// and its number in the writer's ledger.
 fn read_stored(dir: &Path) -> Vec<(u32, u64, u64)> {
     let (node, _) = Embedded::open(Config::default(), Arc::new(RealDisk), dir).unwrap();
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };

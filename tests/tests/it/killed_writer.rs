@@ -1,5 +1,5 @@
-//! Tests of a publisher that is killed while a pipelined batch is in flight, and of another one that retries under the
-//! same identity.
+//! Tests of a publisher that is killed while a pipelined batch is in flight, and of a second publisher that retries the
+//! batch under the same identity.
 
 use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::seed::Seed;

@@ -1,4 +1,4 @@
-//! The unmodified async-nats client with the NATS listener: the same cases as for the other libraries.
+//! Tests of the unmodified async-nats client with the NATS listener. The cases are those of `nats_clients`.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

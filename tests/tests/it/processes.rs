@@ -12,7 +12,7 @@ use dunlin_system_tests::trace::TraceLine;
 /// The heartbeat of a node in tests where clients must notice that it has stopped. Other nodes have a long heartbeat,
 /// because a busy machine delays heartbeats.
 pub const HEARTBEAT: Duration = Duration::from_millis(250);
-/// The same heartbeat as an argument of the role `node`.
+/// [`HEARTBEAT`] as an argument of the role `node`.
 pub const SHORT_HEARTBEAT: &str = "heartbeat=250";
 
 pub fn role(name: &str, arguments: &[&str]) -> Process {
@@ -109,7 +109,7 @@ impl Writer {
         self.wait_until(|ledger| ledger.acked.len() >= expected);
     }
 
-    /// Makes the writer publish its last record, and waits until that is acknowledged. Returns the ledger.
+    /// Makes the writer publish its last record, and waits until this record is acknowledged. Returns the ledger.
     pub fn finish(mut self) -> Ledger {
         self.process.write_line("stop");
         self.wait_for_end()

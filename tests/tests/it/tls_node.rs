@@ -21,7 +21,7 @@ impl TlsNode {
         // name as its issuer as self-signed.
         authority.distinguished_name.push(DnType::CommonName, "an authority of tests");
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // Python requires this key usage, and the key usage that the server's certificate has.
+        // Python requires this key usage of an authority.
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();

@@ -138,7 +138,8 @@ fn check_acknowledged(
                 };
                 let is_after = |end: &EpochEnd| position.seq > end.last && !end.is_complete;
                 let after_end = ended.get(&position.epoch).is_some_and(is_after);
-                // Whether the epoch lies between two others and the subscriber received no record of it.
+                // Whether the epoch lies between an ended epoch and the subscriber's next epoch. The subscriber then
+                // received no record of this epoch.
                 let is_between = |(old, end): (&u32, &EpochEnd)| {
                     (old + 1..end.next.epoch).contains(&position.epoch) && !end.is_complete
                 };

@@ -89,7 +89,7 @@ impl NamespaceNetwork {
 
 impl Drop for NamespaceNetwork {
     fn drop(&mut self) {
-        // Removing a part fails if it does not exist, which is no error.
+        // Removing a namespace or a link fails if it does not exist, which is no error.
         for node in 1..=self.nodes {
             let _ = ip(&["netns", "del", &self.namespace(node)]);
         }

@@ -145,7 +145,8 @@ impl Writer {
         Ok(response.is_some())
     }
 
-    /// Publishes again. If the topic may have appended the records, the publisher reuses their numbers.
+    /// Publishes a failed batch again. If the topic may have appended the batch, the publisher sends it under the same
+    /// producer numbers, so that the topic recognizes it.
     fn retry(&mut self, error: &PublishError, drafts: &[Draft<'_>]) -> Result<Option<Receipt>, PublishError> {
         if !matches!(error, PublishError::Unknown(_)) {
             return self.publisher.publish_batch(drafts).map(Some);

@@ -12,8 +12,8 @@ pub trait Listener: Sync {
     /// The name in `docs/listeners.md`.
     fn name(&self) -> &'static str;
 
-    /// Returns the listener's address; `None` in process. Clients whose connections are cut connect through a proxy
-    /// instead.
+    /// Returns the listener's TCP address; `None` if it has none. Tests that cut connections put a proxy between the
+    /// client and this address.
     fn address(&self, node: &NodeUnderTest) -> Option<SocketAddr>;
 
     /// The reason why a guarantee does not apply to this listener, for the table; `None` if it applies.
@@ -21,12 +21,12 @@ pub trait Listener: Sync {
         None
     }
 
-    /// A remark on a guarantee for the table, if needed.
+    /// A remark on a guarantee for the table; `None` for no remark.
     fn remark(&self, _promise: &str) -> Option<&'static str> {
         None
     }
 
-    /// Creates a client that connects to `address`, if there is one.
+    /// Creates a client that connects to `address`; `None` for a listener without a TCP address.
     fn connect_client(
         &self,
         node: &NodeUnderTest,
@@ -77,7 +77,8 @@ pub struct SubscriptionOptions<'a> {
 
 /// A subscriber, which reads from the connection only during a call.
 pub trait ListenerSubscriber {
-    /// The next event; [`SubscriberEvent::Nothing`] after `patience`. An error is one that the listener reported.
+    /// Returns the next event, or [`SubscriberEvent::Nothing`] if none arrives within `patience`. Fails with the error
+    /// that the listener reported.
     fn next(&mut self, patience: Duration) -> Result<SubscriberEvent>;
 }
 

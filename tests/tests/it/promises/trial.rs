@@ -80,7 +80,7 @@ impl NodeUnderTest {
         Ok(NodeUnderTest { node, server: Some(server), config, directory })
     }
 
-    /// Ends the node without a farewell message, and starts an empty one in its place.
+    /// Ends the node without a goodbye to its clients, and starts an empty node at the same addresses.
     pub fn restart(&mut self) -> Result<()> {
         drop(self.server.take());
         self.node.stop();
@@ -123,7 +123,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Creates a topic that retains less than is published.
+    /// Creates a topic that retains 64 KiB, which is less than the tests publish.
     pub fn create_short(&self, topic: &str) -> Result<()> {
         let retention = Retention { bytes: 64 << 10, ..Retention::default() };
         self.create(topic, TopicConfig { retention, ..TopicConfig::default() })
