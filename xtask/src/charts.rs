@@ -1,7 +1,7 @@
 //! `charts`: draws charts from the stored benchmark runs in `bench-runs/`.
 //!
-//! Each chart shows the newest run that has all its values, so that all its values come from the same run. Text and
-//! lines follow the reader's colour scheme.
+//! All values of a chart come from one run: the newest run that has all these values. Text and lines follow the
+//! reader's colour scheme.
 
 mod fanout;
 mod round_trips;

@@ -1,5 +1,5 @@
-//! `cargo xtask dashboard`: builds the dashboard and compares it with the committed `web/dashboard/dist`, or
-//! replaces that with `--write`. Nodes embed the committed files, so that `cargo build` needs no Node.js.
+//! `cargo xtask dashboard`: builds the dashboard and compares it with the committed files in `web/dashboard/dist`. With
+//! `--write`, replaces the committed files. Nodes embed the committed files, so that `cargo build` needs no Node.js.
 
 use std::collections::BTreeMap;
 use std::fs;

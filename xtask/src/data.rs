@@ -1,7 +1,7 @@
 //! `data`: downloads the recordings into `data/`, as packages from pip's registry.
 //!
-//! - A file in `data/` is complete and has its pinned checksum: files are written and verified in `data/.fetch` and
-//!   renamed. If a run is interrupted, the next one removes its files.
+//! - A file in `data/` is complete and has its pinned checksum: files are written and verified in `data/.fetch`, and
+//!   then moved to `data/`. After an interrupted run, the next run removes the files that remain in `data/.fetch`.
 //! - pip verifies an archive's checksum before it runs any code of the archive.
 //! - A lock on `data/.lock` lets one run download while others wait.
 //!

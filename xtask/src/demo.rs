@@ -1,6 +1,7 @@
 //! `demo`: downloads the recordings, builds the programs, and runs `dunlin demo` with the given arguments.
 //!
-//! For tasks, the Python package is built too, whose example programs submit and run them.
+//! If the demo shows tasks, the command also builds the Python package, because example programs in Python submit and
+//! run the tasks.
 
 use std::process::Command;
 

@@ -56,8 +56,8 @@ fn install_libzmq() -> Result<()> {
     install("libzmq3-dev", "install libzmq's headers by hand (Debian: libzmq3-dev)")
 }
 
-/// Makes Redis available. Debian's server is a link to a program in its package of tools. Only that package is
-/// installed, because the server's package would start a service.
+/// Makes Redis available. In Debian, `redis-server` is a link to `redis-check-rdb`, which is in the package
+/// `redis-tools`. This function installs only `redis-tools`, because the package of the server would start a service.
 fn link_redis(build: &Path) -> Result<()> {
     let (server, tool) = (build.join("redis-server"), Path::new("/usr/bin/redis-check-rdb"));
     if server.exists() {

@@ -88,7 +88,7 @@ fn demo_once() -> Result<()> {
     process::run(&mut demo::prepare(&demo::Options::once())?)
 }
 
-/// Runs and checks every point of one suite, without judging its speed.
+/// Runs every measurement of the benchmark suite `spot`, and fails if one fails. The measured speeds are not checked.
 fn bench_smoke() -> Result<()> {
     bench("spot")
 }
@@ -243,7 +243,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         let parts: Vec<_> = parts::ALL.iter().map(|part| part.name).collect();
-        // A step may have the same name as the part. The name then selects both.
+        // A part that has only one step may have the name of this step. The name then selects the part and the step.
         for part in parts::ALL.iter().filter(|part| names.contains(&part.name)) {
             assert_eq!(part.steps.len(), 1, "{} is a part and a step", part.name);
         }

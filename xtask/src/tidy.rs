@@ -1,8 +1,8 @@
 //! `tidy`: checks the repository's rules for source, tests and pages. Each rule is in one file; its tests contain
 //! examples that break the rule.
 //!
-//! A rule reads a [`Repository`] and adds to [`Findings`]; no rule changes a file. Reviewers must check two
-//! conditions without a rule: listeners hold no topic state, and each crate's limits are in one struct.
+//! A rule reads a [`Repository`] and adds to [`Findings`]; no rule changes a file. Two conditions have no rule, and
+//! reviewers must check them: listeners hold no topic state, and each crate's limits are in one struct.
 
 mod absence;
 mod changelog;

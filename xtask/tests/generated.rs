@@ -1,5 +1,5 @@
-//! Checks that the committed Rust code of the protobuf files is current. Users therefore need no protobuf
-//! compiler. Checks `docs/renames.md` in the same way.
+//! Checks that two generated parts of the repository are current: the Rust code of the protobuf files, and
+//! `docs/renames.md`. Users need no protobuf compiler, because the Rust code is committed.
 //!
 //! `cargo xtask fix` generates both.
 

@@ -2,7 +2,7 @@
 //! checks that the seeds find known bugs.
 //!
 //! A mutant is a patch in `crates/space/tests/mutants`; its first line names the bug. The command applies the patch to
-//! a copy of the tree. A mutant that does not apply, does not compile or is not found fails the command.
+//! a copy of the tree. The command fails if a mutant cannot be applied, does not compile, or passes all seeds.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -18,7 +18,7 @@ pub(super) const CLIENTS: &[Client] = &[
 const PROTOS: [&str; 3] = ["dunlin/v1/dunlin.proto", "dunlin/v1/kv.proto", "ratatoskr/ratatoskr.proto"];
 /// The proto files that the Go client needs.
 const GO_PROTOS: [&str; 2] = [PROTOS[0], PROTOS[1]];
-/// The Go package of the code that is generated from these files.
+/// The Go package of the code that is generated from [`GO_PROTOS`].
 const GO_PACKAGE: &str = "dunlin.example/client/gen/dunlin/v1";
 
 impl ClientPaths {

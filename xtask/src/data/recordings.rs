@@ -12,8 +12,8 @@ pub struct PypiPackage {
     pub archive: &'static str,
     /// Whether only the package's source archive contains the recordings.
     pub source_only: bool,
-    /// The Python version and the platform of the wheel; `None` if the wheel is for all. The wheel is only unpacked,
-    /// so any Python can download it.
+    /// The Python version and the platform of the wheel; `None` if the wheel is for all versions and platforms. A wheel
+    /// is only unpacked, so its Python version need not be installed.
     pub wheel_of: Option<(&'static str, &'static str)>,
     pub recordings: &'static [RecordingFile],
 }

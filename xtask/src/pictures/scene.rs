@@ -31,9 +31,9 @@ pub struct PictureCommand {
 #[derive(Clone, Copy)]
 enum StepEnd {
     ByItself,
-    /// After the command was interrupted by Ctrl-C, which happens after this many ms.
+    /// After the command has ended because of Ctrl-C, which it receives after this many ms.
     Interrupted(u64),
-    /// This many ms later, while the command continues in the background.
+    /// This many ms after the start of the command, which continues in the background.
     Never(u64),
 }
 

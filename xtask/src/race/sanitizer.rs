@@ -23,7 +23,8 @@ pub fn run() -> Result<()> {
         None => println!("address sanitizer: SKIPPED: `rustup toolchain install nightly` first"),
     }
     match &nightly {
-        // The thread sanitizer needs the source of std: it reports races in locks of a std that was built without it.
+        // The thread sanitizer needs the source of std. If std was built without the sanitizer, the sanitizer reports
+        // false races in the locks of std.
         Some(sysroot) if sysroot.join("lib/rustlib/src/rust/library").is_dir() => {
             run_with_sanitizer("thread", &["-Zbuild-std"])?;
             ran = true;
@@ -59,8 +60,8 @@ fn run_with_sanitizer(sanitizer: &str, more: &[&str]) -> Result<()> {
     process::run(command.env("CARGO_TARGET_DIR", target_directory(sanitizer)?))
 }
 
-/// Runs the quick tests under valgrind. It is much slower and detects no races, so it is used only if no sanitizer can
-/// run.
+/// Runs the quick tests under valgrind. Valgrind is much slower than a sanitizer and detects no races, so it is used
+/// only if no sanitizer can run.
 fn valgrind() -> Result<()> {
     if process::output(Command::new("valgrind").arg("--version")).is_err() {
         println!("valgrind: SKIPPED: not installed");

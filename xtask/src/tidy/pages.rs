@@ -1,8 +1,8 @@
 //! Checks that every path in a page exists: paths in backticks, and targets of links.
 //!
-//! A path begins with a root folder, or ends in `.rs` or `.md`; the latter may be the end of a longer path
-//! (`segment.rs`). Patterns, placeholders, paths outside of the repository, ignored files and fenced blocks
-//! are exempt.
+//! A path begins with a root folder, or ends in `.rs` or `.md`. A path that ends in `.rs` or `.md` may leave out its
+//! first folders (`segment.rs`). Patterns, placeholders, paths outside of the repository, ignored files and fenced
+//! blocks are exempt.
 
 use std::collections::BTreeSet;
 

@@ -12,7 +12,8 @@ use super::repository::Repository;
 const GENERATED: &str = "docs/benchmarks.md";
 const WORDS_MAX: usize = 35;
 const OPENINGS: [&str; 4] = ["Who", "What", "Whose", "That"];
-/// Words with a full stop that does not end a sentence. `etc.` ends one before a capital letter.
+/// Words with a full stop that does not end a sentence. `etc.` ends a sentence if the next word begins with a capital
+/// letter.
 const ABBREVIATIONS: [&str; 7] = ["e.g.", "i.e.", "etc.", "cf.", "vs.", "approx.", "incl."];
 /// The text that replaces a code span when words are counted.
 const CODE: &str = "`…`";

@@ -33,7 +33,7 @@ impl Repository {
         let mut files = BTreeMap::new();
         for path in listing.split_terminator('\0') {
             // git lists a deleted file until the deletion is committed, so a file that cannot be read is skipped. A
-            // link counts as its target.
+            // symbolic link is read as its target.
             let Ok(bytes) = fs::read(root.join(path)) else { continue };
             files.insert(path.to_owned(), String::from_utf8(bytes).ok());
         }

@@ -29,8 +29,8 @@ pub fn names(source: &str) -> Result<Names, String> {
     Ok(names)
 }
 
-/// Returns the functions with `#[test]`, or with an attribute whose path ends with it (`#[tokio::test]`), with their
-/// lines. Tests whose names come from a macro are not found.
+/// Returns the functions with `#[test]`, or with an attribute whose path ends with `test` (`#[tokio::test]`), with
+/// their lines. Tests whose names come from a macro are not found.
 pub fn tests(source: &str) -> Result<Vec<(usize, String)>, String> {
     let mut tests = Vec::new();
     collect_tests(tokens(source)?, &mut tests);
@@ -130,7 +130,8 @@ impl Names {
         at
     }
 
-    /// Skips a test's attribute and its item, up to the `{…}` or `;`.
+    /// Returns the number of tokens of a test's attribute and of the item after it, up to the `{…}` or `;`. Adds
+    /// modules in separate files to `test_modules`.
     fn skip_item(&mut self, tokens: &[TokenTree]) -> usize {
         if matches!(&tokens[1], TokenTree::Punct(mark) if mark.as_char() == '!') {
             return tokens.len();

@@ -1,8 +1,8 @@
 //! Checks that the name of a public type has one meaning in the whole product.
 //!
-//! Two types of different crates may share a name if one represents the other, such as a message of a protocol that
-//! contains it. [`LIST`] has a line for each such name; a line for a name that is not shared is an error too. Types of
-//! `pub(crate)` and narrower, generated code and tests are exempt.
+//! Two types of different crates may share a name if one represents the other, such as a protocol's message that
+//! represents a type of the product. [`LIST`] has a line for each such name; a line for a name that is not shared is an
+//! error too. Types of `pub(crate)` and narrower, generated code and tests are exempt.
 
 use std::collections::BTreeMap;
 

@@ -6,7 +6,7 @@ pub struct Capability {
     pub name: &'static str,
     /// Paths, or parts of paths, that use the capability.
     paths: &'static [&'static str],
-    /// Parts of those paths that are plain values and always allowed.
+    /// Names of plain values. A path that ends with such a name is always allowed.
     values: &'static [&'static str],
     pub instead: &'static str,
 }
