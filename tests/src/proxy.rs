@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 /// The largest number of delayed pieces in each direction of a connection. A piece has at most 64 KiB.
 const DELAYED_MAX: usize = 256;
 
-/// Forwards connections to a node, and can cut or delay them.
+/// Forwards connections to a node, and can cut the connections or delay their bytes.
 #[derive(Debug)]
 pub struct Proxy {
     /// The proxy's own address.
@@ -48,7 +48,7 @@ impl Proxy {
         Proxy { address, cut, accepted, _runtime: runtime }
     }
 
-    /// Resets all connections. New connections are accepted.
+    /// Resets all connections, and still accepts new ones. Has no effect on a proxy with a delay.
     pub fn cut(&self) {
         self.cut.send_modify(|cuts| *cuts += 1);
     }

@@ -1,4 +1,4 @@
-//! The roles of a test process, by its first argument.
+//! The roles of a test process. The first argument names the role.
 
 pub mod crowd;
 pub mod failovers;

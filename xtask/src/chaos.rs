@@ -2,8 +2,8 @@
 //! several nodes. The arguments `control`, `topics` and `space` each run one part; `mutants` and `space-mutants` check
 //! that the parts find known bugs.
 //!
-//! `cargo test` runs the same tests with few seeds. A failing test prints its seed. `--seed` repeats its decisions, but
-//! not the machine's timing, so a rare failure may need several runs.
+//! `cargo test` runs the same tests with few seeds. A failing test prints its seed. `--seed` repeats the random
+//! decisions of a run, but not the machine's timing, so a rare failure may need several runs.
 
 pub mod control;
 mod mutants;

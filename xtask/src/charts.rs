@@ -57,7 +57,7 @@ fn text_style(size: u32) -> TextStyle<'static> {
     (FONT, size).into_font().color(&INK)
 }
 
-/// Returns the line below a chart that names the run of its values.
+/// Returns the line that is drawn below a chart. The line names the run from which the chart's values come.
 fn source_note(run: &BenchRun) -> String {
     format!("{}; run of {}, commit {}", run.machine, run.date, run.commit)
 }

@@ -56,8 +56,8 @@ pub fn dependencies() -> Result<()> {
     process::run(deny.current_dir(workspace::root()))
 }
 
-/// Corrects what can be corrected automatically: first the lints, then the format, because the corrected lines may need
-/// formatting.
+/// Makes all automatic corrections: writes the generated files again, corrects lints, and then formats the source,
+/// because the corrected lines may need formatting.
 pub fn fix() -> Result<()> {
     let generated = ["test", "-p", "xtask", "--test", "generated"];
     process::run(cargo(&generated).env("DUNLIN_UPDATE_GENERATED", "1"))?;

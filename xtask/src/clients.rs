@@ -92,7 +92,7 @@ pub fn run_all() -> Result<()> {
     run(&Options { name: None })
 }
 
-/// Tests the client that belongs to the steps of CI. It needs no compiler.
+/// Tests the client that belongs to the steps of CI. This client needs no compiler.
 pub fn run_one() -> Result<()> {
     run(&Options { name: Some("grpcio".to_owned()) })
 }

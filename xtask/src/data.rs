@@ -96,7 +96,8 @@ fn download(package: &PypiPackage, staging: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns pip's error messages, without its reports of retries.
+/// Returns the reason for pip's last retry, if there was one, and pip's error messages. Returns all of `stderr` if it
+/// contains neither.
 fn pip_error(stderr: &[u8]) -> String {
     let stderr = String::from_utf8_lossy(stderr);
     let errors: Vec<_> = stderr.lines().filter(|line| line.starts_with("ERROR:")).collect();

@@ -74,7 +74,8 @@ fn chroot_command(root: &Path) -> Command {
     command
 }
 
-/// Publishes to a durable topic by the node's name, reads it back, and ends the node.
+/// Connects to the node by its host name, publishes a record to a durable topic, reads the record back, and ends the
+/// node.
 fn try_node(root: &Path, mut node: ContainerProcess) -> Result<()> {
     let mut ready = String::new();
     BufReader::new(node.0.stdout.take().context("standard output is not piped")?).read_line(&mut ready)?;
@@ -92,7 +93,7 @@ fn try_node(root: &Path, mut node: ContainerProcess) -> Result<()> {
     Ok(())
 }
 
-/// A process of the test. Dropping the value kills it.
+/// A process of the test. Dropping the value kills the process.
 struct ContainerProcess(Child);
 
 impl Drop for ContainerProcess {

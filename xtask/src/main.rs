@@ -1,7 +1,7 @@
-//! The project's commands: `cargo xtask <command>`, with one file for each.
+//! The project's commands: `cargo xtask <command>`. Each command has its own file.
 //!
-//! The product does not depend on this crate. This crate starts cargo, git and python3 as processes, so that it
-//! builds quickly.
+//! The product does not depend on this crate. This crate starts cargo, git and python3 as processes and uses no
+//! libraries in their place, so that it builds quickly.
 
 mod cases;
 mod changed;

@@ -165,7 +165,7 @@ impl Tools {
     }
 }
 
-/// Returns the version of `python3`. Fails if the package does not support it.
+/// Returns the version of `python3`. Fails if the package does not support this version.
 fn version() -> Result<String> {
     let script = "import sys; print(*sys.version_info[:3], sep='.')";
     let output = process::text(Command::new("python3").args(["-c", script])).context("python3 is needed")?;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{process, workspace};
 
-/// The largest allowed size of the program that users install for a node.
+/// The largest allowed size of the program `dunlin`, bytes.
 const DUNLIN_MAX: u64 = 40_000_000;
 
 /// The programs to measure.

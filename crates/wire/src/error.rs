@@ -31,7 +31,7 @@ pub enum WireError {
         /// The largest allowed length for this kind.
         bytes_max: usize,
     },
-    /// A kind that this version does not know, or that this side never sends.
+    /// A kind that the protocol version does not know, or that the sending side must not send.
     #[error("message kind {0} is unknown")]
     UnknownKind(u8),
     /// The reserved bytes of the header are not zero.

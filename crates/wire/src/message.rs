@@ -2,7 +2,7 @@
 
 use crate::header::{HEADER_BYTES, MESSAGE_ALIGN, MessageHeader, MessageKind};
 
-/// Reserves space for the header. Returns its position, for [`finish`].
+/// Reserves space for the header. Returns the header's position, for [`finish`].
 pub(crate) fn start(out: &mut Vec<u8>, kind: MessageKind) -> usize {
     let at = out.len();
     out.extend_from_slice(&MessageHeader { len: 0, kind: kind as u8, flags: 0 }.to_bytes());

@@ -45,7 +45,7 @@ pub enum StartAt {
     Earliest,
     /// 1: at the next record to be published.
     Latest,
-    /// 2: after this position. Only for one log.
+    /// 2: after this position. Only for a subscription to one log.
     After(Position),
     /// 3: at the first record appended at or after this time, ns since the Unix epoch.
     Time(u64),

@@ -131,7 +131,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The process of a node, if it runs.
+    /// Returns the process of a node; `None` if the node is not running.
     pub fn process(&self, id: u64) -> Option<&Process> {
         self.running.get(&id)
     }

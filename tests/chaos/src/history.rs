@@ -54,7 +54,7 @@ pub struct KeyResponse {
     pub items: Vec<KeyState>,
 }
 
-/// One request of a client, with its response and the times of both.
+/// One request of a client, its response, and the times of the request and of the response.
 #[derive(Debug, Clone)]
 pub struct Operation {
     /// The client's number.
@@ -65,7 +65,7 @@ pub struct Operation {
     pub request: KeyRequest,
     /// The time of the request, in ns.
     pub call: u64,
-    /// The time of the response in ns, and the response; `None` if it was lost.
+    /// The time of the response in ns, and the response; `None` if the response was lost.
     pub response: Option<(u64, KeyResponse)>,
 }
 

@@ -41,7 +41,7 @@ pub struct GuardedWrite {
     pub lock: u64,
     /// The fencing token with which the client wrote.
     pub token: u64,
-    /// The revision of the write; `None` if it was refused.
+    /// The revision of the write; `None` if the write was refused.
     pub revision: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ pub struct GuardedWrite {
 pub struct LockHistory {
     /// The periods in which the client held locks.
     pub held: Vec<LockHold>,
-    /// The client's writes while it held a lock.
+    /// The client's guarded writes, including those after the end of its lease.
     pub guarded: Vec<GuardedWrite>,
 }
 

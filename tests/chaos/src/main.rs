@@ -1,6 +1,6 @@
-//! `chaos replica=PROGRAM toxiproxy=PROGRAM linear=PROGRAM clock=LIBRARY dir=DIR [first=SEED] [seeds=N]
-//! [steps=N] [count]`: runs N consecutive seeds against the control state. `chaos topics dunlin=PROGRAM
-//! dir=DIR …`: runs them against topics of a cluster.
+//! `chaos replica=PROGRAM toxiproxy=PROGRAM linear=PROGRAM clock=LIBRARY dir=DIR [first=SEED] [seeds=N] [steps=N]
+//! [count]`: runs N consecutive seeds against the control state. `chaos topics dunlin=PROGRAM dir=DIR …`: runs N
+//! consecutive seeds against topics of a cluster.
 //!
 //! Ends with code 1 at the first run that finds an error; with `count`, continues and prints the number of
 //! such runs.

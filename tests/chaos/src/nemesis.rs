@@ -16,7 +16,7 @@ use crate::progress::{ClientProgress, ProgressCounts};
 pub const PATIENCE: Duration = Duration::from_secs(90);
 /// The interval at which the nodes' status is queried while no change is acknowledged.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a fault that needs a leader waits for one.
+/// The longest time for which a fault that needs a leader waits for a leader.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(3);
 /// The number of changes that must be acknowledged during a fault that leaves a majority connected.
 const PROGRESS: u64 = 5;

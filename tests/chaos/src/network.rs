@@ -80,12 +80,13 @@ impl ProxyNetwork {
         Ok(())
     }
 
-    /// Delays all bytes between nodes.
+    /// Delays all bytes from nodes that open connections to nodes that accept them. Responses are not delayed.
     pub fn delay(&mut self, latency_ms: u64, jitter_ms: u64) -> Result<()> {
         self.add_toxic_everywhere("latency", json!({"latency": latency_ms, "jitter": jitter_ms}))
     }
 
-    /// Limits the rate between nodes to this many kB per second, and splits the data into small pieces.
+    /// Limits the rate from nodes that open connections to nodes that accept them to this many kB per second, and
+    /// splits the data into small pieces. Responses are not limited.
     pub fn limit_rate(&mut self, rate_kb: u64) -> Result<()> {
         self.add_toxic_everywhere("bandwidth", json!({"rate": rate_kb}))?;
         self.add_toxic_everywhere("slicer", json!({"average_size": 700, "size_variation": 600, "delay": 100}))

@@ -37,9 +37,9 @@ pub enum Fault {
     /// The leader is isolated. Once another node leads, one of its followers loses power. When that follower restarts,
     /// it reaches the old leader but not the new one.
     Moving,
-    /// Delays messages between nodes by this time, in ms.
+    /// Delays requests between nodes by this time, in ms.
     Delay(u64),
-    /// Limits the rate between nodes to this many kB per second, and splits the data into small pieces.
+    /// Limits the rate of requests between nodes to this many kB per second, and splits the data into small pieces.
     Narrow(u64),
     /// Closes every connection between nodes.
     Break,
@@ -97,7 +97,8 @@ pub fn plan(seed: u64, steps: u64) -> Plan {
 
 fn random_step(seed: &mut Seed) -> Step {
     let mut faults = vec![random_fault(seed)];
-    // A second fault must not change the network during a fault that needs the network itself.
+    // No second fault is added to `Moving`, which changes the network itself, or to a fault during which changes must
+    // be acknowledged.
     if !matches!(faults[0], Fault::Moving) && !faults[0].allows_progress() && seed.between(0, 3) == 0 {
         faults.push(additional_fault(seed));
     }

@@ -79,8 +79,8 @@ impl ReplicaClient {
         }
     }
 
-    /// Reads keys linearizably. Returns `None` if no node responds in time. The first node that is asked is random, so
-    /// the test also asks old leaders, which must refuse.
+    /// Reads keys linearizably. Returns `None` if no node responds in time. In half of the reads, the first node that
+    /// is asked is random. The test therefore also asks old leaders, which must refuse.
     pub fn read(&mut self, start: &[u8], end: &[u8]) -> Option<FoundKeys> {
         if self.seed.between(0, 1) == 0 {
             self.leader = self.random_node();

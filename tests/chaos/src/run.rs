@@ -151,7 +151,7 @@ fn finish_run(
     Ok((wait_for_equal_states(cluster, deadline)?, read))
 }
 
-/// Waits until all nodes have the same state. Returns its revision.
+/// Waits until all nodes have the same state. Returns the revision of this state.
 fn wait_for_equal_states(cluster: &mut Cluster, deadline: Instant) -> Result<u64> {
     loop {
         let statuses = cluster.statuses();

@@ -103,7 +103,8 @@ impl Disk for PowerDisk {
     }
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn DiskFile>> {
-        // Handles of the same file share its unsynced writes, so a sync through any handle writes all of them.
+        // Opens the file for writing if possible, even if `write` is `false`: handles of the same file share its
+        // unsynced writes, and a sync through any handle must write all of them.
         let file = RealDisk.open(path, true).or_else(|_| RealDisk.open(path, write))?;
         Ok(self.file(path, file))
     }

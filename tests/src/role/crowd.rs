@@ -1,7 +1,8 @@
 //! `crowd URL SUBJECT COUNT`: starts COUNT clients, each with its own connection and subscription.
 //!
-//! Prints `joined` when all have subscribed. After a line `sync N`, prints `synced N`, with the numbers of
-//! epoch changes and gaps, once every client has received record N or a later one.
+//! Prints `joined` when all clients have subscribed. After a line `sync N`, waits until every client has received
+//! record N or a later record. Then prints `synced N EPOCHS GAPS WRONG`: the numbers of epoch changes, gaps and errors
+//! since the previous such line.
 
 use std::io::BufRead as _;
 use std::sync::Arc;

@@ -3,7 +3,8 @@
 //! Each argument stands for a client with one connection. Each `NAME=KIND@PATTERN` in it stands for a subscription,
 //! which has its own thread. Kinds: `next` waits for each event, `drain` takes many at once, `poll` never waits, `task`
 //! is async, `slow` pauses often and grants little credit, and `registered` is a subscriber for which a reliable
-//! topic's publishers wait. A subscription with `late` before its kind starts at the oldest retained record.
+//! topic's publishers wait. A kind may be written `late-KIND`, for a subscriber that joins after the first records.
+//! Every subscription starts at the oldest retained record.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};

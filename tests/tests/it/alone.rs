@@ -13,7 +13,7 @@ use crate::processes::{HEARTBEAT, Node, SHORT_HEARTBEAT, url};
 /// The additional time that a busy machine may need.
 const EXTRA_TIME: Duration = Duration::from_secs(30);
 
-/// Fails if the call takes longer than two heartbeats.
+/// Panics if the call takes longer than two heartbeats and [`EXTRA_TIME`].
 fn assert_quick<T>(what: &str, call: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let outcome = call();

@@ -137,19 +137,19 @@ fn send_truncated(node: SocketAddr, seed: &mut Seed) {
     }
 }
 
-/// Opens and drops connections: immediately, after a greeting, or with a reset.
+/// Opens and drops connections. Every third connection sends a greeting first.
 fn open_and_close(node: SocketAddr, connections: u64) {
     for number in 0..connections {
         let mut stream = connect(node);
         if number % 3 == 0 {
             let _ = stream.write_all(&greeting());
         }
-        // Dropping a connection with unread bytes resets it.
+        // If the node has already replied, the connection has unread bytes, and dropping it resets it.
         drop(stream);
     }
 }
 
-/// Opens clients that subscribe to everything and read nothing.
+/// Opens clients that read nothing. Three clients subscribe to the topic, and one client sends PINGs.
 fn open_deaf_clients(node: SocketAddr) -> Vec<TcpStream> {
     let pings: Vec<u8> = (0..2_000).flat_map(|token| encode(FromClient::Ping(Ping { token }))).collect();
     let subscribe_all =
@@ -160,7 +160,7 @@ fn open_deaf_clients(node: SocketAddr) -> Vec<TcpStream> {
         stream.write_all(&greeting).unwrap();
         let _ = stream.write_all(&requests);
         if requests.is_empty() {
-            // The client publishes until the node accepts no more records, which must happen.
+            // The client sends PINGs and reads no PONG. The node must at some time stop reading from the client.
             let mut sent = 0u64;
             while stream.write_all(&pings).is_ok() {
                 sent += pings.len() as u64;

@@ -393,7 +393,7 @@ fn durable_topic_waits_for_its_killed_owner_and_keeps_records() {
     assert!(refused.starts_with("-ERR") && refused.contains("waits for its owner"), "{refused}");
     let response = http(&cluster.members[0], "POST", "/v1/topics/kept", "0");
     assert!(response.contains("503") && response.contains("OWNER_AWAY"), "{response}");
-    // Subscribers that start while the owner is gone receive its records after its return.
+    // A subscriber that starts while the owner is down receives records when the owner is back.
     let mut waiting_reader = clients[1].subscribe("kept", from(Start::Latest)).unwrap();
     cluster.restart(&dead);
     until("the topic accepts records again", || publisher.publish(b"1000").is_ok());

@@ -62,7 +62,8 @@ fn kill_nodes(tries: u64) {
     assert!(tries < 10 || counts.gaps > 0, "no gap happened: the test tests nothing");
 }
 
-/// Runs one try with subscribers of every kind and a writer, and kills the node one to three times.
+/// Runs one try: starts a writer and subscribers of all kinds except `registered`, and kills the node one to three
+/// times.
 fn kill_and_restart(seed: u64, total: &mut Total) {
     let mut random = Seed::new(seed);
     let address = port::free();

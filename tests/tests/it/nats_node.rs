@@ -27,7 +27,7 @@ impl NatsNode {
         Node::start_with(self.tcp, &[&format!("nats={}", self.nats)])
     }
 
-    /// Kills the node with SIGKILL and starts another at the same address.
+    /// Kills the node with SIGKILL and starts another node at the same addresses.
     pub fn restart(&mut self) {
         if let Some(node) = self.node.take() {
             node.kill();

@@ -50,7 +50,7 @@ impl Node {
         url(self.address)
     }
 
-    /// Kills the node with SIGKILL, and checks that its standard error is empty.
+    /// Kills the node with SIGKILL, and checks that the node did not panic.
     pub fn kill(mut self) {
         self.process.kill();
         self.assert_no_panic();
@@ -115,7 +115,8 @@ impl Writer {
         self.wait_for_end()
     }
 
-    /// Waits until the writer has ended and its last record is acknowledged.
+    /// Waits until the writer's last record is acknowledged, and checks that no call of the writer hung. Returns the
+    /// ledger.
     pub fn wait_for_end(mut self) -> Ledger {
         self.wait_until(|ledger| ledger.last.is_some());
         assert!(self.hangs.is_empty(), "calls of the writer hung: {:?}", self.hangs);

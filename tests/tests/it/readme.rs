@@ -61,7 +61,7 @@ impl Dev {
     }
 }
 
-/// Returns the page's program in a language.
+/// Returns the README's program in this language.
 fn snippet(language: &str) -> String {
     let page = std::fs::read_to_string(root().join("README.md")).expect("the page is there");
     let chapter = page.split("\n## ").find(|chapter| chapter.starts_with("In your language\n"));

@@ -97,7 +97,7 @@ fn ids(ledger: &Ledger) -> Vec<u64> {
     ledger.iter().map(|(id, ..)| id.0).collect()
 }
 
-/// Returns the entities of a single region in one process after the same ticks.
+/// Returns the entities of a world with one region in one process, after `ticks` ticks.
 fn single_process_ledger(ticks: u64) -> Ledger {
     let mut lockstep = Lockstep::new(&setup(false), &WALK, 1);
     (0..ENTITIES).for_each(|id| lockstep.spawn(&entity(id, SEED)).unwrap());
@@ -168,7 +168,7 @@ fn start_with_standbys(tick: u64) -> World {
     world
 }
 
-/// Kills the second process. The first must take over its region, and no entity may be lost.
+/// Kills the second process. The first process must take over the region of the second, and no entity may be lost.
 fn continue_without_second(mut world: World) {
     world.processes.remove(1).kill();
     world.processes[0].write_line("take 2 2");

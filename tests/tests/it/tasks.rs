@@ -208,8 +208,8 @@ fn options(listener: &str, shards: u8) -> Vec<String> {
 }
 
 /// Starts a thread that submits tasks with idempotency keys for each of these tenants in turn, until `stop` is set.
-/// `acknowledged` receives the number of acknowledged tasks so far. The thread returns the ids of these tasks, and
-/// their number by its own count.
+/// `acknowledged` receives the number of acknowledged tasks so far. The thread returns the ids in the responses, and
+/// the number of tasks in the acknowledged batches.
 fn start_submitter(
     url: String,
     tenants: &'static [&'static str],

@@ -1,6 +1,6 @@
 //! `chaos mutants`: checks that the chaos tests find known bugs. Each patch of `tests/chaos/mutants` adds one bug to a
-//! copy of the tree in `target/chaos/mutants`. The runs of `chaos control` must find the bug, or those of `chaos
-//! topics` for patches in `topics`.
+//! copy of the tree in `target/chaos/mutants`. The runs of `chaos control` must find the bug. If the patch is in the
+//! subdirectory `topics`, the runs of `chaos topics` must find it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,12 +21,12 @@ struct MutantSet {
     program: &'static str,
 }
 
-/// The patches for the control state, of which one concerns clocks.
+/// The patches that add bugs to the control state. One of these bugs concerns clocks.
 const CONTROL: MutantSet = MutantSet { patches: "tests/chaos/mutants", count: 6, program: "replica" };
-/// The patches for topics.
+/// The patches that add bugs to topics.
 const TOPICS: MutantSet = MutantSet { patches: "tests/chaos/mutants/topics", count: 2, program: "dunlin" };
 
-/// Runs these seeds against each patch, or only against those whose names contain `only`.
+/// Runs these seeds against each patch, or only against the patches whose names contain `only`.
 pub fn run(seeds: u64, count: bool, only: Option<&str>) -> Result<()> {
     let mut missed = Vec::new();
     let (control_patches, topics_patches) = (CONTROL.select(only)?, TOPICS.select(only)?);
@@ -106,8 +106,8 @@ fn mutant_name(patch: &Path) -> String {
     patch.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Runs a command. Returns how many of its seeds found an error, and how many it ran. With `count`, the command runs
-/// all seeds; otherwise it stops at the first error.
+/// Runs a command. Returns the number of seeds that found an error, and the number of seeds that the command ran. With
+/// `count`, the command runs all seeds; otherwise it stops at the first error.
 fn count_failures(mut command: Command, count: bool) -> Result<(u64, u64)> {
     if count {
         command.arg("count");

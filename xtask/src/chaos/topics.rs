@@ -11,9 +11,10 @@ use anyhow::{Context, Result};
 use crate::process;
 use crate::workspace;
 
-/// The seed that `cargo xtask test` runs. In its run, owners of topics are killed while publishers publish to them.
+/// The seed that `cargo xtask test` runs. In the run of this seed, owners of topics are killed while publishers publish
+/// to them.
 const SEED_IN_TEST: u64 = 1;
-/// The number of fault steps in that run.
+/// The number of fault steps in the run of [`SEED_IN_TEST`].
 const STEPS_IN_TEST: u64 = 2;
 
 /// The programs that a run needs.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace;
 
-/// A running node. Dropping the value ends it.
+/// A running node. Dropping the value kills the node.
 pub struct Node {
     child: Child,
     grpc: String,

@@ -160,8 +160,8 @@ impl RunningCommand {
     }
 }
 
-/// If more than six neighbouring lines differ only in their first number, keeps three of them and a line with the
-/// number of the others.
+/// If more than six neighbouring lines differ only in their first number, keeps three of these lines and adds a line
+/// with the number of omitted lines.
 fn shorten_repeats(text: &str) -> String {
     const LINES_SHOWN: usize = 3;
     let lines: Vec<&str> = text.lines().collect();

@@ -66,7 +66,8 @@ impl History {
         file.write_all(row.as_bytes()).with_context(|| format!("cannot write {PATH}"))
     }
 
-    /// Prints for each name its newest run, and how many runs have passed since its last failure.
+    /// Prints for each name the newest run of this name, and how many runs of this name have passed since the last
+    /// failed one.
     pub fn print<'n>(&self, names: impl Iterator<Item = &'n str>) {
         println!(
             "\n{:<18} {:<18} {:<9} {:>7}  {:<7} passed in a row (beside busy threads)",
@@ -88,7 +89,8 @@ impl History {
         }
     }
 
-    /// Counts the runs of `what` since its last failure for which `counts` returns `true`.
+    /// Counts the runs of `what` since the last failed run of `what`. Only runs for which `counts` returns `true` are
+    /// counted.
     fn consecutive_passes(&self, what: &str, counts: impl Fn(&Row) -> bool) -> usize {
         let newest_first = self.0.iter().rev().filter(|row| row.what == what);
         newest_first.take_while(|row| row.verdict == "passed").filter(|row| counts(row)).count()

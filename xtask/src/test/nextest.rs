@@ -30,7 +30,7 @@ pub struct TestSelection {
     pub filter: Option<String>,
     /// The packages whose tests run; all if empty.
     pub packages: Vec<String>,
-    /// Whether to run the tests marked `#[ignore]` instead of the others.
+    /// Whether to run only the tests marked `#[ignore]`. Otherwise, only tests without this mark run.
     pub ignored: bool,
     /// Environment variables of the tests.
     pub environment: Vec<(String, String)>,
@@ -178,7 +178,7 @@ fn command(selection: &TestSelection) -> Result<Command> {
     command.env("NEXTEST_EXPERIMENTAL_LIBTEST_JSON", "1");
     command.env(runner_variable(), format!("{} run-test --", runner()?.display()));
     command.envs(selection.environment.iter().map(|(name, value)| (name, value)));
-    // nextest starts cargo, so it gets the same environment as other cargo processes.
+    // nextest starts cargo, so nextest gets the environment of the other cargo processes.
     let base = cargo(&[]);
     command.current_dir(workspace::root());
     for (name, value) in base.get_envs() {

@@ -1,7 +1,8 @@
 //! Checks `CHANGELOG.md` for the format of keepachangelog.com.
 //!
-//! A line has at most 120 characters. The first release heading is `## [Unreleased]`, others are like `##
-//! [1.2.3] - 2026-11-27`. Below them are `### Added`, `Changed`, `Fixed`, `Removed` and `Security`.
+//! A line has at most 120 characters. The first release heading is `## [Unreleased]`; all other release headings are
+//! like `## [1.2.3] - 2026-11-27`. The headings below a release heading are `### Added`, `### Changed`, `### Fixed`,
+//! `### Removed` or `### Security`.
 
 use super::Findings;
 use super::repository::Repository;

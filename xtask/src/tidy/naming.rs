@@ -9,8 +9,8 @@ use super::{Findings, source};
 const EMPTY_WORDS: [&str; 11] =
     ["common", "util", "utils", "helper", "helpers", "manager", "managers", "types", "misc", "impl", "impls"];
 
-/// A file with a heading, then a line for each banned word: the word, a tab, and what to write instead.
-/// A word that ends with `_` must not be the first word of a function's name, or the whole name.
+/// A file with a heading, then a line for each banned word: the word, a tab, and what to write instead. A word that
+/// ends with `_` forbids the functions whose names begin with it, and the function whose name is the word without `_`.
 const BANNED: &str = "xtask/src/tidy/banned-names.tsv";
 
 /// Checks the names of Rust files, their folders, and of modules, types and functions declared inside of files.

@@ -76,7 +76,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Injects a fault. Returns the name of the affected node.
+    /// Injects a fault. Returns a description that names the affected nodes.
     pub fn inject(&mut self, fault: Fault) -> Result<String> {
         Ok(match fault {
             Fault::Kill(node) => self.kill(node)?,

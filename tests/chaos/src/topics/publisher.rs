@@ -158,7 +158,8 @@ impl Writer {
         }
     }
 
-    /// Waits until all records are acknowledged or refused, so that numbers stay in order.
+    /// Waits until all records are acknowledged or refused, so that numbers stay in order. Returns `None` if records
+    /// were refused, or if their outcome is still unknown after [`PATIENCE`].
     fn wait_for_outcome(&mut self) -> Option<Receipt> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {

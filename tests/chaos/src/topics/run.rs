@@ -150,7 +150,7 @@ impl Clients {
             .map(|writer| writer.join().map_err(panicked)?.context("a publisher thread failed"))
             .collect();
         if let Ok(ledgers) = &ledgers {
-            // Only this line sets the value.
+            // Setting the value cannot fail, because it is set only here.
             let _ = self.ends.set(topic_ends(ledgers));
         }
         let deadline = Instant::now() + PATIENCE;

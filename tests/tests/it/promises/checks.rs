@@ -207,8 +207,8 @@ fn slow_reader(trial: &mut Trial<'_>) -> Result<()> {
     const HISTORY_BYTES: u64 = 4 << 20;
     /// The number of records: five times as many as the topic retains.
     const RECORDS: u64 = 21_000;
-    /// The number of records that are published together. They take at most an eighth of the retention, and a
-    /// subscriber lags only after half of the retention is unread.
+    /// The number of records that are published together. These records take at most an eighth of the retention. A
+    /// subscriber lags only if it has not read half of the retention.
     const AT_ONCE: u64 = 500;
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
     trial.create("t", TopicConfig { retention, ..TopicConfig::default() })?;
@@ -286,7 +286,7 @@ fn restart_while_idle(trial: &mut Trial<'_>) -> Result<()> {
     reader.numbers(1..=3)?;
     trial.node.restart()?;
     trial.create("t", TopicConfig::default())?;
-    // The delay that clients wait before they reconnect.
+    // Waits as long as clients wait before they reconnect.
     std::thread::sleep(Duration::from_millis(200));
     publish_numbers(&mut trial.publisher("t")?, 1..=3)?;
     // The client must receive a new epoch, a closed connection, or a record of the new node; no event at all is an
@@ -314,7 +314,7 @@ fn groups(trial: &mut Trial<'_>) -> Result<()> {
     let deadline = std::time::Instant::now() + PATIENCE;
     while (seen.len() as u64) < LAST {
         if seen.len() as u64 == RECORDS && !is_last_published {
-            // A record that is delivered twice arrives before this last one.
+            // The second delivery of a record, if there is one, arrives before this last record.
             is_last_published = publish_numbers(&mut publisher, LAST..=LAST)? == LAST;
         }
         ensure!(std::time::Instant::now() < deadline, "only {} of {RECORDS} were delivered", seen.len());

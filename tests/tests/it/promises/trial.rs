@@ -84,7 +84,7 @@ impl NodeUnderTest {
     pub fn restart(&mut self) -> Result<()> {
         drop(self.server.take());
         self.node.stop();
-        // Epochs are times in steps of 100 ms, and a node in a test restarts faster.
+        // An epoch is a start time in steps of 100 ms. Without this pause, the new node could have the same epoch.
         thread::sleep(Duration::from_millis(250));
         *self = NodeUnderTest::with(self.config.clone(), Arc::clone(&self.directory))?;
         Ok(())
