@@ -1,7 +1,8 @@
 //! Compares the crate table of ARCHITECTURE.md with cargo's metadata.
 //!
-//! Every folder in `crates/` has a row, a package of the right name, and a description; a row without a
-//! folder is a warning. The table must allow every normal and build dependency between crates of the product.
+//! Every crate of the product (in `crates/` and `clients/`) must have a row, the right package name, and a description.
+//! A row without a crate is a warning. The table must allow every normal and build dependency between crates of the
+//! product.
 
 use std::collections::{BTreeMap, BTreeSet};
 

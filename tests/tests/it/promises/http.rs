@@ -206,7 +206,7 @@ impl Stream {
         }
     }
 
-    /// Reads the rest of a chunk.
+    /// Reads one chunk of the response (chunked transfer encoding), and appends it to `partial`.
     fn read_chunk(&mut self) -> std::io::Result<()> {
         self.reader.get_ref().set_read_timeout(Some(PATIENCE))?;
         let mut line = String::new();
