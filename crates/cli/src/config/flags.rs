@@ -27,10 +27,7 @@ impl ConfigFlags {
         if let Some(path) = &self.file {
             raw.read_file(path)?;
         }
-        // Ignores variables whose name or value is not valid Unicode.
-        let variables = std::env::vars_os()
-            .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
-        let warnings = raw.apply_variables(variables);
+        let warnings = raw.apply_variables(std::env::vars_os())?;
         for (key, text) in &self.set {
             raw.set(*key, text.clone(), ValueOrigin::Flag(KEYS[*key].flag()));
         }

@@ -3,6 +3,7 @@
 //! A flag takes precedence over a variable, a variable over the file, and the file over the default. Values are not
 //! interpreted here, so that an error can quote the text and name its source.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -86,9 +87,15 @@ impl RawConfig {
 
     /// Reads `DUNLIN_*` variables; their values replace the present ones. Returns a warning for each unknown
     /// variable.
-    pub fn apply_variables(&mut self, variables: impl Iterator<Item = (String, String)>) -> Vec<String> {
+    pub fn apply_variables(
+        &mut self,
+        variables: impl Iterator<Item = (OsString, OsString)>,
+    ) -> Result<Vec<String>> {
         let mut warnings = Vec::new();
+        // Names of other programs' variables need not be valid UTF-8.
+        let variables = variables.filter_map(|(name, text)| Some((name.into_string().ok()?, text)));
         for (name, text) in variables.filter(|(name, _)| name.starts_with(VARIABLE_PREFIX)) {
+            let Ok(text) = text.into_string() else { bail!("the variable {name} is not valid UTF-8") };
             if let Some(key) = KEYS.iter().position(|key| key.variable() == name) {
                 self.set(key, text, ValueOrigin::Variable(name));
             } else if !VARIABLES_OF_CLIENTS.contains(&name.as_str()) {
@@ -97,7 +104,7 @@ impl RawConfig {
                 warnings.push(format!("the variable {name} sets no key{hint}"));
             }
         }
-        warnings
+        Ok(warnings)
     }
 
     /// Returns each key with its value.
@@ -231,7 +238,7 @@ mod tests {
         let mut raw = parse("listen = \"127.0.0.1:1\"").unwrap();
         let variables =
             [("DUNLIN_LISTEN", "127.0.0.1:2"), ("DUNLIN_LISTN", "x"), ("DUNLIN_URL", "y"), ("HOME", "/")];
-        let warnings = raw.apply_variables(variables.iter().map(|(n, v)| (n.to_string(), v.to_string())));
+        let warnings = raw.apply_variables(variables.iter().map(|(n, v)| (n.into(), v.into()))).unwrap();
         assert_eq!(raw.get("listen").text, "127.0.0.1:2");
         assert_eq!(warnings, ["the variable DUNLIN_LISTN sets no key; did you mean DUNLIN_LISTEN?"]);
     }

@@ -1,5 +1,8 @@
 //! The sources of configuration values.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use crate::dunlin::{dunlin, run, run_with};
 
 #[test]
@@ -22,6 +25,15 @@ fn setting_is_read_from_flag_variable_file_then_default() {
     assert_eq!(setting("spin"), expected("true", &format!("{file}:3")));
     assert_eq!(setting("retention.records"), expected("5", &format!("{file}:5")));
     assert_eq!(setting("log").1, "default");
+}
+
+#[test]
+fn variable_that_is_not_utf8_is_refused() {
+    let mut command = dunlin(&["config", "show"]);
+    command.env("DUNLIN_DATA_DIR", OsStr::from_bytes(b"/data\xff"));
+    let outcome = run_with(command, b"");
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(outcome.err.contains("the variable DUNLIN_DATA_DIR is not valid UTF-8"), "{outcome:?}");
 }
 
 #[test]
