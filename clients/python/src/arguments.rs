@@ -1,4 +1,5 @@
-//! Conversions of arguments. The errors are those of `dunlin._arguments`, which name the argument and show its value.
+//! Converts and checks the arguments of calls from Python. The exceptions come from `dunlin._arguments`; they name the
+//! argument and show its value.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use pyo3::types::{PyBool, PyDict, PyInt, PyIterator};
 /// The longest timeout in seconds: `SECONDS_MAX` of `dunlin._arguments`.
 const SECONDS_MAX: f64 = (1_u64 << 33) as f64;
 
-/// Calls a check of `dunlin._arguments`.
+/// Calls the Python function `name` of `dunlin._arguments`, which returns the value or raises an exception.
 fn check<'py>(
     value: &Bound<'py, PyAny>,
     name: &str,
@@ -19,7 +20,7 @@ fn check<'py>(
     value.py().import("dunlin._arguments")?.getattr(name)?.call(arguments, options)
 }
 
-/// Converts a timeout in seconds: a negative number means no wait, `None` no limit.
+/// Converts a timeout in seconds: a negative number means no wait, and `None` means no limit.
 pub fn timeout(name: &str, value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
     let Some(value) = value else { return Ok(None) };
     let seconds = match value.extract::<f64>() {

@@ -15,7 +15,7 @@ use crate::events::timeout;
 use crate::failure::Failure;
 use crate::handle::run_detached;
 
-/// How long a worker that ends waits for the node's responses to its results.
+/// When a worker ends, it waits at most this long for the node to respond to the results that the worker sent.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A task in Python: id, token, kind, tenant, payload, attempt, timeout in seconds.
@@ -51,7 +51,7 @@ impl RawAttachment {
         lock(&self.attachment).clone().ok_or(Failure::Closed)
     }
 
-    /// Calls a function with an unfinished task; does nothing for any other token.
+    /// Calls a function with the task of this token if the task has no result yet; otherwise does nothing.
     fn with_task(
         &self,
         py: Python<'_>,
@@ -146,7 +146,7 @@ impl RawAttachment {
         self.with_task(py, token, |attachment, task| attachment.progress(task, permille, note))
     }
 
-    /// Restarts the task's timeout, with `seconds` or, if 0, the task's own.
+    /// Restarts the task's timeout with a length of `seconds`; 0 means the length that the task was submitted with.
     fn extend(&self, py: Python<'_>, token: u64, seconds: f64) -> PyResult<()> {
         let more = timeout(Some(seconds))?.filter(|more| !more.is_zero());
         self.with_task(py, token, |attachment, task| attachment.extend(task, more))
@@ -162,13 +162,15 @@ impl RawAttachment {
         Ok(self.open_attachment()?.is_drained())
     }
 
-    /// The worker's number (0 for none), and the counts of assigned, completed, late and lost tasks.
+    /// Returns the worker's number (0 until the node has given it one), and the counts of assigned, completed, late and
+    /// lost tasks.
     fn load(&self) -> PyResult<(u64, u64, u64, u64, u64)> {
         let load = self.open_attachment()?.load();
         Ok((load.worker, load.assigned, load.answered, load.stale, load.lost))
     }
 
-    /// Ends the worker after the node has responded to all results. The node gives unfinished tasks to other workers.
+    /// Ends the worker after the node has responded to all results, at the latest after `FLUSH_TIMEOUT`. The node gives
+    /// unfinished tasks to other workers.
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
         if self.process != std::process::id() {
             return Err(Failure::Forked.into());

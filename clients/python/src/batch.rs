@@ -16,7 +16,8 @@ use crate::records::{Payloads, RecordFields, RecordFieldsBytes, RecordGroup};
 pub struct PyBatch(pub Arc<RecordGroup>);
 
 impl PyBatch {
-    /// Returns a column of one field of the records' heads. `extra` adds that many fields after the last record.
+    /// Returns a column with one field of each record, read from the [`RecordFields`] entries. The column also contains
+    /// this field of the `extra` entries after the last record.
     fn column<'py>(
         &self,
         py: Python<'py>,

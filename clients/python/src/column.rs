@@ -3,7 +3,8 @@
 //! A [`Column`] shows one field of a slice of structures, or a whole slice, to `memoryview` and NumPy. The view
 //! keeps the slice's owner alive, and the slice does not change, so that a view may outlive all other objects.
 //!
-//! The buffer protocol passes C pointers and needs `unsafe`. Copies instead would cost 56 bytes a record.
+//! The buffer protocol passes C pointers and needs `unsafe`. Without it, the fields would have to be copied, which
+//! costs 56 bytes a record.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::Arc;
@@ -68,7 +69,8 @@ pub fn bytes_of<T: Plain>(items: &[T]) -> &[u8] {
 }
 
 impl Column {
-    /// Numbers from byte `start` on, one every `stride` bytes.
+    /// Returns a column of numbers. The first one begins at byte `start`; the next ones follow at a distance of
+    /// `stride` bytes.
     pub fn strided(
         owner: Arc<dyn StableBytes>,
         kind: NumberFormat,
@@ -128,9 +130,9 @@ impl Column {
         let rows = column.shape[0];
         // An empty column may start at the end of the bytes.
         let start = column.owner.bytes()[column.start..].as_ptr();
-        // SAFETY: `view` is not null, and the caller lets this function fill it in. The pointers lead into `slf` or
-        // into the bytes that `slf` holds. `slf` is frozen, `view.obj` keeps it alive, and no code writes to the bytes;
-        // `readonly` forbids it to Python. Shape and strides stay within the bytes, as `table` has checked.
+        // SAFETY: `view` is not null, and the caller lets this function fill it in. The pointers point into `slf` or
+        // into the bytes that `slf` keeps alive. `slf` is frozen, `view.obj` keeps it alive, and no code writes to the
+        // bytes; `readonly` forbids Python to write. Shape and strides stay within the bytes, as `table` has checked.
         unsafe {
             (*view).buf = start as *mut c_void;
             (*view).len = rows * row_bytes as ffi::Py_ssize_t;

@@ -27,7 +27,7 @@ use crate::state::State;
 use crate::subscription::{self, Subscription};
 use crate::topics::{self, TopicArguments};
 
-/// The number of requesters that are kept for later requests. Concurrent requests may create more.
+/// The largest number of requesters that are kept for later requests. Concurrent requests may create more.
 const REQUESTERS_MAX: usize = 32;
 
 /// A connection to a node.
@@ -41,7 +41,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The client for one call. Keeping it longer would keep the connection open.
+    /// Returns the client for one call. The caller must drop it after the call, because a kept client keeps the
+    /// connection open.
     pub fn client(&self, py: Python<'_>) -> PyResult<Client> {
         self.client.with_lock(py, |client| Ok(client.clone()))
     }
@@ -203,7 +204,7 @@ impl Connection {
         Ok(PyMember { topic: topic.to_owned(), group: group.to_owned(), member, settler })
     }
 
-    /// Makes a replica of a topic's state. Returns it with the state's kind and options.
+    /// Makes a replica of a topic's state. Returns the replica, and the kind and options of the state.
     #[pyo3(signature = (topic, *, name, conflate, wait))]
     fn follow(
         &self,
@@ -229,7 +230,7 @@ impl Connection {
             let config = reducer.ok_or_else(|| Failure::Value(format!("topic {topic:?} keeps no state")))?;
             State::of(&config)?;
             let state_config = config.clone();
-            // This cannot fail: the call above has accepted the same configuration.
+            // `State::of` cannot fail here, because it has accepted the same configuration above.
             let make =
                 move |_: &_| State::of(&state_config).unwrap_or_else(|_| State::Last(Default::default()));
             Ok((Replica::new(client.subscribe(topic, options)?, make), config, append_ns))

@@ -45,7 +45,8 @@ impl PayloadContent {
     }
 }
 
-/// Headers from a mapping, or from pairs if names repeat. Values are bytes or str.
+/// Extracts headers from a mapping, or from an iterable of pairs, in which names may repeat. Values are `bytes` or
+/// `str`.
 pub fn headers(object: &Bound<'_, PyAny>) -> PyResult<Vec<(String, Vec<u8>)>> {
     let pairs = match object.cast::<PyMapping>() {
         Ok(mapping) => mapping.items()?.into_any(),

@@ -40,7 +40,8 @@ impl OutgoingRecord {
         Ok(OutgoingRecord { payload: PayloadContent::of(payload)?, extras: None })
     }
 
-    /// Makes a record. `prefix` is the literal prefix of the publisher's pattern.
+    /// Makes a record. `prefix` is the literal prefix of the publisher's pattern; `None` if the publisher has a single
+    /// subject.
     pub fn of(
         payload: &Bound<'_, PyAny>,
         options: PublishOptions<'_>,

@@ -95,7 +95,7 @@ impl PyEntities {
 
 #[pymethods]
 impl PyEntities {
-    /// The entities' numbers.
+    /// The entities' ids.
     #[getter]
     fn ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.column(py, EntityColumn::Ids, U64)
@@ -119,7 +119,7 @@ impl PyEntities {
         self.axes(py, EntityColumn::Velocity)
     }
 
-    /// The tick that these positions and velocities belong to.
+    /// The tick after which the entities had these positions and velocities.
     #[getter]
     fn tick(&self) -> u64 {
         match &self.0 {

@@ -17,9 +17,9 @@ use crate::record::PyRecord;
 use crate::records::RecordGroup;
 use crate::runtime::{self, ReadyValue};
 
-/// The largest number of records taken from the client in one step.
+/// The largest number of records that one read takes from the client.
 const READ_RECORDS_MAX: usize = 512;
-/// A step ends when the records that it has taken from the client have this many bytes.
+/// A read from the client ends when its records have this many bytes.
 const READ_BYTES_MAX: usize = 1 << 20;
 
 /// A subscriber with a buffer of received events that Python has not read yet.
@@ -31,7 +31,7 @@ pub struct BufferedSubscriber {
 #[derive(Default)]
 struct EventBuffer {
     pieces: VecDeque<Piece>,
-    /// The number of records at the front of the first piece that were already returned to Python.
+    /// The number of records of the first piece that were already returned to Python.
     returned: usize,
 }
 
@@ -60,7 +60,8 @@ impl BufferedSubscriber {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes more events from the client. Returns `false` if none arrived within `timeout`. `Some(ZERO)` does not wait.
+    /// Takes more events from the client. Returns `false` if none arrived within `timeout`; with `Some(Duration::ZERO)`
+    /// it does not wait, and `None` means no limit.
     fn refill(&self, py: Python<'_>, mode: IterationMode, timeout: Option<Duration>) -> PyResult<bool> {
         let records_max =
             if let IterationMode::Batches(records_max) = mode { records_max } else { READ_RECORDS_MAX };
@@ -84,7 +85,8 @@ impl BufferedSubscriber {
         Ok(has_pieces)
     }
 
-    /// Returns the next event from the buffer of events that were already taken from the client.
+    /// Returns the next event from the buffer of events that were already taken from the client; `None` if the buffer
+    /// is empty.
     fn next_buffered(&self, py: Python<'_>, mode: IterationMode) -> PyResult<Option<Py<PyAny>>> {
         loop {
             let Some(next) = self.buffer().next(mode) else { return Ok(None) };
@@ -106,7 +108,7 @@ impl BufferedSubscriber {
         }
     }
 
-    /// Returns the next event; `None` after the timeout.
+    /// Returns the next event; `None` if there is none within `timeout`.
     pub fn next(
         &self,
         py: Python<'_>,
@@ -162,8 +164,8 @@ impl EventBuffer {
     }
 }
 
-/// Takes all available events, until they contain about `records_max` records. If an error follows them, the next call
-/// returns it.
+/// Takes the available events from the client, but stops at about `records_max` records. An error that follows taken
+/// events is returned by the next call.
 fn read_events(
     subscriber: &mut Subscriber,
     records_max: usize,
@@ -235,7 +237,7 @@ impl Events {
         py.import("dunlin._asyncio")?.call_method1("next_of", (slf,))
     }
 
-    /// Returns the next event if one is available.
+    /// Returns the next event; `None` if none is available.
     #[pyo3(name = "_try_next")]
     fn try_next(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         match self.source.next(py, self.mode, Some(Duration::ZERO)) {

@@ -1,4 +1,4 @@
-//! Failures, before they become the exceptions of `python/dunlin/errors.py`.
+//! Failures of calls from Python, and their conversion to the exceptions of `python/dunlin/errors.py`.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub enum Failure {
     Python(PyErr),
 }
 
-/// Set when the interpreter is about to end. A thread that enters it afterwards would hang or panic.
+/// Set when the interpreter is about to end. A thread that then enters the interpreter would hang or panic.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// The number of threads that have ended a wait and still use the interpreter.
@@ -47,8 +47,9 @@ static RETURNING: AtomicUsize = AtomicUsize::new(0);
 /// How long the end of the interpreter waits for the threads that `RETURNING` counts.
 const RETURNING_MAX: Duration = Duration::from_secs(2);
 
-/// Announces the interpreter's end, from the thread that ends it. Waiting threads continue to wait and end
-/// with the process. If they entered the interpreter, Python would end them inside foreign code, and abort.
+/// Announces the end of the interpreter. The thread that ends the interpreter calls this function. From then on, other
+/// threads wait until the process ends instead of entering the interpreter, because Python would end these threads
+/// inside Rust code, which aborts the process.
 #[pyfunction(name = "_end")]
 pub fn end(py: Python<'_>) {
     IS_ENDING_THREAD.set(true);
@@ -66,7 +67,8 @@ pub fn is_ending() -> bool {
     ENDING.load(Ordering::SeqCst) && !IS_ENDING_THREAD.get()
 }
 
-/// A permission to use Python's interpreter, which does not end while a guard exists.
+/// A permission to use Python's interpreter. The end of the interpreter waits for existing guards, at most for
+/// `RETURNING_MAX`.
 #[derive(Debug)]
 pub struct InterpreterGuard(());
 
@@ -105,7 +107,8 @@ thread_local! {
     static SIGNAL_ERROR: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// Runs signal handlers. Returns whether one raised an exception, which is kept until the wait has ended.
+/// Runs Python's signal handlers. Returns `true` if this thread's call was cancelled, or if a handler raised an
+/// exception. [`take_signal_error`] returns this exception after the wait.
 pub fn check_signals() -> bool {
     if CANCELLED.with_borrow(|flag| flag.as_ref().is_some_and(|flag| flag.load(Ordering::Acquire))) {
         return true;
@@ -145,7 +148,7 @@ impl CancellableCall {
     }
 }
 
-/// The exception that a signal handler raised during the last wait.
+/// Takes the exception that a signal handler raised during the last wait; `None` if there was none.
 pub fn take_signal_error() -> Option<PyErr> {
     SIGNAL_ERROR.take()
 }
@@ -185,7 +188,8 @@ impl From<PyErr> for Failure {
     }
 }
 
-/// Parses a refusal that the client has no variant for: text that begins with its code.
+/// Parses the text of a refusal for which the client has no error variant. The text begins with the name of the error
+/// code.
 fn from_text(text: &str) -> Failure {
     let (name, rest) = text.split_once(": ").unwrap_or((text, ""));
     match CODES.iter().find(|row| row.name == name) {
@@ -346,7 +350,7 @@ impl From<RequestError> for Failure {
     }
 }
 
-/// The table of errors: number, name, whether to try again, and advice.
+/// Returns the table of error codes: for each, its number, its name, whether to try again, and advice.
 pub fn codes(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     let rows = CODES.iter().map(|row| (row.code.number(), row.name, row.retry.to_string(), row.advice));
     PyTuple::new(py, rows.collect::<Vec<_>>())

@@ -1,5 +1,5 @@
-//! Handles of the client's objects for Python: closed from any thread, used by one thread at a time, and
-//! never by a child process.
+//! Handles for the client's objects that Python uses. Any thread may close a handle. Only one thread at a time may use
+//! it, and no child process may use it.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -37,7 +37,7 @@ pub struct SharedHandle<T>(Arc<Shared<T>>);
 struct Shared<T> {
     process: u32,
     closed: AtomicBool,
-    /// Whether a thread may be waiting in a call on the value.
+    /// Whether a thread is in a call on the value that may wait.
     occupied: AtomicBool,
     /// Wakes waiting tasks when the handle is closed.
     close_notify: Notify,
@@ -98,12 +98,12 @@ impl<T: Send + 'static> SharedHandle<T> {
         }))
     }
 
-    /// Returns the object with which the connection closes this handle.
+    /// Returns an object through which the connection can close this handle.
     pub fn closer(&self) -> Arc<dyn Closable> {
         Arc::clone(&self.0) as Arc<dyn Closable>
     }
 
-    /// Fails unless the handle may be used.
+    /// Fails if the handle is closed, or was made in another process.
     pub fn check(&self) -> Result<(), Failure> {
         self.0.check()
     }
@@ -116,7 +116,7 @@ impl<T: Send + 'static> SharedHandle<T> {
         run_detached(py, || self.0.close());
     }
 
-    /// Closes the handle and returns the value, unless another thread uses it.
+    /// Closes the handle and returns its value; `None` if another thread uses the value at this moment.
     pub fn take(&self, py: Python<'_>) -> Option<T> {
         let shared = &self.0;
         let value = shared.slot.try_lock().ok().and_then(|mut slot| shared.take_value(&mut slot));
@@ -228,8 +228,8 @@ pub fn run_detached<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) ->
     py.detach(|| (call(), InterpreterGuard::new_or_park()))
 }
 
-/// Calls a function that may wait, without the interpreter's lock. The wait ends when `ended` is set or a signal
-/// handler raises an exception.
+/// Calls a function that may wait, without the interpreter's lock. The wait ends when `is_cancelled` returns `true` or
+/// a signal handler raises an exception.
 pub fn run_interruptible<R: Send>(
     py: Python<'_>,
     is_cancelled: impl Fn() -> bool + Send + 'static,

@@ -16,7 +16,8 @@ use crate::record::PyRecord;
 #[pyclass(frozen, module = "dunlin")]
 pub struct Job {
     pub record: Py<PyRecord>,
-    /// The token with which the member acknowledges, returns or renews its claim; 0 in a `share` group.
+    /// The token with which the member acknowledges or returns the record, or renews its claim on it; 0 in a `share`
+    /// group.
     pub token: u64,
     pub attempt: u32,
     pub claim: Duration,
@@ -65,7 +66,8 @@ impl Job {
         PyPosition(record.records.position(record.index))
     }
 
-    /// The token with which the member acknowledges, returns or renews its claim; 0 in a `share` group.
+    /// The token with which the member acknowledges or returns the record, or renews its claim on it; 0 in a `share`
+    /// group.
     #[getter]
     fn token(&self) -> u64 {
         self.token
@@ -98,7 +100,7 @@ impl Job {
         })
     }
 
-    /// Renews the claim for its whole duration from now.
+    /// Renews the claim, so that its whole duration starts again now.
     fn renew(&self, py: Python<'_>) -> PyResult<()> {
         settle(py, &self.settler, &[self.token], |settler, tokens| Ok(settler.renew(tokens)?))
     }
@@ -108,7 +110,8 @@ impl Job {
     }
 }
 
-/// Acknowledges or returns records by their tokens. Fails if claims have expired; the error names their tokens.
+/// Acknowledges, returns or renews records by their tokens, as `call` does. Fails if claims have expired; the error
+/// names the tokens of these claims.
 pub fn settle(
     py: Python<'_>,
     settler: &SharedHandle<Settler>,

@@ -25,19 +25,21 @@ pub struct Keys {
     stale: bool,
 }
 
-/// The value to compare a key with.
+/// The right-hand side of a condition: a number for a revision, version or lease, and bytes for a value.
 #[derive(FromPyObject)]
 enum CompareValue {
     Number(u64),
     Bytes(Vec<u8>),
 }
 
-/// A condition of a transaction: key, operator, property, value.
+/// A condition of a transaction: the key, the operator, the compared property of the key, and the value to compare it
+/// with.
 type Compared = (Vec<u8>, String, String, CompareValue);
-/// An operation of a transaction: its name; its key or first key; its value or end; its lease or limit.
+/// An operation of a transaction: its name; the key or the start of the range; the value or the end of the range; the
+/// lease or the limit.
 type Step = (String, Vec<u8>, Vec<u8>, u64);
 
-/// A key with its value, in the order of the fields of Python's `Entry`.
+/// Converts an entry to a tuple with the fields of Python's `Entry`, in the same order.
 pub fn row<'py>(py: Python<'py>, entry: &KvEntry) -> PyResult<Bound<'py, PyTuple>> {
     let (key, value) = (PyBytes::new(py, &entry.key), PyBytes::new(py, &entry.value));
     (key, value, entry.created, entry.modified, entry.version, entry.lease).into_pyobject(py)
@@ -107,7 +109,8 @@ impl Keys {
         found.map(|entry| row(py, &entry)).transpose()
     }
 
-    /// Writes a key and returns the revision. With `expect`, writes only if that revision changed the key last.
+    /// Writes a key and returns the revision. With `expect`, writes only if the key was last changed in revision
+    /// `expect`.
     fn put(
         &self,
         py: Python<'_>,
@@ -123,7 +126,8 @@ impl Keys {
         Ok(self.write(py, &command)?.revision)
     }
 
-    /// Returns the revision and the number of deleted keys.
+    /// Deletes a key. Returns the revision and the number of deleted keys. With `expect`, deletes only if the key was
+    /// last changed in revision `expect`.
     fn delete(&self, py: Python<'_>, key: &[u8], expect: Option<u64>) -> PyResult<(u64, u64)> {
         let command = match expect {
             Some(expect) => ControlCommand::DeleteIf { key, expect },
@@ -138,7 +142,7 @@ impl Keys {
         Ok((written.revision, written.keys))
     }
 
-    /// Returns the revision, the keys with their values, and whether there are more.
+    /// Reads a range of keys. Returns the revision, the keys with their values, and whether there are more keys.
     fn range<'py>(
         &self,
         py: Python<'py>,
@@ -151,7 +155,7 @@ impl Keys {
     }
 
     /// Runs a transaction. Returns the revision, whether all conditions held, and the result of each operation: the
-    /// number of changed keys, or the keys read and whether there are more.
+    /// number of changed keys, or the keys that were read and whether there are more keys.
     fn transact<'py>(
         &self,
         py: Python<'py>,
@@ -186,7 +190,8 @@ impl Keys {
         self.call(py, |kv| Ok(kv.revision()?))
     }
 
-    /// Watches keys with a prefix, from a revision of an epoch, from the oldest (revision 0), or from now on.
+    /// Watches keys with a prefix. `start` is an epoch and a revision in it, where revision 0 means the oldest one;
+    /// `None` starts with the next change.
     fn watch(&self, py: Python<'_>, prefix: &[u8], start: Option<(u32, u64)>) -> PyResult<RawWatch> {
         let from = match start {
             None => WatchFrom::Now,
@@ -198,7 +203,7 @@ impl Keys {
         Ok(RawWatch { watch })
     }
 
-    /// Makes a lease; with `keep`, a thread renews it.
+    /// Creates a lease with a time to live of `ttl` seconds. If `keep` is set, a thread renews the lease.
     fn lease(&self, py: Python<'_>, ttl: f64, keep: bool) -> PyResult<RawLease> {
         let ttl = timeout(Some(ttl))?.unwrap_or(Duration::ZERO);
         let lease = self.call(py, |kv| {
@@ -216,7 +221,7 @@ impl Keys {
         Ok(lease)
     }
 
-    /// Prepares a lock under a lease.
+    /// Returns a handle for a lock that belongs to a lease. The lock is not acquired yet.
     fn lock(&self, py: Python<'_>, name: Vec<u8>, value: Vec<u8>, lease: Py<RawLease>) -> RawLock {
         let held = SharedHandle::new(None);
         self.connection.get().register_handle(&held.closer());

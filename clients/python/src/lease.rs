@@ -26,7 +26,8 @@ impl RawLease {
         RawLease { id, ttl, handle, lease: SharedHandle::new(lease) }
     }
 
-    /// The handle for one call. Keeping it longer would keep the connection open.
+    /// Returns the handle for one call. The caller must drop it after the call, because a kept handle keeps the
+    /// connection open.
     pub fn handle(&self, py: Python<'_>) -> PyResult<LeaseHandle> {
         self.handle.try_with(py, |handle| Ok(handle.clone()))
     }
@@ -45,7 +46,7 @@ impl RawLease {
         self.ttl.as_secs_f64()
     }
 
-    /// Fails if the lease may have ended.
+    /// Fails if the lease has ended or may have ended.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         self.handle.try_with(py, |handle| Ok(handle.check().map(drop)?))
     }
@@ -55,7 +56,7 @@ impl RawLease {
         run_interruptible(py, move || watched.is_closed(), || Ok(handle.keep_alive()?))
     }
 
-    /// Waits until the lease is lost and returns the reason; `None` after `timeout` seconds.
+    /// Waits until the lease is lost, and returns the reason; `None` if the lease is not lost within `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn wait_lost(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<String>> {
         let handle = self.handle(py)?;

@@ -1,4 +1,4 @@
-//! One side of an order book, as rows of prices and sizes.
+//! One side of an order book, for Python: rows of prices and sizes.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use crate::batch::as_array;
 use crate::column::{Column, I64, StableBytes, bytes_of};
 
-/// The price levels of one side of an order book, best first: price and size of each, in units.
+/// The price levels of one side of an order book, best first: for each, price and size in the book's units.
 pub struct LevelRows(pub Vec<[i64; 2]>);
 
 impl StableBytes for LevelRows {
@@ -36,13 +36,13 @@ impl PyLevels {
 
 #[pymethods]
 impl PyLevels {
-    /// Prices in units, best first.
+    /// The prices in the book's units, best first.
     #[getter]
     fn prices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.column(py, 0)
     }
 
-    /// Sizes in units.
+    /// The sizes in the book's units, in the order of the prices.
     #[getter]
     fn sizes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.column(py, 8)

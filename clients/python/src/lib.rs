@@ -1,12 +1,12 @@
-//! The native part of the Python package `dunlin`, over the Rust client.
+//! The native part of the Python package `dunlin`, which wraps the Rust client.
 //!
-//! Users import `python/dunlin`. This module, `dunlin._dunlin`, implements the code that runs for each
-//! record, or that waits: records, notices, subscriptions, publishers, groups, replicas, keys, watches,
-//! leases, locks, tasks, workers and worlds.
+//! Users import `python/dunlin`. This module, `dunlin._dunlin`, contains the code that runs for each record or that
+//! waits: records, notices, subscriptions, publishers, groups, replicas, keys, watches, leases, locks, tasks, workers
+//! and worlds.
 //!
 //! Invariants:
 //! - A waiting thread does not hold the interpreter's lock, and checks for signals every 100 ms.
-//! - A child process cannot use its parent's handles. Calls on them fail, and neither send a message nor close a
+//! - A child process cannot use its parent's handles. A call on such a handle fails; it sends no message and closes no
 //!   connection.
 //! - Bytes that Python reads through a buffer never change, and live as long as the buffer.
 //!

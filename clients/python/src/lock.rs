@@ -7,7 +7,7 @@ use crate::connection::Connection;
 use crate::handle::SharedHandle;
 use crate::lease::RawLease;
 
-/// A lock of the cluster, held or requested. Closing the handle releases the lock, or ends the wait for it.
+/// A handle for a lock of the cluster. Closing the handle releases the lock, or ends the wait for the lock.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawLock {
     pub connection: Py<Connection>,
@@ -19,7 +19,8 @@ pub struct RawLock {
 
 #[pymethods]
 impl RawLock {
-    /// Takes the lock and returns its fencing token. With `wait`, waits for the lock as long as the lease lives.
+    /// Takes the lock and returns its fencing token. If `wait` is set, waits for the lock as long as the lease lives;
+    /// otherwise fails if the lock is taken.
     fn acquire(&self, py: Python<'_>, wait: bool) -> PyResult<u64> {
         let (kv, handle) = (self.connection.get().client(py)?.kv(), self.lease.get().handle(py)?);
         let (name, value) = (&self.name, &self.value);

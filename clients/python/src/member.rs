@@ -27,7 +27,8 @@ pub struct PyMember {
     pub settler: SharedHandle<Settler>,
 }
 
-/// A group member that requests records in advance, with the number of records still to arrive.
+/// A group member that requests records in advance. `requested` counts the records that were requested and have not
+/// arrived.
 pub struct PrefetchingMember {
     pub member: Member,
     /// The number of records to request in advance; 0 in a `share` group.
@@ -41,7 +42,7 @@ enum MemberEvent {
 }
 
 impl PrefetchingMember {
-    /// Requests records up to the prefetch number.
+    /// Requests more records, so that `prefetch` records are requested.
     fn claim(&mut self) {
         if self.requested < self.prefetch {
             self.member.claim(self.prefetch - self.requested);
@@ -49,7 +50,8 @@ impl PrefetchingMember {
         }
     }
 
-    /// Takes at most one event. A second record would wait here, although other members could process it.
+    /// Takes at most one event; `None` if none is available. It takes no second event, because a second record would
+    /// wait here although other members could process it.
     fn take_event(&mut self) -> Result<Option<MemberEvent>, Failure> {
         let event = match self.member.try_next()? {
             None => return Ok(None),
@@ -164,13 +166,14 @@ impl PyMember {
         self.next_within(py, arguments::timeout("timeout", timeout)?)
     }
 
-    /// Acknowledges several jobs in one round trip.
+    /// Acknowledges the records of several jobs in one round trip.
     fn ack(&self, py: Python<'_>, jobs: Vec<Py<Job>>) -> PyResult<()> {
         let tokens: Vec<u64> = jobs.iter().map(|job| job.get().token).collect();
         settle(py, &self.settler, &tokens, |settler, tokens| Ok(settler.ack(tokens)?))
     }
 
-    /// Leaves the group. The node gives the records of open claims to other members immediately.
+    /// Leaves the group. The node immediately gives the records that this member has claimed and not acknowledged to
+    /// other members.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.member.is_closed() {
             // If another thread waits for a record, that thread leaves the group when its wait ends.

@@ -65,23 +65,23 @@ notices! {
     PyEpochChanged "EpochChanged" {
         /// The epoch that ended.
         old: u32,
-        /// The last record of the old epoch that this subscriber received.
+        /// The sequence number of the last record of the old epoch that this subscriber received.
         last_seen: u64,
-        /// The last record of the old epoch that is known to have existed; `None` if unknown.
+        /// The sequence number of the last record of the old epoch that is known to have existed; `None` if unknown.
         known_through: Option<u64>,
         /// The position at which the new epoch begins for this subscriber.
         new_first: PyPosition,
     }
     /// The state of a state topic, which replaces the records up to its position.
     PySnapshot "Snapshot" {
-        /// The last record in the state.
+        /// The position of the last record that the state contains.
         position: PyPosition,
         /// The state's checksum.
         checksum: u64,
         /// The state's bytes.
         data: Py<PyBytes>,
     }
-    /// A notice on whether the topic of a state has connected publishers.
+    /// A notice that tells whether a state topic has connected publishers.
     PyPublishers "Publishers" {
         /// Whether at least one publisher is connected.
         connected: bool,
@@ -105,7 +105,7 @@ impl PyPublishers {
     }
 }
 
-/// A field whose value is part of the notice's text in Python.
+/// The type of a notice's field, which can be shown in the notice's `repr` in Python.
 trait FieldText {
     fn field_text(&self) -> String;
 }
@@ -146,12 +146,13 @@ impl FieldText for Py<PyBytes> {
     }
 }
 
-/// Whether Python receives the notice. It does not receive notices that only count events or serve a replica's checks.
+/// Whether Python receives the notice. Python receives no `Advance` and no `Checksum`, because these only serve
+/// internal checks.
 pub fn is_passed_to_python(notice: &Notice) -> bool {
     !matches!(notice, Notice::Advance { .. } | Notice::Checksum(_))
 }
 
-/// Whether the notice reports missing records. Iterators of records then raise an exception.
+/// Whether the notice reports missing records. For such a notice, an iterator over records raises an exception.
 pub fn is_loss(notice: &Notice) -> bool {
     match notice {
         Notice::Gap(_) => true,
@@ -160,7 +161,7 @@ pub fn is_loss(notice: &Notice) -> bool {
     }
 }
 
-/// Returns the Python object of the notice; `None` if [`is_passed_to_python`] returns `false`.
+/// Returns the notice as a Python object; `None` if [`is_passed_to_python`] returns `false`.
 pub fn object(py: Python<'_>, notice: &Notice) -> PyResult<Option<Py<PyAny>>> {
     let topic_and_partition = |log: &Arc<LogName>| (log.topic.clone(), log.partition);
     let object = match notice {

@@ -31,7 +31,7 @@ impl PyReceipt {
         self.0.partition
     }
 
-    /// Whether the record existed already, because this was a retry.
+    /// Whether the record existed already, because an earlier attempt to publish it had succeeded.
     #[getter]
     fn duplicate(&self) -> bool {
         self.0.duplicate
@@ -74,7 +74,8 @@ impl RefusedRecords {
         }
     }
 
-    /// Returns the refused records as the call's error, or as the cause of its error.
+    /// Returns the call's outcome. If records were refused, they become the error of a successful call, or the cause of
+    /// a failed call's error.
     fn report<R>(self, py: Python<'_>, outcome: PyResult<R>) -> PyResult<R> {
         let Some(refused) = self.0 else { return outcome };
         let refused = PyErr::from(Failure::from(refused));
@@ -92,7 +93,7 @@ impl RefusedRecords {
 #[pyclass(frozen, weakref, name = "Publisher", module = "dunlin")]
 pub struct PyPublisher {
     pub subject: String,
-    /// The literal prefix of a pattern.
+    /// The literal prefix of `subject` if it is a pattern; `None` if it is a single subject.
     pub prefix: Option<String>,
     pub publisher: SharedHandle<Publisher>,
 }
@@ -104,8 +105,8 @@ impl PyPublisher {
         &self.subject
     }
 
-    /// Publishes, and waits for the node's response. With `expect_seq`, only if the log's last record has
-    /// this sequence number.
+    /// Publishes a record, and waits for the node's response. With `expect_seq`, the node refuses the record unless the
+    /// log's last record has this sequence number.
     #[pyo3(signature = (payload, *, key = None, headers = None, subject = None, reply = None,
         event_time_ns = None, expires_ns = None, expect_seq = None))]
     #[expect(clippy::too_many_arguments, reason = "keywords")]
@@ -135,7 +136,8 @@ impl PyPublisher {
             .map(PyReceipt)
     }
 
-    /// Publishes without waiting for the response. A later call reports errors, at the latest `flush`.
+    /// Publishes a record without waiting for the response. A later call reports an error of this record; `flush`
+    /// reports all errors that were not reported yet.
     #[pyo3(signature = (payload, *, key = None, headers = None, subject = None, reply = None,
         event_time_ns = None, expires_ns = None))]
     #[expect(clippy::too_many_arguments, reason = "keywords")]
@@ -161,8 +163,8 @@ impl PyPublisher {
         self.publisher.with_lock(py, |publisher| Ok(outgoing.with_draft(|draft| publisher.send(draft))?))
     }
 
-    /// Calls `send` for each of several payloads. Returns their number. Reports refused records after it has sent the
-    /// others.
+    /// Calls `send` for each of several payloads. Returns the number of payloads. Refused records do not stop the call;
+    /// it reports them at its end.
     fn send_many(&self, py: Python<'_>, payloads: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.check_subject()?;
         let mut refused = RefusedRecords::default();
@@ -170,8 +172,8 @@ impl PyPublisher {
         refused.report(py, sent)
     }
 
-    /// Calls `send` for each row of an array, along its first axis. Returns the number of rows. Reports refused records
-    /// after it has sent the others.
+    /// Calls `send` for each row of an array, along its first axis. Returns the number of rows. Refused records do not
+    /// stop the call; it reports them at its end.
     fn send_rows(&self, py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.check_subject()?;
         let view = PyMemoryView::from(rows)?;
@@ -196,7 +198,8 @@ impl PyPublisher {
         refused.report(py, sent)
     }
 
-    /// Publishes all payloads as one append, either all or none. Returns the receipt of the last.
+    /// Publishes all payloads in one append: the node appends either all of them or none. Returns the receipt of the
+    /// last record.
     fn publish_batch(&self, py: Python<'_>, payloads: &Bound<'_, PyAny>) -> PyResult<PyReceipt> {
         self.check_subject()?;
         let payloads = arguments::payloads(payloads)?;

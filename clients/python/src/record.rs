@@ -36,7 +36,8 @@ impl PyRecord {
         PyBytes::new(py, self.records.payload(self.index))
     }
 
-    /// The payload without a copy. The view keeps the memory of all records that arrived together with this one.
+    /// The payload without a copy. As long as the view exists, the memory of all records that arrived together with
+    /// this one stays allocated.
     #[getter]
     fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
         let range = self.records.payload_range(self.index);

@@ -1,6 +1,7 @@
 //! Records taken from the client, several thousand at a time.
 //!
-//! The records are copied once, so that Python's references do not hold the receive buffer:
+//! The records are copied once, so that references from Python do not keep the receive buffer alive. A group has three
+//! buffers:
 //!
 //! ```text
 //! heads     the fields of each record, with the start of its payload and metadata; a last entry has their ends
@@ -45,7 +46,7 @@ impl RecordGroup {
         RecordGroup { heads: Vec::with_capacity(records + 1), ..RecordGroup::default() }
     }
 
-    /// Adds a record. To be called before [`finish`](RecordGroup::finish).
+    /// Adds a record. Must not be called after [`finish`](RecordGroup::finish).
     #[inline]
     pub fn push(&mut self, position: Position, prev_seq: u64, frame: &Frame<'_>, log: &Arc<LogName>) {
         let log = self.log_number(log);
@@ -74,7 +75,7 @@ impl RecordGroup {
 
     #[cold]
     fn log_number_among_all(&mut self, log: &Arc<LogName>) -> u32 {
-        // The record's log is usually one of the last added.
+        // The log is usually one of those that were added last.
         let found = self.logs.iter().rposition(|other| Arc::ptr_eq(other, log));
         found.unwrap_or_else(|| {
             self.logs.push(Arc::clone(log));
@@ -88,12 +89,12 @@ impl RecordGroup {
         self.heads.push(RecordFields { payload_at, meta_at, ..RecordFields::default() });
     }
 
-    /// The number of records that were added. To be called before [`finish`](RecordGroup::finish).
+    /// The number of added records. Must not be called after [`finish`](RecordGroup::finish), which adds an entry.
     pub fn pushed(&self) -> usize {
         self.heads.len()
     }
 
-    /// The size of payloads and metadata in bytes.
+    /// The total size of all payloads and metadata in bytes.
     pub fn bytes(&self) -> usize {
         self.payloads.len() + self.metas.len()
     }
@@ -150,7 +151,7 @@ impl RecordGroup {
         subject
     }
 
-    /// The size of each payload, if all are of equal size.
+    /// The size of each payload in bytes; `None` if the payloads have different sizes.
     pub fn payload_bytes_each(&self) -> Option<usize> {
         let each = self.payload_range(0).len();
         (0..self.len()).all(|index| self.payload_range(index).len() == each).then_some(each)

@@ -67,7 +67,7 @@ impl FollowedReplica {
         FollowedReplica { replica, epoch: None, append_ns, event_ns: None, started: Instant::now() }
     }
 
-    /// Applies at most `max` available events. Returns their number.
+    /// Applies at most `max` available events. Returns the number of applied events.
     fn drain(&mut self, max: usize, events: &mut VecDeque<ReplicaEvent>) -> Result<usize, Failure> {
         let FollowedReplica { replica, epoch, append_ns, event_ns, started } = self;
         let drained = replica.drain(started.elapsed().as_nanos() as u64, max, |report| match report {
@@ -102,7 +102,7 @@ impl FollowedReplica {
             ReplicaReport::Deleted { log, .. } => {
                 events.push_back(ReplicaEvent::Deleted { partition: log.partition })
             }
-            // Python receives no other reports; they are only counted.
+            // Other reports are only counted; Python does not receive them.
             _ => {}
         });
         Ok(drained?)
@@ -161,7 +161,7 @@ impl PyReplica {
         if events.is_empty() {
             let apply = |following: &mut FollowedReplica| loop {
                 let mut events = VecDeque::new();
-                // Applies one change at a time, so that the state does not contain later changes than the returned one.
+                // Applies one event at a time, so that the state contains no change after the returned one.
                 while events.is_empty() && following.drain(1, &mut events)? > 0 {}
                 let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
                 if !events.is_empty() || remaining.is_some_and(|remaining| remaining.is_zero()) {
@@ -172,7 +172,8 @@ impl PyReplica {
             events = self.with_timeout(py, timeout, apply)?;
         }
         let first = events.pop_front();
-        // Another change may have arrived together with the fault that it repairs.
+        // One step may yield a fault together with the change that repairs it. The second event is returned by the next
+        // call.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner).extend(events);
         first.map(|event| event.object(py)).transpose()
     }
@@ -190,7 +191,7 @@ impl PyReplica {
         }
     }
 
-    /// Calls a function with the complete states: partition, position and state of each log.
+    /// Calls a function with the complete states, one for each log: its partition, its position and its state.
     fn with_states<R: Send>(
         &self,
         py: Python<'_>,
@@ -300,7 +301,8 @@ impl PyReplica {
         })
     }
 
-    /// The state's position; with several partitions, the position in the first.
+    /// The position of the state; with several partitions, that of the first partition. `None` while no state is
+    /// complete.
     #[getter]
     fn position(&self, py: Python<'_>) -> PyResult<Option<PyPosition>> {
         let at =
@@ -308,13 +310,13 @@ impl PyReplica {
         Ok(at.map(PyPosition))
     }
 
-    /// The append time and event time of the last record, in ns since the Unix epoch.
+    /// The append time and the event time of the last record, in ns since the Unix epoch; `None` for an unknown time.
     #[getter]
     fn times_ns(&self, py: Python<'_>) -> PyResult<(Option<u64>, Option<u64>)> {
         self.following.try_with(py, |following| Ok((following.append_ns, following.event_ns)))
     }
 
-    /// Seconds since the last append, by this machine's clock.
+    /// The time since the last append in seconds, by this machine's clock; `None` if the append time is unknown.
     #[getter]
     fn age(&self, py: Python<'_>) -> PyResult<Option<f64>> {
         let (append_ns, _) = self.times_ns(py)?;
@@ -322,7 +324,7 @@ impl PyReplica {
         Ok(append_ns.map(|append_ns| now.saturating_sub(Duration::from_nanos(append_ns)).as_secs_f64()))
     }
 
-    /// The last notice about the state's publishers.
+    /// The last notice about the publishers of the state's topic.
     #[getter]
     fn publishers(&self, py: Python<'_>) -> PyResult<Option<PyPublishers>> {
         self.following
@@ -334,7 +336,7 @@ impl PyReplica {
         self.with_states(py, |states| states.first().map(|(_, _, state)| state.checksum()))
     }
 
-    /// Counts of events by name.
+    /// The numbers of events of each kind since the replica's start, by name.
     #[getter]
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counts: ReplicaCounts =
@@ -359,20 +361,20 @@ impl PyReplica {
         Ok(dict)
     }
 
-    /// Price and size of the best level, in units.
+    /// The price and size of the best level of a side, in the book's units; `None` if the side is empty.
     fn best(&self, py: Python<'_>, side: &str) -> PyResult<Option<(i64, i64)>> {
         let side = self::side(side)?;
         let best = self.with_book(py, |book| book.best(side))?;
         Ok(best.flatten().map(|PriceLevel { price, size }| (price, size)))
     }
 
-    /// The size at a price, in units.
+    /// The size at a price, in the book's units; `None` if the side has no such level.
     fn size_at(&self, py: Python<'_>, side: &str, price: i64) -> PyResult<Option<i64>> {
         let side = self::side(side)?;
         Ok(self.with_book(py, |book| book.level(side, price))?.flatten().map(|level| level.size))
     }
 
-    /// The best levels of a side; all without `depth`.
+    /// The best `depth` levels of a side; all levels if `depth` is `None`.
     #[pyo3(signature = (side, depth = None))]
     fn levels(&self, py: Python<'_>, side: &str, depth: Option<usize>) -> PyResult<PyLevels> {
         let side = self::side(side)?;
@@ -395,7 +397,7 @@ impl PyReplica {
         })
     }
 
-    /// The value of a key.
+    /// The value of a key in a state of last values; `None` if the key is missing.
     fn value<'py>(&self, py: Python<'py>, key: Vec<u8>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let value = self.with_states(py, |states| {
             states.iter().find_map(|(_, _, state)| state.values()?.get(&key).map(<[u8]>::to_vec))
@@ -403,7 +405,7 @@ impl PyReplica {
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
 
-    /// The number of levels, orders or keys.
+    /// The number of entries in all states: levels, orders, keys or entities.
     #[getter]
     fn entries(&self, py: Python<'_>) -> PyResult<u64> {
         self.with_states(py, |states| states.iter().map(|(_, _, state)| state.entries()).sum())
@@ -420,7 +422,8 @@ impl PyReplica {
         Ok(all.into_iter().map(|(key, value)| (PyBytes::new(py, &key), PyBytes::new(py, &value))).collect())
     }
 
-    /// All current entities; `None` while unknown, or for another kind of state.
+    /// All current entities of a region; `None` while the state is not complete, or if the topic has another kind of
+    /// state.
     #[getter]
     fn entities_now(&self, py: Python<'_>) -> PyResult<Option<PyEntities>> {
         self.with_states(py, |states| {

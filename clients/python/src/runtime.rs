@@ -31,7 +31,8 @@ fn handle() -> Result<Handle, Failure> {
     Ok(handle)
 }
 
-/// An asyncio future of the running loop that resolves when `work` does, or fails with its error.
+/// Returns an asyncio future of the running event loop. The future resolves when `work` has succeeded, and fails with
+/// the error of `work`.
 pub fn spawn<'py>(
     py: Python<'py>,
     work: impl Future<Output = Result<(), Failure>> + Send + 'static,
@@ -45,7 +46,8 @@ pub fn spawn<'py>(
     let (event_loop, pending) = (event_loop.unbind(), future.clone().unbind());
     let task = handle()?.spawn(async move {
         let outcome = work.await;
-        // If the interpreter is ending or the loop is closed, no future can be resolved.
+        // If the interpreter is ending or the event loop is closed, the future cannot be resolved, and the result is
+        // dropped.
         if let Some(_guard) = InterpreterGuard::new() {
             Python::try_attach(|py| drop(resolve_future(py, &event_loop, &pending, outcome)));
         }

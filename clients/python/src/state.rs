@@ -1,4 +1,4 @@
-//! The state of a state topic, of any kind.
+//! The state of a state topic, for all kinds of state that Dunlin has.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use dunlin_topic::{Frame, FrozenState, Reducer, ReducerConfig, ReducerError};
 use crate::entities::RegionSnapshot;
 use crate::failure::Failure;
 
-/// The state of a topic, of one of Dunlin's kinds: order book, orders, last values, or region.
+/// The state of a state topic: an order book, orders, last values, or a region.
 #[derive(Debug)]
 pub enum State {
     Book(Book),
@@ -19,7 +19,7 @@ pub enum State {
 }
 
 impl State {
-    /// An empty state with a topic's configuration.
+    /// Returns an empty state for a topic with this reducer configuration.
     pub fn of(config: &ReducerConfig) -> Result<State, Failure> {
         let value_error = |error: dunlin_feed::OptionsError| Failure::Value(error.to_string());
         let scale = || Scale::parse(&config.kind, &config.options).map_err(value_error);

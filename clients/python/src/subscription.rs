@@ -60,7 +60,8 @@ impl Subscription {
         self.source.next(py, IterationMode::All, arguments::timeout("timeout", timeout)?)
     }
 
-    /// Iterates over records only. Missing records raise `GapError`; the next call continues after them.
+    /// Iterates over records only. If records are missing, the iterator raises `GapError`; the next call continues
+    /// after the gap.
     fn records(&self) -> PyResult<Events> {
         if self.follows_state {
             let message =
@@ -80,7 +81,7 @@ impl Subscription {
         Ok(self.events(IterationMode::Batches(records_max)))
     }
 
-    /// Ends the subscription, and all waits in it.
+    /// Ends the subscription. Calls that wait for its events end too.
     fn close(&self, py: Python<'_>) {
         self.source.subscriber.close(py);
     }
@@ -109,7 +110,8 @@ impl Subscription {
     }
 }
 
-/// Converts Python's `start` argument: a word, the last position read, or a time in ns since the Unix epoch.
+/// Converts Python's `start` argument: a word such as `"latest"`, the position of the last record read, or a time in ns
+/// since the Unix epoch.
 pub fn start(start: &Bound<'_, PyAny>) -> PyResult<Start> {
     if let Ok(position) = start.cast::<PyPosition>() {
         return Ok(Start::After(position.get().0));
@@ -128,7 +130,7 @@ pub fn start(start: &Bound<'_, PyAny>) -> PyResult<Start> {
     }
 }
 
-/// Converts Python's word for where to continue after a gap.
+/// Converts Python's `on_gap` argument, which says where a subscriber continues after a gap.
 pub fn on_gap(word: &str) -> PyResult<OnGap> {
     match word {
         "oldest" => Ok(OnGap::Oldest),
@@ -141,7 +143,7 @@ pub fn on_gap(word: &str) -> PyResult<OnGap> {
     }
 }
 
-/// Converts Python's word for how a subscriber waits for records.
+/// Converts Python's `wait` argument, which says how a subscriber waits for records.
 pub fn wait(word: &str) -> PyResult<Wait> {
     match word {
         "default" => Ok(Wait::Default),

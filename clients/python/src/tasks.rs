@@ -37,7 +37,8 @@ struct Draft {
     not_before_ms: u64,
     deadline_ms: u64,
     timeout_ms: u32,
-    /// The number of retries, and the first and largest delay before one in ms; `None` for the default.
+    /// The number of retries, the delay before the first retry in ms, and the largest delay in ms; `None` for the
+    /// default.
     retry: Option<(u16, u32, u32)>,
     idempotency_key: PyBackedBytes,
     after: Vec<u64>,
@@ -210,8 +211,8 @@ impl TaskCalls {
         TaskCalls { connection }
     }
 
-    /// Submits tasks. Returns their ids, which of them existed already, and the pause that the cluster requests in
-    /// seconds.
+    /// Submits tasks. Returns for each task its id and whether it existed already, and the pause in seconds that the
+    /// cluster requests from the submitter.
     fn submit(&self, py: Python<'_>, tenant: &str, drafts: Vec<Draft>) -> PyResult<(Vec<(u64, bool)>, f64)> {
         let submitted =
             self.call(py, |tasks| tasks.submit_all(tenant, drafts.iter().map(Draft::task).collect()))?;
@@ -224,7 +225,7 @@ impl TaskCalls {
         info(py, &view, now_ms)
     }
 
-    /// Returns a page of tasks, and where the next page begins.
+    /// Returns a page of the tasks that match the filter, and the start of the next page.
     #[pyo3(signature = (tenant, queue, kind, stage, label, start, limit, whole))]
     #[expect(clippy::too_many_arguments, reason = "as many as a filter has parts; Python gives them names")]
     fn page<'py>(
@@ -263,7 +264,8 @@ impl TaskCalls {
         self.call(py, |tasks| tasks.retry(task))
     }
 
-    /// Runs dead letters again. Returns their number, and whether there are more.
+    /// Queues at most `count` dead letters of a tenant again. Returns their number, and whether there are more dead
+    /// letters.
     fn redrive(&self, py: Python<'_>, tenant: &str, count: u32, poisoned: bool) -> PyResult<(u64, bool)> {
         self.call(py, |tasks| match poisoned {
             true => tasks.redrive_with_poisoned(tenant, count),
@@ -271,7 +273,7 @@ impl TaskCalls {
         })
     }
 
-    /// Returns the number of removed dead letters, and whether there are more.
+    /// Removes at most `count` dead letters of a tenant. Returns their number, and whether there are more dead letters.
     fn discard(&self, py: Python<'_>, tenant: &str, count: u32) -> PyResult<(u64, bool)> {
         self.call(py, |tasks| tasks.discard(tenant, count))
     }

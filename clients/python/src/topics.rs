@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::position::PyPosition;
 
-/// The configuration of a new topic; `None` means the default.
+/// The configuration of a new topic, from Python; `None` means the default.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct TopicArguments {
@@ -74,7 +74,7 @@ impl TopicArguments {
     }
 }
 
-/// A topic's description, by name.
+/// Returns a topic's description as a dictionary from property names to values.
 pub fn description<'py>(py: Python<'py>, topic: &TopicDescription) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     let config = &topic.config;

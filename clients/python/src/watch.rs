@@ -16,7 +16,8 @@ pub struct RawWatch {
     pub watch: SharedHandle<Watch>,
 }
 
-/// A revision's changes: its epoch and number, and for each changed key its entry, or only the name of a deleted key.
+/// The changes of one revision: its epoch, its number, and a list with the entry of each written key and the name of
+/// each deleted key.
 type Row<'py> = (u32, u64, Bound<'py, PyList>);
 
 fn change<'py>(py: Python<'py>, change: &Change) -> PyResult<Row<'py>> {
@@ -32,7 +33,7 @@ fn change<'py>(py: Python<'py>, change: &Change) -> PyResult<Row<'py>> {
 
 #[pymethods]
 impl RawWatch {
-    /// The next change; `None` after `timeout` seconds.
+    /// Returns the changes of the next revision; `None` if none arrive within `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn next<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Option<Row<'py>>> {
         let timeout = self::timeout(timeout)?;
@@ -43,7 +44,7 @@ impl RawWatch {
         next.map(|next| change(py, &next)).transpose()
     }
 
-    /// The next change, if one is available.
+    /// Returns the changes of the next revision; `None` if none are available.
     #[pyo3(name = "_try_next")]
     fn try_next<'py>(&self, py: Python<'py>) -> PyResult<Option<Row<'py>>> {
         let next = self.watch.try_with(py, |watch| Ok(watch.try_next()?))?;
@@ -63,7 +64,7 @@ impl RawWatch {
         })
     }
 
-    /// The last revision seen, of any key; 0 before the first.
+    /// The last revision that the watch has received, even if it changed only other keys; 0 before the first.
     #[getter]
     fn revision(&self, py: Python<'_>) -> PyResult<u64> {
         self.watch.try_with(py, |watch| Ok(watch.revision()))

@@ -19,7 +19,7 @@ use dunlin_wire::ErrorCode;
 /// The interval at which a waiting call checks for signals.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The fields of `space.Entity`: number, kind, region, tick, position and velocity.
+/// The fields of Python's `space.Entity`: id, kind, region, tick, position and velocity.
 type Row<'py> = (u64, u32, u64, u64, Bound<'py, PyTuple>, Bound<'py, PyTuple>);
 
 /// A connection to a world, selected by its name.
@@ -41,7 +41,7 @@ pub struct RawViewer {
     viewer: SharedHandle<SceneViewer>,
 }
 
-/// A change and its entity; `None` if the entity is no longer visible.
+/// A change of a scene, and the entity that it concerns; `None` if this entity is no longer visible.
 struct EntityChange(SceneChange, Option<SceneEntity>);
 
 /// An entity copied out of the scene. In two dimensions, position and velocity have two numbers.
@@ -115,7 +115,7 @@ impl RawWorld {
         Ok(RawWorld { world, is_plane: dimensions == 2 })
     }
 
-    /// Watches the surroundings of an entity.
+    /// Returns a viewer that receives updates about the entities near `entity`.
     #[pyo3(signature = (connection, entity, within, *, kind, not_kind, bytes_per_tick))]
     #[expect(clippy::too_many_arguments, reason = "as many as a viewer may choose; Python gives them names")]
     fn near(
@@ -155,7 +155,8 @@ impl RawWorld {
         Ok(RawViewer { viewer })
     }
 
-    /// Changes an entity. Returns the process, the region and the last tick before the change.
+    /// Changes an entity. Returns the number of the process and of the region that applied the change, and the last
+    /// tick before it.
     #[pyo3(signature = (entity, *, position, velocity, kind, timeout))]
     fn command(
         &self,
@@ -183,7 +184,8 @@ impl RawWorld {
         Ok(result_place(result))
     }
 
-    /// Spawns an entity. Returns the process, the region and the last tick before the spawn.
+    /// Spawns an entity. Returns the number of the process and of the region that spawned the entity, and the last tick
+    /// before the spawn.
     #[pyo3(signature = (entity, *, position, velocity, kind, timeout))]
     fn spawn(
         &self,
@@ -208,7 +210,8 @@ impl RawWorld {
         Ok(result_place(result))
     }
 
-    /// Removes an entity. Returns the process, the region and the last tick before the removal.
+    /// Removes an entity. Returns the number of the process and of the region that removed the entity, and the last
+    /// tick before the removal.
     #[pyo3(signature = (entity, *, timeout))]
     fn despawn(&self, py: Python<'_>, entity: u64, timeout: f64) -> PyResult<(u64, u64, u64)> {
         let timeout = self::timeout(Some(timeout))?.unwrap_or_default();
@@ -221,7 +224,7 @@ fn result_place(result: CommandResult) -> (u64, u64, u64) {
     (result.process, result.region.0.into(), result.tick)
 }
 
-/// An entity without components.
+/// Returns an entity without components. Fails if a position or velocity is invalid.
 fn bare_entity<const D: usize>(
     id: u64,
     position: Vec<f32>,
@@ -233,7 +236,7 @@ fn bare_entity<const D: usize>(
     Ok(Entity { velocity, kind, ..Entity::at(id, position) })
 }
 
-/// Fails unless there are as many finite numbers as dimensions.
+/// Converts coordinates to an array. Fails unless there are as many finite numbers as dimensions.
 fn point<const D: usize>(numbers: Option<Vec<f32>>) -> PyResult<Option<[f32; D]>> {
     let Some(numbers) = numbers else { return Ok(None) };
     let point =
@@ -245,7 +248,7 @@ fn point<const D: usize>(numbers: Option<Vec<f32>>) -> PyResult<Option<[f32; D]>
 
 #[pymethods]
 impl RawViewer {
-    /// The next change with its entity; `None` after `timeout` seconds.
+    /// Returns the next change and its entity; `None` if there is no change within `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn next<'py>(
         &self,
