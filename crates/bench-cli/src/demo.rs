@@ -49,7 +49,7 @@ pub struct DemoOptions<'a> {
     pub url: String,
 }
 
-/// The result of the demo: how many records are unaccounted for, and how many order books differ.
+/// The result of the demo: the number of unaccounted records, and the number of replicas with a wrong order book.
 pub struct DemoResult {
     pub unaccounted: u64,
     /// The number of replicas with an order book that differs from the oracle's.
@@ -57,8 +57,8 @@ pub struct DemoResult {
     pub interrupted: bool,
 }
 
-/// The memory in bytes that a topic needs for each line in addition to the line's own bytes, used to size a topic that
-/// retains its whole market.
+/// The memory in bytes that a topic needs for each line in addition to the line's own bytes. It determines the
+/// retention of a topic that retains its whole market.
 const RECORD_BYTES_EXTRA: u64 = 32;
 const RETENTION_BYTES_MIN: u64 = 1 << 20;
 
@@ -142,8 +142,8 @@ impl DemoOptions<'_> {
 /// Returns the topics of a recording's lines, each with its retention in bytes.
 fn topics(recording: &MarketRecording) -> Vec<(String, u64)> {
     let bytes = recording.bytes() + recording.len() as u64 * RECORD_BYTES_EXTRA;
-    // The topic deletes one segment at a time, and a segment is an eighth of its memory. The factor adds room for that
-    // segment.
+    // The topic deletes one segment at a time, and a segment is an eighth of its memory. The retention is therefore
+    // larger than the lines by the factor 9/7.
     let bytes = (bytes * 9 / 7).max(RETENTION_BYTES_MIN);
     let mut topics = vec![(recording.topic.clone(), bytes)];
     if recording.topic == SHORT_OF {

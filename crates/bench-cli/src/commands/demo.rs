@@ -23,7 +23,7 @@ use together::{CombinedDemoOptions, TaskDemoProgram};
 
 const SPEED_DEFAULT: Speed = Speed::Within(Duration::from_secs(55));
 const FLOCK: u64 = 50_000;
-/// The number of birds in the flock if all parts of the demo run together.
+/// The number of birds in the flock of `demo --together`.
 const FLOCK_TOGETHER: u64 = 10_000;
 
 /// The notice that generated markets are in use. The demo prints it at its start and at its end.
@@ -68,7 +68,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     outcome.check()
 }
 
-/// Runs the cluster demo and prints its table. `dunlin dev --nodes` starts a cluster to explore.
+/// Runs the demo on a cluster, prints its tables, and stops the cluster.
 fn run_on_cluster(
     arguments: &Arguments,
     source: &ReplaySource,
@@ -161,7 +161,7 @@ fn print_suggestions(
     narration.print("Ctrl-C stops the node.")
 }
 
-/// Prints the demo's messages: to standard error if standard output is for JSON.
+/// Prints the demo's messages to standard output, or to standard error if standard output is for JSON.
 struct Narration<'a> {
     console: &'a Console,
 }

@@ -46,7 +46,7 @@ pub struct LogAccount {
     pub received: u64,
     /// The hash of the received lines.
     pub content: ContentDigest,
-    /// Reported gaps, in order.
+    /// The reported gaps, in the order in which they were reported.
     pub missed: Vec<MissedRecords>,
     /// The number of warnings that records may be missing.
     pub warnings: u64,
@@ -69,7 +69,7 @@ pub fn add_event(accounts: &mut LogAccounts, event: &Event<'_>) {
             _ => return,
         },
     };
-    // The topic mostly has an account already; `entry` would copy its name for every record.
+    // `entry` would copy the topic's name for every record, although the topic usually has an account already.
     if !accounts.contains_key(topic) {
         accounts.insert(topic.clone(), LogAccount::default());
     }

@@ -30,7 +30,8 @@ pub use verdict::ReplicaVerdicts;
 const RETENTION_BYTES: u64 = 256 << 10;
 /// The pattern that matches the topics of all books.
 pub const PATTERN: &str = "md.>";
-/// The time without new records after which the demo stops waiting for a replica and compares its books.
+/// How long the demo waits for the replicas after the last line. After that time it compares the books even if a
+/// replica has not read everything.
 const STALLED_AFTER: Duration = Duration::from_secs(20);
 
 /// The demo's order books: their publishers, and the replicas that follow them.
@@ -46,7 +47,7 @@ pub struct Books {
 /// The progress of the demo's replay, which the publisher and all readers share.
 #[derive(Debug, Default)]
 pub struct PlayProgress {
-    /// Whether half of the lines have been played. Late readers then start.
+    /// Whether half of the lines have been played. The late replica starts at that time.
     half: AtomicBool,
     /// For each topic, the position of its last record. Set when all lines have been played.
     ends: OnceLock<BTreeMap<String, u64>>,
@@ -76,7 +77,7 @@ impl Books {
         Ok(Books { node: node.clone(), markets, progress, readers, lines: 0, lines_total })
     }
 
-    /// Describes each replica in a line.
+    /// Returns one line for each replica, with its name and its description.
     pub fn introduction() -> impl Iterator<Item = String> {
         PLANS.iter().map(|plan| format!("  {:<12} {}", plan.name, plan.about))
     }
@@ -100,7 +101,7 @@ impl Books {
             let topics = market.recording.books().iter().map(|book| book.topic.clone());
             ends.extend(topics.zip(market.records.iter().copied()));
         }
-        // Only this line sets the value.
+        // Only this call sets the value, so it succeeds.
         let _ = self.progress.ends.set(ends);
         self.progress.half.store(true, Ordering::Release);
         let deadline = Instant::now() + STALLED_AFTER;
@@ -177,7 +178,7 @@ struct Records {
 
 impl Records {
     fn add(&mut self, item: RecordingItem<'_>) {
-        // Other contents of recordings are skipped here; `dunlin feed import` reports them.
+        // Other items of a recording are ignored here; `dunlin feed import` reports them.
         if let RecordingItem::Record { book, event_time_ns, payload } = item {
             self.bytes.extend_from_slice(payload);
             self.entries.push((book, event_time_ns, self.bytes.len()));

@@ -50,7 +50,8 @@ pub fn run<S: Subscribe + Send + 'static>(
     report(&reader, &mut reporter, &commands)
 }
 
-/// Continues the account that another process began. The reporter does not send that part of the account again.
+/// Continues the account that another process began. The reporter does not report the records and gaps that are already
+/// in this account.
 fn resume(reader: &DemoReader, reporter: &mut Reporter, topic: &str, account_line: &AccountLine) {
     let mut accounts = reader.accounts();
     let mut account = LogAccount::default();
@@ -67,7 +68,7 @@ fn report(reader: &DemoReader, reporter: &mut Reporter, commands: &Receiver<Chil
             Ok(ChildCommand::End { topic, last }) => drop(ends.insert(topic, last)),
             Ok(other) => bail!("unexpected command after Start: {other}"),
             Err(RecvTimeoutError::Timeout) => {}
-            // The channel closed without an end, because the parent process has ended.
+            // The channel closed before any `End` command, because the parent process has ended.
             Err(RecvTimeoutError::Disconnected) if ends.is_empty() => return Ok(()),
             // The parent sends no more commands, so the thread only sleeps until the next report.
             Err(RecvTimeoutError::Disconnected) if has_all_ends => thread::sleep(REPORT_INTERVAL),

@@ -1,4 +1,4 @@
-//! Progress: bars on a terminal, occasional lines otherwise.
+//! The progress display: bars on a terminal, otherwise a line at longer intervals.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};

@@ -42,7 +42,7 @@ use verdict::NodeVerdicts;
 /// The longest time without progress before the demo fails. It is long, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(90);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The number that stands for all lines: shares of the lines are counted in thousandths.
+/// The share that means all lines. Shares of the lines are counted in thousandths.
 const ALL_LINES: u64 = 1_000;
 
 /// The options of the demo on a cluster: its recordings, their speed, and when nodes are killed.
@@ -55,8 +55,8 @@ pub struct ClusterDemoOptions<'a> {
 /// The progress and measurements of the cluster demo, which all of its threads share.
 #[derive(Debug, Default)]
 pub struct ClusterDemoState {
-    /// The share of its lines, in thousandths, up to which each market may play. The next kill happens when all markets
-    /// have reached it.
+    /// The share of the lines, in thousandths, up to which each market may be played. Markets wait there until the next
+    /// kill is over.
     gate: AtomicU64,
     /// The number of acknowledged lines.
     lines: AtomicU64,
@@ -83,7 +83,7 @@ impl ClusterDemoState {
         self.has_ended.store(true, Ordering::Release);
     }
 
-    /// Returns the share of its lines, in thousandths, up to which each market may play.
+    /// Returns the share of the lines, in thousandths, up to which each market may be played.
     fn gate(&self) -> u64 {
         self.gate.load(Ordering::Acquire)
     }
@@ -151,7 +151,7 @@ impl ClusterDemoOptions<'_> {
         let played = std::thread::scope(|scope| {
             let players = self.recordings.iter().enumerate().map(|(at, recording)| {
                 let (state, url, speed) = (&state, urls[at % urls.len()].as_str(), self.speed);
-                // If a market cannot be published, the demo fails and kills no more nodes.
+                // If publishing a market fails, the whole demo ends and kills no more nodes.
                 let play = move || MarketPublisher::new(recording, url, state)?.play(speed, stop);
                 scope.spawn(move || play().inspect_err(|_| state.end()))
             });
@@ -177,7 +177,8 @@ impl ClusterDemoOptions<'_> {
         ended.map(Some)
     }
 
-    /// Kills nodes with SIGKILL at the planned shares of the lines or intervals, and restarts them.
+    /// Kills nodes with SIGKILL and restarts them, as the [`KillPlan`] requires: after given shares of the lines, or at
+    /// a fixed interval.
     fn kill_nodes(
         &self,
         nodes: &mut DemoNodes,
@@ -217,7 +218,8 @@ impl ClusterDemoOptions<'_> {
         Ok(node_kills)
     }
 
-    /// Chooses the node to kill: the leader in every second kill, otherwise another node.
+    /// Chooses the node to kill. Every second kill hits the leader. The other kills, and all kills while no node leads,
+    /// go through the nodes in turn.
     fn victim(&self, kill: usize, nodes: &DemoNodes) -> usize {
         let leader = if kill.is_multiple_of(2) { nodes.leader() } else { None };
         leader.unwrap_or((kill / 2) % nodes.count())
@@ -233,7 +235,7 @@ impl ClusterDemoOptions<'_> {
         let expected_books: HashMap<String, SizeByPrice> =
             played.iter().flat_map(|market| market.books.clone()).collect();
         let ends: BTreeMap<String, u64> = played.into_iter().flat_map(|market| market.ends).collect();
-        // Only this line sets the value.
+        // Only this call sets the value, so it succeeds.
         let _ = state.ends.set(ends.clone());
         let deadline = Instant::now() + PATIENCE;
         while !readers.iter().all(NodeReaders::is_finished) && Instant::now() < deadline {
@@ -279,8 +281,8 @@ impl ClusterDemoResult {
             (lines == 0, self.lines.sentence()),
             (books == 0, self.books.sentence()),
             (
-                // A node that does not recover in time makes the demo fail earlier, so here all killed nodes have
-                // recovered.
+                // If a node does not recover in time, the demo has already failed. All killed nodes have therefore
+                // recovered here.
                 !self.node_kills.is_empty(),
                 format!(
                     "{} nodes killed; after each kill, the cluster recovered within {}",
@@ -308,7 +310,7 @@ fn delete(client: &Client, topic: &str) -> Result<()> {
     }
 }
 
-/// Waits for a condition. Returns an error if the result of `progress` does not change for too long.
+/// Waits until a condition is true. Returns an error if the result of `progress` does not change for [`PATIENCE`].
 fn wait_for(
     what: &str,
     stop: &StopFlag,

@@ -29,24 +29,25 @@ pub enum SubscriberLocation {
 pub enum TopicChoice {
     /// All markets, each in a topic that retains all its records.
     Markets,
-    /// The topic with a short retention, which repeats one market.
+    /// The topic with a short retention, to which one market is published too.
     Short,
 }
 
 /// A planned action of the demo on a subscriber: start it, or kill it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlanStep {
-    /// The subscriber starts, or restarts at its position.
+    /// The subscriber starts, or restarts at the position up to which it had read.
     Join,
     /// SIGKILL ends the subscriber.
     Kill,
 }
 
-/// The market that is repeated with a short retention: the one with the most lines per second.
+/// The market whose lines are also published to a topic with a short retention: the market with the most lines per
+/// second.
 pub const SHORT_OF: &str = "market.bitstamp.btcusd";
 pub const SHORT_TOPIC: &str = "short.market.bitstamp.btcusd";
-/// The retention in bytes of the topic that repeats that market: about two seconds of its lines at the default speed.
-/// The 6,500 lines of the order book at the start fit too, so that a fast reader misses none.
+/// The retention in bytes of `SHORT_TOPIC`: about two seconds of lines at the default speed. The market begins with
+/// 6,500 lines for the initial order book; these fit too, so that a fast reader misses none.
 pub const SHORT_BYTES: u64 = 1 << 20;
 pub const MARKETS: &str = "market.>";
 

@@ -18,9 +18,11 @@ pub struct TopicStream<P> {
     pub publisher: P,
 }
 
-/// Publishes all lines. Before each line it calls `wait_until_due`, which waits for its time and may end the replay.
+/// Publishes all lines. Before each line, calls `wait_until_due`, which waits until the line is due and may end the
+/// replay.
 ///
-/// Returns the number of records in each topic according to the node, after comparing it with the ledger's.
+/// Returns for each topic the position of its last record according to the node. Fails if this position differs from
+/// the ledger's number of lines.
 pub fn play<P: Publish>(
     recordings: &[MarketRecording],
     schedule: impl Iterator<Item = ScheduledLine>,
@@ -110,7 +112,7 @@ mod tests {
         let mut ledger = LineLedger::default();
         ["whole", "short"].iter().for_each(|topic| ledger.add_topic(topic, &recordings[0]));
 
-        // These subscribers start to read after the last record, when the topic with the short retention has dropped
+        // The subscribers start to read after the last record. By then, the topic with the short retention has dropped
         // records.
         let subscribers = [&whole, &short].map(subscriber);
         let plan = schedule(&recordings, Speed::Max);

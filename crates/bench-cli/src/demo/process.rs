@@ -1,7 +1,7 @@
 //! A subscriber in a separate process of this binary, controlled by pipes.
 //!
-//! The child ends when its standard input closes, so it does not outlive this process. [`DemoProcess::kill`] returns
-//! after all reports of the child have been read.
+//! The subscriber's process ends when its standard input closes, so it does not outlive this process.
+//! [`DemoProcess::kill`] returns after all its reports have been read.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -65,7 +65,7 @@ impl DemoProcess {
         self.child.id()
     }
 
-    /// Tells the process at which position each topic ends. No commands follow.
+    /// Sends the process the position of each topic's last record, and then closes the pipe for commands.
     pub fn end(&mut self, ends: impl Iterator<Item = ChildCommand>) {
         let ends: Vec<ChildCommand> = ends.collect();
         self.send(ends.iter());
@@ -105,7 +105,7 @@ impl Drop for DemoProcess {
 fn listen(reports: ChildStdout, reader: &DemoReader, ready: &Sender<()>) {
     let mut reports = BufReader::new(reports);
     let mut line = String::new();
-    // An incomplete last line was cut off by the kill.
+    // A last line without a line break is incomplete, because the process was killed while it wrote; it is ignored.
     while reports.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && line.ends_with('\n') {
         match line.trim_end().parse() {
             Ok(ChildReport::Ready) => drop(ready.send(())),

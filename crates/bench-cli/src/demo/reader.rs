@@ -1,4 +1,5 @@
-//! A reader in this or another process. It adds events to its accounts until it is stopped.
+//! A reader of the demo, in the demo's process or in a child process. It adds events to its accounts until it is
+//! stopped.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +54,8 @@ impl DemoReader {
                 Ok(()) => {}
                 Err(SubscribeError::Connection(_)) => thread::sleep(IDLE),
                 Err(error) => {
-                    // After the node's end, the subscription is closed.
+                    // When the node stops, it closes the subscription, which is no error if the reader was stopped
+                    // before.
                     if !self.stop.load(Ordering::Relaxed) {
                         self.fault(topics, &format!("the subscription ended: {error}"));
                     }

@@ -1,4 +1,4 @@
-//! A recorded market: its lines, and when each was recorded.
+//! A recorded market: its lines, and the time of each line.
 //!
 //! A line ends with `\n`. All other bytes, even a `\r` before the `\n`, belong to the line. The lines, each followed by
 //! `\n`, are the file byte for byte. Times never decrease. This module parses only the time of a line.
@@ -11,7 +11,7 @@ use serde_json::Value;
 /// The recorded lines of one market, in memory.
 #[derive(Debug)]
 pub struct MarketRecording {
-    /// The topic for its lines.
+    /// The topic to which the lines are published.
     pub topic: String,
     /// The path of the file, or the name of the generator.
     pub source: String,
@@ -26,12 +26,12 @@ struct Line {
     time_ms: u64,
 }
 
-/// The file format of a market recording, which determines the place of the time in each line.
+/// The file format of a market recording, which determines where each line contains its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeLayout {
-    /// Betfair's stream: a JSON object per line, published at `pt`, of the market `mc[0].id`.
+    /// Betfair's stream: each line is a JSON object, whose field `pt` is the time in ms and `mc[0].id` the market's id.
     Betfair,
-    /// Bitstamp's orders: comma-separated, with a heading, and the exchange's time in the third column.
+    /// Bitstamp's orders: comma-separated columns with a heading; the third column is the exchange's time in ms.
     Bitstamp,
 }
 
@@ -67,7 +67,7 @@ impl MarketRecording {
         Ok(MarketRecording { topic, source: source.to_owned(), bytes, lines })
     }
 
-    /// Keeps only the first `lines` lines.
+    /// Keeps only the first `lines` lines, but at least two.
     pub fn cut(&mut self, lines: usize) {
         self.lines.truncate(lines.max(2));
         self.bytes.truncate(self.lines.last().map_or(0, |last| last.end as usize + 1));

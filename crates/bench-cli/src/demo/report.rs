@@ -1,7 +1,8 @@
-//! The messages between the demo and its reading processes: lines over pipes.
+//! The messages between the demo and its subscriber processes. Each message is a line of text in a pipe.
 //!
-//! One line contains a reader's whole account of a log. If a process is killed while it writes a line, the next process
-//! continues from the last complete line, so that no record is counted twice.
+//! A line about a log contains the totals of the reader's account, and the gaps since the last such line. If a process
+//! is killed while it writes a line, the next process continues from the last complete line, so that no record is
+//! counted twice.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +18,7 @@ pub enum ChildCommand {
     Read { pattern: String },
     /// Subscribe to this topic at the position of `account_line`, and continue this account of another process.
     Resume { topic: String, account_line: AccountLine },
-    /// All subscriptions have been sent; start to read.
+    /// Start to read: all `Read` and `Resume` commands have been sent.
     Start,
     /// The last record of the topic has this position.
     End { topic: String, last: Position },
@@ -26,7 +27,7 @@ pub enum ChildCommand {
 /// A message from a reader process to the demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChildReport {
-    /// The process has made all its subscriptions.
+    /// The process has created all its subscriptions.
     Ready,
     At {
         topic: String,

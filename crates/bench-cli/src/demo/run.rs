@@ -26,9 +26,9 @@ use super::schedule::ScheduledLine;
 use super::verdicts::SubscriberVerdicts;
 
 const DISPLAY_INTERVAL: Duration = Duration::from_millis(100);
-/// The longest sleep before the next check of signals and the display.
+/// The longest sleep before the demo checks for signals and updates the display again.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
-/// The time without any progress after which the demo stops waiting.
+/// If the subscribers make no progress for this time, the demo stops waiting for them.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
 /// A run of the demo: its node, its subscribers, and how many lines have been published.
@@ -55,7 +55,7 @@ struct Member {
 }
 
 impl DemoRun {
-    /// Creates a run. `recordings` has for each recording the number of its lines, and the names of its topics.
+    /// Creates a run. `recordings` contains the number of lines and the names of the topics of each recording.
     pub fn new(
         node: &Node,
         url: &str,
@@ -95,7 +95,7 @@ impl DemoRun {
         Ok(())
     }
 
-    /// Waits until a line is due. While it waits, carries out the subscribers' due steps. Returns `Break` if
+    /// Carries out the subscribers' due steps, and then waits until a line is due. Returns `Break` if the demo is
     /// interrupted.
     pub fn wait_until_due(&mut self, due: ScheduledLine) -> Result<ControlFlow<()>> {
         let done = |lines: u64, all: u64| lines as f64 / all.max(1) as f64;
@@ -118,7 +118,8 @@ impl DemoRun {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// After the last line, starts the remaining subscribers and waits until all have read everything.
+    /// Starts the subscribers that join after the last line, and waits until all subscribers have read everything or
+    /// make no progress.
     pub fn finish(&mut self, ends: &[(String, Position)]) -> Result<()> {
         let done = self.lines as f64 / self.lines_total.max(1) as f64;
         self.run_steps(done, f64::INFINITY)?;

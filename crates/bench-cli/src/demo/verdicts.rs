@@ -1,4 +1,4 @@
-//! The demo's final table, and the totals that decide whether the demo passes.
+//! The demo's final table of subscribers, and the totals that decide whether the demo passes.
 
 use std::io::{self, Write};
 

@@ -34,7 +34,7 @@ const NEAR_KM: f32 = 10.0;
 /// The longest wait for any step of the demo. It is long, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The most output lines of the processes that are kept.
+/// The largest number of the processes' output lines that are kept.
 const OUTPUT_LINES_MAX: usize = 100;
 /// The duration for which the world runs between two events of the demo.
 const SPAN: Duration = Duration::from_secs(4);
@@ -56,7 +56,7 @@ impl Member {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
         command.arg("space").args(arguments).args(["--json", "--end-with-stdin", "--patience", "120s"]);
-        // Ctrl-C is for this process only, which then ends the others.
+        // Ctrl-C must reach only this process, which then ends the world's processes.
         command.process_group(0);
         command.env_remove("DUNLIN_URL").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a process of the world")?;
@@ -71,7 +71,7 @@ impl Member {
                     }
                     output.push_back(format!("pid {id}: {line}"));
                     drop(output);
-                    // The demo waits only for the first line, so the receiver may be gone.
+                    // The demo reads only the first line from the channel, so the receiver may be gone.
                     let _ = sender.send(line);
                 }
             });
@@ -91,7 +91,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // The process may have ended already; it is reaped here.
+        // The process may have ended already; `wait` then only collects its exit status.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -120,7 +120,7 @@ pub struct WorldDemo<'a> {
     kv: Kv,
     loaded: LoadedWorld,
     watcher: Watcher,
-    /// The time of the last response from the cluster.
+    /// The time of the last response from the cluster of nodes.
     last_response: Instant,
     output: RecentOutput,
     checks: usize,
@@ -221,7 +221,8 @@ impl WorldDemoOptions<'_> {
         if self.nodes.is_empty() {
             return vec!["--ttl".to_owned(), "1s".to_owned()];
         }
-        // With a longer lease, a process that loses its node can find the next in time.
+        // The longer lease gives a process that loses its node enough time to connect to another node before the lease
+        // ends.
         ["--url", &rotated_urls(self.nodes, nth), "--ttl", "5s"].map(str::to_owned).to_vec()
     }
 
@@ -241,7 +242,7 @@ fn rotated_urls(urls: &[String], first: usize) -> String {
     from.iter().chain(before).cloned().collect::<Vec<_>>().join(",")
 }
 
-/// Repeats a call without side effects until it succeeds.
+/// Repeats a call until it succeeds, at most for [`PATIENCE`]. The call must be safe to repeat after a failure.
 fn retry<T, E: Into<anyhow::Error>>(call: impl Fn() -> Result<T, E>) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -299,7 +300,8 @@ impl WorldDemo<'_> {
         text + &output.iter().map(|line| format!("  {line}\n")).collect::<String>()
     }
 
-    /// Lets the world run for `span`. Meanwhile, checks that the octree finds all pairs of close aircraft.
+    /// Lets the world run for `span`. During this time, checks that the octree finds all pairs of aircraft that are
+    /// close to each other.
     pub fn run_for(&mut self, span: Duration) -> Result<()> {
         let until = Instant::now() + span;
         while Instant::now() < until && !self.stop.is_set() {
@@ -324,7 +326,8 @@ impl WorldDemo<'_> {
         self.watcher.states().map(|(region, state)| (region, state.tick())).collect()
     }
 
-    /// Stops the ticks, counts all entities, and continues the ticks.
+    /// Stops the ticks, counts all entities, and continues the ticks. Fails if an entity is lost, duplicated or
+    /// unknown.
     pub fn count_entities(&mut self, when: &str) -> Result<EntityCount> {
         let key = format!("space/{WORLD}/hold/0");
         retry(|| self.kv.put(&key, b"1"))?;
@@ -354,10 +357,10 @@ impl WorldDemo<'_> {
         Ok(accounts)
     }
 
-    /// Stops a process that owns a region with SIGKILL. Waits until another process owns the region, and restarts the
-    /// process.
+    /// Chooses a process that owns a region, and kills it with SIGKILL. Waits until another process owns the region,
+    /// and then starts a new process.
     pub fn kill_and_restart(&mut self) -> Result<()> {
-        // Without a cluster, the first process holds the leases.
+        // Without a cluster, the first process runs the node and must not be killed.
         let first = usize::from(self.world.nodes.is_empty());
         let owned = |process: u64, demo: &Self| {
             let owned = demo.watcher.owned.iter();
@@ -370,7 +373,7 @@ impl WorldDemo<'_> {
             let owned = demo.watcher.owned.iter().find(|owned| owned.region == region);
             owned.and_then(|owned| owned.owner)
         };
-        // Dropping kills and reaps the process.
+        // Dropping the handle kills the process and collects its exit status.
         drop(self.members.remove(nth));
         let killed = Instant::now();
         (self.print)(&format!("process {} is killed; it owned region {region}", before.0))?;
@@ -385,7 +388,7 @@ impl WorldDemo<'_> {
             killed.elapsed().as_secs_f64()
         ))?;
         self.count_entities("with two processes")?;
-        // A node may be killed during the call, so its response may be lost; the call is repeated.
+        // The call is repeated if it fails, because a node may be killed during the call.
         let member = retry(|| self.world.join(nth, &self.members[0], &self.output))?;
         let process = member.process;
         self.members.push(member);

@@ -20,7 +20,7 @@ impl Outcome {
     }
 }
 
-/// Runs the program to its end, without this process's `DUNLIN_` variables.
+/// Runs the program to its end. The program does not inherit environment variables that begin with `DUNLIN_`.
 pub fn run(arguments: &[&str]) -> Outcome {
     run_in(Path::new("."), arguments)
 }

@@ -5,7 +5,7 @@ use crate::program::run;
 mod long {
     use super::run;
 
-    /// The demo itself fails if an entity is lost or duplicated.
+    /// The demo itself checks the entities, and fails if one is lost or duplicated.
     #[test]
     fn killed_process_loses_no_entity() {
         let outcome = run(&[

@@ -29,7 +29,7 @@ const WORKERS_ALL: &str = "3..6";
 const ONCE: (Duration, Duration) = (Duration::from_secs(100), Duration::from_secs(30));
 /// Without `--once`: the duration of a round, and the time between two kills of nodes.
 const CONTINUOUS: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(60));
-/// The interval at which the demo checks whether the world must end.
+/// The interval at which the demo checks whether to stop the world.
 const STEP: Duration = Duration::from_millis(500);
 /// How long the world runs before the demo counts its entities and kills one of its processes.
 const CALM: Duration = Duration::from_secs(10);

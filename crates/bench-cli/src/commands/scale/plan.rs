@@ -1,4 +1,4 @@
-//! `scale plan`: the cost and load of a described cluster.
+//! `scale plan`: computes the cost and load of a cluster that a file describes.
 
 use std::io::Write;
 

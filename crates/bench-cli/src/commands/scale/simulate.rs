@@ -1,4 +1,5 @@
-//! `scale simulate`: the tables of Dunlin's requirements, from simulated clusters.
+//! `scale simulate`: simulates clusters, and prints the results as tables that show whether Dunlin meets its
+//! requirements.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -14,12 +15,12 @@ use serde_json::{Value, json};
 
 use super::{percent, prices, read, seconds};
 
-/// The simulated duration of one value of the series, in ms. In the original series a value covers 30 minutes, so the
-/// simulation plays a day in an hour.
+/// The simulated duration for which each value of the load series applies, in ms. In the original series a value covers
+/// 30 minutes, so the simulation plays a day in an hour.
 const VALUE_MS: u64 = 75_000;
-/// The number of values of the series in a day.
+/// The number of values of the load series in a day.
 const DAY_VALUES: usize = 48;
-/// The number of worker starts that are simulated to count the failed ones.
+/// The number of worker starts to simulate, of which some fail.
 const WARM_STARTS: u64 = 20_000;
 const DAY_MS: u64 = 3_600_000;
 

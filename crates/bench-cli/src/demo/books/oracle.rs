@@ -19,8 +19,8 @@ pub enum Oracle {
 #[derive(Default)]
 pub struct BitstampOrders {
     orders: HashMap<String, (bool, i64, i64)>,
-    /// Rows that are held back, because the recorder may have written them while it stopped. Such rows are no changes
-    /// of the market.
+    /// Rows that are held back, because the recorder may have written them while it stopped. Rows of this kind do not
+    /// describe changes of the market.
     held: Vec<Vec<String>>,
 }
 
@@ -43,8 +43,8 @@ impl Oracle {
         }
     }
 
-    /// Removes an order that the recording shows to be gone. Dunlin's reader finds these orders; the oracle computes
-    /// only prices and sizes independently.
+    /// Removes an order that, as later rows of the recording show, no longer exists. Dunlin's parser finds these
+    /// orders, because the oracle computes only prices and sizes independently.
     pub fn remove_phantom(&mut self, id: u64) {
         if let Oracle::Bitstamp(bitstamp) = self {
             bitstamp.orders.remove(&id.to_string());

@@ -26,7 +26,7 @@ pub struct ReplicaPlan {
     conflate: bool,
     /// Whether the replica starts when half of the lines are played.
     late: bool,
-    /// The mean time between two cuts. A cut drops the connection and all books.
+    /// The mean time between two cuts; `None` for no cuts. A cut drops the replica's connection and all its books.
     cut: Option<Duration>,
     /// Withholds every Nth record from the replica, as a test; `None` withholds no record.
     test_loss_every: Option<NonZeroU32>,
@@ -144,7 +144,8 @@ fn options(plan: &ReplicaPlan) -> SubscribeOptions {
     }
 }
 
-/// Follows the books. Returns `true` when the replica has read everything, `false` after a cut.
+/// Follows the books. Returns `true` when the replica has read everything or the demo has ended, and `false` after a
+/// cut.
 fn follow<S: Subscribe>(
     plan: &ReplicaPlan,
     node: &Node,
@@ -169,7 +170,7 @@ fn follow<S: Subscribe>(
         if has_read_all(&replica, progress) || progress.has_ended.load(Ordering::Acquire) {
             break true;
         }
-        // After the recording's last line, no reader ends early.
+        // After the last line has been played, the replica is not cut any more.
         if span.is_some_and(|span| started.elapsed() >= span) && progress.ends.get().is_none() {
             break false;
         }
@@ -202,7 +203,7 @@ pub fn levels(state: &State) -> SizeByPrice {
     of(Side::Bid).chain(of(Side::Ask)).collect()
 }
 
-/// Adds the counts of `more` to `sum`.
+/// Adds the counts of `more` to `sum`, except `retries` and `ignored`, which the demo does not show.
 pub fn add(sum: &mut ReplicaCounts, more: &ReplicaCounts) {
     sum.records += more.records;
     sum.conflated += more.conflated;

@@ -1,4 +1,4 @@
-//! One node's copy of one topic's lines, as its reader received them.
+//! The lines of one topic as the reader of one node received them.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Publishes one market through one node: its lines, and the records of its books.
 //!
 //! All due lines are published together; the node acknowledges them when they are on disk. If the node fails, the
-//! client later sends the records without a response again, under the same numbers. The publisher publishes refused
-//! records again.
+//! client later sends the records that got no response again, with their old numbers, so that no record is stored
+//! twice. If the node refuses records, the publisher publishes them again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,8 +64,8 @@ impl<'a> MarketPublisher<'a> {
         let format = RecordingFormat::of(recording.line(0))
             .with_context(|| format!("{} is not a recording of Betfair or Bitstamp", recording.source))?;
         let lines = Topic::open(&client, &recording.topic, None)?;
-        // Bitstamp's recording begins with two orders that no longer existed. With these orders, the best bid would
-        // nearly always exceed the best ask.
+        // Bitstamp's recording begins with two orders that did not exist any more when the recording began. With these
+        // orders, the best bid would nearly always exceed the best ask.
         let parsed =
             Parsed::new(format, &RecordingOptions { evict_phantoms: true, ..RecordingOptions::default() });
         Ok(MarketPublisher {
@@ -79,7 +79,7 @@ impl<'a> MarketPublisher<'a> {
         })
     }
 
-    /// Publishes all lines, each when it is due and other threads allow it through the gate.
+    /// Publishes all lines, each when it is due and the gate in [`ClusterDemoState`] is open for it.
     pub fn play(mut self, speed: Speed, stop: &StopFlag) -> Result<MarketResult> {
         let (started, all) = (Instant::now(), self.recording.len());
         let plan: Vec<Duration> =
@@ -135,7 +135,7 @@ impl<'a> MarketPublisher<'a> {
                 book_records.push((book, event_time_ns, payload.to_vec()));
             }
             RecordingItem::Phantom(phantom) => oracle.remove_phantom(phantom.id),
-            // Other contents of recordings are skipped here; `dunlin feed import` reports them.
+            // Other items of a recording are ignored here; `dunlin feed import` reports them.
             _ => {}
         });
         book_records

@@ -17,8 +17,8 @@ use super::{ClusterDemoState, PATIENCE, POLL_INTERVAL};
 const DOWNTIME: Duration = Duration::from_millis(1_500);
 /// The number of the demo's subscribers at each node.
 const SUBSCRIBERS: u64 = 2;
-/// How long to wait until disconnected subscribers have reconnected. Readers that have read everything receive nothing
-/// more.
+/// How long to wait after the cluster's recovery until the subscribers of the killed node receive events again. The
+/// wait needs a limit, because a subscriber that has read everything receives no more events.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The plan by which the demo kills nodes: a number of kills, or an interval between kills.
@@ -44,7 +44,7 @@ pub struct NodeKill {
 }
 
 impl NodeKill {
-    /// Stops a node with SIGKILL and waits until the cluster is restored, or the demo is interrupted.
+    /// Kills a node with SIGKILL, restarts it, and waits until the cluster has recovered or the demo is interrupted.
     pub fn at(
         nodes: &mut DemoNodes,
         victim: usize,
@@ -78,7 +78,7 @@ impl NodeKill {
         Ok(kill)
     }
 
-    /// The time from the kill until the cluster was restored.
+    /// The time from the kill until the cluster had recovered.
     pub fn recovery(&self) -> Duration {
         self.recovery
     }

@@ -1,5 +1,5 @@
 //! The demo's nodes: processes of `dunlin serve`, which the demo kills and restarts with the same addresses and
-//! directories. The addresses of a dead node stay reserved, so that no other program gets its port. When this process
+//! directories. The addresses of a dead node stay reserved, so that no other program takes its ports. When this process
 //! ends or is killed, the nodes' standard input closes, and they end.
 
 use std::io::{BufRead, BufReader};
@@ -16,14 +16,14 @@ use dunlin_server::cluster::{ClusterClient, NodeStatus, init};
 use dunlin_cli::signals::StopFlag;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The longest wait for the first election.
+/// The longest wait until all nodes of the new cluster are voters.
 const VOTERS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The default port of listener `tcp`.
 pub const DEFAULT_TCP_PORT: u16 = 4220;
 const DEFAULT_HTTP_PORT: u16 = 8222;
 
-/// The period with which the demo's load repeats, for the autoscaler's forecast.
+/// The time after which the demo's load repeats. The autoscaler uses it for its forecast.
 const SEASON: &str = "1m";
 
 /// Optional services of the demo's nodes: the dashboard, and task workers.
@@ -88,7 +88,7 @@ impl DemoNodes {
         self.nodes.iter().map(|node| format!("dunlin://{}", node.tcp.address())).collect()
     }
 
-    /// Kills a node with SIGKILL. Returns its process id.
+    /// Kills a node with SIGKILL. Returns the id of its process; 0 if the node is not running.
     pub fn kill(&mut self, at: usize) -> u32 {
         let Some(mut child) = self.nodes[at].child.take() else { return 0 };
         let pid = child.id();
@@ -134,7 +134,7 @@ impl DemoNodes {
         leads.max_by_key(|status| status.term).map(|status| status.node as usize - 1)
     }
 
-    /// Waits until every node responds, counts all nodes as voters, and is ready. Returns early if interrupted.
+    /// Waits until every node responds, reports all nodes as voters, and is ready. Returns early if interrupted.
     pub fn wait_complete(&self, patience: Duration, stop: &StopFlag) -> Result<()> {
         let deadline = Instant::now() + patience;
         loop {
@@ -177,7 +177,7 @@ impl Node {
         if let Some((join_address, token)) = join {
             command.args(["--join", &join_address.to_string(), "--cluster-token-file"]).arg(token);
         }
-        // Ctrl-C is for this process only, which then ends the nodes.
+        // Ctrl-C must reach only this process, which then ends the nodes.
         command.process_group(0);
         let errors = std::fs::OpenOptions::new().create(true).append(true).open(self.errors())?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
@@ -205,7 +205,7 @@ impl Drop for DemoNodes {
         for at in 0..self.nodes.len() {
             self.kill(at);
         }
-        // A directory that cannot be removed is left to the operating system.
+        // If the directory cannot be removed, it stays in the temporary directory.
         let _ = std::fs::remove_dir_all(&self.base);
     }
 }
@@ -215,7 +215,7 @@ fn reserve_any_port() -> Result<ReservedAddress> {
     ReservedAddress::new((Ipv4Addr::LOCALHOST, 0).into()).context("no free port")
 }
 
-/// Reserves the default port, or a random one if another program uses it.
+/// Reserves port `preferred`, or a random free port if another program uses it.
 pub fn reserve_or_any_port(preferred: u16) -> Result<ReservedAddress> {
     ReservedAddress::new((Ipv4Addr::LOCALHOST, preferred).into()).or_else(|_| reserve_any_port())
 }

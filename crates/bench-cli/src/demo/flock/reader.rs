@@ -17,7 +17,7 @@ use super::{ClusterDemoState, PATIENCE, POLL_INTERVAL};
 use crate::demo::books::{PATTERN, ReplicaResult, add, levels};
 use crate::demo::plan::MARKETS;
 
-/// Maximum number of events handled between two checks.
+/// Maximum number of events that a reader handles before it checks whether the demo has ended.
 const EVENTS_MAX: usize = 512;
 const IDLE: Duration = Duration::from_millis(50);
 
@@ -69,7 +69,7 @@ fn subscribe(url: &str, pattern: &str, start: Start, on_gap: OnGap) -> Result<Su
     }
 }
 
-/// A reader's connection to its node: reconnects when the node is back, and measures how long no event arrived.
+/// The state of a reader's connection to its node. Measures the time from the loss of the connection to the next event.
 struct ReaderLink<'s> {
     state: &'s ClusterDemoState,
     disconnected_since: Option<Instant>,
@@ -91,7 +91,7 @@ impl<'s> ReaderLink<'s> {
         }
     }
 
-    /// Stores the time at which an event arrived.
+    /// Notes that an event arrived. If the connection was lost, counts a reconnection and the time without events.
     fn record_event(&mut self) {
         if let Some(since) = self.disconnected_since.take() {
             self.state.record_reconnect(since.elapsed());

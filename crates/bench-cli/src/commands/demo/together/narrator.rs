@@ -1,4 +1,5 @@
-//! The output of all parts: each part prints whole lines while it runs; the tables follow at the end.
+//! The output of `demo --together`. While the parts of the demo run, each prints whole lines; the tables follow at the
+//! end.
 
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
@@ -21,7 +22,7 @@ impl<'a> NarratorVoice<'a> {
         NarratorVoice { console, began: Instant::now() }
     }
 
-    /// Prints an event of a part.
+    /// Prints an event of one part of the demo.
     pub fn print_event(&self, part: &str, text: &str) -> Result<()> {
         let at_s = self.began.elapsed().as_secs_f64();
         if self.console.json {

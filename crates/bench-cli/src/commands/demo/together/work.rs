@@ -13,13 +13,13 @@ use anyhow::{Context, Result, ensure};
 use dunlin_cli::signals::StopFlag;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The length of a round's steady load, in seconds.
+/// The duration of the steady load in a round, in seconds.
 const STEADY: &str = "30";
 /// The number of tasks that one tenant submits at the same time after the steady load.
 const SPIKE: &str = "500";
 /// The number of workers that are killed after the steady load.
 const KILLS: &str = "2";
-/// Seconds between two rounds; the nodes forecast the repeated load.
+/// The time between the starts of two rounds, in seconds. The nodes can forecast the load, because it repeats.
 const ROUND_INTERVAL: &str = "60";
 
 /// The Python program that submits and runs the demo's tasks, and the interpreter for it.
@@ -49,7 +49,8 @@ impl TaskDemoProgram {
         Ok(shlex::try_join(arguments)?)
     }
 
-    /// Starts the program on a cluster whose nodes have workers within `scale`.
+    /// Starts the program on a cluster. `scale` is the smallest and largest number of the cluster's workers, such as
+    /// `3..6`.
     pub fn start(&self, url: &str, data: &Path, scale: &str, once: bool) -> Result<TaskDemoProcess> {
         let mut command = Command::new(&self.python);
         command.arg("-u").arg(self.directory.join("recordings.py"));
@@ -77,8 +78,8 @@ impl TaskDemoProgram {
 }
 
 impl TaskDemoProcess {
-    /// Prints the program's lines until it ends. Returns its closing table, which follows an empty line;
-    /// `None` if interrupted.
+    /// Prints the program's lines until it ends. Returns the table that the program prints at its end, after an empty
+    /// line; `None` if the demo is interrupted.
     pub fn follow(
         &mut self,
         stop: &StopFlag,
