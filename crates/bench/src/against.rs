@@ -1,7 +1,7 @@
 //! `--against RUN`: reports which figures of Dunlin changed since a stored run by more than the noise of the machine.
-//! The two runs may come from different hours or machines. If figures of peers and raw sockets changed, the machine
-//! caused it. A row of Dunlin counts as changed if its change exceeds three limits: the spread within each run, the
-//! median change of the peers' and raw sockets' figures, and [`NOISE_MIN`].
+//! The two runs may come from different hours or machines. If the figures of peers and raw sockets changed too, the
+//! cause is the machine. A row of Dunlin counts as changed if its change exceeds three limits: the spread within each
+//! run, the median change of the peers' and raw sockets' figures, and [`NOISE_MIN`].
 
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ const PEER_ROWS_MIN: usize = 5;
 /// The change of one of Dunlin's measured figures between two benchmark runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct RowComparison {
-    /// Case, parameters and metric.
+    /// The case, the parameters and the metric of the compared rows.
     pub row: String,
     /// Name of the metric, which determines its unit and direction.
     pub metric: String,
@@ -117,7 +117,8 @@ fn is_same_figure(row: &FigureRow, other: &FigureRow) -> bool {
         && row.median > 0.0
 }
 
-/// Returns the median change of the rows that are not Dunlin's. It shows how much faster or slower the machine became.
+/// Returns the median change, as a share and without its sign, of the rows that are not Dunlin's. It shows how much the
+/// machine's speed differs between the runs. `None` if there are fewer than `PEER_ROWS_MIN` rows.
 fn drift<'a>(others: impl Iterator<Item = &'a (&'a FigureRow, &'a FigureRow)>) -> Option<f64> {
     let changes: Vec<f64> =
         others.map(|(now, then)| (now.median / then.median).ln().abs().exp_m1()).collect();

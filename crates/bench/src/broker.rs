@@ -1,5 +1,5 @@
-//! Suite `broker`: measures every listener, and nats-server and Redis for comparison. It prints the tables of
-//! Ratatoskr's benchmark document and judges the goals for listeners.
+//! Suite `broker`: measures every listener, and nats-server and Redis for comparison. The suite prints its results in
+//! the tables of Ratatoskr's benchmark document, and judges the goals for listeners.
 
 pub mod claims;
 mod connections;

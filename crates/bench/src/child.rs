@@ -2,8 +2,9 @@
 //!
 //! Invariants: a child is killed and reaped when its handle is dropped, and its temporary files are removed. If this
 //! process dies without dropping the handle, the kernel kills the child. Every wait for a child has a deadline. Other
-//! systems' programs are started through `bench-child bound`. This command asks the kernel to kill it when its
-//! parent dies, and then executes the program, because no safe code can run between fork and exec.
+//! systems' programs are started through `bench-child bound`. This command asks the kernel to kill its process when the
+//! parent dies, and then replaces itself with the program. The extra command is needed, because no safe code can run
+//! between fork and exec.
 //!
 //! Start children from a thread that lives longer than they do, such as the runner's: the kernel kills a child when the
 //! thread that started it ends.
@@ -23,7 +24,7 @@ use serde::de::DeserializeOwned;
 
 use crate::sockets;
 
-/// The default limit of a wait for a child's next line.
+/// The default limit of waits for a child, such as for its next line.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 const STDERR_BYTES_MAX: u64 = 8 * 1024;
@@ -36,13 +37,14 @@ pub struct ChildProgram {
 }
 
 impl ChildProgram {
-    /// Starts this executable, with the arguments `bench-child` and the role.
+    /// Returns the command that starts this executable with the arguments `bench-child` and the role.
     pub fn current() -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         Ok(Self::at(program))
     }
 
-    /// Uses the executable at `program`, which must pass `bench-child …` to [`crate::child_main`].
+    /// Returns the command that starts the executable at `program`. That executable must pass the arguments after
+    /// `bench-child` to [`crate::child_main`].
     pub fn at(program: PathBuf) -> Self {
         Self { program, leading_args: vec!["bench-child".into()] }
     }
@@ -64,7 +66,7 @@ impl ChildProgram {
         Child::start(command, role)
     }
 
-    /// Starts another program. The kernel kills it if this process ends.
+    /// Starts another program. If this process ends, the kernel kills that program.
     pub fn start_program(&self, program: &Path, args: &[String]) -> Result<Child> {
         let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut command = Command::new(&self.program);
@@ -119,14 +121,14 @@ impl Child {
         stdin.write_all(&text).with_context(|| format!("cannot write to process {}", self.name))
     }
 
-    /// Reads the child's next line as JSON.
+    /// Waits for the child's next line, at most for `timeout`, and parses it as JSON.
     pub fn read_line<T: DeserializeOwned>(&mut self, timeout: Duration) -> Result<T> {
         let line = self.read_text_line(timeout)?;
         serde_json::from_str(&line)
             .with_context(|| format!("process {} printed a malformed line: {line}", self.name))
     }
 
-    /// Reads the child's next line as text.
+    /// Waits for the child's next line, at most for `timeout`, and returns it as text.
     pub fn read_text_line(&mut self, timeout: Duration) -> Result<String> {
         match self.lines.recv_timeout(timeout) {
             Ok(line) => Ok(line),
@@ -135,8 +137,8 @@ impl Child {
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.wait(Duration::from_secs(1))?;
-                // The child's standard error closes when the child ends, so the thread that reads it soon
-                // ends.
+                // The child has ended, so its standard error is closed, and the thread that reads the standard error
+                // ends soon.
                 if let Some(stderr_reader) = self.stderr_reader.take() {
                     let _ = stderr_reader.join();
                 }
@@ -155,7 +157,7 @@ impl Child {
         self.lines.iter().collect()
     }
 
-    /// Waits until the child ends by itself.
+    /// Waits until the child ends by itself, at most for `timeout`. Returns its exit status.
     pub fn wait(&mut self, timeout: Duration) -> Result<ExitStatus> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -169,7 +171,7 @@ impl Child {
         }
     }
 
-    /// Returns the exit status if the child has ended.
+    /// Returns the exit status of a child that has ended; `None` if the child still runs.
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
         self.process
             .try_wait()
@@ -191,7 +193,7 @@ impl Child {
         Ok(kib.with_context(|| format!("{path} has no {field}"))? * 1024)
     }
 
-    /// Returns the end of the child's standard error, for error messages.
+    /// Returns the beginning of the child's standard error, at most `STDERR_BYTES_MAX` bytes, for error messages.
     pub fn stderr_text(&self) -> String {
         let text = self.stderr.lock().map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
         match text {

@@ -1,5 +1,5 @@
-//! Suite `control`: measures consensus, storage and network as the tables of the Grey document do, and compares them
-//! with etcd and JetStream's key-value buckets.
+//! Suite `control`: measures consensus, storage and network, prints the tables of the Grey document, and compares
+//! Dunlin with etcd and with JetStream's key-value buckets.
 //!
 //! Every node is a process with a directory on a real disk; a quorum syncs each write before the response. A directory
 //! in memory is refused. All acknowledged writes are read back. Clients of Dunlin and clients of peers receive the

@@ -1,7 +1,8 @@
-//! Pins threads to processors.
+//! Pins threads to processor cores.
 //!
-//! Spinning threads are pinned, so that the two sides of a measurement never share a core by chance. The floors are
-//! pinned in the same way. Threads and processes inherit the pinning of the thread that starts them.
+//! Spinning threads are pinned, so that the two sides of a measurement never share a core by chance. Measurements of
+//! floors, such as bare sockets, are pinned in the same way. Threads and processes inherit the pinning of the thread
+//! that starts them.
 
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -39,8 +40,8 @@ impl Pin {
         }
     }
 
-    /// Pins the calling thread as side 0 or side 1; does nothing for [`Pin::Free`]. On a machine with one core both
-    /// sides use it; the preflight warns of that.
+    /// Pins the calling thread as side 0 or side 1; does nothing for [`Pin::Free`]. On a machine with one core, both
+    /// sides use that core; the preflight checks warn about it.
     pub fn side(self, side: usize) -> Result<Option<CpuPin>> {
         match self {
             Self::Free => Ok(None),
@@ -51,7 +52,7 @@ impl Pin {
 }
 
 impl CpuPin {
-    /// Pins the calling thread to the nth processor that it may use.
+    /// Pins the calling thread to the nth core, from 0, that it may use.
     pub fn to_nth(nth: usize) -> Result<Self> {
         let previous =
             sched_getaffinity(None).context("cannot read the CPU cores that this process may use")?;
@@ -95,7 +96,7 @@ mod tests {
 
     #[test]
     fn benchmark_client_and_node_can_be_pinned_to_a_single_core() {
-        // Like `taskset -c 0`.
+        // Restricts this thread to one core, as `taskset -c 0` does for a process.
         let _only = CpuPin::to_nth(0).unwrap();
         assert!(Pin::Apart.side(0).unwrap().is_some() && Pin::Apart.side(1).unwrap().is_some());
     }

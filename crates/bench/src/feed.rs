@@ -1,10 +1,10 @@
-//! Suite `feed`: the five scenarios of MDD-Sim's benchmark document, and the measurements that our goals for feeds
-//! need.
+//! Suite `feed`: measures the five scenarios of MDD-Sim's benchmark document, and what our goals for feeds need in
+//! addition.
 //!
-//! Latencies are measured twice: `sent` from the publication of an update, as in the document, and `intended` from its
-//! due time. The number of drops is the number of due updates minus that of received ones. For transport `inproc`,
-//! subscribers run in the node's process, as in the document. For `tcp`, the node and the source run in one process,
-//! and all subscribers in another.
+//! Latencies are measured twice: `sent` counts from the publication of an update, as in the document, and `intended`
+//! from the update's due time. The number of drops is the number of due updates minus the number of received updates.
+//! For transport `inproc`, subscribers run in the node's process, as in the document. For `tcp`, the node and the
+//! source run in one process, and all subscribers in another.
 
 mod apply;
 mod block;

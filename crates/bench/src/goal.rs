@@ -1,7 +1,7 @@
 //! Thresholds for figures: Dunlin's goals, other documents' claims, and known figures of peers.
 //!
-//! Each suite lists its thresholds as constants, such as those in `spot/`. This module compares them with the rows of
-//! one run, and never divides figures of two runs.
+//! Each suite lists its thresholds as constants, such as those in `spot/`. This module compares the thresholds with the
+//! rows of one run. It never divides figures of different runs.
 
 use crate::metric;
 use crate::row::{FigureRow, Note, RowPattern, RowSet};
@@ -37,7 +37,7 @@ pub struct GoalVerdict {
     pub measured: f64,
     /// The other row's figure, if the threshold refers to another row.
     pub reference: Option<f64>,
-    /// Our figure divided by the other row's figure.
+    /// Our figure divided by the other row's figure, if the threshold refers to another row.
     pub ratio: Option<f64>,
     /// Whether the goal is met; `None` if it cannot be judged.
     pub met: Option<bool>,
@@ -46,7 +46,7 @@ pub struct GoalVerdict {
 }
 
 impl Goal {
-    /// Judges the goal. Returns `None` if the run does not have Dunlin's row.
+    /// Judges the goal. Returns `None` if the run does not have the row that the goal selects.
     pub fn judge(&self, rows: &RowSet) -> Option<GoalVerdict> {
         let ours = rows.find(&self.ours)?;
         let measured = ours.median;
@@ -116,21 +116,21 @@ pub struct PeerFigure {
     pub peer: RowPattern,
     /// The figure that the peer is known to reach.
     pub figure: f64,
-    /// Selects the row of the floor, which is a bare socket, ring or disk.
+    /// Selects the row of the floor with which the peer is compared: a bare socket, ring or disk.
     pub floor: RowPattern,
     /// The figure of the floor in the run in which the peer reached its figure.
     pub floor_figure: f64,
-    /// Whether a faster floor requires a faster peer, because the peer spends most of its time on moving
-    /// bytes.
+    /// Whether the peer's figure must rise with the figure of the floor, because the peer spends most of its time on
+    /// moving bytes.
     pub rises_with_the_floor: bool,
 }
 
 /// The share by which a peer may fall short of its expected figure before comparisons with it are refused.
 const PEER_TOLERANCE: f64 = 0.20;
 
-/// Marks peers' rows that are below their known figures, scaled to the present floor. Such a peer was slowed by
-/// something else, so a comparison with it is meaningless. The rows of a peer are marked too if the run lacks its
-/// floor.
+/// Marks the rows of peers that are below their known figures, scaled to the floor of this run. Something else slowed
+/// such a peer, so a comparison with it would be unfair. A peer's row is also marked if the run does not have the row
+/// of its floor.
 pub fn mark_unfair_peers(rows: &mut RowSet, peer_figures: &[PeerFigure]) {
     let judged: Vec<(FigureRow, Note)> = peer_figures
         .iter()

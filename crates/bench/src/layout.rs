@@ -1,4 +1,5 @@
-//! The columns of the table of each case. If a benchmark document has the case, its columns come first.
+//! The columns of each case's table. If a benchmark document has a table for the case, the document's columns come
+//! first.
 
 use crate::metric;
 use crate::point::target;
@@ -25,8 +26,8 @@ pub enum ColumnValue {
     Metric(&'static str),
     /// The minimum and maximum of a metric.
     Range(&'static str),
-    /// A metric as a percentage of the same metric in another row, which differs only in target and
-    /// transport.
+    /// A metric as a percentage of the same metric in another row. The fields are the metric, and the target and the
+    /// transport of the other row, whose other parameters are equal.
     Share(&'static str, &'static str, &'static str),
 }
 
@@ -164,7 +165,7 @@ fn table(layouts: &[CaseLayout], case: &str, rows: &RowSet) -> Table {
     table
 }
 
-/// Returns a case's table without lines. If `more` names a heading, the table has this additional column.
+/// Returns the table of a case, without lines. `more` is the heading of an additional column.
 pub fn empty_table(layouts: &[CaseLayout], case: &str, more: Option<&str>) -> Table {
     let layout = layouts.iter().find(|layout| layout.case == case);
     let (title, mut headings) = match layout {
@@ -181,7 +182,7 @@ pub fn empty_table(layouts: &[CaseLayout], case: &str, more: Option<&str>) -> Ta
 /// The lines of a table that contain the results of one measurement.
 #[derive(Debug)]
 pub struct PointText<'a> {
-    /// One of the rows of the measurement.
+    /// One row of the measurement; it identifies the measurement.
     pub row: &'a FigureRow,
     /// How the lines are highlighted.
     pub style: LineStyle,

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use crate::clock::monotonic_ns;
 use crate::point::RunSample;
 
-/// A set of distinct topic names for a measurement, fixed in number.
+/// Distinct topic names for a measurement.
 #[derive(Debug)]
 pub struct TopicNames(Vec<String>);
 
@@ -31,12 +31,12 @@ impl TopicNames {
     }
 }
 
-/// How often the SPOT document's 10,000 look-ups are repeated, each time with other names. A single pass takes less
-/// than a millisecond, so an interrupt would change its time by a tenth.
+/// How often the SPOT document's 10,000 look-ups are repeated, each time with other names. They are repeated, because a
+/// single pass takes less than a millisecond, and an interrupt would change its time by a tenth.
 const PASSES: u64 = 10;
 
 /// Measures a registry of `topics` names: first how long `create` takes to fill it, then how long look-ups in random
-/// order take. Returns the columns of the SPOT document: times and rates of both.
+/// order take. Returns the columns of the SPOT document: the times and the rates of the creation and of the look-ups.
 pub fn time_registry<R>(
     topics: usize,
     lookups: usize,

@@ -1,7 +1,7 @@
 //! The options of `dunlin bench`, before and after validation.
 //!
-//! `--quick`, which the environment variables `CI` and `GITHUB_ACTIONS` imply, reduces the amounts that are measured;
-//! all checks are still made.
+//! `--quick` reduces the amounts that are measured; all checks are still made. If the environment variable `CI` or
+//! `GITHUB_ACTIONS` is set, runs are quick too.
 
 mod feed;
 
@@ -23,7 +23,8 @@ pub struct RawOptions {
     pub params: Vec<String>,
     /// `--runs`: the number of measured rounds.
     pub runs: Option<u32>,
-    /// `--warmup`: unmeasured rounds; for feeds, the uncounted part of each run, such as `1s`.
+    /// `--warmup`: the number of unmeasured rounds or, for feeds, the duration of the uncounted part of each run, such
+    /// as `1s`.
     pub warmup: Option<String>,
     /// `--time`: length of a sustained run, such as `1s` or `500ms`.
     pub time: Option<String>,
@@ -44,7 +45,7 @@ pub struct RawOptions {
 pub struct BenchOptions {
     /// The cases to run; all if empty.
     pub cases: Vec<String>,
-    /// For each given parameter name, the values that points may have.
+    /// For each parameter name that the user gave, the values that a point may have to be run.
     pub params: Vec<(String, Vec<ParamValue>)>,
     /// The number of measured rounds.
     pub runs: u32,
@@ -52,7 +53,7 @@ pub struct BenchOptions {
     pub warmup: u32,
     /// The duration of a sustained run.
     pub time: Duration,
-    /// A running node to measure.
+    /// The URL of a running node to measure instead of a started one.
     pub url: Option<String>,
     /// The TLS files for connecting to the running node.
     pub tls: TlsOptions,
@@ -102,7 +103,7 @@ fn is_quick_implied(env: impl Fn(&str) -> Option<String>) -> bool {
         .any(|name| matches!(env(name).as_deref(), Some(value) if !matches!(value, "" | "0" | "false")))
 }
 
-/// Parses `--warmup`: a number of rounds, or a duration.
+/// Parses `--warmup`: a number of rounds, or a duration. Without the option, returns one round and no duration.
 fn parse_warmup(typed: Option<&str>) -> Result<(u32, Option<Duration>)> {
     let Some(text) = typed else { return Ok((1, None)) };
     if let Ok(rounds) = text.parse() {

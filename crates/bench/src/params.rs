@@ -1,6 +1,6 @@
 //! Parameters of a measured point, always in the same order. Target, case, metric and parameters identify a row of a
 //! run. The order of parameters therefore must not depend on the code that builds them. Names in [`KNOWN`] come first,
-//! in the order of that list; other names follow alphabetically.
+//! in the order of [`KNOWN`]; other names follow in alphabetical order.
 
 use std::fmt;
 
@@ -89,7 +89,7 @@ impl Params {
         self
     }
 
-    /// Value of a parameter.
+    /// Returns the value of a parameter; `None` if there is no such parameter.
     pub fn get(&self, name: &str) -> Option<&ParamValue> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }

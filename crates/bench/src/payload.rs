@@ -1,7 +1,7 @@
 //! The payload of all targets, and the check that every receiver makes.
 //!
-//! The first and the last word are the sequence number; the words between are a constant. The receiver of a copied
-//! payload reads it completely and checks the sum of its words. A payload that is passed by reference is checked only
+//! The first and the last word are the sequence number; the words between are a constant. A receiver of copied payloads
+//! reads each payload completely and checks the sum of its words. A payload that is passed by reference is checked only
 //! at both ends, because a full check of 64 KB at 10 M/s would read 640 GB/s. The C peers in `peers/zmq` use the same
 //! payload and check.
 
@@ -41,8 +41,8 @@ impl NumberedPayload {
 }
 
 impl NumberedPayload {
-    /// Returns the payload for this sequence number with a time in its second word. Check it with
-    /// [`ReadExtent::AllButTime`] or [`ReadExtent::Ends`].
+    /// Returns the payload for this sequence number with a time in its second word. Receivers must check such a payload
+    /// with [`ReadExtent::AllButTime`] or [`ReadExtent::Ends`].
     pub fn with_seq_and_time(&mut self, seq: u64, time_ns: u64) -> &[u8] {
         self.with_seq(seq);
         self.bytes[WORD..2 * WORD].copy_from_slice(&time_ns.to_le_bytes());

@@ -11,8 +11,8 @@ pub struct PeerPrograms {
 }
 
 impl PeerPrograms {
-    /// Returns the folder `DUNLIN_PEERS` if it is set, else `peers/build` in this folder or in the nearest parent that
-    /// has it.
+    /// Returns the folder `DUNLIN_PEERS` if it is set, otherwise the folder `peers/build` of the working directory or
+    /// of its nearest parent that has one.
     pub fn find() -> Self {
         if let Some(folder) = std::env::var_os("DUNLIN_PEERS") {
             return Self { folder: folder.into() };
@@ -23,7 +23,7 @@ impl PeerPrograms {
         Self { folder: found.unwrap_or_else(|| built.to_owned()) }
     }
 
-    /// Uses this folder.
+    /// Uses `folder` as the folder of the programs.
     pub fn at(folder: PathBuf) -> Self {
         Self { folder }
     }

@@ -1,8 +1,8 @@
 //! Measuring points, groups of points, and suites.
 //!
-//! A *point* is a target with parameters. The points of a *group* are compared with each other, so each round measures
-//! every point once: another busy virtual machine then affects all points alike. A point reports one measurement; the
-//! runner computes medians.
+//! A *point* is a target with parameters. The points of a *group* are compared with each other. Each round therefore
+//! measures every point of the group once, so that other load on the machine affects all points alike. A point makes
+//! one measurement at a time; the runner computes medians.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub mod target {
     pub const LIBZMQ: &str = "libzmq";
     /// nats-server, with a client that moves raw bytes.
     pub const NATS: &str = "nats";
-    /// Debian's Redis, with the same client as nats-server.
+    /// Debian's Redis, with the same raw client as nats-server.
     pub const REDIS: &str = "redis";
     /// etcd, with its Go client.
     pub const ETCD: &str = "etcd";
@@ -97,13 +97,13 @@ impl RunSample {
         self
     }
 
-    /// Returns the figure of a metric.
+    /// Returns the figure of a metric; `None` if the sample does not have it.
     pub fn get(&self, metric: &str) -> Option<f64> {
         self.figures.iter().find(|(known, _)| *known == metric).map(|(_, value)| *value)
     }
 }
 
-/// The error for another system that is not installed, whose measurement is then skipped.
+/// The error for another system that is not installed. The runner then skips the measurement.
 #[derive(Clone, Debug)]
 pub struct SystemNotInstalled(pub String);
 
@@ -115,8 +115,8 @@ impl fmt::Display for SystemNotInstalled {
 
 impl std::error::Error for SystemNotInstalled {}
 
-/// A function that makes one run of a measurement and returns its figures.
-/// The function must fail if a delivery was missing or wrong, because the runner marks its rows as checked.
+/// A function that makes one run of a measurement and returns its figures. The function must fail if a delivery is
+/// missing or wrong, because the runner marks all figures as checked.
 pub type Measure = Box<dyn FnMut(&Bench) -> Result<RunSample>>;
 
 /// One measurement to make: the system to measure, the case and the parameters.
@@ -169,7 +169,7 @@ pub struct Suite {
     pub claims: &'static [PeerClaim],
     /// Figures that peers are known to reach.
     pub peer_figures: &'static [PeerFigure],
-    /// Returns the text that the suite's document prints for each point in addition to the tables.
+    /// Returns the text that is printed in addition to the tables, in the format of the suite's document.
     pub blocks: fn(&RowSet) -> String,
 }
 

@@ -1,6 +1,6 @@
 //! Checks for conditions that make this machine unsuitable for measurements. The warnings are printed before a run and
-//! stored in its file. Only [`PreflightReport::collect`] reads `/proc` and `/sys`; the warnings are computed from its
-//! result, so that they can be tested. A warning never stops a run.
+//! stored in the run's file. Only [`PreflightReport::collect`] reads `/proc` and `/sys`; the warnings are computed from
+//! its result, so that they can be tested. A warning never stops a run.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const STEAL_WARNED: f64 = 0.01;
 const CORES_WANTED: u64 = 4;
 
 impl PreflightReport {
-    /// Observes the machine for a fifth of a second, because steal is measured over time.
+    /// Collects the conditions. This takes a fifth of a second, because steal is measured over time.
     pub fn collect(quick: bool) -> Self {
         let before = read_stat();
         std::thread::sleep(STEAL_WINDOW);

@@ -1,7 +1,7 @@
 //! The report: `docs/benchmarks.md`, or one HTML file with plots, made from stored runs only.
 //!
-//! Invariants: a ratio compares figures of one run. Each figure comes from the newest run that has it; the page names
-//! this run beside the figure. Quick runs and debug builds are refused. A missed goal is marked, never left out.
+//! Invariants: a ratio compares figures of one run. Each figure comes from the newest run that measured it; the page
+//! names this run beside the figure. Quick runs and debug builds are refused. A missed goal is marked, never left out.
 
 mod cases;
 mod cited;
@@ -33,8 +33,8 @@ pub struct ReportOutcome {
     pub refused: Vec<String>,
 }
 
-/// Makes the page from the runs in `runs_folder` and writes it to `page`: HTML with plots for a name that
-/// ends in `.html`, else Markdown.
+/// Makes the page from the runs in `runs_folder` and writes it to `page`: HTML with plots if the name of `page` ends in
+/// `.html`, otherwise Markdown.
 pub fn write(runs_folder: &Path, page: &Path) -> Result<ReportOutcome> {
     let archive = StoredRun::read_all(runs_folder)?;
     let mut refused = archive.damaged;
@@ -98,7 +98,8 @@ fn introduction(chapters: &[Chapter]) -> String {
     format!("{INTRODUCTION}\n{}", table.markdown())
 }
 
-/// The number of goals that are met, or of claims that Dunlin exceeds, and the number of all.
+/// The numbers of goals that are met, missed and undecided; or of claims that Dunlin's figure exceeds, does not reach,
+/// and for which it is missing.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     met: usize,

@@ -103,7 +103,7 @@ pub fn child_main(args: &[String]) -> Result<()> {
 fn set_parent_death_signal() -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .context("cannot make this process end with its parent")?;
-    // The parent may have died before this process asked for the signal. Its parent is then init.
+    // The parent may have died before this process asked for the signal. The parent of this process is then init.
     if getppid().is_none_or(|parent| parent.is_init()) {
         bail!("the parent process has ended");
     }

@@ -40,7 +40,7 @@ pub struct FigureRow {
     /// A remark that readers need to understand the figure, such as that a peer was below its known figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// Whether a ratio against this row would be unfair; the note gives the reason.
+    /// Whether a ratio to this row would be unfair; the note gives the reason.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unfair: bool,
 }
@@ -121,7 +121,8 @@ impl RowSet {
         self.rows.iter()
     }
 
-    /// Sets the notes that `note` returns for the rows. The other fields of the rows stay the same.
+    /// Calls `note` with each row, and stores the note that it returns in the row. The other fields of the rows stay
+    /// the same.
     pub fn annotate(&mut self, mut note: impl FnMut(&FigureRow) -> Option<Note>) {
         for row in &mut self.rows {
             if let Some(Note { text, unfair }) = note(row) {
@@ -131,7 +132,7 @@ impl RowSet {
         }
     }
 
-    /// Adds to each row the parameters that `defaults` returns for it and that it lacks.
+    /// Adds to each row those parameters that `defaults` returns for the row and that the row does not have.
     pub fn fill_params(&mut self, defaults: impl Fn(&FigureRow) -> &'static [(&'static str, u64)]) {
         for row in &mut self.rows {
             for (name, value) in defaults(row) {

@@ -67,8 +67,8 @@ fn select_groups(suite: &Suite, bench: &Bench, with_peers: bool) -> Vec<PointGro
     groups
 }
 
-/// Whether the point can be measured on a running node: both sides are its clients, and the parameters require no wait
-/// mode and no pinning.
+/// Whether the point can be measured on a running node. This requires that publisher and subscriber are clients of the
+/// node, and that no parameter requires spinning or pinned threads.
 fn supports_running_node(point: &MeasuringPoint) -> bool {
     let is = |name, text: &str| point.params.get(name).is_none_or(|value| *value == ParamValue::from(text));
     point.target == target::DUNLIN
@@ -105,7 +105,7 @@ fn run_round(
 
 fn add_rows(suite: &str, running: &RunningPoint, rows: &mut RowSet) -> Result<()> {
     let MeasuringPoint { case, target, params, .. } = &running.point;
-    // A figure counts even if some runs lack it, such as a latency without samples.
+    // A metric gets a row even if some runs do not have it, such as a latency without samples.
     let mut metrics: Vec<&'static str> = Vec::new();
     for (metric, _) in running.samples.iter().flat_map(|sample| &sample.figures) {
         if !metrics.contains(metric) {

@@ -12,7 +12,8 @@ use crate::point::SystemNotInstalled;
 pub struct ScratchDisk(tempfile::TempDir);
 
 impl ScratchDisk {
-    /// Creates a directory in the temporary directory, or in the working directory if the temporary one is in memory.
+    /// Creates a directory in the temporary directory, or in the working directory if the temporary directory is in
+    /// memory. Fails if both are in memory.
     pub fn new() -> Result<Self> {
         for parent in [std::env::temp_dir(), std::env::current_dir()?] {
             if !RealDisk.in_memory(&parent)? {

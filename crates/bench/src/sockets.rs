@@ -1,4 +1,5 @@
-//! Loopback sockets over TCP and Unix sockets, for the floors and for peers whose bytes the benchmark writes itself.
+//! Loopback sockets over TCP and Unix sockets, for measurements of floors, and for peers whose protocol the benchmark
+//! speaks itself.
 //!
 //! Every blocking call times out after [`TIMEOUT`], so a run fails if its peer does not respond.
 
@@ -102,7 +103,7 @@ impl SocketStream {
         Ok(self)
     }
 
-    /// Sets whether reads return immediately when there is no data, as spinning threads need.
+    /// Sets whether reads return immediately when there is no data. Spinning threads need this.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_nonblocking(nonblocking),
@@ -118,7 +119,7 @@ impl SocketStream {
         }
     }
 
-    /// Reads until the buffer is full. On a non-blocking stream it spins.
+    /// Reads until the buffer is full. Spins while a non-blocking stream has no data.
     #[inline]
     pub fn read_full(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let mut filled = 0;
@@ -134,7 +135,7 @@ impl SocketStream {
         Ok(())
     }
 
-    /// Writes all bytes. On a non-blocking stream it spins.
+    /// Writes all bytes. Spins while a non-blocking stream accepts no data.
     #[inline]
     pub fn write_full(&mut self, mut rest: &[u8]) -> io::Result<()> {
         while !rest.is_empty() {

@@ -1,9 +1,10 @@
-//! Suite `space`: measures worlds in real processes, with the benchmarks of the Luciferase document and some more.
+//! Suite `space`: measures worlds whose regions run in separate processes, with the benchmarks of the Luciferase
+//! document and additional ones.
 //!
 //! A worker is a process that runs one region ([`node`]) and prints its results in the document's format. This process
-//! sends the workers commands. After the last tick it compares the set of (id, generation, state hash) of all workers
-//! with the set of one region in this process ([`audit`]). A lost, duplicated or changed entity therefore fails the
-//! run.
+//! sends commands to the workers. After the last tick, it compares the set of (id, generation, state hash) of all
+//! workers with the set of one region in this process ([`audit`]). A lost, duplicated or changed entity therefore fails
+//! the run.
 
 mod audit;
 mod capacity;

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use crate::point::RunSample;
 
-/// A row is marked as noisy if its maximum exceeds its minimum by more than this share of its median.
+/// A row is marked as noisy if the difference of its maximum and minimum is larger than this share of its median.
 pub const SPREAD_WARNED: f64 = 0.10;
 
 /// The median, minimum and maximum of one figure over several runs.
@@ -45,7 +45,8 @@ impl Summary {
     }
 }
 
-/// A histogram of the latencies of one run, to three digits. Latencies above a minute count as a minute.
+/// A histogram of the latencies of one run, with a precision of three digits. Latencies above a minute count as a
+/// minute.
 #[derive(Clone, Debug)]
 pub struct Latencies(Histogram<u64>);
 
@@ -73,7 +74,7 @@ impl Latencies {
         self.0.len()
     }
 
-    /// Adds the latencies of another recorder.
+    /// Adds all latencies of another histogram.
     pub fn add(&mut self, other: &Self) {
         self.0.add(&other.0).expect("both histograms have the same bounds");
     }

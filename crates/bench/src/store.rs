@@ -32,10 +32,10 @@ pub struct StoredRun {
     pub debug_build: bool,
     /// The warnings of the preflight checks.
     pub warnings: Vec<String>,
-    /// Points that were skipped for lack of their peer.
+    /// The points that were skipped because their peer was not installed, with reasons.
     #[serde(default)]
     pub skipped: Vec<String>,
-    /// Points that failed.
+    /// The points that failed, with reasons.
     #[serde(default)]
     pub failed: Vec<String>,
     /// The rows. This field must be the last one, because `StoredRun::text` writes it last.
@@ -109,8 +109,8 @@ impl StoredRun {
     }
 }
 
-/// Returns the parameters that rows of old runs lack, with the values under which those rows were measured: one shard,
-/// one tenant, no standby.
+/// Returns the parameters that rows of old runs do not have, with the values with which these rows were measured: one
+/// shard, one tenant, no standby.
 fn default_params(row: &FigureRow) -> &'static [(&'static str, u64)] {
     if row.target != target::DUNLIN {
         return &[];
@@ -124,8 +124,8 @@ fn default_params(row: &FigureRow) -> &'static [(&'static str, u64)] {
     }
 }
 
-/// Whether a row of suite `feed` comes from an old run in which its metric had another meaning. In these runs, a slow
-/// client's rate was computed over the time of publishing, and a quantile without samples was 0.
+/// Whether a row of suite `feed` comes from an old run in which the row's metric had another meaning. In old runs, a
+/// slow client's rate was computed over the time of publishing, and a quantile without samples was 0.
 fn is_misnamed(row: &FigureRow) -> bool {
     let is_latency =
         ["avg_ns", "p50_ns", "p95_ns", "p99_ns", "p999_ns"].iter().any(|end| row.metric.ends_with(end));
@@ -138,11 +138,11 @@ fn is_misnamed(row: &FigureRow) -> bool {
 pub struct RunArchive {
     /// The runs, oldest first.
     pub runs: Vec<StoredRun>,
-    /// The files that could not be read, because they are malformed or have another version, with reasons.
+    /// The files that could not be read, because they are malformed or have another version, each with the reason.
     pub damaged: Vec<String>,
 }
 
-/// Chooses a free file name, because two runs may start within one second.
+/// Returns a path that does not exist yet, because two runs may start within one second.
 fn unused_path(folder: &Path, stem: &str) -> PathBuf {
     let names = std::iter::once(format!("{stem}.json")).chain((2..).map(|nth| format!("{stem}-{nth}.json")));
     let mut paths = names.map(|name| folder.join(name));

@@ -7,7 +7,7 @@ use crate::{broker, control, feed, grpc, space, spot, tasks};
 pub const SUITES: &[Suite] =
     &[spot::SUITE, feed::SUITE, broker::SUITE, grpc::SUITE, control::SUITE, tasks::SUITE, space::SUITE];
 
-/// Returns the suites for a name: a single suite, or all of them for `all`.
+/// Returns the suite with this name, or all suites for the name `all`; `None` for an unknown name.
 pub fn find(name: &str) -> Option<&'static [Suite]> {
     if name == "all" {
         return Some(SUITES);

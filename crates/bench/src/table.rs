@@ -1,5 +1,5 @@
-//! Text tables: aligned for a terminal or a pipe, or as Markdown. No library is used, because the tables need
-//! only right-aligned cells, one horizontal line, and optional colour.
+//! Text tables: aligned for a terminal or a pipe, or as Markdown. No library is used, because the tables need only
+//! aligned cells, one horizontal line, and optional colour.
 
 use std::fmt::Write;
 
@@ -46,7 +46,7 @@ impl Table {
         }
     }
 
-    /// Adds a line. Cells that `cells` lacks are empty.
+    /// Adds a line. If `cells` has fewer cells than the table has columns, the other cells are empty.
     pub fn push_line(&mut self, style: LineStyle, mut cells: Vec<String>) {
         cells.resize(self.columns.len(), String::new());
         self.lines.push((style, cells));

@@ -19,7 +19,7 @@ const fn goal(title: &'static str, ours: RowPattern, threshold: Threshold) -> Go
     Goal { title, ours, threshold }
 }
 
-/// A goal that compares Dunlin with nats-server's row of the same parameters.
+/// A goal that Dunlin's figure is at least `times` times nats-server's figure with the same parameters.
 const fn times_nats(title: &'static str, params: Pairs, metric: &'static str, times: f64) -> Goal {
     goal(title, listener("dunlin", params, metric), TimesAtLeast(times, listener("nats", params, metric)))
 }

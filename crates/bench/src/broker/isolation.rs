@@ -1,13 +1,13 @@
-//! Measures how one client that overloads the node (the offender) affects the others. The others are a publisher and a
-//! subscriber with 1,000 records a second through the same listener. They run alternately without and with the
+//! Measures how one client that overloads the node (the offender) affects other clients: a publisher and a subscriber
+//! with 1,000 records a second through the same listener. The measurement alternates between runs without and with the
 //! offender.
 //!
-//! One offender has a limit of 10,000 records a second and publishes as fast as possible. A second row shows the same
-//! offender without a limit.
+//! There are several kinds of offender. One publishes as fast as possible, while the node limits it to 10,000 records a
+//! second; another row shows this offender without the limit.
 //!
-//! Each figure is the median of five pairs (`--quick`: one), each of a run without and a run with the offender. Noise
-//! that lasts longer than a pair affects both runs. The offender is a process on the same cores, so the kernel's work
-//! for it is included.
+//! Each figure is the median of five pairs of runs (`--quick`: one pair). A pair is a run without the offender and a
+//! run with it. Noise that lasts longer than a pair affects both runs alike. The offender is a process on the same
+//! cores, so the kernel's work for it is included.
 
 use std::thread;
 use std::time::Duration;

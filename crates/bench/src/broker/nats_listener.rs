@@ -12,13 +12,14 @@ use crate::timed::{TimedTransfer, document_count, sustained};
 const CASE: &str = "nats_listener";
 const STREAM_BYTES: [usize; 4] = [64, 1024, 8192, 65536];
 const FANOUT: [usize; 2] = [10, 100];
-/// Message size in bytes and number of subscribers of each point with nats.go.
+/// For each point with nats.go: the message size in bytes, and the number of subscribers.
 const NATS_GO_SHAPES: [(usize, usize); 3] = [(64, 1), (1024, 1), (64, 10)];
 const IN_FLIGHT: u64 = 256;
-/// Size in bytes of a write of the raw TCP stream, which shows the most that the machine can transfer.
+/// The size in bytes of a write in the measurement of the floor. The floor is a raw TCP stream; it shows the highest
+/// throughput of the machine.
 const FLOOR_BYTES: usize = 65536;
 
-/// All groups.
+/// Returns the groups of points of case `nats_listener`.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let targets: &[&'static str] =
         if with_peers { &[target::DUNLIN, target::NATS, target::REDIS] } else { &[target::DUNLIN] };
@@ -96,7 +97,7 @@ fn nats_go_group(bytes: usize, subscribers: usize) -> PointGroup {
     [target::DUNLIN, target::NATS].map(point).into()
 }
 
-/// Converts a timed transfer to a sample, with each received message as a delivery.
+/// Converts a timed transfer to a sample without the metric `msgs_per_s`, because the transfer counts deliveries.
 fn delivery_sample(timed: &TimedTransfer) -> RunSample {
     let mut sample = timed.sample();
     sample.figures.retain(|(metric, _)| *metric != "msgs_per_s");
@@ -139,7 +140,7 @@ fn request_sample(times: &request::RequestTimes) -> RunSample {
     RunSample::new().with("msgs_per_s", rate).and(times.latencies.sample())
 }
 
-/// Measures the throughput of a raw TCP stream, with which peers' figures are compared.
+/// Measures the floor: the throughput of a raw TCP stream, against which the figures of peers are checked.
 fn floor_point() -> MeasuringPoint {
     let mut measure = sustained(
         |bench| document_count(FLOOR_BYTES, bench.options.quick),

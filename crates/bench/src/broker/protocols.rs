@@ -1,8 +1,8 @@
 //! The table *Internal against listeners*: compares the same work in process and through each listener.
 //!
-//! `one_in_flight` publishes records one after another and waits for each response, as the Ratatoskr document does. All
-//! records are read back and checked. `stream` publishes as fast as a subscriber of the same protocol reads, without
-//! loss.
+//! `one_in_flight` publishes records one after another and waits for each response, as the Ratatoskr document does.
+//! Afterwards all records are read back and checked. `stream` publishes as fast as a subscriber of the same protocol
+//! reads, without loss.
 
 use std::thread;
 
@@ -19,10 +19,10 @@ use crate::stats::Latencies;
 use crate::timed::{TimedTransfer, sustained};
 
 const CASE: &str = "protocols";
-/// The retention in bytes; it holds all records.
+/// The retention in bytes: enough for all records of a run.
 const HISTORY_BYTES: u64 = 64 << 20;
 
-/// Both groups, with a point for each protocol.
+/// Returns the groups `one_in_flight` and `stream`, each with a point for each protocol.
 pub fn groups(options: &BenchOptions) -> Vec<PointGroup> {
     let publishes = options.count(10_000, 100);
     vec![

@@ -1,7 +1,7 @@
 //! Figures that peers reached on a similar machine, with the floor of that machine: the throughput of a raw TCP stream
 //! in 64 KiB writes, which was 6.03 GB/s. The throughput of small messages depends on the number of instructions, not
 //! of bytes. On a machine with a faster floor, small messages therefore need not be faster. Fan-out figures are
-//! missing, because their client checked nothing and used the same cores as the broker.
+//! missing, because the client in that measurement checked nothing and used the same cores as the broker.
 
 use crate::goal::PeerFigure;
 use crate::row::RowPattern;

@@ -2,9 +2,10 @@
 //! process.
 //!
 //! The publisher works in rounds: in each round, it publishes a few records to every topic. The document's own test
-//! fills one topic after another instead. Two threads on separate cores read. A thread repeatedly takes the next few
-//! subscribers and reads the round's records with each of them. When the subscribers are two rounds behind, the
-//! publishing thread also reads. Every topic keeps several rounds, and a gap fails the run.
+//! fills one topic after another instead. A second thread, on another core, reads: it repeatedly takes the next few
+//! subscribers and reads the round's records with each of them. While the subscribers are more than two rounds behind,
+//! and after the last round, the publishing thread reads in the same way. Every topic keeps several rounds, and a gap
+//! fails the run.
 //!
 //! Every record contains the start time of its round, so a delivery's age is slightly overstated, never
 //! understated. The age is recorded for the oldest and newest record of every eighth subscriber.
@@ -45,14 +46,14 @@ const SHAPES: [(u64, u64, u64); 7] = [
 const BYTES: usize = 64;
 /// The size in bytes of a record with its frame header.
 const FRAME_BYTES: u64 = 128;
-/// The number of records in a round, over all topics. It gives each topic enough records for one read, and all of them
-/// fit into the processor's caches.
+/// The number of records in a round, over all topics. Each topic then gets enough records for one read, and the records
+/// of a round fit into the processor's caches.
 const ROUND: u64 = 16_384;
 const HISTORY_ROUNDS: u64 = 8;
 const HISTORY_BYTES_MIN: u64 = 32 << 10;
 /// The most rounds by which the publisher may be ahead of the subscribers.
 const ROUNDS_AHEAD_MAX: u64 = 2;
-/// The number of subscribers that a thread takes at a time.
+/// The number of subscribers in a chunk. A thread reads with all subscribers of a chunk, one after another.
 const CHUNK_SUBSCRIBERS: usize = 100;
 /// The age of records is recorded for every nth subscriber.
 const AGE_SAMPLE_STEP: usize = 8;
@@ -84,7 +85,7 @@ fn point((messages, topics, subscribers): (u64, u64, u64)) -> MeasuringPoint {
 
 #[derive(Serialize, Deserialize)]
 struct StressReport {
-    /// The memory of the process before it creates the first topic.
+    /// The resident memory of the process in bytes, before it creates the first topic.
     baseline_bytes: u64,
     deliveries: u64,
     expected: u64,
@@ -196,8 +197,8 @@ struct Work {
     shape: Shape,
     chunks: Vec<Mutex<Vec<Reader>>>,
     published: AtomicU64,
-    /// Number of tickets that threads have taken. A ticket stands for one round of one chunk; the tickets of a round
-    /// come before those of the next.
+    /// The number of tickets that threads have taken. A ticket is the task to read one round with one chunk. All
+    /// tickets of a round come before the tickets of the next round.
     claimed: AtomicU64,
     completed: AtomicU64,
     failed: AtomicBool,
@@ -320,8 +321,8 @@ impl Work {
 }
 
 impl Reader {
-    /// Reads and checks the next records, up to number `until`. Returns the times that the first and the last of these
-    /// records contain: the starts of their rounds.
+    /// Reads and checks the next records, up to number `until`. Returns the times in the first and the last of these
+    /// records, which are the start times of their rounds; `None` if there is no record to read.
     #[inline]
     fn read(&mut self, until: u64) -> Result<Option<(u64, u64)>> {
         let (mut next, mut fault, mut ages) = (self.next, None, None);

@@ -1,5 +1,5 @@
 //! The Ratatoskr document's use cases, end to end in open loop: each record is published when it is due, even if
-//! earlier ones are still on their way. Latency counts from the due time until the record is read and checked.
+//! earlier records have not been received yet. Latency counts from the due time until the record is read and checked.
 
 use std::num::NonZeroU64;
 use std::thread;
@@ -19,7 +19,7 @@ use crate::protocols::route::{ProtocolRoute, RouteEnds, Sink, Source, TOPIC};
 use crate::stats::Latencies;
 
 const CASE: &str = "use_cases";
-/// The retention in bytes, far more than a subscriber's lag.
+/// The retention in bytes. It is much larger than the lag of any subscriber.
 const HISTORY_BYTES: u64 = 256 << 20;
 /// The smallest number of records from which a 99th percentile is computed.
 const RECORDS_MIN: u64 = 1_500;
@@ -43,7 +43,7 @@ const fn case(name: &'static str, per_s: u64, limit_us: u64) -> UseCase {
     UseCase { name, per_s, limit: Duration::from_micros(limit_us), durable: false }
 }
 
-/// The use cases of the table. One of them appears twice: with a volatile and with a durable topic.
+/// The use cases of the table. One use case appears twice: with a volatile and with a durable topic.
 pub const USE_CASES: [UseCase; 7] = [
     case("chat", 1_000, 5_000),
     case("iot", 5_000, 10_000),
@@ -129,7 +129,7 @@ pub fn run(
 }
 
 /// Publishes every record when it is due; records that are due together are published together. Returns the due time of
-/// the first.
+/// the first record, in ns.
 fn publish(source: &mut dyn Source, count: u64, per_s: u64) -> Result<u64> {
     // By default the kernel ends a sleep up to 50 µs late.
     set_current_timer_slack(NonZeroU64::new(1))?;

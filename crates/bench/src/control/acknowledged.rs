@@ -1,5 +1,5 @@
-//! The values that the store has acknowledged to our clients. Only one lane writes a key, so its expected value is
-//! always known.
+//! The values that the store has acknowledged to our clients. Each key is written by only one lane (a task with one
+//! request in flight), so the expected value of each key is always known.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -39,7 +39,7 @@ pub fn key_name(nth: usize) -> String {
 }
 
 impl ExpectedValues {
-    /// Creates the values of a store to which nothing has been written.
+    /// Creates the expected values of a store to which nothing has been written.
     pub fn new(work: ControlWorkload, connections: Vec<StoreConnection>) -> Self {
         let (written, revisions) = (RefCell::new(vec![0; work.keys]), RefCell::new(vec![0; work.keys]));
         Self(Rc::new(Inner { work, connections, written, revisions, next: Cell::new(0) }))
@@ -50,17 +50,17 @@ impl ExpectedValues {
         &self.0.work
     }
 
-    /// Connection of a lane.
+    /// Returns the connection that a lane uses.
     pub fn connection(&self, lane: usize) -> &StoreConnection {
         &self.0.connections[lane % self.0.connections.len()]
     }
 
-    /// Number of writes.
+    /// Returns the number of writes to all keys.
     pub fn writes(&self) -> u64 {
         self.0.written.borrow().iter().sum()
     }
 
-    /// Writes a key once more.
+    /// Writes the next value of a key.
     pub async fn put(&self, lane: usize, nth: usize, payload: &mut NumberedPayload) -> Result<()> {
         let seq = self.increment(nth);
         let (key, value) = (key_name(nth), payload.with_seq(seq));
@@ -68,7 +68,7 @@ impl ExpectedValues {
         self.connection(lane).command(&command).await.map(drop)
     }
 
-    /// Writes a key, on the condition that nobody else has written it since our last write.
+    /// Writes the next value of a key, on the condition that no other client has written the key since our last write.
     pub async fn put_if(&self, lane: usize, nth: usize, payload: &mut NumberedPayload) -> Result<()> {
         let (seq, expect) = (self.0.written.borrow()[nth] + 1, self.0.revisions.borrow()[nth]);
         let (key, value) = (key_name(nth), payload.with_seq(seq));
@@ -83,7 +83,7 @@ impl ExpectedValues {
         }
     }
 
-    /// Writes several keys in one transaction.
+    /// Writes the next values of several keys in one transaction.
     pub async fn put_all(&self, lane: usize, keys: impl Iterator<Item = usize>) -> Result<()> {
         let mut payload = NumberedPayload::new(self.0.work.bytes);
         let pairs: Vec<(String, Vec<u8>)> =
@@ -143,12 +143,13 @@ impl ExpectedValues {
         .await
     }
 
-    /// Reads every key back.
+    /// Reads every key and compares its value with the expected one.
     pub async fn verify(&self) -> Result<()> {
         self.for_each_key(VERIFY_LANES, 1, async |values, lane, nth, _| values.get(lane, nth).await).await
     }
 
-    /// Reads every thousandth key back.
+    /// Reads every thousandth key of a store in which each key was written once, and compares its value with the
+    /// expected one.
     pub async fn verify_sample(&self) -> Result<()> {
         self.0.written.borrow_mut().fill(1);
         for nth in (0..self.0.work.keys).step_by(1_000) {

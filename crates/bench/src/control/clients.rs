@@ -94,7 +94,7 @@ async fn run_case(
     }
 }
 
-/// Measures requests at the peak rate, or at half of it.
+/// Measures requests at the peak rate or, if `work.half` is set, then also at half of the peak rate.
 async fn run_load(
     work: &ControlWorkload,
     leader: &StoreConnection,
@@ -109,7 +109,7 @@ async fn run_load(
     }
     let peak_per_s = full.ops as f64 * 1e9 / full.elapsed_ns as f64;
     leader.usage_and_reset().await?;
-    // Waits for at least a few requests, even if the time is short.
+    // The rate is at least ten requests per measuring time, so that a short measurement has requests too.
     let rate = (peak_per_s / 2.0).max(10e9 / work.time_ns as f64);
     let half = lanes::run(values, rate).await?;
     let commit_avg_ns = leader.usage().await?.commit_ns;
@@ -124,7 +124,7 @@ async fn count_elections(nodes: &[StoreConnection]) -> Result<u64> {
     Ok(won)
 }
 
-/// Returns the share of the requests between nodes that found an open connection.
+/// Returns the share of the requests between nodes that used a connection that was already open.
 async fn link_reuse_share(nodes: &[StoreConnection]) -> Result<f64> {
     let (mut requests, mut opened) = (0, 0);
     for node in nodes {
@@ -134,8 +134,8 @@ async fn link_reuse_share(nodes: &[StoreConnection]) -> Result<f64> {
     Ok(if requests == 0 { 0.0 } else { requests.saturating_sub(opened) as f64 / requests as f64 })
 }
 
-/// Measures reads at a follower. Each takes two round trips between nodes: the follower asks the leader for
-/// the read index, and the leader confirms that it still leads.
+/// Measures reads at a follower. Each read takes two round trips between nodes: the follower asks the leader for the
+/// read index, and the leader confirms that it still leads.
 async fn round_trips(work: &ControlWorkload, nodes: &[StoreConnection]) -> Result<ControlReport> {
     let leader = wait_for_leader(nodes, None).await?;
     let follower = nodes
@@ -160,7 +160,8 @@ async fn round_trips(work: &ControlWorkload, nodes: &[StoreConnection]) -> Resul
     .with(&latencies))
 }
 
-/// Lets the leader take a snapshot. Returns the time from the request until the snapshot is on disk, in ns.
+/// Lets the leader take a snapshot. Returns the time in ns from the first request until a snapshot with all entries
+/// applied before that request is on disk.
 async fn snapshot(leader: &StoreConnection) -> Result<u64> {
     let before = leader.usage().await?.applied;
     let start_ns = monotonic_ns();
@@ -169,14 +170,16 @@ async fn snapshot(leader: &StoreConnection) -> Result<u64> {
             monotonic_ns() - start_ns < TIMEOUT.as_nanos() as u64,
             "the node made no snapshot within {TIMEOUT:?}"
         );
-        // The log's length may have started a snapshot. This request waits for its end, so that it is not measured.
+        // The node ignores the request while it takes a snapshot that the log's length has started. The request is
+        // therefore repeated until a snapshot contains entry `before`.
         leader.connection.request(frame::SNAPSHOT, Bytes::new()).await?;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(monotonic_ns() - start_ns)
 }
 
-/// A connection to a key-value node, by the benchmark's own protocol and, after `connect_client`, by Dunlin's client.
+/// A connection to a key-value node over the benchmark's own protocol. After `connect_client`, it also has a connection
+/// of Dunlin's client.
 #[derive(Clone, Debug)]
 pub struct StoreConnection {
     connection: ConnectionHandle,
@@ -184,13 +187,13 @@ pub struct StoreConnection {
 }
 
 impl StoreConnection {
-    /// Creates a client of a node.
+    /// Creates a connection to a node over the benchmark's own protocol.
     pub fn new(endpoint: &str) -> Self {
         let connection = ConnectionHandle::connect(endpoint.to_owned(), &tokio::runtime::Handle::current());
         Self { connection, kv: None }
     }
 
-    /// Connects to the node's listener `tcp`.
+    /// Connects Dunlin's client to the node's listener `tcp`.
     pub async fn connect_client(&mut self) -> Result<()> {
         let listener = self.usage().await?.listener;
         let client = Client::connect(&format!("dunlin://{listener}"), ClientOptions::default())?;
@@ -202,12 +205,12 @@ impl StoreConnection {
         self.kv.as_ref().context("the node's address is missing")
     }
 
-    /// Sends a command.
+    /// Sends a command through Dunlin's client, and returns its result.
     pub async fn command(&self, command: &ControlCommand<'_>) -> Result<ControlReply> {
         Ok(self.kv()?.begin(command)?.answered().await?)
     }
 
-    /// Sends a query.
+    /// Sends a query through Dunlin's client, and returns its result.
     pub async fn query(&self, query: &ControlQuery<'_>) -> Result<ControlQueryResult> {
         Ok(self.kv()?.begin_query(query)?.answered().await?)
     }

@@ -1,5 +1,5 @@
 //! A connection with many requests in flight, whose responses come in any order. When the connection breaks, all its
-//! requests fail, and it is opened again.
+//! pending requests fail, and a new connection is opened.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,7 +27,7 @@ struct OutgoingRequest {
 
 type Pending = Arc<Mutex<HashMap<u64, oneshot::Sender<RequestFrame>>>>;
 
-/// A handle to a connection with many requests in flight, which closes when the last handle is dropped.
+/// A handle to a connection with many requests in flight. The connection closes when its last handle is dropped.
 #[derive(Clone, Debug)]
 pub struct ConnectionHandle(mpsc::UnboundedSender<OutgoingRequest>);
 
@@ -39,7 +39,7 @@ impl ConnectionHandle {
         Self(sender)
     }
 
-    /// Sends a request immediately. Returns a future of its response.
+    /// Sends a request immediately, before the returned future is polled. The future resolves to the response.
     pub fn request(&self, kind: u8, body: Bytes) -> impl Future<Output = io::Result<Bytes>> + Send + use<> {
         let (sender, receiver) = oneshot::channel();
         let sent = self.0.send(OutgoingRequest { kind, body, response: sender });

@@ -1,5 +1,5 @@
-//! The floor that the disk sets: sequential writes to one file, each synced before the next. Also observes how much a
-//! device writes under load.
+//! Measures the floor that the disk sets, by sequential writes to one file, each synced before the next. Also observes
+//! how many bytes are written to a disk while a cluster is under load.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -17,12 +17,12 @@ use crate::point::RunSample;
 use crate::scratch_disk::ScratchDisk;
 use crate::stats::Latencies;
 
-/// The size in bytes of a large write, with which a log is written as fast as the disk allows.
+/// The size in bytes of a large write, for which the throughput of the disk is the limit.
 pub const LARGE_BYTES: usize = 1 << 20;
-/// The size in bytes of a small write, as for the commit of one request.
+/// The size in bytes of a small write, as a log makes it for one request.
 pub const SMALL_BYTES: usize = 4 << 10;
 
-/// Measures synced writes of `bytes` for `time`: each is followed by fdatasync.
+/// Measures writes of `bytes` bytes for the duration `time`; fdatasync follows each write.
 pub fn measure(bytes: usize, time: Duration) -> Result<RunSample> {
     let dir = ScratchDisk::new()?;
     let path = dir.path().join("sequential");
@@ -46,8 +46,9 @@ pub fn measure(bytes: usize, time: Duration) -> Result<RunSample> {
 
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Measures how many bytes are written to a disk, according to the disk's counter in the operating system.
-/// The counters of processes differ: with large folios in the page cache, a small write counts as a whole folio.
+/// Measures how many bytes are written to a disk, according to the disk's counter in the operating system. The counters
+/// that the operating system keeps for processes are not used: with large folios in the page cache, they count a small
+/// write as a whole folio.
 pub struct DiskWatch {
     samples: JoinHandle<Vec<DiskSample>>,
     stop: Sender<()>,

@@ -1,8 +1,8 @@
 //! Time from the leader's death to the first successful write.
 //!
 //! Clients write to every node every few milliseconds, without waiting for earlier writes. The leader is killed; the
-//! first acknowledged write that was started after its death ends the measurement. Then the node is restarted, and the
-//! next leader is killed once all nodes agree and are up to date.
+//! measurement ends with the acknowledgement of a write that was started after the leader's death. Then the node is
+//! restarted, and the next leader is killed once all nodes agree and are up to date.
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -18,9 +18,9 @@ use crate::stats::Latencies;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeCommand {
-    /// Requests the leader.
+    /// Requests the index of the leader.
     Leader(bool),
-    /// Requests the first acknowledged write that was started after this time.
+    /// Requests the time of the first acknowledgement of a write that was started after this time (in ns).
     AfterNs(u64),
     /// Requests the duration of the last election that the present leader won; only for Dunlin.
     Elections(bool),
@@ -32,9 +32,10 @@ pub enum ProbeCommand {
 pub enum ProbeReply {
     /// Index of the leading node.
     Leader(usize),
-    /// The response to `ProbeCommand::AfterNs`: the time at which the write was acknowledged, in ns.
+    /// The response to `ProbeCommand::AfterNs`: the time at which a write was first acknowledged, in ns.
     AnsweredNs(u64),
-    /// The response to `ProbeCommand::Elections`: the duration of that election, in ns.
+    /// The response to `ProbeCommand::Elections`: the duration in ns of the last election that the present leader won;
+    /// empty if the leader does not respond.
     Elections(Vec<u64>),
 }
 
@@ -55,7 +56,7 @@ pub fn measure(bench: &Bench, target: &'static str, nodes: usize, kills: u64) ->
             reply => anyhow::bail!("unexpected response to a request for a write: {reply:?}"),
         }
         if target == target::DUNLIN {
-            // The clients return only the present leader's last election, so no earlier election is counted again.
+            // The response contains only the present leader's last election, so no earlier election is counted again.
             match request(&mut clients, ProbeCommand::Elections(true))? {
                 ProbeReply::Elections(won) => won.into_iter().for_each(|ns| elections.record(ns)),
                 reply => anyhow::bail!("unexpected response to a request for elections: {reply:?}"),

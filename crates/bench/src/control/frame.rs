@@ -1,4 +1,5 @@
-//! Frames of this suite's own protocol. It carries requests to nodes that ordinary clients cannot make.
+//! Frames of this suite's own protocol. Clients of the suite use it for requests that nodes do not accept from ordinary
+//! clients.
 //!
 //! ```text
 //!  frame = length of the rest in bytes u32, id u64, kind u8, body
@@ -7,7 +8,7 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// A command, proposed once; the response is its result.
+/// Asks the node to propose a command once. The body is the command; the response is the command's result.
 pub const COMMAND: u8 = 1;
 /// Asks for the state of the cluster according to the node. If the body is not empty, the node then resets its count of
 /// commits.
@@ -26,15 +27,15 @@ const HEAD_BYTES: usize = 9;
 /// A request or response between a benchmark's clients and its nodes: an id, a kind and bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestFrame {
-    /// Id of the request.
+    /// The id of the request; a response has the id of its request.
     pub id: u64,
-    /// Kind of the request: one of the constants of this module.
+    /// The kind of the request or response: one of the constants of this module.
     pub kind: u8,
-    /// Content.
+    /// The content of the request or response.
     pub body: Bytes,
 }
 
-/// Appends a frame.
+/// Appends a frame to `out`.
 pub fn push(out: &mut BytesMut, id: u64, kind: u8, body: &[u8]) {
     out.reserve(4 + HEAD_BYTES + body.len());
     out.put_u32_le((HEAD_BYTES + body.len()) as u32);
@@ -43,7 +44,7 @@ pub fn push(out: &mut BytesMut, id: u64, kind: u8, body: &[u8]) {
     out.put_slice(body);
 }
 
-/// Takes the first complete frame.
+/// Takes the first frame from the buffer; `None` if it has not arrived completely.
 pub fn pull(buffer: &mut BytesMut) -> Option<RequestFrame> {
     let rest = u32::from_le_bytes(*buffer.first_chunk()?) as usize;
     if buffer.len() < 4 + rest {

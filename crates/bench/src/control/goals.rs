@@ -1,4 +1,4 @@
-//! Goals for keys, leases and locks, and the Grey document's consensus, network and storage figures.
+//! Goals for keys, leases and locks, and the figures for consensus, network and storage that the Grey document claims.
 //!
 //! The document's "Election Time" is taken as the time from candidacy to leadership. Its "Commit Latency" is taken as
 //! the time from proposal to response at the leader, at half of the highest rate. All nodes and clients are on one

@@ -1,5 +1,6 @@
-//! Keeps requests in flight, one in each lane. Without a rate, a lane sends its next request after a response (closed
-//! loop). With a rate, each request has a due time (open loop).
+//! Keeps requests in flight. A lane is a task that has one request in flight. Without a rate, a lane sends its next
+//! request when the response has arrived (closed loop). With a rate, a lane takes the next request that is due (open
+//! loop).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,7 +18,7 @@ use crate::names::RandomNumbers;
 use crate::payload::NumberedPayload;
 use crate::stats::Latencies;
 
-/// The interval at which due requests are handed to the lanes. The delay counts as latency.
+/// The interval at which due requests are handed to the lanes. The delay that it causes counts as latency.
 const DISPATCH_INTERVAL: Duration = Duration::from_micros(50);
 
 struct Tally {
@@ -44,8 +45,8 @@ impl Tally {
         }
     }
 
-    /// Whether the lanes continue. After the measuring time they stop; if no response has arrived by then, they
-    /// continue until one arrives, at most for [`TIMEOUT`].
+    /// Whether the lanes continue. They stop at the end of the measuring time. If no response has been counted by then,
+    /// they continue until a response is counted, at most for [`TIMEOUT`] more.
     fn is_running(&self, now_ns: u64) -> bool {
         now_ns < self.end_ns || self.ops.get() == 0 && now_ns < self.end_ns + TIMEOUT.as_nanos() as u64
     }
@@ -127,8 +128,8 @@ async fn make_request(
     }
 }
 
-/// Sends the due time of each request, shortly after that time. It uses its own thread, because the runtime's timers
-/// have a resolution of one millisecond.
+/// Starts a thread that sends the due time of each request, shortly after that time. It needs a thread, because the
+/// runtime's timers have a resolution of one millisecond.
 fn pace(rate: f64, end_ns: u64) -> mpsc::UnboundedReceiver<u64> {
     let (sender, receiver) = mpsc::unbounded_channel();
     thread::spawn(move || {

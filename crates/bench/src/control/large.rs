@@ -11,11 +11,12 @@ use crate::child::{Child, TIMEOUT};
 use crate::clock::monotonic_ns;
 use crate::point::{Bench, RunSample, target};
 
-/// The longest time for loading ten million keys.
+/// The longest time that loading ten million keys may take.
 const FILL_MAX: Duration = Duration::from_secs(300);
 
-/// Loads the keys of `work`, kills the node and restarts it. Measures the time from the start of the new process to the
-/// first linearizable response, and its memory. Reads and compares every thousandth key.
+/// Loads the keys of `work`, kills the node and restarts it. Measures the time from the start of the new process to its
+/// first linearizable response, and the memory of the new process. Also reads every thousandth key and compares its
+/// value.
 pub fn restart(bench: &Bench, work: &ControlWorkload) -> Result<RunSample> {
     let mut cluster = cluster::start(bench, target::DUNLIN, 1)?;
     let mut filling = cluster.clients(bench, &ControlWorkload { case: "fill".to_owned(), ..work.clone() })?;

@@ -1,4 +1,5 @@
-//! Measures requests of one kind to a cluster, with many in flight: their rate and latency, and the disk's writes.
+//! Measures requests of one kind to a cluster, with many requests in flight: their rate and latency, and how much the
+//! cluster writes to the disk.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use super::disk;
 use super::work::{ControlReport, ControlWorkload};
 use crate::point::{Bench, RunSample, target};
 
-/// How long the disk's floor is measured, directly after the load.
+/// How long the floor of the disk is measured, directly after the load.
 const FLOOR: Duration = Duration::from_millis(300);
 
 /// Starts nodes and clients, and measures the requests of `work`.
@@ -24,7 +25,8 @@ pub fn measure(
     let sample = ControlReport::of(work, &mut cluster.clients(bench, work)?)?.sample();
     let per_s = device.and_then(|device| device.max_bytes_per_s(Duration::from_nanos(work.time_ns)));
     drop(cluster);
-    // Disk writes are not reported for half of the peak rate: that measurement first makes requests at the peak rate.
+    // Disk writes are not reported for measurements at half of the peak rate, because these begin with requests at the
+    // peak rate.
     let writes = matches!(work.case.as_str(), "put" | "cas" | "batch") && !work.half;
     let Some(per_s) = per_s.filter(|_| writes) else { return Ok(sample) };
     let floor = disk::measure(disk::LARGE_BYTES, FLOOR.min(bench.options.time))?;
@@ -40,13 +42,13 @@ pub fn measure_soak(bench: &Bench, nodes: usize, work: &ControlWorkload) -> Resu
     Ok(report.sample().with("seconds", seconds).with("elections", report.elections as f64))
 }
 
-/// Measures round trips between nodes that have no other work.
+/// Measures round trips between nodes that otherwise do nothing.
 pub fn measure_round_trips(bench: &Bench, nodes: usize, work: &ControlWorkload) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     Ok(ControlReport::of(work, &mut cluster.clients(bench, work)?)?.sample())
 }
 
-/// Writes at a rate while watchers read every event. Measures which part of the requested rate is reached.
+/// Writes at a rate while watchers read every event. Measures which part of the requested write rate is reached.
 pub fn measure_watch(bench: &Bench, nodes: usize, work: &ControlWorkload) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let report = ControlReport::of(work, &mut cluster.clients(bench, work)?)?;

@@ -1,5 +1,5 @@
-//! The rows of the Grey document's network table that need no load: requests over one gRPC connection, and the cost of
-//! encoding and decoding a put.
+//! The rows of the Grey document's network table that need no loaded cluster: requests over one gRPC connection, and
+//! the cost of encoding and decoding a put.
 
 use std::hint::black_box;
 
@@ -16,7 +16,8 @@ use crate::point::{MeasuringPoint, RunSample, target};
 use crate::stats::Latencies;
 
 const IN_FLIGHT: usize = 256;
-/// The number of puts that are timed together, because a single put takes as little time as reading the clock.
+/// The number of puts that are timed together. A single put cannot be timed, because it takes as little time as reading
+/// the clock.
 const PUTS_PER_SAMPLE: u64 = 100;
 
 /// Measures publishing through listener `grpc`, over one connection.

@@ -1,7 +1,7 @@
 //! One of our nodes in a separate process, configured as `dunlin serve` does. It has a data directory on a real disk,
 //! mutual TLS between nodes, listener `tcp` for clients, and default limits.
 //!
-//! Requests that ordinary clients cannot make use this suite's own connection ([`session`]).
+//! For requests that ordinary clients cannot make, clients of this suite use its own protocol ([`session`]).
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -49,8 +49,8 @@ pub struct NodeUsage {
     pub asked: u64,
     /// The number of connections that were opened for requests to other nodes.
     pub opened: u64,
-    /// The leader and the number of voters of each shard of tasks. `None` until the node takes part in all shards and
-    /// each has a leader.
+    /// For each shard of tasks: the id of its leader, and the number of its voters. `None` until the node takes part in
+    /// all shards and each shard has a leader.
     pub tasks: Option<Vec<(u64, usize)>>,
 }
 
@@ -61,7 +61,8 @@ pub struct ControlNodeState {
     node: Node,
     listener: SocketAddr,
     cluster: Cluster,
-    /// The number and total duration of the commits before the count was last reset.
+    /// The number and the total duration of all commits at the time of the last reset; the usage counts only later
+    /// commits.
     before: Mutex<(u64, Duration)>,
 }
 

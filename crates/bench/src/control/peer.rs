@@ -1,8 +1,7 @@
-//! Clusters of the peers: etcd, and nats-server's JetStream, each node a process with a directory on a real
-//! disk.
+//! Clusters of the peers etcd and JetStream (of nats-server). Each node is a process with a directory on a real disk.
 //!
-//! All listen on 127.0.0.1 only. Only the settings that a durable cluster needs are set: JetStream gets `sync_interval:
-//! always`; etcd syncs before each response by default.
+//! All nodes listen on 127.0.0.1 only. They have only the settings that a durable cluster needs: JetStream gets
+//! `sync_interval: always`; etcd syncs before each response by default.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -34,7 +33,7 @@ struct Node {
 }
 
 impl PeerCluster {
-    /// Starts the nodes of this target. Clients themselves wait until the nodes are ready.
+    /// Starts the nodes of this target, without waiting until they are ready; the clients wait for that.
     pub fn start(bench: &Bench, target: &'static str, count: usize) -> Result<Self> {
         let disk = ScratchDisk::new()?;
         let reserved = reserve_ports(2 * count)?;
@@ -85,8 +84,8 @@ impl MeasuredCluster for PeerCluster {
     }
 }
 
-/// Reserves ports of 127.0.0.1 until the result is dropped. The peers' programs need them, because they cannot choose
-/// a free port and report it.
+/// Reserves ports of 127.0.0.1 until the result is dropped. Peers get their ports as arguments, because their programs
+/// cannot choose a free port and report it.
 pub fn reserve_ports(count: usize) -> Result<Vec<ReservedAddress>> {
     let reserve = |_| ReservedAddress::new((Ipv4Addr::LOCALHOST, 0).into());
     (0..count).map(reserve).collect::<Result<_, _>>().context("cannot find free ports")

@@ -32,7 +32,7 @@ pub struct ControlLoad {
     pub nodes: usize,
     /// The number of requests in flight.
     pub in_flight: usize,
-    /// The number of keys in one request; 1 for single requests.
+    /// The number of keys in one request; 1 for requests with a single key.
     pub batch: usize,
     /// Whether requests are sent at half of the highest rate.
     pub half: bool,
@@ -80,7 +80,7 @@ impl ControlLoad {
     }
 }
 
-/// Returns the loads, each with the peers that run it too.
+/// Returns the loads to measure, each with the peers that are also measured with it.
 fn loads() -> Vec<(ControlLoad, &'static [&'static str])> {
     const BOTH: &[&str] = &[target::ETCD, target::JETSTREAM];
     const ETCD: &[&str] = &[target::ETCD];
@@ -107,7 +107,7 @@ fn loads() -> Vec<(ControlLoad, &'static [&'static str])> {
 /// The groups of points of suite `control`.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let mut groups = vec![floor_points(options)];
-    // Points with five nodes are left out in quick runs.
+    // Quick runs leave out clusters of more than three nodes.
     let is_chosen = |nodes: usize| nodes <= 3 || !options.quick;
     for (load, peers) in loads().into_iter().filter(|(load, _)| is_chosen(load.nodes)) {
         let peers = if with_peers { peers } else { &[] };
@@ -181,8 +181,8 @@ fn watch_point(options: &BenchOptions) -> MeasuringPoint {
     })
 }
 
-/// The point that measures elections under full load. It runs as long as the user requested, because elections without
-/// a killed node are rare.
+/// The point that measures elections under full load. It runs for the whole time that the user requested, because
+/// elections without a killed node are rare.
 fn soak_point(options: &BenchOptions) -> MeasuringPoint {
     let base = ControlLoad::of("soak", 3);
     let work = base.work(options);

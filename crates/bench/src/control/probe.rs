@@ -1,4 +1,5 @@
-//! Our clients' responses to [`ProbeCommand`]: they write to every node at a fixed interval and report the results.
+//! The client process in measurements of Dunlin's failover. It writes to every node at a fixed interval, and responds
+//! to each [`ProbeCommand`].
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,12 +15,11 @@ use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
 use crate::role::print_line;
 
-/// Time between writes to each node, which does not depend on the results of earlier writes.
+/// The time between two writes to the same node. A write does not wait for the results of earlier writes.
 const WRITE_INTERVAL: Duration = Duration::from_millis(7);
 const WRITE_MAX: Duration = Duration::from_secs(5);
 
-/// A request for the first acknowledged write that was started after a given time; it waits until there is such a
-/// write.
+/// A pending [`ProbeCommand::AfterNs`]. It ends when a write is acknowledged that was started after `after_ns`.
 #[derive(Default)]
 struct PendingProbe {
     after_ns: Cell<u64>,
@@ -46,7 +46,7 @@ pub async fn run(nodes: Vec<StoreConnection>) -> Result<()> {
                 print_line(&ProbeReply::AnsweredNs(answered_ns.context("no write succeeded")??))?;
             }
             ProbeCommand::Elections(_) => {
-                // The last election that the present leader won is the one after the kill.
+                // The present leader's last election is the election after the kill.
                 let mut won = Vec::new();
                 for (nth, node) in nodes.iter().enumerate() {
                     let Ok(usage) = node.usage().await else { continue };

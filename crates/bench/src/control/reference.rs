@@ -1,7 +1,8 @@
 //! Figures of etcd, measured with its own Go client on a similar machine, whose disk made 6,960 synced writes of 4 KiB
 //! a second.
 //!
-//! With many requests in flight the processor limits etcd, so etcd need not be faster on a machine with a faster disk.
+//! With many requests in flight, etcd is limited by the processor. On a machine with a faster disk, etcd is therefore
+//! not necessarily faster.
 
 use crate::goal::PeerFigure;
 use crate::row::RowPattern;

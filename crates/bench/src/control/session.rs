@@ -81,7 +81,7 @@ async fn write(mut writer: OwnedWriteHalf, mut receiver: mpsc::UnboundedReceiver
     }
 }
 
-/// Decodes the response to a command, as a client does.
+/// Decodes the body of a response to a command.
 pub fn decode_reply(body: &[u8]) -> anyhow::Result<dunlin::state::ControlReply> {
     Ok(Result::from(dunlin::state::ControlOutcome::decode(body)?)?)
 }

@@ -44,7 +44,7 @@ pub async fn run(
         }));
     }
     let report = lanes::run(values, work.rate).await?;
-    // One more write wakes the watchers that wait for an event, so that they notice the end.
+    // One more write wakes the watchers that wait for an event, so that they see that `total` is set.
     total.set(Some(values.writes() + 1));
     values.put(0, 0, &mut NumberedPayload::new(work.bytes)).await?;
     for watcher in reading {
@@ -55,7 +55,7 @@ pub async fn run(
     Ok(ControlReport { events: events.get(), ..report })
 }
 
-/// Reads until the events of all writes have arrived.
+/// Reads until the number of read events equals `total`, which is set when the measured writes are over.
 async fn read(mut watcher: Subscriber, events: &Cell<u64>, total: &Cell<Option<u64>>) -> Result<()> {
     let (mut last, mut mine) = (None, 0_u64);
     while total.get() != Some(mine) {
@@ -79,7 +79,8 @@ async fn read(mut watcher: Subscriber, events: &Cell<u64>, total: &Cell<Option<u
     Ok(())
 }
 
-/// Whether the event is a put of one key by a client, with a complete value. Nodes write other keys in between.
+/// Whether the event is a put of one key by a client of the benchmark, with a complete value. Between these events,
+/// there are events of keys that the nodes write themselves.
 fn is_client_write(payload: &[u8]) -> Result<bool> {
     let mut changes = 0;
     for change in KeyEvents::new(payload)? {

@@ -1,7 +1,7 @@
-//! The work of a key-value store's clients, and their report: the same for Dunlin and for peers. For Dunlin, this
-//! program does the work in its role `control-load`; for peers, the program `peers/kv/load` does it. Both read the work
-//! as JSON. They send requests from several lanes, each with its own keys. Both report only after they have read back
-//! all acknowledged writes.
+//! The description of the requests that clients of a key-value store make, and the report of the clients. Both are the
+//! same for Dunlin and for peers. For Dunlin, this program makes the requests in its role `control-load`; for peers,
+//! the program `peers/kv/load` makes them. Both programs read the description as JSON. They send requests from several
+//! lanes, each of which writes its own keys. They report only after they have read back all acknowledged writes.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ pub struct ControlWorkload {
     pub store: String,
     /// Addresses of the cluster's nodes.
     pub endpoints: Vec<String>,
-    /// The kind of request: `put`, `get`, `cas`, `batch` or `range`.
+    /// The kind of request, such as `put`, `get`, `cas`, `batch` or `range`, or another measurement, such as `probe` or
+    /// `snapshot`.
     pub case: String,
     /// The number of connections.
     pub clients: usize,
@@ -31,7 +32,7 @@ pub struct ControlWorkload {
     pub bytes: usize,
     /// Number of keys in one request of kind `batch` or `range`.
     pub batch: usize,
-    /// How long requests are made before they are counted, in ns.
+    /// The duration of the warm-up, in which requests are made but not counted, in ns.
     pub warmup_ns: u64,
     /// How long requests are counted, in ns.
     pub time_ns: u64,
@@ -71,13 +72,14 @@ pub struct ControlReport {
     /// The highest measured rate in requests per second, if latencies were measured at half of that rate.
     #[serde(default)]
     pub peak_per_s: f64,
-    /// For commands: the mean time from proposal to response at the leader.
+    /// For commands: the mean time from proposal to response at the leader, in ns.
     #[serde(default)]
     pub commit_avg_ns: f64,
     /// For commands: the number of log entries per second.
     #[serde(default)]
     pub entries_per_s: f64,
-    /// The time at which the first response arrived, or how long it took, depending on the case.
+    /// Depends on the case: the time of the first response on the monotonic clock, or the duration of a snapshot, in
+    /// ns.
     #[serde(default)]
     pub first_ns: u64,
     /// The number of events that the watchers read.
@@ -86,7 +88,7 @@ pub struct ControlReport {
     /// The number of elections that nodes won during the counted time.
     #[serde(default)]
     pub elections: u64,
-    /// The share of requests between nodes that found an open connection.
+    /// The share of requests between nodes that used a connection that was already open.
     #[serde(default)]
     pub links: f64,
 }
@@ -100,8 +102,8 @@ impl ControlWorkload {
         Self { case: "probe".to_owned(), clients: 1, in_flight: 1, ..Self::default() }
     }
 
-    /// Returns the longest wait for the report. It includes loading the keys before the measurement, and reading them
-    /// back afterwards.
+    /// Returns the longest wait for the report. The wait includes the loading of keys before the measurement, and the
+    /// reading of all keys afterwards.
     pub fn timeout(&self) -> Duration {
         Duration::from_nanos(self.warmup_ns + self.time_ns) + 2 * TIMEOUT
     }

@@ -1,8 +1,8 @@
-//! Cost of applying a real recording to order books.
+//! Measures the cost of applying a real recording to order books.
 //!
-//! The recording is first converted to records, untimed; then every record is applied to a new book. An event
-//! is one entry: a level's new size, or a change of an order. The books are compared with a plain map of the
-//! same entries.
+//! The recording is first converted to records, which is not timed. Then all records are applied to new books, which is
+//! timed. An event is one entry of a record: a level's new size, or a change of an order. At the end, the books are
+//! compared with plain maps to which the same entries were applied.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -41,7 +41,7 @@ pub struct RecordedUpdates {
     pub bytes: Vec<u8>,
 }
 
-/// Applies the recording once.
+/// Applies the recording once, and returns the figures.
 pub fn measure(recording: &str) -> Result<RunSample> {
     let records = read(recording)?;
     let by_order = recording == "orders.csv";

@@ -1,8 +1,8 @@
 //! Figures of MDD-Sim's benchmark document, and of MDD-Sim itself.
 //!
 //! The document measured server, source and clients in one process. MDD-Sim itself was measured as an optimised build
-//! of its newest source, on a similar machine (two virtual cores, Linux) but in another run. Its figures therefore show
-//! only orders of magnitude. Its rows over TCP use a server in a separate process.
+//! of its newest source, on a similar machine (two virtual cores, Linux) but in another run. The figures of MDD-Sim
+//! itself therefore show only orders of magnitude. Over TCP, they were measured with the server in a separate process.
 
 use crate::goal::PeerClaim;
 use crate::row::RowPattern;

@@ -1,9 +1,9 @@
-//! Publishing to a durable topic with a sync before each acknowledgement, compared with the journal that
-//! stores the topic.
+//! Measures publishing to a durable topic with a sync before each acknowledgement, and for comparison the journal
+//! alone, which stores such a topic.
 //!
-//! Both store records of 256 bytes on the same disk in the same run, with one fdatasync for every 64 records. The
-//! publisher sends 64 records and waits for all acknowledgements; the journal writes and syncs blocks of 64 records. At
-//! the end all records are read back and checked. A directory in memory is refused.
+//! The topic and the journal store records of 256 bytes on the same disk in the same run, with one fdatasync for every
+//! 64 records. The publisher sends 64 records and waits for all acknowledgements; the journal writes and syncs blocks
+//! of 64 records. At the end all records are read back and checked. A directory in memory is refused.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::scratch_disk::ScratchDisk;
 pub const BYTES: usize = 256;
 /// The number of records that wait for the disk at the same time.
 pub const IN_FLIGHT: u64 = 64;
-/// The retention in bytes, more than a run publishes.
+/// The retention in bytes. It is larger than all records of a run.
 const HISTORY_BYTES: u64 = 4 << 30;
 
 /// Measures the journal alone.

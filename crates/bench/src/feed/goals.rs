@@ -35,8 +35,8 @@ const TCP_CONFLATED: Pairs = &[("transport", "tcp"), ("conflate", "yes")];
 const INPROC_CONFLATED: Pairs = &[("transport", "inproc"), ("conflate", "yes")];
 
 const MIB: f64 = 1_048_576.0;
-/// The highest allowed age of an update at a slow client, as a multiple of its real processing time. The real time is
-/// used because a sleep of 5 ms takes longer than that.
+/// The highest allowed age of an update at a slow client, as a multiple of the client's measured processing time. The
+/// measured time is used, because a sleep of 5 ms takes longer than 5 ms.
 const STALE_BY_PROCESSING_MAX: f64 = 2.2;
 
 /// The goals of suite `feed`. Subscribers must receive all updates at the rate at which they are published, except for

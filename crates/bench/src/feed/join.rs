@@ -1,8 +1,8 @@
-//! Many subscribers join a large book at the same time, while it changes.
+//! Measures many subscribers that join a large book at the same time, while the book changes.
 //!
 //! The connections are opened before the measurement. Then all clients subscribe, and the measurement ends when every
-//! replica has the whole book. One more subscriber follows the book during the whole run, also in the comparison run
-//! without joins. Every publish therefore wakes a subscriber in both runs.
+//! replica has the whole book. One more subscriber follows the book during the whole run. The comparison run without
+//! joins has this subscriber too, so that every publish wakes a subscriber in both runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,14 +20,14 @@ use crate::feed::node::FeedNode;
 use crate::feed::scenario::{FeedScenario, MeasuringWindow, ReaderPlacement, WaitMode};
 use crate::point::{Bench, RunSample};
 
-/// The number of price levels of each side of the book; it has 10,000 levels in all.
+/// The number of price levels of each side of the book. The book has 10,000 levels in all.
 const LEVELS_PER_SIDE: u32 = 5_000;
 const RATE: u32 = 1_000;
 const TIME: Duration = Duration::from_secs(2);
 const TOPIC: &str = "md.DEEP";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Measures `readers` joining subscribers; 0 makes the comparison run.
+/// Measures `readers` subscribers that join at the same time; 0 measures the comparison run.
 pub fn measure(bench: &Bench, readers: usize) -> Result<RunSample> {
     let scenario = scenario(readers);
     let mut node = FeedNode::start(bench, &scenario)?;
@@ -123,7 +123,8 @@ fn join_all(clients: &[Client]) -> Result<Vec<Replica<Book, Subscriber>>> {
     let mut replicas = clients.iter().map(subscribe).collect::<Result<Vec<_>>>()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start a Tokio runtime")?.block_on(async {
-        // Clients subscribe one after another, and each of them reads the events that have already arrived.
+        // Waits for one replica after another. The events of the other replicas arrive meanwhile, and each replica
+        // reads them when its turn comes.
         let all = async {
             for replica in &mut replicas {
                 wait_until_complete(replica).await?;

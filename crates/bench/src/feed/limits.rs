@@ -1,4 +1,4 @@
-//! Finds the highest sustainable rate, and the highest delivery rate.
+//! Measures the highest rate that subscribers can sustain, and the highest delivery rate.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const OFFERED: u64 = 20_000_000;
 /// The retention in bytes; it holds all records of a run.
 const HISTORY_BYTES: u64 = 256 << 20;
 
-/// Finds the highest sustained rate: doubles the rate until it is not sustained, then searches between the last two
+/// Finds the highest sustained rate: doubles the rate until a rate is not sustained, then searches between the last two
 /// rates.
 pub fn measure_sustained_rate(bench: &Bench, base: &FeedScenario) -> Result<RunSample> {
     let first = if base.clients == 1 { 20_000 } else { 500 };
@@ -81,7 +81,8 @@ pub fn measure_max_deliveries(bench: &Bench, base: &FeedScenario) -> Result<RunS
     };
     let outcome: FeedFigures = run::run(bench, &scenario)?;
     outcome.check(&scenario)?;
-    // Subscribers continue to read after the last publication. These records and this time count too.
+    // Subscribers continue to read after the last publication. The delivery rate therefore includes the records and the
+    // time after it.
     let per_s = outcome.tally.per_s(scenario.time);
     let mut sample = outcome.sample();
     sample

@@ -1,4 +1,4 @@
-//! The node of a scenario: in this process, or in a separate process together with the source.
+//! The node of a scenario. It runs in this process, or together with the source in a separate process.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
@@ -67,7 +67,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let spin = scenario.wait == WaitMode::Spin;
     let config = ServerConfig {
         spin,
-        // Two spinning threads would take both cores of a small machine from the subscribers.
+        // Only one thread, because two spinning threads would take both cores of a small machine from the subscribers.
         threads: usize::from(spin),
         tcp: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
         ..ServerConfig::default()
@@ -81,8 +81,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     print_line(&publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))??)?;
     loop {
         thread::park();
-        // `park` may return spuriously, so the loop repeats it. The call below keeps the compiler from dropping the
-        // node early.
+        // `park` may return spuriously, so the loop repeats it. The call of `black_box` keeps the node alive in the
+        // loop.
         std::hint::black_box(&server);
     }
 }

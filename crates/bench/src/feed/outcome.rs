@@ -1,4 +1,4 @@
-//! The figures of a run: those of the MDD-Sim document's output, and more for our goals.
+//! The figures of a run: those that the MDD-Sim document prints, and additional ones for our goals.
 
 use anyhow::{Result, ensure};
 use dunlin_feed::Instruments;
@@ -15,8 +15,8 @@ pub struct FeedFigures {
     pub tally: DeliveryTally,
     /// Number of updates that all subscribers should receive.
     pub due: u64,
-    /// The number of records that were withheld from subscribers, over all subscribers, which must detect and repair
-    /// the loss.
+    /// The number of records that were withheld from subscribers, summed over all subscribers. The subscribers must
+    /// detect and repair these losses.
     withheld: u64,
     sample: RunSample,
 }
@@ -66,7 +66,7 @@ impl FeedFigures {
         Self { tally, due, withheld, sample }
     }
 
-    /// Returns an error if something went wrong that must not happen at any speed, such as a wrong book.
+    /// Returns an error for results that are wrong at any speed of the machine, such as a wrong book.
     pub fn check(&self, scenario: &FeedScenario) -> Result<()> {
         let tally = &self.tally;
         ensure!(
@@ -76,7 +76,8 @@ impl FeedFigures {
         );
         ensure!(tally.errors == 0, "replicas refused {} records or snapshots", tally.errors);
         if scenario.test_loss_every.is_some() && !scenario.conflate && scenario.delay.is_none() {
-            // A subscriber that recovered with a state may not have noticed records that were withheld before it.
+            // A subscriber that recovered with a snapshot skipped records. It did not notice whether some of the
+            // skipped records had been withheld.
             let has_skipped = self.due > tally.delivered + tally.merged;
             ensure!(
                 tally.holes == self.withheld || has_skipped && tally.holes < self.withheld,

@@ -17,12 +17,12 @@ use crate::point::{Bench, MeasuringPoint, PointGroup, target};
 
 /// Time that the MDD-Sim document's slow client spends on each message.
 const DELAY: Duration = Duration::from_millis(5);
-/// The number of records that a topic retains for a slow client without conflation, as many as the MDD-Sim document's
-/// server.
+/// The number of records that a topic retains in scenarios with a slow client without conflation. The MDD-Sim
+/// document's server retains the same number.
 const SLOW_HISTORY_RECORDS: u64 = 256;
-/// The number of bytes that a topic retains for a slow client without conflation.
+/// The number of bytes that a topic retains in scenarios with a slow client without conflation.
 const SLOW_HISTORY_BYTES: u64 = 32 << 10;
-/// The loss simulation of the MDD-Sim document: every nth record is withheld.
+/// The loss simulation of the MDD-Sim document: every 50th record is withheld from subscribers.
 const LOSS_EVERY: NonZeroU32 = NonZeroU32::new(50).expect("not zero");
 /// The default retention of a topic in bytes: some seconds of updates at the MDD-Sim document's rates.
 const HISTORY_BYTES: u64 = 4 << 20;
@@ -88,7 +88,7 @@ fn slow(options: &BenchOptions) -> Vec<PointGroup> {
         if !conflate {
             (scenario.history_records, scenario.history_bytes) =
                 (Some(SLOW_HISTORY_RECORDS), SLOW_HISTORY_BYTES);
-            // Without a warm-up: this client is so slow that it would still be reading the updates of the warm-up
+            // There is no warm-up, because this client is so slow that it would still read the updates of the warm-up
             // during the measurement.
             scenario.warmup = Duration::ZERO;
         }

@@ -14,7 +14,8 @@ use crate::feed::scenario::{FeedScenario, MeasuringWindow};
 use crate::feed::source::InstrumentTotals;
 use crate::feed::tally::DeliveryTally;
 
-/// The totals of the published records, which the publisher sets at its end; threads share them.
+/// The totals of the published records, which all threads share. The publisher sets them when it has published
+/// everything.
 pub type PublishedTotals = Arc<OnceLock<Vec<InstrumentTotals>>>;
 
 /// The most changes that one read applies.
@@ -37,18 +38,19 @@ struct ReaderStats {
     tally: DeliveryTally,
     /// Whether the subscriber sleeps on purpose after each read.
     is_slow: bool,
-    /// The ages of the changes in the last read. They are recorded once the read is processed.
+    /// For each change in the last read, the due time of its oldest update, in ns. The ages are recorded when the
+    /// processing of this read has ended.
     read: Vec<u64>,
-    /// When processing of the last read began.
+    /// The time at which the processing of the last read began, in ns.
     start_ns: u64,
-    /// How long processing of the read before the last one took.
+    /// The time that the processing of the read before the last one took, in ns.
     previous_ns: Option<u64>,
-    /// For each topic with a loss that is being repaired, the position at which the repair ends.
+    /// For each topic with a loss that is being repaired, the sequence number at which the repair is complete.
     repaired_to: HashMap<String, u64>,
 }
 
 impl<S: Subscribe> FeedSubscriber<S> {
-    /// Creates a reader that reads from `subscriber`.
+    /// Creates a subscriber of the scenario that reads from `subscriber`.
     pub fn new(subscriber: S, scenario: &FeedScenario, instruments: &Instruments) -> Self {
         let interval = |rate: u32| 1_000_000_000 / u64::from(rate.max(1));
         let each = instruments.list().iter();
@@ -75,7 +77,7 @@ impl<S: Subscribe> FeedSubscriber<S> {
         self.stats.window = window;
     }
 
-    /// Applies the available events. Returns their number.
+    /// Applies the available events, at most one if the subscriber is slow. Returns their number.
     pub fn read(&mut self) -> Result<usize> {
         let limit = if self.delay.is_some() { 1 } else { BATCH_MAX };
         let stats = &mut self.stats;
@@ -90,7 +92,7 @@ impl<S: Subscribe> FeedSubscriber<S> {
         Ok(read)
     }
 
-    /// Waits until an event may be available, at most for `longest`. Returns `false` if none arrives.
+    /// Waits until an event may be available, at most for `longest`. Returns `false` if no event arrives in this time.
     pub fn wait(&mut self, longest: Duration) -> Result<bool, SubscribeError> {
         self.replica.wait(Some(longest))
     }
@@ -100,7 +102,8 @@ impl<S: Subscribe> FeedSubscriber<S> {
         self.replica.subscriber()
     }
 
-    /// Whether the subscriber must read again soon even if no event arrives.
+    /// Whether a book is not complete. The subscriber must then read again soon even if no event arrives, to repeat its
+    /// request for the missing data.
     pub fn is_pending(&self) -> bool {
         !self.replica.is_whole()
     }
@@ -147,7 +150,7 @@ impl ReaderStats {
         let change = match report {
             ReplicaReport::Changed(change) => change,
             ReplicaReport::Fault { log, fault: ReplicaFault::Hole { last, .. } } => {
-                // The update that revealed the loss is received again, so the repair includes it.
+                // The owner sends the update that revealed the loss again, so the repair ends after this update.
                 self.repaired_to.insert(log.topic.clone(), last + 1);
                 return;
             }

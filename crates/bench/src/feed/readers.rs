@@ -1,7 +1,7 @@
 //! Runs all subscribers of a scenario.
 //!
-//! A single subscriber has its own thread. Several subscribers are tasks of one thread, unless they are slow on
-//! purpose: their sleep would delay the others.
+//! A single subscriber has its own thread. Several subscribers are tasks of one thread. Subscribers that are slow on
+//! purpose have their own threads, because their sleep would delay other tasks.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -78,7 +78,8 @@ fn read_in_tasks<S: Subscribe + 'static>(
     readers.into_iter().map(finish).collect()
 }
 
-/// Reads until the subscriber fails. Another thread checks whether all is read, because that costs less.
+/// Reads until the subscriber fails or the task is dropped. `wait_until_read` checks at intervals whether all
+/// subscribers have read everything, because a check after every read would cost more.
 async fn read_loop<S: Subscribe>(reader: Rc<RefCell<FeedSubscriber<S>>>) -> Result<()> {
     loop {
         if reader.borrow_mut().read()? > 0 {

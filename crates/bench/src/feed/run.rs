@@ -23,10 +23,10 @@ use crate::feed::source::{FeedSource, SourceTotals};
 use crate::feed::tally::DeliveryTally;
 use crate::point::Bench;
 
-/// The time from the start of the last subscriber to the first update.
+/// The time from the start of the last subscriber to the start of the source, in ns.
 const LEAD_NS: u64 = 50_000_000;
-/// The most bytes in transit to a slow subscriber. The number is small, because a slow subscriber still receives all
-/// data in transit and so loses fewer records.
+/// The most bytes in transit to a slow subscriber. The limit is low, because a slow subscriber receives all data that
+/// is already in transit; with a high limit it would lose few records.
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
 /// Runs the scenario once.
@@ -47,7 +47,8 @@ fn run_inproc(scenario: &FeedScenario, instruments: Instruments) -> Result<FeedF
         .map(|_| local_node.node().subscribe_all(&patterns, &options))
         .collect::<Result<_, _>>()?;
     let mut readers = readers(subscribers, scenario, &instruments);
-    // A subscriber starts at the position of its first read, so all read once before the first record.
+    // A subscription starts at the position of its first read. All subscribers therefore read once before the first
+    // record is published.
     readers.iter_mut().try_for_each(|reader| reader.read().map(drop))?;
     let window = MeasuringWindow::from(now_ns() + LEAD_NS, scenario);
     let source = FeedSource::new(local_node.node(), scenario, instruments.clone());
@@ -100,8 +101,8 @@ impl PublisherReport for (FeedNode, SourceTotals) {
     }
 }
 
-/// Runs a function in a thread. The function publishes, or waits for the publishing process. When the function ends,
-/// the subscribers receive its totals.
+/// Runs a function in a thread. The function publishes, or waits for the publishing process. When the function has
+/// ended, its totals are passed to the subscribers.
 fn spawn_publisher<T: PublisherReport + Send + 'static>(
     publish: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> (PublishedTotals, JoinHandle<Result<T>>) {

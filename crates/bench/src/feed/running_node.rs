@@ -106,7 +106,7 @@ async fn read_loop<S: Subscribe>(
     loop {
         let read = replica.borrow_mut().drain(now_ns(), 256, |report| {
             let ReplicaReport::Changed(change) = report else { return };
-            // As in the scenarios, a merged record is not a delivery.
+            // A merged record does not count as a delivery, as in the scenarios.
             let ChangeCause::Record(frame) = change.cause else { return };
             if frame.append_time_ns() < from_ns {
                 return;

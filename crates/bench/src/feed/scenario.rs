@@ -71,7 +71,7 @@ pub struct FeedScenario {
     pub rate: Option<u32>,
     /// Where the subscribers run: in the node's process or in another.
     pub placement: ReaderPlacement,
-    /// How threads wait.
+    /// Whether waiting threads spin or park.
     pub wait: WaitMode,
     /// The number of subscribers. Each subscribes to all of `instruments`.
     pub clients: usize,
@@ -85,7 +85,8 @@ pub struct FeedScenario {
     pub time: Duration,
     /// Time that a subscriber spends on each message before it applies it.
     pub delay: Option<Duration>,
-    /// Whether subscribers use conflation: each read returns one merged update.
+    /// Whether subscribers use conflation, so that each read returns one update that merges all updates since the last
+    /// read.
     pub conflate: bool,
     /// Withholds every nth record from subscribers; `None` withholds no record.
     pub test_loss_every: Option<NonZeroU32>,
@@ -128,14 +129,14 @@ impl FeedScenario {
     }
 }
 
-/// The times of one run: its start, the start of counting, and its end.
+/// The times of one run in ns: its start, the start of counting, and its end.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct MeasuringWindow {
-    /// When the source starts.
+    /// The time at which the source starts.
     pub start_ns: u64,
-    /// When counting starts.
+    /// The time from which updates are counted.
     pub from_ns: u64,
-    /// When the source ends.
+    /// The time at which the source ends.
     pub until_ns: u64,
 }
 

@@ -10,8 +10,8 @@ use crate::clock::processor_ns;
 use crate::feed::scenario::{FeedScenario, MeasuringWindow, WaitMode};
 use crate::feed::timed::{PublishTimes, TimedPublisher};
 
-/// How long the source spins before a record is due if subscribers spin too, in ns. Before that, the source sleeps and
-/// leaves the core to the subscribers.
+/// If subscribers spin too, the source spins only in this time before a record is due, in ns. Until then, the source
+/// sleeps and leaves its core to the subscribers.
 const SPIN_NS_AMONG_SPINNERS: u64 = 2_000;
 
 /// The number of records published for one instrument, and the checksum of its final book.
@@ -21,7 +21,7 @@ pub struct InstrumentTotals {
     pub topic: String,
     /// The number of all published records, which is also the last sequence number.
     pub last_seq: u64,
-    /// The number of records that were due in the counted part.
+    /// The number of records that were due in the counted part of the run.
     pub due: u64,
     /// The checksum of the final state.
     pub checksum: u64,
@@ -32,11 +32,11 @@ pub struct InstrumentTotals {
 pub struct SourceTotals {
     /// The totals of each instrument.
     pub lines: Vec<InstrumentTotals>,
-    /// The longest time by which a counted record was published late, in ns.
+    /// The longest time in ns from the due time of a counted record to its publication.
     pub slip_ns_max: u64,
-    /// How late the last record was published, in ns.
+    /// The time in ns from the due time of the last record to its publication.
     pub slip_ns_last: u64,
-    /// The time from the start of the counted part to the last publication, in ns.
+    /// The time from the start of the counted part of the run to the last publication, in ns.
     pub elapsed_ns: u64,
     /// The processor time that the whole process used during `elapsed_ns`, in ns.
     pub processor_ns: u64,

@@ -15,34 +15,35 @@ pub struct DeliveryTally {
     pub applied: u64,
     /// The latency of each applied update, from its publication.
     pub sent: Latencies,
-    /// The latencies of updates without a loss. Lost updates, and updates that revealed a loss, are not counted here,
-    /// because they are applied only after a repair. The MDD-Sim document counts in the same way.
+    /// The latencies, from publication, of updates that no loss delayed. Lost updates, and updates that revealed a
+    /// loss, are not counted here, because they are applied only after a repair. The MDD-Sim document counts in the
+    /// same way.
     pub direct: Latencies,
     /// The latency of each applied update, from its due time.
     pub intended: Latencies,
     /// The age of the oldest update in each change when the change is processed.
     pub stale: Latencies,
-    /// The age of the oldest update in each change, in thousandths of the mean processing time of this change and the
-    /// one before. The value is 2000 for a subscriber that processes one update, and then one merged update of all that
-    /// arrived meanwhile.
+    /// The age of the oldest update in each change, in thousandths of the mean processing time of this change and of
+    /// the change before it. The value is 2000 for a subscriber that processes one update, and then one update that
+    /// merges all updates that arrived during that processing.
     pub stale_by_processing: Latencies,
     /// The number of losses that subscribers detected by missing sequence numbers.
     pub holes: u64,
     /// The number of gaps that the node reported to subscribers.
     pub gaps: u64,
-    /// The number of requests for missing data, and of states that were received in place of records.
+    /// The number of requests for missing data, plus the number of snapshots that were received instead of records.
     pub resyncs: u64,
     /// The number of losses that were repaired.
     pub healed: u64,
     /// The number of books that differed from their owner's book at the same position.
     pub divergent: u64,
-    /// The number of events that must not happen.
+    /// The number of records and snapshots that replicas refused, which must be 0.
     pub errors: u64,
-    /// When the first counted update was applied; `None` before that.
+    /// The time at which the first counted update was applied, in ns; `None` if there was none.
     pub first_ns: Option<u64>,
-    /// When the last counted update was applied.
+    /// The time at which the last counted update was applied, in ns.
     pub last_ns: u64,
-    /// The number of checksums that were equal.
+    /// The number of comparisons with the checksum of the owner's book in which the checksums were equal.
     pub checked: u64,
 }
 
@@ -78,8 +79,8 @@ impl DeliveryTally {
         self.last_ns = now_ns;
     }
 
-    /// Returns the time from the first to the last counted update. It is longer than the time of publication if
-    /// subscribers fell behind.
+    /// Returns the time in ns from the first to the last counted update. This time is longer than the time of
+    /// publication if subscribers fell behind.
     pub fn read_ns(&self) -> u64 {
         self.first_ns.map_or(0, |first_ns| self.last_ns.saturating_sub(first_ns))
     }

@@ -1,5 +1,5 @@
-//! The two servers, called with the client that tonic generates. The node publishes the payloads of a call, and the
-//! echo server returns them.
+//! The two measured servers: a node, which publishes the payloads of a call, and an echo server, which returns them.
+//! Both are called with clients that tonic generates.
 
 use std::net::SocketAddr;
 
@@ -73,7 +73,7 @@ pub enum Caller {
 }
 
 impl Caller {
-    /// Makes one call with these payloads. Fails if the response does not cover all of them.
+    /// Makes one call with these payloads. Fails if the response does not confirm or return all payloads.
     pub async fn call(&mut self, payloads: Vec<Bytes>) -> Result<()> {
         let count = payloads.len();
         match self {

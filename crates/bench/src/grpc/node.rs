@@ -1,4 +1,4 @@
-//! A node in a separate process, whose only listener is gRPC and which can publish records itself. Dropping the handle
+//! A node in a separate process. Its only listener is gRPC, and it can publish records itself. Dropping the handle
 //! kills the process.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -61,7 +61,7 @@ impl ServedProcess {
         Ok(Self { child, address })
     }
 
-    /// Waits until the publisher has sent everything. Returns the time at which it started, ns.
+    /// Waits until the node's publisher has sent all records. Returns the time at which the publisher started, in ns.
     pub fn wait_until_sent(&mut self) -> Result<u64> {
         Ok(self.child.read_line::<Sent>(TIMEOUT)?.start_ns)
     }
@@ -91,8 +91,8 @@ pub fn serve(args: &RoleArgs) -> Result<()> {
     }
     loop {
         thread::park();
-        // `park` may return spuriously, so the loop repeats it. The call below keeps the compiler from dropping the
-        // node early.
+        // `park` may return spuriously, so the loop repeats it. The call of `black_box` keeps the node alive in the
+        // loop.
         std::hint::black_box(&server);
     }
 }

@@ -11,12 +11,12 @@ use crate::params::Params;
 use crate::point::{MeasuringPoint, PointGroup, Suite, target};
 use crate::row::RowPattern;
 
-/// The records per call in the Ratatoskr document's table.
+/// The numbers of records per call in the Ratatoskr document's table.
 const BATCHES: [usize; 5] = [1, 5, 10, 20, 50];
 /// The number of connections, and the calls in flight on each.
 const CONCURRENT: [(usize, usize); 3] = [(1, 64), (16, 1), (64, 1)];
 
-/// Groups with a point of Dunlin and one of the echo server.
+/// Returns groups that each have a point of Dunlin and, if `with_peers` is set, a point of the echo server.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let callees = || Callee::ALL.into_iter().filter(move |callee| with_peers || *callee == Callee::Node);
     let mut groups = Vec::new();
@@ -66,7 +66,8 @@ fn connect_point(callee: Callee, options: &BenchOptions) -> MeasuringPoint {
     })
 }
 
-/// The expected records per second. The number of records to send is this rate times `--time`.
+/// The expected number of streamed records per second. It determines how many records are sent: this rate times
+/// `--time`.
 const STREAMED_PER_S: f64 = 5e6;
 
 fn stream_point(callee: Callee, options: &BenchOptions) -> MeasuringPoint {

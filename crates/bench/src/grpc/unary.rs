@@ -1,4 +1,5 @@
-//! Measures unary calls: one in flight, in batches, many in parallel, and each over its own connection.
+//! Measures unary calls: one call in flight, calls with several records, many calls in parallel, and calls that each
+//! use a new connection.
 
 use anyhow::{Result, anyhow};
 use bytes::Bytes;
@@ -22,7 +23,7 @@ pub struct CallLoad {
     pub batch: usize,
     /// Size of a record, bytes.
     pub bytes: usize,
-    /// The number of measured calls, after a warm-up with a tenth as many.
+    /// The number of measured calls. A warm-up with a tenth of this number comes first.
     pub calls: u64,
     /// Whether the two processes run on fixed cores.
     pub pin: Pin,

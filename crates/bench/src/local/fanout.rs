@@ -1,9 +1,10 @@
 //! Measures one publisher and many subscribers in one process.
 //!
-//! Each of two threads on separate cores has half of the subscribers. The first thread publishes a burst of records,
-//! then reads them with its subscribers, one after another. Meanwhile the second thread reads with its own subscribers.
-//! Records are therefore published while others are delivered. If the second thread is more than two bursts behind, the
-//! first thread waits before it publishes again. The topic retains more records than that, so no record is lost.
+//! Two threads on separate cores have half of the subscribers each. The first thread publishes a burst of records, then
+//! reads the burst with its subscribers, one after another. At the same time, the second thread reads with its own
+//! subscribers. Records are therefore published while others are delivered. If the second thread is more than two
+//! bursts behind, the first thread waits before it publishes again. The topic retains more than two bursts, so no
+//! record is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +41,7 @@ pub fn measure(subscribers: usize, time: Duration) -> Result<RunSample> {
     });
     let published =
         publish_and_read(local_node.publisher("bench")?, first_half, &shared, burst(subscribers), time);
-    // Passes to the other thread how many records to read; none if publishing failed.
+    // Tells the second thread how many records it has to read in all: none if publishing failed.
     shared.last.store(published.as_ref().map_or(0, |published| published.records), Ordering::Release);
     reading.join().map_err(|_| anyhow!("the subscriber thread panicked"))??;
     let (published, elapsed_ns) = (published?, monotonic_ns() - start_ns);
@@ -72,8 +73,8 @@ struct Published {
     publish_ns: u64,
 }
 
-/// Returns the number of records in a burst. A burst fits into the second-level cache; with many subscribers it is
-/// smaller, so that one pass does not take too long.
+/// Returns the number of records in a burst. A burst fits into the second-level cache. With many subscribers, a burst
+/// is smaller, so that reading it with all subscribers does not take too long.
 fn burst(subscribers: usize) -> u64 {
     (4_000_000 / subscribers.max(1) as u64).clamp(128, 4096)
 }
@@ -133,7 +134,8 @@ fn read_loop(mut second_half: Vec<Subscriber>, shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// Reads the available records with the first subscriber. The other subscribers then read up to the same record.
+/// Reads the available records, from number `from` on. Returns the number of the next record, up to which the other
+/// subscribers then read.
 fn read_available(subscriber: &mut Subscriber, from: u64) -> Result<u64> {
     let mut next = from;
     drain(subscriber, usize::MAX, &mut next)?;

@@ -1,4 +1,4 @@
-//! Memory of an idle subscriber or topic: measured by how much the resident memory of a process grows when it creates
+//! Measures the memory of an idle subscriber or topic: how much the resident memory of a process grows when it creates
 //! many of them.
 
 use std::sync::Arc;

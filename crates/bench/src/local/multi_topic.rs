@@ -1,4 +1,5 @@
-//! Measures many topics at the same time. Each has a publishing thread; one subscriber reads all topics.
+//! Measures publishing to many topics at the same time. Each topic has a publishing thread; one subscriber reads all
+//! topics.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -71,7 +72,7 @@ fn receive(subscriber: &mut Subscriber, topics: usize, messages: u64) -> Result<
     Ok(monotonic_ns())
 }
 
-/// Whether the record is complete and the next one of its topic.
+/// Whether the record is complete, and is the next expected record of its topic.
 fn is_next(record: &dunlin::topic::Record<'_>, next: &mut [u64]) -> bool {
     let topic = record.log.topic.strip_prefix("bench.").and_then(|nth| nth.parse::<usize>().ok());
     let Some(next) = topic.and_then(|nth| next.get_mut(nth)) else { return false };

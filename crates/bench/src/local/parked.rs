@@ -1,7 +1,8 @@
-//! Cost of a publish while many subscribers sleep on the topic.
+//! Measures the cost of a publish while many subscribers of the topic sleep.
 //!
-//! Subscribers are tasks of one thread. Before each publish, all subscribers have read the previous record, and a pause
-//! lets them fall asleep. Only the publish is timed, because waking the subscribers is not part of it.
+//! Subscribers are tasks of one thread. Before each publish, the publisher waits until all subscribers have read the
+//! previous record, and then pauses until they sleep. Only the publish is timed, because waking the subscribers is not
+//! part of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

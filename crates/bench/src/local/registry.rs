@@ -1,4 +1,4 @@
-//! Creation of topics, and look-ups by name.
+//! Measures the creation of topics, and look-ups of topics by name.
 
 use anyhow::Result;
 

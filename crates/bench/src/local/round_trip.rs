@@ -1,4 +1,4 @@
-//! Round trips between two topics of one process.
+//! Measures round trips over two topics of one process: one for requests, one for replies.
 
 use std::thread;
 
@@ -31,7 +31,7 @@ pub fn two_threads(wait: Wait, bytes: usize, iterations: u64) -> Result<Latencie
     Ok(latencies)
 }
 
-/// Measures round trips in one thread: each is two publishes and two reads.
+/// Measures round trips in one thread. Each round trip consists of two publishes and two reads.
 pub fn one_thread(bytes: usize, iterations: u64) -> Result<Latencies> {
     let local_node = two_topics()?;
     let (mut requests, mut replies) =

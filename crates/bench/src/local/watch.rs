@@ -1,7 +1,7 @@
-//! Measures a node with many idle topics and one subscriber, of all topics or of a single one.
+//! Measures a node with many idle topics and one subscriber, which subscribes to all topics or to a single one.
 //!
-//! The figures are the process's use of a core while nothing happens, and the cost of a publish while the subscriber
-//! sleeps.
+//! The figures are the share of a core that the process uses while nothing is published, and the cost of a publish
+//! while the subscriber sleeps.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Re
 }
 
 /// Returns the share of one core that the idle process uses. It first waits until the process is idle, because 100,000
-/// cursors take a while to fall asleep. If the process does not become idle, the share at that time is returned.
+/// cursors take a while to fall asleep. If the process does not become idle in time, returns the share nevertheless.
 fn idle_share(idle: Duration) -> f64 {
     let deadline = Instant::now() + IDLE_WAIT_MAX;
     while cpu_share_over(IDLE_SAMPLE) > IDLE_SHARE_MAX && Instant::now() < deadline {}

@@ -1,7 +1,7 @@
 //! Listener HTTP with a minimal client: it writes requests as bytes, and reads responses and events in place.
 //!
-//! A single record is sent with `POST`. Several due records are sent as one batch with a line for each. The publisher
-//! waits for a response before the next request.
+//! A single record is sent with `POST`. Several due records are sent as one batch with one line for each record. The
+//! publisher waits for a response before the next request.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::route::{Sink, Source};
 use crate::child::TIMEOUT;
 
-/// The approximate size of a batch in bytes, if enough records are due.
+/// The approximate size of a batch in bytes. A batch is smaller if fewer records are due.
 const BATCH_BYTES: usize = 64 * 1024;
 const BUFFER_BYTES: usize = 256 * 1024;
 
@@ -55,7 +55,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Returns the end of a response's head. Fails unless the status is 200.
+    /// Reads until the head of a response is complete. Returns the offset of the head's end. Fails unless the status is
+    /// 200.
     fn read_head(&mut self) -> Result<usize> {
         loop {
             if let Some(end) = find(self.unparsed(), b"\r\n\r\n") {
@@ -150,7 +151,7 @@ impl Source for HttpPublisher {
 /// Receives the records of a subscription as an HTTP event stream.
 pub struct HttpReader {
     inbox: Inbox,
-    /// The text after the last complete line, from the chunks so far.
+    /// The text of the received chunks after the last complete line.
     text: Vec<u8>,
 }
 
@@ -169,7 +170,7 @@ impl HttpReader {
         Ok(reader)
     }
 
-    /// Parses the next chunk. Returns `false` if it is not complete.
+    /// Parses the next chunk. Returns `false` if the chunk has not been received completely.
     fn take_chunk(&mut self) -> Result<bool> {
         let unparsed = self.inbox.unparsed();
         let Some(line) = unparsed.iter().take(20).position(|byte| *byte == b'\n') else { return Ok(false) };

@@ -1,4 +1,4 @@
-//! Publishers and subscribers in process and over Dunlin's own protocol.
+//! Publishers and subscribers that use a node in process, or over Dunlin's own protocol.
 
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::topic::{Event, Publish, PublishError, Subscribe};

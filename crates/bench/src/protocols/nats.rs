@@ -5,16 +5,16 @@ use anyhow::Result;
 use super::route::{Sink, Source};
 use crate::pubsub::{BrokerEndpoint, RawClient};
 
-/// The approximate size of a write in bytes, if enough records are due.
+/// The approximate size of a write in bytes. A write is smaller if fewer records are due.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// Publishes records over the NATS protocol, with one connection for acknowledged records and one for others.
+/// Publishes records over the NATS protocol. Acknowledged and unacknowledged records use different connections.
 pub struct NatsPublisher {
     endpoint: BrokerEndpoint,
     subject: String,
     client: RawClient,
     verbose_client: Option<RawClient>,
-    /// The protocol header before a payload, and the payload size for which it was made.
+    /// The size of the last payload, and the protocol header for payloads of this size.
     head: (usize, Vec<u8>),
     write: Vec<u8>,
 }

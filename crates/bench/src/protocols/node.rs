@@ -19,7 +19,7 @@ use crate::point::Bench;
 use crate::role::{RoleArgs, print_line};
 use crate::scratch_disk::ScratchDisk;
 
-/// The most subscribers of a reliable topic.
+/// The largest number of registered subscribers that a lossless topic may have.
 const READERS_MAX: u16 = 10_000;
 
 /// The settings of a measured node: its listeners, topics and users.
@@ -133,7 +133,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     };
     let config = ServerConfig {
         spin: setup.spin,
-        // Two spinning threads would take both cores of a small machine from the clients.
+        // Only one thread, because two spinning threads would take both cores of a small machine from the clients.
         threads: usize::from(setup.spin),
         tcp: addresses(Protocol::Tcp),
         nats: addresses(Protocol::Nats),
@@ -148,14 +148,14 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     print_line(&Ready { listeners })?;
     loop {
         thread::park();
-        // `park` may return spuriously, so the loop repeats it. The call below keeps the compiler from dropping the
-        // node early.
+        // `park` may return spuriously, so the loop repeats it. The call of `black_box` keeps the node alive in the
+        // loop.
         std::hint::black_box(&server);
     }
 }
 
-/// Opens a node in this process with these topics. They are durable if a directory is given and their settings require
-/// it.
+/// Opens a node in this process with these topics. A topic is durable if its settings require it and a directory is
+/// given.
 pub fn open(topics: &[TopicSetup], disk: Option<&Path>) -> Result<Node> {
     let node = match disk {
         Some(path) => Node::open(Config::default(), Arc::new(RealDisk), path)?.0,

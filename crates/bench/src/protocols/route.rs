@@ -1,5 +1,5 @@
-//! The routes by which workloads reach a topic: in process, or through a listener. Each has a publisher and a
-//! subscriber.
+//! The routes by which workloads reach a topic: in process, through a listener, or through nats-server. For each route
+//! there is a publisher and a subscriber.
 
 use anyhow::{Context, Result};
 use dunlin::topic::{Start, SubscribeOptions, Wait};
@@ -18,7 +18,7 @@ use crate::pubsub::{Broker, BrokerEndpoint};
 /// The name of the topic that all workloads use.
 pub const TOPIC: &str = "bench";
 
-/// The route of records from a publisher to a subscriber: in process, by a listener, or by nats-server.
+/// The route of records from a publisher to a subscriber: in process, through a listener, or through nats-server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolRoute {
     /// In the node's process.
@@ -35,7 +35,8 @@ pub trait Source: Send {
     fn publish(&mut self, payload: &[u8]) -> Result<()>;
     /// Adds a record to the ones that the next call of [`push`](Self::push) publishes.
     fn send(&mut self, payload: &[u8]) -> Result<()>;
-    /// Publishes the added records. Waits only if the protocol requires a response before the next records.
+    /// Publishes the added records. Waits for a response only if the protocol requires it before more records can be
+    /// sent.
     fn push(&mut self) -> Result<()>;
     /// Waits until all published records are acknowledged.
     fn finish(&mut self) -> Result<()>;
@@ -43,7 +44,7 @@ pub trait Source: Send {
 
 /// A subscriber to measure, in process or over any protocol.
 pub trait Sink {
-    /// Waits for payloads, and calls `each` with every available one.
+    /// Waits until at least one payload is available, and calls `each` with every available payload.
     fn read(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
 }
 

@@ -1,4 +1,4 @@
-//! Brokers that listen on a free port of 127.0.0.1. Dropping a broker ends it.
+//! Brokers that listen on a free port of 127.0.0.1. Dropping a broker's handle ends the broker's process.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::point::{Bench, target};
 use crate::protocols::node::{ListenerNode, NodeSetup, TopicSetup};
 use crate::sockets;
 
-/// The address of a broker, its protocol, and the token to log in with.
+/// The address of a broker, its protocol, and the token with which clients log in.
 #[derive(Clone, Copy, Debug)]
 pub struct BrokerEndpoint {
     /// The broker's address.
@@ -57,13 +57,13 @@ enum Process {
 #[derive(Debug)]
 struct ConfigFile(PathBuf);
 
-/// The configuration of nats-server. By default it closes the connection of a subscriber with 64 MB pending, which a
-/// burst of 64 KB messages reaches. A run must not lose messages, so the limit is higher. Other settings keep their
-/// defaults.
+/// The configuration of nats-server. By default, nats-server closes the connection of a subscriber with 64 MB of
+/// pending data, which a burst of 64 KB messages reaches. A run must not lose messages, so the limit is higher. Other
+/// settings keep their defaults.
 const NATS_CONFIG: &str = "max_pending: 1GB\n";
 
-/// The arguments of Redis. They raise its limit of 32 MB for pending data of a subscriber, and turn off its disk,
-/// because the other brokers do not store messages either.
+/// The arguments of Redis. They raise the limit of 32 MB for a subscriber's pending data. They also turn off storage on
+/// disk, because the other brokers do not store messages on disk either.
 const REDIS_ARGS: [&str; 12] = [
     "--save",
     "",
@@ -171,7 +171,8 @@ impl Broker {
     }
 }
 
-/// Calls `probe` until it returns a value. Fails if the program ends or takes too long.
+/// Calls `probe` until it returns a value, which means that the program has started. Fails if the program ends or takes
+/// too long.
 fn wait_for_start<T>(
     child: &mut Child,
     name: &str,

@@ -53,7 +53,7 @@ impl RawClient {
         Ok(client)
     }
 
-    /// Subscribes, and waits until the broker confirms it.
+    /// Subscribes, and waits until the broker confirms the subscription.
     pub fn subscribe(&mut self, subject: &str) -> Result<()> {
         self.send(self.dialect.subscribe(subject).as_bytes())?;
         self.wait_for_ok()
@@ -71,7 +71,7 @@ impl RawClient {
 
     /// Waits for the next message. Returns its reply subject and payload.
     pub fn next_message(&mut self) -> Result<(&[u8], &[u8])> {
-        // The loop cannot return a borrow of the buffer, so it returns the message's ranges in the buffer.
+        // The loop returns ranges of the buffer, because it cannot return references into the buffer.
         let (reply, payload) = loop {
             match self.next()? {
                 Some(BrokerFrame::Message { reply, payload }) => break (reply, payload),
@@ -82,7 +82,7 @@ impl RawClient {
         Ok((&self.buffer[reply], &self.buffer[payload]))
     }
 
-    /// Returns the next message if the buffer already contains it.
+    /// Returns the next message if the buffer already contains all of it; otherwise `None`.
     pub fn buffered_message(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         let (reply, payload) = loop {
             match self.next()? {
@@ -114,7 +114,7 @@ impl RawClient {
         }
     }
 
-    /// Returns the bare connection. Fails if received bytes are still unread.
+    /// Returns the connection without its buffer. Fails if the buffer still contains messages or parts of one.
     pub fn into_stream(mut self) -> Result<TcpStream> {
         while let Some(frame) = self.next()? {
             ensure!(
@@ -126,8 +126,8 @@ impl RawClient {
         Ok(self.stream)
     }
 
-    /// Parses the broker's next message in the buffer. Answers a ping immediately, even if the caller waits for another
-    /// message.
+    /// Parses the broker's next message in the buffer; `None` if it is not complete. Answers a ping immediately,
+    /// because the caller may wait for another message.
     #[inline]
     fn next(&mut self) -> Result<Option<BrokerFrame>> {
         let Some((frame, used)) = self.dialect.parse(&self.buffer[self.parsed..self.filled], self.parsed)?

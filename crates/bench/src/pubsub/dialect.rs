@@ -35,8 +35,8 @@ const CONNECT_VERBOSE: &str =
     "CONNECT {\"verbose\":true,\"pedantic\":false,\"headers\":false,\"lang\":\"raw\",\"version\":\"1\"}\r\n";
 
 impl Dialect {
-    /// Returns the first message of a connection, with a user's token if one is given. [`BrokerFrame::Done`] confirms
-    /// it.
+    /// Returns the first message of a connection, with a user's token if one is given. The broker confirms it with
+    /// [`BrokerFrame::Done`].
     pub fn greeting(self, token: Option<&str>) -> String {
         match (self, token) {
             (Self::Nats, None) => format!("{CONNECT}}}\r\nPING\r\n"),
@@ -54,7 +54,7 @@ impl Dialect {
         }
     }
 
-    /// Returns the message that turns confirmations of publishes off.
+    /// Returns the message that turns off the confirmations of publishes; empty if the protocol has none to turn off.
     pub fn disable_confirmations(self) -> &'static str {
         match self {
             Self::Nats => "",
@@ -62,8 +62,8 @@ impl Dialect {
         }
     }
 
-    /// Returns a message that [`BrokerFrame::Done`] confirms once all earlier messages are handled, even after
-    /// [`disable_confirmations`](Self::disable_confirmations).
+    /// Returns a message that the broker confirms with [`BrokerFrame::Done`] when it has handled all earlier messages.
+    /// The broker confirms it even after [`disable_confirmations`](Self::disable_confirmations).
     pub fn flush_message(self) -> &'static str {
         match self {
             Self::Nats => "PING\r\n",
@@ -71,7 +71,7 @@ impl Dialect {
         }
     }
 
-    /// Returns the message that subscribes. [`BrokerFrame::Done`] confirms it.
+    /// Returns the message that subscribes. The broker confirms it with [`BrokerFrame::Done`].
     pub fn subscribe(self, subject: &str) -> String {
         match self {
             Self::Nats => format!("SUB {subject} 1\r\nPING\r\n"),
@@ -79,7 +79,7 @@ impl Dialect {
         }
     }
 
-    /// Returns the header of a publish, which precedes a payload of `bytes` bytes.
+    /// Returns the header that precedes the payload of a publish. The payload has `bytes` bytes.
     pub fn publish_head(self, subject: &str, bytes: usize) -> Vec<u8> {
         match self {
             Self::Nats => format!("PUB {subject} {bytes}\r\n"),
@@ -91,7 +91,7 @@ impl Dialect {
     }
 
     /// Parses the first message in `bytes`, which begin at offset `at` of the buffer. Returns the message and its
-    /// length.
+    /// length in bytes; `None` if the message is not complete.
     #[inline]
     pub fn parse(self, bytes: &[u8], at: usize) -> Result<Option<(BrokerFrame, usize)>> {
         match self {
@@ -101,7 +101,7 @@ impl Dialect {
     }
 }
 
-/// Writes a NATS publish with a reply subject, unless `reply` is empty.
+/// Writes a NATS publish. It has a reply subject unless `reply` is empty.
 pub fn write_request(out: &mut Vec<u8>, subject: &[u8], reply: &[u8], payload: &[u8]) {
     out.extend_from_slice(b"PUB ");
     out.extend_from_slice(subject);
@@ -151,8 +151,8 @@ fn nats_message(head: &[u8], bytes: &[u8], after: usize, at: usize) -> Result<Op
     Ok(Some((BrokerFrame::Message { reply: reply_end - reply..reply_end, payload }, end)))
 }
 
-/// Returns the range of a payload of `size` bytes that starts at `after`, and the position after the following line
-/// break.
+/// Returns the range of a payload of `size` bytes that starts at `after`, and the position after the line break that
+/// follows the payload. `None` if these bytes have not been received completely.
 #[inline]
 fn sized(size: usize, bytes: &[u8], after: usize, at: usize) -> Result<Option<(Range<usize>, usize)>> {
     let end = after + size + 2;

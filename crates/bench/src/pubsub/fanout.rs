@@ -1,4 +1,4 @@
-//! Measures one publisher and many subscribers, all clients of a broker with their own connections.
+//! Measures one publisher and many subscribers. Each is a client of a broker with its own connection.
 //!
 //! One thread reads the connections of all subscribers, one after another. Many threads would compete with the broker
 //! for its cores.
@@ -13,7 +13,7 @@ use super::throughput::{SUBJECT, publish};
 use crate::clock::monotonic_ns;
 use crate::timed::TimedTransfer;
 
-/// Sends `count` messages of `bytes` to each subscriber. Counts deliveries, all of which are checked.
+/// Publishes `count` messages of `bytes` bytes, which each subscriber receives. Checks and counts all deliveries.
 pub fn measure(broker: Broker, subscribers: usize, bytes: usize, count: u64) -> Result<TimedTransfer> {
     let endpoint = broker.endpoint();
     let mut broker = Some(broker);
@@ -31,7 +31,8 @@ pub fn measure(broker: Broker, subscribers: usize, bytes: usize, count: u64) -> 
     Ok(TimedTransfer { start_ns, end_ns, messages: count * subscribers as u64, bytes, touched: bytes })
 }
 
-/// Reads until each subscriber has `count` messages. Returns the time of the last check.
+/// Reads until each subscriber has received `count` messages. Returns the time at which the last message was checked,
+/// in ns.
 pub fn receive(lanes: &mut [SubscribedConnection], count: u64) -> Result<u64> {
     let mut shared = vec![0; SHARED_BYTES];
     let mut unfinished = lanes.len();

@@ -14,7 +14,8 @@ struct LoadReport {
     elapsed_ns: u64,
 }
 
-/// Sends `count` messages of `bytes` bytes to each subscriber, and counts the checked deliveries.
+/// Publishes `count` messages of `bytes` bytes, which each subscriber receives. The program checks and counts all
+/// deliveries.
 pub fn measure(
     bench: &Bench,
     broker: &Broker,

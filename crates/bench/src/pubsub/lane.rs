@@ -1,4 +1,4 @@
-//! Connections that one thread reads one after another, with a shared buffer.
+//! Connections of subscribers, which one thread reads one after another with a shared buffer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ pub struct SubscribedConnection {
     received: u64,
 }
 
-/// The size in bytes of a thread's shared buffer. It holds a few writes of a broker, and fits into the caches.
+/// The size in bytes of the shared buffer. The buffer has room for a few writes of a broker, and fits into the caches.
 pub const SHARED_BYTES: usize = 256 * 1024;
 const GREETING_BYTES: usize = 16 * 1024;
 
@@ -41,7 +41,7 @@ impl SubscribedConnection {
         self.received
     }
 
-    /// Reads once, and checks the complete messages. Returns `false` if there is no data.
+    /// Reads once, and checks the messages that have arrived completely. Returns `false` if there was no data.
     pub fn read(&mut self, shared: &mut [u8]) -> Result<bool> {
         let mut filled = self.incomplete.len();
         ensure!(filled < shared.len(), "a message exceeds the buffer of {} bytes", shared.len());
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::payload::NumberedPayload;
 
-    /// Reads lines until the line `expected`.
+    /// Reads lines up to and including the line `expected`.
     fn read_until(lines: &mut impl BufRead, expected: &str) {
         let mut line = String::new();
         while line.trim_end() != expected {

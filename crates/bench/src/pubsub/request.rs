@@ -28,7 +28,8 @@ pub struct RequestTimes {
     pub requests: u64,
 }
 
-/// Sends `requests` requests, of which `in_flight` wait for a reply at a time. The first tenth is a warm-up.
+/// Sends `requests` requests, of which at most `in_flight` wait for a reply at the same time. The first tenth of the
+/// requests is a warm-up.
 pub fn measure(
     broker: Broker,
     pin: Pin,
@@ -85,7 +86,8 @@ fn send_requests(
 struct Requester {
     payload: NumberedPayload,
     write: Vec<u8>,
-    /// The time at which each request in flight was sent, by its number.
+    /// The send times of the requests in flight, in ns. A request's index is its number modulo the number of requests
+    /// in flight.
     sent_ns: Vec<u64>,
     sent: u64,
     received: u64,
@@ -100,7 +102,7 @@ impl Requester {
         Self { payload, write: Vec::new(), sent_ns, sent: 0, received: 0, counted_from: 0, latencies }
     }
 
-    /// Sends as many new requests as were answered, in one write.
+    /// Sends new requests in one write, until the allowed number of requests is in flight.
     fn fill_window(&mut self, client: &mut RawClient, all: u64) -> Result<()> {
         let in_flight = self.sent_ns.len() as u64;
         let until = all.min(self.received + in_flight);

@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::names::time_registry;
 use crate::point::RunSample;
 
-/// Fills a map with `topics` names, then finds names uniformly at random.
+/// Fills a map with `topics` names, then looks up `lookups` names that are drawn uniformly at random.
 pub fn measure(topics: usize, lookups: usize) -> Result<RunSample> {
     time_registry(
         topics,

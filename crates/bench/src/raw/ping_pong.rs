@@ -34,7 +34,7 @@ impl WaitMethod {
 pub struct PingPong {
     /// Kind of socket.
     pub transport: SocketKind,
-    /// How both sides wait.
+    /// How each side waits for a message.
     pub wait: WaitMethod,
     /// Whether both sides run on fixed cores.
     pub pin: Pin,
@@ -58,7 +58,7 @@ pub fn measure(bench: &Bench, setup: PingPong, iterations: u64) -> Result<Latenc
     round_trips(&mut stream, setup.bytes, iterations)
 }
 
-/// Sends messages and checks the responses. A warm-up of a tenth as many messages comes first.
+/// Sends messages and checks the responses. A warm-up comes first, with a tenth of the number of measured messages.
 pub(crate) fn round_trips(stream: &mut SocketStream, bytes: usize, iterations: u64) -> Result<Latencies> {
     let mut payload = NumberedPayload::new(bytes);
     let mut response = vec![0; bytes];

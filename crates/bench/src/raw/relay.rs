@@ -1,8 +1,8 @@
 //! Measures round trips of two clients through a relay that copies bytes. Each round trip takes four transfers. All
 //! threads sleep while they wait.
 //!
-//! The relay has one blocking thread for each direction. This is the least possible work, because a thread reads
-//! immediately when it wakes. Both clients are threads of the measuring process, as for Dunlin and NATS.
+//! The relay has one blocking thread for each direction. No relay does less work, because each of these threads reads
+//! as soon as it wakes. Both clients are threads of the measuring process, as for Dunlin and NATS.
 
 use std::io::Read;
 use std::thread;

@@ -1,4 +1,5 @@
-//! Measures a single-producer single-consumer ring (`rtrb`) with 64-byte records, the floor between two threads.
+//! Measures a single-producer single-consumer ring (`rtrb`) with 64-byte records, which is the floor for records
+//! between two threads.
 
 use std::thread;
 

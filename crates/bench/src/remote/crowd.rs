@@ -1,4 +1,5 @@
-//! Measures the latency of many connections, each with a subscriber of the same topic, at a fixed rate of records.
+//! Measures the latency of records that are published at a fixed rate to a topic with many connections. Each connection
+//! has one subscriber of the topic.
 //!
 //! Latency counts from the *intended* time of publication until the subscriber's task has read and checked the record.
 //! All subscribers run as tasks of one thread.
@@ -21,8 +22,8 @@ use crate::remote::node::{NodeProcess, NodeTask, RemoteNodeSetup, TOPIC};
 use crate::sockets::SocketKind;
 use crate::stats::Latencies;
 
-/// Runs `subscribers` connections at `per_s` records per second for about `time`. A warm-up with a fifth as many
-/// records comes first.
+/// Measures `subscribers` connections at `per_s` records per second for about `time`. A warm-up comes first, with a
+/// fifth of the number of measured records.
 pub fn measure(bench: &Bench, subscribers: usize, per_s: u64, time: Duration) -> Result<RunSample> {
     let count = ((per_s as f64 * time.as_secs_f64()) as u64).max(10);
     let unmeasured = count / 5;

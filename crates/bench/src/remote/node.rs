@@ -37,7 +37,7 @@ pub struct RemoteNodeSetup {
     pub transport: SocketKind,
     /// Whether the node's threads spin while they wait.
     pub spin: bool,
-    /// Whether the node's threads stay off the first core.
+    /// Whether the node's threads run on another core than the clients' threads.
     pub pin: Pin,
     /// The node's work in addition to serving clients.
     pub task: NodeTask,
@@ -129,14 +129,14 @@ impl NodeProcess {
         self.child.as_ref().context("the node was not started by this benchmark")
     }
 
-    /// Returns a client of the node, whose threads wait as `wait` says.
+    /// Returns a client of the node. `wait` is the way in which the client's threads wait.
     pub fn client(&self, wait: Wait) -> Result<Client> {
         let (name, tls) = ("bench".to_owned(), self.tls.clone());
         let options = ClientOptions { name, tls, wait, ..ClientOptions::default() };
         Client::connect(&self.url, options).with_context(|| format!("cannot connect to {}", self.url))
     }
 
-    /// Waits until the publisher has sent everything. Returns the time at which it started, ns.
+    /// Waits until the node's publisher has sent all records. Returns the time at which the publisher started, in ns.
     pub fn wait_until_sent(&mut self) -> Result<u64> {
         let child = self.child.as_mut().context("the node was not started by this benchmark")?;
         Ok(child.read_line::<Sent>(TIMEOUT)?.start_ns)
@@ -215,15 +215,15 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     }
     loop {
         thread::park();
-        // `park` may return spuriously, so the loop repeats it. The call below keeps the compiler from dropping the
-        // node early.
+        // `park` may return spuriously, so the loop repeats it. The call of `black_box` keeps the node alive in the
+        // loop.
         std::hint::black_box(&server);
     }
 }
 
 fn open(local_node: &LocalNode, args: &RoleArgs) -> Result<(Server, String)> {
     let spin = args.get("spin")?;
-    // Two spinning threads would take both cores of a small machine from the clients.
+    // Only one thread, because two spinning threads would take both cores of a small machine from the clients.
     let threads = if spin { 1 } else { 0 };
     let mut config = ServerConfig { spin, threads, ..ServerConfig::default() };
     if args.text("transport")? == SocketKind::Uds.name() {
@@ -241,13 +241,14 @@ fn open(local_node: &LocalNode, args: &RoleArgs) -> Result<(Server, String)> {
 fn respond(local_node: &LocalNode) -> Result<Responder> {
     let respond_with_payload = |mut request: dunlin::Request<'_, '_>| {
         let payload = request.record().payload();
-        // If a reply cannot be published, the requester misses it, and the run fails.
+        // If a reply cannot be published, the requester does not receive it, and the run fails.
         let _ = request.reply(payload);
     };
     local_node.node().respond(REQUEST_TOPIC, respond_with_payload).context("cannot register the responder")
 }
 
-/// Publishes `count` records at a fixed rate and skips none when it is late. Each record contains its due time.
+/// Publishes `count` records at a fixed rate. Records that are late are published too. Each record contains its due
+/// time.
 fn tick(local_node: &LocalNode, count: u64, per_s: u64) -> Result<u64> {
     let mut publisher = local_node.publisher(TOPIC)?;
     let mut payload = NumberedPayload::new(64);

@@ -35,8 +35,8 @@ pub fn responder_in_the_node(
 }
 
 /// Measures requests of a client to a responder that is also a client; both are threads of this process. Each round
-/// trip passes the node twice and takes four transfers. The clients park; the node parks or spins. With
-/// [`Pin::Apart`], both clients use the first core.
+/// trip passes the node twice and takes four transfers. The clients park; the node parks or spins. With [`Pin::Apart`],
+/// both clients run on the first core.
 pub fn two_clients(
     bench: &Bench,
     transport: SocketKind,
@@ -67,7 +67,7 @@ pub fn two_clients(
     Ok(latencies)
 }
 
-/// Makes requests with one in flight, after a warm-up with a tenth as many.
+/// Makes `iterations` requests, one at a time, after a warm-up with a tenth of this number.
 fn request_all(client: &Client, bytes: usize, iterations: u64) -> Result<Latencies> {
     let mut requester = client.requester();
     let mut payload = NumberedPayload::new(bytes);

@@ -18,14 +18,14 @@ use crate::workload::{PublishMode, receive_from};
 
 const BYTES: usize = 64;
 
-/// The number of records that make the other subscribers stall. It is far more than the topic retains and than a client
-/// accepts without reading.
+/// The number of records that are published first, so that the other subscribers stall. The topic retains far fewer
+/// records, and a client that does not read accepts far fewer.
 const FILL: u64 = 200_000;
-/// The pause in which the node sends the stalled subscribers all that they accept.
+/// The pause in which the node sends the stalled subscribers all data that they accept.
 const SETTLE: Duration = Duration::from_millis(1_500);
 
-/// Delivers `count` records to one subscriber while the others are stalled. The node publishes once all have
-/// subscribed. The measurement starts once the others have stalled.
+/// Delivers `count` records to one subscriber while the others are stalled. The node starts to publish when all clients
+/// have subscribed. The measurement starts when the other subscribers have stalled.
 pub fn measure(bench: &Bench, stalled: usize, count: u64) -> Result<RunSample> {
     let mode = PublishMode::OneByOne;
     let task = NodeTask::Send { mode, bytes: BYTES, count: FILL + count };

@@ -1,4 +1,4 @@
-//! One publisher and one subscriber, at least one of them outside the node's process.
+//! Measures one publisher and one subscriber, of which at least one is outside the node's process.
 
 use std::thread;
 

@@ -1,7 +1,7 @@
 //! The table of each case. The newest run that measured a point supplies its whole line.
 //!
-//! Invariants: a line comes from one run. A point that only older runs have is shown only if the suite still
-//! measures it, so renamed or dropped points do not reappear.
+//! Invariants: all figures of a line come from one run. A point that only older runs have is shown only if the suite
+//! still measures it. Renamed and removed points of old runs are therefore not shown.
 
 use std::collections::HashMap;
 
@@ -85,7 +85,7 @@ fn build_case(
         if !numbers.contains(&number) {
             numbers.push(number);
         }
-        // All rows of the point, which differ only in the metric. The point thus appears once.
+        // Adds all rows of the point, which differ only in the metric, so that the point appears once.
         let of_point = sets[run].iter().filter(|row| layout::same_point(row, point.row));
         of_point.for_each(|row| drop(rows.push(row.clone())));
     }

@@ -1,7 +1,7 @@
 //! Curves of throughput, latency, memory and efficiency over a growing parameter.
 //!
-//! A case has a curve if it was measured with three or more values of a numeric parameter, while its other parameters
-//! were equal. There is no list of curves.
+//! A case has a curve if it was measured with three or more values of a numeric parameter while its other parameters
+//! were equal. The curves are found by this rule; they are not listed anywhere.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +25,8 @@ const GROWING: [&str; 12] = [
     "rtt_ms",
 ];
 
-/// The metrics that are drawn. Each element is one plot; for each line the first available metric of the element is
-/// used.
+/// The metrics that are drawn. Each element makes one plot, which shows the first metric of the element that was
+/// measured.
 const DRAWN: [&[&str]; 4] = [
     &["deliveries_per_s", "handovers_per_s", "tasks_per_s", "ops_per_s", "msgs_per_s", "lookups_per_s"],
     &["p99_ns", "lookup_ns", "tick_p99_ns"],
@@ -89,7 +89,7 @@ fn scale_of(values: &[f64]) -> AxisScale {
     if least > 0.0 && most / least >= LOG_FROM { AxisScale::Log } else { AxisScale::Linear }
 }
 
-/// Returns the text of all parameters except `excluded`, which names a line in a plot.
+/// Returns the text of all parameters except `excluded`. The text is part of a line's name in a plot.
 pub fn other_params(params: &Params, excluded: &str) -> String {
     let format_param = |(name, value): (&str, &ParamValue)| match value {
         ParamValue::Text(text) => format!(" {text}"),
@@ -98,7 +98,7 @@ pub fn other_params(params: &Params, excluded: &str) -> String {
     params.iter().filter(|(name, _)| *name != excluded).map(format_param).collect()
 }
 
-/// Returns the rows of each point, in order.
+/// Groups the rows by point. Points and rows keep their order.
 pub fn points(rows: &RowSet) -> Vec<Vec<&FigureRow>> {
     let mut points: Vec<Vec<&FigureRow>> = Vec::new();
     for row in rows.iter() {

@@ -5,7 +5,8 @@ use crate::report::curves::{other_params, points};
 use crate::report::plot::{Axis, AxisScale, LINES_MAX, Plot, PlotLine};
 use crate::row::{FigureRow, RowSet};
 
-/// The quantiles on the axis of a plot, as label and metric. A line has only the quantiles that its run measured.
+/// The quantiles on the axis of a plot, each with its metric and its label. A line has only the quantiles that its run
+/// measured.
 const QUANTILES: [(&str, &str); 5] =
     [("p50_ns", "p50"), ("p95_ns", "p95"), ("p99_ns", "p99"), ("p999_ns", "p99.9"), ("p9999_ns", "p99.99")];
 
@@ -44,7 +45,8 @@ fn line(point: &[&FigureRow]) -> Option<PlotLine> {
     (points.len() > 1).then_some(PlotLine { name, points })
 }
 
-/// If a plot cannot show all lines, keeps as many lines of peers as of Dunlin. Dunlin's lines come first.
+/// Keeps at most [`LINES_MAX`] lines: half of them for Dunlin and half for peers, unless one side has fewer. Dunlin's
+/// lines come first.
 fn balanced(lines: Vec<(bool, PlotLine)>) -> Vec<PlotLine> {
     let (theirs, ours): (Vec<_>, Vec<_>) = lines.into_iter().partition(|(theirs, _)| *theirs);
     let room_for_ours = LINES_MAX - theirs.len().min(LINES_MAX / 2);

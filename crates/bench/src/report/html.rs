@@ -63,7 +63,7 @@ fn markdown_to_html(markdown: &str) -> String {
             Some(class) => Event::InlineHtml(CowStr::from(format!("<b class=\"{class}\">{text}</b>"))),
             None => Event::Text(text),
         },
-        // HTML that comes from a run's file is shown as text.
+        // HTML in the Markdown, which may come from the file of a run, is shown as text.
         Event::Html(text) | Event::InlineHtml(text) => Event::Text(text),
         other => other,
     });

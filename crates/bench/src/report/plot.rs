@@ -1,7 +1,7 @@
 //! A plot of lines as SVG, drawn with `plotters`.
 //!
-//! Invariant: CSS replaces the colours of text and axes with the page's own, so plots are readable on dark
-//! and light pages.
+//! Invariant: CSS replaces the colours of text and axes with the colours of the page, so plots are readable on dark and
+//! light pages.
 
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
@@ -42,7 +42,7 @@ pub enum AxisScale {
 pub struct Axis {
     /// The label of the axis.
     pub name: String,
-    /// Metric that formats the values; `None` for plain numbers.
+    /// The metric that determines how values are formatted; `None` for plain numbers.
     pub metric: Option<String>,
     /// The scale of the axis.
     pub scale: AxisScale,

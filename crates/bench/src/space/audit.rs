@@ -13,8 +13,8 @@ use crate::sockets::unused_path;
 /// The id, the generation and the state hash of an entity.
 type EntityLine = (u64, u64, u64);
 
-/// Checks that every entity exists exactly once. In lock-step, also checks that it equals the entity of a single region
-/// byte by byte.
+/// Checks that every entity exists exactly once. In lock-step, also runs the same ticks with a single region, and
+/// checks that each entity has the same state hash as there.
 pub fn check(workers: &mut WorldProcesses) -> Result<()> {
     let all = collect_entities(workers)?;
     let setting = workers.setting;

@@ -15,7 +15,7 @@ use crate::params::ParamValue;
 use crate::point::{Bench, RunSample};
 use crate::row::RowSet;
 
-/// Measures ticks at their normal rate, for at least `at_least`.
+/// Measures ticks at their normal rate, for the time of a run but at least for `at_least`.
 pub fn measure(bench: &Bench, setting: WorldSetting, at_least: Duration) -> Result<RunSample> {
     let empty = WorldSetting { entities: 0, ..setting };
     let without = WorldProcesses::start(bench, empty, Duration::ZERO)?.run(setting.tick_ns, 5)?;
@@ -46,15 +46,15 @@ pub fn measure(bench: &Bench, setting: WorldSetting, at_least: Duration) -> Resu
         .with_optional("process_entity_bytes", grown.map(each)))
 }
 
-/// Returns by how much the memory of all processes exceeds that of the same processes without entities. `None` if it
-/// does not exceed it: a few entities need less memory than the variation of the processes' size.
+/// Returns by how much the memory of all processes exceeds that of the same processes without entities. `None` if the
+/// memory is not larger, because a few entities need less memory than the size of the processes varies.
 fn grown_bytes(with: &[WorldReport], without: &[WorldReport]) -> Option<f64> {
     let resident = |reports: &[WorldReport]| reports.iter().map(|report| report.resident_bytes).sum::<u64>();
     resident(with).checked_sub(resident(without)).filter(|grown| *grown > 0).map(|grown| grown as f64)
 }
 
-/// Fits the memory as a linear function of the number of entities, and describes the result. The Luciferase document
-/// expects linear growth.
+/// Fits the memory as a linear function of the number of entities, and returns the result as text. The Luciferase
+/// document expects linear growth.
 pub fn fit(rows: &RowSet) -> String {
     let number =
         |value: &ParamValue| if let ParamValue::Number(number) = value { Some(*number as f64) } else { None };

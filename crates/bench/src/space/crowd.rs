@@ -1,5 +1,5 @@
-//! Measures a flash crowd: four of five entities walk into one region, and the space-filling curve is divided again by
-//! the measured loads.
+//! Measures a flash crowd: four of five entities walk into one region, and the space-filling curve is divided among the
+//! regions again, according to the measured loads.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
 use crate::point::{Bench, RunSample};
 
-/// The highest load, as a multiple of the mean, at which the regions are not divided again.
+/// The highest load of a region, as a multiple of the mean, at which the space-filling curve is not divided again.
 const TOLERANCE: f64 = 1.1;
-/// The highest load, as a multiple of the mean, at which the regions count as balanced.
+/// The highest load of a region, as a multiple of the mean, at which the regions count as balanced.
 const BALANCED_MAX: f64 = 1.15;
 /// The number of ticks between two checks of the loads, as in automatic balancing.
 const CHECK_TICKS: u64 = 1;
@@ -52,7 +52,7 @@ pub fn measure(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
         .with("lost", 0.0))
 }
 
-/// Returns the highest load as a multiple of the mean.
+/// Returns the highest load of a region as a multiple of the mean.
 fn imbalance(loads: &[RegionLoad]) -> f64 {
     let mean = loads.iter().map(|load| load.amount).sum::<f64>() / loads.len().max(1) as f64;
     loads.iter().fold(0.0, |most: f64, load| most.max(load.amount)) / mean.max(1.0)

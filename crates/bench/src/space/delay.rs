@@ -40,7 +40,7 @@ impl DelayRelay {
     }
 }
 
-/// The main function of the relay's process. For each accepted connection it opens one to the target.
+/// The main function of the relay's process. For each accepted connection, the relay opens a connection to the target.
 pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
     let (to, one_way): (u16, u64) = (args.get("to")?, args.get("us")?);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;

@@ -1,5 +1,5 @@
 //! Measures flocks in which each member sees 30 others at the start: in three dimensions, and in a plane for the
-//! comparison with krABMaga, which has two dimensions.
+//! comparison with krABMaga, which supports only two dimensions.
 //!
 //! All measurements run the same ticks from the same start, because a flock contracts over time and its members then
 //! see more others.

@@ -1,5 +1,5 @@
-//! Goals for worlds, and the Luciferase document's figures. The document's "Migrations/sec" counts at the sender,
-//! including entities that may not arrive. Our figure counts each arrived entity once.
+//! Goals for worlds, and the Luciferase document's figures. The document's "Migrations/sec" counts entities at the
+//! sender, including entities that may not arrive. Our figure counts each arrived entity once.
 
 use super::points::{CLOSE, DESCRIBED, PROGRAM};
 use crate::goal::{Goal, PeerClaim, Threshold};
@@ -38,8 +38,8 @@ const ALONE: Pairs = &[("standbys", "0")];
 const LOOPBACK: Pairs = &[("rtt_ms", "0"), ("standbys", "0")];
 const MILLION: Pairs = &[("entities", "500000"), ("publish", "no")];
 
-/// Goals for the two geometries `described` and `program` with one number of entities: the handovers must reach the
-/// offered load.
+/// Two goals for the same number of entities, for the geometries `described` and `program`: the rate of handovers must
+/// reach the offered load.
 macro_rules! offered {
     ($count:literal) => {
         [

@@ -1,4 +1,4 @@
-//! Measures handovers between processes: at the rate that follows from a geometry, or as fast as possible.
+//! Measures handovers between processes, either at the rate that follows from a geometry, or as fast as possible.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub fn paced(bench: &Bench, setting: WorldSetting, rtt: Duration, at_least: Dura
     Ok(sample.with("lost", 0.0))
 }
 
-/// Runs ticks without pauses, in lock-step. Every entity crosses the border in every tick.
+/// Measures ticks without pauses, in lock-step. Every entity crosses the border in every tick.
 pub fn saturating(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, Duration::ZERO)?;
     let probe = workers.run(0, if bench.options.quick { 2 } else { 20 })?;
@@ -44,7 +44,7 @@ pub fn saturating(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
     Ok(sample(&reports).with("crossed_share", share).with("lost", 0.0))
 }
 
-/// Checks that no handover is in progress, and all entities exist.
+/// Waits until no handover is in progress, and checks that all entities exist.
 pub fn settle_and_check(workers: &mut WorldProcesses) -> Result<()> {
     // After the second wait, messages of the last tick have reached the other side.
     for _ in 0..2 {
@@ -78,13 +78,13 @@ pub fn sample(reports: &[WorldReport]) -> RunSample {
         .with_time("max_ns", longest(reports, |report| report.handover_ns[2]))
 }
 
-/// Returns the longest of the workers' times; `None` if no worker has one.
+/// Returns the longest of the times that `of` returns for the workers' reports; `None` if no report has such a time.
 pub fn longest(reports: &[WorldReport], of: impl Fn(&WorldReport) -> Option<u64>) -> Option<u64> {
     reports.iter().filter_map(of).max()
 }
 
-/// The share of the offered load from which a row of the Luciferase document counts as reached. It is below 1, because
-/// handovers at the start and end of the measurement may fall outside it.
+/// The share of the offered load from which a row of the Luciferase document counts as reached. The share is below 1,
+/// because handovers near the start and end of the measurement may not be counted.
 pub const OFFERED_SHARE_MIN: f64 = 0.98;
 
 /// Fails if a worker dropped messages, because a lost message delays handovers.

@@ -1,4 +1,5 @@
-//! Measures spatial indexes: at every tick 100,000 points move, and the ten nearest of each are searched.
+//! Measures spatial indexes. At every tick, 100,000 points move, and the ten nearest neighbours of each point are
+//! searched.
 //!
 //! The results of some points are compared with those of a scan over all points.
 
@@ -11,7 +12,7 @@ use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
 use crate::point::{Bench, RunSample};
 
-/// The number of nearest points that are searched for each point.
+/// The number of nearest neighbours that are searched for each point.
 const NEAREST: usize = 10;
 /// The number of points whose results are compared with a scan.
 const COMPARED: usize = 50;
@@ -82,7 +83,7 @@ fn advance(points: &mut [Vec<f32>; 3], world: &WorldBox<3>, tick: u32) {
     }
 }
 
-/// Returns the share of the true nearest points that the index found, for some of the points.
+/// Returns which share of the true nearest neighbours the index found. Compares only [`COMPARED`] points.
 fn compare(points: &[Vec<f32>; 3], found: &[NearItem]) -> f64 {
     let mut scan = LinearScan::<3>::new();
     scan.rebuild(std::array::from_fn(|axis| &points[axis][..]));

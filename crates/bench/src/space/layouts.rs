@@ -18,7 +18,7 @@ const HANDOVERS: &[(&str, ColumnValue)] = &[
     ("Lowest … highest", Range("handovers_per_s")),
 ];
 
-/// Columns of cases with ticks. A column about one process shows the highest value of all processes.
+/// Columns of cases with ticks. A column with a figure of a single process shows the highest value of all processes.
 const fn ticks(entities: &'static str) -> [(&'static str, ColumnValue); 13] {
     [
         (entities, Param("entities")),

@@ -21,12 +21,12 @@ pub enum MovementPattern {
     },
     /// Back and forth within one half of the world, so that no entity crosses the border.
     Halves {
-        /// Border of the halves.
+        /// The border between the halves.
         middle: f32,
     },
-    /// Flocking: each member adapts to the entities that it sees.
+    /// Flocking: each member adapts its velocity to the entities that it sees.
     Flock {
-        /// Distance up to which the members see other entities.
+        /// The distance up to which a member sees other entities.
         sight: f32,
     },
     /// Walk to a position and stay around it.
@@ -85,7 +85,7 @@ impl Behaviour<3> for MovementPattern {
     }
 }
 
-/// Returns the position directly below the border at `middle`, which belongs to the lower half.
+/// Returns the coordinate directly below the border at `middle`, which still belongs to the lower half.
 fn below(middle: f32) -> f32 {
     middle * (1.0 - 1e-5)
 }

@@ -39,7 +39,7 @@ pub struct WorkerPort {
 pub enum WorldCommand {
     /// Insert the entities of this region. The response is their number.
     Spawn,
-    /// Become the standby of the next process's region, and wait until this region has a standby.
+    /// Become the standby of the next process's region, and wait until the worker's own region has a standby.
     StandBy,
     /// Run ticks at intervals of `every_ns` (0: without pauses), then report.
     Run {
@@ -50,11 +50,12 @@ pub enum WorldCommand {
     },
     /// Run no ticks, and wait until no handover is in progress. The response is the number of entities.
     Hold,
-    /// Write all entities into a file.
+    /// Write the id, the generation and the state hash of all entities into a file. The response is their number.
     Ledger(PathBuf),
-    /// Return the load of the region.
+    /// Measure the load of the region. The response is a [`RegionWeight`].
     RegionLoad,
-    /// Divide the curve again. The keys are the first keys of all regions, in order.
+    /// Divide the space-filling curve among the regions again. Each element is the first key of a region and the
+    /// region; the elements are in the order of the keys.
     Cut(Vec<(u64, u32)>),
 }
 
@@ -75,7 +76,7 @@ pub struct WorldReport {
     pub behind: u64,
     /// The durations of the ticks that the worker ran, in ns: median, 95th and 99th percentile, longest.
     pub tick_ns: [Option<u64>; 4],
-    /// The longest time by which a tick started late, in ns.
+    /// The longest time in ns from a tick's due time to its start.
     pub late_ns: u64,
     /// The number of skipped ticks.
     pub left_out: u64,
@@ -309,7 +310,7 @@ pub struct RegionWeight {
     pub region: u32,
     /// The number of entities, as the load of the region.
     pub amount: f64,
-    /// The keys of the curve that divide the entities into equal parts, as in `space::RegionLoad`.
+    /// The keys of the space-filling curve that divide the entities into equal parts, as in `space::RegionLoad`.
     pub quantiles: Vec<u64>,
 }
 

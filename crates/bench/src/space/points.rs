@@ -9,26 +9,28 @@ use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, target};
 
-/// The geometry that the Luciferase document describes: walls at 0 and 100, so that each entity crosses the border 0.25
-/// times a second.
+/// The name of the geometry that the Luciferase document describes. The walls are at 0 and 100, so each entity crosses
+/// the border 0.25 times a second.
 pub const DESCRIBED: &str = "described";
-/// The geometry of the Luciferase document's program. Its entities turn back earlier, as with walls at 26 and 74, so
-/// that each crosses the border 0.52 times a second. The document's table counts these crossings.
+/// The name of the geometry that the Luciferase document's program uses. In that program, entities turn back earlier,
+/// as with walls at 26 and 74, so each entity crosses the border 0.52 times a second. The document's table counts these
+/// crossings.
 pub const PROGRAM: &str = "program";
-/// The geometry with walls close to the border: each entity crosses it more than four times a second.
+/// The name of the geometry with walls close to the border. Each entity crosses the border more than four times a
+/// second.
 pub const CLOSE: &str = "close";
 
-/// The parameter with the number of standbys of each region, which is 1 by default in users' worlds. Cases without this
-/// parameter run without standbys, because they are compared with a single region or with systems that have no
-/// standbys.
+/// The name of the parameter for the number of standbys of each region. By default, regions have one standby. Cases
+/// without this parameter run without standbys, because they are compared with a single region or with systems that
+/// have no standbys.
 pub const STANDBYS: &str = "standbys";
 
 /// The Luciferase document's numbers of entities, and one more.
 const SCALING: [u64; 11] = [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 200_000];
 /// The Luciferase document's numbers of entities per region, and higher ones up to a million.
 const CAPACITIES: [u64; 5] = [1_000, 5_000, 10_000, 100_000, 1_000_000];
-/// The shortest measuring time for the Luciferase document's geometry, in which an entity's path back and forth takes 8
-/// s.
+/// The shortest measuring time for the geometry that the Luciferase document describes. In it, an entity needs 8 s to
+/// move from one wall to the other and back.
 const LONG: Duration = Duration::from_secs(8);
 /// The shortest measuring time for other points.
 const SHORT: Duration = Duration::from_secs(2);
@@ -87,8 +89,8 @@ fn scaling(options: &BenchOptions) -> PointGroup {
         .collect()
 }
 
-/// The points in which every entity crosses the border in every tick. It moves one unit per tick, between two positions
-/// that are one unit apart.
+/// The points in which every entity crosses the border in every tick. An entity moves one unit per tick, back and forth
+/// between two positions that are one unit apart.
 fn saturating(options: &BenchOptions) -> PointGroup {
     let counts: &[u64] = if options.quick { &[400] } else { &[2_000, 10_000, 50_000] };
     let of = |entities: u64| {
@@ -115,7 +117,8 @@ fn simultaneous_points(options: &BenchOptions) -> PointGroup {
     counts.iter().map(|entities| of(*entities)).collect()
 }
 
-/// The points that measure one handover in a world of many entities, without lock-step, as in users' worlds.
+/// The points that measure the duration of single handovers in a world of many entities. The world runs without
+/// lock-step, as worlds do by default.
 fn latency(options: &BenchOptions) -> PointGroup {
     let entities = options.count(20_000, 200);
     let of = |rtt_ms: u64, standby: bool| {
@@ -133,7 +136,8 @@ fn latency(options: &BenchOptions) -> PointGroup {
     rtts.iter().map(|rtt_ms| of(*rtt_ms, false)).chain([of(0, true)]).collect()
 }
 
-/// Settings of two processes with `per_region` entities each, which stay in their own half. All changes are published.
+/// Returns the settings of a world with two processes and `per_region` entities each. Every entity stays in its half of
+/// the world. All changes are published.
 fn halves(per_region: u64, tick_ns: u64) -> WorldSetting {
     let of = WorldSetting::of(
         MovementPattern::Halves { middle: 50.0 },
@@ -176,7 +180,7 @@ fn million() -> MeasuringPoint {
     point("capacity", params, move |bench| capacity::measure(bench, setting, SHORT))
 }
 
-/// The points that measure the processor use of one process. The other process has as much work.
+/// The points that measure the processor use of one process. The other process has the same amount of work.
 fn cpu(options: &BenchOptions) -> PointGroup {
     let counts: &[u64] = if options.quick { &[100] } else { &[100, 1_000, 10_000] };
     let of = |entities: u64, standby: bool| {
@@ -191,8 +195,8 @@ fn cpu(options: &BenchOptions) -> PointGroup {
     counts.iter().flat_map(|entities| [of(*entities, false), of(*entities, true)]).collect()
 }
 
-/// The points of the Luciferase document's buckets of 100 ms. A bucket is a tick with movement, handovers, publication
-/// and ghosts.
+/// The points that correspond to the Luciferase document's buckets of 100 ms. A bucket is a tick with movement,
+/// handovers, publication and ghosts.
 fn buckets(options: &BenchOptions) -> PointGroup {
     [false, true].map(|standby| bucket(options, standby)).into()
 }
@@ -221,20 +225,21 @@ fn ghost_points(options: &BenchOptions) -> PointGroup {
         let spread = InitialPositions::Between(46.0, 54.0);
         let setting = WorldSetting { strip: 6.0, speed: 0.0, ..WorldSetting::of(walls, spread, entities) };
         let params = Params::new().with("entities", entities).with("nodes", 2_usize).with("rtt_ms", rtt_ms);
-        // With lock-step, a long delay would make every tick wait.
+        // A world with a delay runs without lock-step, because in lock-step the delay would make every tick wait.
         let setting = WorldSetting { lockstep: rtt_ms == 0, ..setting };
         point("ghosts", params, move |bench| ghosts::measure(bench, setting, Duration::from_millis(rtt_ms)))
     };
     if options.quick {
         return vec![of(200, 0), of(200, 50)];
     }
-    // At 50 ticks a second, the first number of entities gives the rate of updates in the Luciferase document. The
-    // others give our goals of 500, 200 and 50 MB/s.
+    // At 50 ticks a second, the first number of entities results in the Luciferase document's rate of updates. The
+    // other numbers result in the rates of our goals: 500, 200 and 50 MB/s.
     vec![of(20_000, 0), of(300_000, 0), of(120_000, 1), of(30_000, 50)]
 }
 
 /// The points with flocks in which each member has 30 neighbours on average at the start: in space with two processes
-/// and with one, and in a plane with two processes. `with_peers` adds a point for krABMaga: a flock in the plane.
+/// and with one, and in a plane with two processes. If `with_peers` is set, there is also a point for krABMaga, with a
+/// flock in a plane.
 fn flock_points(options: &BenchOptions, with_peers: bool) -> PointGroup {
     let entities = options.count(100_000, 500);
     let (edge, neighbours) = (100.0_f32, 31.0 / entities as f32);

@@ -36,17 +36,17 @@ pub struct WorldSetting {
     pub entities: u64,
     /// The length of the world's edges. The border between two regions is in the middle.
     pub edge: f32,
-    /// The distance beyond its border up to which a region receives ghosts.
+    /// A region receives ghosts of the entities that are outside the region and at most this far from its border.
     pub strip: f32,
-    /// Length of a tick in the world, ns.
+    /// The duration of a tick in the world's time, in ns.
     pub tick_ns: u64,
     /// The number of ticks between two batches of ghosts.
     pub ghosts_every: u32,
     /// Whether all processes run their ticks in lock-step.
     pub lockstep: bool,
-    /// Whether changes are published to a state topic of a node in the worker.
+    /// Whether changes are published to a state topic of a node that runs in the worker's process.
     pub publish: bool,
-    /// Whether each region has a standby in another process, as users' worlds have by default. A tick waits until the
+    /// Whether each region has a standby in another process, as is the default of worlds. A tick waits until the
     /// standby has the previous tick.
     pub standby: bool,
 }
@@ -91,7 +91,7 @@ impl WorldSetting {
         let handover = HandoverLimits { batch_max: 1 << 15, ..HandoverLimits::default() };
         setup.standby = if self.standby { StandbyMode::Required } else { StandbyMode::None };
         setup.limits = RegionLimits { handover, ..RegionLimits::default() };
-        // The times are long, so that handovers are not aborted on a busy machine.
+        // These times are long, so that handovers are not aborted on a busy machine.
         setup.timing.prepare_ns = 20_000_000_000;
         setup.timing.resend_ns = 5_000_000_000;
         setup
@@ -102,8 +102,8 @@ impl WorldSetting {
         self.standby.into()
     }
 
-    /// Returns the regions, numbered from 1, each with an equal stretch of the space-filling curve. Two regions are the
-    /// halves of the world.
+    /// Returns the partition of the world. The regions are numbered from 1, and each has an equal part of the
+    /// space-filling curve. Two regions are the halves of the world.
     pub fn partition(&self) -> Partition {
         Partition::even(3, &(1..=self.processes).map(RegionId).collect::<Vec<_>>())
     }
@@ -128,7 +128,8 @@ impl WorldSetting {
         if self.spread == InitialPositions::Plane {
             (position[0], velocity[0]) = (self.edge / 2.0, 0.0);
         }
-        // Four of five entities are of kind 1, which walks to the position if the movement has one.
+        // Four of five entities are of kind 1. With the movement `Gather`, only entities of kind 1 walk to the
+        // position.
         Entity { kind: u32::from(!nth.is_multiple_of(5)), velocity, ..Entity::at(nth, position) }
     }
 

@@ -12,7 +12,7 @@ use crate::point::{Bench, RunSample};
 /// The number of ticks within which all handovers must be complete.
 const TICKS: u64 = 20;
 
-/// Lets all entities cross the border in the third tick. Measures the time until the last is taken over.
+/// Lets all entities cross the border in the third tick. Measures the time until the last entity is taken over.
 pub fn measure(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, Duration::ZERO)?;
     let reports = workers.run(setting.tick_ns, TICKS)?;
@@ -24,11 +24,11 @@ pub fn measure(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
     Ok(sample(&reports).with("ticks_taken", last_tick.saturating_sub(CROSSING_TICK) as f64).with("lost", 0.0))
 }
 
-/// The number of the tick in which entities cross, from 1. They start at a distance of two and a half ticks from the
-/// border.
+/// The number of the tick in which the entities cross the border; the first tick has number 1. The entities start at a
+/// distance from the border for which they need two and a half ticks.
 const CROSSING_TICK: u64 = 3;
 
-/// Returns the initial position of the entities.
+/// Returns the initial position of the entities, on the axis that crosses the border.
 pub fn start_position(speed: f32, tick_ns: u64, border: f32) -> f32 {
     border - speed * (tick_ns as f32 / 1e9) * 2.5
 }

@@ -79,7 +79,7 @@ impl WorldProcesses {
     }
 }
 
-/// Reads the result lines and the report of a run. Fails if they do not agree.
+/// Reads the result lines and the report of a run. Fails if the lines differ from the report.
 fn read_report(child: &mut Child) -> Result<WorldReport> {
     let timeout = TIMEOUT * 10;
     let mut read_value = |name: &str| -> Result<f64> {

@@ -158,7 +158,8 @@ pub fn topics(topics: usize) -> PointGroup {
     })]
 }
 
-/// Returns the points that measure a node with many idle topics, and with one subscriber of all topics or of one.
+/// Returns the points that measure a node with many idle topics and one subscriber. The subscriber subscribes to all
+/// topics, or to a single one.
 pub fn watch(options: &BenchOptions) -> PointGroup {
     let topics = options.count(100_000, 10_000) as usize;
     let records = options.count(2_000, 50);
@@ -187,7 +188,7 @@ pub fn multi_topic(topics: usize, options: &BenchOptions) -> PointGroup {
     vec![MeasuringPoint::new("multi_topic", target::DUNLIN, params, measure)]
 }
 
-/// Returns the points that measure the cost of a publish while one or very many subscribers sleep.
+/// Returns the points that measure the cost of a publish while one subscriber sleeps, or very many subscribers sleep.
 pub fn parked(options: &BenchOptions) -> PointGroup {
     let point = |subscribers: usize, records: u64| {
         let params =

@@ -3,7 +3,7 @@
 //! The throughput floor is the raw TCP stream in 64 KiB writes (6.03 GB/s in that measurement). The floor in process is
 //! the `rtrb` ring with single records (100.6 M/s). The floor of round trips is a bare socket whose two sides park on
 //! separate cores (51 µs); without pinning, the figure varies between 12 and 50 µs. In-process figures for 8 KiB and
-//! more are missing, because their receiver did not read the payload.
+//! more are missing, because the receiver in that measurement did not read the payload.
 
 use crate::goal::PeerFigure;
 use crate::row::RowPattern;
