@@ -87,7 +87,7 @@ fn task_usage(run_us: u64, cpu_us: u64, memory_bytes: u64) -> TaskUsage {
 
 #[pymethods]
 impl RawAttachment {
-    /// The next task; `None` after `seconds` without one.
+    /// Returns the next task; `None` if none arrives within `seconds` seconds.
     fn next<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Option<RawTask<'py>>> {
         let (attachment, timeout) = (self.open_attachment()?, timeout(Some(seconds))?.unwrap_or_default());
         let next = run_detached(py, || attachment.next(timeout)).0;

@@ -45,7 +45,7 @@ enum Piece {
 pub enum IterationMode {
     /// Records and notices.
     All,
-    /// Records; missing records raise an exception.
+    /// Records only; missing records raise an exception.
     Records,
     /// Notices, and batches of at most this many records.
     Batches(usize),

@@ -21,7 +21,7 @@ pub enum Failure {
     Refused(ErrorCode, String),
     /// The node refused the request with this error code; the three numbers are the error's values.
     Numbered(ErrorCode, [u64; 3], String),
-    /// The response was lost: the request may have been carried out.
+    /// The response was lost. The node may have carried out the request or not.
     Unknown(String),
     /// There is no connection; the next call tries again.
     Disconnected(String),
@@ -80,8 +80,8 @@ impl InterpreterGuard {
         (!is_ending()).then_some(guard)
     }
 
-    /// Like [`new`](Self::new), but blocks forever if the interpreter is about to end. For threads that cannot continue
-    /// without the interpreter.
+    /// Like [`new`](Self::new), but blocks forever if the interpreter is about to end. This function is for threads
+    /// that cannot continue without the interpreter.
     pub fn new_or_park() -> InterpreterGuard {
         loop {
             match InterpreterGuard::new() {

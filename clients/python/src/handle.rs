@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::failure::{Failure, InterpreterGuard, check_signals, take_signal_error};
 
-/// A value that is dropped only in the process that made it. In a child process, dropping it would send on
+/// A value that is dropped only in the process that made it. In a child process, dropping the value would send data on
 /// the parent's connection.
 #[derive(Debug)]
 struct OwnedByProcess<T> {
@@ -29,7 +29,8 @@ impl<T> Drop for OwnedByProcess<T> {
     }
 }
 
-/// A handle that all threads of a process may use, but no child process. Clones refer to the same value.
+/// A handle that all threads of a process may use, but that its child processes may not use. Clones refer to the same
+/// value.
 #[derive(Debug)]
 pub struct SharedHandle<T>(Arc<Shared<T>>);
 
@@ -173,7 +174,7 @@ impl<T: Send + 'static> SharedHandle<T> {
         run_until_closed(py, &self.0, || self.0.call(self.0.lock(), call))
     }
 
-    /// Waits in an asyncio task until `poll` is ready or the handle is closed.
+    /// Waits in an asyncio task until `poll` is ready. Fails if the handle is closed.
     pub async fn poll_until<R>(
         &self,
         mut poll: impl FnMut(&mut T, &mut Context<'_>) -> Poll<Result<R, Failure>>,

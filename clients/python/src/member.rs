@@ -160,7 +160,7 @@ impl PyMember {
         })
     }
 
-    /// The next job or notice; `None` after `timeout` seconds.
+    /// Returns the next job or notice; `None` if none arrives within `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn next(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Py<PyAny>>> {
         self.next_within(py, arguments::timeout("timeout", timeout)?)

@@ -1,4 +1,4 @@
-//! Notices as Python classes, with attributes as in `docs/topic.md`, for use with `match`.
+//! Notices as Python classes, for use with `match`. Their attributes are described in `docs/topic.md`.
 
 use std::sync::Arc;
 

@@ -83,7 +83,7 @@ impl PyRecord {
         self.records.head(self.index).append_ns
     }
 
-    /// The publisher's event time, in ns since the Unix epoch.
+    /// The publisher's event time, in ns since the Unix epoch; `None` if the publisher gave none.
     #[getter]
     fn event_time_ns(&self) -> Option<u64> {
         self.records.frame(self.index).event_time_ns()
@@ -113,7 +113,7 @@ impl PyRecord {
         PyTuple::new(py, pairs.collect::<Vec<_>>())
     }
 
-    /// The value of the first header with this name.
+    /// The value of the first header with this name; `None` if there is no such header.
     fn header<'py>(&self, py: Python<'py>, name: &str) -> Option<Bound<'py, PyBytes>> {
         let frame = self.records.frame(self.index);
         frame.headers().find(|(other, _)| *other == name).map(|(_, value)| PyBytes::new(py, value))

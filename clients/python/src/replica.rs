@@ -1,4 +1,4 @@
-//! Replicas of a topic's state for Python, the base of `Book`, `Table` and `Region`.
+//! Replicas of a topic's state for Python. Python's classes `Book`, `Table` and `Region` use them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -35,9 +35,9 @@ pub struct PyReplica {
 pub struct FollowedReplica {
     replica: Replica<State, Subscriber>,
     epoch: Option<u32>,
-    /// The append time of the last record, in ns since the Unix epoch.
+    /// The append time of the last record, in ns since the Unix epoch; `None` if unknown.
     append_ns: Option<u64>,
-    /// The event time of the last record, in ns since the Unix epoch.
+    /// The event time of the last record, in ns since the Unix epoch; `None` if unknown.
     event_ns: Option<u64>,
     started: Instant,
 }
@@ -73,7 +73,8 @@ impl FollowedReplica {
         let drained = replica.drain(started.elapsed().as_nanos() as u64, max, |report| match report {
             ReplicaReport::Changed(change) => {
                 let (append, event) = (change.append_time_ns(), change.event_time_ns());
-                // A snapshot has no times. Times of records of an earlier epoch do not belong to this state.
+                // A snapshot has no append time. The last known time is kept, unless it belongs to a record of an
+                // earlier epoch.
                 let is_new_epoch = epoch.replace(change.to.epoch).is_some_and(|old| old != change.to.epoch);
                 *append_ns = append.or(if is_new_epoch { None } else { *append_ns });
                 *event_ns = event;
@@ -178,7 +179,7 @@ impl PyReplica {
         first.map(|event| event.object(py)).transpose()
     }
 
-    /// Calls a function on the replica that waits at most `timeout`.
+    /// Calls a function on the replica. The function may wait at most for `timeout`.
     fn with_timeout<R: Send>(
         &self,
         py: Python<'_>,
@@ -268,14 +269,13 @@ impl PyReplica {
         })
     }
 
-    /// The next change; `None` after `timeout` seconds.
+    /// Returns the next change or fault; `None` if none arrives within `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
         self.next_within(py, self::timeout(timeout)?)
     }
 
-    /// Applies all available events, after waiting at most `timeout` seconds for the first. Returns the
-    /// number of changes.
+    /// Waits at most `timeout` seconds for an event, then applies all available events. Returns the number of changes.
     #[pyo3(signature = (timeout = Some(0.0)))]
     fn update(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<usize> {
         let timeout = self::timeout(timeout)?;

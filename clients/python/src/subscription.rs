@@ -54,7 +54,7 @@ impl Subscription {
         self.events(IterationMode::All)
     }
 
-    /// The next record or notice; `None` after `timeout` seconds.
+    /// Returns the next record or notice; `None` if none arrives within `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn next(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Py<PyAny>>> {
         self.source.next(py, IterationMode::All, arguments::timeout("timeout", timeout)?)

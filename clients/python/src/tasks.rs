@@ -147,7 +147,8 @@ fn text(bytes: &[u8]) -> String {
 
 /// Returns the fields of a task as a dictionary, with the field names of `tasks.TaskInfo`.
 fn info<'py>(py: Python<'py>, view: &TaskView, now_ms: u64) -> PyResult<Bound<'py, PyDict>> {
-    // The cluster's clock does not start at 1970. The difference to the cluster's present time gives the Unix time.
+    // The cluster's clock does not start at 1970. The Unix time of `ms` is therefore the present Unix time plus the
+    // difference between `ms` and the cluster's present time.
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let unix_time = |ms: u64| since_epoch + (ms as f64 - now_ms as f64) / 1e3;
     let dict = PyDict::new(py);

@@ -1,6 +1,6 @@
-//! The demo: recorded markets, replayed to many subscribers, which must receive every record or a gap notice for it.
-//! The [`ledger`] counts the published lines. The demo compares each subscriber's account with the ledger, and never
-//! with statistics of the node.
+//! The demo: replays recorded markets to many subscribers. Each subscriber must receive every record or a gap notice
+//! for it. The [`ledger`] counts the published lines. The demo compares each subscriber's account with the ledger, and
+//! never with statistics of the node.
 
 mod account;
 mod books;

@@ -109,7 +109,7 @@ impl PeerClaim {
     }
 }
 
-/// A figure that a peer reached earlier, and the raw performance of the machine on which it was measured.
+/// A figure that a peer reached in an earlier run, and the figure of the floor in that run.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerFigure {
     /// Selects the row of the peer.

@@ -63,7 +63,7 @@ pub fn commit() -> String {
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
-    // Stored runs are uncommitted while benchmarks run, so they are ignored.
+    // Changes of stored runs and of the report are ignored, because benchmarks themselves make these changes.
     let changed =
         git(&["status", "--porcelain", "--untracked-files=no", "--", ":!bench-runs", ":!docs/benchmarks.md"]);
     if changed.is_some_and(|changed| !changed.is_empty()) { commit + "+" } else { commit }

@@ -98,8 +98,8 @@ fn introduction(chapters: &[Chapter]) -> String {
     format!("{INTRODUCTION}\n{}", table.markdown())
 }
 
-/// The numbers of goals that are met, missed and undecided; or of claims that Dunlin's figure exceeds, does not reach,
-/// and for which it is missing.
+/// The numbers of goals that are met, missed and undecided. For claims, `met` counts those that Dunlin's figure
+/// reaches, and `undecided` those for which the figure is missing.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     met: usize,
@@ -183,7 +183,8 @@ fn goals_table(goals: &[Goal], cited: &mut CitedRuns) -> (Tally, Table) {
     (tally, table)
 }
 
-/// Returns the cells of a goal: the measured figure, the figure compared with, the ratio, and whether the goal is met.
+/// Returns the cells of a goal: the measured figure, the figure with which it is compared, the ratio of both, and
+/// whether the goal is met.
 pub fn goal_cells(goal: &Goal, verdict: &GoalVerdict) -> [String; 4] {
     let metric = goal.ours.metric;
     let met = match (verdict.met, &verdict.reason) {

@@ -1,6 +1,6 @@
-//! Suite `spot`: measures topics. It has the tables of ServerLink's document on its SPOT benchmarks ("the SPOT
-//! document") with the same columns, and the measurements that our goals for topics need. `docs/benchmarks.md` is made
-//! from the suite's stored runs.
+//! Suite `spot`: measures topics. The suite prints the tables of ServerLink's document on its SPOT benchmarks ("the
+//! SPOT document"), with the same columns. It also makes the measurements that our goals for topics need.
+//! `docs/benchmarks.md` is made from the suite's stored runs.
 
 pub mod claims;
 pub mod goals;
@@ -20,7 +20,7 @@ pub const LATENCY_BYTES: [usize; 3] = [64, 1024, 8192];
 pub const TOPIC_COUNTS: [usize; 4] = [100, 1_000, 10_000, 100_000];
 /// The number of look-ups for each number of topics.
 pub const LOOKUPS: usize = 10_000;
-/// The number of round trips in a latency run, and in a quick one.
+/// The number of round trips in a latency measurement: in full runs, and in quick runs.
 pub const ROUND_TRIPS: (u64, u64) = (10_000, 100);
 
 /// The numbers of subscribers in the SPOT document's fan-out table, and higher ones up to 100,000.

@@ -1,6 +1,6 @@
 //! Median, minimum and maximum over runs, and latencies within one run. Latencies are recorded in ns from the
 //! *intended* send time, so that they include the delay of a late sender. A closed loop with one request in flight has
-//! no schedule, so its intended and actual send times are equal.
+//! no schedule; its intended send times are the actual send times.
 
 use hdrhistogram::Histogram;
 
@@ -34,7 +34,7 @@ impl Summary {
         Some(Self { runs: sorted.len() as u64, median, min, max })
     }
 
-    /// Returns the difference of maximum and minimum, as a share of the median.
+    /// Returns the difference of maximum and minimum as a share of the median; 0 if the median is 0.
     pub fn spread(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { (self.max - self.min) / self.median.abs() }
     }

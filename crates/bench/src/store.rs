@@ -1,7 +1,7 @@
 //! Stored runs: a JSON file for each run, with its figures and the conditions under which they were measured.
 //!
-//! Quick runs and debug builds are stored in the folder `scratch`, which is not committed. `dunlin report` refuses them
-//! in any folder.
+//! Quick runs and debug builds are stored in the folder `scratch`, which is not committed. `dunlin report` refuses such
+//! runs in any folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};

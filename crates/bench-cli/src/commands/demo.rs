@@ -122,7 +122,7 @@ fn run_together(
     outcome
 }
 
-/// Starts a node at the default port, or at a random port if that is taken.
+/// Starts a node at the default port, or at a random port if another program uses the default port.
 fn start_node(stop: &StopFlag) -> Result<RunningNode> {
     let mut config = NodeConfig::try_from(&RawConfig::defaults())?;
     let reserved = flock::reserve_or_any_port(flock::DEFAULT_TCP_PORT)?;

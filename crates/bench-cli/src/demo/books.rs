@@ -1,8 +1,8 @@
-//! The recordings as order books: each line is converted to records of order books. Several replicas follow the books,
-//! some of them with pauses or lost connections.
+//! The part of the demo with order books: each line of a recording is converted to records of order books. Several
+//! replicas follow the books, some of them with pauses or lost connections.
 //!
-//! The [`oracle`], a simple model of the same lines, computes the expected books. At the end, all price levels of every
-//! replica's books must equal the oracle's.
+//! The [`oracle`] computes the expected books from the same lines with a simple, separate implementation. At the end,
+//! all price levels of every replica's books must equal the oracle's.
 
 mod oracle;
 mod reader;

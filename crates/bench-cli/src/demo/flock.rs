@@ -6,8 +6,8 @@
 //! time, each after a given share of the lines has been played. Clients of a dead node wait until it has restarted.
 //! While a topic's owner is down, the cluster refuses records for the topic; publishers repeat the refused records.
 //!
-//! At the end, each node's reader must have received every line of the recordings once and in order. Its books must
-//! equal those of the [oracle](super::books::Oracle).
+//! At the end, each node's reader must have received every line of the recordings once and in order. Each node's
+//! replica of the books must equal the books of the [oracle](super::books::Oracle).
 
 mod copy;
 mod market;
@@ -60,11 +60,11 @@ pub struct ClusterDemoState {
     gate: AtomicU64,
     /// The number of acknowledged lines.
     lines: AtomicU64,
-    /// The longest wait of a publisher for an acknowledgement since the last kill, in ns.
+    /// Since the last kill: the longest time in ns for which a publisher waited for an acknowledgement.
     waited_ns: AtomicU64,
     /// The number of readers that reconnected since the last kill.
     readers: AtomicU64,
-    /// The longest time in which a reader received nothing since the last kill, in ns.
+    /// Since the last kill: the longest time in ns for which a reader received nothing.
     silent_ns: AtomicU64,
     /// The reducer configuration of each book. The key is the topic.
     reducers: Mutex<HashMap<String, ReducerConfig>>,

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::account::{ContentDigest, LogAccount, MissedRecords};
 use super::recording::MarketRecording;
 
-/// The number of lines published to each topic, and their recordings, to check the lines that readers received.
+/// For each topic, its recording and the number of published lines. The lines that readers received are compared with
+/// these.
 #[derive(Debug, Default)]
 pub struct LineLedger<'a> {
     topics: BTreeMap<String, Entry<'a>>,

@@ -54,7 +54,8 @@ impl MarketRecording {
         for range in line_ranges(&bytes) {
             let here = layout.time_ms(&bytes[range.clone()]);
             let here = here.with_context(|| format!("{source}:{}", lines.len() + 1))?;
-            // A heading has no time, and gets the time of the next line.
+            // A line without a time gets the time of the line before it. Only the heading has none; it gets the time of
+            // the next line below.
             time_ms = here.unwrap_or(time_ms).max(time_ms);
             lines.push(Line { start: range.start as u32, end: range.end as u32, time_ms });
         }

@@ -16,7 +16,8 @@ use super::account::{ContentDigest, LogAccount, LogAccounts, MissedRecords};
 pub enum ChildCommand {
     /// Subscribe to this pattern, from the oldest record on.
     Read { pattern: String },
-    /// Subscribe to this topic at the position of `account_line`, and continue this account of another process.
+    /// Subscribe to this topic at the position of `account_line`, and continue `account_line`, which another process
+    /// began.
     Resume { topic: String, account_line: AccountLine },
     /// Start to read: all `Read` and `Resume` commands have been sent.
     Start,
@@ -63,7 +64,7 @@ impl AccountLine {
         }
     }
 
-    /// Adds this line's totals and gaps to an account.
+    /// Sets the totals of an account to those of this line, and adds this line's gaps to the account.
     pub fn apply(&self, account: &mut LogAccount) {
         account.through = self.through;
         account.received = self.received;

@@ -22,7 +22,7 @@ pub fn factor(speed: Speed, recording: &MarketRecording) -> f64 {
     }
 }
 
-/// The time at which a line is due, from the start of its recording.
+/// Returns the time from the start of the replay until a line is due.
 fn due(speed: Speed, recording: &MarketRecording, line: usize) -> Duration {
     let offset_ms = recording.offset_ms(line) as f64;
     let factor = factor(speed, recording);

@@ -1,5 +1,5 @@
 //! The figures that Ratatoskr's benchmark document states for its own system, measured on a MacBook Air M4. MB means
-//! 10⁶ bytes. The document counts deliveries to subscribers that are processes of the same virtual machine. Its
+//! 10⁶ bytes. In the document's benchmark, the publisher and all subscribers run in the same virtual machine, and the
 //! publisher fills one topic after another. The document contains no latencies.
 
 use crate::goal::PeerClaim;

@@ -1,7 +1,7 @@
-//! Memory of a broker for many NATS connections with one subscription each.
+//! Measures the memory of a broker with many NATS connections, each with one subscription.
 //!
-//! After the measurement, every connection receives a few messages and checks them; a missing message fails the
-//! benchmark.
+//! After the measurement, the client receives and checks a few messages on every connection. A missing message fails
+//! the benchmark.
 
 use anyhow::{Context, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -53,7 +53,7 @@ fn measure(bench: &Bench, target: &str, connections: u64) -> Result<RunSample> {
         .with("deliveries_per_s", (connections * MESSAGES) as f64 * 1e9 / (end_ns - start_ns).max(1) as f64))
 }
 
-/// Raises this process's limit of open files to `needed`. Its children inherit the limit.
+/// Raises this process's limit of open files to `needed`. Child processes inherit the limit.
 fn raise_file_limit(needed: u64) -> Result<()> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let allowed = maximum.unwrap_or(u64::MAX);

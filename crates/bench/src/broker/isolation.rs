@@ -146,7 +146,8 @@ fn flood(endpoint: BrokerEndpoint) -> Result<()> {
 const LARGE_BYTES: usize = 64 * 1024;
 const LARGE_PAUSE: Duration = Duration::from_millis(2);
 
-/// Subscribes to its own large records and never reads them. Reconnects when the node closes the connection.
+/// Publishes large records, subscribes to them and never reads them. Subscribes again when the node has closed the
+/// connection.
 fn subscribe_without_reading(endpoint: BrokerEndpoint) -> Result<()> {
     let mut publisher = RawClient::connect(endpoint)?;
     let mut message = endpoint.dialect.publish_head(OFFENDED, LARGE_BYTES);
@@ -162,7 +163,7 @@ fn subscribe_without_reading(endpoint: BrokerEndpoint) -> Result<()> {
     for nth in 1_u64.. {
         publisher.send(&message)?;
         thread::sleep(LARGE_PAUSE);
-        // The node closes the connection of a slow subscriber, and the next write then fails.
+        // The node closes the connection of a subscriber that does not read. A write on that connection then fails.
         if nth.is_multiple_of(64) && reader.send(b"PING\r\n").is_err() {
             reader = subscribe()?;
         }

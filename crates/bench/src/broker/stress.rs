@@ -55,7 +55,7 @@ const HISTORY_BYTES_MIN: u64 = 32 << 10;
 const ROUNDS_AHEAD_MAX: u64 = 2;
 /// The number of subscribers in a chunk. A thread reads with all subscribers of a chunk, one after another.
 const CHUNK_SUBSCRIBERS: usize = 100;
-/// The age of records is recorded for every nth subscriber.
+/// The age of deliveries is recorded only for one of this number of subscribers.
 const AGE_SAMPLE_STEP: usize = 8;
 
 /// Returns a group of points for each row of the table.

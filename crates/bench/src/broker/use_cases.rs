@@ -23,7 +23,7 @@ const CASE: &str = "use_cases";
 const HISTORY_BYTES: u64 = 256 << 20;
 /// The smallest number of records from which a 99th percentile is computed.
 const RECORDS_MIN: u64 = 1_500;
-/// The first fifth of the records warms up and is not counted.
+/// The warm-up before the counted records is this fraction (a fifth) of their number.
 const UNMEASURED: u64 = 5;
 
 /// A use case of messaging to measure: its rate of records, and the latency that it allows.
@@ -35,7 +35,7 @@ pub struct UseCase {
     pub per_s: u64,
     /// The highest allowed 99th percentile of the latency.
     pub limit: Duration,
-    /// Whether the topic is synced to disk before delivery.
+    /// Whether each record is synced to disk before it is delivered.
     pub durable: bool,
 }
 
@@ -54,7 +54,8 @@ pub const USE_CASES: [UseCase; 7] = [
     case("ultimate", 200_000, 1_000),
 ];
 
-/// Returns a group of points for each use case: one point for each protocol, and nats-server with the raw client.
+/// Returns a group of points for each use case: one point for each protocol and, if `with_peers` is set, a point of
+/// nats-server with the raw client.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let group = |case: UseCase| {
         let mut routes = ProtocolRoute::OURS.to_vec();

@@ -58,7 +58,8 @@ pub struct DiskWatch {
 type DiskSample = (u64, u64);
 
 impl DiskWatch {
-    /// Starts observing; `None` if the directory has no device of its own, as in a container's layers.
+    /// Starts to observe the disk of the scratch directory. Returns `None` if the directory is not on a disk with a
+    /// counter, as in the layers of a container.
     pub fn start() -> Result<Option<Self>> {
         let dir = ScratchDisk::new()?;
         let device = std::fs::metadata(dir.path())?.dev();

@@ -9,17 +9,17 @@ use crate::feed::run;
 use crate::feed::scenario::FeedScenario;
 use crate::point::{Bench, RunSample};
 
-/// A rate is sustained if no update is missing and 99 % of the updates are applied at most this long after they were
-/// due.
+/// A rate is sustained if no update is missing, and 99 % of the updates are applied at most this time (in ns) after
+/// they were due.
 const LATE_NS_MAX: f64 = 10e6;
-/// The longest duration of one step of the search, which takes about twelve steps.
+/// The longest duration of one step of the search. A search takes about twelve steps.
 const STEP: Duration = Duration::from_secs(1);
 const STEPS_UP_MAX: u32 = 16;
 const STEPS_BETWEEN: u32 = 3;
 
 /// The number of updates per second that are offered in the delivery measurement, over all clients.
 const OFFERED: u64 = 20_000_000;
-/// The retention in bytes; it holds all records of a run.
+/// The retention in bytes: enough for all records of a run.
 const HISTORY_BYTES: u64 = 256 << 20;
 
 /// Finds the highest sustained rate: doubles the rate until a rate is not sustained, then searches between the last two

@@ -30,7 +30,8 @@ const HISTORY_BYTES: u64 = 4 << 20;
 /// be sustained.
 const MULTI_RATES: [u32; 5] = [500, 750, 1_000, 2_000, 4_000];
 
-/// The points of the MDD-Sim document's five scenarios, or with `--config` of a scenario with the user's instruments.
+/// Returns the points of the MDD-Sim document's five scenarios. With `--config`, returns the points of a scenario with
+/// the user's instruments instead.
 pub fn scenarios(options: &BenchOptions) -> Vec<PointGroup> {
     if let Some(config) = &options.feed.config {
         let base = scenario(config.clone(), options.feed.clients.unwrap_or(10), options);

@@ -199,7 +199,7 @@ impl ReaderStats {
         change.to.seq <= to
     }
 
-    /// Records the ages of the changes of a read, whose processing has just ended.
+    /// Records the ages of the changes of a read. Called when the processing of the read has ended.
     fn record_ages(&mut self) {
         let now = now_ns();
         let elapsed_ns = now.saturating_sub(self.start_ns);

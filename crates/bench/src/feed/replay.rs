@@ -13,7 +13,7 @@ use crate::point::{Bench, RunSample};
 use crate::sockets::unused_path;
 
 const NAME: &str = "md.BTC-USD";
-/// The number of records in a block, about as many as a busy feed commits together.
+/// The number of records in a block. A busy feed commits about as many records together.
 const BLOCK_RECORDS: u32 = 512;
 
 /// Writes a recording with `updates` updates, and replays it.

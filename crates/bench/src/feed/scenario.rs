@@ -40,7 +40,7 @@ impl WaitMode {
         }
     }
 
-    /// Returns the option for a subscription or a client.
+    /// Returns the corresponding option for a subscription or a client.
     pub fn wait(self) -> Wait {
         match self {
             Self::Spin => Wait::Spin,
@@ -79,16 +79,16 @@ pub struct FeedScenario {
     pub instruments: Vec<String>,
     /// The number of price levels in a view. The MDD-Sim document states this number, but no result depends on it.
     pub depth: usize,
-    /// The part of the run that is not counted, at its start.
+    /// The duration of the part at the start of the run that is not counted.
     pub warmup: Duration,
-    /// The part of the run that is counted.
+    /// The duration of the part of the run that is counted.
     pub time: Duration,
-    /// Time that a subscriber spends on each message before it applies it.
+    /// The time that a slow subscriber spends on each message before it applies the message; `None` for no delay.
     pub delay: Option<Duration>,
     /// Whether subscribers use conflation, so that each read returns one update that merges all updates since the last
     /// read.
     pub conflate: bool,
-    /// Withholds every nth record from subscribers; `None` withholds no record.
+    /// If set to n, every nth record is withheld from subscribers, as a simulated loss.
     pub test_loss_every: Option<NonZeroU32>,
     /// Whether subscribers start at the first record and receive every record, even if they are far behind.
     pub every_record: bool,

@@ -1,4 +1,4 @@
-//! The source of a scenario, which publishes its updates, and the totals of the source.
+//! The source of a scenario, which publishes the updates of the scenario, and the totals of the source.
 
 use anyhow::{Context, Result};
 use dunlin::topic::Publisher;
@@ -40,7 +40,7 @@ pub struct SourceTotals {
     pub elapsed_ns: u64,
     /// The processor time that the whole process used during `elapsed_ns`, in ns.
     pub processor_ns: u64,
-    /// The 99th percentile of the duration of a publish call, in ns.
+    /// The 99th percentile of the duration of a counted call of `send`, in ns; `None` if there was no call.
     pub publish_ns_p99: Option<u64>,
 }
 

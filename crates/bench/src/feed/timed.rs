@@ -1,4 +1,4 @@
-//! A publisher that measures each publish.
+//! A publisher that measures the duration of each call of `send`.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,10 +9,10 @@ use dunlin::topic::{Draft, Publish, PublishError, Receipt};
 
 use crate::stats::Latencies;
 
-/// The durations of publish calls that a [`TimedPublisher`] has recorded since they were last replaced.
+/// The durations of the calls of `send` that [`TimedPublisher`]s have recorded. Clones share the same histogram.
 pub type PublishTimes = Rc<RefCell<Latencies>>;
 
-/// A publisher that records how long each of its publish calls takes.
+/// A publisher that records how long each call of `send` takes. Its other calls are not timed.
 #[derive(Debug)]
 pub struct TimedPublisher<P> {
     publisher: P,
@@ -20,7 +20,7 @@ pub struct TimedPublisher<P> {
 }
 
 impl<P> TimedPublisher<P> {
-    /// Wraps a publisher. The durations of its publish calls are added to `times`.
+    /// Wraps a publisher. The durations of its calls of `send` are added to `times`.
     pub fn new(publisher: P, times: &PublishTimes) -> Self {
         Self { publisher, times: Rc::clone(times) }
     }

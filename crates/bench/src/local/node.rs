@@ -51,7 +51,8 @@ impl LocalNode {
         self.0.publisher(subject).with_context(|| format!("cannot publish to {subject}"))
     }
 
-    /// Creates a subscriber that starts at the first record. Publishers of lossless topics wait for it.
+    /// Creates a registered subscriber that starts at the first record. Publishers of lossless topics wait for this
+    /// subscriber.
     pub fn subscriber(&self, pattern: &str, wait: Wait) -> Result<Subscriber> {
         let options = SubscribeOptions {
             start: Start::Earliest,

@@ -42,9 +42,9 @@ pub struct FeedOptions {
     pub test_loss_every: Option<NonZeroU32>,
     /// The seed of the random updates.
     pub seed: u64,
-    /// The part of each run that is not counted, at its start.
+    /// The duration of the part at the start of each run that is not counted.
     pub warmup: Duration,
-    /// The part of each run that is counted.
+    /// The duration of the part of each run that is counted.
     pub time: Duration,
 }
 

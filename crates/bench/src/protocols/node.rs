@@ -44,7 +44,7 @@ pub struct TopicSetup {
     pub history_bytes: u64,
     /// Whether publishers wait for registered subscribers.
     pub lossless: bool,
-    /// Whether records are synced to disk before delivery.
+    /// Whether each record is synced to disk before it is delivered.
     pub durable: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Measures requests and replies through a broker. The requester and the responder are two clients, so each round trip
-//! takes four transfers.
+//! Measures requests and replies through a broker. The requester and the responder are clients of the broker, so each
+//! round trip takes four transfers.
 
 use std::thread;
 
@@ -20,7 +20,7 @@ const INBOX: &str = "_INBOX.bench.1";
 /// The number and latencies of the requests that were made through a broker.
 #[derive(Debug)]
 pub struct RequestTimes {
-    /// Latency of each request, except for the first tenth.
+    /// The latency of each request after the warm-up.
     pub latencies: Latencies,
     /// The time from the first counted request to the last reply, in ns.
     pub elapsed_ns: u64,
@@ -28,8 +28,8 @@ pub struct RequestTimes {
     pub requests: u64,
 }
 
-/// Sends `requests` requests, of which at most `in_flight` wait for a reply at the same time. The first tenth of the
-/// requests is a warm-up.
+/// Sends `requests` requests, of which at most `in_flight` wait for a reply at the same time. A warm-up with a tenth of
+/// this number comes first.
 pub fn measure(
     broker: Broker,
     pin: Pin,
@@ -68,7 +68,7 @@ fn send_requests(
     let (all, mut from_ns) = (requests + unmeasured, 0);
     while requester.received < all {
         requester.fill_window(client, all)?;
-        // Waits for one reply, and takes the others that arrived with it.
+        // Waits for one reply, and then takes the other replies that have already arrived.
         let (_, reply) = client.next_message()?;
         requester.record_reply(reply, unmeasured)?;
         while let Some((_, reply)) = client.buffered_message()? {

@@ -1,5 +1,5 @@
-//! Measures one publisher and one subscriber, both clients of a broker. Each message is transferred twice, as through a
-//! node of Dunlin.
+//! Measures one publisher and one subscriber, both clients of a broker. Each message is transferred twice, as it is
+//! between two clients of a Dunlin node.
 
 use std::thread;
 

@@ -13,7 +13,8 @@ use crate::sockets::SocketKind;
 use crate::timed::TimedTransfer;
 use crate::workload::{PublishMode, receive_all, send_all};
 
-/// How all threads wait. They park, as the peers' threads do: a spinning thread would take a core from working threads.
+/// How all threads wait. They park, as the threads of peers do, because a spinning thread would take a core from the
+/// other threads.
 const WAIT: Wait = Wait::Parked;
 
 /// Measures a publisher inside the node and a subscriber in this process.

@@ -16,7 +16,7 @@ use crate::table::Table;
 
 /// A section of the report page that shows one benchmark case: title, table and rows.
 pub struct Case {
-    /// The title, with the numbers of the cited runs.
+    /// The title, which contains the numbers of the cited runs.
     pub title: String,
     /// The table with the lines of all points.
     pub table: Table,
@@ -24,7 +24,8 @@ pub struct Case {
     pub rows: RowSet,
 }
 
-/// Returns the suite's cases that at least one of these runs measured. `runs` are the runs of `cited`, oldest first.
+/// Returns the suite's cases that at least one of these runs measured. `runs` must be the runs that `cited` was created
+/// with, oldest first.
 pub fn of(suite: &Suite, runs: &[&StoredRun], cited: &mut CitedRuns) -> Vec<Case> {
     let order = point_order(suite);
     suite.cases.iter().filter_map(|case| build_case(suite, case, &order, runs, cited)).collect()

@@ -16,8 +16,8 @@ impl<'a> CitedRuns<'a> {
         Self { runs, cited: Vec::new() }
     }
 
-    /// Returns the result of the newest run with a good result. Without such a run, returns the result of the newest
-    /// run that has one.
+    /// Calls `result_of` for the runs, newest first. Returns the first result for which `is_good` returns `true`, or
+    /// else the first result at all. Also returns the number with which the run of this result is cited.
     pub fn newest<T>(
         &mut self,
         result_of: impl Fn(&StoredRun) -> Option<T>,

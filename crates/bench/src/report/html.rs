@@ -69,7 +69,7 @@ fn markdown_to_html(markdown: &str) -> String {
     });
     let mut out = String::new();
     html::push_html(&mut out, marked);
-    // Wide tables scroll separately, and can be reached by keyboard.
+    // Each table is in an element that scrolls if the table is wide, and that can be reached with the keyboard.
     out.replace("<table>", "<div class=\"table\" tabindex=\"0\"><table>")
         .replace("</table>", "</table></div>")
 }

@@ -1,5 +1,5 @@
-//! Checks that no entity was lost, duplicated or changed: compares the entities of all workers with those of a single
-//! region after the same ticks.
+//! Checks that no entity was lost, duplicated or changed: compares the entities of all workers with the entities of a
+//! single region after the same number of ticks.
 
 use std::path::PathBuf;
 

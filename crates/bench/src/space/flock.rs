@@ -19,8 +19,8 @@ fn ticks(bench: &Bench) -> u64 {
     bench.options.count(100, 5)
 }
 
-/// Measures Dunlin in lock-step over several processes, and afterwards compares all entities with those of a single
-/// region.
+/// Measures Dunlin in lock-step over several processes. Afterwards compares all entities with the entities of a run
+/// with a single region.
 pub fn ours(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, std::time::Duration::ZERO)?;
     let reports = workers.run(0, ticks(bench))?;

@@ -22,7 +22,8 @@ pub fn measure(bench: &Bench, setting: WorldSetting, rtt: Duration) -> Result<Ru
     let sum = |of: fn(&WorldReport) -> u64| reports.iter().map(of).sum::<u64>();
     let (ghosts, rounds) = (sum(|report| report.ghosts), ticks / u64::from(setting.ghosts_every));
     if setting.lockstep {
-        // A run sends the ghosts of all entities once before the first tick, and once in each round.
+        // The ghosts of all entities are sent once before the first tick of a run, and then once in each round of
+        // `ghosts_every` ticks.
         let expected = setting.entities * (rounds + 1);
         ensure!(ghosts == expected, "{ghosts} ghosts were sent, expected {expected}");
     }

@@ -12,7 +12,8 @@ use crate::point::{Bench, RunSample};
 
 const WARMUP_TICKS: u64 = 25;
 
-/// Measures ticks at their normal rate for the time of a run, and checks all entities afterwards.
+/// Measures ticks at their normal rate for the time of a run, but at least for `at_least` in full runs. Checks all
+/// entities afterwards.
 pub fn paced(bench: &Bench, setting: WorldSetting, rtt: Duration, at_least: Duration) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, rtt)?;
     let time = bench.options.time.max(if bench.options.quick { Duration::ZERO } else { at_least });

@@ -37,7 +37,7 @@ pub struct WorkerPort {
 /// A command from the parent to a process of the measured world.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum WorldCommand {
-    /// Insert the entities of this region. The response is their number.
+    /// Insert the entities that start in the worker's region. The response is their number.
     Spawn,
     /// Become the standby of the next process's region, and wait until the worker's own region has a standby.
     StandBy,

@@ -11,13 +11,14 @@ use super::movement::{ACROSS, MovementPattern};
 /// The distribution of a world's entities at the start, along the axis that crosses the regions' border.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum InitialPositions {
-    /// Random positions between two walls, with both directions, so that entities are at all points of their paths.
+    /// Random positions between two walls. Entities start in both directions, so that they are at all points of their
+    /// paths.
     Between(f32, f32),
     /// All entities at one position.
     At(f32),
     /// Random positions, with random directions.
     Anywhere,
-    /// Random positions in a plane through the middle of the world that crosses the border.
+    /// Random positions in a plane. The plane goes through the middle of the world and crosses the border.
     Plane,
 }
 
@@ -133,7 +134,8 @@ impl WorldSetting {
         Entity { kind: u32::from(!nth.is_multiple_of(5)), velocity, ..Entity::at(nth, position) }
     }
 
-    /// Returns how often per second entities cross the border, if they move back and forth.
+    /// Returns how many times per second entities cross the border, summed over all entities, if they move back and
+    /// forth between two walls; 0 for other movements.
     pub fn offered_per_s(&self) -> f64 {
         match self.movement {
             MovementPattern::Oscillate { low, high } => {

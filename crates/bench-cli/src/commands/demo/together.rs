@@ -1,5 +1,5 @@
-//! `demo --together`: all parts of the demo on one cluster of three nodes, one of which is killed and
-//! restarted repeatedly.
+//! `demo --together`: runs all parts of the demo on one cluster of three nodes. Nodes are killed repeatedly, one at a
+//! time, and restarted.
 
 mod narrator;
 mod work;
@@ -82,7 +82,7 @@ impl CombinedDemoOptions<'_> {
                 scope.spawn(move || stop_all_on_error(self.tasks(work, urls, narrator, closing, stop)))
             });
             let markets = stop_all_on_error(self.markets(&mut nodes, narrator, closing, stop));
-            // With `--once`, the tasks continue for a while after the last kill of a node.
+            // With `--once`, this waits for the tasks, which continue for a while after the last kill of a node.
             let tasks = tasks.map(|tasks| {
                 tasks.join().unwrap_or_else(|_| Err(anyhow!("the thread that runs the tasks panicked")))
             });

@@ -29,7 +29,7 @@ struct Row {
     lost: u64,
     healed: u64,
     restarts: u64,
-    /// For each replica with different books: its name, the number of those books, and the topic of the first.
+    /// The topics of the books that differ from the oracle's books, in alphabetical order.
     different: Vec<String>,
 }
 

@@ -35,9 +35,9 @@ pub enum KillPlan {
 pub struct NodeKill {
     node: usize,
     was_leader: bool,
-    /// The time from the kill until all nodes responded again with all members.
+    /// The time from the kill until all nodes responded again and reported all nodes as voters.
     recovery: Duration,
-    /// The number of subscribers that were disconnected, and the longest time in which one of them received nothing.
+    /// The number of subscribers that were disconnected, and the longest time for which one of them received nothing.
     subscribers: (u64, Duration),
     /// The longest time that a publisher waited for an acknowledgement after the kill.
     publisher_wait: Duration,

@@ -51,8 +51,8 @@ impl EntityCount {
     }
 }
 
-/// Counts the pairs of aircraft that are at most `km` apart: first with the octree, then by comparing all aircraft with
-/// each other.
+/// Counts the pairs of aircraft that are at most `radius` apart. Returns two counts: one found with the octree, one
+/// found by comparing all aircraft with each other.
 pub fn pairs<'a>(
     states: impl Iterator<Item = &'a RegionState<3>>,
     world: WorldBox<3>,
