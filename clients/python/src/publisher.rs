@@ -164,7 +164,7 @@ impl PyPublisher {
     }
 
     /// Calls `send` for each of several payloads. Returns the number of payloads. Refused records do not stop the call;
-    /// it reports them at its end.
+    /// the exception that reports them is raised after all other records were sent.
     fn send_many(&self, py: Python<'_>, payloads: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.check_subject()?;
         let mut refused = RefusedRecords::default();
@@ -173,7 +173,7 @@ impl PyPublisher {
     }
 
     /// Calls `send` for each row of an array, along its first axis. Returns the number of rows. Refused records do not
-    /// stop the call; it reports them at its end.
+    /// stop the call; the exception that reports them is raised after all other records were sent.
     fn send_rows(&self, py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.check_subject()?;
         let view = PyMemoryView::from(rows)?;

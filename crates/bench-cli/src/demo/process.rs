@@ -1,7 +1,7 @@
 //! A subscriber in a separate process of this binary, controlled by pipes.
 //!
 //! The subscriber's process ends when its standard input closes, so it does not outlive this process.
-//! [`DemoProcess::kill`] returns after all its reports have been read.
+//! [`DemoProcess::kill`] returns when all reports of the killed process have been read.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

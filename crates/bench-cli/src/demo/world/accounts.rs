@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use dunlin::space::{LinearScan, Octree, RegionState, SpatialIndex, WorldBox};
 use dunlin_cli::commands::space::life::AIRCRAFT;
 
-/// The result of counting a world's entities: the number found, and the lost and duplicated ones.
+/// The result of counting a world's entities: how many were found, and which are lost, duplicated or unknown.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct EntityCount {
     pub found: usize,
