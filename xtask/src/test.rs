@@ -228,7 +228,7 @@ mod tests {
     fn first_failed_test_step_ends_the_run() {
         static STEPS: [Step; 3] = [
             Step { name: "good", run: || Ok(()) },
-            Step { name: "bad", run: || bail!("broken") },
+            Step { name: "bad", run: || bail!("the step is broken") },
             Step { name: "never", run: || panic!("ran after a failure") },
         ];
         let error = run_steps(&STEPS).unwrap_err();

@@ -102,7 +102,7 @@ pub fn child_main(args: &[String]) -> Result<()> {
 
 fn set_parent_death_signal() -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))
-        .context("cannot make this process end with its parent")?;
+        .context("cannot make this process end when its parent process ends")?;
     // The parent may have died before this process asked for the signal. The parent of this process is then init.
     if getppid().is_none_or(|parent| parent.is_init()) {
         bail!("the parent process has ended");

@@ -34,7 +34,7 @@ struct RunningPoint {
 /// Measures the selected points.
 pub fn run(suite: &Suite, bench: &Bench, with_peers: bool) -> Result<SuiteOutcome> {
     let groups = select_groups(suite, bench, with_peers);
-    ensure!(!groups.is_empty(), "no point of suite {suite:?} matches these --case and --param");
+    ensure!(!groups.is_empty(), "no measurement of suite {suite:?} matches the given --case and --param");
     let rounds = bench.options.warmup + bench.options.runs;
     let points: usize = groups.iter().map(Vec::len).sum();
     let progress = progress_bar(points as u64 * u64::from(rounds));

@@ -191,7 +191,8 @@ mod tests {
 
     #[test]
     fn error_code_is_found_below_an_added_context_message() {
-        let name = |error: anyhow::Error| row(&error.context("pub")).map(|row| row.name);
+        let name =
+            |error: anyhow::Error| row(&error.context("cannot publish the record")).map(|row| row.name);
         assert_eq!(name(PublishError::SeqMoved { expected: 1, last_seq: 2 }.into()), Some("SEQ_MOVED"));
         assert_eq!(name(PublishError::Refused("SUBJECT: \"a b\" …".into()).into()), Some("SUBJECT"));
         assert_eq!(name(SubscribeError::Lost.into()), Some("LOST"));
@@ -204,7 +205,7 @@ mod tests {
         let (message, advice_text) = ("no".to_owned(), "Do this.".to_owned());
         let error =
             anyhow::Error::from(ErrorWithAdvice { code: ErrorCode::NoTopic, message, advice: advice_text })
-                .context("pub");
+                .context("cannot publish the record");
         let row = row(&error).unwrap();
         assert_eq!((row.name, advice(&error, row), exit_code(&error)), ("NO_TOPIC", "Do this.", 1));
     }
@@ -212,8 +213,8 @@ mod tests {
     #[test]
     fn cause_repeated_in_an_error_context_is_printed_once() {
         let file = std::fs::read("/nonexistent").unwrap_err();
-        let error = anyhow::Error::from(file).context("reading").context("opening");
-        let once = "opening: reading: No such file or directory (os error 2)";
+        let error = anyhow::Error::from(file).context("cannot read the file").context("cannot open the log");
+        let once = "cannot open the log: cannot read the file: No such file or directory (os error 2)";
         assert_eq!(message_of(&error), once);
         let error = anyhow::anyhow!("No such file or directory (os error 2)").context(once);
         assert_eq!(message_of(&error), once);
@@ -221,7 +222,8 @@ mod tests {
 
     #[test]
     fn broken_pipe_is_a_failure_unless_the_output_lost_its_reader() {
-        let error = anyhow::Error::from(std::io::Error::from(ErrorKind::BrokenPipe)).context("writing");
+        let error = anyhow::Error::from(std::io::Error::from(ErrorKind::BrokenPipe))
+            .context("cannot write the output");
         let (output, reader) = UnixStream::pair().unwrap();
         let (other, _other_reader) = UnixStream::pair().unwrap();
         assert!(!is_end_of_reader(&error, [output.as_fd(), other.as_fd()]));
@@ -234,14 +236,15 @@ mod tests {
 
     #[test]
     fn exit_code_is_1_for_a_refusal_and_2_for_a_failure() {
-        let exit_code_below_context =
-            |error: anyhow::Error| exit_code(&error.context("publishing").context("demo"));
+        let exit_code_below_context = |error: anyhow::Error| {
+            exit_code(&error.context("cannot publish the record").context("the demo failed"))
+        };
         assert_eq!(exit_code_below_context(CommandRefusal("no".into()).into()), 1);
         assert_eq!(exit_code_below_context(PublishError::NoTopic("a".into()).into()), 1);
         assert_eq!(exit_code_below_context(PublishError::Unknown("cut".into()).into()), 2);
         assert_eq!(exit_code_below_context(SubscribeError::Lost.into()), 1);
         assert_eq!(exit_code_below_context(SubscribeError::Connection("refused".into()).into()), 2);
-        let file = std::fs::read("/nonexistent").context("reading").unwrap_err();
+        let file = std::fs::read("/nonexistent").context("cannot read the file").unwrap_err();
         assert_eq!(exit_code_below_context(file), 2);
     }
 }

@@ -63,7 +63,7 @@ choice! {
             count: u64, /// The limit.
             count_max: u64 } = 5,
         /// Another revision last wrote the key.
-        #[error("the key has revision {modified}, not the expected one (revision 0: the key does not exist)")]
+        #[error("the key has revision {modified}, not the expected revision (0 means that the key does not exist)")]
         Mismatch { /// The revision that last wrote it; 0 if it does not exist.
             modified: u64 } = 6,
         /// The lease does not exist, or has ended.
@@ -105,7 +105,7 @@ choice! {
             epoch: u32, /// The present epoch.
             current: u32 } = 15,
         /// The user has as many leases as one user may have.
-        #[error("the user has {count_max} leases, the limit for each user at present (a third of the free leases): end some leases")]
+        #[error("the user has {count_max} leases, the present limit for each user (a third of the leases that are free): end some leases")]
         TooManyLeasesOfUser { /// The limit.
             count_max: u64 } = 16,
         /// The tenant's keys have reached the tenant's share of `state_bytes_max`.
@@ -114,11 +114,11 @@ choice! {
             bytes: u64, /// The tenant's limit.
             bytes_max: u64 } = 17,
         /// The users of the tenant have as many leases as one tenant may have.
-        #[error("the tenant's users have {count_max} leases, the limit for each tenant at present (three times the free leases): end some leases")]
+        #[error("the tenant's users have {count_max} leases, the present limit for each tenant (three times the number of free leases): end some leases")]
         TooManyLeasesOfTenant { /// The limit.
             count_max: u64 } = 18,
         /// The transactions of one log entry have read as much as they may.
-        #[error("transactions at the same time read more than entry_read_bytes_max = {bytes_max} bytes: retry")]
+        #[error("concurrent transactions together read more than entry_read_bytes_max = {bytes_max} bytes: retry")]
         TooManyReads { /// The limit.
             bytes_max: u64 } = 19,
         /// There is no such topic.

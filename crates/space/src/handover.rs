@@ -140,10 +140,10 @@ pub trait AdmissionCheck {
 #[non_exhaustive]
 pub enum OfferError {
     /// The region's epoch is unknown.
-    #[error("the owner of region {} is not known yet: offer again later", .0.0)]
+    #[error("the owner of region {} is not known yet: offer the transfer again later", .0.0)]
     UnknownPeer(RegionId),
     /// The limit of transfers with this region is reached.
-    #[error("{max} transfers to this region are in progress already: offer again later")]
+    #[error("{max} transfers to this region are in progress already: offer the transfer again later")]
     Busy {
         /// The limit.
         max: usize,

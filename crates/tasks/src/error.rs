@@ -84,7 +84,7 @@ choice! {
         Cycle { /// Index of a task in the cycle.
             index: u32 } = 11,
         /// A task of a batch waits for an index beyond the batch.
-        #[error("task {index} of the batch waits for an index outside the batch: indexes start at 0")]
+        #[error("task {index} of the batch waits for a task whose index is outside the batch: indexes start at 0")]
         NoDependency { /// Index of the waiting task.
             index: u32 } = 12,
         /// A task waits for a cancelled task, which will never be done.
@@ -105,7 +105,7 @@ choice! {
         #[error("a tenant's weight must be 1 to 10,000")]
         Weight = 16,
         /// A worker names no kind.
-        #[error("a worker must name at least one kind")]
+        #[error("a worker must name at least one kind of task")]
         NoKinds = 17,
         /// The time to live is 0 or above `worker_ttl_ms_max`.
         #[error("a worker's time to live must be 1 to worker_ttl_ms_max = {ttl_ms_max} ms")]

@@ -25,7 +25,7 @@ pub enum SubjectError {
     #[error("subject {0:?} has an empty token")]
     EmptyToken(String),
     /// A character that is not allowed: white space, a control or invisible character, or a misplaced wildcard.
-    #[error("subject {subject:?} has the character {character:?}, which is not allowed there")]
+    #[error("subject {subject:?} has the character {character:?} where it is not allowed")]
     Character {
         /// The subject.
         subject: String,

@@ -224,7 +224,7 @@ pub enum SubscribeError {
         why: &'static str,
     },
     /// Records were lost, and the subscription ends in that case ([`OnGap::Fail`]).
-    #[error("records were lost, and the subscription ends at a gap")]
+    #[error("records were lost, and the subscription was requested to end at a gap")]
     Lost,
     /// A named limit is reached.
     #[error("the limit {limit} = {value} is reached")]

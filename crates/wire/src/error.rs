@@ -19,7 +19,7 @@ pub enum WireError {
         max: u8,
     },
     /// A header states an impossible message length.
-    #[error("message length {0} is invalid: it is no multiple of 8, or shorter than a header")]
+    #[error("message length {0} is invalid: it is not a multiple of 8, or is less than a header's length")]
     Length(u32),
     /// A message is larger than the limit for its kind.
     #[error("{kind:?} of {bytes} bytes is over the limit of {bytes_max}")]

@@ -64,7 +64,11 @@ pub fn check_locks(histories: &[LockHistory]) -> Result<u64> {
     written.sort_by_key(|guarded| (guarded.lock, guarded.revision));
     for pair in written.windows(2) {
         if pair[0].lock == pair[1].lock && pair[0].token > pair[1].token {
-            bail!("a write with an older token followed: {:?}, then {:?}", pair[0], pair[1]);
+            bail!(
+                "a write with an older token followed a write with a newer one: {:?}, then {:?}",
+                pair[0],
+                pair[1]
+            );
         }
     }
     Ok(held.len() as u64)

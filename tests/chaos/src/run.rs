@@ -232,11 +232,13 @@ fn check(
         linear: linear::check(&setup.linear, dir, operations)?,
     };
     if report.struck == 0 || report.changes == 0 {
-        bail!("no fault happened during an operation, so that the run proves nothing: {report}");
+        bail!(
+            "no fault happened during an operation, or no key changed, so the run proves nothing: {report}"
+        );
     }
     let decided = 1.0 - report.linear.undecided as f64 / report.linear.groups.max(1) as f64;
     if decided < DECIDED_MIN {
-        bail!("the checker left too many groups undecided: {report}");
+        bail!("the linearizability checker ran out of time for too many groups of operations: {report}");
     }
     Ok(report)
 }

@@ -26,7 +26,7 @@ impl HighestTerms {
     pub fn check(&self) -> Result<()> {
         match &self.0.lock().unwrap_or_else(PoisonError::into_inner).1[..] {
             [] => Ok(()),
-            decreases => bail!("a node's term went back: {}", decreases.join("; ")),
+            decreases => bail!("a node's term decreased: {}", decreases.join("; ")),
         }
     }
 }

@@ -53,7 +53,7 @@ impl MutantSet {
         patches.retain(|path| path.extension().is_some_and(|ending| ending == "patch"));
         patches.sort();
         if patches.len() != self.count {
-            bail!("{} has {} patches, not {}", self.patches, patches.len(), self.count);
+            bail!("{} has {} patches, expected {}", self.patches, patches.len(), self.count);
         }
         Ok(patches)
     }

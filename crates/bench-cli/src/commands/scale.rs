@@ -41,7 +41,7 @@ fn demand(load: &LoadArguments) -> Result<Demand> {
         }
     }
     if peak_per_s < per_s {
-        bail!("--peak-per-s is {peak_per_s}: give at least the average, --per-s {per_s}");
+        bail!("--peak-per-s is {peak_per_s}: give at least {per_s}, the average (--per-s)");
     }
     Ok(Demand { per_s, peak_per_s, task_ms, queued, payload_bytes })
 }

@@ -47,8 +47,8 @@ pub const FILES: [(&str, TimeLayout); 5] = [
 impl MarketRecording {
     /// Splits a file into lines and reads their times.
     pub fn parse(source: &str, bytes: Vec<u8>, layout: TimeLayout) -> Result<MarketRecording> {
-        ensure!(u32::try_from(bytes.len()).is_ok(), "{source} is over 4 GiB");
-        ensure!(bytes.last() == Some(&b'\n'), "{source} does not end with a whole line: it was cut short");
+        ensure!(u32::try_from(bytes.len()).is_ok(), "{source} is larger than 4 GiB");
+        ensure!(bytes.last() == Some(&b'\n'), "{source} was cut short: its last line is incomplete");
         let mut lines = Vec::new();
         let mut time_ms = 0;
         for range in line_ranges(&bytes) {

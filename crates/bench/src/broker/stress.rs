@@ -275,10 +275,10 @@ impl Work {
                 continue;
             }
             spins += 1;
-            ensure!(!self.failed.load(Ordering::Acquire), "the other thread failed");
+            ensure!(!self.failed.load(Ordering::Acquire), "the other thread of this measurement failed");
             ensure!(
                 !spins.is_multiple_of(1 << 20) || Instant::now() < deadline,
-                "the other thread made no progress"
+                "the other thread of this measurement made no progress"
             );
             if spins.is_multiple_of(1 << 10) { thread::yield_now() } else { std::hint::spin_loop() }
         }

@@ -262,12 +262,12 @@ async fn agreed_leader(nodes: &[StoreConnection], voters: Option<usize>) -> Resu
         all.push(node.usage().await?);
     }
     let last = all.iter().map(|usage| usage.last).max().unwrap_or(0);
-    let Some(leader) = all[0].leader else { bail!("no node leads: {all:?}") };
+    let Some(leader) = all[0].leader else { bail!("the first node knows no leader: {all:?}") };
     let agree = |usage: &NodeUsage| {
         usage.leader == Some(leader)
             && usage.applied + BEHIND_MAX >= last
             && voters.is_none_or(|voters| usage.voters == voters)
     };
-    ensure!(all.iter().all(agree), "the nodes do not agree yet: {all:?}");
+    ensure!(all.iter().all(agree), "the nodes differ in leader, voters or applied entries: {all:?}");
     Ok(leader as usize - 1)
 }

@@ -53,13 +53,13 @@ pub fn measure(bench: &Bench, target: &'static str, nodes: usize, kills: u64) ->
         cluster.kill(leader)?;
         match request(&mut clients, ProbeCommand::AfterNs(monotonic_ns()))? {
             ProbeReply::AnsweredNs(answered_ns) => latencies.record(answered_ns - killed_ns),
-            reply => anyhow::bail!("unexpected response to a request for a write: {reply:?}"),
+            reply => anyhow::bail!("unexpected response to a write request: {reply:?}"),
         }
         if target == target::DUNLIN {
             // The response contains only the present leader's last election, so no earlier election is counted again.
             match request(&mut clients, ProbeCommand::Elections(true))? {
                 ProbeReply::Elections(won) => won.into_iter().for_each(|ns| elections.record(ns)),
-                reply => anyhow::bail!("unexpected response to a request for elections: {reply:?}"),
+                reply => anyhow::bail!("unexpected response to a request for election times: {reply:?}"),
             }
         }
         cluster.restart(bench, leader)?;

@@ -27,7 +27,7 @@ pub fn restart(bench: &Bench, work: &ControlWorkload) -> Result<RunSample> {
     cluster.restart(bench, 0)?;
     let verify_work = ControlWorkload { case: "look".to_owned(), ..work.clone() };
     let first_read: ControlReport = cluster.clients(bench, &verify_work)?.read_line(FILL_MAX)?;
-    ensure!(first_read.first_ns > start_ns, "the node answered before it was started");
+    ensure!(first_read.first_ns > start_ns, "the node's first response came before its start");
     Ok(RunSample::new()
         .with("serving_ns", (first_read.first_ns - start_ns) as f64)
         .with("keys_per_s", filled.ops as f64 * 1e9 / filled.elapsed_ns as f64)

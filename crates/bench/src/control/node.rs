@@ -101,7 +101,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let cluster = Cluster::start(&node, cluster).context("cannot take part in the cluster")?;
     let listeners = ServerConfig { tcp: vec![client], ..ServerConfig::default() };
     let server = Server::start(node.clone(), listeners).context("cannot open the listener")?;
-    server.join_cluster(&cluster).context("cannot own topics of the cluster")?;
+    server.join_cluster(&cluster).context("cannot register the node as an owner of topics")?;
     let listener = *server.tcp_addresses().first().context("the node has no open listener")?;
     let control = Arc::clone(node.control()?);
     let state = ControlNodeState { control, node, listener, cluster, before: Mutex::default() };

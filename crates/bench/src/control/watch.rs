@@ -94,6 +94,6 @@ fn is_client_write(payload: &[u8]) -> Result<bool> {
         ensure!(is_intact, "the value of {} is damaged", String::from_utf8_lossy(key));
         changes += 1;
     }
-    ensure!(changes == 1, "one revision has {changes} changes");
+    ensure!(changes == 1, "a revision has {changes} changes, expected one");
     Ok(true)
 }

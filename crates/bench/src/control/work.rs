@@ -114,7 +114,7 @@ impl ControlReport {
     pub fn of(work: &ControlWorkload, child: &mut Child) -> Result<Self> {
         let report: Self = child.read_line(work.timeout()).context("the clients did not finish")?;
         let share = report.errors as f64 / report.ops.max(1) as f64;
-        ensure!(share <= ERRORS_MAX, "{} requests failed and {} were answered", report.errors, report.ops);
+        ensure!(share <= ERRORS_MAX, "{} requests failed, and {} succeeded", report.errors, report.ops);
         Ok(report)
     }
 

@@ -126,7 +126,7 @@ impl<S: Subscribe> FeedSubscriber<S> {
 
     /// Compares the books with those of their owner and returns the results.
     pub fn finish(self, totals: &PublishedTotals) -> Result<DeliveryTally> {
-        let lines = totals.get().context("the publisher reported no totals")?;
+        let lines = totals.get().context("the publisher did not report how many records it published")?;
         let mut tally = self.stats.tally;
         let counts = self.replica.counts();
         for (log, _, book) in self.replica.states() {

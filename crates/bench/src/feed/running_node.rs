@@ -29,7 +29,7 @@ pub fn measure(options: &BenchOptions, clients: usize) -> Result<RunSample> {
     let pattern = match feed.instruments.as_slice() {
         [] => "md.>".to_owned(),
         [one] => format!("md.{one}"),
-        _ => anyhow::bail!("with --url give one --instrument, or none for all instruments"),
+        _ => anyhow::bail!("with --url, give --instrument once, or leave it out to read all instruments"),
     };
     let subscribe = |_| {
         let (name, tls) = ("bench".to_owned(), options.tls.clone());

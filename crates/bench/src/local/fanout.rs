@@ -100,7 +100,7 @@ fn publish_and_read(
         read_all(&mut first_half, from, published.records)?;
         let deadline = Instant::now() + TIMEOUT;
         while published.records.saturating_sub(shared.read.load(Ordering::Acquire)) > 2 * burst {
-            ensure!(Instant::now() < deadline, "the other half of the subscribers makes no progress");
+            ensure!(Instant::now() < deadline, "the second half of the subscribers makes no progress");
             std::hint::spin_loop();
         }
     }

@@ -66,7 +66,10 @@ fn receive(subscriber: &mut Subscriber, topics: usize, messages: u64) -> Result<
             bail!("subscriber failed after {read} records: {fault}");
         }
         if count == 0 {
-            ensure!(subscriber.wait(Some(TIMEOUT))?, "no record within {TIMEOUT:?} after {read}");
+            ensure!(
+                subscriber.wait(Some(TIMEOUT))?,
+                "no record arrived within {TIMEOUT:?} after {read} records"
+            );
         }
     }
     Ok(monotonic_ns())

@@ -84,7 +84,7 @@ fn unknown_case_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let output = run(folder.path(), &["peers", "spot", "--case=nonsense", "--quick"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("no point of suite spot matches"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no measurement of suite spot matches"));
 }
 
 #[test]

@@ -12,7 +12,9 @@ use crate::topics::CallError;
 #[non_exhaustive]
 pub enum KvError {
     /// The key's last revision is not the expected one.
-    #[error("the key has revision {modified}, not the expected one (revision 0: the key does not exist)")]
+    #[error(
+        "the key has revision {modified}, not the expected revision (0 means that the key does not exist)"
+    )]
     Moved {
         /// The revision of the last write; 0 if the key does not exist.
         modified: u64,

@@ -62,7 +62,7 @@ pub enum WatchError {
         oldest: u64,
     },
     /// The cluster has a new epoch, in which revisions began again. Read the keys again, and watch from `revision`.
-    #[error("revisions have restarted at {revision}: read the keys, and watch from there")]
+    #[error("revisions have restarted at {revision}: read the keys, and watch from this revision")]
     Restarted {
         /// The first revision of the new epoch.
         revision: u64,

@@ -84,7 +84,7 @@ pub enum WorldOwnersError {
     #[error(transparent)]
     Name(#[from] WorldNameError),
     /// No process has begun the world.
-    #[error("there is no world {0:?} at this node: `dunlin space run` begins one")]
+    #[error("there is no world {0:?} at this node: start one with `dunlin space run`")]
     NoWorld(String),
     /// The world waits until enough processes take part.
     #[error(

@@ -61,9 +61,9 @@ pub enum JoinError {
     },
 }
 
-/// The error for a claim that has ended: its deadline passed, or it is already settled.
+/// The error for a claim that has ended: its deadline passed, or the record was already acknowledged or returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("claim {token} has ended: its deadline passed, or it is already settled")]
+#[error("claim {token} has ended: its deadline passed, or the record was already acknowledged or returned")]
 pub struct StaleClaim {
     /// The claim's token.
     pub token: u64,

@@ -78,7 +78,7 @@ pub enum InstrumentsError {
         id: String,
     },
     /// The volatility is too high; it is probably in another unit.
-    #[error("volatility must be <= {} (ticks an update) for {id}, not {volatility}", VOLATILITY_MAX)]
+    #[error("volatility must be <= {} (ticks per update) for {id}, not {volatility}", VOLATILITY_MAX)]
     TooVolatile {
         /// Id of the instrument.
         id: String,

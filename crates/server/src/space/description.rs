@@ -49,7 +49,7 @@ pub struct WorldDescription {
 #[non_exhaustive]
 pub enum WorldDescriptionError {
     /// There is no such world.
-    #[error("there is no world {name:?} here: {} (`dunlin space run` begins one)", list(.known))]
+    #[error("there is no world {name:?} here: {} (`dunlin space run` starts one)", list(.known))]
     Unknown {
         /// The name that was requested.
         name: String,

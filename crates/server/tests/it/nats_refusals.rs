@@ -56,7 +56,7 @@ fn refused_records_leave_the_client_connected() {
         (&long, "x", "subject of 305 bytes exceeds the limit of 255 bytes"),
         ("a..b", "x", "has an empty token"),
         ("a.*", "x", "'*'"),
-        ("a\u{200b}b", "x", "is not allowed there"),
+        ("a\u{200b}b", "x", "where it is not allowed"),
     ] {
         peer.publish(subject, payload);
         let text = permission_violation(&peer.line(), "Publish", subject);
@@ -124,7 +124,7 @@ fn refused_subscriptions_leave_the_client_connected() {
     let long = format!("{}.>", "a".repeat(305));
     for (subject, why) in [
         (long.as_str(), "subject of 307 bytes exceeds the limit of 255 bytes"),
-        ("a*b", "is not allowed there"),
+        ("a*b", "where it is not allowed"),
         ("a q..q", "invalid queue name: "),
     ] {
         peer.send_line(&format!("SUB {subject} 1"));

@@ -54,10 +54,12 @@ pub enum StateError {
         wanted: usize,
     },
     /// The state has other components than those registered here.
-    #[error("the entity has other components than those registered here: register the same on both sides")]
+    #[error(
+        "the entity has other components than those registered here: register the same components in both processes"
+    )]
     Schema,
     /// The components have another size.
-    #[error("the components have {bytes} bytes, but the registered ones have {wanted}")]
+    #[error("the entity's components have {bytes} bytes, but the registered components have {wanted}")]
     Components {
         /// Size of the given components, bytes.
         bytes: usize,

@@ -56,7 +56,7 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
         ),
         (
             submit(NewTask { after: on(2), ..work() }),
-            "task 1 of the batch waits for an index outside the batch: indexes start at 0",
+            "task 1 of the batch waits for a task whose index is outside the batch: indexes start at 0",
         ),
         (
             submit(NewTask { after: vec![TaskDependency::Task { task: 99 }], ..work() }),
@@ -99,7 +99,7 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
         ),
         (
             TaskCommand::Join { worker: NewWorker { kinds: vec![], ..worker.clone() } },
-            "a worker must name at least one kind",
+            "a worker must name at least one kind of task",
         ),
         (
             TaskCommand::Join { worker: NewWorker { ttl_ms: 10_001, ..worker.clone() } },

@@ -113,10 +113,10 @@ fn check_durable_order(
 ) -> Result<()> {
     ensure!(gaps.is_empty(), "a subscriber of a durable topic received gaps: {gaps:?}");
     for (epoch, EpochEnd { last, next, .. }) in ended {
-        ensure!(next.seq == last + 1, "epoch {epoch} ended at {last}, but the next begins at {next}");
+        ensure!(next.seq == last + 1, "epoch {epoch} ended at {last}, but the next epoch begins at {next}");
     }
     for (expected, (position, number)) in (1..).zip(records) {
-        ensure!(*number == expected, "{position} has record {number}, expected {expected}");
+        ensure!(*number == expected, "position {position} has record {number}, expected record {expected}");
     }
     Ok(())
 }

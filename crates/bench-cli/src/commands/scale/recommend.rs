@@ -17,7 +17,7 @@ pub fn run(arguments: &RecommendArguments, console: &Console) -> Result<()> {
     let prices = prices(arguments.prices.as_ref())?;
     let (demand, need) = (demand(&arguments.load)?, need(arguments)?);
     if arguments.spot > 100 {
-        bail!("--spot is {}: give 0 to 100", arguments.spot);
+        bail!("--spot is {}: give a percentage from 0 to 100", arguments.spot);
     }
     let found =
         recommend(&demand, &need, &prices, &SimulatedNode::default(), arguments.spot).ok_or_else(|| {
@@ -95,7 +95,7 @@ fn used(text: &str) -> Result<(Vec<f64>, Vec<f64>)> {
         let mut numbers = line.split([' ', '\t', ',']).filter(|word| !word.is_empty()).map(str::parse::<f64>);
         match (numbers.next(), numbers.next(), numbers.next()) {
             (Some(Ok(cpus)), Some(Ok(gib)), None) => Ok((cpus, gib)),
-            _ => bail!("line {}: expected two numbers, processors and GiB", at + 1),
+            _ => bail!("line {}: expected two numbers: processors and GiB of memory", at + 1),
         }
     });
     Ok(pairs.collect::<Result<Vec<_>>>()?.into_iter().unzip())
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(used("1.5 4\n\n0.5,\t3\n").unwrap(), (vec![1.5, 0.5], vec![4.0, 3.0]));
         assert_eq!(
             used("1 2\n3\n").unwrap_err().to_string(),
-            "line 2: expected two numbers, processors and GiB"
+            "line 2: expected two numbers: processors and GiB of memory"
         );
         assert!(used("1 2 3").is_err() && used("a 2").is_err());
     }

@@ -123,7 +123,7 @@ fn now() -> u64 {
 /// Runs the guard process.
 pub fn run() -> Result<()> {
     let holder = getpgid(getppid())
-        .context("cannot find the process group of the parent; only `dunlin lock` starts this command")?;
+        .context("cannot find the parent's process group: only `dunlin lock` may start this process")?;
     let suspended = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2] {
         flag::register(signal, Arc::default())?;

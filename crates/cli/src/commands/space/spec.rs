@@ -92,7 +92,7 @@ impl WorldSpec {
             speed: real("speed")?,
             tick: Duration::from_micros(number("tick_us")?),
             seed: number("seed")?,
-            standby: value["standby"].as_bool().context("field standby is missing")?,
+            standby: value["standby"].as_bool().context("field `standby` is missing")?,
         })
     }
 

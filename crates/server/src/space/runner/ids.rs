@@ -37,7 +37,7 @@ pub enum SpawnError {
     #[error(transparent)]
     Refused(#[from] CommandError),
     /// The owners of these regions did not respond.
-    #[error("no process that responds owns {}, so the id may be in use there: retry later", list(.0))]
+    #[error("no process that owns {} responds, so an entity with this id may exist there: retry later", list(.0))]
     NoOwner(Vec<RegionId>),
 }
 

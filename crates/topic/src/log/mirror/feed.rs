@@ -14,10 +14,12 @@ use crate::reducer::ReducerError;
 #[non_exhaustive]
 pub enum MirrorFeedError {
     /// This process owns the log, or the log is closed.
-    #[error("this process owns the log, or the log is closed: it accepts no records of another owner")]
+    #[error(
+        "the log accepts no records from another node, because this process owns the log or the log is closed"
+    )]
     Own,
     /// The subscriber of a private mirror has to make room first.
-    #[error("the subscriber of the mirror has not read the mirror's history yet")]
+    #[error("the mirror is full: its subscriber must read records first")]
     Full,
     /// Memory is exhausted, or the reducer refuses the batch.
     #[error("{0}")]
