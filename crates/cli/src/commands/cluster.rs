@@ -66,7 +66,7 @@ enum Subcommand {
     },
     /// Make another node the leader
     Transfer {
-        /// Number of the node [default: any that can lead]
+        /// Number of the node that becomes leader [default: any node that can lead]
         #[arg(value_parser = node_number)]
         node: Option<u64>,
     },

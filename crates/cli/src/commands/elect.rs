@@ -39,7 +39,7 @@ pub struct Arguments {
     /// Value of this candidate, shown to others [default: host name and process id]
     #[arg(long)]
     pub value: Option<String>,
-    /// Print the elected candidate and end; exit code 1 if there is none
+    /// Print the elected candidate and end; exit code 1 if no candidate is elected
     #[arg(long)]
     pub show: bool,
 }

@@ -73,7 +73,7 @@ pub struct Arguments {
     /// Maximum number of records per second [default: no limit]
     #[arg(long, value_name = "RECORDS_PER_SECOND", value_parser = rate)]
     pub rate: Option<f64>,
-    /// Maximum time to retry while the node has no room; 0s fails at once [default: no limit]
+    /// Maximum time to retry while the node has no room for the records; 0s means no retry [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub patience: Option<Duration>,
     /// Print nothing on success

@@ -46,7 +46,7 @@ pub struct Arguments {
     /// Reply with the output of this command
     #[arg(last = true, group = "answer", value_name = "COMMAND")]
     pub command: Vec<String>,
-    /// Subjects besides inboxes to which replies may go; may be given several times
+    /// Pattern of subjects, besides inboxes, to which replies may go; may be given several times
     #[arg(long, value_name = "PATTERN")]
     pub reply_to: Vec<Pattern>,
     /// End after this number of requests [default: no end]

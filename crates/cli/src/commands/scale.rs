@@ -38,7 +38,7 @@ pub struct LoadArguments {
     /// Duration of a task in milliseconds
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 11.76)]
     pub task_ms: f64,
-    /// Maximum number of waiting tasks
+    /// Maximum number of tasks that wait at the same time
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
     pub queued: u64,
     /// Size of a task's payload in bytes
@@ -112,7 +112,7 @@ pub struct SimulateArguments {
     /// Seed of all random numbers
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Numbers of workers to simulate in table `throughput`, separated by commas; each gives one row
+    /// Numbers of workers to simulate in table `throughput`, separated by commas; each number gives one row
     #[arg(long, value_name = "COUNT", value_delimiter = ',', default_value = "10,25,50,75,100,150,200,1000")]
     pub workers: Vec<u32>,
     /// Number of tasks in each row of table `throughput`

@@ -75,7 +75,7 @@ pub struct Arguments {
     /// state topics), or fail (end with an error) [default: oldest; snapshot with --conflate or --from snapshot]
     #[arg(long, value_name = "POLICY", value_parser = parse::on_gap)]
     pub on_gap: Option<OnGap>,
-    /// Merge all changes since the last read into one record; for state topics
+    /// Receive one record that merges all changes since the last read; for state topics
     #[arg(long, conflicts_with = "group")]
     pub conflate: bool,
     /// Pause after each record, to simulate a slow subscriber

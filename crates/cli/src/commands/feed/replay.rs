@@ -44,7 +44,7 @@ pub struct Arguments {
     /// Speed of the replay: a factor such as 1x (as recorded) or 10x, or max (without pauses)
     #[arg(long, value_name = "FACTOR", default_value = "1x", value_parser = speed)]
     speed: Speed,
-    /// Publish even to topics that have another publisher; their states then mix the records of both
+    /// Publish even to topics that have another publisher; their states then mix the records of both publishers
     #[arg(long)]
     force: bool,
 }

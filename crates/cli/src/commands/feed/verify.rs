@@ -28,7 +28,7 @@ something is wrong.")]
 pub struct Arguments {
     /// Directory of the recording
     directory: PathBuf,
-    /// Fail if the recording was not closed
+    /// Fail also if the recording was not closed: its last records may be missing
     #[arg(long)]
     strict: bool,
 }

@@ -30,7 +30,7 @@ pub struct Arguments {
     /// Name of the world
     #[arg(default_value = "world", value_parser = world)]
     name: String,
-    /// Number of regions [default: --processes]
+    /// Number of regions [default: the number of processes]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096), allow_negative_numbers = true)]
     regions: Option<u32>,
     /// Number of processes that must have joined before regions get owners
@@ -45,7 +45,7 @@ pub struct Arguments {
     /// Seconds of the recording that are replayed in one second
     #[arg(long, value_name = "FACTOR", default_value_t = 60.0, value_parser = times, allow_negative_numbers = true)]
     speed: f64,
-    /// Edge length of the world, in length units; with --aircraft, the recording sets the world's size
+    /// Edge length of the world, in units of the world; with --aircraft, the recording sets the world's size
     #[arg(long, value_name = "LENGTH", default_value_t = 1_000.0, value_parser = distance, allow_negative_numbers = true)]
     edge: f32,
     /// Duration of a tick

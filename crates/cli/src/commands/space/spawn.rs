@@ -35,7 +35,7 @@ pub struct Arguments {
     /// Kind: a number whose meaning the world's program defines
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     kind: u32,
-    /// Maximum time to wait
+    /// Maximum time to wait until the entity is added
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive_duration)]
     timeout: Duration,
 }

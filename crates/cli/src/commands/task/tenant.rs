@@ -60,7 +60,7 @@ pub struct Arguments {
     /// be given several times
     #[arg(long = "rate", value_name = "KEY=COUNT/DURATION", value_parser = rate)]
     rates: Vec<(String, Rate)>,
-    /// Setting to set to the default of a new tenant, before the other options apply; may be given several times
+    /// Setting to reset to the default of a new tenant, before the other options apply; may be given several times
     #[arg(long, value_name = "SETTING")]
     without: Vec<TenantSetting>,
 }
