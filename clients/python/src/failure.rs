@@ -166,7 +166,7 @@ impl From<Failure> for PyErr {
             Failure::Unknown(text) => ("unknown", 0, text),
             Failure::Disconnected(text) => ("away", 0, text),
             Failure::TimedOut(text) => ("timed_out", 0, text),
-            Failure::Closed => ("closed", 0, "it was closed".to_owned()),
+            Failure::Closed => ("closed", 0, "the handle was closed".to_owned()),
             Failure::Forked => {
                 ("forked", 0, "it was made before a fork: connect again in the child".to_owned())
             }

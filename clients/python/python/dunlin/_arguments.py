@@ -112,7 +112,7 @@ def _number(name: str, given: float, what: str) -> float:
 
 
 def seconds(name: str, given: float, *, least: float = 0.001, most: float = SECONDS_MAX) -> float:
-    """A number of seconds from `least`, by default the shortest span that messages can carry."""
+    """A number of seconds, at least `least`, which is by default the shortest time span that messages can carry."""
     number = _number(name, given, "a number of seconds")
     if not least <= number <= most:
         raise ValueError(f"{name}={shown(given)} is not from {least:g} to {int(most):,} seconds")

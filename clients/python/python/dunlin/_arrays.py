@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 try:
     import numpy
-except ImportError:  # It is optional.
+except ImportError:  # NumPy is optional.
     numpy = None  # type: ignore[assignment]
 
 
 def as_array(column: Column) -> Any:
-    """A NumPy array, or a memoryview without NumPy, of the bytes without a copy."""
+    """The column's bytes, not copied: as a NumPy array, or as a memoryview if NumPy is not installed."""
     return memoryview(column) if numpy is None else numpy.asarray(column)

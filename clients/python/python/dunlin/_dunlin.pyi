@@ -197,7 +197,7 @@ class Events(Generic[T_co]):
 
 @final
 class Subscription:
-    """Reads one or more logs: iterate it with `for` or `async for`. One thread at a time."""
+    """Reads one or more logs: iterate it with `for` or `async for`, in one thread at a time."""
 
     @property
     def pattern(self) -> str: ...

@@ -1,7 +1,7 @@
-"""Runs a worker's tasks: in threads of this process, or each in a separate process that is used again.
+"""Runs a worker's tasks in threads of this process, or in separate processes, which are used again for later tasks.
 
-If a process dies, only its task fails, with the signal as the error, and the next task gets a
-new process. To stop a task, the worker ends its process, because code that does not check for a
+If a separate process dies, only its task fails, with the signal as the error, and the next task gets a
+new process. To stop a task, the worker ends the task's process, because code that does not check for a
 stop cannot be stopped otherwise.
 """
 
@@ -67,7 +67,7 @@ def sendable(text: str) -> str:
 
 
 def run_here(function: Callable[..., Any], arguments: tuple[Any, ...]) -> SlotResult:
-    """Runs the function in this thread. Its memory is unknown, because threads share it."""
+    """Runs the function in this thread. The memory that the function uses is unknown, because threads share memory."""
     started = time.thread_time_ns()
     try:
         value = function(*arguments)
@@ -122,7 +122,7 @@ class ProcessSlot:
         if self._process is None or not self._process.is_alive() or self._pipe is None:
             self.end()
             here, there = _CONTEXT.Pipe()
-            # The process is a daemon, so that it ends when this process ends normally.
+            # The new process is a daemon process, so that it ends when this process ends normally.
             self._process = _CONTEXT.Process(target=_serve, args=(there, os.getpid()), daemon=True)
             self._process.start()
             there.close()
@@ -176,7 +176,7 @@ def _serve(pipe: Pipe, parent: int) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Ends the process when its parent has ended. A running task does not read the pipe."""
+    """Ends the process when its parent has ended. The pipe does not show this while a task runs."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

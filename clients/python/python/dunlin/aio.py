@@ -1,7 +1,7 @@
 """The client for asyncio.
 
 Subscriptions, members, books and tables are the same objects as in the blocking client; `async for` iterates them,
-and one thread watches all. Other waiting calls run on threads of a pool.
+and one thread watches all of them. Other waiting calls run on threads of a pool.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _THREADS_MAX = 1024
 _REQUESTS_MAX = 768
 """The largest number of concurrent requests. Further requests wait, so that threads are left for responders."""
 _UNANSWERED_BYTES_MAX = 512 << 10
-_ENTERED = "another `async with` has entered it: call the client again for each task"
+_ENTERED = "another `async with` has entered this object: call the client again for each task"
 
 
 class _Caller:
@@ -279,11 +279,11 @@ class AsyncPublisher:
         self._publisher = publisher
 
     async def publish(self, payload: Payload, **options: Any) -> Receipt:
-        """Publishes and waits for the node's answer. Takes the same keywords as `Publisher.publish`."""
+        """Publishes and waits for the node's response. Takes the same keywords as `Publisher.publish`."""
         return await self._caller(self._publisher.publish, payload, **options)
 
     async def send(self, payload: Payload, **options: Any) -> None:
-        """Publishes without waiting for the answer, unless too much is unanswered. Takes the same keywords
+        """Publishes without waiting for the response, unless too many bytes are unanswered. Takes the same keywords
         as `Publisher.send`."""
         if self._publisher.unanswered_bytes >= _UNANSWERED_BYTES_MAX:
             await self.flush()
@@ -393,7 +393,7 @@ class AsyncClient:
 
     @property
     def sync(self) -> Client:
-        """The same connection, for calls that wait."""
+        """The blocking client of the same connection."""
         return self._client
 
     @property
@@ -418,11 +418,11 @@ class AsyncClient:
         return SubscribeCall(self._caller, partial(self._client.subscribe, pattern, **options))
 
     def share(self, topic: str, group: str, **options: Any) -> JoinCall:
-        """Becomes a member of a group that shares a topic."""
+        """Joins a share group of a topic: each record goes to one member, at most once."""
         return JoinCall(self._caller, partial(self._client.share, topic, group, **options))
 
     def work(self, topic: str, group: str, **options: Any) -> JoinCall:
-        """Becomes a member of a work queue."""
+        """Joins a work group of a topic: each record is delivered until a member acknowledges it."""
         return JoinCall(self._caller, partial(self._client.work, topic, group, **options))
 
     async def ack(self, *jobs: Job) -> None:

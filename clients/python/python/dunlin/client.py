@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ._dunlin import Headers, Payload
 
 Start: TypeAlias = Literal["earliest", "latest", "snapshot"] | Position | int
-"""Where to start: a word, after the last position read, or at a time in ns since the Unix epoch."""
+"""Where to start: a word, the position of the last record read, or a time in ns since the Unix epoch."""
 OnGap: TypeAlias = Literal["oldest", "newest", "snapshot", "fail"]
 Wait: TypeAlias = Literal["default", "parked", "spin"]
 
@@ -50,12 +50,14 @@ def connect(
     wait: Wait = "default",
 ) -> Client:
     """Connects to the node at `url` (`dunlin://HOST:PORT`, `tls://HOST:PORT`, `unix:///PATH`), at DUNLIN_URL, or
-    on this host. With several nodes (`dunlin://one:4220,two:4220`), it uses one and changes to the next after a loss.
+    on this host. With several nodes (`dunlin://one:4220,two:4220`), the client uses one node, and changes to the next
+    node when it loses the connection.
 
     `name` is shown to operators. For a node with users, give a `token`, or `user` and `password`. Without them, the
-    client reads the files DUNLIN_TOKEN_FILE, or DUNLIN_USER and DUNLIN_PASSWORD_FILE. It reconnects after a loss.
+    client reads the files DUNLIN_TOKEN_FILE, or DUNLIN_USER and DUNLIN_PASSWORD_FILE. A client that
+    loses its connection reconnects.
 
-    PEM files for `tls://`: `ca`, or DUNLIN_CA, has the trusted authorities, by default those of the system.
+    PEM files for `tls://`: `ca`, or DUNLIN_CA, has the trusted certificate authorities, by default the system's.
     `client_cert` and `client_key`, or DUNLIN_CLIENT_CERT and DUNLIN_CLIENT_KEY, are for nodes that require a client
     certificate.
     """
@@ -138,7 +140,8 @@ def _run_all(calls: Iterable[Callable[[], object]]) -> None:
 
 
 class Client:
-    """A connection to a node, shared by all handles made from it. Threads may share it; a forked child may not.
+    """A connection to a node, shared by all handles made from it. Threads may share a client; a forked process
+    must make its own.
 
     A context manager, which closes the connection and all handles made from it.
     """
@@ -147,7 +150,7 @@ class Client:
         self._connection = connection
         self._wait: Wait = wait
         self._publishers: dict[str, _CachedPublisher] = {}
-        # The publishers of `publisher`, which the caller owns.
+        # The publishers that method `publisher` made. The caller owns them.
         self._own_publishers: weakref.WeakSet[Publisher] = weakref.WeakSet()
         self._publishers_lock = threading.Lock()
         # The first error of a publisher that was closed because the client keeps too many.
@@ -162,7 +165,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection, after all sent records are answered, also those of `publisher`.
+        """Closes the connection, after all sent records are answered, including those of publishers
+        that `publisher` made.
 
         Raises the first refusal.
         """
@@ -190,7 +194,7 @@ class Client:
 
     @property
     def connections(self) -> int:
-        """The number of connections so far."""
+        """The number of connections that the client has made so far."""
         return self._connection.connections
 
     @property
@@ -275,7 +279,7 @@ class Client:
             raise unreported
 
     def publisher(self, subject: str, *, quiet: bool = False) -> Publisher:
-        """Makes a publisher to a subject, or to a topic's pattern; each record then needs its own subject.
+        """Makes a publisher to a subject, or to a topic's pattern. With a pattern, each record needs a subject.
 
         Records of one publisher keep their order. A `quiet` publisher requests no acknowledgements.
         """
@@ -330,7 +334,8 @@ class Client:
         """Subscribes to all subjects that match `pattern` (`*` one token, `>` the rest), also of topics created later.
 
         Iterating returns records and notices: `Record`, `Gap`, `Lagging`, `EpochChanged`, `Snapshot`, `Publishers`,
-        `Deleted`. `records()` returns only records and raises `GapError`; `batches()` returns thousands at once.
+        `Deleted`. `records()` returns only records, and raises `GapError` at a gap. `batches()` returns many
+        records at once.
         """
         return self._connection.subscribe(
             pattern,
@@ -363,8 +368,8 @@ class Client:
 
         `claim` is the duration of a claim in seconds. After `attempts_max` attempts a record becomes a dead letter; 0
         is no limit. The group publishes dead letters to the subject `dead_letter`, by default `dead.TOPIC`, which needs
-        the permission to publish there. With `drop_dead_letters`, it drops them. The member requests `prefetch` records
-        ahead.
+        the permission to publish there. With `drop_dead_letters`, the group drops dead letters. The member
+        requests `prefetch` records ahead.
         """
         if dead_letter and drop_dead_letters:
             given = _arguments.shown(dead_letter)
@@ -401,7 +406,7 @@ class Client:
         )
 
     def book(self, topic: str, *, conflate: bool = False, name: str = "") -> Book:
-        """Follows an order book. With `conflate`, each change merges all since the last."""
+        """Follows an order book. With `conflate`, each change merges all changes since the last one."""
         followed = self._connection.follow(topic, name=name, conflate=conflate, wait=self._wait)
         made: Book = open_state(topic, followed, Book)
         return made
@@ -472,9 +477,9 @@ class Client:
     ) -> None:
         """Creates a topic, which owns the subjects of `pattern`, by default its name only.
 
-        `reliable` makes publishers wait for registered subscribers, and sets the policy when
-        that takes too long; `durable` stores records on disk; `reducer` keeps a state. With
-        `exist_ok`, an existing topic with the same configuration counts as success.
+        `reliable` makes publishers wait for registered subscribers, and sets the policy when a publisher
+        has waited too long. `durable` stores records on disk. `reducer` makes the topic keep a state.
+        With `exist_ok`, an existing topic with the same configuration counts as success.
         """
         counts = {
             "partitions": (partitions, 0xFFFF),

@@ -569,4 +569,4 @@ def _gap(notice: Gap | EpochChanged) -> GapError:
 
 
 def _stale(tokens: tuple[int, ...]) -> StaleClaimError:
-    return StaleClaimError(f"STALE_CLAIM: the deadline of {len(tokens)} had passed: {tokens}")
+    return StaleClaimError(f"STALE_CLAIM: {len(tokens)} claims had already ended, with the tokens {tokens}")

@@ -58,7 +58,7 @@ class Page(NamedTuple):
     """The last revision at the time of the read."""
     entries: list[Entry]
     more: bool
-    """Whether the range has more keys after the last."""
+    """Whether the range has more keys after the last entry."""
 
 
 class WriteResult(NamedTuple):
@@ -177,7 +177,7 @@ class Get:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Reads keys from `start` up to and excluding `end`; 0 is the largest possible limit."""
+    """Reads keys from `start` up to and excluding `end`. A `limit` of 0 means the largest possible."""
 
     start: Bytes
     end: Bytes
@@ -209,8 +209,9 @@ class TransactionResult(NamedTuple):
 class Watch:
     """Receives changes, revision by revision. Iterate it with `for` or `async for`, in one thread at a time.
 
-    After `DisconnectedError` the next step continues at its revision. `CompactedError` ends the watch: its revision is
-    no longer in the history, or revisions have restarted. Read the keys, and watch from the revision after the read's.
+    After `DisconnectedError`, the next call continues without missing a change. `CompactedError` ends the watch:
+    the next revision is no longer in the history, or revisions have restarted. Read the keys, and watch from the
+    revision after that of the read.
     """
 
     def __init__(self, raw: RawWatch) -> None:
@@ -222,7 +223,7 @@ class Watch:
 
     @property
     def revision(self) -> int:
-        """The last revision seen, of any key; 0 before the first."""
+        """The last revision seen, of any key; 0 before the first revision."""
         return self._raw.revision
 
     @property
@@ -268,7 +269,7 @@ class Watch:
 
 
 class Lease:
-    """A lease: keys and locks that depend on it end with it, `ttl` seconds after its last renewal by a thread.
+    """A lease, which ends `ttl` seconds after its last renewal. Keys and locks that depend on it end with it.
 
     A context manager, which revokes the lease at the end. The client counts a lease as lost before the cluster ends it.
     """
@@ -300,7 +301,7 @@ class Lease:
         self._raw.check()
 
     def keep_alive(self) -> None:
-        """Renews the lease, for leases without a thread."""
+        """Renews the lease. Only leases made with `keep=False` need this: a thread renews the others."""
         self._raw.keep_alive()
 
     def wait_lost(self, timeout: float | None = None) -> str | None:
@@ -369,7 +370,7 @@ class Lock:
 
     A context manager, which waits for the lock and releases it at the end. `token` grows with
     each holder. Pass it to the resources that the lock guards, which refuse a lower token than
-    the highest one so far. One thread at a time can acquire or hold it; another one receives `BusyError`.
+    the highest one so far. One thread at a time can acquire or hold a `Lock`; another one receives `BusyError`.
     """
 
     def __init__(self, keys: Keys, name: bytes, value: bytes, lease: Lease | float, wait: bool) -> None:
@@ -387,14 +388,14 @@ class Lock:
     def acquire(self) -> int:
         """Waits for the lock as long as its lease lives, and returns its token.
 
-        Without waiting, may raise `LockHeldError`. Raises `BusyError` if this object holds the lock, or another
-        thread waits for it.
+        Without `wait`, raises `LockHeldError` if another lease holds the lock. Raises `BusyError` if this object
+        already holds the lock, or another thread waits for it.
         """
         if not self._acquiring.acquire(blocking=False):
-            raise errors.BusyError("another thread is acquiring it: call `client.kv.lock` for each thread")
+            raise errors.BusyError("another thread is acquiring the lock: call `client.kv.lock` for each thread")
         try:
             if self.is_held:
-                raise errors.BusyError("it is held already: call `client.kv.lock` for each thread")
+                raise errors.BusyError("the lock is held already: call `client.kv.lock` for each thread")
             return self._acquire()
         finally:
             self._acquiring.release()
@@ -405,7 +406,7 @@ class Lock:
                 self._lease = Lease(self._keys.lease(self._ttl or 0.0, True))
             self._raw = self._keys.lock(self._name, self._value, self._lease._raw)
             if self._is_abandoned:
-                raise errors.HandleClosedError("it was closed")
+                raise errors.HandleClosedError("the lock was closed")
             self._token = self._raw.acquire(self._wait)
         except BaseException:
             self._let_go()
@@ -421,7 +422,7 @@ class Lock:
     def lease(self) -> Lease:
         """The lease that holds the lock."""
         if self._lease is None:
-            raise errors.HandleClosedError("it is not held")
+            raise errors.HandleClosedError("the lock is not held")
         return self._lease
 
     @property
@@ -433,7 +434,7 @@ class Lock:
     def proclaim(self, value: Bytes) -> None:
         """Changes the value that other clients see; raises `LockNotHeldError` if the lock is lost."""
         if self._raw is None:
-            raise errors.HandleClosedError("it is not held")
+            raise errors.HandleClosedError("the lock is not held")
         self._raw.proclaim(encoded("value", value))
 
     def release(self) -> None:
@@ -515,9 +516,9 @@ class Kv:
         return WriteResult(*self._keys.delete(encoded("key", key), expect))
 
     def delete_range(self, start: Bytes, end: Bytes) -> WriteResult:
-        """Deletes keys from `start` up to and excluding `end`; an empty `end` means the last key.
+        """Deletes keys from `start` up to and excluding `end`; an empty `end` means all keys from `start` on.
 
-        One call deletes a limited number of keys: repeat it until it reports 0.
+        One call deletes a limited number of keys: repeat the call until it reports 0 keys.
         """
         return WriteResult(*self._keys.delete_range(encoded("start", start), encoded("end", end)))
 
@@ -526,7 +527,7 @@ class Kv:
         return self.txn(then=_pairs(puts.items() if isinstance(puts, Mapping) else puts)).revision
 
     def range(self, start: Bytes, end: Bytes = b"", *, limit: int = 0) -> Page:
-        """Reads the first keys from `start` up to and excluding `end`; an empty `end` means the last key.
+        """Reads the first keys from `start` up to and excluding `end`; an empty `end` means all keys from `start` on.
 
         A `limit` of 0 is the largest possible. The next page starts at the last key with a zero byte appended.
         """
@@ -567,7 +568,7 @@ class Kv:
         """Watches all keys that begin with `prefix`, from a revision of an epoch, from the oldest revision, or from
         now on.
 
-        `revision()` and each `Change` have both numbers. In a later epoch, the same
+        `revision()` and each `Change` have both numbers, epoch and revision. In a later epoch, the same
         number means another revision, and the watch raises `CompactedError`.
         """
         if start is None or start == "oldest":

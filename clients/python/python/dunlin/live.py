@@ -81,7 +81,7 @@ class LiveState:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the state is complete and no error was detected. Otherwise it is empty."""
+        """Whether the state is complete and no error was detected. Otherwise the state is empty."""
         return self._replica.is_whole
 
     @property
@@ -114,8 +114,8 @@ class LiveState:
 
     @property
     def event_time_ns(self) -> int | None:
-        """The event time of the last applied record, in ns since the Unix epoch. `None` if it has none, and after a
-        snapshot."""
+        """The event time of the last applied record, in ns since the Unix epoch. `None` if the record has none,
+        and after a snapshot."""
         return self._replica.times_ns[1]
 
     @property

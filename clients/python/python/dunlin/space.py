@@ -1,4 +1,4 @@
-"""Worlds of moving entities: commands to entities, and the entities near one.
+"""Worlds of moving entities: commands to entities, and watching the entities near one of them.
 
     world = client.world("birds")
     world.command(1_000_007, velocity=(0, 0, 9))
@@ -127,8 +127,8 @@ class World:
         not_kind: int | None = None,
         bytes_per_tick: int | None = None,
     ) -> Viewer:
-        """Watches the entities within a distance of an entity, wherever it moves: those of `kind`, or all but
-        `not_kind`.
+        """Watches the entities within a distance of an entity, also while that entity moves. Selects entities of
+        `kind`, or all except those of `not_kind`.
 
         `bytes_per_tick` limits the movements that each process sends, the most urgent first; entities that enter and
         leave are sent in addition. Raises LookupError if the world has not begun.

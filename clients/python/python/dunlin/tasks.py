@@ -30,7 +30,7 @@ _OVER = ("completed", "cancelled", "dead")
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The retry policy: a number of retries, after random delays that grow from `base` to `cap` seconds."""
+    """The retry policy: a number of retries, after random delays whose maximum grows from `base` to `cap` seconds."""
 
     retries: int
     base: float = 1.0
@@ -56,12 +56,12 @@ class NewTask:
     `not_before` and `deadline` are in seconds since the Unix epoch, `timeout` is the longest time for an attempt in
     seconds (300 by default).
 
-    Submitting a second task with the same `idempotency_key` returns the first. It is refused if queue, kind, payload
-    or subject differ, or if the first was cancelled.
+    Submitting a second task with the same `idempotency_key` returns the first task. The second task is refused if
+    queue, kind, payload or subject differ, or if the first task was cancelled.
 
-    `labels` identify the task; `needs` are labels that its worker must have, all of them;
-    `cpu_milli` (thousandths of a CPU) and `memory_bytes` are the resources that the task needs
-    of workers with known resources.
+    `labels` identify the task. `needs` are labels that the task's worker must have, all of them.
+    `cpu_milli` (thousandths of a processor) and `memory_bytes` are the resources that the task needs;
+    a worker that declares no resources has no limit.
     """
 
     __slots__ = (
@@ -167,7 +167,7 @@ class TaskInfo:
     deadline: float | None
     """The time by which the task must be done."""
     retries: int | None
-    """The number of retries; `None` once the task has ended."""
+    """The maximum number of retries; `None` once the task has ended."""
     idempotency_key: bytes
     subject: str
     """The subject to which a `publish` task publishes."""
@@ -194,8 +194,8 @@ class TaskInfo:
 class Limit:
     """A limit for a tenant's tasks with each value of `key` (a label, or tenant, queue or kind).
 
-    `running` is the number of tasks at the same time, `rate` is (starts, seconds, burst). At least one of them is
-    needed, and all numbers are above 0.
+    `running` is the number of tasks at the same time, `rate` is (starts, seconds, burst). Give `running`, `rate`
+    or both; all numbers must be above 0.
     """
 
     key: str
@@ -351,8 +351,8 @@ class Tasks:
     def redrive(self, tenant: str, count: int | None = None, *, poisoned: bool = False) -> int:
         """Restarts the oldest dead letters of a tenant, `count` or all. Returns their number.
 
-        Skips tasks that fail again, and, without `poisoned`, tasks whose workers died (`failure
-        == "poisoned"`).
+        Restarts at most as many tasks as were dead letters at the beginning, even if tasks fail again during the call.
+        Without `poisoned`, skips tasks whose workers died (`failure == "poisoned"`).
         """
         return self._of_dead(tenant, count, lambda tenant, count: self._calls.redrive(tenant, count, poisoned))
 

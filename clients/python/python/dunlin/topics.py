@@ -10,7 +10,7 @@ from ._dunlin import Position
 
 @dataclass(frozen=True, slots=True)
 class TopicSummary:
-    """A topic of a list. A count is `None` if a responsible node does not answer."""
+    """One topic in a list of topics. A count is `None` if a responsible node does not respond."""
 
     name: str
     pattern: str

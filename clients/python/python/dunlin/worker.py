@@ -96,13 +96,13 @@ class Task:
         return self._attachment is not None and self._attachment.is_stopped(self.token)
 
     def progress(self, share: float, note: str = "") -> None:
-        """Reports the progress, 0 to 1, and in words."""
+        """Reports the progress: `share` from 0 to 1, and `note` in words."""
         if math.isnan(share):
             raise ValueError(f"share={share!r} is not a number from 0 to 1")
         self._attached().progress(self.token, round(min(max(share, 0.0), 1.0) * 1000), _arguments.text("note", note))
 
     def extend(self, seconds: float = 0.0) -> None:
-        """Restarts the timeout, with `seconds` or, without them, the task's own."""
+        """Restarts the attempt's timeout with `seconds`; 0 means the task's own timeout."""
         seconds = _arguments.seconds("seconds", seconds, least=0)
         self._attached().extend(self.token, seconds)
 
@@ -142,7 +142,7 @@ def _utf8(text: str) -> bytes:
 
 
 class Worker:
-    """Runs tasks of the kinds that were registered with `task`, in `run`."""
+    """Runs tasks of the kinds that were registered with `task`. Call `run` to start."""
 
     def __init__(
         self,
@@ -170,13 +170,14 @@ class Worker:
           needs the CPU.
         - `queues`: the queues whose tasks the worker takes; empty means all.
         - `tenants`: the tenants whose tasks the worker takes; empty means all.
-        - `cpu_milli`, `memory_bytes`: the CPU and memory for tasks that declare what they need.
+        - `cpu_milli`, `memory_bytes`: the CPU (in thousandths of a processor) and the memory that the running tasks may
+          need together; 0 means no limit.
         - `labels`: other properties that tasks may require, as in `{"gpu": "a100"}`.
         - `ttl`: if the node hears nothing from the worker for this many seconds, other workers get its tasks.
         """
         self._url = url
         self._connect = connect
-        # If a node started this process, it knows the worker by this name.
+        # If a node started this process, the node knows the worker by this name.
         name = os.environ.get("DUNLIN_WORKER_NAME", "") or _arguments.text("name", name)
         self._name = name or f"{socket.gethostname()}-{os.getpid()}"
         if _arguments.count("slots", slots, SLOTS_MAX, taken=_arguments.U64_MAX) > SLOTS_MAX:
@@ -215,7 +216,7 @@ class Worker:
         self._stops += 1
 
     def run(self) -> None:
-        """Runs tasks until SIGTERM, SIGINT or `stop`. Signals end it only in the main thread."""
+        """Runs tasks until SIGTERM, SIGINT or `stop`. Signals end `run` only if the main thread called it."""
         if not self._functions:
             raise ValueError("a worker needs a function for at least one kind of task")
         restore = self._hear_signals()
