@@ -44,7 +44,7 @@ function ThemeButton() {
   const [, again] = useState(0);
   useEffect(() => again((n) => n + 1), [theme]);
   return (
-    <button type="button" class="button bare" onClick={() => turn(NEXT[theme])} title={`Change to ${NEXT[theme]}`}>
+    <button type="button" class="button bare" onClick={() => turn(NEXT[theme])} title={`Change the colours to ${NEXT[theme]}`}>
       <span class="hidden-text">Colours: </span>{SHOWN[theme]}
     </button>
   );

@@ -11,8 +11,8 @@ export const SHORTCUTS: [string, string][] = [
   ["g, then a letter", "go to a page"],
   ["?", "show keyboard shortcuts"],
   ["Esc", "close the dialog"],
-  ["↑ ↓ Page Home End Enter", "in a list: move the selection, open"],
-  ["Space", "in a tail: pause, continue"],
+  ["↑ ↓ Page Home End Enter", "in a list: move the selection, open the selected row"],
+  ["Space", "in a tail: pause or continue"],
 ];
 
 export function useShortcuts(act: { search: () => void; keys: () => void }): void {

@@ -8,7 +8,7 @@ export interface Stats {
   name: string;
   version: string;
   uptime_s: number;
-  /** The rates; null as long as there is no earlier value. */
+  /** The rates; null until a second measurement exists. */
   rates: Record<"records_per_s" | "bytes_per_s" | "gaps_per_s" | "lagging_per_s" | "http_per_s", number | null> | null;
   totals: { records: number; bytes: number; gaps: number; gap_records: number; lagging: number };
   topics: number;

@@ -51,7 +51,7 @@ function Figures({ told }: { told: Told }) {
       <Stat label="Term" value={exact(told.term)} figure="cluster.term" raw={told.term ?? undefined} />
       <Shards shards={told.tasks_shards ?? []} />
       <Stat label="Nodes that may fail" value={members.length < 2 ? "–" : exact(Math.max(0, spare))} tone={members.length >= 2 && spare <= 0 ? "warn" : undefined} note={`${majority} of ${told.voters.length} votes needed`} />
-      <Stat label="Applied" value={exact(told.applied)} note={behind > 0 ? `${exact(behind)} pending` : "none pending"} figure="cluster.applied" raw={told.applied ?? undefined} />
+      <Stat label="Applied entries" value={exact(told.applied)} note={behind > 0 ? `${exact(behind)} pending` : "none pending"} figure="cluster.applied" raw={told.applied ?? undefined} />
       <Stat label="Revision of keys" value={exact(told.revision)} figure="cluster.revision" raw={told.revision ?? undefined} />
     </Stats>
   );

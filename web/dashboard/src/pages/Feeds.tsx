@@ -1,4 +1,4 @@
-// Feeds: the list of topics with a state, and one of them live: a book's ladder and depth, or the last values.
+// Feeds: the list of state topics, and a live view of one of them: a book's ladder and depth, or the last values.
 
 import { ask } from "../node/ask.ts";
 import { useAsked } from "../node/hooks.ts";
@@ -22,7 +22,7 @@ export interface Reducer {
 export function Feeds({ route }: { route: Route }) {
   const find = route.query.get("find") ?? "";
   const feeds = useAsked(`feeds ${find}`, (signal) => list({ state: "any", contains: find, limit: LISTED }, signal), 3000);
-  // Regions of space have a page of their own, and the node's figures about itself are no feed.
+  // Regions of worlds are shown on page Space, and topic `$node`, the node's reports about itself, is not a feed.
   const all = (feeds.data?.topics ?? []).filter((topic) => topic.state && topic.state !== "region" && !topic.name.startsWith("$"));
   const name = route.rest[0] ?? all[0]?.name;
   if (!name) {
@@ -74,7 +74,7 @@ function Feed({ name }: { name: string }) {
   const reducer = asked.data.config.reducer as Reducer | null;
   if (reducer?.kind === "book" || reducer?.kind === "orders") return <BookView topic={name} reducer={reducer} partitions={Number(asked.data.config.partitions ?? 1)} />;
   if (reducer?.kind === "last") return <LastView topic={name} />;
-  return <section class="card"><Empty title={reducer ? `This page cannot show states of kind ${reducer.kind}` : "This topic keeps no state"}><a href={link("topics", name)}>Show it as a topic</a></Empty></section>;
+  return <section class="card"><Empty title={reducer ? `This page cannot show states of kind ${reducer.kind}` : "This topic keeps no state"}><a href={link("topics", name)}>Show the topic</a></Empty></section>;
 }
 
 function Nothing() {

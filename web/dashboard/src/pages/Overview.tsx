@@ -1,4 +1,4 @@
-// The summary of the node: rates, bytes, listeners, memory, and slow readers.
+// The summary of the node: rates, bytes, listeners, memory, and slow subscribers.
 
 import { remembered } from "../node/history.ts";
 import { useNode } from "../node/live.ts";
@@ -50,7 +50,7 @@ function Now({ stats }: { stats: Stats }) {
       <Stat label="Gaps" value={exact(totals.gaps)} note={`${count(totals.gap_records)} records missed`} tone={(rates?.gaps_per_s ?? 0) > 0 ? "warn" : undefined} figure="gaps" raw={totals.gaps} title="How often subscribers missed records, each reported with its exact range" />
       <Stat label="Connections" value={exact(connections.open)} note={`of ${count(connections.limit)}`} figure="connections" raw={connections.open} />
       <Stat label="Memory of topics" value={bytes(memory.used_bytes)} note={`${percent(used)} of ${bytes(memory.limit_bytes)}`} tone={used > 0.9 ? "bad" : used > 0.75 ? "warn" : undefined} figure="memory" raw={memory.used_bytes} />
-      <Stat label="Process" value={bytes(process.rss_bytes)} note={`${percent((process.cpu_percent ?? 0) / 100)} of a core`} figure="rss" raw={process.rss_bytes ?? undefined} />
+      <Stat label="Process memory" value={bytes(process.rss_bytes)} note={`CPU: ${percent((process.cpu_percent ?? 0) / 100)} of a core`} figure="rss" raw={process.rss_bytes ?? undefined} />
     </Figures>
   );
 }

@@ -62,8 +62,8 @@ function Shown({ world, along }: { world: World; along: Along }) {
     <>
       {stands && <p class="notice" role="status" data-said="still">The world has stopped: no region has completed a tick for {span(Math.round(still / 1000))}.</p>}
       <Stats label="This world">
-        <Stat label="Entities" value={exact(scene.entities)} note="in the newest pictures, without entities between regions" figure="space.entities" raw={scene.entities} />
-        {told.length > 0 && <Stat label="Ghosts" value={exact(told.reduce((all, ghosts) => all + ghosts, 0))} note="copies of entities beyond borders" />}
+        <Stat label="Entities" value={exact(scene.entities)} note="in the newest pictures, without entities in handover" figure="space.entities" raw={scene.entities} />
+        {told.length > 0 && <Stat label="Ghosts" value={exact(told.reduce((all, ghosts) => all + ghosts, 0))} note="copies of entities beyond a border" />}
         <Stat label="Handovers" value={exact(handedOver)} note={`${exact(scene.crossings)} seen by this page`} figure="space.handovers" raw={handedOver} />
         <Stat label="Regions" value={`${owned} of ${world.regions.length}`} tone={owned < world.regions.length ? "warn" : undefined} note={owned < world.regions.length ? "some have no owner" : "each has an owner"} />
         <Stat label="Processes" value={exact(world.processes.length)} />
@@ -112,7 +112,7 @@ function useScene(world: string, along: Along): [Scene, { pictures: number; tick
 function Nothing() {
   return (
     <Empty title="No world runs on this node" run={["dunlin space run --processes 2 --flock 20000", "dunlin space join"]}>
-      To run a flock of 20,000 birds on two processes, start the first, and in another terminal the second, for which it waits:
+      To run a flock of 20,000 birds on two processes, run the first command, and the second one in another terminal. The world starts when both processes run:
     </Empty>
   );
 }

@@ -55,7 +55,7 @@ function Figures({ told }: { told: Told }) {
       <Stat label="Longest wait" value={told.startable > 0 ? span(told.oldest_ms / 1000) : "–"} tone={late ? "warn" : undefined} />
       <Stat label="Workers" value={exact(told.workers_up)} note={`${count(told.credit)} free slots`} figure="work.workers" raw={told.workers_up} />
       <Stat label="Jain's index" value={told.jain == null ? "–" : told.jain.toFixed(3)} tone={told.jain != null && told.jain < 0.9 ? "warn" : undefined} note="1 = fair shares" figure="work.jain" raw={told.jain ?? undefined} />
-      <Stat label="Dead" value={exact((told.tenants ?? []).reduce((all, tenant) => all + tenant.dead, 0))} note="no attempts left" />
+      <Stat label="Dead letters" value={exact((told.tenants ?? []).reduce((all, tenant) => all + tenant.dead, 0))} note="no attempts left" />
     </Stats>
   );
 }

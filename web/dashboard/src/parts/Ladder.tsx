@@ -1,4 +1,5 @@
-// The best levels of a book, the best at the top. A bar behind each compares its size with the largest.
+// The best levels of a book, the best at the top. The bar behind each level compares the level's size with the largest
+// size.
 
 import type { Level } from "dunlin";
 

@@ -1,6 +1,6 @@
-// Draws a scene as pixels. An entity of kind 0 is a dot of DOT × DOT pixels, written into the canvas' bytes. A dot
-// takes some ns, with or without a graphics card; 50,000 dots take 2 to 3 ms. An entity of another kind is a cross with
-// a ring in its region's colour.
+// Draws a scene as pixels. An entity of kind 0 is a dot of DOT × DOT pixels, written into the canvas' bytes. With or
+// without a graphics card, 50,000 dots take 2 to 3 ms. An entity of another kind is a cross with a ring in its region's
+// colour.
 
 import type { RegionScene, Scene } from "./scene.ts";
 import type { View } from "./view.ts";

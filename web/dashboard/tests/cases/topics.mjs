@@ -64,7 +64,7 @@ async function search(page, node) {
 async function create(page, node) {
   await page.getByRole("button", { name: "Create a topic" }).click();
   await page.getByLabel("Name", { exact: true }).fill("made.here");
-  await page.getByLabel("Subjects that it owns").fill("made.>");
+  await page.getByLabel("Subjects of the topic").fill("made.>");
   await page.getByLabel("Partitions").fill("2");
   await page.getByRole("button", { name: "Create", exact: true }).click();
   await until("the topic is there", async () => {

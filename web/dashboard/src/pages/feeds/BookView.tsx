@@ -43,7 +43,7 @@ function PartitionBook({ topic, reducer, partition }: { topic: string; reducer: 
     <>
       <Figures seen={seen} scale={scale} bid={bids[0]?.price} ask={asks[0]?.price} />
       <div class="grid narrow">
-        <Card title="Ladder" right={<a class="small" href={link("topics", topic)}>Show as a topic</a>}>
+        <Card title="Ladder" right={<a class="small" href={link("topics", topic)}>Show the topic</a>}>
           <Ladder bids={bids.slice(0, SHOWN)} asks={asks.slice(0, SHOWN)} scale={scale} />
         </Card>
         <Card title="Depth"><Depth bids={bids} asks={asks} scale={scale} /></Card>

@@ -40,7 +40,7 @@ export function Create({ close, suggested }: { close: () => void; suggested: str
       <form onSubmit={send}>
         <h2>Create a topic</h2>
         <label class="field">Name<input class="input mono" required autofocus value={wanted.name} onInput={change("name")} /></label>
-        <label class="field">Subjects that it owns (default: its name)<input class="input mono" placeholder="orders.>" value={wanted.pattern} onInput={change("pattern")} /></label>
+        <label class="field">Subjects of the topic (default: its name)<input class="input mono" placeholder="orders.>" value={wanted.pattern} onInput={change("pattern")} /></label>
         <div class="thirds">
           <label class="field">Partitions<input class="input" type="number" min={1} max={1024} placeholder="1" value={wanted.partitions} onInput={change("partitions")} /></label>
           <label class="field">Retention, MiB<input class="input" type="number" min={1} placeholder="default" value={wanted.mebibytes} onInput={change("mebibytes")} /></label>

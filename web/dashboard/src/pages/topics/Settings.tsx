@@ -53,7 +53,7 @@ function Move({ topic, again }: { topic: TopicInfo; again: () => void }) {
       fail(refused as Error);
     }
   };
-  const note = topic.owner ? `Node ${topic.owner.node} is the owner, in epoch ${exact(topic.owner.epoch)}. A move loses no records; subscribers receive the new epoch.` : "This node does not belong to a cluster, so the topic cannot be moved.";
+  const note = topic.owner ? `Node ${topic.owner.node} is the owner, in epoch ${exact(topic.owner.epoch)}. A move loses no records; subscribers receive a notice of the new epoch.` : "This node does not belong to a cluster, so the topic cannot be moved.";
   return (
     <Card title="Owner" right={to && <CopyAsCli line={command("dunlin", "topics", "move", topic.name, to)} />}>
       <p class="soft">{note}</p>
@@ -85,7 +85,7 @@ function Delete({ topic }: { topic: TopicInfo }) {
   };
   return (
     <Card title="Delete" right={<CopyAsCli line={command("dunlin", "topics", "delete", topic.name)} />}>
-      <p class="soft">Subscribers can read the remaining records for a while, and receive a notice of the deletion. It cannot be undone.</p>
+      <p class="soft">Subscribers can read the remaining records for a while, and receive a notice of the deletion. The deletion cannot be undone.</p>
       <form class="row" onSubmit={remove} style={{ marginTop: "var(--s3)" }}>
         <label class="field">Type the topic's name to confirm<input class="input mono" value={typed} onInput={(event) => type(event.currentTarget.value)} /></label>
         <button type="submit" class="button" disabled={typed !== topic.name}>Delete</button>

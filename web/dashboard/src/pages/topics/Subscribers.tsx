@@ -1,4 +1,4 @@
-// The readers of a topic, and its share groups.
+// The subscribers and groups of a topic.
 
 import type { TopicInfo } from "../../node/topics.ts";
 import { Card } from "../../parts/Card.tsx";

@@ -1,5 +1,5 @@
-// A live view of a topic's records: from now or from the history, paused and continued, filtered, with details of one
-// record.
+// A live view of a topic's records. The user chooses where it starts, filters and pauses it, and sees the details of
+// one record.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { SubscribeOptions } from "dunlin";

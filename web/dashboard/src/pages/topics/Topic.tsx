@@ -1,4 +1,4 @@
-// One topic: its contents, its readers, and a live view of its records.
+// One topic: its figures, subscribers and settings, a form to publish, and a live view of its records.
 
 import { useRef } from "preact/hooks";
 import { ask, Problem } from "../../node/ask.ts";

@@ -14,7 +14,7 @@ export function Scaling({ told }: { told: Work }) {
   const wanted = scaling?.forecast ? [{ label: "required by the forecast", colour: "c4", values: past.wanted, dashed: true }] : [];
   return (
     <div class="grid">
-      <Card title="Workers and waiting tasks" right={scaling && <span class="soft small">{exact(scaling.ready)} ready of {exact(scaling.processes)}{scaling.warm ? `, ${exact(scaling.warm)} warm` : ""}, {exact(scaling.min)} to {exact(scaling.max)}</span>}>
+      <Card title="Workers and waiting tasks" right={scaling && <span class="soft small">{exact(scaling.ready)} of {exact(scaling.processes)} processes ready{scaling.warm ? `, ${exact(scaling.warm)} in the warm pool` : ""}; limits: {exact(scaling.min)} to {exact(scaling.max)}</span>}>
         <Chart label="Workers" x={past.at} show={count} ticks="whole" stepped height={120} lines={[{ label: "workers", colour: "c1", values: past.workers, area: true }, ...wanted]} />
         <Chart label="Tasks" x={past.at} show={count} ticks="whole" height={110} lines={[{ label: "startable", colour: "c2", values: past.waiting }, { label: "running", colour: "c3", values: past.held }]} />
         {scaling?.forecast && <Chart label="Arrivals" x={past.at} show={rate} height={110} lines={[{ label: "arrived", colour: "c1", values: past.arrived }, { label: "maximum by the forecast", colour: "c4", values: past.expected, dashed: true }]} />}
@@ -23,7 +23,7 @@ export function Scaling({ told }: { told: Work }) {
       <Card title="Decisions" flush>
         {scaling
           ? <Decisions events={scaling.events ?? []} />
-          : <Empty title="This node starts no workers" run={["dunlin dev --workers 'dunlin task worker --kind count -- wc -c' --scale 1..8"]}>With a command for workers, the node runs as many as the waiting tasks need.</Empty>}
+          : <Empty title="This node starts no workers" run={["dunlin dev --workers 'dunlin task worker --kind count -- wc -c' --scale 1..8"]}>With a command for workers, the node runs as many workers as the waiting tasks need.</Empty>}
       </Card>
     </div>
   );
@@ -36,7 +36,7 @@ function Outlook({ forecast }: { forecast: Forecast | null }) {
   const error = forecast.error == null ? "No forecast could be checked yet" : `Forecasts were wrong by ${percent(forecast.error)} on average`;
   return (
     <p class="soft small" data-figure="work.forecast" data-raw={forecast.wanted}>
-      The forecast is at most {rate(forecast.upper_per_s)} within {span(forecast.lead_ms / 1000)}, which needs {exact(forecast.wanted)} {forecast.wanted === 1 ? "worker" : "workers"}. {error}; this one is {forecast.used ? "used" : "not used"}.
+      Within {span(forecast.lead_ms / 1000)}, the forecast expects tasks to arrive at {rate(forecast.upper_per_s)} or less, which needs {exact(forecast.wanted)} {forecast.wanted === 1 ? "worker" : "workers"}. {error}; this forecast is {forecast.used ? "used" : "not used"}.
     </p>
   );
 }

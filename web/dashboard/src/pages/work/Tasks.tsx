@@ -1,4 +1,4 @@
-// Single tasks, selected by tenant and stage. A sentence gives the reason for the stage of each.
+// The tasks of a tenant and stage. For a chosen task, a sentence gives the reason for its stage.
 
 import { useState } from "preact/hooks";
 import { ask } from "../../node/ask.ts";
@@ -30,7 +30,7 @@ export function Tasks({ told, route }: { told: Work; route: Route }) {
         <Failed error={asked.error} />
         {!asked.data && !asked.error && <Waiting what="tasks" />}
         {asked.data && (
-          <Table label="Tasks" rows={asked.data.tasks} id={(task) => task.task} empty={<Empty title="No such tasks" />} columns={[
+          <Table label="Tasks" rows={asked.data.tasks} id={(task) => task.task} empty={<Empty title="No task matches" />} columns={[
             { head: "Task", class: "mono", cell: (task) => <a href={link("work", task.task)}>{task.task}</a> },
             { head: "Tenant", class: "name", cell: (task) => task.tenant },
             { head: "Kind", class: "name", cell: (task) => task.kind },
@@ -69,7 +69,7 @@ function Find() {
   };
   return (
     <form class="row" onSubmit={go}>
-      <label class="field">Number of a task<input class="input mono" value={id} onInput={(event) => type(event.currentTarget.value)} /></label>
+      <label class="field">Id of a task<input class="input mono" value={id} onInput={(event) => type(event.currentTarget.value)} /></label>
       <button type="submit" class="button">Why?</button>
       {id.trim() && <CopyAsCli line={command("dunlin", "task", "why", id.trim())} />}
     </form>

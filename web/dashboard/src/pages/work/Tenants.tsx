@@ -22,7 +22,7 @@ export function Tenants({ told }: { told: Work }) {
         { head: "Queued", num: true, by: (tenant) => tenant.queued, cell: (tenant) => <Queued tenant={tenant} /> },
         { head: "Completed", num: true, by: (tenant) => tenant.completed, cell: (tenant) => count(tenant.completed) },
         { head: "Failed", num: true, by: (tenant) => tenant.failed, cell: (tenant) => count(tenant.failed) },
-        { head: "Dead", num: true, by: (tenant) => tenant.dead, cell: (tenant) => <span class={tenant.dead > 0 ? "bad" : ""}>{exact(tenant.dead)}</span> },
+        { head: "Dead letters", num: true, by: (tenant) => tenant.dead, cell: (tenant) => <span class={tenant.dead > 0 ? "bad" : ""}>{exact(tenant.dead)}</span> },
       ]} />
     </Card>
   );

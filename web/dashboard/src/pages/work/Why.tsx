@@ -39,7 +39,7 @@ export function Why({ id }: { id: string }) {
         {task.progress && <><dt>Progress</dt><dd>{percent(task.progress.permille / 1000)} {task.progress.note}</dd></>}
         {task.after?.length > 0 && <><dt>After</dt><dd>{task.after.map((other) => <a key={other} class="mono" href={link("work", other)}>{other} </a>)}</dd></>}
         {Object.entries(task.labels ?? {}).map(([name, value]) => [<dt key={name} class="mono">{name}</dt>, <dd key={`${name} value`}>{value}</dd>])}
-        {task.outcome && <><dt>Ran for</dt><dd>{span(task.outcome.run_us / 1e6)}, {span(task.outcome.cpu_us / 1e6)} of a processor</dd></>}
+        {task.outcome && <><dt>Ran for</dt><dd>{span(task.outcome.run_us / 1e6)}, CPU time {span(task.outcome.cpu_us / 1e6)}</dd></>}
         {task.outcome?.failure && <><dt>Failed</dt><dd class="bad">{task.outcome.failure}</dd></>}
       </dl>
       <Payload label="Payload" text={task.payload} bytes={task.payload_bytes} />
