@@ -65,7 +65,7 @@ pub enum RecordError {
     #[error("a record that replaces a region's whole state must be published alone")]
     NotAlone,
     /// The state would have too many handovers.
-    #[error("a region's state has at most {max} entries for handovers and for the regions in them")]
+    #[error("a region's state may have at most {max} entries about handovers")]
     Transfers {
         /// The limit.
         max: usize,

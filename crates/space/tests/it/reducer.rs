@@ -170,7 +170,7 @@ fn handovers_in_a_topic_are_limited_and_their_memory_counts() {
     let many: Vec<RecordSection> = (0..1 << 15).map(leaving).collect();
     assert_eq!(
         apply(&mut reducer, &record(&many)).unwrap_err(),
-        "a region's state has at most 65536 entries for handovers and for the regions in them"
+        "a region's state may have at most 65536 entries about handovers"
     );
     apply(&mut reducer, &record(&many[..100])).unwrap();
 }
