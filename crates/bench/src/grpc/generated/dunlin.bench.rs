@@ -121,7 +121,7 @@ pub mod echo_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.bench.Echo", "Echo"));
             self.inner.unary(req, path, codec).await
         }
-        /// Sends this many messages with one payload, as fast as the client reads.
+        /// Sends the requested number of messages, each with one payload, as fast as the client reads.
         pub async fn stream(
             &mut self,
             request: impl tonic::IntoRequest<super::StreamRequest>,
@@ -169,7 +169,7 @@ pub mod echo_server {
             >
             + std::marker::Send
             + 'static;
-        /// Sends this many messages with one payload, as fast as the client reads.
+        /// Sends the requested number of messages, each with one payload, as fast as the client reads.
         async fn stream(
             &self,
             request: tonic::Request<super::StreamRequest>,

@@ -6,7 +6,7 @@ pub struct Header {
     #[prost(bytes = "bytes", tag = "2")]
     pub value: ::prost::bytes::Bytes,
 }
-/// A record as a reader receives it.
+/// A record as a subscriber receives it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Record {
     /// The record's number within its epoch; the next record has the next number.
@@ -24,10 +24,10 @@ pub struct Record {
     /// The time at which the owner appended the record, ns since the Unix epoch; never decreases within a log.
     #[prost(fixed64, tag = "5")]
     pub append_time_ns: u64,
-    /// The time of the event according to the publisher.
+    /// The time of the event according to the publisher, ns since the Unix epoch.
     #[prost(fixed64, optional, tag = "6")]
     pub event_time_ns: ::core::option::Option<u64>,
-    /// The time from which subscribers skip the record.
+    /// The time from which subscribers skip the record, ns since the Unix epoch.
     #[prost(fixed64, optional, tag = "7")]
     pub expires_ns: ::core::option::Option<u64>,
     /// Selects the partition.
@@ -52,14 +52,14 @@ pub struct LogPosition {
     #[prost(uint64, tag = "4")]
     pub seq: u64,
 }
-/// The reason of a refusal: a row of the table of errors.
+/// The reason for a refusal: a row of the table of errors.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Refusal {
     #[prost(uint32, tag = "1")]
     pub code: u32,
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
-    /// The numbers of the row, in its order.
+    /// The values that the row describes, such as a limit, in the row's order.
     #[prost(uint64, repeated, tag = "3")]
     pub numbers: ::prost::alloc::vec::Vec<u64>,
     #[prost(string, tag = "4")]
@@ -75,7 +75,7 @@ pub struct TopicConfig {
     /// The number of logs among which keys are distributed; 0 for one.
     #[prost(uint32, tag = "2")]
     pub partitions: u32,
-    /// The retention; 0 for the node's default.
+    /// The retention of each log: in bytes, records and ms of age; 0 for the node's default.
     #[prost(uint64, tag = "3")]
     pub retain_bytes: u64,
     #[prost(uint64, tag = "4")]
@@ -96,10 +96,10 @@ pub struct TopicConfig {
 pub struct Reliable {
     #[prost(uint32, tag = "1")]
     pub subscribers_max: u32,
-    /// How long a publisher waits for room; 0 for the default.
+    /// The longest time that a publisher waits for room, ms; 0 for the default.
     #[prost(uint32, tag = "2")]
     pub wait_ms_max: u32,
-    /// Whether a subscriber that makes no room in time is removed; otherwise the publish is refused.
+    /// Whether a subscriber that makes no room in time is evicted; otherwise the record is refused.
     #[prost(bool, tag = "3")]
     pub evict: bool,
 }
@@ -109,7 +109,7 @@ pub struct Durable {
     /// The level at which a record is acknowledged: MEMORY, WRITTEN or SYNCED; UNSPECIFIED is SYNCED.
     #[prost(enumeration = "Level", tag = "1")]
     pub acknowledge: i32,
-    /// Stored history that is also kept in memory; 0 for the default.
+    /// The amount of stored history that is also kept in memory; 0 for the default.
     #[prost(uint64, tag = "2")]
     pub memory_bytes: u64,
 }
@@ -145,7 +145,8 @@ pub struct DeleteTopicRequest {
 pub struct DeleteTopicResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListTopicsRequest {
-    /// Only topics with subjects that match; empty for all except topics of the system and of sessions.
+    /// Lists only topics with subjects that match this pattern; empty for all topics except those of the system and of
+    /// sessions.
     #[prost(string, tag = "1")]
     pub pattern: ::prost::alloc::string::String,
     /// The name after which the page begins.
@@ -182,7 +183,7 @@ pub struct TopicLine {
     /// Number of records that were ever appended.
     #[prost(uint64, tag = "8")]
     pub appended: u64,
-    /// Number of readers that have read everything and wait.
+    /// Number of subscribers that have read all records and wait for new ones.
     #[prost(uint32, tag = "9")]
     pub waiting: u32,
     /// Whether a responsible node does not respond: a 0 in records, bytes, appended or waiting is then unknown.
@@ -206,7 +207,7 @@ pub struct DescribeTopicResponse {
     pub subscribers_total: u32,
     #[prost(message, repeated, tag = "5")]
     pub logs: ::prost::alloc::vec::Vec<LogState>,
-    /// Some readers; the readers with the most unread records first.
+    /// Some subscribers; those with the most unread records first.
     #[prost(message, repeated, tag = "6")]
     pub subscribers: ::prost::alloc::vec::Vec<SubscriberState>,
     #[prost(message, repeated, tag = "7")]
@@ -259,10 +260,10 @@ pub struct GroupState {
     pub waiting: u64,
     #[prost(uint64, tag = "5")]
     pub claimed: u64,
-    /// Dead letters that their topic has not stored yet.
+    /// Number of dead letters that the topic for dead letters has not stored yet.
     #[prost(uint64, tag = "6")]
     pub pending_dead_letters: u64,
-    /// The reason why a dead letter waits after its topic refused it; empty for none.
+    /// The reason why the topic for dead letters refused a dead letter that still waits; empty for none.
     #[prost(string, tag = "7")]
     pub dead_letter_error: ::prost::alloc::string::String,
 }
@@ -272,7 +273,7 @@ pub struct GetStatsRequest {}
 pub struct GetStatsResponse {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// A number that changes with every start.
+    /// A number of the node's process, which changes with every start.
     #[prost(fixed64, tag = "2")]
     pub node: u64,
     #[prost(string, tag = "3")]
@@ -281,7 +282,7 @@ pub struct GetStatsResponse {
     pub memory_used_bytes: u64,
     #[prost(uint64, tag = "5")]
     pub memory_max_bytes: u64,
-    /// Number of connections of all listeners.
+    /// Number of open connections, over all listeners.
     #[prost(uint64, tag = "6")]
     pub sessions: u64,
     #[prost(fixed64, tag = "7")]
@@ -307,7 +308,7 @@ pub struct Draft {
     #[prost(fixed64, optional, tag = "6")]
     pub expires_ns: ::core::option::Option<u64>,
 }
-/// Identifies a retry: the owner stores the last numbers of each producer. `id` and `seq` are at least 1.
+/// Identifies a retry: the topic's owner stores the last numbers of each producer. `id` and `seq` are at least 1.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Producer {
     #[prost(fixed64, tag = "1")]
@@ -330,7 +331,7 @@ pub struct PublishRequest {
     #[prost(uint64, optional, tag = "4")]
     pub expect_last_seq: ::core::option::Option<u64>,
     /// The position in the publisher's last receipt for the partition. With it, the topic is not created, the receipt
-    /// reports a new epoch, and a topic with a state that has lost that record refuses this record (STATE_LOST).
+    /// reports a new epoch, and a state topic that has lost that record refuses this record (STATE_LOST).
     #[prost(message, optional, tag = "5")]
     pub last_position: ::core::option::Option<LastPosition>,
 }
@@ -359,7 +360,7 @@ pub struct Receipt {
     pub seq: u64,
     #[prost(enumeration = "Level", tag = "5")]
     pub level: i32,
-    /// Whether this was a retry, whose position is that of the first attempt.
+    /// Whether this was a retry: the position is then that of the first attempt.
     #[prost(bool, tag = "6")]
     pub duplicate: bool,
     /// Whether the log began a new epoch since the position in the request or the stream's last receipt. Acknowledged records may then be lost.
@@ -407,7 +408,7 @@ pub struct PublishStreamRequest {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PublishStreamResponse {
-    /// The number of the stream's records, from the first, that were appended or refused by now.
+    /// How many of the stream's records, counted from the first, were appended or refused so far.
     #[prost(uint64, tag = "1")]
     pub through: u64,
     /// The receipt of the last of these records that was appended.
@@ -456,14 +457,14 @@ pub struct SubscribeRequest {
     pub start: ::core::option::Option<Start>,
     #[prost(enumeration = "OnGap", tag = "4")]
     pub on_gap: i32,
-    /// On reliable topics: whether publishers wait for this reader. A
-    /// record counts as consumed when it is passed to the connection.
+    /// On reliable topics: whether publishers wait for this subscriber. A
+    /// record counts as read when it is passed to the connection.
     #[prost(bool, tag = "5")]
     pub registered: bool,
-    /// On stateful topics: whether each read of a log returns one record that merges all since the one before.
+    /// On state topics: whether each read of a log returns one record that merges all records since the last read.
     #[prost(bool, tag = "6")]
     pub conflate: bool,
-    /// The approximate size of responses; 0 for the default.
+    /// The approximate maximum size of responses, bytes; 0 for the default.
     #[prost(uint32, tag = "7")]
     pub batch_bytes_max: u32,
 }
@@ -476,7 +477,7 @@ pub struct Start {
 pub mod start {
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum At {
-        /// At the next record, which is the default.
+        /// At the next published record, which is the default.
         #[prost(bool, tag = "1")]
         Latest(bool),
         /// At the oldest retained record.
@@ -485,10 +486,10 @@ pub mod start {
         /// At the first record appended at or after this time, ns since the Unix epoch.
         #[prost(fixed64, tag = "3")]
         TimeNs(u64),
-        /// After these last read records of each log. Other logs are read from their oldest record.
+        /// After these positions, which are the last read record of each log. Other logs are read from their oldest record.
         #[prost(message, tag = "4")]
         After(super::Positions),
-        /// With the present state, then the records after it; for stateful topics.
+        /// With the present state, then the records after it; for state topics.
         #[prost(bool, tag = "5")]
         Snapshot(bool),
     }
@@ -535,7 +536,7 @@ pub mod subscribe_response {
 pub struct Subscribed {
     #[prost(message, repeated, tag = "1")]
     pub logs: ::prost::alloc::vec::Vec<LogPosition>,
-    /// Whether another one follows.
+    /// Whether another message of this kind follows.
     #[prost(bool, tag = "2")]
     pub more: bool,
 }
@@ -548,7 +549,7 @@ pub struct Records {
     pub partition: u32,
     #[prost(uint32, tag = "3")]
     pub epoch: u32,
-    /// The subject of all records that have none.
+    /// The subject of all records whose own subject is empty.
     #[prost(string, tag = "4")]
     pub subject: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "5")]
@@ -568,7 +569,7 @@ pub struct Gap {
     #[prost(uint64, tag = "5")]
     pub last: u64,
 }
-/// A warning before a loss: this reader is more than half of the history behind.
+/// A warning before a loss: the subscriber has still to read more than half of the retained records.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Lagging {
     #[prost(string, tag = "1")]
@@ -600,13 +601,13 @@ pub struct EpochChanged {
     #[prost(uint64, tag = "7")]
     pub new_first: u64,
 }
-/// No record through this position was for this reader.
+/// No further record up to this position is for this subscriber.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Advance {
     #[prost(message, optional, tag = "1")]
     pub through: ::core::option::Option<LogPosition>,
 }
-/// The state of a stateful topic after the record at its position, in parts of consecutive bytes.
+/// The state of a state topic after the record at its position, in parts of consecutive bytes.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SnapshotPart {
     #[prost(message, optional, tag = "1")]
@@ -628,8 +629,8 @@ pub struct Checksum {
     #[prost(fixed64, tag = "2")]
     pub checksum: u64,
 }
-/// Whether a publisher of a stateful topic is connected, for a subscriber of the state that has
-/// applied all records. Sent at each change, and at the beginning if none is connected.
+/// Whether a publisher of a state topic is connected, for a subscriber of the state that has
+/// applied all records. Sent at each change, and at the beginning if no publisher is connected.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Publishers {
     #[prost(string, tag = "1")]
@@ -663,7 +664,7 @@ pub mod join_group_request {
         /// Only the first message is a join.
         #[prost(message, tag = "1")]
         Join(super::Join),
-        /// From members of share groups: the records that are processed.
+        /// From members of share groups: the position up to which records are processed.
         #[prost(message, tag = "2")]
         Consumed(super::Consumed),
         /// From members of work groups: a request for records.
@@ -677,7 +678,7 @@ pub mod join_group_request {
         Renew(super::Renew),
     }
 }
-/// The first member's values, except topic, group and member, configure the group.
+/// The first member's values configure the group, except topic, group and member.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Join {
     #[prost(string, tag = "1")]
@@ -692,10 +693,10 @@ pub struct Join {
     /// The position at which the group begins: latest, earliest, a time, or a position.
     #[prost(message, optional, tag = "5")]
     pub start: ::core::option::Option<Start>,
-    /// The duration of a claim; 0 for 30 s.
+    /// The duration of a claim, ms; 0 for 30,000.
     #[prost(uint32, tag = "6")]
     pub claim_ms: u32,
-    /// The number of attempts after which a record is a dead letter; 0 for no limit.
+    /// The number of attempts after which a record becomes a dead letter; 0 for no limit.
     #[prost(uint32, tag = "7")]
     pub attempts_max: u32,
     /// The subject of dead letters; empty for `dead.TOPIC`.
@@ -705,7 +706,7 @@ pub struct Join {
     #[prost(bool, tag = "9")]
     pub drop_dead_letters: bool,
 }
-/// The position in a partition through which records are processed.
+/// The position up to which the records of a partition are processed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Consumed {
     #[prost(uint32, tag = "1")]
@@ -721,7 +722,7 @@ pub struct Claim {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ack {
-    /// The response has the same number.
+    /// The number of this request, which the response repeats.
     #[prost(uint32, tag = "1")]
     pub request: u32,
     #[prost(uint64, repeated, tag = "2")]
@@ -733,11 +734,11 @@ pub struct Nack {
     pub request: u32,
     #[prost(uint64, repeated, tag = "2")]
     pub tokens: ::prost::alloc::vec::Vec<u64>,
-    /// The time after which the records may be delivered again.
+    /// The time after which the records may be delivered again, ms.
     #[prost(uint32, tag = "3")]
     pub delay_ms: u32,
 }
-/// The deadlines of these claims begin again.
+/// Restarts these claims: each lasts for its whole duration from now.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Renew {
     #[prost(uint32, tag = "1")]
@@ -792,7 +793,7 @@ pub struct Delivery {
     /// The number of the attempt, from 1.
     #[prost(uint32, tag = "5")]
     pub attempt: u32,
-    /// The duration of the claim.
+    /// The duration of the claim, ms.
     #[prost(uint32, tag = "6")]
     pub claim_ms: u32,
 }
@@ -802,7 +803,7 @@ pub struct Settled {
     pub request: u32,
     #[prost(uint32, tag = "2")]
     pub settled: u32,
-    /// Claims that had ended before, because their deadline passed or they were settled.
+    /// The tokens of claims that had ended before, because their deadline had passed or they had been settled.
     #[prost(uint64, repeated, tag = "3")]
     pub stale: ::prost::alloc::vec::Vec<u64>,
 }
@@ -879,9 +880,9 @@ impl Level {
 pub enum OnGap {
     /// At the oldest retained record.
     Oldest = 0,
-    /// At the next record.
+    /// At the next published record.
     Newest = 1,
-    /// With the state at that time; for stateful topics.
+    /// With the state at that time; for state topics.
     Snapshot = 2,
     /// Nowhere: the call ends with DATA_LOSS after the gap was reported.
     Fail = 3,
@@ -1021,8 +1022,8 @@ pub mod dunlin_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Creates a topic. ALREADY_EXISTS (TOPIC_EXISTS) if one has this name, FAILED_PRECONDITION (PATTERN_OVERLAPS) if
-        /// another owns some of the subjects, INVALID_ARGUMENT (SUBJECT, TOPIC_CONFIG) for an invalid name or configuration.
+        /// Creates a topic. ALREADY_EXISTS (TOPIC_EXISTS) if a topic has this name, FAILED_PRECONDITION (PATTERN_OVERLAPS)
+        /// if another topic owns some of the subjects, INVALID_ARGUMENT (SUBJECT, TOPIC_CONFIG) for an invalid name or configuration.
         pub async fn create_topic(
             &mut self,
             request: impl tonic::IntoRequest<super::CreateTopicRequest>,
@@ -1047,7 +1048,7 @@ pub mod dunlin_client {
                 .insert(GrpcMethod::new("dunlin.v1.Dunlin", "CreateTopic"));
             self.inner.unary(req, path, codec).await
         }
-        /// NOT_FOUND (NO_TOPIC) if no topic has this name.
+        /// Deletes a topic with all its records. NOT_FOUND (NO_TOPIC) if no topic has this name.
         pub async fn delete_topic(
             &mut self,
             request: impl tonic::IntoRequest<super::DeleteTopicRequest>,
@@ -1097,7 +1098,7 @@ pub mod dunlin_client {
                 .insert(GrpcMethod::new("dunlin.v1.Dunlin", "ListTopics"));
             self.inner.unary(req, path, codec).await
         }
-        /// NOT_FOUND (NO_TOPIC) if no topic has this name.
+        /// Describes a topic. NOT_FOUND (NO_TOPIC) if no topic has this name.
         pub async fn describe_topic(
             &mut self,
             request: impl tonic::IntoRequest<super::DescribeTopicRequest>,
@@ -1122,7 +1123,7 @@ pub mod dunlin_client {
                 .insert(GrpcMethod::new("dunlin.v1.Dunlin", "DescribeTopic"));
             self.inner.unary(req, path, codec).await
         }
-        /// The node's memory, connections and identity.
+        /// Returns the node's memory, connections and identity.
         pub async fn get_stats(
             &mut self,
             request: impl tonic::IntoRequest<super::GetStatsRequest>,
@@ -1150,7 +1151,7 @@ pub mod dunlin_client {
         ///
         /// NOT_FOUND (NO_TOPIC) if no topic owns the subject and none is created; INVALID_ARGUMENT (RECORD_TOO_LARGE, BAD_FRAME,
         /// SUBJECT, REDUCER) for an invalid record; RESOURCE_EXHAUSTED (FULL, BUDGET_SPENT, DISK_FULL) and UNAVAILABLE (DISK_BEHIND)
-        /// for a record that the topic may accept later; ABORTED (SEQ_MOVED) if expect_last_seq is not the last number.
+        /// for a record that the topic may accept later; ABORTED (SEQ_MOVED) if expect_last_seq is not the number of the log's last record.
         pub async fn publish(
             &mut self,
             request: impl tonic::IntoRequest<super::PublishRequest>,
@@ -1226,7 +1227,7 @@ pub mod dunlin_client {
             self.inner.streaming(req, path, codec).await
         }
         /// Delivers every record of the subjects in order, or reports the missing ones. The first response has the subscriber's positions.
-        /// With start.snapshot, a stateful topic (an order book, the last value of each key) delivers its state and then the changes.
+        /// With start.snapshot, a state topic (an order book, the last value of each key) delivers its state and then the changes.
         ///
         /// NOT_FOUND (NO_TOPIC), INVALID_ARGUMENT (SUBJECT, MANY_LOGS), OUT_OF_RANGE (AHEAD) and FAILED_PRECONDITION
         /// (NO_STATE) at the start; DATA_LOSS (LOST) if on_gap is FAIL, ABORTED (EVICTED) for a registered subscriber that
@@ -1255,9 +1256,9 @@ pub mod dunlin_client {
                 .insert(GrpcMethod::new("dunlin.v1.Dunlin", "Subscribe"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// A membership of a group, from the join to the end of the stream.
+        /// Joins a group. The membership lasts until the end of the stream.
         ///
-        /// FAILED_PRECONDITION (GROUP_KIND) if the group is of the other kind,
+        /// FAILED_PRECONDITION (GROUP_KIND) if the group has the other kind,
         /// RESOURCE_EXHAUSTED (LIMIT) if the group has its maximum of members.
         pub async fn join_group(
             &mut self,
@@ -1285,11 +1286,11 @@ pub mod dunlin_client {
         }
         /// Sends a request: publishes a record with a reply subject for this call, and returns the first reply.
         ///
-        /// Any reader of the subject may reply, through any listener. Over gRPC the reader uses Subscribe, or JoinGroup
-        /// if each request is for one of several readers. The reader replies by a Publish to the record's `reply`.
+        /// Any subscriber of the subject may reply, through any listener. Over gRPC, a responder uses Subscribe, or JoinGroup
+        /// if each request is for one of several responders. The responder replies by a Publish to the record's `reply`.
         ///
-        /// UNAVAILABLE (NO_RESPONDER) if the subject has no reader; nothing is published then. DEADLINE_EXCEEDED
-        /// (NO_REPLY) if no reply came in time; a reader may have processed the request nevertheless.
+        /// UNAVAILABLE (NO_RESPONDER) if the subject has no subscriber; nothing is published then. DEADLINE_EXCEEDED
+        /// (NO_REPLY) if no reply came in time; a responder may have processed the request nevertheless.
         pub async fn request(
             &mut self,
             request: impl tonic::IntoRequest<super::RequestRequest>,
@@ -1326,8 +1327,8 @@ pub mod dunlin_server {
     /// Generated trait containing gRPC methods that should be implemented for use with DunlinServer.
     #[async_trait]
     pub trait Dunlin: std::marker::Send + std::marker::Sync + 'static {
-        /// Creates a topic. ALREADY_EXISTS (TOPIC_EXISTS) if one has this name, FAILED_PRECONDITION (PATTERN_OVERLAPS) if
-        /// another owns some of the subjects, INVALID_ARGUMENT (SUBJECT, TOPIC_CONFIG) for an invalid name or configuration.
+        /// Creates a topic. ALREADY_EXISTS (TOPIC_EXISTS) if a topic has this name, FAILED_PRECONDITION (PATTERN_OVERLAPS)
+        /// if another topic owns some of the subjects, INVALID_ARGUMENT (SUBJECT, TOPIC_CONFIG) for an invalid name or configuration.
         async fn create_topic(
             &self,
             request: tonic::Request<super::CreateTopicRequest>,
@@ -1335,7 +1336,7 @@ pub mod dunlin_server {
             tonic::Response<super::CreateTopicResponse>,
             tonic::Status,
         >;
-        /// NOT_FOUND (NO_TOPIC) if no topic has this name.
+        /// Deletes a topic with all its records. NOT_FOUND (NO_TOPIC) if no topic has this name.
         async fn delete_topic(
             &self,
             request: tonic::Request<super::DeleteTopicRequest>,
@@ -1351,7 +1352,7 @@ pub mod dunlin_server {
             tonic::Response<super::ListTopicsResponse>,
             tonic::Status,
         >;
-        /// NOT_FOUND (NO_TOPIC) if no topic has this name.
+        /// Describes a topic. NOT_FOUND (NO_TOPIC) if no topic has this name.
         async fn describe_topic(
             &self,
             request: tonic::Request<super::DescribeTopicRequest>,
@@ -1359,7 +1360,7 @@ pub mod dunlin_server {
             tonic::Response<super::DescribeTopicResponse>,
             tonic::Status,
         >;
-        /// The node's memory, connections and identity.
+        /// Returns the node's memory, connections and identity.
         async fn get_stats(
             &self,
             request: tonic::Request<super::GetStatsRequest>,
@@ -1371,7 +1372,7 @@ pub mod dunlin_server {
         ///
         /// NOT_FOUND (NO_TOPIC) if no topic owns the subject and none is created; INVALID_ARGUMENT (RECORD_TOO_LARGE, BAD_FRAME,
         /// SUBJECT, REDUCER) for an invalid record; RESOURCE_EXHAUSTED (FULL, BUDGET_SPENT, DISK_FULL) and UNAVAILABLE (DISK_BEHIND)
-        /// for a record that the topic may accept later; ABORTED (SEQ_MOVED) if expect_last_seq is not the last number.
+        /// for a record that the topic may accept later; ABORTED (SEQ_MOVED) if expect_last_seq is not the number of the log's last record.
         async fn publish(
             &self,
             request: tonic::Request<super::PublishRequest>,
@@ -1406,7 +1407,7 @@ pub mod dunlin_server {
             + std::marker::Send
             + 'static;
         /// Delivers every record of the subjects in order, or reports the missing ones. The first response has the subscriber's positions.
-        /// With start.snapshot, a stateful topic (an order book, the last value of each key) delivers its state and then the changes.
+        /// With start.snapshot, a state topic (an order book, the last value of each key) delivers its state and then the changes.
         ///
         /// NOT_FOUND (NO_TOPIC), INVALID_ARGUMENT (SUBJECT, MANY_LOGS), OUT_OF_RANGE (AHEAD) and FAILED_PRECONDITION
         /// (NO_STATE) at the start; DATA_LOSS (LOST) if on_gap is FAIL, ABORTED (EVICTED) for a registered subscriber that
@@ -1421,9 +1422,9 @@ pub mod dunlin_server {
             >
             + std::marker::Send
             + 'static;
-        /// A membership of a group, from the join to the end of the stream.
+        /// Joins a group. The membership lasts until the end of the stream.
         ///
-        /// FAILED_PRECONDITION (GROUP_KIND) if the group is of the other kind,
+        /// FAILED_PRECONDITION (GROUP_KIND) if the group has the other kind,
         /// RESOURCE_EXHAUSTED (LIMIT) if the group has its maximum of members.
         async fn join_group(
             &self,
@@ -1431,11 +1432,11 @@ pub mod dunlin_server {
         ) -> std::result::Result<tonic::Response<Self::JoinGroupStream>, tonic::Status>;
         /// Sends a request: publishes a record with a reply subject for this call, and returns the first reply.
         ///
-        /// Any reader of the subject may reply, through any listener. Over gRPC the reader uses Subscribe, or JoinGroup
-        /// if each request is for one of several readers. The reader replies by a Publish to the record's `reply`.
+        /// Any subscriber of the subject may reply, through any listener. Over gRPC, a responder uses Subscribe, or JoinGroup
+        /// if each request is for one of several responders. The responder replies by a Publish to the record's `reply`.
         ///
-        /// UNAVAILABLE (NO_RESPONDER) if the subject has no reader; nothing is published then. DEADLINE_EXCEEDED
-        /// (NO_REPLY) if no reply came in time; a reader may have processed the request nevertheless.
+        /// UNAVAILABLE (NO_RESPONDER) if the subject has no subscriber; nothing is published then. DEADLINE_EXCEEDED
+        /// (NO_REPLY) if no reply came in time; a responder may have processed the request nevertheless.
         async fn request(
             &self,
             request: tonic::Request<super::RequestRequest>,
@@ -2080,10 +2081,10 @@ pub struct RangeRequest {
     /// on. For all keys with a prefix, the end is the prefix with its last byte increased by one.
     #[prost(bytes = "bytes", tag = "2")]
     pub range_end: ::prost::bytes::Bytes,
-    /// The most keys to return; 0 for the cluster's maximum.
+    /// The maximum number of keys to return; 0 for the cluster's maximum.
     #[prost(uint32, tag = "3")]
     pub limit: u32,
-    /// Reads the node's own copy, which may be late, without communication between nodes.
+    /// Whether to read the node's own copy, without communication between nodes; the copy may be outdated.
     #[prost(bool, tag = "4")]
     pub serializable: bool,
 }
@@ -2094,7 +2095,7 @@ pub struct RangeResponse {
     pub revision: u64,
     #[prost(message, repeated, tag = "2")]
     pub kvs: ::prost::alloc::vec::Vec<KeyValue>,
-    /// Whether there are more keys: continue with the last key and a zero byte after it as key.
+    /// Whether the range has more keys. To read them, use the last key with a zero byte appended as `key`.
     #[prost(bool, tag = "3")]
     pub more: bool,
 }
@@ -2106,7 +2107,8 @@ pub struct PutRequest {
     pub value: ::prost::bytes::Bytes,
     #[prost(uint64, tag = "3")]
     pub lease: u64,
-    /// Writes only if this revision wrote the key last; 0: only if the key does not exist. Not valid within a transaction, which has comparisons.
+    /// Writes only if this revision wrote the key last; 0: only if the key does not exist. Not valid in a transaction, which
+    /// has comparisons.
     #[prost(uint64, optional, tag = "4")]
     pub expect_mod_revision: ::core::option::Option<u64>,
 }
@@ -2208,10 +2210,10 @@ pub struct TxnRequest {
     /// The comparisons, which must all be true.
     #[prost(message, repeated, tag = "1")]
     pub compare: ::prost::alloc::vec::Vec<Compare>,
-    /// Operations if they are true; each sees the effects of those before it.
+    /// Operations if all comparisons are true; each operation sees the effects of those before it.
     #[prost(message, repeated, tag = "2")]
     pub success: ::prost::alloc::vec::Vec<RequestOp>,
-    /// Operations if one is false.
+    /// Operations if a comparison is false.
     #[prost(message, repeated, tag = "3")]
     pub failure: ::prost::alloc::vec::Vec<RequestOp>,
 }
@@ -2275,7 +2277,7 @@ pub struct WatchRequest {
     /// refused, because equal numbers then mean other revisions. 0 for the present epoch.
     #[prost(uint32, tag = "4")]
     pub start_epoch: u32,
-    /// Whether to begin at the oldest available revision.
+    /// Whether to start at the oldest available revision.
     #[prost(bool, tag = "5")]
     pub oldest: bool,
 }
@@ -2283,7 +2285,7 @@ pub struct WatchRequest {
 pub struct WatchResponse {
     #[prost(uint32, tag = "1")]
     pub epoch: u32,
-    /// The revision of the events; without events, no revision through this one has any.
+    /// The revision of the events. Without events: no revision up to this one concerned the watch.
     #[prost(uint64, tag = "2")]
     pub revision: u64,
     #[prost(message, repeated, tag = "3")]
@@ -2343,7 +2345,7 @@ pub mod key_event {
 pub struct StatusRequest {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StatusResponse {
-    /// A changed epoch means that revisions began again, and that keys may differ.
+    /// A changed epoch means that revisions have restarted, and that keys may differ.
     #[prost(uint32, tag = "1")]
     pub epoch: u32,
     #[prost(uint64, tag = "2")]
@@ -2617,8 +2619,8 @@ pub mod kv_client {
         /// Delivers changes, revision by revision, from any available revision on. The first response has no events, only the
         /// position of the watch. A later response without events means that no revision up to its own concerned the watch.
         ///
-        /// OUT_OF_RANGE (COMPACTED) if the revisions are no longer available or revisions began again:
-        /// read the keys, and watch from the revision after that response. OUT_OF_RANGE (AHEAD) for a
+        /// OUT_OF_RANGE (COMPACTED) if the revisions are no longer available, or revisions have restarted in a new epoch:
+        /// read the keys, and watch from the revision after the one of that response. OUT_OF_RANGE (AHEAD) for a
         /// revision that does not exist yet. UNAVAILABLE (SHUTTING_DOWN) when the node stops.
         pub async fn watch(
             &mut self,
@@ -2641,7 +2643,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Watch"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// The epoch of revisions, the last revision, and the amount of data.
+        /// Returns the epoch of revisions, the last revision, and the amount of data.
         pub async fn status(
             &mut self,
             request: impl tonic::IntoRequest<super::StatusRequest>,
@@ -2682,7 +2684,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "LeaseGrant"));
             self.inner.unary(req, path, codec).await
         }
-        /// Each message renews a lease, and has a response.
+        /// Renews leases: each message renews one lease, and has one response.
         pub async fn lease_keep_alive(
             &mut self,
             request: impl tonic::IntoStreamingRequest<
@@ -2731,7 +2733,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "LeaseRevoke"));
             self.inner.unary(req, path, codec).await
         }
-        /// The state of a lease. NOT_FOUND (NO_LEASE) if the lease does not exist any more.
+        /// Returns the state of a lease. NOT_FOUND (NO_LEASE) if the lease does not exist any more.
         pub async fn lease_time_to_live(
             &mut self,
             request: impl tonic::IntoRequest<super::LeaseTimeToLiveRequest>,
@@ -2758,7 +2760,7 @@ pub mod kv_client {
         }
         /// Takes a lock under a lease, or waits while the call lasts and the lease lives. The leader of
         /// an election is the holder of the lock with its name. A repeated call returns the token, or
-        /// continues to wait. The lease of an interrupted call continues to wait until Unlock or its end.
+        /// continues to wait. After an interrupted call, its lease continues to wait until Unlock or the lease's end.
         ///
         /// FAILED_PRECONDITION (LOCK_HELD) if another lease holds the lock and no_wait is set.
         pub async fn lock(
@@ -2798,7 +2800,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Unlock"));
             self.inner.unary(req, path, codec).await
         }
-        /// Changes the value that others see of a lock's holder. FAILED_PRECONDITION (LOCK_NOT_HELD).
+        /// Changes the value of a lock's holder, which other clients see. FAILED_PRECONDITION (LOCK_NOT_HELD).
         pub async fn proclaim(
             &mut self,
             request: impl tonic::IntoRequest<super::ProclaimRequest>,
@@ -2820,7 +2822,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Proclaim"));
             self.inner.unary(req, path, codec).await
         }
-        /// The holder of a lock, or the elected leader. To receive each next holder, watch the lock's key "$lock/NAME".
+        /// Returns the holder of a lock, or the elected leader. To receive each next holder, watch the lock's key "$lock/NAME".
         pub async fn leader(
             &mut self,
             request: impl tonic::IntoRequest<super::LeaderRequest>,
@@ -2884,14 +2886,14 @@ pub mod kv_server {
         /// Delivers changes, revision by revision, from any available revision on. The first response has no events, only the
         /// position of the watch. A later response without events means that no revision up to its own concerned the watch.
         ///
-        /// OUT_OF_RANGE (COMPACTED) if the revisions are no longer available or revisions began again:
-        /// read the keys, and watch from the revision after that response. OUT_OF_RANGE (AHEAD) for a
+        /// OUT_OF_RANGE (COMPACTED) if the revisions are no longer available, or revisions have restarted in a new epoch:
+        /// read the keys, and watch from the revision after the one of that response. OUT_OF_RANGE (AHEAD) for a
         /// revision that does not exist yet. UNAVAILABLE (SHUTTING_DOWN) when the node stops.
         async fn watch(
             &self,
             request: tonic::Request<super::WatchRequest>,
         ) -> std::result::Result<tonic::Response<Self::WatchStream>, tonic::Status>;
-        /// The epoch of revisions, the last revision, and the amount of data.
+        /// Returns the epoch of revisions, the last revision, and the amount of data.
         async fn status(
             &self,
             request: tonic::Request<super::StatusRequest>,
@@ -2910,7 +2912,7 @@ pub mod kv_server {
             >
             + std::marker::Send
             + 'static;
-        /// Each message renews a lease, and has a response.
+        /// Renews leases: each message renews one lease, and has one response.
         async fn lease_keep_alive(
             &self,
             request: tonic::Request<tonic::Streaming<super::LeaseKeepAliveRequest>>,
@@ -2926,7 +2928,7 @@ pub mod kv_server {
             tonic::Response<super::LeaseRevokeResponse>,
             tonic::Status,
         >;
-        /// The state of a lease. NOT_FOUND (NO_LEASE) if the lease does not exist any more.
+        /// Returns the state of a lease. NOT_FOUND (NO_LEASE) if the lease does not exist any more.
         async fn lease_time_to_live(
             &self,
             request: tonic::Request<super::LeaseTimeToLiveRequest>,
@@ -2936,7 +2938,7 @@ pub mod kv_server {
         >;
         /// Takes a lock under a lease, or waits while the call lasts and the lease lives. The leader of
         /// an election is the holder of the lock with its name. A repeated call returns the token, or
-        /// continues to wait. The lease of an interrupted call continues to wait until Unlock or its end.
+        /// continues to wait. After an interrupted call, its lease continues to wait until Unlock or the lease's end.
         ///
         /// FAILED_PRECONDITION (LOCK_HELD) if another lease holds the lock and no_wait is set.
         async fn lock(
@@ -2948,7 +2950,7 @@ pub mod kv_server {
             &self,
             request: tonic::Request<super::UnlockRequest>,
         ) -> std::result::Result<tonic::Response<super::UnlockResponse>, tonic::Status>;
-        /// Changes the value that others see of a lock's holder. FAILED_PRECONDITION (LOCK_NOT_HELD).
+        /// Changes the value of a lock's holder, which other clients see. FAILED_PRECONDITION (LOCK_NOT_HELD).
         async fn proclaim(
             &self,
             request: tonic::Request<super::ProclaimRequest>,
@@ -2956,7 +2958,7 @@ pub mod kv_server {
             tonic::Response<super::ProclaimResponse>,
             tonic::Status,
         >;
-        /// The holder of a lock, or the elected leader. To receive each next holder, watch the lock's key "$lock/NAME".
+        /// Returns the holder of a lock, or the elected leader. To receive each next holder, watch the lock's key "$lock/NAME".
         async fn leader(
             &self,
             request: tonic::Request<super::LeaderRequest>,
@@ -3700,7 +3702,7 @@ pub struct TaskLabel {
 /// The retries after a failed attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RetryPolicy {
-    /// Number of attempts after the first.
+    /// Maximum number of attempts after the first.
     #[prost(uint32, tag = "1")]
     pub retries: u32,
     /// The delay between two attempts; by default exponential from 100 ms to 30 s.
@@ -3713,7 +3715,7 @@ pub mod retry_policy {
     pub struct Bounds {
         #[prost(uint32, tag = "1")]
         pub base_ms: u32,
-        /// The longest delay.
+        /// The longest delay, ms.
         #[prost(uint32, tag = "2")]
         pub cap_ms: u32,
     }
@@ -3723,15 +3725,15 @@ pub mod retry_policy {
         /// A constant delay, ms.
         #[prost(uint32, tag = "2")]
         FixedMs(u32),
-        /// A random delay up to base_ms × 2 per attempt.
+        /// A random delay, of which the maximum is base_ms and doubles with each further attempt.
         #[prost(message, tag = "3")]
         Exponential(Bounds),
-        /// A random delay from base_ms to three times the delay before.
+        /// A random delay from base_ms to three times the previous delay.
         #[prost(message, tag = "4")]
         Decorrelated(Bounds),
     }
 }
-/// A task that must be done before another.
+/// A task that must be completed before another one starts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TaskAfter {
     #[prost(oneof = "task_after::Which", tags = "1, 2")]
@@ -3769,14 +3771,14 @@ pub struct TaskDraft {
     /// The time from which an uncompleted task is a dead letter.
     #[prost(uint64, tag = "6")]
     pub deadline_ms: u64,
-    /// The longest duration of an attempt; 0 for 300,000 (five minutes).
+    /// The longest duration of an attempt, ms; 0 for 300,000 (five minutes).
     #[prost(uint32, tag = "7")]
     pub timeout_ms: u32,
-    /// Three retries by default.
+    /// The retries; three by default.
     #[prost(message, optional, tag = "8")]
     pub retry: ::core::option::Option<RetryPolicy>,
-    /// A second task of the tenant with the same key is the first task; empty for none. If queue,
-    /// kind, payload or subject differ, or the first task was cancelled, the second is refused.
+    /// A key of the task; empty for none. Submitting a second task of the tenant with the same key returns the first task.
+    /// If queue, kind, payload or subject differ, or the first task was cancelled, the second task is refused.
     #[prost(bytes = "bytes", tag = "9")]
     pub idempotency_key: ::prost::bytes::Bytes,
     #[prost(message, repeated, tag = "10")]
@@ -3787,7 +3789,7 @@ pub struct TaskDraft {
     /// Labels that the worker of this task must have, all of them.
     #[prost(message, repeated, tag = "12")]
     pub needs: ::prost::alloc::vec::Vec<TaskLabel>,
-    /// The need of the task on its worker: thousandths of a processor, and bytes of memory.
+    /// The resources that the task needs: thousandths of a processor, and bytes of memory.
     #[prost(uint32, tag = "13")]
     pub cpu_milli: u32,
     #[prost(uint64, tag = "14")]
@@ -3809,7 +3811,7 @@ pub struct SubmitTasksResponse {
     /// In the order of the request.
     #[prost(message, repeated, tag = "1")]
     pub tasks: ::prost::alloc::vec::Vec<TakenTask>,
-    /// A delay for later submissions, because many tasks wait already.
+    /// The delay before the next submission that the cluster requests because many tasks wait, ms.
     #[prost(uint32, tag = "2")]
     pub slow_down_ms: u32,
 }
@@ -3859,7 +3861,7 @@ pub struct TaskInfo {
     pub permille: u32,
     #[prost(string, tag = "15")]
     pub note: ::prost::alloc::string::String,
-    /// The tasks for which this one waits or waited.
+    /// The tasks for which this task waits or waited.
     #[prost(uint64, repeated, tag = "16")]
     pub after: ::prost::alloc::vec::Vec<u64>,
     #[prost(message, repeated, tag = "17")]
@@ -3873,7 +3875,7 @@ pub struct TaskInfo {
     /// The outcome of the task, or of its last attempt.
     #[prost(message, optional, tag = "21")]
     pub outcome: ::core::option::Option<TaskOutcome>,
-    /// The longest duration of an attempt.
+    /// The longest duration of an attempt, ms.
     #[prost(uint32, tag = "22")]
     pub timeout_ms: u32,
     /// The earliest start: the task's own time, or that of its next retry.
@@ -3889,12 +3891,12 @@ pub struct TaskInfo {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TaskOutcome {
-    /// The result, or the reason of the failure.
+    /// The result, or the reason for the failure.
     #[prost(bytes = "bytes", tag = "1")]
     pub bytes: ::prost::bytes::Bytes,
     #[prost(enumeration = "TaskFailure", tag = "2")]
     pub failure: i32,
-    /// The run time, and the use of processor and memory.
+    /// The run time and the CPU time, µs, and the memory that was used, bytes.
     #[prost(uint64, tag = "3")]
     pub run_us: u64,
     #[prost(uint64, tag = "4")]
@@ -3906,7 +3908,7 @@ pub struct TaskOutcome {
 pub struct GetTaskRequest {
     #[prost(uint64, tag = "1")]
     pub task: u64,
-    /// Reads the node's own copy, which may be late, without communication between nodes.
+    /// Whether to read the node's own copy, without communication between nodes; the copy may be outdated.
     #[prost(bool, tag = "2")]
     pub stale: bool,
 }
@@ -3918,7 +3920,7 @@ pub struct GetTaskResponse {
 /// Selects tasks; an empty field matches all.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListTasksRequest {
-    /// The tenant. If empty: all tenants for users who may manage tasks, the own tenant for others.
+    /// The tenant. If empty: all tenants for users who may manage tasks, otherwise the user's own tenant.
     #[prost(string, tag = "1")]
     pub tenant: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
@@ -3930,10 +3932,10 @@ pub struct ListTasksRequest {
     /// Only tasks with this label.
     #[prost(message, optional, tag = "5")]
     pub label: ::core::option::Option<TaskLabel>,
-    /// The start of the page: `next` of the page before.
+    /// The start of the page: `next` of the previous page.
     #[prost(uint32, tag = "6")]
     pub from: u32,
-    /// The most tasks to return; 0 for the maximum (1,000).
+    /// The maximum number of tasks to return; 0 for the largest possible (1,000).
     #[prost(uint32, tag = "7")]
     pub limit: u32,
     /// Whether to include payloads and results.
@@ -3981,10 +3983,10 @@ pub struct RedriveRequest {
     /// The tenant; empty for the user's own tenant.
     #[prost(string, tag = "1")]
     pub tenant: ::prost::alloc::string::String,
-    /// The most tasks to restart; 0 for the maximum of a call.
+    /// The maximum number of tasks to restart; 0 for the maximum of a call.
     #[prost(uint32, tag = "2")]
     pub count: u32,
-    /// Whether to restart also tasks under which workers died (TASK_FAILURE_POISONED).
+    /// Whether to restart also tasks whose workers died (TASK_FAILURE_POISONED).
     #[prost(bool, tag = "3")]
     pub poisoned: bool,
 }
@@ -4004,7 +4006,7 @@ pub enum TaskStage {
     Blocked = 1,
     /// The task waits for its start time.
     Delayed = 2,
-    /// The task waits until fewer tasks with one of its keys run.
+    /// The task waits, because a limit on tasks with the same label, tenant, queue or kind is reached.
     Limited = 3,
     /// The task waits for its turn and a worker.
     Ready = 4,
@@ -4057,7 +4059,7 @@ impl TaskStage {
 #[repr(i32)]
 pub enum TaskFailure {
     None = 0,
-    /// The worker reported a failure.
+    /// The worker reported that the attempt failed.
     Failed = 1,
     /// An attempt took longer than timeout_ms.
     TimedOut = 2,
@@ -4195,7 +4197,7 @@ pub mod tasks_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Tasks", "Submit"));
             self.inner.unary(req, path, codec).await
         }
-        /// All fields of a task. NOT_FOUND (NO_TASK) if the cluster does not know the task any more.
+        /// Returns all fields of a task. NOT_FOUND (NO_TASK) if the cluster does not know the task any more.
         pub async fn get(
             &mut self,
             request: impl tonic::IntoRequest<super::GetTaskRequest>,
@@ -4239,7 +4241,7 @@ pub mod tasks_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Tasks", "List"));
             self.inner.unary(req, path, codec).await
         }
-        /// The state of a task in one sentence, with the reason why it does not run.
+        /// Returns the state of a task in one sentence, with the reason if the task does not run.
         pub async fn why(
             &mut self,
             request: impl tonic::IntoRequest<super::WhyRequest>,
@@ -4348,7 +4350,7 @@ pub mod tasks_server {
             tonic::Response<super::SubmitTasksResponse>,
             tonic::Status,
         >;
-        /// All fields of a task. NOT_FOUND (NO_TASK) if the cluster does not know the task any more.
+        /// Returns all fields of a task. NOT_FOUND (NO_TASK) if the cluster does not know the task any more.
         async fn get(
             &self,
             request: tonic::Request<super::GetTaskRequest>,
@@ -4361,7 +4363,7 @@ pub mod tasks_server {
             tonic::Response<super::ListTasksResponse>,
             tonic::Status,
         >;
-        /// The state of a task in one sentence, with the reason why it does not run.
+        /// Returns the state of a task in one sentence, with the reason if the task does not run.
         async fn why(
             &self,
             request: tonic::Request<super::WhyRequest>,

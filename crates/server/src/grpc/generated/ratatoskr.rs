@@ -74,7 +74,7 @@ pub struct PublishRequest {
 pub struct PublishResponse {
     #[prost(string, tag = "1")]
     pub message_id: ::prost::alloc::string::String,
-    /// ms since the Unix epoch.
+    /// The time of the message, ms since the Unix epoch.
     #[prost(int64, tag = "2")]
     pub timestamp: i64,
     #[prost(bool, tag = "3")]
@@ -92,7 +92,7 @@ pub struct PublishBatchRequest {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PublishBatchResponse {
-    /// In the order of the messages.
+    /// The results, in the order of the messages.
     #[prost(message, repeated, tag = "1")]
     pub results: ::prost::alloc::vec::Vec<PublishResponse>,
     #[prost(int32, tag = "2")]
@@ -135,7 +135,7 @@ pub struct Message {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
-    /// ms since the Unix epoch.
+    /// The time of the message, ms since the Unix epoch.
     #[prost(int64, tag = "5")]
     pub timestamp: i64,
 }
@@ -400,8 +400,8 @@ pub mod message_broker_client {
                 .insert(GrpcMethod::new("ratatoskr.MessageBroker", "PublishBatch"));
             self.inner.unary(req, path, codec).await
         }
-        /// Delivers messages that are published from now on. The initial
-        /// metadata has the reference for Unsubscribe as "subscription-ref".
+        /// Delivers messages that are published from now on. The initial metadata
+        /// has the entry "subscription-ref", the reference for Unsubscribe.
         pub async fn subscribe(
             &mut self,
             request: impl tonic::IntoRequest<super::SubscribeRequest>,
@@ -517,8 +517,8 @@ pub mod message_broker_server {
             >
             + std::marker::Send
             + 'static;
-        /// Delivers messages that are published from now on. The initial
-        /// metadata has the reference for Unsubscribe as "subscription-ref".
+        /// Delivers messages that are published from now on. The initial metadata
+        /// has the entry "subscription-ref", the reference for Unsubscribe.
         async fn subscribe(
             &self,
             request: tonic::Request<super::SubscribeRequest>,
