@@ -63,8 +63,8 @@ fn refusal_list(refused: &[String]) -> String {
 
 const INTRODUCTION: &str = "# Benchmarks\n\n`dunlin report` writes this page from the runs in `bench-runs/`: do not edit it. \
      Figures are medians over runs; MB is 10⁶ bytes. Each ratio compares figures of the same run, because the machine's \
-     speed varies between runs. *The document* of a suite is the specification whose figures it tests. ✗ marks a missed \
-     goal.\n";
+     speed varies between runs. *The document* of a suite is the specification whose figures the suite tests. ✗ marks a \
+     missed goal.\n";
 
 /// Returns the page in Markdown. `runs` are ordered by date.
 pub fn markdown(runs: &[StoredRun]) -> String {
