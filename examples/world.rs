@@ -3,14 +3,14 @@
 
 use std::{sync::mpsc::channel, time::Duration};
 
-use dunlin::space::{Entity, Host, RegionId, RegionSetup, WorldBox, behaviour::Walk};
+use dunlin::space::{Entity, Host, RegionId, RegionSetup, WorldBox, behaviour::RandomWalk};
 use dunlin::{Config, Node};
 use dunlin_client::space::{EntityId, Schema, SurroundingsWatch};
 use dunlin_client::{Client, ClientOptions};
 use dunlin_server::space::{WorldConfig, WorldProcess};
 use dunlin_server::{Server, ServerConfig};
 
-fn populate(host: &mut Host<3, Walk>, region: RegionId) {
+fn populate(host: &mut Host<3, RandomWalk>, region: RegionId) {
     for id in 0..1_000 {
         let entity = Entity::at(id, [17, 29, 43].map(|step| (id * step % 100) as f32));
         if host.owner_of(&entity.position) == region {
@@ -28,7 +28,7 @@ fn main() -> anyhow::Result<()> {
     println!("dunlin space watch walkers --url {url}");
     let setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0)?, 20.0);
     let config = WorldConfig::new("walkers", &url, setup, &[RegionId(1), RegionId(2)]);
-    let (walk, (sender, events)) = (Walk { speed_max: 5.0, turn: 2.0 }, channel());
+    let (walk, (sender, events)) = (RandomWalk { speed_max: 5.0, turn: 2.0 }, channel());
     let report = move |event| drop(sender.send(event));
     let process = WorldProcess::start(&node, client.kv(), config, walk, populate, report)?;
     println!("process {}: {:?}", process.number(), events.recv()?);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dunlin_client::{Settlement, Settler};
+use dunlin_client::{ClaimSettler, Settlement};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
@@ -21,7 +21,7 @@ pub struct Job {
     pub token: u64,
     pub attempt: u32,
     pub claim: Duration,
-    pub settler: SharedHandle<Settler>,
+    pub settler: SharedHandle<ClaimSettler>,
 }
 
 #[pymethods]
@@ -114,9 +114,9 @@ impl Job {
 /// names the tokens of these claims.
 pub fn settle(
     py: Python<'_>,
-    settler: &SharedHandle<Settler>,
+    settler: &SharedHandle<ClaimSettler>,
     tokens: &[u64],
-    call: impl FnOnce(&Settler, &[u64]) -> Result<Settlement, Failure> + Send,
+    call: impl FnOnce(&ClaimSettler, &[u64]) -> Result<Settlement, Failure> + Send,
 ) -> PyResult<()> {
     // Records of a `share` group have token 0 and need no acknowledgement.
     let tokens: Vec<u64> = tokens.iter().copied().filter(|token| *token != 0).collect();

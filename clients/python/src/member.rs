@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin_client::{GroupEvent, Member, Settler};
+use dunlin_client::{ClaimSettler, GroupEvent, Member};
 use dunlin_topic::Notice;
 use pyo3::exceptions::PyStopAsyncIteration;
 use pyo3::prelude::*;
@@ -24,7 +24,7 @@ pub struct PyMember {
     pub topic: String,
     pub group: String,
     pub member: SharedHandle<PrefetchingMember>,
-    pub settler: SharedHandle<Settler>,
+    pub settler: SharedHandle<ClaimSettler>,
 }
 
 /// A group member that requests records in advance. `requested` counts the records that were requested and have not

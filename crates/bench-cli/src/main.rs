@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use dunlin_cli::arguments::{Global, STYLES};
+use dunlin_cli::arguments::{GlobalOptions, STYLES};
 use dunlin_cli::commands::{bench, demo as demos, report, scale, serve, space};
 use dunlin_cli::console::Console;
 use dunlin_cli::outcome::EXIT_CODES;
@@ -23,7 +23,7 @@ struct Arguments {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
-    global: Global,
+    global: GlobalOptions,
 }
 
 #[derive(Debug, Subcommand)]

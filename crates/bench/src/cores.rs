@@ -15,14 +15,14 @@ pub struct CpuPin {
 
 /// Whether the two sides of a measurement each run on a fixed processor core, or on any core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pin {
+pub enum CorePinning {
     /// The kernel chooses the cores of both sides.
     Free,
     /// Each side runs on its own core.
     Apart,
 }
 
-impl Pin {
+impl CorePinning {
     /// Returns the value of parameter `pin`.
     pub fn name(self) -> &'static str {
         match self {
@@ -40,8 +40,8 @@ impl Pin {
         }
     }
 
-    /// Pins the calling thread as side 0 or side 1; does nothing for [`Pin::Free`]. On a machine with one core, both
-    /// sides use that core; the preflight checks warn about it.
+    /// Pins the calling thread as side 0 or side 1; does nothing for [`CorePinning::Free`]. On a machine with one core, both
+    /// both sides use that core; the preflight checks warn about it.
     pub fn side(self, side: usize) -> Result<Option<CpuPin>> {
         match self {
             Self::Free => Ok(None),
@@ -98,7 +98,9 @@ mod tests {
     fn benchmark_client_and_node_can_be_pinned_to_a_single_core() {
         // Restricts this thread to one core, as `taskset -c 0` does for a process.
         let _only = CpuPin::to_nth(0).unwrap();
-        assert!(Pin::Apart.side(0).unwrap().is_some() && Pin::Apart.side(1).unwrap().is_some());
+        assert!(
+            CorePinning::Apart.side(0).unwrap().is_some() && CorePinning::Apart.side(1).unwrap().is_some()
+        );
     }
 
     #[test]

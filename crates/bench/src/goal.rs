@@ -4,7 +4,7 @@
 //! rows of one run. It never divides figures of different runs.
 
 use crate::metric;
-use crate::row::{FigureRow, Note, RowPattern, RowSet};
+use crate::row::{FigureRow, RowNote, RowPattern, RowSet};
 
 /// A performance goal of Dunlin: the measured row, and the threshold that its figure must meet.
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +132,7 @@ const PEER_TOLERANCE: f64 = 0.20;
 /// such a peer, so a comparison with it would be unfair. A peer's row is also marked if the run does not have the row
 /// of its floor.
 pub fn mark_unfair_peers(rows: &mut RowSet, peer_figures: &[PeerFigure]) {
-    let judged: Vec<(FigureRow, Note)> = peer_figures
+    let judged: Vec<(FigureRow, RowNote)> = peer_figures
         .iter()
         .filter_map(|peer_figure| {
             let peer = rows.find(&peer_figure.peer)?;
@@ -147,11 +147,11 @@ pub fn mark_unfair_peers(rows: &mut RowSet, peer_figures: &[PeerFigure]) {
     });
 }
 
-fn judge_peer(peer_figure: &PeerFigure, peer: &FigureRow, floor: Option<&FigureRow>) -> Option<Note> {
+fn judge_peer(peer_figure: &PeerFigure, peer: &FigureRow, floor: Option<&FigureRow>) -> Option<RowNote> {
     let Some(floor) = floor else {
         let text =
             format!("not judged: no {} {} in this run", peer_figure.floor.target, peer_figure.floor.case);
-        return Some(Note { text, unfair: true });
+        return Some(RowNote { text, unfair: true });
     };
     let floor_now = floor.median / peer_figure.floor_figure;
     let expected =
@@ -159,7 +159,7 @@ fn judge_peer(peer_figure: &PeerFigure, peer: &FigureRow, floor: Option<&FigureR
     let less = metric::less_is_better(peer_figure.peer.metric);
     let reached = if less { expected / peer.median } else { peer.median / expected };
     let format_figure = |value| metric::format_metric(peer_figure.peer.metric, value);
-    (reached < 1.0 - PEER_TOLERANCE).then(|| Note {
+    (reached < 1.0 - PEER_TOLERANCE).then(|| RowNote {
         text: format!(
             "{}, but {} is expected on this machine: no ratio",
             format_figure(peer.median),

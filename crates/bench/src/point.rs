@@ -117,7 +117,7 @@ impl std::error::Error for SystemNotInstalled {}
 
 /// A function that makes one run of a measurement and returns its figures. The function must fail if a delivery is
 /// missing or wrong, because the runner marks all figures as checked.
-pub type Measure = Box<dyn FnMut(&Bench) -> Result<RunSample>>;
+pub type MeasureFn = Box<dyn FnMut(&Bench) -> Result<RunSample>>;
 
 /// One measurement to make: the system to measure, the case and the parameters.
 pub struct MeasuringPoint {
@@ -128,7 +128,7 @@ pub struct MeasuringPoint {
     /// The parameters, which distinguish the point from others of the same case and target.
     pub params: Params,
     /// The function that makes one run of the measurement.
-    pub measure: Measure,
+    pub measure: MeasureFn,
 }
 
 impl MeasuringPoint {

@@ -123,9 +123,9 @@ impl RowSet {
 
     /// Calls `note` with each row, and stores the note that it returns in the row. The other fields of the rows stay
     /// the same.
-    pub fn annotate(&mut self, mut note: impl FnMut(&FigureRow) -> Option<Note>) {
+    pub fn annotate(&mut self, mut note: impl FnMut(&FigureRow) -> Option<RowNote>) {
         for row in &mut self.rows {
-            if let Some(Note { text, unfair }) = note(row) {
+            if let Some(RowNote { text, unfair }) = note(row) {
                 row.note = Some(text);
                 row.unfair = unfair;
             }
@@ -158,7 +158,7 @@ impl RowSet {
 
 /// A remark on a measured row, which tables show next to the row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct RowNote {
     /// Text of the remark.
     pub text: String,
     /// Whether the page must show no ratio against the row.

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use serde::Deserialize;
 
 use crate::child::TIMEOUT;
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::point::{Bench, RunSample};
 use crate::timed::TimedTransfer;
 
@@ -40,7 +40,7 @@ pub struct ZmqSetup {
     /// The size of a message in bytes.
     pub bytes: usize,
     /// Whether the two sides run on fixed cores.
-    pub pin: Pin,
+    pub pin: CorePinning,
 }
 
 #[derive(Deserialize)]

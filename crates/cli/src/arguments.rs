@@ -24,7 +24,7 @@ pub struct Arguments {
     #[command(subcommand)]
     pub command: CliCommand,
     #[command(flatten)]
-    pub global: Global,
+    pub global: GlobalOptions,
 }
 
 const TRY_IT: &str = "\
@@ -50,7 +50,7 @@ pub const PASSWORD_FILE: &str = "DUNLIN_PASSWORD_FILE";
 /// The options that every command of `dunlin` accepts.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Global options")]
-pub struct Global {
+pub struct GlobalOptions {
     /// Address of the node: dunlin://HOST:PORT, tls://HOST:PORT or unix:///PATH; for several nodes of a cluster:
     /// dunlin://HOST:PORT,HOST:PORT [default: dunlin://127.0.0.1:4220]
     #[arg(long, global = true, env = "DUNLIN_URL")]
@@ -111,7 +111,10 @@ pub fn prefer_command_line(matches: &mut ArgMatches) {
 }
 
 /// Returns an error if both `--listen` and `--url` are set.
-pub fn either_listen_or_url(listen: Option<SocketAddr>, global: &Global) -> Result<(), CommandRefusal> {
+pub fn either_listen_or_url(
+    listen: Option<SocketAddr>,
+    global: &GlobalOptions,
+) -> Result<(), CommandRefusal> {
     match (listen, &global.url) {
         (Some(listen), Some(url)) => Err(CommandRefusal(format!(
             "--listen {listen} cannot be used with --url {url}: give only one of them"

@@ -31,11 +31,11 @@ pub mod user;
 
 use anyhow::Result;
 
-use crate::arguments::{CliCommand, Global};
+use crate::arguments::{CliCommand, GlobalOptions};
 use crate::bench_program;
 use crate::console::Console;
 
-pub fn run(command: &CliCommand, global: &Global, console: &Console) -> Result<()> {
+pub fn run(command: &CliCommand, global: &GlobalOptions, console: &Console) -> Result<()> {
     match command {
         CliCommand::Config(arguments) => config::run(arguments, console),
         CliCommand::Completions(arguments) => completions::run(arguments),

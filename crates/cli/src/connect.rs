@@ -10,7 +10,7 @@ use dunlin_client::{
 };
 use dunlin_server::read_input;
 
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::commands::user::trim_line_end;
 use crate::console::TextPainter;
 use crate::outage::OutageReport;
@@ -22,14 +22,14 @@ pub const URL_DEFAULT: &str = "dunlin://127.0.0.1:4220";
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Connects to the node of the global options. `name` is the client's name, which operators see.
-pub fn connect(global: &Global, name: &str) -> Result<Client> {
+pub fn connect(global: &GlobalOptions, name: &str) -> Result<Client> {
     connect_with(global, name, ClientLimits::default())
 }
 
 /// Like [`connect`], but waits for a node that is unreachable, and reports that once. Returns `None` if the command
 /// has to end first.
 pub fn connect_when_up(
-    global: &Global,
+    global: &GlobalOptions,
     name: &str,
     stop: &StopFlag,
     paint: TextPainter,
@@ -66,17 +66,17 @@ impl std::error::Error for Unreachable {}
 
 /// Like [`connect`], for a subscriber that pauses on purpose. The client has little credit, so that unread records
 /// leave the log soon, as for a slow subscriber.
-pub fn connect_slow(global: &Global, name: &str) -> Result<Client> {
+pub fn connect_slow(global: &GlobalOptions, name: &str) -> Result<Client> {
     connect_with(global, name, ClientLimits { credit_bytes: 16 << 10, ..ClientLimits::default() })
 }
 
 /// Like [`connect`], for a member of a group that takes one record at a time, so that other members receive the rest.
-pub fn connect_one_by_one(global: &Global, name: &str) -> Result<Client> {
+pub fn connect_one_by_one(global: &GlobalOptions, name: &str) -> Result<Client> {
     connect_with(global, name, ClientLimits { credit_bytes: 1, ..ClientLimits::default() })
 }
 
 /// Like [`connect`], with other limits.
-fn connect_with(global: &Global, name: &str, limits: ClientLimits) -> Result<Client> {
+fn connect_with(global: &GlobalOptions, name: &str, limits: ClientLimits) -> Result<Client> {
     let url = global.url.as_deref().unwrap_or(URL_DEFAULT);
     let credentials = credentials(global)?;
     let options = ClientOptions {
@@ -103,7 +103,7 @@ fn connect_with(global: &Global, name: &str, limits: ClientLimits) -> Result<Cli
 }
 
 /// Reads the credentials from the files of the global options.
-fn credentials(global: &Global) -> Result<Credentials> {
+fn credentials(global: &GlobalOptions) -> Result<Credentials> {
     let read = |path: &PathBuf| {
         let bytes = read_input(path)
             .with_context(|| format!("cannot read the token or password file {}", path.display()));
@@ -120,7 +120,7 @@ fn credentials(global: &Global) -> Result<Credentials> {
 }
 
 /// Reads the TLS files of the global options.
-pub fn tls(global: &Global) -> Result<TlsOptions> {
+pub fn tls(global: &GlobalOptions) -> Result<TlsOptions> {
     let read = |what: &str, path: &Option<PathBuf>| {
         let bytes = path
             .as_ref()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 
-use crate::arguments::{Color, Global};
+use crate::arguments::{Color, GlobalOptions};
 use crate::format::text::is_terminal_control;
 
 /// The output settings of a command: text or JSON, with or without colours, to a terminal or not.
@@ -22,7 +22,7 @@ pub struct Console {
 }
 
 impl Console {
-    pub fn new(global: &Global) -> Console {
+    pub fn new(global: &GlobalOptions) -> Console {
         let is_terminal = std::io::stdout().is_terminal();
         Console {
             json: global.json,

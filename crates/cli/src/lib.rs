@@ -34,7 +34,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
-use crate::arguments::{Arguments, Global, prefer_command_line};
+use crate::arguments::{Arguments, GlobalOptions, prefer_command_line};
 use crate::console::Console;
 
 /// Runs the program `dunlin`.
@@ -47,7 +47,7 @@ pub fn main() -> ExitCode {
 
 /// Parses the command line of this process, runs it, reports an error on standard error and returns the exit code.
 pub fn start<A: Parser>(
-    global: impl FnOnce(&A) -> &Global,
+    global: impl FnOnce(&A) -> &GlobalOptions,
     run: impl FnOnce(&A, &Console) -> Result<()>,
 ) -> ExitCode {
     signals::ignore_file_size_signal();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use dunlin_client::{CallError, Client, Disconnection, RefusedError};
 use dunlin_topic::SubscribeError;
-use dunlin_wire::{CODES, Retry};
+use dunlin_wire::{CODES, RetryAdvice};
 
 use crate::console::TextPainter;
 use crate::format::text::escaped_lines;
@@ -82,7 +82,7 @@ const REFUSED: &str = "refused by the node: ";
 fn permanent_refusal(why: &str) -> Option<RefusedError> {
     let (_, refusal) = why.split_once(REFUSED)?;
     let name = refusal.split([':', ' ']).next()?;
-    let row = CODES.iter().find(|row| row.name == name && row.retry == Retry::No)?;
+    let row = CODES.iter().find(|row| row.name == name && row.retry == RetryAdvice::No)?;
     let text = refusal[name.len()..].trim_start_matches([':', ' ']).to_owned();
     Some(RefusedError { code: row.code, numbers: [0; 3], text })
 }

@@ -14,16 +14,16 @@ use crate::outcome::CommandRefusal;
 
 /// A command with its arguments, which runs once for each received record.
 #[derive(Debug, Clone)]
-pub struct Program {
+pub struct ExternalProgram {
     name: String,
     arguments: Vec<String>,
 }
 
-impl Program {
+impl ExternalProgram {
     /// Splits the words into the program and its arguments; returns `None` if there are no words.
-    pub fn new(words: &[String]) -> Option<Program> {
+    pub fn new(words: &[String]) -> Option<ExternalProgram> {
         let (name, arguments) = words.split_first()?;
-        Some(Program { name: name.clone(), arguments: arguments.to_vec() })
+        Some(ExternalProgram { name: name.clone(), arguments: arguments.to_vec() })
     }
 
     pub fn name(&self) -> &str {

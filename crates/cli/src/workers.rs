@@ -10,7 +10,7 @@ use dunlin_server::workers::{WorkerCommand, Workers, WorkersLimits, node_load_re
 
 use crate::config::RawConfig;
 use crate::outcome::CommandRefusal;
-use crate::program::Program;
+use crate::program::ExternalProgram;
 
 /// How long running workers may take to end when the node stops.
 pub const GRACE: Duration = Duration::from_secs(10);
@@ -65,7 +65,7 @@ impl WorkersConfig {
             !url.is_empty(),
             CommandRefusal("workers need a listener: set listen or unix, or set workers to off".to_owned())
         );
-        if let Some(why) = Program::new(&self.words).and_then(|program| program.unrunnable_reason()) {
+        if let Some(why) = ExternalProgram::new(&self.words).and_then(|program| program.unrunnable_reason()) {
             bail!(CommandRefusal(format!("workers: {why}")));
         }
         let command = WorkerCommand {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dunlin_wire::{ErrorCode, Retry};
+use dunlin_wire::{ErrorCode, RetryAdvice};
 
 use crate::refusal::RefusedError;
 
@@ -35,7 +35,7 @@ impl DisconnectReason {
     pub(crate) fn refused(refused: RefusedError, was_up: bool) -> DisconnectReason {
         match refused.code {
             ErrorCode::Opening => DisconnectReason::Opening(refused),
-            _ if was_up && refused.retry() != Retry::No => DisconnectReason::Later(refused),
+            _ if was_up && refused.retry() != RetryAdvice::No => DisconnectReason::Later(refused),
             _ => DisconnectReason::Refused(refused),
         }
     }

@@ -305,20 +305,20 @@ impl Member {
     }
 
     /// Returns a handle that settles this member's claims while the member waits.
-    pub fn settler(&self) -> Settler {
-        Settler { shared: Arc::clone(self.subscriber.shared()), subscription: self.subscriber.number() }
+    pub fn settler(&self) -> ClaimSettler {
+        ClaimSettler { shared: Arc::clone(self.subscriber.shared()), subscription: self.subscriber.number() }
     }
 }
 
 /// A handle that acknowledges, returns and renews a member's claims, from any thread.
 /// The handle is valid until the member leaves the group.
 #[derive(Debug, Clone)]
-pub struct Settler {
+pub struct ClaimSettler {
     shared: Arc<SharedClient>,
     subscription: u32,
 }
 
-impl Settler {
+impl ClaimSettler {
     /// Acknowledges claims: their records are done.
     pub fn ack(&self, tokens: &[u64]) -> Result<Settlement, CallError> {
         let subscription = self.subscription;

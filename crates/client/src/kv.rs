@@ -58,7 +58,7 @@ pub struct KvEntry {
 
 /// One page of the keys and values of a range, in order, as a read returned them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
+pub struct KvPage {
     /// The last revision at the time of the read.
     pub revision: u64,
     /// The keys and values.
@@ -147,7 +147,12 @@ impl Kv {
 
     /// Reads up to `limit` keys from `start` up to and excluding `end`. An empty `end` means no end; a `limit` of 0
     /// means the largest possible limit. The next page starts at the last key with a zero byte appended.
-    pub fn range(&self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>, limit: u32) -> Result<Page, KvError> {
+    pub fn range(
+        &self,
+        start: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+        limit: u32,
+    ) -> Result<KvPage, KvError> {
         self.page(&ControlQuery::Range { start: start.as_ref(), end: end.as_ref(), limit })
     }
 
@@ -202,8 +207,8 @@ impl Kv {
         }
     }
 
-    fn page(&self, query: &ControlQuery<'_>) -> Result<Page, KvError> {
-        Page::from_answer(self.query(query)?)
+    fn page(&self, query: &ControlQuery<'_>) -> Result<KvPage, KvError> {
+        KvPage::from_answer(self.query(query)?)
     }
 
     pub(crate) fn response_timeout(&self) -> Duration {
@@ -211,11 +216,11 @@ impl Kv {
     }
 }
 
-impl Page {
-    pub(crate) fn from_answer(answer: ControlQueryResult) -> Result<Page, KvError> {
+impl KvPage {
+    pub(crate) fn from_answer(answer: ControlQueryResult) -> Result<KvPage, KvError> {
         match answer {
             ControlQueryResult::Found { revision, found: FoundKeys { items, more } } => {
-                Ok(Page { revision, entries: items.into_iter().map(KvEntry::from).collect(), more })
+                Ok(KvPage { revision, entries: items.into_iter().map(KvEntry::from).collect(), more })
             }
             _ => Err(KvError::unexpected_response()),
         }

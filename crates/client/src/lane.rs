@@ -393,7 +393,7 @@ impl PublishLane {
 
 #[cfg(test)]
 mod tests {
-    use dunlin_wire::{Decoded, Decoder, DecoderLimits, FLAG_ACK, FLAG_EXPECT, FromClient, Publish};
+    use dunlin_wire::{DecodeOutcome, Decoder, DecoderLimits, FLAG_ACK, FLAG_EXPECT, FromClient, Publish};
 
     use super::*;
 
@@ -407,7 +407,7 @@ mod tests {
     }
 
     fn publish(bytes: &[u8]) -> Publish<'_> {
-        let Ok(Decoded::Message(FromClient::Publish(publish), _)) =
+        let Ok(DecodeOutcome::Message(FromClient::Publish(publish), _)) =
             Decoder::new(DecoderLimits::default()).next_from_client(bytes)
         else {
             panic!("no PUBLISH")

@@ -76,15 +76,17 @@ pub use dunlin_control as state;
 pub use dunlin_tasks as scheduler;
 pub use dunlin_topic as topic;
 pub use dunlin_topic::{Reply, RequestError};
-pub use dunlin_wire::{ErrorCode, Retry};
-pub use group::{DeadLetterTarget, Group, GroupEvent, GroupKind, GroupOptions, Member, Settlement, Settler};
+pub use dunlin_wire::{ErrorCode, RetryAdvice};
+pub use group::{
+    ClaimSettler, DeadLetterTarget, Group, GroupEvent, GroupKind, GroupOptions, Member, Settlement,
+};
 pub use interrupt::interruptible;
 pub use kv::{
-    Change, HeldLock, KeyChange, Kv, KvEntry, KvError, Lease, LeaseHandle, LeaseLostError, Page,
+    Change, HeldLock, KeyChange, Kv, KvEntry, KvError, KvPage, Lease, LeaseHandle, LeaseLostError,
     PendingCommand, PendingQuery, Transaction, TransactionResult, Watch, WatchError, WatchFrom, WriteResult,
 };
 pub use limits::ClientLimits;
-pub use publisher::{Identity, Publisher, PublisherOptions};
+pub use publisher::{ProducerIdentity, Publisher, PublisherOptions};
 pub use refusal::RefusedError;
 pub use relay::{Relay, RelayBatch, RelayCallback, RelayOutcome};
 pub use request::Requester;

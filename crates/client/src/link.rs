@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_topic::SpinBudget;
 use dunlin_wire::{
-    ALL_ANSWERED, Decoded, Decoder, ErrorCode, FromClient, FromNode, Hello, PREAMBLE_BYTES, Preamble,
+    ALL_ANSWERED, DecodeOutcome, Decoder, ErrorCode, FromClient, FromNode, Hello, PREAMBLE_BYTES, Preamble,
 };
 
 use crate::backoff::{ReconnectBackoff, random_seed};
@@ -230,11 +230,11 @@ impl Link {
         let (chunk, mut at) = self.chunks.unread();
         loop {
             match self.decoder.next_from_node(&chunk[at..])? {
-                Decoded::Message(message, taken) => {
+                DecodeOutcome::Message(message, taken) => {
                     session.deliver_message(&message, chunk, at, at + taken)?;
                     at += taken;
                 }
-                Decoded::Need(bytes) => {
+                DecodeOutcome::Need(bytes) => {
                     self.need = bytes;
                     break;
                 }
@@ -432,15 +432,15 @@ impl Link {
         }
         let Some(preamble) = Preamble::parse(bytes).map_err(broken)? else { return Ok(false) };
         let (welcome, taken) = match self.decoder.next_from_node(&bytes[PREAMBLE_BYTES..]).map_err(broken)? {
-            Decoded::Need(need) => {
+            DecodeOutcome::Need(need) => {
                 self.need = PREAMBLE_BYTES + need;
                 return Ok(false);
             }
-            Decoded::Message(FromNode::Welcome(welcome), taken) => (welcome, taken),
-            Decoded::Message(FromNode::Refused(refusal), _) => {
+            DecodeOutcome::Message(FromNode::Welcome(welcome), taken) => (welcome, taken),
+            DecodeOutcome::Message(FromNode::Refused(refusal), _) => {
                 return Err(DisconnectReason::refused(RefusedError::new(&refusal), self.was_connected));
             }
-            Decoded::Message(..) => {
+            DecodeOutcome::Message(..) => {
                 return Err(DisconnectReason::Io("the node's first message is not WELCOME".to_owned()));
             }
         };

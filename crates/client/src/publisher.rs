@@ -14,7 +14,7 @@ use crate::publishing::{PublisherShared, PublisherState};
 
 /// The number and epoch of a producer, by which a node recognizes it after a lost connection or a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
+pub struct ProducerIdentity {
     /// The producer's number; not 0.
     pub producer: u64,
     /// A number that grows with each instance of the producer. The node refuses records of older instances.
@@ -25,7 +25,7 @@ pub struct Identity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PublisherOptions {
     /// The producer's identity; `None` for a new one.
-    pub identity: Option<Identity>,
+    pub identity: Option<ProducerIdentity>,
     /// Whether to send without acknowledgements, and without retries after a lost connection. A later call still
     /// reports a refusal.
     pub quiet: bool,

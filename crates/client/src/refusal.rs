@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dunlin_topic::{Position, PublishError, ReducerError, SubscribeError};
-use dunlin_wire::{ErrorCode, Refusal, Retry};
+use dunlin_wire::{ErrorCode, Refusal, RetryAdvice};
 
 /// The error for a request that the node refused, with the node's error code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,8 +28,8 @@ impl RefusedError {
     }
 
     /// Whether the same request can succeed later.
-    pub fn retry(&self) -> Retry {
-        self.code.row().map_or(Retry::No, |row| row.retry)
+    pub fn retry(&self) -> RetryAdvice {
+        self.code.row().map_or(RetryAdvice::No, |row| row.retry)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use dunlin_control::{ControlCommand, ControlReply};
 use dunlin_topic::{AckLevel, OnFull, Position, ReliableOptions, Retention, TopicConfig};
 use dunlin_wire::{
-    CreateTopic, CreateTopicWith, Decoded, Decoder, ErrorCode, FromClient, FromNode, List, ListTopics,
+    CreateTopic, CreateTopicWith, DecodeOutcome, Decoder, ErrorCode, FromClient, FromNode, List, ListTopics,
     MessageKind, NamedTopic, Setting, TopicLine, TopicState, UNKNOWN, UNKNOWN_COUNT, WhenFull,
 };
 
@@ -364,7 +364,7 @@ impl SharedClient {
             control_bytes_max: self.limits.control_bytes_max,
         };
         match Decoder::new(limits).next_from_node(bytes) {
-            Ok(Decoded::Message(message, _)) => Some(message),
+            Ok(DecodeOutcome::Message(message, _)) => Some(message),
             _ => None,
         }
     }

@@ -23,13 +23,13 @@ mod waiting;
 use std::sync::{Arc, Weak};
 
 use dunlin_control::ControlQuery;
-use dunlin_topic::{Budget, LogName, Pattern, Subject, Topic};
+use dunlin_topic::{LogName, MemoryBudget, Pattern, Subject, Topic};
 use dunlin_wire::ErrorCode;
 use tokio::sync::watch;
 
 pub use keys::{KeyPattern, KeyRule};
 pub use permissions::{Action, Permissions};
-pub use rule::{Extent, SubjectRule};
+pub use rule::{AccessExtent, SubjectRule};
 pub use tasks::{TaskRule, WorkScope};
 
 use crate::control::KV;
@@ -52,7 +52,7 @@ pub trait User: std::fmt::Debug + Send + Sync {
     fn changes(&self) -> watch::Receiver<()>;
 
     /// The budget charged for topics that the user creates.
-    fn budget(&self) -> &Arc<Budget>;
+    fn budget(&self) -> &Arc<MemoryBudget>;
 
     /// Called before a topic is created. `is_automatic` is set if a publish or subscribe call creates the topic.
     fn reserve_topic(&self, name: &str, is_automatic: bool) -> Result<(), TopicError>;
@@ -117,10 +117,12 @@ impl Node {
     }
 
     /// How much of the pattern the user may use. Returns an error if the user may use none of it.
-    pub fn may(&self, action: Action, pattern: &Pattern) -> Result<Extent, TopicError> {
-        let Some(user) = self.user() else { return Ok(Extent::All) };
+    pub fn may(&self, action: Action, pattern: &Pattern) -> Result<AccessExtent, TopicError> {
+        let Some(user) = self.user() else { return Ok(AccessExtent::All) };
         match user.permissions().extent(action, pattern) {
-            Extent::Nothing => Err(TopicError::Forbidden { action, subject: pattern.as_str().to_owned() }),
+            AccessExtent::Nothing => {
+                Err(TopicError::Forbidden { action, subject: pattern.as_str().to_owned() })
+            }
             extent => Ok(extent),
         }
     }
@@ -191,7 +193,7 @@ impl Node {
     /// Checks that the user has the permission for every subject of the pattern.
     pub(crate) fn may_all(&self, action: Action, pattern: &Pattern) -> Result<(), TopicError> {
         match self.may(action, pattern)? {
-            Extent::All => Ok(()),
+            AccessExtent::All => Ok(()),
             _ => Err(TopicError::Forbidden { action, subject: pattern.as_str().to_owned() }),
         }
     }

@@ -52,7 +52,7 @@ mod tasks;
 mod waiting;
 
 pub use access::{
-    Action, Extent, KeyPattern, KeyRule, Permissions, SubjectRule, TaskRule, User, Users, WorkScope,
+    AccessExtent, Action, KeyPattern, KeyRule, Permissions, SubjectRule, TaskRule, User, Users, WorkScope,
 };
 pub use clock::{CLOCK, now_ns, steady_ns};
 pub use config::{Config, NodeLimits};
@@ -87,6 +87,6 @@ pub use respond::{Request, Responder, ResponderExecutor, ResponderTask};
 pub use select::{MissingTopicPolicy, SelectedLogs, log_of_position};
 pub use simulation::{Simulation, SimulationReport};
 pub use storage::{RecoveredTopic, RefusedTopic, StorageError};
-pub use survey::{StoredSurvey, SubscriptionInfo, Survey, TopicSurvey, TopicTotals, subscribers_of};
-pub use tasks::{OrderQueue, TASKS, TaskShard, Tasks, TasksError, TasksLimits, WorkerAttachment};
+pub use survey::{SubscriptionInfo, Survey, TopicDiskUse, TopicSurvey, TopicTotals, subscribers_of};
+pub use tasks::{TASKS, TaskShard, Tasks, TasksError, TasksLimits, WorkerAttachment, WorkerOrderQueue};
 pub use waiting::{CursorFuture, NodeFuture, TopicFuture, forbid_waiting};

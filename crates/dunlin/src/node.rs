@@ -13,9 +13,9 @@ use dunlin_control::ControlCommand;
 use dunlin_journal::Disk;
 use dunlin_space::{AnyRegion, REGION};
 use dunlin_topic::{
-    Budget, Charge, ConfigError, ConsumeMode, Cursor, NewLogs, Pattern, PublishError, Publisher, Reducer,
-    ReducerConfig, ReducerError, Start, Subject, SubscribeError, SubscribeOptions, Subscriber, Topic,
-    TopicConfig,
+    ConfigError, ConsumeMode, Cursor, MemoryBudget, MemoryCharge, NewLogs, Pattern, PublishError, Publisher,
+    Reducer, ReducerConfig, ReducerError, Start, Subject, SubscribeError, SubscribeOptions, Subscriber,
+    Topic, TopicConfig,
 };
 
 use crate::access::{Action, User, Users};
@@ -67,7 +67,7 @@ pub struct Node(pub(crate) Arc<Inner>, pub(crate) Option<Arc<dyn User>>);
 pub(crate) struct Inner {
     config: Config,
     id: u64,
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     registry: Registry,
     /// The configuration of the topic that was created last. The next topic shares it if its configuration is equal.
     last_config: Mutex<Arc<TopicConfig>>,
@@ -137,7 +137,7 @@ impl Node {
         let name = topic.name().to_owned();
         let pattern = Pattern::parse(topic.pattern())?;
         // The charge may exceed the memory budget, so that a topic on disk opens in any case.
-        let charge = Charge::forced(&self.0.budget, cost_of(&name, topic.config().partitions));
+        let charge = MemoryCharge::forced(&self.0.budget, cost_of(&name, topic.config().partitions));
         self.0.registry.add(&name, pattern, || Ok((topic, charge))).map(drop)
     }
 
@@ -147,7 +147,7 @@ impl Node {
         let started_ns = now_ns();
         let inner = Arc::new(Inner {
             id: started_ns ^ u64::from(std::process::id()) << 40,
-            budget: Budget::node(limits.memory_bytes_max, limits.idle_bytes_max),
+            budget: MemoryBudget::node(limits.memory_bytes_max, limits.idle_bytes_max),
             registry: Registry::new(limits),
             last_config: Mutex::default(),
             epochs: Epochs::new(started_ns),
@@ -188,12 +188,12 @@ impl Node {
     }
 
     /// The node's memory budget.
-    pub fn budget(&self) -> &Arc<Budget> {
+    pub fn budget(&self) -> &Arc<MemoryBudget> {
         &self.0.budget
     }
 
     /// The budget charged for topics created through this handle.
-    pub(crate) fn charge_budget(&self) -> &Arc<Budget> {
+    pub(crate) fn charge_budget(&self) -> &Arc<MemoryBudget> {
         self.user().map_or(&self.0.budget, |user| user.budget())
     }
 
@@ -320,7 +320,7 @@ impl Node {
         epoch: impl FnOnce() -> u32,
     ) -> Result<Arc<Topic>, TopicError> {
         let charge = || {
-            let charge = Charge::of(self.charge_budget(), cost_of(name, config.partitions));
+            let charge = MemoryCharge::of(self.charge_budget(), cost_of(name, config.partitions));
             charge.map_err(|_| self.memory_limit_error())
         };
         if config.durable.is_none() {
@@ -367,7 +367,7 @@ impl Node {
         let config = Arc::new(TopicConfig { limits: self.0.config.limits.topic, ..config });
         let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
         self.0.registry.add(name, pattern, || {
-            let charge = Charge::forced(&self.0.budget, cost_of(name, config.partitions));
+            let charge = MemoryCharge::forced(&self.0.budget, cost_of(name, config.partitions));
             Ok((Topic::new(name, Arc::clone(&config), &self.0.budget, CLOCK, epoch)?, charge))
         })
     }

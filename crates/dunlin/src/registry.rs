@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use dunlin_topic::{
-    Charge, Filter, Log, NewLogs, Pattern, PatternIndex, SERVICES, Selection, Subject, Topic,
+    Filter, Log, MemoryCharge, NewLogs, Pattern, PatternIndex, SERVICES, Selection, Subject, Topic,
 };
 
 use crate::access::User;
@@ -56,7 +56,7 @@ struct Entry {
     /// The subjects for which a reply inbox accepts records; `None` for a topic.
     replies: Option<ReplySubjects>,
     /// The charge of the topic's fixed memory to the node's memory budget.
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
 /// The memory of a topic with one partition, in bytes, besides its name and its records' segments. A measurement found
@@ -167,7 +167,7 @@ impl Registry {
         &self,
         name: &str,
         pattern: Pattern,
-        create: impl FnOnce() -> Result<(T, Charge), TopicError>,
+        create: impl FnOnce() -> Result<(T, MemoryCharge), TopicError>,
     ) -> Result<Arc<Topic>, TopicError> {
         let mut state = self.write();
         state.check(name, &pattern, self.topics_max)?;
@@ -182,7 +182,7 @@ impl Registry {
         name: &str,
         pattern: Pattern,
         replies: ReplySubjects,
-        create: impl FnOnce() -> Result<(Topic, Charge), TopicError>,
+        create: impl FnOnce() -> Result<(Topic, MemoryCharge), TopicError>,
     ) -> Result<Arc<Topic>, TopicError> {
         let mut state = self.write();
         state.check_name(name)?;
@@ -199,7 +199,7 @@ impl Registry {
         state: &mut State,
         pattern: Pattern,
         topic: Arc<Topic>,
-        charge: Charge,
+        charge: MemoryCharge,
         replies: Option<ReplySubjects>,
     ) -> Arc<Topic> {
         let name = topic.name();

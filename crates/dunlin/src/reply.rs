@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use dunlin_topic::frame::Frame;
 use dunlin_topic::{
-    AckProgress, BatchAppend, Budget, Charge, CheckedBatch, Clock, ForwardedBatch, Log, LogName, Pattern,
-    PublishError, Start, Subject, Topic, Upstream, Waiter,
+    AckProgress, BatchAppend, CheckedBatch, Clock, ForwardedBatch, Log, LogName, MemoryBudget, MemoryCharge,
+    Pattern, PublishError, Start, Subject, Topic, Upstream, Waiter,
 };
 
 use crate::clock::{CLOCK, STEADY, now_ns, steady_ns};
@@ -48,7 +48,7 @@ const HISTORY_BYTES: u64 = 64 << 10;
 /// The reply subjects that requests have named, for which a reply inbox accepts records.
 #[derive(Debug)]
 pub(crate) struct ReplySubjects {
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     state: Mutex<State>,
 }
 
@@ -63,11 +63,11 @@ struct State {
 struct NamedSubject {
     until_ns: u64,
     uses_left: u32,
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
 impl ReplySubjects {
-    pub(crate) fn new(budget: &Arc<Budget>) -> ReplySubjects {
+    pub(crate) fn new(budget: &Arc<MemoryBudget>) -> ReplySubjects {
         ReplySubjects { budget: Arc::clone(budget), state: Mutex::default() }
     }
 
@@ -79,7 +79,7 @@ impl ReplySubjects {
         {
             state.remove_oldest();
         }
-        let Ok(charge) = Charge::of(&self.budget, SUBJECT_BYTES + subject.len()) else { return };
+        let Ok(charge) = MemoryCharge::of(&self.budget, SUBJECT_BYTES + subject.len()) else { return };
         let until_ns = now_ns.saturating_add(SUBJECT_AGE_MAX.as_nanos() as u64);
         let subject: Arc<str> = subject.into();
         state.order.push_back((Arc::clone(&subject), until_ns));
@@ -148,7 +148,7 @@ impl Node {
         config.check()?;
         let epoch = self.next_epoch(name, now_ns());
         self.registry().add_reply_inbox(name, parsed, ReplySubjects::new(self.charge_budget()), || {
-            let charge = Charge::of(self.charge_budget(), cost_of(name, config.partitions));
+            let charge = MemoryCharge::of(self.charge_budget(), cost_of(name, config.partitions));
             let charge = charge.map_err(|_| self.memory_limit_error())?;
             Ok((Topic::stateful(name, config, self.charge_budget(), CLOCK, epoch, make_reducer)?, charge))
         })
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn reply_subject_expires_by_time_and_by_count() {
-        let replies = ReplySubjects::new(&Budget::node(1 << 30, 0));
+        let replies = ReplySubjects::new(&MemoryBudget::node(1 << 30, 0));
         let age_ns = SUBJECT_AGE_MAX.as_nanos() as u64;
         replies.add("acme.reply.1", 1);
         assert!(replies.accepts("acme.reply.1", age_ns) && !replies.accepts("acme.reply.1", age_ns + 1));
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn only_the_newest_reply_subjects_are_remembered() {
-        let budget = Budget::node(1 << 30, 0);
+        let budget = MemoryBudget::node(1 << 30, 0);
         let replies = ReplySubjects::new(&budget);
         (0..2 * SUBJECTS_MAX).for_each(|number| replies.add(&format!("acme.reply.{number}"), 1));
         let has = |number: usize| replies.accepts(&format!("acme.reply.{number}"), 1);

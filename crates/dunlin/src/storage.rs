@@ -38,7 +38,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dunlin_journal::{DirLock, Disk};
-use dunlin_topic::{Budget, Topic, TopicConfig};
+use dunlin_topic::{MemoryBudget, Topic, TopicConfig};
 
 use crate::clock::CLOCK;
 use crate::config::NodeLimits;
@@ -155,7 +155,7 @@ impl Storage {
         &self,
         name: &str,
         config: &Arc<TopicConfig>,
-        budget: &Arc<Budget>,
+        budget: &Arc<MemoryBudget>,
         epoch: u32,
     ) -> Result<Topic, TopicError> {
         // The lock of the topics is not held, so that other callers do not wait for this disk operation.
@@ -224,7 +224,7 @@ impl Storage {
         id: u64,
         name: &str,
         config: &Arc<TopicConfig>,
-        budget: &Arc<Budget>,
+        budget: &Arc<MemoryBudget>,
         topic_origin: TopicOrigin,
         epoch: impl Fn(&dunlin_journal::RecoveredLog) -> u32,
     ) -> Result<(Topic, Vec<Arc<DiskLog>>, Vec<dunlin_journal::RecoveredLog>), StorageError> {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dunlin_topic::{LogInfo, LossCounters, Pattern, SubscriberInfo, Topic};
 
-use crate::access::{Extent, SubjectRule};
+use crate::access::{AccessExtent, SubjectRule};
 use crate::node::Node;
 use crate::ownership::is_mirror;
 use crate::registry::NameRanges;
@@ -45,12 +45,12 @@ pub struct TopicSurvey {
     /// The number of subscribers that have read everything and wait for records.
     pub waiting: u64,
     /// The disk use of the topic; `None` if the topic is not durable.
-    pub stored: Option<StoredSurvey>,
+    pub stored: Option<TopicDiskUse>,
 }
 
 /// The disk use of a durable topic, and whether the disk is full or has failed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct StoredSurvey {
+pub struct TopicDiskUse {
     /// The size of the topic's files, bytes.
     pub bytes: u64,
     /// The number of appended records that are not synced to disk yet.
@@ -137,7 +137,7 @@ fn totals(infos: impl Iterator<Item = LogInfo>) -> TopicTotals {
 impl TopicSurvey {
     fn of(topic: Arc<Topic>) -> TopicSurvey {
         let infos: Vec<LogInfo> = topic.logs().iter().map(|log| log.info()).collect();
-        let mut stored: Option<StoredSurvey> = None;
+        let mut stored: Option<TopicDiskUse> = None;
         for (info, disk_info) in infos.iter().filter_map(|info| Some((info, info.stored?))) {
             let all = stored.get_or_insert_default();
             all.bytes += disk_info.bytes;
@@ -170,7 +170,7 @@ impl Node {
     pub fn survey_within(&self, bounds: &SubjectRule, topics_max: usize, subscriptions_max: usize) -> Survey {
         let is_within = |topic: &Topic| {
             let pattern = Pattern::parse(topic.pattern());
-            pattern.is_ok_and(|pattern| bounds.extent(&pattern) == Extent::All)
+            pattern.is_ok_and(|pattern| bounds.extent(&pattern) == AccessExtent::All)
         };
         let visible = NameRanges::of(&bounds.allow);
         self.collect_survey(Survey::default(), topics_max, subscriptions_max, &visible, is_within)

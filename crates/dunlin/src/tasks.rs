@@ -6,8 +6,8 @@
 //! the shards (`dealer`).
 //!
 //! The state machine is in [`dunlin_tasks`]. Every node applies every command, and so determines the orders for the
-//! workers that are attached to it ([`OrderQueue`]). The leader does not send orders to workers of other nodes. Events
-//! of tasks are published to the topic [`TASKS`].
+//! workers that are attached to it ([`WorkerOrderQueue`]). The leader does not send orders to workers of other nodes.
+//! Events of tasks are published to the topic [`TASKS`].
 //!
 //! Invariants:
 //! - A command with unknown outcome returns [`ControlError::Unknown`] and is not retried automatically.
@@ -51,7 +51,7 @@ use dunlin_raft::{Leadership, RaftMember, Status, Transport, seed};
 use dunlin_tasks::{SHARDS_MAX, SchedulerState, shard_of_id};
 
 pub(crate) use commands::decode_reply;
-pub use dispatcher::OrderQueue;
+pub use dispatcher::WorkerOrderQueue;
 pub use error::TasksError;
 pub use history::TASKS;
 pub(crate) use history::is_tasks_pattern;

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 use crate::provider::Instance;
-use crate::trigger::Trigger;
+use crate::trigger::ScaleOutTrigger;
 
 /// A decision of the scaler to add workers: the reason, the number, and the times of its steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOut {
     /// The reason for the decision.
-    pub trigger: Trigger,
+    pub trigger: ScaleOutTrigger,
     /// The time at which a measurement began to exceed the threshold, in ms. For a forecast, the time at which the
     /// forecast began to show the excess.
     pub passed_ms: u64,

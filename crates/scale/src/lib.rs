@@ -68,5 +68,5 @@ pub use scaler::Scaler;
 pub use simulated::{ProviderDelays, SimulatedProvider};
 #[cfg(feature = "planning")]
 pub use sizing::{MachineFit, WorkerNeed};
-pub use trigger::Trigger;
+pub use trigger::ScaleOutTrigger;
 pub use windows::WeeklyWindow;

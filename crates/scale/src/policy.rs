@@ -3,7 +3,7 @@
 //! [`Policy::local`] has numbers for processes of this machine.
 
 use crate::limits::ScalerLimits;
-use crate::trigger::Trigger;
+use crate::trigger::ScaleOutTrigger;
 use crate::windows::WeeklyWindow;
 
 /// The rules by which a scaler adds and removes workers.
@@ -264,13 +264,13 @@ impl Policy {
     }
 
     /// Returns how long the scaler observes a detected trigger before it decides, in ms.
-    pub(crate) fn decide_ms(&self, trigger: Trigger) -> u64 {
+    pub(crate) fn decide_ms(&self, trigger: ScaleOutTrigger) -> u64 {
         match trigger {
-            Trigger::Cpu => self.scale_out.decide_ms[0],
-            Trigger::Queue => self.scale_out.decide_ms[1],
-            Trigger::Latency => self.scale_out.decide_ms[2],
-            Trigger::Predictive => self.scale_out.decide_ms[3],
-            Trigger::Scheduled | Trigger::Bounds => 0,
+            ScaleOutTrigger::Cpu => self.scale_out.decide_ms[0],
+            ScaleOutTrigger::Queue => self.scale_out.decide_ms[1],
+            ScaleOutTrigger::Latency => self.scale_out.decide_ms[2],
+            ScaleOutTrigger::Predictive => self.scale_out.decide_ms[3],
+            ScaleOutTrigger::Scheduled | ScaleOutTrigger::Bounds => 0,
         }
     }
 

@@ -22,7 +22,7 @@ pub use cases::{
 pub use node::{SimulatedNode, Utilization};
 pub use outcome::{SimulationOutcome, TenantOutcome, WaitTimes};
 pub use scenario::{ServiceTime, SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
-pub use series::{Series, SeriesError};
+pub use series::{TimeSeries, TimeSeriesError};
 pub use workload::Workload;
 
 /// Runs a scenario to its end.

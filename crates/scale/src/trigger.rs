@@ -2,7 +2,7 @@
 
 /// The measurement or rule because of which a scaler adds workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Trigger {
+pub enum ScaleOutTrigger {
     /// The load of processors exceeds its target.
     Cpu,
     /// Too many tasks wait.
@@ -17,16 +17,16 @@ pub enum Trigger {
     Bounds,
 }
 
-impl Trigger {
+impl ScaleOutTrigger {
     /// The trigger's name.
     pub fn name(self) -> &'static str {
         match self {
-            Trigger::Cpu => "cpu",
-            Trigger::Queue => "queue",
-            Trigger::Latency => "latency",
-            Trigger::Predictive => "predictive",
-            Trigger::Scheduled => "scheduled",
-            Trigger::Bounds => "bounds",
+            ScaleOutTrigger::Cpu => "cpu",
+            ScaleOutTrigger::Queue => "queue",
+            ScaleOutTrigger::Latency => "latency",
+            ScaleOutTrigger::Predictive => "predictive",
+            ScaleOutTrigger::Scheduled => "scheduled",
+            ScaleOutTrigger::Bounds => "bounds",
         }
     }
 }

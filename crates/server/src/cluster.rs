@@ -112,7 +112,7 @@ pub struct Cluster {
 
 /// The number of requests that a node has sent to other nodes, and of connections that it has opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LinkUse {
+pub struct NodeLinkCounts {
     /// Number of sent requests.
     pub requests: u64,
     /// Number of opened connections.
@@ -230,9 +230,9 @@ impl Cluster {
     }
 
     /// Requests and connections to other nodes since the start.
-    pub fn link_use(&self) -> LinkUse {
+    pub fn link_use(&self) -> NodeLinkCounts {
         let count = |counted: &AtomicU64| counted.load(Ordering::Relaxed);
-        LinkUse {
+        NodeLinkCounts {
             requests: count(&self.member.links.requests),
             connections: count(&self.member.links.connections),
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use dunlin::topic::{Charge, SubscribeError, Topic, Waiter};
+use dunlin::topic::{MemoryCharge, SubscribeError, Topic, Waiter};
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused};
 
@@ -163,9 +163,9 @@ impl SharedServer {
         &self,
         subscribers: usize,
         texts: usize,
-    ) -> Result<Charge, SubscribeError> {
+    ) -> Result<MemoryCharge, SubscribeError> {
         let budget = self.node.budget();
-        Charge::of(budget, subscribers * SUBSCRIPTION_BYTES + texts)
+        MemoryCharge::of(budget, subscribers * SUBSCRIPTION_BYTES + texts)
             .map_err(|spent| SubscribeError::Limit { limit: "memory_bytes_max", value: spent.limit })
     }
 

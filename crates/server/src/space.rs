@@ -1,8 +1,8 @@
 //! Worlds over many processes: the runner, which makes ticks at a fixed rate, and the connections between runners.
 //!
-//! A [`Runner`] is one thread. It makes the ticks of its [`Host`](dunlin::space::Host)'s regions when they are due. It
-//! has one connection to each other runner, over which it sends handovers, ghosts and records for standbys. Between
-//! ticks, it waits for messages on all connections and handles them.
+//! A [`WorldRunner`] is one thread. It makes the ticks of its [`Host`](dunlin::space::Host)'s regions when they are due.
+//! It has one connection to each other runner, over which it sends handovers, ghosts and records for standbys.
+//! Between ticks, it waits for messages on all connections and handles them.
 //!
 //! Clients send requests to a [`SpaceEndpoint`]. The runner handles these requests between ticks.
 //!
@@ -34,10 +34,12 @@ pub use endpoint::{SpaceEndpoint, command_subject, spawn_subject, watch_subject}
 pub use error::{RunnerRefusal, SpaceError};
 pub use handle::Space;
 pub use hello::{VERSION, WorldKey};
-pub use owners::{Populate, RegionOwnership, RegionOwnershipConfig, TTL_MIN, WorldEvent, process_number};
+pub use owners::{
+    RegionOwnership, RegionOwnershipConfig, RegionPopulator, TTL_MIN, WorldEvent, process_number,
+};
 pub use pace::{TickPace, monotonic_ns};
 pub use process::{WorldConfig, WorldProcess};
-pub use runner::{Runner, SpawnError};
+pub use runner::{SpawnError, WorldRunner};
 pub use samples::DurationHistogram;
 pub use secret::Secret;
 pub use stats::RunnerStats;

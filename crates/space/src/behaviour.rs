@@ -18,11 +18,11 @@ use crate::entity::EntityId;
 use crate::world::{Point, WorldBox};
 
 pub use flock::Flock;
-pub use lanes::{LANES, Lanes, NearbyEntityLanes, OtherEntityLanes, OwnEntityLanes};
-pub use oscillate::Oscillate;
+pub use lanes::{LANES, NearbyEntityLanes, OtherEntityLanes, OwnEntityLanes, SimdLanes};
+pub use oscillate::Oscillation;
 pub use prey::{PREDATOR, PREY, PredatorPrey};
 pub use track::{Track, TrackError, Tracks};
-pub use walk::Walk;
+pub use walk::RandomWalk;
 
 /// Code that decides how entities move.
 pub trait Behaviour<const D: usize> {

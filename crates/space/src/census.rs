@@ -14,7 +14,7 @@ use crate::region::RegionState;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Census {
     entities: HashMap<EntityId, EntityLocation>,
-    regions: BTreeMap<RegionId, Headcount>,
+    regions: BTreeMap<RegionId, RegionEntityCounts>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ struct EntityLocation {
 
 /// The numbers of a region's entities that move, and of those that are in a handover.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Headcount {
+pub struct RegionEntityCounts {
     /// Number of entities that the region moves.
     pub active: usize,
     /// Number of entities that are being handed over and do not move.
@@ -53,7 +53,7 @@ impl Census {
         for (id, region, tick) in in_handover {
             entities.entry(id).or_insert(EntityLocation { region, tick, in_handover: true });
         }
-        let mut regions: BTreeMap<RegionId, Headcount> = BTreeMap::new();
+        let mut regions: BTreeMap<RegionId, RegionEntityCounts> = BTreeMap::new();
         for found in entities.values() {
             let count = regions.entry(found.region).or_default();
             *(if found.in_handover { &mut count.in_handover } else { &mut count.active }) += 1;
@@ -77,7 +77,7 @@ impl Census {
     }
 
     /// The numbers of a region's entities: those that the region moves, and those that are in a handover.
-    pub fn headcount(&self, region: RegionId) -> Headcount {
+    pub fn headcount(&self, region: RegionId) -> RegionEntityCounts {
         self.regions.get(&region).copied().unwrap_or_default()
     }
 

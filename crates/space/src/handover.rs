@@ -48,7 +48,7 @@ use crate::entity::EntityId;
 
 pub use entry::{HandoverEntry, HandoverStep};
 pub use message::{HandoverMessage, MessageBody, MessageSummary};
-pub use parcel::{EntityRefusal, Parcel, RefusedEntity, RegionId, TransferId};
+pub use parcel::{EntityRefusal, RefusedEntity, RegionId, TransferId, TransferredEntity};
 
 use inbound::Inbound;
 use outbound::OutboundTransfer;
@@ -118,7 +118,7 @@ pub enum HandoverEffect {
     /// Remove these entities.
     Depart(Vec<EntityId>),
     /// Insert these entities.
-    Admit(Vec<Parcel>),
+    Admit(Vec<TransferredEntity>),
     /// Another region lost its state, which included entities that it had taken from this region.
     Lost {
         /// The region.
@@ -132,7 +132,7 @@ pub enum HandoverEffect {
 pub trait AdmissionCheck {
     /// Returns the reason why this entity cannot be taken while `others` entities are already reserved; `None` if it
     /// can.
-    fn refusal(&self, parcel: &Parcel, others: usize) -> Option<EntityRefusal>;
+    fn refusal(&self, parcel: &TransferredEntity, others: usize) -> Option<EntityRefusal>;
 }
 
 /// The reason why entities could not be offered to another region.

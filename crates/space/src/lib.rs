@@ -7,11 +7,11 @@
 //! [`TetrahedralTree`], [`Grid`] and [`LinearScan`] find entities by position.
 //!
 //! ```
-//! use dunlin_space::behaviour::Walk;
+//! use dunlin_space::behaviour::RandomWalk;
 //! use dunlin_space::{Entity, Lockstep, RegionId, RegionSetup, WorldBox};
 //!
 //! let world = WorldBox::<3>::cube(100.0).expect("the edge length is above 0");
-//! let walk = Walk { speed_max: 5.0, turn: 0.1 };
+//! let walk = RandomWalk { speed_max: 5.0, turn: 0.1 };
 //! let mut regions = Lockstep::new(&RegionSetup::new(RegionId(0), world, 1.0), &walk, 2);
 //! regions.spawn(&Entity::at(7, [1.0, 2.0, 3.0])).expect("the position is in the world");
 //! regions.tick().expect("all regions have a lease");
@@ -50,10 +50,10 @@ mod reducer;
 
 pub use balance::{BalancePolicy, LoadReport, LoadReports};
 pub use behaviour::{
-    Behaviour, LANES, Lanes, Motion, NearbyEntities, NearbyEntityLanes, OtherEntity, OtherEntityLanes,
-    OwnEntity, OwnEntityLanes, TickContext,
+    Behaviour, LANES, Motion, NearbyEntities, NearbyEntityLanes, OtherEntity, OtherEntityLanes, OwnEntity,
+    OwnEntityLanes, SimdLanes, TickContext,
 };
-pub use census::{Census, Headcount};
+pub use census::{Census, RegionEntityCounts};
 pub use configured::{
     AnyRegion, REGION, WORLD_NAME_MAX, WorldNameError, check_world_name, reducer_config, topic_of,
 };
@@ -63,8 +63,8 @@ pub use flights::{Flights, FlightsError};
 pub use ghost::{Ghost, GhostBatch, Ghosts};
 pub use handover::{
     AdmissionCheck, EntityRefusal, Handover, HandoverCounts, HandoverEffect, HandoverEntry, HandoverLimits,
-    HandoverMessage, HandoverStep, HandoverTiming, MessageBody, MessageSummary, OfferError, Parcel,
-    RefusedEntity, RegionId, StandbyMode, TransferId,
+    HandoverMessage, HandoverStep, HandoverTiming, MessageBody, MessageSummary, OfferError, RefusedEntity,
+    RegionId, StandbyMode, TransferId, TransferredEntity,
 };
 pub use index::{Columns, Grid, LinearScan, NearItem, Octree, SpatialIndex, TetrahedralTree, Tree};
 pub use interest::{
@@ -78,8 +78,8 @@ pub use lockstep::Lockstep;
 pub use partition::{Partition, PartitionError, RegionLoad};
 pub use reducer::RegionReducer;
 pub use region::{
-    CommandError, RecordError, RecordSection, Region, RegionAuthority, RegionOutputs, RegionReport,
-    RegionSetup, RegionState, StepError, StripError, Takeover,
+    CommandError, GhostStripError, RecordError, RecordSection, Region, RegionAuthority, RegionOutputs,
+    RegionReport, RegionSetup, RegionState, StepError, Takeover,
 };
 pub use shape::{Aabb, Ball, Beam, Frustum, Plane, Shape};
 pub use store::{

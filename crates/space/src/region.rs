@@ -33,7 +33,7 @@ use crate::partition::Partition;
 use crate::store::{Entity, EntityStore, StoreError};
 
 pub use outputs::{RegionOutputs, RegionReport};
-pub use setup::{RegionSetup, StripError};
+pub use setup::{GhostStripError, RegionSetup};
 pub(crate) use state::put_column;
 pub use state::{RecordError, RecordSection, RegionState};
 pub use viewers::CommandError;

@@ -18,7 +18,7 @@ use std::ops::Deref;
 use hashbrown::HashTable;
 
 use crate::entity::EntityId;
-use crate::handover::{AdmissionCheck, EntityRefusal, Parcel, RegionId};
+use crate::handover::{AdmissionCheck, EntityRefusal, RegionId, TransferredEntity};
 use crate::index::Columns;
 use crate::limits::RegionLimits;
 use crate::world::Point;
@@ -388,7 +388,7 @@ pub(crate) fn row_of<const D: usize>(columns: &[impl Deref<Target = [f32]>; D], 
 }
 
 impl<const D: usize> AdmissionCheck for EntityStore<D> {
-    fn refusal(&self, parcel: &Parcel, others: usize) -> Option<EntityRefusal> {
+    fn refusal(&self, parcel: &TransferredEntity, others: usize) -> Option<EntityRefusal> {
         if self.row(parcel.id).is_some() {
             return Some(EntityRefusal::Held);
         }

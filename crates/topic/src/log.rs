@@ -34,7 +34,7 @@ use bytes::Bytes;
 use crate::config::{Clock, TopicConfig};
 use crate::event::{LogName, Position};
 use crate::lock::{LogGuard, LogLock};
-use crate::memory::Budget;
+use crate::memory::MemoryBudget;
 use crate::producer::{DuplicateVerdict, ProducerLimits, Producers};
 use crate::progress::SubscriberList;
 use crate::segment::{Segment, SegmentWriter};
@@ -73,7 +73,7 @@ pub struct Log {
     /// The largest amount of memory that the history may use, bytes.
     memory_bytes: u64,
     is_durable: bool,
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     /// A subscriber that has not read up to this sequence number receives a lag warning; 0 until the log drops records.
     warn_before: AtomicU64,
     pressure: AtomicU64,
@@ -192,7 +192,7 @@ impl Log {
     pub(crate) fn new(
         name: LogName,
         config: Arc<TopicConfig>,
-        budget: Arc<Budget>,
+        budget: Arc<MemoryBudget>,
         clock: Clock,
         epoch: u32,
         publishers: &Arc<PublisherCount>,

@@ -9,17 +9,17 @@ use crate::segment::BufferPool;
 
 /// A limit on memory, with the memory in use. A tenant's budget also counts in the node's budget.
 #[derive(Debug)]
-pub struct Budget {
+pub struct MemoryBudget {
     used: AtomicU64,
     limit: u64,
-    parent: Option<Arc<Budget>>,
+    parent: Option<Arc<MemoryBudget>>,
     pool: Arc<BufferPool>,
 }
 
 /// The error for an allocation that a memory budget has no room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("memory budget exhausted: {used} of {limit} bytes in use, {requested} more requested")]
-pub struct BudgetSpent {
+pub struct MemoryBudgetError {
     /// Bytes requested.
     pub requested: u64,
     /// Bytes in use.
@@ -28,17 +28,17 @@ pub struct BudgetSpent {
     pub limit: u64,
 }
 
-impl Budget {
+impl MemoryBudget {
     /// Creates a node's budget with a pool that keeps at most `idle_bytes_max` for reuse.
-    pub fn node(limit: u64, idle_bytes_max: usize) -> Arc<Budget> {
+    pub fn node(limit: u64, idle_bytes_max: usize) -> Arc<MemoryBudget> {
         let pool = Arc::new(BufferPool::new(idle_bytes_max));
-        Arc::new(Budget { used: AtomicU64::new(0), limit, parent: None, pool })
+        Arc::new(MemoryBudget { used: AtomicU64::new(0), limit, parent: None, pool })
     }
 
     /// Creates a budget whose charges also count in this budget.
-    pub fn child(self: &Arc<Budget>, limit: u64) -> Arc<Budget> {
+    pub fn child(self: &Arc<MemoryBudget>, limit: u64) -> Arc<MemoryBudget> {
         let parent = Some(Arc::clone(self));
-        Arc::new(Budget { used: AtomicU64::new(0), limit, parent, pool: Arc::clone(&self.pool) })
+        Arc::new(MemoryBudget { used: AtomicU64::new(0), limit, parent, pool: Arc::clone(&self.pool) })
     }
 
     /// Bytes in use.
@@ -62,14 +62,12 @@ impl Budget {
     }
 
     /// Charges `bytes` to this budget and to all its parents, or to none.
-    pub fn charge(&self, bytes: u64) -> Result<(), BudgetSpent> {
+    pub fn charge(&self, bytes: u64) -> Result<(), MemoryBudgetError> {
         // Usage never exceeds the limit even for a moment, because concurrent charges would then fail.
         let within = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.limit);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).map_err(|used| BudgetSpent {
-            requested: bytes,
-            used,
-            limit: self.limit,
-        })?;
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
+            .map_err(|used| MemoryBudgetError { requested: bytes, used, limit: self.limit })?;
         if let Some(parent) = &self.parent
             && let Err(spent) = parent.charge(bytes)
         {
@@ -79,13 +77,13 @@ impl Budget {
         Ok(())
     }
 
-    /// Like [`charge`](Budget::charge), but skips the atomics for 0 bytes.
+    /// Like [`charge`](MemoryBudget::charge), but skips the atomics for 0 bytes.
     #[inline(always)]
-    pub(crate) fn charge_nonzero(&self, bytes: u64) -> Result<(), BudgetSpent> {
+    pub(crate) fn charge_nonzero(&self, bytes: u64) -> Result<(), MemoryBudgetError> {
         if bytes == 0 { Ok(()) } else { self.charge(bytes) }
     }
 
-    /// Like [`release`](Budget::release), but skips the atomics for 0 bytes.
+    /// Like [`release`](MemoryBudget::release), but skips the atomics for 0 bytes.
     #[inline(always)]
     pub(crate) fn release_nonzero(&self, bytes: u64) {
         if bytes > 0 {
@@ -113,32 +111,32 @@ impl Budget {
 
 /// An amount of memory charged to a budget. Dropping the value releases the amount.
 #[derive(Debug)]
-pub struct Charge {
-    budget: Arc<Budget>,
+pub struct MemoryCharge {
+    budget: Arc<MemoryBudget>,
     bytes: u64,
 }
 
-impl Charge {
+impl MemoryCharge {
     /// Creates an empty charge.
-    pub fn none(budget: &Arc<Budget>) -> Charge {
-        Charge { budget: Arc::clone(budget), bytes: 0 }
+    pub fn none(budget: &Arc<MemoryBudget>) -> MemoryCharge {
+        MemoryCharge { budget: Arc::clone(budget), bytes: 0 }
     }
 
     /// Charges `bytes`, if the budget allows.
-    pub fn of(budget: &Arc<Budget>, bytes: usize) -> Result<Charge, BudgetSpent> {
-        let mut charge = Charge::none(budget);
+    pub fn of(budget: &Arc<MemoryBudget>, bytes: usize) -> Result<MemoryCharge, MemoryBudgetError> {
+        let mut charge = MemoryCharge::none(budget);
         charge.grow_to(bytes)?;
         Ok(charge)
     }
 
     /// Charges `bytes` even beyond the limit.
-    pub fn forced(budget: &Arc<Budget>, bytes: usize) -> Charge {
+    pub fn forced(budget: &Arc<MemoryBudget>, bytes: usize) -> MemoryCharge {
         budget.force_charge(bytes as u64);
-        Charge { budget: Arc::clone(budget), bytes: bytes as u64 }
+        MemoryCharge { budget: Arc::clone(budget), bytes: bytes as u64 }
     }
 
     /// Grows the charge to `bytes`. On failure it stays unchanged.
-    pub fn grow_to(&mut self, bytes: usize) -> Result<(), BudgetSpent> {
+    pub fn grow_to(&mut self, bytes: usize) -> Result<(), MemoryBudgetError> {
         let missing = (bytes as u64).saturating_sub(self.bytes);
         self.budget.charge(missing)?;
         self.bytes += missing;
@@ -160,7 +158,7 @@ impl Charge {
     }
 }
 
-impl Drop for Charge {
+impl Drop for MemoryCharge {
     fn drop(&mut self) {
         self.release();
     }
@@ -172,10 +170,13 @@ mod tests {
 
     #[test]
     fn child_memory_budget_cannot_exceed_its_parents_budget() {
-        let node = Budget::node(10_000, 0);
+        let node = MemoryBudget::node(10_000, 0);
         let tenant = node.child(100_000);
         assert!(tenant.charge(8_000).is_ok());
-        assert_eq!(tenant.charge(4_000), Err(BudgetSpent { requested: 4_000, used: 8_000, limit: 10_000 }));
+        assert_eq!(
+            tenant.charge(4_000),
+            Err(MemoryBudgetError { requested: 4_000, used: 8_000, limit: 10_000 })
+        );
         assert_eq!((node.used(), tenant.used()), (8_000, 8_000));
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::checked_batch::CheckedBatch;
 use crate::event::Position;
-use crate::memory::{Budget, BudgetSpent};
+use crate::memory::{MemoryBudget, MemoryBudgetError};
 use crate::segment::{Buffer, Segment};
 
 /// The interface through which a durable log writes to and reads from its disk.
@@ -70,10 +70,10 @@ pub struct LoadedSegment(Arc<Segment>);
 impl LoadedSegment {
     /// Copies the records; the first one has sequence `first_seq`.
     pub fn new(
-        budget: &Arc<Budget>,
+        budget: &Arc<MemoryBudget>,
         first_seq: u64,
         batch: CheckedBatch<'_>,
-    ) -> Result<LoadedSegment, BudgetSpent> {
+    ) -> Result<LoadedSegment, MemoryBudgetError> {
         let bytes = batch.bytes();
         let mut writer = Segment::create(Buffer::new(budget, bytes.len())?, first_seq);
         writer.push(bytes.len(), batch.count(), |out| out.copy_from_slice(bytes));

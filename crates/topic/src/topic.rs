@@ -12,7 +12,7 @@ use crate::event::{LogName, Position};
 use crate::log::{
     AppendOptions, AppendOutcome, BATCH_BYTES_MAX, Log, ProducerMark, PublisherCount, PublisherKind,
 };
-use crate::memory::Budget;
+use crate::memory::MemoryBudget;
 use crate::progress::SubscriberInfo;
 use crate::publish::{AckLevel, Draft, PublishError, Receipt};
 use crate::publisher::Publisher;
@@ -68,7 +68,7 @@ impl Topic {
     pub fn new(
         name: &str,
         config: Arc<TopicConfig>,
-        budget: &Arc<Budget>,
+        budget: &Arc<MemoryBudget>,
         clock: Clock,
         epoch: u32,
     ) -> Result<Topic, ConfigError> {
@@ -83,7 +83,7 @@ impl Topic {
     pub fn stateful(
         name: &str,
         config: Arc<TopicConfig>,
-        budget: &Arc<Budget>,
+        budget: &Arc<MemoryBudget>,
         clock: Clock,
         epoch: u32,
         reducer: impl Fn(&ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError>,
@@ -98,7 +98,7 @@ impl Topic {
     pub fn durable(
         name: &str,
         config: Arc<TopicConfig>,
-        budget: &Arc<Budget>,
+        budget: &Arc<MemoryBudget>,
         clock: Clock,
         disks: Vec<(RecoveredLog, Arc<dyn Store>)>,
     ) -> Result<Topic, ConfigError> {
@@ -111,7 +111,7 @@ impl Topic {
     pub fn durable_stateful(
         name: &str,
         config: Arc<TopicConfig>,
-        budget: &Arc<Budget>,
+        budget: &Arc<MemoryBudget>,
         clock: Clock,
         disks: Vec<(RecoveredLog, Arc<dyn Store>)>,
         reducer: impl Fn(&ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError>,
@@ -131,7 +131,7 @@ impl Topic {
     pub fn mirrored(
         name: &str,
         config: Arc<TopicConfig>,
-        budget: &Arc<Budget>,
+        budget: &Arc<MemoryBudget>,
         clock: Clock,
         epoch: u32,
         reducer: impl Fn(&ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError>,
@@ -155,7 +155,7 @@ impl Topic {
     fn with_logs(
         name: &str,
         config: Arc<TopicConfig>,
-        budget: &Arc<Budget>,
+        budget: &Arc<MemoryBudget>,
         clock: Clock,
         epoch: u32,
         reducer: impl Fn(&ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError>,

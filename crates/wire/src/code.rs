@@ -7,7 +7,7 @@ use crate::layout::layout;
 
 /// Whether a refused request can succeed if it is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Retry {
+pub enum RetryAdvice {
     /// The same request will be refused again.
     No,
     /// The same request may succeed later; retry with increasing delays.
@@ -16,12 +16,12 @@ pub enum Retry {
     Reconnect,
 }
 
-impl std::fmt::Display for Retry {
+impl std::fmt::Display for RetryAdvice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Retry::No => "no",
-            Retry::Later => "later",
-            Retry::Reconnect => "reconnect",
+            RetryAdvice::No => "no",
+            RetryAdvice::Later => "later",
+            RetryAdvice::Reconnect => "reconnect",
         })
     }
 }
@@ -78,7 +78,7 @@ pub struct CodeRow {
     /// The code's name.
     pub name: &'static str,
     /// Whether the same request can succeed later.
-    pub retry: Retry,
+    pub retry: RetryAdvice,
     /// HTTP status of the code. An HTTP listener may use a more specific status for an invalid request.
     pub http: u16,
     /// gRPC status of the code.
@@ -105,7 +105,7 @@ macro_rules! codes {
         pub const CODES: &[CodeRow] = &[$(CodeRow {
             code: ErrorCode::$code,
             name: $name,
-            retry: Retry::$retry,
+            retry: RetryAdvice::$retry,
             http: $http,
             grpc: GrpcStatus::$grpc,
             carries: $carries,

@@ -13,7 +13,7 @@ use crate::version::VERSION;
 
 /// The result of decoding a message: the message, or the number of bytes that are still needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decoded<M> {
+pub enum DecodeOutcome<M> {
     /// A message, and its length in bytes.
     Message(M, usize),
     /// An incomplete message: at least this many bytes are needed from its start.
@@ -51,28 +51,28 @@ impl Decoder {
 
     /// Decodes the next message from a client. The frames of a PUBLISH message are not checked.
     #[inline]
-    pub fn next_from_client<'a>(&self, bytes: &'a [u8]) -> Result<Decoded<FromClient<'a>>, WireError> {
+    pub fn next_from_client<'a>(&self, bytes: &'a [u8]) -> Result<DecodeOutcome<FromClient<'a>>, WireError> {
         let (header, mut fields) = match self.split(bytes, true)? {
-            Decoded::Message(parts, _) => parts,
-            Decoded::Need(bytes) => return Ok(Decoded::Need(bytes)),
+            DecodeOutcome::Message(parts, _) => parts,
+            DecodeOutcome::Need(bytes) => return Ok(DecodeOutcome::Need(bytes)),
         };
         let message = FromClient::read(&mut fields, header.flags)?;
         check_end(fields, header, matches!(fields.kind, MessageKind::Publish))?;
         let message = message.ok_or(WireError::UnknownKind(header.kind))?;
-        Ok(Decoded::Message(message, header.len as usize))
+        Ok(DecodeOutcome::Message(message, header.len as usize))
     }
 
     /// Decodes the next message from a node. The frames of a RUN message are not checked.
     #[inline]
-    pub fn next_from_node<'a>(&self, bytes: &'a [u8]) -> Result<Decoded<FromNode<'a>>, WireError> {
+    pub fn next_from_node<'a>(&self, bytes: &'a [u8]) -> Result<DecodeOutcome<FromNode<'a>>, WireError> {
         let (header, mut fields) = match self.split(bytes, false)? {
-            Decoded::Message(parts, _) => parts,
-            Decoded::Need(bytes) => return Ok(Decoded::Need(bytes)),
+            DecodeOutcome::Message(parts, _) => parts,
+            DecodeOutcome::Need(bytes) => return Ok(DecodeOutcome::Need(bytes)),
         };
         let message = FromNode::read(&mut fields)?;
         check_end(fields, header, false)?;
         let message = message.ok_or(WireError::UnknownKind(header.kind))?;
-        Ok(Decoded::Message(message, header.len as usize))
+        Ok(DecodeOutcome::Message(message, header.len as usize))
     }
 
     /// Returns the header and the complete body of the first message.
@@ -81,8 +81,8 @@ impl Decoder {
         &self,
         bytes: &'a [u8],
         from_client: bool,
-    ) -> Result<Decoded<(MessageHeader, Fields<'a>)>, WireError> {
-        let Some(header) = MessageHeader::parse(bytes)? else { return Ok(Decoded::Need(HEADER_BYTES)) };
+    ) -> Result<DecodeOutcome<(MessageHeader, Fields<'a>)>, WireError> {
+        let Some(header) = MessageHeader::parse(bytes)? else { return Ok(DecodeOutcome::Need(HEADER_BYTES)) };
         let kind = MessageKind::from_number(header.kind)
             .filter(|&kind| ((kind as u8) < 64) == from_client && kind.since() <= self.version)
             .ok_or(WireError::UnknownKind(header.kind))?;
@@ -92,9 +92,9 @@ impl Decoder {
         if len > bytes_max {
             return Err(WireError::TooLarge { kind, bytes: len, bytes_max });
         }
-        let Some(message) = bytes.get(..len) else { return Ok(Decoded::Need(len)) };
+        let Some(message) = bytes.get(..len) else { return Ok(DecodeOutcome::Need(len)) };
         let fields = Fields { kind, rest: &message[HEADER_BYTES..], version: self.version };
-        Ok(Decoded::Message((header, fields), len))
+        Ok(DecodeOutcome::Message((header, fields), len))
     }
 }
 

@@ -7,7 +7,7 @@
 //! - Decoding copies nothing: a message and its lists refer to the bytes from which they were decoded.
 //! - Each length from the peer is checked against [`DecoderLimits`] before it is used, and no memory is allocated in
 //!   proportion to it.
-//! - Decoding any bytes returns a message, [`Decoded::Need`] or a [`WireError`].
+//! - Decoding any bytes returns a message, [`DecodeOutcome::Need`] or a [`WireError`].
 //! - `decode(encode(m)) == m`, and `tests/golden` has the bytes of an example of each message.
 //!
 //! [`nats`] is the NATS client protocol. Sockets and the meaning of messages are in other crates.
@@ -35,9 +35,9 @@ mod tasks;
 mod topic;
 mod version;
 
-pub use code::{CODES, CodeRow, ErrorCode, GrpcStatus, Refusal, Retry};
+pub use code::{CODES, CodeRow, ErrorCode, GrpcStatus, Refusal, RetryAdvice};
 pub use control::{Control, ControlKind, ControlResult, U32PrefixedBytes};
-pub use decoder::{Decoded, Decoder};
+pub use decoder::{DecodeOutcome, Decoder};
 pub use error::WireError;
 pub use from_client::FromClient;
 pub use from_node::FromNode;

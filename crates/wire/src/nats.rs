@@ -5,8 +5,8 @@
 //! - Reading copies and allocates nothing: an operation refers to the bytes from which it was read.
 //! - A line is at most [`NatsDecoderLimits::line_bytes_max`] and a payload with its headers at most
 //!   [`NatsDecoderLimits::payload_bytes_max`]; longer input is never buffered.
-//! - Reading any bytes returns an operation, [`Decoded::Need`](crate::Decoded::Need), or a [`Violation`] with
-//!   nats-server's text.
+//! - Reading any bytes returns an operation, [`DecodeOutcome::Need`](crate::DecodeOutcome::Need), or a [`Violation`]
+//!   with nats-server's text.
 //!
 //! The crate `topic` has the rules of subjects; the crate `server` has the sockets and executes operations.
 

@@ -19,7 +19,7 @@ pub const LOCK_COUNT: u64 = 2;
 
 /// A period in which a client certainly held a lock.
 #[derive(Debug, Clone)]
-pub struct LockHold {
+pub struct LockHoldPeriod {
     /// The client's number.
     pub client: u64,
     /// The lock's number.
@@ -49,7 +49,7 @@ pub struct GuardedWrite {
 #[derive(Debug, Clone, Default)]
 pub struct LockHistory {
     /// The periods in which the client held locks.
-    pub held: Vec<LockHold>,
+    pub held: Vec<LockHoldPeriod>,
     /// The client's guarded writes, including those after the end of its lease.
     pub guarded: Vec<GuardedWrite>,
 }
@@ -149,7 +149,7 @@ impl LockClient {
 
     fn hold(&mut self, lock: u64, token: u64, mut lease: Lease) {
         let (client, from) = (self.id, self.clock.now());
-        let mut held = LockHold { client, lock, token, lease: lease.id, from, until: lease.until };
+        let mut held = LockHoldPeriod { client, lock, token, lease: lease.id, from, until: lease.until };
         for _ in 0..self.seed.between(1, 6) {
             self.write_guarded(lock, token);
             if self.seed.between(0, 2) == 0 && !self.keep_alive(&mut lease) {

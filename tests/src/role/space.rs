@@ -22,7 +22,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use dunlin::space::behaviour::Walk;
+use dunlin::space::behaviour::RandomWalk;
 use dunlin::space::{
     Entity, HandoverTiming, Host, Morton, Partition, RegionAuthority, RegionId, RegionSetup, StandbyMode,
     Takeover, TickContext, WorldBox,
@@ -34,7 +34,7 @@ use super::option;
 /// The edge length of the world.
 pub const EDGE: f32 = 100.0;
 /// The random walk by which the entities move.
-pub const WALK: Walk = Walk { speed_max: 60.0, turn: 9.0 };
+pub const WALK: RandomWalk = RandomWalk { speed_max: 60.0, turn: 9.0 };
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns the setup of all regions in the tests' world.
@@ -63,7 +63,7 @@ pub fn partition(regions: u32) -> Partition {
     Partition::even(3, &(1..=regions).map(RegionId).collect::<Vec<_>>())
 }
 
-type Process = Space<3, Walk>;
+type Process = Space<3, RandomWalk>;
 
 /// Runs until standard input ends.
 pub fn run(arguments: &[String]) -> Result<()> {
@@ -154,7 +154,7 @@ fn run_command(space: &Process, words: &[&str], number: u32) -> Result<()> {
         }
         "take" => take_over(space, region(1)?, argument(2)?.parse()?)?,
         "counts" => {
-            let handover_counts = |runner: &mut dunlin_server::space::Runner<3, Walk>| {
+            let handover_counts = |runner: &mut dunlin_server::space::WorldRunner<3, RandomWalk>| {
                 let each = runner.host().regions().map(|(_, region)| region.handover().counts());
                 each.fold((0, 0), |sum, counts| (sum.0 + counts.departed, sum.1 + counts.admitted))
             };

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use dunlin_client::topic::{Draft, Publish, PublishError, Receipt};
-use dunlin_client::{Client, ClientOptions, Identity, Publisher, PublisherOptions};
+use dunlin_client::{Client, ClientOptions, ProducerIdentity, Publisher, PublisherOptions};
 
 use super::{option, stop_flag};
-use crate::content::{BYTES_MIN, Content};
+use crate::content::{BYTES_MIN, PayloadContent};
 use crate::seed::Seed;
 
 /// The longest duration of a call: two heartbeats, and time for a busy machine.
@@ -31,7 +31,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let stop = stop_flag();
     let client = Client::connect(&arguments[0], ClientOptions::default())?;
     let producer: u64 = option(arguments, "producer", 0)?;
-    let identity = (producer > 0).then_some(Identity { producer, epoch: 1 });
+    let identity = (producer > 0).then_some(ProducerIdentity { producer, epoch: 1 });
     let publisher =
         client.publisher_with(&arguments[1], PublisherOptions { identity, ..PublisherOptions::default() })?;
     let writer = option(arguments, "writer", 1)?;
@@ -68,7 +68,7 @@ fn print_line(line: &str) -> Result<()> {
 
 impl Writer {
     fn content(&self, n: u64, last: bool) -> Vec<u8> {
-        let content = Content { writer: self.writer, n, last };
+        let content = PayloadContent { writer: self.writer, n, last };
         // The size depends only on the record's number, so a repeated record has the same contents.
         content.encode(BYTES_MIN + (Seed::new(n).draw() % 500) as usize)
     }

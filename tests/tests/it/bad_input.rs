@@ -5,8 +5,8 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use dunlin::wire::{
-    Decoded, Decoder, DecoderLimits, ErrorCode, FromClient, FromNode, Hello, MessageHeader, MessageKind,
-    OnGap, Ping, Preamble, StartAt, Subscribe,
+    DecodeOutcome, Decoder, DecoderLimits, ErrorCode, FromClient, FromNode, Hello, MessageHeader,
+    MessageKind, OnGap, Ping, Preamble, StartAt, Subscribe,
 };
 use dunlin_system_tests::process::PATIENCE;
 use dunlin_system_tests::seed::Seed;
@@ -61,7 +61,7 @@ fn last_error(mut stream: TcpStream) -> Option<ErrorCode> {
     let mut at = 8;
     let decoder = Decoder::new(DecoderLimits::default());
     let mut code = None;
-    while let Ok(Decoded::Message(message, length)) = decoder.next_from_node(received.get(at..)?) {
+    while let Ok(DecodeOutcome::Message(message, length)) = decoder.next_from_node(received.get(at..)?) {
         if let FromNode::Refused(refusal) | FromNode::Error(refusal) = message {
             code = Some(refusal.code);
         }

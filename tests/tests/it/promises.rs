@@ -14,17 +14,17 @@ mod ws;
 
 use checks::{PROMISES, Promise};
 use listener::Listener;
-use trial::{NodeUnderTest, Trial};
+use trial::{GuaranteeTest, NodeUnderTest};
 
 const LISTENERS: &[&dyn Listener] = &[
     &rust::InProcess,
     &rust::Tcp,
-    &rust::Unix,
+    &rust::UnixSocket,
     &nats::PlainSubscription,
     &nats::NumberedSubscription,
     &http::Http,
-    &ws::Binary,
-    &ws::Json,
+    &ws::BinaryWebSocket,
+    &ws::JsonWebSocket,
     &grpc::Grpc,
 ];
 
@@ -42,7 +42,7 @@ fn check_guarantees_with_users(listener: &dyn Listener) {
 fn check_all(listener: &dyn Listener, start: fn() -> anyhow::Result<NodeUnderTest>) {
     let mut broken = Vec::new();
     for promise in PROMISES.iter().filter(|promise| listener.not_offered(promise.name).is_none()) {
-        let outcome = start().and_then(|node| (promise.check)(&mut Trial { listener, node }));
+        let outcome = start().and_then(|node| (promise.check)(&mut GuaranteeTest { listener, node }));
         if let Err(error) = outcome {
             broken.push(format!("{} ({}): {error:#}", promise.name, promise.description));
         }
@@ -62,7 +62,7 @@ fn tcp_keeps_every_documented_guarantee() {
 
 #[test]
 fn unix_socket_keeps_every_documented_guarantee() {
-    check_guarantees(&rust::Unix);
+    check_guarantees(&rust::UnixSocket);
 }
 
 #[test]
@@ -72,12 +72,12 @@ fn http_keeps_every_documented_guarantee() {
 
 #[test]
 fn websocket_keeps_every_documented_guarantee() {
-    check_guarantees(&ws::Binary);
+    check_guarantees(&ws::BinaryWebSocket);
 }
 
 #[test]
 fn websocket_json_keeps_every_documented_guarantee() {
-    check_guarantees(&ws::Json);
+    check_guarantees(&ws::JsonWebSocket);
 }
 
 #[test]
@@ -107,8 +107,8 @@ fn http_keeps_every_documented_guarantee_with_permissions() {
 
 #[test]
 fn websocket_keeps_every_documented_guarantee_with_permissions() {
-    check_guarantees_with_users(&ws::Binary);
-    check_guarantees_with_users(&ws::Json);
+    check_guarantees_with_users(&ws::BinaryWebSocket);
+    check_guarantees_with_users(&ws::JsonWebSocket);
 }
 
 #[test]

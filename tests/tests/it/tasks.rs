@@ -235,7 +235,7 @@ fn start_submitter(
                     acknowledged.store(ids.len(), Ordering::Relaxed);
                     thread::sleep(10 * MS);
                 }
-                Err(TasksError::Refused(refused)) if refused.retry() == dunlin_client::Retry::No => {
+                Err(TasksError::Refused(refused)) if refused.retry() == dunlin_client::RetryAdvice::No => {
                     panic!("{refused}");
                 }
                 Err(_) => thread::sleep(10 * MS),

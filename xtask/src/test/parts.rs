@@ -6,14 +6,14 @@ use super::nextest::{self, TestSelection};
 use super::{Step, bench, build, demo_once, doc_tests};
 use crate::{cases, chaos, check, clients, demo, nats_clients, page, process, python, race, tidy, web};
 
-pub struct Part {
+pub struct TestPart {
     pub name: &'static str,
     pub about: &'static str,
     pub steps: &'static [Step],
 }
 
-pub const ALL: &[Part] = &[
-    Part {
+pub const ALL: &[TestPart] = &[
+    TestPart {
         name: "lints",
         about: "tidy, format, dependencies, clippy",
         steps: &[
@@ -23,7 +23,7 @@ pub const ALL: &[Part] = &[
             Step { name: "all-clippy", run: check::lints },
         ],
     },
-    Part {
+    TestPart {
         name: "all-tests",
         about: "every test, the long ones too, and doc tests",
         steps: &[
@@ -32,7 +32,7 @@ pub const ALL: &[Part] = &[
             Step { name: "all-doc-tests", run: doc_tests },
         ],
     },
-    Part {
+    TestPart {
         name: "clients",
         about: "every client library: gRPC, NATS, Python's wheel, the browser's client",
         steps: &[
@@ -42,17 +42,17 @@ pub const ALL: &[Part] = &[
             Step { name: "web", run: web::run },
         ],
     },
-    Part {
+    TestPart {
         name: "cases",
         about: "programs that reproduce faults found by outsiders",
         steps: &[Step { name: "cases", run: cases::run_all }],
     },
-    Part {
+    TestPart {
         name: "browser",
         about: "every page of the dashboard in a browser",
         steps: &[Step { name: "pages", run: page::run_all }],
     },
-    Part {
+    TestPart {
         name: "chaos",
         about: "injected faults in keys, topics and regions, with a process for each node",
         steps: &[
@@ -61,17 +61,17 @@ pub const ALL: &[Part] = &[
             Step { name: "chaos-space", run: chaos::space::quick },
         ],
     },
-    Part {
+    TestPart {
         name: "race",
         about: "the lock-free code in every interleaving, with each ordering weakened in turn",
         steps: &[Step { name: "race-models", run: race::quick }],
     },
-    Part {
+    TestPart {
         name: "demos",
         about: "every demo, once",
         steps: &[Step { name: "demo-together", run: demo_once }, Step { name: "demo-feed", run: demo_feeds }],
     },
-    Part {
+    TestPart {
         name: "benchmarks-quick",
         about: "every suite of the benchmarks, with few and short runs",
         steps: &[

@@ -12,7 +12,7 @@ mod capability;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::repository::Repository;
-use super::source::Names;
+use super::source::SourceNames;
 use super::{ARCHITECTURE, Findings, source, table};
 use crate::workspace::PRODUCT_FOLDERS;
 use capability::{CAPABILITIES, Capability};
@@ -106,7 +106,10 @@ fn exceptions<'a>(page: &'a str, findings: &mut Findings) -> BTreeMap<(&'a str, 
 }
 
 /// Returns the sources of the product's crates, without test modules.
-pub fn product_sources<'a>(repository: &'a Repository, findings: &mut Findings) -> Vec<(&'a str, Names)> {
+pub fn product_sources<'a>(
+    repository: &'a Repository,
+    findings: &mut Findings,
+) -> Vec<(&'a str, SourceNames)> {
     let mut sources = Vec::new();
     let mut test_modules = BTreeSet::new();
     for (path, text) in repository.texts().filter(|(path, _)| is_product(path)) {
@@ -150,7 +153,7 @@ fn scope_contains(scope: &str, path: &str) -> bool {
 }
 
 /// Returns the lines that use a capability, each with the name that it uses.
-fn capability_uses<'a>(capability: &Capability, names: &'a Names) -> BTreeMap<usize, &'a str> {
+fn capability_uses<'a>(capability: &Capability, names: &'a SourceNames) -> BTreeMap<usize, &'a str> {
     let uses = names.used.iter().filter(|(_, path)| capability.is_used_by(path));
     uses.map(|(line, path)| (*line, path.as_str())).collect()
 }

@@ -11,7 +11,7 @@ const TYPE_KEYWORDS: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
 
 /// The names of one file.
 #[derive(Debug, Default)]
-pub struct Names {
+pub struct SourceNames {
     /// Each path or single word in the source, with its line.
     pub used: Vec<(usize, String)>,
     /// Modules declared with `mod name;` or `mod name {`, with their lines.
@@ -23,8 +23,8 @@ pub struct Names {
 }
 
 /// Reads the names of a source. Fails if it is not valid Rust.
-pub fn names(source: &str) -> Result<Names, String> {
-    let mut names = Names::default();
+pub fn names(source: &str) -> Result<SourceNames, String> {
+    let mut names = SourceNames::default();
     names.walk("", tokens(source)?);
     Ok(names)
 }
@@ -76,7 +76,7 @@ fn function_name(tokens: &[TokenTree]) -> Option<(usize, String)> {
     })
 }
 
-impl Names {
+impl SourceNames {
     /// Adds all names in the tokens. `prefix` is the path before a braced group of a `use`, or empty.
     fn walk(&mut self, prefix: &str, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();

@@ -3,13 +3,13 @@
 use anyhow::{Result, bail};
 use dunlin_bench::child::ChildProgram;
 use dunlin_bench::{BenchRequest, RawFeedOptions, RawOptions};
-use dunlin_cli::arguments::Global;
+use dunlin_cli::arguments::GlobalOptions;
 use dunlin_cli::commands::bench::{Arguments, FeedArguments};
 use dunlin_cli::commands::feed::read_instruments;
 use dunlin_cli::connect::tls;
 use dunlin_cli::outcome::CommandRefusal;
 
-pub fn run(arguments: &Arguments, global: &Global) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions) -> Result<()> {
     let (with_peers, suite) = match arguments.words.as_slice() {
         [peers, suite] if peers == "peers" => (true, suite),
         [suite] if suite != "peers" => (false, suite),
@@ -36,7 +36,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Result<()> {
     Ok(())
 }
 
-fn options(arguments: &Arguments, global: &Global) -> Result<RawOptions> {
+fn options(arguments: &Arguments, global: &GlobalOptions) -> Result<RawOptions> {
     Ok(RawOptions {
         cases: arguments.cases.clone(),
         params: arguments.params.clone(),

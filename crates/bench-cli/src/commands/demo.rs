@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use dunlin_cli::arguments::Global;
+use dunlin_cli::arguments::GlobalOptions;
 use dunlin_cli::commands::demo::{Arguments, Speed};
 use dunlin_cli::commands::dev::url_argument;
 use dunlin_cli::commands::{parse, serve};
@@ -77,7 +77,7 @@ fn run_on_cluster(
 ) -> Result<()> {
     let mut narration = Narration { console };
     let Arguments { nodes, kills, .. } = *arguments;
-    let mut nodes = flock::DemoNodes::start(nodes as usize, flock::NodeExtras::default(), stop)?;
+    let mut nodes = flock::DemoNodes::start(nodes as usize, flock::DemoNodeServices::default(), stop)?;
     narration.print(&format!("a cluster of {} nodes: {}", nodes.count(), nodes.urls().join(", ")))?;
     let speed = arguments.speed.unwrap_or(SPEED_DEFAULT);
     let kills = flock::KillPlan::Among(kills as usize);
@@ -188,7 +188,7 @@ pub struct DemoChildArguments {
     sleep: Option<Duration>,
 }
 
-pub fn run_child(arguments: &DemoChildArguments, global: &Global) -> Result<()> {
+pub fn run_child(arguments: &DemoChildArguments, global: &GlobalOptions) -> Result<()> {
     let connect = if arguments.sleep.is_some() { connect_slow } else { connect };
     let client = connect(global, &format!("demo: {}", arguments.name))?;
     child::run(&arguments.name, arguments.sleep, |pattern, options| client.subscribe(pattern, options))

@@ -21,7 +21,7 @@ use dunlin_topic::frame::Meta;
 use dunlin_topic::{Draft, Payload, Publish, Publisher, ReducerConfig, Retention, TopicConfig};
 
 use super::recording::MarketRecording as Lines;
-pub use oracle::{Oracle, SizeByPrice};
+pub use oracle::{ExpectedBooks, SizeByPrice};
 use reader::{PLANS, ReplicaPlan};
 pub use reader::{ReplicaResult, add, levels};
 pub use verdict::ReplicaVerdicts;
@@ -57,7 +57,7 @@ pub struct PlayProgress {
 
 struct Market {
     recording: Recording,
-    oracle: Oracle,
+    oracle: ExpectedBooks,
     /// A publisher for each book, in the recording's order.
     publishers: Vec<Publisher>,
     records: Vec<u64>,
@@ -131,7 +131,7 @@ impl Market {
             .with_context(|| format!("{} is not a recording of Betfair or Bitstamp", lines.source))?;
         Ok(Market {
             recording: Recording::new(format, &RecordingOptions::default()),
-            oracle: Oracle::of(format),
+            oracle: ExpectedBooks::of(format),
             publishers: Vec::new(),
             records: Vec::new(),
         })

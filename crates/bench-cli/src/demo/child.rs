@@ -10,9 +10,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use dunlin_topic::{OnGap, Position, Start, Subscribe, SubscribeError, SubscribeOptions};
 
-use super::account::LogAccount;
+use super::account::LogReadReport;
 use super::reader::DemoReader;
-use super::report::{AccountLine, ChildCommand, ChildReport, Reporter};
+use super::report::{ChildCommand, ChildReport, ReadReportLine, Reporter};
 
 const REPORT_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -52,9 +52,9 @@ pub fn run<S: Subscribe + Send + 'static>(
 
 /// Continues the account that another process began. The reporter does not report the records and gaps that are already
 /// in this account.
-fn resume(reader: &DemoReader, reporter: &mut Reporter, topic: &str, account_line: &AccountLine) {
+fn resume(reader: &DemoReader, reporter: &mut Reporter, topic: &str, account_line: &ReadReportLine) {
     let mut accounts = reader.accounts();
-    let mut account = LogAccount::default();
+    let mut account = LogReadReport::default();
     account_line.apply(&mut account);
     accounts.insert(topic.to_owned(), account);
     reporter.changes(&accounts);

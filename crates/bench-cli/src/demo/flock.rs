@@ -7,7 +7,7 @@
 //! While a topic's owner is down, the cluster refuses records for the topic; publishers repeat the refused records.
 //!
 //! At the end, each node's reader must have received every line of the recordings once and in order. Each node's
-//! replica of the books must equal the books of the [oracle](super::books::Oracle).
+//! replica of the books must equal the books of the [oracle](super::books::ExpectedBooks).
 
 mod copy;
 mod market;
@@ -35,7 +35,7 @@ use super::recording::MarketRecording;
 use market::{MarketPublisher, retry};
 pub use node_kill::KillPlan;
 use node_kill::{NodeKill, seconds};
-pub use nodes::{DEFAULT_TCP_PORT, DemoNodes, NodeExtras, reserve_or_any_port};
+pub use nodes::{DEFAULT_TCP_PORT, DemoNodeServices, DemoNodes, reserve_or_any_port};
 use reader::NodeReaders;
 use verdict::NodeVerdicts;
 

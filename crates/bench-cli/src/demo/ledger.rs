@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::account::{ContentDigest, LogAccount, MissedRecords};
+use super::account::{ContentDigest, LogReadReport, MissedRecords};
 use super::recording::MarketRecording;
 
 /// For each topic, its recording and the number of published lines. The lines that readers received are compared with
@@ -20,7 +20,7 @@ struct Entry<'a> {
 
 /// The comparison of one reader's account with the published lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AccountVerdict {
+pub struct ReadVerdict {
     pub published: u64,
     pub received: u64,
     pub gaps: usize,
@@ -64,7 +64,7 @@ impl<'a> LineLedger<'a> {
 
     /// Compares an account: every record must be received once or reported missing once, and the contents
     /// must be equal.
-    pub fn judge(&self, topic: &str, account: &LogAccount) -> AccountVerdict {
+    pub fn judge(&self, topic: &str, account: &LogReadReport) -> ReadVerdict {
         let published = self.count(topic);
         let missed = account.missed_records();
         let accounted = account.received.saturating_add(missed);
@@ -79,7 +79,7 @@ impl<'a> LineLedger<'a> {
             _ => ContentMatch::Different,
         };
         let unaccounted_min = account.faults.len() as u64 + u64::from(bytes == ContentMatch::Different);
-        AccountVerdict {
+        ReadVerdict {
             published,
             received: account.received,
             gaps: account.missed.len(),
@@ -112,17 +112,17 @@ impl Entry<'_> {
 mod tests {
     use dunlin_topic::Position;
 
-    use super::super::recording::TimeLayout;
+    use super::super::recording::MarketRecordingFormat;
     use super::*;
 
     fn recording() -> MarketRecording {
         let text: String = (0..10).map(|at| format!("{{\"pt\":{at},\"mc\":[{{\"id\":\"1\"}}]}}\n")).collect();
-        MarketRecording::parse("a", text.into_bytes(), TimeLayout::Betfair).unwrap()
+        MarketRecording::parse("a", text.into_bytes(), MarketRecordingFormat::Betfair).unwrap()
     }
 
     /// Returns the account of a reader that received the lines `received` and the gaps `missed`.
-    fn account(recording: &MarketRecording, received: &[u64], missed: &[(u64, u64)]) -> LogAccount {
-        let mut account = LogAccount { received: received.len() as u64, ..LogAccount::default() };
+    fn account(recording: &MarketRecording, received: &[u64], missed: &[(u64, u64)]) -> LogReadReport {
+        let mut account = LogReadReport { received: received.len() as u64, ..LogReadReport::default() };
         received.iter().for_each(|&seq| account.content.add(recording.line(seq as usize - 1)));
         account.missed = missed.iter().map(|&(first, last)| MissedRecords { first, last }).collect();
         let last = received.iter().copied().chain(missed.iter().map(|gap| gap.1)).max().unwrap_or(0);
@@ -130,7 +130,7 @@ mod tests {
         account
     }
 
-    fn judge(received: &[u64], missed: &[(u64, u64)]) -> AccountVerdict {
+    fn judge(received: &[u64], missed: &[(u64, u64)]) -> ReadVerdict {
         let recording = recording();
         let mut ledger = LineLedger::default();
         ledger.add_topic("t", &recording);

@@ -67,13 +67,13 @@ mod tests {
     use std::time::SystemTime;
 
     use dunlin_topic::{
-        Budget, Clock, ConsumeMode, Cursor, OnGap, Retention, Start, SubscribeOptions, Subscriber, Topic,
-        TopicConfig, Wait,
+        Clock, ConsumeMode, Cursor, MemoryBudget, OnGap, Retention, Start, SubscribeOptions, Subscriber,
+        Topic, TopicConfig, Wait,
     };
 
     use super::super::ledger::ContentMatch;
     use super::super::reader::DemoReader;
-    use super::super::recording::TimeLayout;
+    use super::super::recording::MarketRecordingFormat;
     use super::super::schedule::schedule;
     use super::*;
     use dunlin_cli::commands::demo::Speed;
@@ -82,13 +82,13 @@ mod tests {
     fn recording(lines: usize) -> MarketRecording {
         let text: String =
             (0..lines).map(|at| format!("{{\"pt\":{at},\"mc\":[{{\"id\":\"1.5\"}}]}}\n")).collect();
-        MarketRecording::parse("a", text.into_bytes(), TimeLayout::Betfair).unwrap()
+        MarketRecording::parse("a", text.into_bytes(), MarketRecordingFormat::Betfair).unwrap()
     }
 
     fn topic(name: &str, bytes: u64) -> Arc<Topic> {
         let config =
             TopicConfig { retention: Retention { bytes, ..Retention::default() }, ..TopicConfig::default() };
-        let budget = Budget::node(64 << 20, 0);
+        let budget = MemoryBudget::node(64 << 20, 0);
         let clock = Clock::new(|| unix_ns(SystemTime::now()));
         Arc::new(Topic::new(name, Arc::new(config), &budget, clock, 1).unwrap())
     }

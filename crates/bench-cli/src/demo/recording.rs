@@ -28,7 +28,7 @@ struct Line {
 
 /// The file format of a market recording, which determines where each line contains its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TimeLayout {
+pub enum MarketRecordingFormat {
     /// Betfair's stream: each line is a JSON object, whose field `pt` is the time in ms and `mc[0].id` the market's id.
     Betfair,
     /// Bitstamp's orders: comma-separated columns with a heading; the third column is the exchange's time in ms.
@@ -36,17 +36,17 @@ pub enum TimeLayout {
 }
 
 /// The five recordings that `cargo xtask data` fetches.
-pub const FILES: [(&str, TimeLayout); 5] = [
-    ("SELF-1.181223994", TimeLayout::Betfair),
-    ("PRO-1.170258213", TimeLayout::Betfair),
-    ("SELF-1.181223995", TimeLayout::Betfair),
-    ("1.200806927", TimeLayout::Betfair),
-    ("orders.csv", TimeLayout::Bitstamp),
+pub const FILES: [(&str, MarketRecordingFormat); 5] = [
+    ("SELF-1.181223994", MarketRecordingFormat::Betfair),
+    ("PRO-1.170258213", MarketRecordingFormat::Betfair),
+    ("SELF-1.181223995", MarketRecordingFormat::Betfair),
+    ("1.200806927", MarketRecordingFormat::Betfair),
+    ("orders.csv", MarketRecordingFormat::Bitstamp),
 ];
 
 impl MarketRecording {
     /// Splits a file into lines and reads their times.
-    pub fn parse(source: &str, bytes: Vec<u8>, layout: TimeLayout) -> Result<MarketRecording> {
+    pub fn parse(source: &str, bytes: Vec<u8>, layout: MarketRecordingFormat) -> Result<MarketRecording> {
         ensure!(u32::try_from(bytes.len()).is_ok(), "{source} is larger than 4 GiB");
         ensure!(bytes.last() == Some(&b'\n'), "{source} was cut short: its last line is incomplete");
         let mut lines = Vec::new();
@@ -117,14 +117,14 @@ fn line_ranges(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-impl TimeLayout {
+impl MarketRecordingFormat {
     fn time_ms(self, line: &[u8]) -> Result<Option<u64>> {
         match self {
-            TimeLayout::Betfair => {
+            MarketRecordingFormat::Betfair => {
                 let message: Value = serde_json::from_slice(line).context("the line is not JSON")?;
                 message["pt"].as_u64().context("the line has no publish time `pt`").map(Some)
             }
-            TimeLayout::Bitstamp => {
+            MarketRecordingFormat::Bitstamp => {
                 let field = line
                     .split(|&byte| byte == b',')
                     .nth(2)
@@ -140,12 +140,12 @@ impl TimeLayout {
 
     fn topic(self, first_line: &[u8]) -> Result<String> {
         match self {
-            TimeLayout::Betfair => {
+            MarketRecordingFormat::Betfair => {
                 let message: Value = serde_json::from_slice(first_line).context("the line is not JSON")?;
                 let id = message["mc"][0]["id"].as_str().context("the line has no market id `mc[0].id`")?;
                 Ok(format!("market.betfair.{id}"))
             }
-            TimeLayout::Bitstamp => Ok("market.bitstamp.btcusd".to_owned()),
+            MarketRecordingFormat::Bitstamp => Ok("market.bitstamp.btcusd".to_owned()),
         }
     }
 }
@@ -158,13 +158,15 @@ mod tests {
         "{\"op\":\"mcm\",\"pt\":1000,\"mc\":[{\"id\":\"1.5\"}]}\n{\"pt\":1500}\n{\"pt\":1400}\n";
     const BITSTAMP: &str = "id,timestamp,exchange_timestamp,price\r\n1,9,1000,5\r\n2,8,1250,6\r\n";
 
-    fn parse(text: &str, layout: TimeLayout) -> Result<MarketRecording> {
+    fn parse(text: &str, layout: MarketRecordingFormat) -> Result<MarketRecording> {
         MarketRecording::parse("a file", text.as_bytes().to_vec(), layout)
     }
 
     #[test]
     fn joined_recording_lines_equal_the_original_file() {
-        for (text, layout) in [(BETFAIR, TimeLayout::Betfair), (BITSTAMP, TimeLayout::Bitstamp)] {
+        for (text, layout) in
+            [(BETFAIR, MarketRecordingFormat::Betfair), (BITSTAMP, MarketRecordingFormat::Bitstamp)]
+        {
             let recording = parse(text, layout).unwrap();
             let mut again = Vec::new();
             for at in 0..recording.len() {
@@ -177,10 +179,10 @@ mod tests {
 
     #[test]
     fn times_are_read_from_recorded_lines_and_never_decrease() {
-        let betfair = parse(BETFAIR, TimeLayout::Betfair).unwrap();
+        let betfair = parse(BETFAIR, MarketRecordingFormat::Betfair).unwrap();
         assert_eq!(betfair.topic, "market.betfair.1.5");
         assert_eq!([0, 1, 2].map(|at| betfair.offset_ms(at)), [0, 500, 500]);
-        let bitstamp = parse(BITSTAMP, TimeLayout::Bitstamp).unwrap();
+        let bitstamp = parse(BITSTAMP, MarketRecordingFormat::Bitstamp).unwrap();
         assert_eq!([0, 1, 2].map(|at| bitstamp.offset_ms(at)), [0, 0, 250]);
         assert_eq!(bitstamp.span_ms(), 250);
     }
@@ -188,13 +190,19 @@ mod tests {
     #[test]
     fn damaged_recording_is_refused_with_its_line_number() {
         let error = |text: &str, layout| format!("{:#}", parse(text, layout).unwrap_err());
-        assert!(error("", TimeLayout::Betfair).contains("cut short"));
-        assert!(error("{\"pt\":1}\n{\"pt\":", TimeLayout::Betfair).contains("cut short"));
+        assert!(error("", MarketRecordingFormat::Betfair).contains("cut short"));
+        assert!(error("{\"pt\":1}\n{\"pt\":", MarketRecordingFormat::Betfair).contains("cut short"));
         assert!(
-            error("{\"pt\":1,\"mc\":[{\"id\":\"1\"}]}\n{\"op\":1}\n", TimeLayout::Betfair)
+            error("{\"pt\":1,\"mc\":[{\"id\":\"1\"}]}\n{\"op\":1}\n", MarketRecordingFormat::Betfair)
                 .starts_with("a file:2: the line has no publish time")
         );
-        assert!(error("1,2\n", TimeLayout::Bitstamp).starts_with("a file:1: the line has fewer than three"));
-        assert!(error("1,2,x\n", TimeLayout::Bitstamp).starts_with("a file:1: the third column has no time"));
+        assert!(
+            error("1,2\n", MarketRecordingFormat::Bitstamp)
+                .starts_with("a file:1: the line has fewer than three")
+        );
+        assert!(
+            error("1,2,x\n", MarketRecordingFormat::Bitstamp)
+                .starts_with("a file:1: the third column has no time")
+        );
     }
 }

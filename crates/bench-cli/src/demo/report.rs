@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use dunlin_topic::Position;
 
-use super::account::{ContentDigest, LogAccount, LogAccounts, MissedRecords};
+use super::account::{ContentDigest, LogReadReport, LogReadReports, MissedRecords};
 
 /// A message from the demo to one of its reader processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum ChildCommand {
     Read { pattern: String },
     /// Subscribe to this topic at the position of `account_line`, and continue `account_line`, which another process
     /// began.
-    Resume { topic: String, account_line: AccountLine },
+    Resume { topic: String, account_line: ReadReportLine },
     /// Start to read: all `Read` and `Resume` commands have been sent.
     Start,
     /// The last record of the topic has this position.
@@ -32,7 +32,7 @@ pub enum ChildReport {
     Ready,
     At {
         topic: String,
-        account_line: AccountLine,
+        account_line: ReadReportLine,
     },
     Fault {
         topic: String,
@@ -44,7 +44,7 @@ pub enum ChildReport {
 
 /// A reader's report on one log, as text between processes: totals, and the gaps since the last report.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct AccountLine {
+pub struct ReadReportLine {
     pub through: Position,
     pub received: u64,
     pub content: ContentDigest,
@@ -52,10 +52,10 @@ pub struct AccountLine {
     pub missed: Vec<MissedRecords>,
 }
 
-impl AccountLine {
+impl ReadReportLine {
     /// Returns the totals of `account`, and its gaps after the first `gaps_reported`.
-    pub fn of(account: &LogAccount, gaps_reported: usize) -> AccountLine {
-        AccountLine {
+    pub fn of(account: &LogReadReport, gaps_reported: usize) -> ReadReportLine {
+        ReadReportLine {
             through: account.through,
             received: account.received,
             content: account.content,
@@ -65,7 +65,7 @@ impl AccountLine {
     }
 
     /// Sets the totals of an account to those of this line, and adds this line's gaps to the account.
-    pub fn apply(&self, account: &mut LogAccount) {
+    pub fn apply(&self, account: &mut LogReadReport) {
         account.through = self.through;
         account.received = self.received;
         account.content = self.content;
@@ -77,11 +77,11 @@ impl AccountLine {
 /// Sends the changes of a reader's accounts since the last report to the demo's main process.
 #[derive(Debug, Default)]
 pub struct Reporter {
-    reported: LogAccounts,
+    reported: LogReadReports,
 }
 
 impl Reporter {
-    pub fn changes(&mut self, accounts: &LogAccounts) -> Vec<ChildReport> {
+    pub fn changes(&mut self, accounts: &LogReadReports) -> Vec<ChildReport> {
         let mut reports = Vec::new();
         for (topic, account) in accounts {
             let reported = self.reported.entry(topic.clone()).or_default();
@@ -92,7 +92,7 @@ impl Reporter {
                 || reported.warnings != account.warnings
                 || reported.received != account.received
             {
-                let account_line = AccountLine::of(account, reported.missed.len());
+                let account_line = ReadReportLine::of(account, reported.missed.len());
                 reports.push(ChildReport::At { topic: topic.clone(), account_line });
             }
             reported.clone_from(account);
@@ -101,18 +101,18 @@ impl Reporter {
     }
 }
 
-impl fmt::Display for AccountLine {
+impl fmt::Display for ReadReportLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AccountLine { through, received, content, warnings, missed } = self;
+        let ReadReportLine { through, received, content, warnings, missed } = self;
         write!(f, "{through} {received} {:016x} {warnings}", content.0)?;
         missed.iter().try_for_each(|gap| write!(f, " {}-{}", gap.first, gap.last))
     }
 }
 
-impl FromStr for AccountLine {
+impl FromStr for ReadReportLine {
     type Err = MalformedLine;
 
-    fn from_str(text: &str) -> Result<AccountLine, MalformedLine> {
+    fn from_str(text: &str) -> Result<ReadReportLine, MalformedLine> {
         let parse = || {
             let mut words = text.split(' ');
             let through = words.next()?.parse().ok()?;
@@ -124,7 +124,7 @@ impl FromStr for AccountLine {
                 Some(MissedRecords { first: first.parse().ok()?, last: last.parse().ok()? })
             };
             let missed = words.map(gap).collect::<Option<_>>()?;
-            Some(AccountLine { through, received, content, warnings, missed })
+            Some(ReadReportLine { through, received, content, warnings, missed })
         };
         parse().ok_or_else(|| MalformedLine(text.to_owned()))
     }
@@ -221,9 +221,15 @@ mod tests {
         Position { epoch: 1, seq }
     }
 
-    fn account_line() -> AccountLine {
+    fn account_line() -> ReadReportLine {
         let missed = vec![MissedRecords { first: 2, last: 4 }, MissedRecords { first: 9, last: 9 }];
-        AccountLine { through: position(10), received: 6, content: ContentDigest(0xab), warnings: 1, missed }
+        ReadReportLine {
+            through: position(10),
+            received: 6,
+            content: ContentDigest(0xab),
+            warnings: 1,
+            missed,
+        }
     }
 
     #[test]
@@ -240,7 +246,7 @@ mod tests {
         }
         let commands = [
             ChildCommand::Read { pattern: "market.>".into() },
-            ChildCommand::Resume { topic: topic(), account_line: AccountLine::default() },
+            ChildCommand::Resume { topic: topic(), account_line: ReadReportLine::default() },
             ChildCommand::Start,
             ChildCommand::End { topic: topic(), last: position(7) },
         ];
@@ -253,8 +259,8 @@ mod tests {
     #[test]
     fn demo_reports_contain_each_gap_only_once() {
         let (mut reporter, mut accounts, mut copy) =
-            (Reporter::default(), LogAccounts::new(), LogAccount::default());
-        let mut report_and_merge = |accounts: &LogAccounts| {
+            (Reporter::default(), LogReadReports::new(), LogReadReport::default());
+        let mut report_and_merge = |accounts: &LogReadReports| {
             for report in reporter.changes(accounts) {
                 match report {
                     ChildReport::At { account_line, .. } => account_line.apply(&mut copy),
@@ -263,8 +269,8 @@ mod tests {
             }
             copy.clone()
         };
-        accounts.insert("t".into(), LogAccount::default());
-        let account = |accounts: &mut LogAccounts, missed, seq| {
+        accounts.insert("t".into(), LogReadReport::default());
+        let account = |accounts: &mut LogReadReports, missed, seq| {
             let account = accounts.get_mut("t").unwrap();
             account.missed.push(MissedRecords { first: missed, last: missed });
             account.record(position(seq), b"x");

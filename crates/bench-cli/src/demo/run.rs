@@ -21,7 +21,7 @@ use super::ledger::LineLedger;
 use super::plan::{PLANS, PlanStep, SubscriberLocation, SubscriberPlan};
 use super::process::DemoProcess;
 use super::reader::DemoReader;
-use super::report::{AccountLine, ChildCommand};
+use super::report::{ChildCommand, ReadReportLine};
 use super::schedule::ScheduledLine;
 use super::verdicts::SubscriberVerdicts;
 
@@ -239,7 +239,7 @@ impl Member {
         }
         let command = |topic: &String| match accounts.get(topic) {
             Some(account) if account.received > 0 => {
-                let account_line = AccountLine::of(account, account.missed.len());
+                let account_line = ReadReportLine::of(account, account.missed.len());
                 ChildCommand::Resume { topic: topic.clone(), account_line }
             }
             _ => ChildCommand::Read { pattern: topic.clone() },

@@ -54,14 +54,14 @@ pub fn schedule(recordings: &[MarketRecording], speed: Speed) -> impl Iterator<I
 
 #[cfg(test)]
 mod tests {
-    use super::super::recording::TimeLayout;
+    use super::super::recording::MarketRecordingFormat;
     use super::*;
 
     fn recordings() -> Vec<MarketRecording> {
         let lines = |times: &[u64]| {
             let text: String =
                 times.iter().map(|t| format!("{{\"pt\":{t},\"mc\":[{{\"id\":\"1\"}}]}}\n")).collect();
-            MarketRecording::parse("a", text.into_bytes(), TimeLayout::Betfair).unwrap()
+            MarketRecording::parse("a", text.into_bytes(), MarketRecordingFormat::Betfair).unwrap()
         };
         vec![lines(&[1_000, 2_000, 5_000]), lines(&[70_000, 70_000, 170_000])]
     }

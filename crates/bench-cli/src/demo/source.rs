@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use dunlin_cli::outcome::CommandRefusal;
 use dunlin_server::read_file_up_to;
 
-use super::recording::{FILES, MarketRecording, TimeLayout};
+use super::recording::{FILES, MarketRecording, MarketRecordingFormat};
 
 /// The largest recording that is loaded, in bytes.
 const RECORDING_BYTES_MAX: u64 = 1 << 30;
@@ -61,11 +61,15 @@ fn generate() -> Result<ReplaySource> {
         recordings.push(MarketRecording::parse(
             &format!("generated {id}"),
             text.into_bytes(),
-            TimeLayout::Betfair,
+            MarketRecordingFormat::Betfair,
         )?);
     }
     let text = bitstamp(BITSTAMP_LINES, &mut random)?;
-    recordings.push(MarketRecording::parse("generated orders", text.into_bytes(), TimeLayout::Bitstamp)?);
+    recordings.push(MarketRecording::parse(
+        "generated orders",
+        text.into_bytes(),
+        MarketRecordingFormat::Bitstamp,
+    )?);
     Ok(ReplaySource { recordings, generated: true })
 }
 

@@ -6,21 +6,21 @@ use dunlin_cli::console::{Console, grouped};
 use dunlin_cli::table::TextTable;
 use serde_json::json;
 
-use super::account::LogAccount;
-use super::ledger::{AccountVerdict, ContentMatch, LineLedger};
+use super::account::LogReadReport;
+use super::ledger::{ContentMatch, LineLedger, ReadVerdict};
 use super::reader::DemoReader;
 
 /// A table with one row for each subscriber and topic: whether every record is accounted for.
 #[derive(Debug, Default)]
 pub struct SubscriberVerdicts {
-    rows: Vec<(String, String, AccountVerdict)>,
+    rows: Vec<(String, String, ReadVerdict)>,
 }
 
 impl SubscriberVerdicts {
     /// Compares a subscriber's accounts of these topics with the ledger.
     pub fn judge(&mut self, name: &str, topics: &[String], reader: &DemoReader, ledger: &LineLedger<'_>) {
         let accounts = reader.accounts();
-        let nothing = LogAccount::default();
+        let nothing = LogReadReport::default();
         for topic in topics {
             let verdict = ledger.judge(topic, accounts.get(topic).unwrap_or(&nothing));
             self.rows.push((name.to_owned(), topic.clone(), verdict));
@@ -67,7 +67,7 @@ impl SubscriberVerdicts {
     }
 
     fn write_totals(&self, out: &mut impl Write, console: &Console) -> io::Result<()> {
-        let sum = |of: fn(&AccountVerdict) -> u64| self.rows.iter().map(|row| of(&row.2)).sum::<u64>();
+        let sum = |of: fn(&ReadVerdict) -> u64| self.rows.iter().map(|row| of(&row.2)).sum::<u64>();
         let (published, received, missed) = (sum(|v| v.published), sum(|v| v.received), sum(|v| v.missed));
         let summary = format!(
             "{} records for all subscribers: {} received, {} reported as missed, ",

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::clock::monotonic_ns;
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, SystemNotInstalled, target};
@@ -34,7 +34,7 @@ pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
 
 fn measure(bench: &Bench, target: &str, connections: u64) -> Result<RunSample> {
     raise_file_limit(connections + OTHER_FILES)?;
-    let broker = Broker::start(bench, target, Pin::Free)?;
+    let broker = Broker::start(bench, target, CorePinning::Free)?;
     let endpoint = broker.endpoint();
     let idle = broker.memory("VmRSS")?;
     let start_ns = monotonic_ns();

@@ -1,6 +1,6 @@
 //! Compares listener `nats` with nats-server and Redis, each with the same raw client and with nats.go.
 
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, target};
@@ -59,7 +59,9 @@ fn stream_group(bytes: usize, targets: &[&'static str]) -> PointGroup {
     let point = |target: &'static str| {
         let mut measure = sustained(
             move |bench| document_count(bytes, bench.options.quick),
-            move |bench, count| throughput::measure(Broker::start(bench, target, Pin::Free)?, bytes, count),
+            move |bench, count| {
+                throughput::measure(Broker::start(bench, target, CorePinning::Free)?, bytes, count)
+            },
         );
         let params = params("stream", "raw", bytes).with("subscribers", 1u64);
         MeasuringPoint::new(CASE, target, params, move |bench: &Bench| Ok(measure(bench)?.sample()))
@@ -73,7 +75,7 @@ fn fanout_group(subscribers: usize, targets: &[&'static str]) -> PointGroup {
         let mut measure = sustained(
             move |bench| bench.options.count(100_000, 2_000) / subscribers as u64,
             move |bench, count| {
-                fanout::measure(Broker::start(bench, target, Pin::Free)?, subscribers, bytes, count)
+                fanout::measure(Broker::start(bench, target, CorePinning::Free)?, subscribers, bytes, count)
             },
         );
         let params = params("fanout", "raw", bytes).with("subscribers", subscribers);
@@ -87,7 +89,13 @@ fn nats_go_group(bytes: usize, subscribers: usize) -> PointGroup {
         let mut measure = sustained(
             move |bench| bench.options.count(100_000, 2_000) / subscribers as u64,
             move |bench, count| {
-                go::measure(bench, &Broker::start(bench, target, Pin::Free)?, subscribers, bytes, count)
+                go::measure(
+                    bench,
+                    &Broker::start(bench, target, CorePinning::Free)?,
+                    subscribers,
+                    bytes,
+                    count,
+                )
             },
         );
         let pattern = if subscribers == 1 { "stream" } else { "fanout" };
@@ -108,10 +116,15 @@ fn request_point(wait: &'static str, target: &'static str, requests: u64) -> Mea
     let params = params("request", "raw", 64)
         .with("wait", wait)
         .with("in_flight", 1u64)
-        .with("pin", Pin::Apart.name());
+        .with("pin", CorePinning::Apart.name());
     MeasuringPoint::new(CASE, target, params, move |bench: &Bench| {
-        let times =
-            request::measure(start_broker(bench, target, wait, Pin::Apart)?, Pin::Apart, 64, requests, 1)?;
+        let times = request::measure(
+            start_broker(bench, target, wait, CorePinning::Apart)?,
+            CorePinning::Apart,
+            64,
+            requests,
+            1,
+        )?;
         Ok(request_sample(&times))
     })
 }
@@ -120,14 +133,14 @@ fn pipelined_request_point(target: &'static str, requests: u64) -> MeasuringPoin
     let params = params("request", "raw", 64)
         .with("wait", "parked")
         .with("in_flight", IN_FLIGHT)
-        .with("pin", Pin::Free.name());
+        .with("pin", CorePinning::Free.name());
     MeasuringPoint::new(CASE, target, params, move |bench: &Bench| {
-        let broker = Broker::start(bench, target, Pin::Free)?;
-        Ok(request_sample(&request::measure(broker, Pin::Free, 64, requests, IN_FLIGHT)?))
+        let broker = Broker::start(bench, target, CorePinning::Free)?;
+        Ok(request_sample(&request::measure(broker, CorePinning::Free, 64, requests, IN_FLIGHT)?))
     })
 }
 
-fn start_broker(bench: &Bench, target: &str, wait: &str, pin: Pin) -> anyhow::Result<Broker> {
+fn start_broker(bench: &Bench, target: &str, wait: &str, pin: CorePinning) -> anyhow::Result<Broker> {
     if wait != "spin" {
         return Broker::start(bench, target, pin);
     }

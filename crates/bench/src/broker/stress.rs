@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::{Child, TIMEOUT};
 use crate::clock::monotonic_ns;
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::local::memory::resident_bytes;
 use crate::local::node::LocalNode;
 use crate::options::BenchOptions;
@@ -235,7 +235,7 @@ impl Work {
     }
 
     fn publish_and_read(&self, mut publishers: Vec<Publisher>) -> Result<Latencies> {
-        let _pinned = Pin::Apart.side(0).or_else(|_| Pin::Free.side(0))?;
+        let _pinned = CorePinning::Apart.side(0).or_else(|_| CorePinning::Free.side(0))?;
         let (mut latencies, mut payload) = (Latencies::default(), NumberedPayload::new(BYTES));
         for round in 0..self.shape.rounds {
             self.read_while(&mut latencies, |work| {
@@ -255,7 +255,7 @@ impl Work {
     }
 
     fn read_all(&self, core: usize) -> Result<Latencies> {
-        let _pinned = Pin::Apart.side(core).or_else(|_| Pin::Free.side(core))?;
+        let _pinned = CorePinning::Apart.side(core).or_else(|_| CorePinning::Free.side(core))?;
         let mut latencies = Latencies::default();
         self.read_rest(&mut latencies)?;
         Ok(latencies)

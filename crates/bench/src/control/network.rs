@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use dunlin::state::{ControlCommand, ControlOutcome, ControlReply};
 
 use crate::clock::monotonic_ns;
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::grpc::{CallLoad, Callee, unary};
 use crate::options::BenchOptions;
 use crate::params::Params;
@@ -23,7 +23,8 @@ const PUTS_PER_SAMPLE: u64 = 100;
 /// Measures publishing through listener `grpc`, over one connection.
 pub fn grpc(options: &BenchOptions) -> MeasuringPoint {
     let calls = options.count(100_000, 640);
-    let load = CallLoad { clients: 1, in_flight: IN_FLIGHT, batch: 1, bytes: 64, calls, pin: Pin::Apart };
+    let load =
+        CallLoad { clients: 1, in_flight: IN_FLIGHT, batch: 1, bytes: 64, calls, pin: CorePinning::Apart };
     let params = Params::new()
         .with("transport", "grpc")
         .with("bytes", 64_usize)

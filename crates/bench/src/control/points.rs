@@ -2,7 +2,7 @@
 
 use super::work::ControlWorkload;
 use super::{disk, failover, large, load, network};
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::point::{MeasuringPoint, PointGroup, target};
@@ -127,8 +127,12 @@ pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
 
 fn floor_points(options: &BenchOptions) -> PointGroup {
     let round_trips = options.count(20_000, 200);
-    let link =
-        PingPong { transport: SocketKind::Tcp, wait: WaitMethod::Parked, pin: Pin::Free, bytes: BYTES };
+    let link = PingPong {
+        transport: SocketKind::Tcp,
+        wait: WaitMethod::Parked,
+        pin: CorePinning::Free,
+        bytes: BYTES,
+    };
     let link_params = Params::new().with("transport", "tcp").with("wait", "parked").with("bytes", BYTES);
     let disk = |bytes: usize| {
         MeasuringPoint::new("disk", target::RAW, Params::new().with("bytes", bytes), move |bench| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dunlin_feed::{InstrumentsText, Notation, SCENARIOS};
 
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::feed::scenario::{FeedScenario, ReaderPlacement, WaitMode};
 use crate::feed::{
     apply, durable as durability, join as joining, limits as limit, replay as replaying, run,
@@ -136,7 +136,7 @@ fn point(case: &'static str, scenario: FeedScenario) -> MeasuringPoint {
         .with("transport", scenario.placement.name())
         .with("wait", scenario.wait.name())
         .with("clients", scenario.clients);
-    if scenario.pin() == Pin::Apart {
+    if scenario.pin() == CorePinning::Apart {
         params = params.with("pin", scenario.pin().name());
     }
     if let Some(rate) = scenario.rate {

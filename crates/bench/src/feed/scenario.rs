@@ -8,7 +8,7 @@ use dunlin::topic::Wait;
 use dunlin_feed::{Instrument, Instruments, InstrumentsText};
 use serde::{Deserialize, Serialize};
 
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 
 /// Whether subscribers run in the node's process or in another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,8 +111,8 @@ impl FeedScenario {
     }
 
     /// Returns the pinning: if threads spin, subscribers run on one core, and the source and listeners on another.
-    pub fn pin(&self) -> Pin {
-        if self.wait == WaitMode::Spin { Pin::Apart } else { Pin::Free }
+    pub fn pin(&self) -> CorePinning {
+        if self.wait == WaitMode::Spin { CorePinning::Apart } else { CorePinning::Free }
     }
 
     /// Returns the patterns to which the subscribers subscribe. An unknown instrument is an error.

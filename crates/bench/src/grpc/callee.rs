@@ -14,7 +14,7 @@ use super::node::{ServedProcess, TOPIC};
 use super::proto::Message;
 use super::proto::echo_client::EchoClient;
 use crate::child::TIMEOUT;
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::point::{Bench, target};
 
 /// A gRPC server to measure: a Dunlin node, or an echo server that only returns the request.
@@ -39,7 +39,7 @@ impl Callee {
     }
 
     /// Starts the server's process.
-    pub fn start(self, bench: &Bench, pin: Pin) -> Result<ServedProcess> {
+    pub fn start(self, bench: &Bench, pin: CorePinning) -> Result<ServedProcess> {
         match self {
             Self::Node => ServedProcess::node(bench, pin, (0, 0)),
             Self::Echo => ServedProcess::echo(bench, pin),

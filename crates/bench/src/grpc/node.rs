@@ -10,7 +10,7 @@ use dunlin_server::{Protocol, Server, ServerConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::child::{Child, TIMEOUT};
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::local::node::LocalNode;
 use crate::point::Bench;
 use crate::role::{RoleArgs, print_line};
@@ -45,14 +45,14 @@ pub struct ServedProcess {
 
 impl ServedProcess {
     /// Starts a node that publishes records to [`LOSSLESS`] as soon as a registered subscriber exists.
-    pub fn node(bench: &Bench, pin: Pin, (records, bytes): (u64, usize)) -> Result<Self> {
+    pub fn node(bench: &Bench, pin: CorePinning, (records, bytes): (u64, usize)) -> Result<Self> {
         let args =
             [("pin", pin.name().to_owned()), ("records", records.to_string()), ("bytes", bytes.to_string())];
         Self::start(bench.child.start("grpc-node", &args)?)
     }
 
     /// Starts the echo server.
-    pub fn echo(bench: &Bench, pin: Pin) -> Result<Self> {
+    pub fn echo(bench: &Bench, pin: CorePinning) -> Result<Self> {
         Self::start(bench.child.start("grpc-echo", &[("pin", pin.name().to_owned())])?)
     }
 
@@ -69,7 +69,7 @@ impl ServedProcess {
 
 /// The main function of the node's process. It serves until it is killed.
 pub fn serve(args: &RoleArgs) -> Result<()> {
-    let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
+    let _pinned = CorePinning::parse(args.text("pin")?)?.side(1)?;
     let (records, bytes) = (args.get("records")?, args.get("bytes")?);
     let local_node = LocalNode::start()?;
     local_node.volatile(TOPIC, HISTORY_BYTES)?;

@@ -3,7 +3,7 @@
 use super::callee::Callee;
 use super::stream;
 use super::unary::{self, CallLoad};
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::goal::{Goal, Threshold};
 use crate::layout::{CaseLayout, ColumnValue};
 use crate::options::BenchOptions;
@@ -33,7 +33,7 @@ pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
 
 fn unary_point(callee: Callee, batch: usize, options: &BenchOptions) -> MeasuringPoint {
     let calls = options.count(10_000, 100);
-    let load = CallLoad { clients: 1, in_flight: 1, batch, bytes: 64, calls, pin: Pin::Apart };
+    let load = CallLoad { clients: 1, in_flight: 1, batch, bytes: 64, calls, pin: CorePinning::Apart };
     let params = Params::new().with("transport", "grpc").with("bytes", 64usize).with("batch", batch);
     MeasuringPoint::new("grpc_unary", callee.target(), params, move |bench| {
         unary::measure(bench, callee, load)
@@ -47,7 +47,7 @@ fn concurrent_point(
     options: &BenchOptions,
 ) -> MeasuringPoint {
     let calls = options.count(100_000, 640);
-    let load = CallLoad { clients, in_flight, batch: 1, bytes: 64, calls, pin: Pin::Apart };
+    let load = CallLoad { clients, in_flight, batch: 1, bytes: 64, calls, pin: CorePinning::Apart };
     let params = Params::new()
         .with("transport", "grpc")
         .with("bytes", 64usize)

@@ -12,7 +12,7 @@ use super::node::{LOSSLESS, ServedProcess};
 use super::proto::StreamRequest;
 use super::proto::echo_client::EchoClient;
 use crate::clock::monotonic_ns;
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::payload::ReadExtent;
 use crate::point::Bench;
 use crate::timed::TimedTransfer;
@@ -27,7 +27,7 @@ pub fn measure(bench: &Bench, callee: Callee, bytes: usize, records: u64) -> Res
 }
 
 fn from_node(bench: &Bench, bytes: usize, records: u64) -> Result<(u64, u64)> {
-    let mut server = ServedProcess::node(bench, Pin::Free, (records, bytes))?;
+    let mut server = ServedProcess::node(bench, CorePinning::Free, (records, bytes))?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let end_ns = runtime.block_on(async {
         let mut client = DunlinClient::new(channel(server.address).await?);
@@ -62,7 +62,7 @@ fn from_node(bench: &Bench, bytes: usize, records: u64) -> Result<(u64, u64)> {
 }
 
 fn from_echo(bench: &Bench, bytes: usize, messages: u64) -> Result<(u64, u64)> {
-    let server = ServedProcess::echo(bench, Pin::Free)?;
+    let server = ServedProcess::echo(bench, CorePinning::Free)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut client = EchoClient::new(channel(server.address).await?);

@@ -7,7 +7,7 @@ use tokio::runtime::Builder;
 
 use super::callee::{Callee, Caller};
 use crate::clock::monotonic_ns;
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::payload::NumberedPayload;
 use crate::point::{Bench, RunSample};
 use crate::stats::Latencies;
@@ -26,7 +26,7 @@ pub struct CallLoad {
     /// The number of measured calls. A warm-up with a tenth of this number comes first.
     pub calls: u64,
     /// Whether the two processes run on fixed cores.
-    pub pin: Pin,
+    pub pin: CorePinning,
 }
 
 /// Measures the latency of calls, and the records per second.
@@ -75,8 +75,8 @@ async fn call_repeatedly(mut caller: Caller, load: CallLoad, calls: u64) -> Resu
 
 /// Measures the time from connecting to the first response, for one connection after another.
 pub fn measure_connect(bench: &Bench, callee: Callee, connections: u64) -> Result<RunSample> {
-    let server = callee.start(bench, Pin::Apart)?;
-    let _pinned = Pin::Apart.side(0)?;
+    let server = callee.start(bench, CorePinning::Apart)?;
+    let _pinned = CorePinning::Apart.side(0)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut payload = NumberedPayload::new(64);

@@ -16,7 +16,7 @@ use dunlin::topic::{Event, Publish, Publisher, Subscribe, Subscriber, Wait};
 
 use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::local::node::LocalNode;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::point::RunSample;
@@ -90,7 +90,7 @@ fn publish_and_read(
     burst: u64,
     time: Duration,
 ) -> Result<Published> {
-    let _pinned = Pin::Apart.side(0)?;
+    let _pinned = CorePinning::Apart.side(0)?;
     let mut published = Published { records: 0, publish_ns: 0 };
     let end = Instant::now() + time;
     while published.records == 0 || Instant::now() < end {
@@ -117,7 +117,7 @@ fn publish(publisher: &mut Publisher, from: u64, count: u64) -> Result<u64> {
 }
 
 fn read_loop(mut second_half: Vec<Subscriber>, shared: &Shared) -> Result<()> {
-    let _pinned = Pin::Apart.side(1)?;
+    let _pinned = CorePinning::Apart.side(1)?;
     let Some((first, rest)) = second_half.split_first_mut() else {
         shared.read.store(u64::MAX, Ordering::Release);
         return Ok(());

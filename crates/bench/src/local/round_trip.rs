@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, ensure};
 use dunlin::topic::{Publish, Wait};
 
 use crate::clock::monotonic_ns;
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::local::node::LocalNode;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::stats::Latencies;
@@ -21,10 +21,10 @@ pub fn two_threads(wait: Wait, bytes: usize, iterations: u64) -> Result<Latencie
         (local_node.subscriber("ping", wait)?, local_node.subscriber("pong", wait)?);
     let (mut requester, mut responder) = (local_node.publisher("ping")?, local_node.publisher("pong")?);
     let responding = thread::spawn(move || -> Result<()> {
-        let _pinned = Pin::Apart.side(1)?;
+        let _pinned = CorePinning::Apart.side(1)?;
         send_back_all(&mut responder, &mut requests, rounds(iterations))
     });
-    let pinned = Pin::Apart.side(0)?;
+    let pinned = CorePinning::Apart.side(0)?;
     let latencies = measure_round_trips(&mut requester, &mut replies, bytes, iterations)?;
     drop(pinned);
     responding.join().map_err(|_| anyhow!("the responder thread panicked"))??;

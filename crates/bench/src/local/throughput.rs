@@ -5,7 +5,7 @@ use std::thread;
 use anyhow::{Result, anyhow};
 use dunlin::topic::Wait;
 
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::local::node::LocalNode;
 use crate::timed::TimedTransfer;
 use crate::workload::{PublishMode, receive_all, send_all};
@@ -24,10 +24,11 @@ pub fn measure(mode: PublishMode, bytes: usize, count: u64) -> Result<TimedTrans
     let mut subscriber = local_node.subscriber("bench", Wait::Spin)?;
     let mut publisher = local_node.publisher("bench")?;
     let sending = thread::spawn(move || -> Result<u64> {
-        let _pinned = Pin::Apart.side(1)?;
+        let _pinned = CorePinning::Apart.side(1)?;
         send_all(&mut publisher, mode, bytes, count)
     });
-    let received = Pin::Apart.side(0).and_then(|_pinned| receive_all(&mut subscriber, mode, 1, count));
+    let received =
+        CorePinning::Apart.side(0).and_then(|_pinned| receive_all(&mut subscriber, mode, 1, count));
     // Dropping the subscriber makes a pending call of the publisher return.
     drop(subscriber);
     let start_ns = sending.join().map_err(|_| anyhow!("the publishing thread panicked"))??;

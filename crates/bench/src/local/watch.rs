@@ -14,7 +14,7 @@ use dunlin::topic::{Publish, Publisher, Subscriber, Wait};
 
 use crate::child::TIMEOUT;
 use crate::clock::{monotonic_ns, processor_ns};
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::local::node::LocalNode;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::point::RunSample;
@@ -43,7 +43,7 @@ pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Re
         let read_count = Arc::clone(&read_count);
         move || read(subscriber, records, &read_count)
     });
-    let published = Pin::Apart.side(0).and_then(|_pinned| {
+    let published = CorePinning::Apart.side(0).and_then(|_pinned| {
         let mut latencies = Latencies::default();
         // Once the subscriber has read the first record, all threads fall asleep.
         publish(&mut publisher, &read_count, 0..1, &mut latencies)?;
@@ -96,7 +96,7 @@ fn publish(
 }
 
 fn read(mut subscriber: Subscriber, records: u64, read_count: &AtomicU64) -> Result<()> {
-    let _pinned = Pin::Apart.side(1)?;
+    let _pinned = CorePinning::Apart.side(1)?;
     for nth in 0..records {
         let is_valid = with_next(&mut subscriber, |payload| ReadExtent::All.check(payload, nth))?;
         ensure!(is_valid, "record {nth} has a wrong payload");

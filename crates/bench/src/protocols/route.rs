@@ -11,7 +11,7 @@ use super::http::{HttpPublisher, HttpReader};
 use super::native::{NativePublisher, NativeReader};
 use super::nats::{NatsPublisher, NatsReader};
 use super::node::{self, ListenerNode, NodeSetup, TopicSetup};
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::point::{Bench, target};
 use crate::pubsub::{Broker, BrokerEndpoint};
 
@@ -107,7 +107,7 @@ impl ProtocolRoute {
     /// Starts a node with this topic, and opens the publisher and the subscriber.
     pub fn open(self, bench: &Bench, topic: TopicSetup) -> Result<RouteEnds> {
         if let Self::NatsServer = self {
-            let broker = Broker::start(bench, target::NATS, Pin::Free)?;
+            let broker = Broker::start(bench, target::NATS, CorePinning::Free)?;
             let (source, sink) = nats_ends(broker.endpoint())?;
             return Ok(RouteEnds { source, sink, node: IntermediateProcess::Peer { _broker: broker } });
         }

@@ -12,7 +12,7 @@ use super::dialect::Dialect;
 use super::request::SERVICE;
 use super::throughput::SUBJECT;
 use crate::child::Child;
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::point::{Bench, target};
 use crate::protocols::node::{ListenerNode, NodeSetup, TopicSetup};
 use crate::sockets;
@@ -102,7 +102,7 @@ const HISTORY_BYTES: u64 = 4 << 20;
 
 impl Broker {
     /// Starts the broker of a target: a peer with default settings, or a node whose threads park.
-    pub fn start(bench: &Bench, target: &str, pin: Pin) -> Result<Self> {
+    pub fn start(bench: &Bench, target: &str, pin: CorePinning) -> Result<Self> {
         // A process inherits the pinning of the thread that starts it.
         let _pinned = pin.side(1)?;
         match target {

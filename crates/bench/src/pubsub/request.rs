@@ -9,7 +9,7 @@ use super::broker::Broker;
 use super::client::RawClient;
 use super::dialect::write_request;
 use crate::clock::monotonic_ns;
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::stats::Latencies;
 
@@ -32,7 +32,7 @@ pub struct RequestTimes {
 /// this number comes first.
 pub fn measure(
     broker: Broker,
-    pin: Pin,
+    pin: CorePinning,
     bytes: usize,
     requests: u64,
     in_flight: u64,

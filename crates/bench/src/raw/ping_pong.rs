@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use crate::clock::monotonic_ns;
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::point::Bench;
 use crate::role::RoleArgs;
@@ -37,7 +37,7 @@ pub struct PingPong {
     /// How each side waits for a message.
     pub wait: WaitMethod,
     /// Whether both sides run on fixed cores.
-    pub pin: Pin,
+    pub pin: CorePinning,
     /// The size of a message in bytes.
     pub bytes: usize,
 }
@@ -79,7 +79,7 @@ pub(crate) fn round_trips(stream: &mut SocketStream, bytes: usize, iterations: u
 
 /// The main function of the echoing process. It ends when the other side closes the connection.
 pub(crate) fn echo(args: &RoleArgs) -> Result<()> {
-    let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
+    let _pinned = CorePinning::parse(args.text("pin")?)?.side(1)?;
     let mut stream = args.get::<SocketAddress>("endpoint")?.connect()?;
     stream.set_nonblocking(args.get("spin")?)?;
     echo_until_closed(&mut stream, args.get("bytes")?);

@@ -9,7 +9,7 @@ use std::thread;
 
 use anyhow::Result;
 
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::point::Bench;
 use crate::raw::ping_pong::{echo_until_closed, round_trips};
 use crate::role::RoleArgs;
@@ -22,7 +22,7 @@ const READ_BYTES: usize = 64 * 1024;
 pub fn measure(
     bench: &Bench,
     transport: SocketKind,
-    pin: Pin,
+    pin: CorePinning,
     bytes: usize,
     iterations: u64,
 ) -> Result<Latencies> {
@@ -43,7 +43,7 @@ pub fn measure(
 
 /// The main function of the relay's process. It ends when either client closes its connection.
 pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
-    let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
+    let _pinned = CorePinning::parse(args.text("pin")?)?.side(1)?;
     let endpoint: SocketAddress = args.get("endpoint")?;
     let (mut one, mut other) = (endpoint.connect()?, endpoint.connect()?);
     let (mut from_one, mut from_other) = (one.try_clone()?, other.try_clone()?);

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::clock::monotonic_ns;
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::payload::ReadExtent;
 use crate::timed::TimedTransfer;
 
@@ -21,7 +21,7 @@ pub fn measure(count: u64, batch: usize) -> Result<TimedTransfer> {
     let (producer, consumer) = RingBuffer::<Record>::new(RING_RECORDS);
     let start_ns = thread::scope(|scope| {
         let sender = scope.spawn(move || -> Result<u64> {
-            let _pinned = Pin::Apart.side(1)?;
+            let _pinned = CorePinning::Apart.side(1)?;
             let start_ns = monotonic_ns();
             send(producer, count, batch);
             Ok(start_ns)
@@ -56,7 +56,7 @@ fn record(seq: u64) -> Record {
 }
 
 fn receive(mut consumer: Consumer<Record>, count: u64, batch: usize) -> Result<u64> {
-    let _pinned = Pin::Apart.side(0)?;
+    let _pinned = CorePinning::Apart.side(0)?;
     let mut next = 0;
     while next < count {
         if batch == 1 {

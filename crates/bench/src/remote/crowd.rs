@@ -15,7 +15,7 @@ use tokio::task::LocalSet;
 
 use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::point::{Bench, RunSample};
 use crate::remote::node::{NodeProcess, NodeTask, RemoteNodeSetup, TOPIC};
@@ -28,7 +28,7 @@ pub fn measure(bench: &Bench, subscribers: usize, per_s: u64, time: Duration) ->
     let count = ((per_s as f64 * time.as_secs_f64()) as u64).max(10);
     let unmeasured = count / 5;
     let task = NodeTask::Tick { readers: subscribers, count: unmeasured + count, per_s };
-    let setup = RemoteNodeSetup { transport: SocketKind::Tcp, spin: false, pin: Pin::Free, task };
+    let setup = RemoteNodeSetup { transport: SocketKind::Tcp, spin: false, pin: CorePinning::Free, task };
     let mut node = NodeProcess::start(bench, setup)?;
     let before = node.resident_bytes()?;
     let readers = (0..subscribers).map(|_| subscribe(&node)).collect::<Result<Vec<_>>>()?;

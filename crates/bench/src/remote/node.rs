@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::{Child, TIMEOUT};
 use crate::clock::monotonic_ns;
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::local::node::LocalNode;
 use crate::payload::NumberedPayload;
 use crate::point::Bench;
@@ -38,7 +38,7 @@ pub struct RemoteNodeSetup {
     /// Whether the node's threads spin while they wait.
     pub spin: bool,
     /// Whether the node's threads run on another core than the clients' threads.
-    pub pin: Pin,
+    pub pin: CorePinning,
     /// The node's work in addition to serving clients.
     pub task: NodeTask,
 }
@@ -190,7 +190,7 @@ impl NodeTask {
 }
 
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
-    let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
+    let _pinned = CorePinning::parse(args.text("pin")?)?.side(1)?;
     let task = NodeTask::parse(args)?;
     let local_node = LocalNode::start()?;
     let topic = match task {

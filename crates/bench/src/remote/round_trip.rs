@@ -8,7 +8,7 @@ use dunlin_client::{Client, Responder, Subscriber};
 
 use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::point::Bench;
 use crate::raw::ping_pong::WaitMethod;
@@ -22,7 +22,7 @@ pub fn responder_in_the_node(
     bench: &Bench,
     transport: SocketKind,
     wait_method: WaitMethod,
-    pin: Pin,
+    pin: CorePinning,
     bytes: usize,
     iterations: u64,
 ) -> Result<Latencies> {
@@ -35,13 +35,13 @@ pub fn responder_in_the_node(
 }
 
 /// Measures requests of a client to a responder that is also a client; both are threads of this process. Each round
-/// trip passes the node twice and takes four transfers. The clients park; the node parks or spins. With [`Pin::Apart`],
+/// trip passes the node twice and takes four transfers. The clients park; the node parks or spins. With [`CorePinning::Apart`],
 /// both clients run on the first core.
 pub fn two_clients(
     bench: &Bench,
     transport: SocketKind,
     node_wait: WaitMethod,
-    pin: Pin,
+    pin: CorePinning,
     bytes: usize,
     iterations: u64,
 ) -> Result<Latencies> {

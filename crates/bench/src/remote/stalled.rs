@@ -8,7 +8,7 @@ use dunlin::topic::{SubscribeOptions, Wait};
 use dunlin_client::Subscriber;
 
 use crate::clock::monotonic_ns;
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::point::{Bench, RunSample};
 use crate::remote::node::{NodeProcess, NodeTask, RemoteNodeSetup, TOPIC};
 use crate::remote::throughput::subscribe;
@@ -29,7 +29,7 @@ const SETTLE: Duration = Duration::from_millis(1_500);
 pub fn measure(bench: &Bench, stalled: usize, count: u64) -> Result<RunSample> {
     let mode = PublishMode::OneByOne;
     let task = NodeTask::Send { mode, bytes: BYTES, count: FILL + count };
-    let setup = RemoteNodeSetup { transport: SocketKind::Tcp, spin: false, pin: Pin::Free, task };
+    let setup = RemoteNodeSetup { transport: SocketKind::Tcp, spin: false, pin: CorePinning::Free, task };
     let mut node = NodeProcess::start(bench, setup)?;
     let before = node.resident_bytes()?;
     let never_read = (0..stalled).map(|_| subscribe_without_reading(&node)).collect::<Result<Vec<_>>>()?;

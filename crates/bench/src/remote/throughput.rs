@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use dunlin::topic::{Start, SubscribeOptions, Wait};
 use dunlin_client::{Client, Subscriber};
 
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::point::Bench;
 use crate::remote::node::{NodeProcess, NodeTask, RemoteNodeSetup, TOPIC};
 use crate::sockets::SocketKind;
@@ -27,7 +27,7 @@ pub fn embedded(
 ) -> Result<TimedTransfer> {
     let task = NodeTask::Send { mode, bytes, count };
     let mut node =
-        NodeProcess::start(bench, RemoteNodeSetup { transport, spin: false, pin: Pin::Free, task })?;
+        NodeProcess::start(bench, RemoteNodeSetup { transport, spin: false, pin: CorePinning::Free, task })?;
     let client = node.client(WAIT)?;
     let end_ns = receive_all(&mut subscribe(&client)?, mode, 1, count)?;
     let touched = mode.read_extent().bytes(bytes);
@@ -36,7 +36,7 @@ pub fn embedded(
 
 /// Measures a publisher and a subscriber as two clients in threads of this process; the node is another process.
 pub fn brokered(bench: &Bench, transport: SocketKind, bytes: usize, count: u64) -> Result<TimedTransfer> {
-    let setup = RemoteNodeSetup { transport, spin: false, pin: Pin::Free, task: NodeTask::Serve };
+    let setup = RemoteNodeSetup { transport, spin: false, pin: CorePinning::Free, task: NodeTask::Serve };
     let node = NodeProcess::start(bench, setup)?;
     node.recreate_topics()?;
     let reader = node.client(WAIT)?;

@@ -18,7 +18,7 @@ use anyhow::{Context, Result, ensure};
 use dunlin::space::curve::{Curve, Morton};
 use dunlin::space::{Host, Partition, RegionAuthority, RegionId, RegionLoad, RegionReport, WorldTopics};
 use dunlin::{Config, Node, NodeLimits};
-use dunlin_server::space::{Runner, Secret, Space, SpaceConfig, SpaceLimits, TickPace, WorldPeer};
+use dunlin_server::space::{Secret, Space, SpaceConfig, SpaceLimits, TickPace, WorldPeer, WorldRunner};
 use serde::{Deserialize, Serialize};
 
 use super::movement::MovementPattern;
@@ -125,7 +125,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
             WorldCommand::StandBy => {
                 let next = RegionId(number % setting.processes + 1);
                 space.call(move |runner| runner.follow(next))?;
-                let is_waiting = move |runner: &mut Runner<3, MovementPattern>| {
+                let is_waiting = move |runner: &mut WorldRunner<3, MovementPattern>| {
                     runner.copy_of(next).is_none() || runner.follower_of(region).is_none()
                 };
                 wait_while(&space, is_waiting, "a standby did not begin")?;
@@ -214,7 +214,7 @@ fn spawn(space: &Worker, setting: WorldSetting, region: RegionId) -> Result<usiz
     Ok(spawned?)
 }
 
-fn counts(runner: &Runner<3, MovementPattern>) -> (u64, u64) {
+fn counts(runner: &WorldRunner<3, MovementPattern>) -> (u64, u64) {
     let each = runner.host().regions().map(|(_, region)| region.handover().counts());
     each.fold((0, 0), |sum, counts| (sum.0 + counts.departed, sum.1 + counts.admitted))
 }
@@ -246,8 +246,8 @@ fn run(space: &Worker, every_ns: u64, ticks: u64, before: &mut (u64, u64)) -> Re
     })?;
     let (end_ns, last_admitted) =
         completions.recv_timeout(TIMEOUT * 10).context("the node did not run the ticks in time")?;
-    wait_while(space, Runner::is_busy, "lock-step did not come to its end")?;
-    let reports = space.call(Runner::take_reports)?;
+    wait_while(space, WorldRunner::is_busy, "lock-step did not come to its end")?;
+    let reports = space.call(WorldRunner::take_reports)?;
     let failure = reports.iter().find(|(_, report)| !matches!(report, RegionReport::Held { .. }));
     ensure!(failure.is_none(), "a region reported a failure: {failure:?}");
     let (stats, now, host_counts, (entities, store_bytes)) = space.call(|runner| {
@@ -292,7 +292,7 @@ fn wait_for_handovers(space: &Worker) -> Result<usize> {
 
 fn wait_while(
     space: &Worker,
-    is_busy: impl Fn(&mut Runner<3, MovementPattern>) -> bool + Copy + Send + 'static,
+    is_busy: impl Fn(&mut WorldRunner<3, MovementPattern>) -> bool + Copy + Send + 'static,
     timeout_message: &str,
 ) -> Result<()> {
     let deadline = std::time::Instant::now() + TIMEOUT;

@@ -2,7 +2,7 @@
 
 use dunlin::topic::Wait;
 
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::local;
 use crate::options::BenchOptions;
 use crate::params::Params;
@@ -91,9 +91,11 @@ pub fn latency(transport: &'static str, bytes: usize, options: &BenchOptions) ->
 
 fn remote_latency(transport: SocketKind, bytes: usize, iterations: u64) -> PointGroup {
     let mut group = PointGroup::new();
-    for (wait_method, pin) in
-        [(WaitMethod::Spin, Pin::Apart), (WaitMethod::Parked, Pin::Apart), (WaitMethod::Parked, Pin::Free)]
-    {
+    for (wait_method, pin) in [
+        (WaitMethod::Spin, CorePinning::Apart),
+        (WaitMethod::Parked, CorePinning::Apart),
+        (WaitMethod::Parked, CorePinning::Free),
+    ] {
         let params = round_trip(transport.name(), bytes)
             .with("topology", "embedded")
             .with("wait", wait_method.name())
@@ -124,11 +126,11 @@ fn remote_latency(transport: SocketKind, bytes: usize, iterations: u64) -> Point
     group
 }
 
-const FOUR_HOPS: [(WaitMethod, Pin); 4] = [
-    (WaitMethod::Spin, Pin::Apart),
-    (WaitMethod::Spin, Pin::Free),
-    (WaitMethod::Parked, Pin::Apart),
-    (WaitMethod::Parked, Pin::Free),
+const FOUR_HOPS: [(WaitMethod, CorePinning); 4] = [
+    (WaitMethod::Spin, CorePinning::Apart),
+    (WaitMethod::Spin, CorePinning::Free),
+    (WaitMethod::Parked, CorePinning::Apart),
+    (WaitMethod::Parked, CorePinning::Free),
 ];
 
 fn local_one_thread(bytes: usize, iterations: u64) -> MeasuringPoint {
@@ -139,8 +141,10 @@ fn local_one_thread(bytes: usize, iterations: u64) -> MeasuringPoint {
 }
 
 fn local_two_threads(wait: Wait, name: &str, bytes: usize, iterations: u64) -> MeasuringPoint {
-    let params =
-        round_trip("inproc", bytes).with("wait", name).with("threads", 2u64).with("pin", Pin::Apart.name());
+    let params = round_trip("inproc", bytes)
+        .with("wait", name)
+        .with("threads", 2u64)
+        .with("pin", CorePinning::Apart.name());
     MeasuringPoint::new("latency", target::DUNLIN, params, move |_| {
         Ok(local::round_trip::two_threads(wait, bytes, iterations)?.sample())
     })

@@ -1,6 +1,6 @@
 //! The measuring points of peers in suite `spot`, and the floors of the machine.
 
-use crate::cores::Pin;
+use crate::cores::CorePinning;
 use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::point::{MeasuringPoint, PointGroup, target};
@@ -36,7 +36,7 @@ pub fn throughput(transport: &'static str, bytes: usize) -> PointGroup {
 fn zmq_throughput(transport: &'static str, bytes: usize) -> PointGroup {
     let patterns = [ZmqPattern::Pub, ZmqPattern::Router];
     let points = patterns.map(|pattern| {
-        let setup = zmq::ZmqSetup { pattern, transport, bytes, pin: Pin::Free };
+        let setup = zmq::ZmqSetup { pattern, transport, bytes, pin: CorePinning::Free };
         let params = Params::new()
             .with("transport", transport)
             .with("topology", "embedded")
@@ -49,7 +49,7 @@ fn zmq_throughput(transport: &'static str, bytes: usize) -> PointGroup {
 fn nats_throughput(bytes: usize) -> [MeasuringPoint; 2] {
     let params = Params::new().with("transport", "tcp").with("topology", "brokered").with("driver", "raw");
     timed::points(target::NATS, params, bytes, move |bench, count| {
-        pubsub::throughput::measure(Broker::start(bench, target::NATS, Pin::Free)?, bytes, count)
+        pubsub::throughput::measure(Broker::start(bench, target::NATS, CorePinning::Free)?, bytes, count)
     })
 }
 
@@ -69,11 +69,11 @@ fn ring(batch: usize) -> [MeasuringPoint; 2] {
 pub fn latency(transport: &'static str, bytes: usize, options: &BenchOptions) -> PointGroup {
     let iterations = options.count(ROUND_TRIPS.0, ROUND_TRIPS.1);
     match transport {
-        "inproc" => zmq_latency(transport, bytes, iterations, &[Pin::Apart, Pin::Free]),
+        "inproc" => zmq_latency(transport, bytes, iterations, &[CorePinning::Apart, CorePinning::Free]),
         "tcp" => {
             let mut group = raw_latency(SocketKind::Tcp, bytes, iterations);
-            group.extend(zmq_latency(transport, bytes, iterations, &[Pin::Free]));
-            for pin in [Pin::Apart, Pin::Free] {
+            group.extend(zmq_latency(transport, bytes, iterations, &[CorePinning::Free]));
+            for pin in [CorePinning::Apart, CorePinning::Free] {
                 group.push(raw_relay(pin, bytes, iterations));
                 group.push(nats_latency(pin, bytes, iterations));
             }
@@ -84,9 +84,12 @@ pub fn latency(transport: &'static str, bytes: usize, options: &BenchOptions) ->
 }
 
 fn raw_latency(transport: SocketKind, bytes: usize, iterations: u64) -> PointGroup {
-    let variants =
-        [(WaitMethod::Spin, Pin::Apart), (WaitMethod::Parked, Pin::Apart), (WaitMethod::Parked, Pin::Free)];
-    let point = |(wait, pin): (WaitMethod, Pin)| {
+    let variants = [
+        (WaitMethod::Spin, CorePinning::Apart),
+        (WaitMethod::Parked, CorePinning::Apart),
+        (WaitMethod::Parked, CorePinning::Free),
+    ];
+    let point = |(wait, pin): (WaitMethod, CorePinning)| {
         let setup = PingPong { transport, wait, pin, bytes };
         let params = round_trip(transport.name(), wait.name(), bytes)
             .with("topology", "embedded")
@@ -98,7 +101,7 @@ fn raw_latency(transport: SocketKind, bytes: usize, iterations: u64) -> PointGro
     variants.map(point).into()
 }
 
-fn zmq_latency(transport: &'static str, bytes: usize, iterations: u64, pins: &[Pin]) -> PointGroup {
+fn zmq_latency(transport: &'static str, bytes: usize, iterations: u64, pins: &[CorePinning]) -> PointGroup {
     let mut group = PointGroup::new();
     for &pin in pins {
         for pattern in [ZmqPattern::Pair, ZmqPattern::Router] {
@@ -115,14 +118,14 @@ fn zmq_latency(transport: &'static str, bytes: usize, iterations: u64, pins: &[P
     group
 }
 
-fn raw_relay(pin: Pin, bytes: usize, iterations: u64) -> MeasuringPoint {
+fn raw_relay(pin: CorePinning, bytes: usize, iterations: u64) -> MeasuringPoint {
     let params = round_trip("tcp", "parked", bytes).with("topology", "brokered").with("pin", pin.name());
     MeasuringPoint::new("latency", target::RAW, params, move |bench| {
         Ok(raw::relay::measure(bench, SocketKind::Tcp, pin, bytes, iterations)?.sample())
     })
 }
 
-fn nats_latency(pin: Pin, bytes: usize, iterations: u64) -> MeasuringPoint {
+fn nats_latency(pin: CorePinning, bytes: usize, iterations: u64) -> MeasuringPoint {
     let params = round_trip("tcp", "parked", bytes)
         .with("topology", "brokered")
         .with("driver", "raw")

@@ -23,7 +23,7 @@ use crate::stats::Latencies;
 
 /// The process that a failover benchmark kills: the leader node, or a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Victim {
+pub enum KillTarget {
     /// The leading node.
     Leader,
     /// A worker that has started tasks.
@@ -36,15 +36,15 @@ const STARTS_BETWEEN_KILLS: usize = 200;
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Kills `kills` processes of the given kind, one after another, and measures the recoveries.
-pub fn measure(bench: &Bench, victim: Victim, kills: u64) -> Result<RunSample> {
+pub fn measure(bench: &Bench, victim: KillTarget, kills: u64) -> Result<RunSample> {
     let mut setup = FailoverSetup::start(bench)?;
     let mut latencies = Latencies::default();
     while latencies.count() < kills {
         setup.wait_for_starts()?;
         match victim {
-            Victim::Leader => latencies.record(setup.kill_leader()?),
+            KillTarget::Leader => latencies.record(setup.kill_leader()?),
             // A killed worker without unfinished tasks is not counted.
-            Victim::Worker => setup.kill_worker()?.into_iter().for_each(|ns| latencies.record(ns)),
+            KillTarget::Worker => setup.kill_worker()?.into_iter().for_each(|ns| latencies.record(ns)),
         }
     }
     let (tasks, restarts) = setup.finish()?;

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use dunlin_scale::sim::{PolicyRow, Series, Workload, compare};
+use dunlin_scale::sim::{PolicyRow, TimeSeries, Workload, compare};
 use dunlin_scale::{Policy, ScaleThresholds};
 
 use crate::point::{RunSample, SystemNotInstalled};
@@ -112,11 +112,11 @@ fn sample(reactive: &PolicyRow, predictive: &PolicyRow, oracle: &PolicyRow) -> R
     sample
 }
 
-fn taylor() -> Result<Series> {
+fn taylor() -> Result<TimeSeries> {
     let folder = std::env::var_os("DUNLIN_DATA").map_or_else(|| PathBuf::from("data"), PathBuf::from);
     let path = folder.join("taylor.py");
     let text = std::fs::read_to_string(&path).map_err(|error| {
         SystemNotInstalled(format!("{}: {error}; `cargo xtask data` fetches it", path.display()))
     })?;
-    Series::parse(&text).with_context(|| format!("cannot parse {}", path.display()))
+    TimeSeries::parse(&text).with_context(|| format!("cannot parse {}", path.display()))
 }

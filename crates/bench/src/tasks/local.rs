@@ -21,7 +21,7 @@ use anyhow::{Context, Result, bail, ensure};
 use dunlin::{Config, Node};
 use dunlin_client::scheduler::NewTask;
 use dunlin_client::{Client, ClientOptions, Task, Tasks, Worker, WorkerLaunch};
-use dunlin_scale::{ForecastPolicy, Policy, ScaleIn, ScaleOut, Trigger};
+use dunlin_scale::{ForecastPolicy, Policy, ScaleIn, ScaleOut, ScaleOutTrigger};
 use dunlin_server::workers::{ScalingDecisions, WorkerCommand, Workers, WorkersLimits, node_load_reader};
 use dunlin_server::{Server, ServerConfig};
 
@@ -61,12 +61,12 @@ pub fn measure(bench: &Bench, phase: &str) -> Result<RunSample> {
             let load_at = Instant::now();
             // The load is nine tenths of the capacity of a single worker.
             setup.submit_at_rate(0.9 / TASK.as_secs_f64(), |decided| is_ready(decided).is_some())?;
-            setup.scale_out_sample(Trigger::Cpu, load_at)?
+            setup.scale_out_sample(ScaleOutTrigger::Cpu, load_at)?
         }
-        "queue" => setup.burst(1_000, Trigger::Queue)?,
-        "latency" | "cold" | "warm" => setup.burst(500, Trigger::Latency)?,
+        "queue" => setup.burst(1_000, ScaleOutTrigger::Queue)?,
+        "latency" | "cold" | "warm" => setup.burst(500, ScaleOutTrigger::Latency)?,
         "in" => {
-            setup.burst(500, Trigger::Latency)?;
+            setup.burst(500, ScaleOutTrigger::Latency)?;
             setup.scale_in_sample()?
         }
         _ => setup.measure_forecast()?,
@@ -107,7 +107,10 @@ fn policy(phase: &str) -> Policy {
 
 fn is_ready(decided: &ScalingDecisions) -> Option<&ScaleOut> {
     // The first decision starts the smallest allowed number of workers; it is no reaction to load and is skipped.
-    decided.out.iter().find(|out| out.trigger != Trigger::Bounds && out.missing == 0 && out.ready_ms > 0)
+    decided
+        .out
+        .iter()
+        .find(|out| out.trigger != ScaleOutTrigger::Bounds && out.missing == 0 && out.ready_ms > 0)
 }
 
 /// A node with one worker that waits for tasks.
@@ -193,7 +196,7 @@ impl LocalSetup {
     }
 
     /// Submits `count` tasks together and measures the decision that follows.
-    fn burst(&mut self, count: u64, trigger: Trigger) -> Result<RunSample> {
+    fn burst(&mut self, count: u64, trigger: ScaleOutTrigger) -> Result<RunSample> {
         let load_at = Instant::now();
         self.submit(count)?;
         self.wait_for("more workers", |decided| is_ready(decided).is_some())?;
@@ -201,7 +204,7 @@ impl LocalSetup {
     }
 
     /// Returns how long the phases of the first completed scale-out took.
-    fn scale_out_sample(&self, trigger: Trigger, load_at: Instant) -> Result<RunSample> {
+    fn scale_out_sample(&self, trigger: ScaleOutTrigger, load_at: Instant) -> Result<RunSample> {
         let decided = self.workers.decisions();
         let out = is_ready(&decided).context("the autoscaler made no decision")?;
         ensure!(out.trigger == trigger, "decision {out:?} has another trigger than {trigger:?}");
@@ -253,7 +256,7 @@ impl LocalSetup {
     /// Returns the first decision that a forecast triggered and that was made less than `within` before `rise`, the
     /// time at which the load rises. Returns `None` if there is no such decision.
     fn forecast_decision(&self, rise: Instant, within: Duration) -> Option<ScaleOut> {
-        let is_forecast = |out: &&ScaleOut| out.trigger == Trigger::Predictive;
+        let is_forecast = |out: &&ScaleOut| out.trigger == ScaleOutTrigger::Predictive;
         let decided = self.workers.decisions();
         decided
             .out

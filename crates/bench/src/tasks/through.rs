@@ -1,6 +1,6 @@
 //! The points of suite `tasks` that run through nodes.
 
-use super::failover::{self, Victim};
+use super::failover::{self, KillTarget};
 use super::load;
 use super::nodes::ClusterSize;
 use super::work::{NodeOptions, TaskWorkload, TenantWorkload};
@@ -40,12 +40,12 @@ pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     groups.push(
         [("light", 48), ("saturated", 5)].map(|(load, workers)| noisy_point(load, workers, options)).into(),
     );
-    let victims = [("leader", Victim::Leader), ("worker", Victim::Worker)];
+    let victims = [("leader", KillTarget::Leader), ("worker", KillTarget::Worker)];
     groups.push(victims.map(|(killed, victim)| failover_point(killed, victim, options)).into());
     groups
 }
 
-fn failover_point(killed: &'static str, victim: Victim, options: &BenchOptions) -> MeasuringPoint {
+fn failover_point(killed: &'static str, victim: KillTarget, options: &BenchOptions) -> MeasuringPoint {
     let (params, kills) = (Params::new().with("via", "node").with("killed", killed), options.count(100, 2));
     MeasuringPoint::new("failover", target::DUNLIN, params.with("nodes", 3_usize), move |bench| {
         failover::measure(bench, victim, kills)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::commands::kv::to_json;
 use crate::commands::lock::holder_value;
 use crate::commands::parse::ttl;
@@ -44,7 +44,7 @@ pub struct Arguments {
     pub show: bool,
 }
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let kv = connect(global, "dunlin elect")?.kv();
     if arguments.show {
         let holder = kv.holder(&arguments.name)?;

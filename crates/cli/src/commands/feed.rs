@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use dunlin_feed::{InstrumentsText, Notation, SCENARIOS};
 use dunlin_server::read_text;
 
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::console::Console;
 
 /// Arguments of `dunlin feed`, which simulates, watches, records and replays state topics.
@@ -48,7 +48,7 @@ enum Subcommand {
     Verify(verify::Arguments),
 }
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     match &arguments.subcommand {
         Subcommand::Serve(arguments) => serve::run(arguments, global, console),
         Subcommand::Watch(arguments) => watch::run(arguments, global, console),

@@ -11,7 +11,7 @@ use dunlin_client::{Client, Kv, KvEntry, WatchError, WatchFrom, WriteResult};
 use dunlin_topic::{Position, SubscribeError};
 use serde_json::json;
 
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::format::text::payload;
@@ -176,7 +176,7 @@ fn watch_start(client: &Client, from: WatchStart) -> Result<WatchFrom> {
     }
 }
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let client = connect(global, "dunlin kv")?;
     let kv = client.kv();
     let kv_for = |stale: bool| if stale { kv.stale() } else { kv.clone() };

@@ -19,7 +19,7 @@ use signal_hook::{flag, low_level};
 
 use self::guard::LockedProgram;
 
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::commands::parse::ttl;
 use crate::connect::connect;
 use crate::console::Console;
@@ -76,7 +76,7 @@ pub fn holder_value(value: Option<&str>) -> String {
     value.map_or_else(|| format!("{} {}", host(), std::process::id()), str::to_owned)
 }
 
-pub fn run(arguments: &Arguments, global: &Global, _console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, _console: &Console) -> Result<()> {
     let kv = connect(global, "dunlin lock")?.kv();
     let mut lease = kv.lease(arguments.ttl)?;
     lease.start_renewal().context("cannot start the thread that renews the lease")?;

@@ -12,7 +12,7 @@ use dunlin_client::{Client, LogDescription, TopicDescription};
 use dunlin_topic::{Event, LogName, Notice, Position, Record, Start, Subscribe, SubscribeOptions};
 use dunlin_wire::ErrorCode;
 
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::commands::parse;
 use crate::connect::connect;
 use crate::console::Console;
@@ -61,7 +61,7 @@ struct Dump {
     count: Option<u64>,
 }
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let Subcommand::Dump(dump) = &arguments.subcommand;
     let stop = StopFlag::on_signal()?;
     if files::is_path(&dump.topic) {

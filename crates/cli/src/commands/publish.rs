@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use dunlin_topic::{Meta, PublishError, Subject};
 use serde_json::json;
 
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::commands::owners::no_topic_error;
 use crate::commands::parse::{duration, header, moment, positive_duration, rate, unix_ns};
 use crate::connect::connect;
@@ -81,7 +81,7 @@ pub struct Arguments {
     pub quiet: bool,
 }
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
     Subject::parse(&arguments.subject)?;
     let client = connect(global, "dunlin pub")?;

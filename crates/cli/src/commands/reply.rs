@@ -9,14 +9,14 @@ use anyhow::{Context, Result};
 use dunlin_client::Client;
 use dunlin_topic::{Draft, Event, Meta, Pattern, Payload, Record, Subject, Subscribe, SubscribeOptions};
 
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::commands::request::ERROR_HEADER;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::format::text::escaped;
 use crate::format::{json, text};
 use crate::outage::OutageReport;
-use crate::program::Program;
+use crate::program::ExternalProgram;
 use crate::signals::{GRACE, StopFlag};
 
 /// Arguments of `dunlin reply`, which replies to requests.
@@ -57,9 +57,9 @@ pub struct Arguments {
 /// The interval at which an idle responder checks for a signal.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
-    if let Some(program) = Program::new(&arguments.command) {
+    if let Some(program) = ExternalProgram::new(&arguments.command) {
         program.check()?;
     }
     let client = connect(global, "dunlin reply")?;
@@ -151,7 +151,7 @@ struct ReplyContent {
 }
 
 fn build_reply(arguments: &Arguments, request: &Record<'_>) -> Result<ReplyContent> {
-    match (&arguments.text, Program::new(&arguments.command)) {
+    match (&arguments.text, ExternalProgram::new(&arguments.command)) {
         (Some(text), _) => Ok(ReplyContent { payload: text.clone().into_bytes(), error: None }),
         (None, Some(program)) => {
             let output = program.output(request)?;

@@ -8,7 +8,7 @@ use dunlin_client::{Reply, RequestError};
 use dunlin_topic::{Draft, Meta, Payload};
 use serde_json::json;
 
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::commands::parse::{header, positive_duration};
 use crate::connect::connect;
 use crate::console::Console;
@@ -41,7 +41,7 @@ pub struct Arguments {
     pub timeout: Duration,
 }
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let client = connect(global, "dunlin req")?;
     let headers: Vec<(&str, &[u8])> =
         arguments.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use dunlin_server::cluster::{Cluster, ClusterError};
 
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::config::{ConfigFlags, NodeConfig, RawConfig, ValueOrigin};
 use crate::console::Console;
 use crate::outcome::CommandRefusal;
@@ -52,7 +52,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a node may take to end: to detach its workers, hand over its leadership and topics, and store its data.
 pub const EXIT_TIMEOUT: Duration = Duration::from_secs(GRACE.as_secs() + 10);
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let (stop, reload) = (StopFlag::on_signal()?, ReloadFlag::on_signal()?);
     stop.enforce_exit_within(EXIT_TIMEOUT);
     if arguments.end_with_stdin {

@@ -14,7 +14,7 @@ pub mod watch;
 
 use anyhow::Result;
 
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::console::Console;
 
 /// Arguments of `dunlin space`, which runs and watches a world.
@@ -52,10 +52,10 @@ enum Subcommand {
     /// Add an entity to a world
     Spawn(spawn::Arguments),
     /// Remove an entity from a world
-    Despawn(spawn::Despawn),
+    Despawn(spawn::DespawnArguments),
 }
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     match &arguments.subcommand {
         Subcommand::Run(arguments) => run::run(arguments, global, console),
         Subcommand::Join(arguments) => process::join(arguments, global, console),

@@ -11,14 +11,14 @@ use anyhow::{Context, Result};
 use dunlin_client::Client;
 use dunlin_topic::{OnGap, Start, Subscribe, SubscribeError, SubscribeOptions};
 
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::commands::owners::no_topic_error;
 use crate::commands::parse;
 use crate::connect::{connect, connect_one_by_one, connect_slow};
 use crate::console::Console;
 use crate::follow::{FollowOutput, MemberLoop, StopRules};
 use crate::format::{EventPrinter, Format, Interpreters};
-use crate::program::Program;
+use crate::program::ExternalProgram;
 use crate::signals::StopFlag;
 
 /// Arguments of `dunlin sub`, which subscribes to subjects.
@@ -91,14 +91,14 @@ pub struct Arguments {
     pub group: group::GroupArguments,
 }
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
     // A subscriber that pauses, or that belongs to a group, does not end when standard output closes: it ends at the
     // next write, which fails.
     if arguments.group.group.is_none() && arguments.sleep.is_none() {
         stop.set_when_stdout_closes();
     }
-    if let Some(program) = Program::new(&arguments.group.command) {
+    if let Some(program) = ExternalProgram::new(&arguments.group.command) {
         program.check()?;
     }
     let client = connect_for(arguments, global)?;
@@ -128,7 +128,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
 }
 
-fn connect_for(arguments: &Arguments, global: &Global) -> Result<Client> {
+fn connect_for(arguments: &Arguments, global: &GlobalOptions) -> Result<Client> {
     let one_by_one =
         arguments.sleep.is_some() || arguments.count.is_some() || !arguments.group.command.is_empty();
     if arguments.group.group.is_some() && one_by_one {

@@ -8,7 +8,7 @@ use dunlin_client::{CallError, Client, SubscriptionDescription};
 use dunlin_wire::ErrorCode;
 use serde_json::json;
 
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::connect::connect;
 use crate::console::{Console, grouped};
 use crate::table::TextTable;
@@ -46,7 +46,7 @@ enum Sort {
 /// A subscription and its topic.
 type TopicSubscription = (String, SubscriptionDescription);
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let client = connect(global, "dunlin subscriptions")?;
     let SubscriptionsFound { subscribers: mut found, total, groups } = find(&client, &arguments.pattern)?;
     sort(&mut found, arguments.sort);

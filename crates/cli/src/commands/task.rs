@@ -17,7 +17,7 @@ use dunlin_client::Tasks;
 use dunlin_client::scheduler::{ListFilter, TaskStage};
 use serde_json::json;
 
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::format::text::escaped;
@@ -129,7 +129,7 @@ Examples:
     Watch(watch::Arguments),
 }
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     match &arguments.subcommand {
         Subcommand::Worker(worker) => return worker::run(worker, global, console),
         Subcommand::Warden => {

@@ -18,7 +18,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 
 use self::follow::{NodeEvent, StatusFollower};
 use self::report::NodeReport;
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::console::Console;
 use crate::signals::StopFlag;
 
@@ -45,7 +45,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The longest interval between two drawings, so that durations stay current.
 const REDRAW_INTERVAL: Duration = Duration::from_millis(500);
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
     let follow = StatusFollower::start(global)?;
     let report = NodeReport::new(global.url.as_deref().unwrap_or(crate::connect::URL_DEFAULT));

@@ -11,7 +11,7 @@ use dunlin_client::{CallError, Client, KvError, TopicSummary};
 use dunlin_wire::ErrorCode;
 use serde_json::json;
 
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::commands::parse::node_number;
 use crate::connect::connect;
 use crate::console::{Console, format_bytes, grouped};
@@ -65,7 +65,7 @@ enum Subcommand {
     },
 }
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let client = connect(global, "dunlin topics")?;
     match &arguments.subcommand {
         Subcommand::List { pattern } => list(&client, pattern, console),

@@ -15,7 +15,7 @@ use dunlin_topic::Pattern;
 use serde_json::json;
 use toml_edit::{Array, DocumentMut, Item, Table as Toml, value};
 
-use crate::arguments::{Global, PASSWORD_FILE};
+use crate::arguments::{GlobalOptions, PASSWORD_FILE};
 use crate::console::Console;
 use crate::outcome::CommandRefusal;
 use crate::table::TextTable;
@@ -181,7 +181,7 @@ struct UserPermissions {
     surveys: bool,
 }
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let file = &arguments.users_file;
     // The option `--password-file` authenticates a command at a node, and this command uses no node. The variable is
     // ignored, because it may be set for other commands.

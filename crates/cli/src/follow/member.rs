@@ -14,7 +14,7 @@ use dunlin_client::{CallError, GroupEvent, GroupKind, Member};
 use dunlin_topic::{Frame, Record};
 
 use super::{BATCH_EVENTS_MAX, EventCount, FollowOutput};
-use crate::program::Program;
+use crate::program::ExternalProgram;
 
 /// The number of records that a member claims in advance if it only writes them.
 const CLAIMS_AHEAD: u64 = 64;
@@ -28,7 +28,7 @@ pub struct RecordHandling {
     /// Whether the member acknowledges the records that it has handled.
     pub acks: bool,
     /// The command to run for each record instead of writing it; its success acknowledges the record.
-    pub program: Option<Program>,
+    pub program: Option<ExternalProgram>,
     /// The pause before a record is delivered again after its command failed.
     pub retry_after: Duration,
     /// The number of attempts after which a record is given up. `last_attempt_note` says where such a record goes.
@@ -196,7 +196,7 @@ impl RecordHandling {
 
 /// Runs the command to its end, and renews the record's claim during the run.
 fn run<W: Write>(
-    program: &Program,
+    program: &ExternalProgram,
     record: &Record<'_>,
     attempt: u32,
     member: &mut Member,

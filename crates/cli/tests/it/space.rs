@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use dunlin_wait::{Deadline, PATIENCE};
 
 use dunlin::Config;
-use dunlin::space::behaviour::Walk;
+use dunlin::space::behaviour::RandomWalk;
 use dunlin::space::{Entity, Host, RegionId, RegionSetup, WorldBox};
 use dunlin_client::{Client, ClientOptions};
 use dunlin_server::space::{WorldConfig, WorldEvent, WorldProcess};
@@ -179,8 +179,8 @@ fn world_of_an_external_program_is_shown() {
     let client = Client::connect(&url, ClientOptions::default()).unwrap();
     let world = WorldBox::new([-5.0, 0.0, 0.0], [5.0, 100.0, 2.0]).unwrap();
     let config = WorldConfig::new("own", &url, RegionSetup::new(RegionId(0), world, 1.0), &[RegionId(3)]);
-    let populate = |host: &mut Host<3, Walk>, _| host.spawn(&Entity::at(1, [0.0, 1.0, 1.0])).unwrap();
-    let walk = Walk { speed_max: 1.0, turn: 1.0 };
+    let populate = |host: &mut Host<3, RandomWalk>, _| host.spawn(&Entity::at(1, [0.0, 1.0, 1.0])).unwrap();
+    let walk = RandomWalk { speed_max: 1.0, turn: 1.0 };
     let (sender, events) = channel();
     let send_event = move |event| drop(sender.send(event));
     let process = WorldProcess::start(&node, client.kv(), config, walk, populate, send_event).unwrap();

@@ -214,7 +214,7 @@ impl LeaseHandle {
                     return Ok(());
                 }
                 Err(error) if error.is_lost() => thread::sleep(PAUSE),
-                Err(KvError::Refused(refused)) if refused.retry() != dunlin_wire::Retry::No => {
+                Err(KvError::Refused(refused)) if refused.retry() != dunlin_wire::RetryAdvice::No => {
                     thread::sleep(PAUSE);
                 }
                 // The renewal may have failed: the lease is certain only until its time to live after the last

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::World;
 use super::command::CommandError;
 use crate::client::Client;
-use crate::kv::{KvEntry, KvError, Page, PendingQuery};
+use crate::kv::{KvEntry, KvError, KvPage, PendingQuery};
 use crate::pending_request::deadline;
 
 /// One region of a world, with the process that owns it.
@@ -136,7 +136,7 @@ impl PendingWorldOwners {
     pub(super) fn poll(&mut self) -> Result<Option<WorldOwners>, WorldOwnersError> {
         loop {
             if let Some((answered, _)) = self.page.take_if(|(page, _)| page.poll_answered()) {
-                let page = Page::from_answer(answered.wait()?)?;
+                let page = KvPage::from_answer(answered.wait()?)?;
                 self.entries.extend(page.entries);
                 match self.entries.last() {
                     Some(last) if page.more => self.start = [&last.key[..], &[0]].concat(),

@@ -174,12 +174,12 @@ impl Link {
         let decoder = Decoder::new(dunlin_wire::DecoderLimits::default());
         loop {
             match decoder.next_from_client(&self.read[self.consumed..]).unwrap() {
-                Decoded::Message(message, consumed) => {
+                DecodeOutcome::Message(message, consumed) => {
                     let result = handle(message);
                     self.consumed += consumed;
                     return Some(result);
                 }
-                Decoded::Need(_) => {
+                DecodeOutcome::Need(_) => {
                     self.read.drain(..self.consumed);
                     self.consumed = 0;
                     if !self.fill() {

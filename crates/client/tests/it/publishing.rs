@@ -2,7 +2,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use dunlin_client::topic::{AckLevel, Draft, Publish, PublishError};
-use dunlin_client::{ClientLimits, ClientOptions, Identity, PublisherOptions};
+use dunlin_client::{ClientLimits, ClientOptions, ProducerIdentity, PublisherOptions};
 use dunlin_wait::{Deadline, PATIENCE};
 use dunlin_wire::*;
 
@@ -119,7 +119,7 @@ fn flush_returns_the_receipt_of_a_record_of_unknown_outcome() {
             link.acknowledge(&header, 9);
             link.wait_until_closed();
         });
-    let identity = Some(Identity { producer: 42, epoch: 7 });
+    let identity = Some(ProducerIdentity { producer: 42, epoch: 7 });
     let options = PublisherOptions { identity, ..PublisherOptions::default() };
     let mut publisher = client.publisher_with("orders.eu", options).unwrap();
     assert!(matches!(publisher.publish("once"), Err(PublishError::Unknown(_))));

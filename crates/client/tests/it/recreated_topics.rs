@@ -320,7 +320,7 @@ fn records_sent_again_by_a_producer_are_not_appended_twice() {
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();
     for count in [3, 1_000] {
-        let identity = Some(dunlin_client::Identity { producer: 77, epoch: 1 });
+        let identity = Some(dunlin_client::ProducerIdentity { producer: 77, epoch: 1 });
         let options = dunlin_client::PublisherOptions { quiet: false, identity };
         let mut publisher = client.publisher_with("t", options).unwrap();
         for number in 1..=count {

@@ -3,7 +3,7 @@
 use dunlin_topic::{Filter, LogName, Pattern, TailPattern};
 
 use super::keys::KeyRule;
-use super::rule::{Extent, SubjectRule};
+use super::rule::{AccessExtent, SubjectRule};
 use super::tasks::TaskRule;
 use crate::control::KV;
 use crate::inbox::FIRST_TOKEN as INBOX;
@@ -68,7 +68,7 @@ pub struct Permissions {
 
 impl Permissions {
     /// How much of the pattern the user may use.
-    pub fn extent(&self, action: Action, pattern: &Pattern) -> Extent {
+    pub fn extent(&self, action: Action, pattern: &Pattern) -> AccessExtent {
         let rule = self.rule(action);
         match action {
             Action::Join => rule.extent(pattern),
@@ -199,21 +199,21 @@ mod tests {
             ..Permissions::default()
         };
         for (action, text, extent) in [
-            (Action::Publish, "acme.x", Extent::All),
-            (Action::Publish, "other.x", Extent::Nothing),
-            (Action::Publish, ">", Extent::Nothing),
-            (Action::Publish, "acme.audit.x", Extent::Nothing),
-            (Action::Subscribe, "acme.>", Extent::Part),
-            (Action::Create, "acme.x", Extent::Nothing),
-            (Action::Publish, "_INBOX.a.b", Extent::All),
-            (Action::Subscribe, "_INBOX.a.b", Extent::Nothing),
-            (Action::Publish, "_INBOXES", Extent::Nothing),
+            (Action::Publish, "acme.x", AccessExtent::All),
+            (Action::Publish, "other.x", AccessExtent::Nothing),
+            (Action::Publish, ">", AccessExtent::Nothing),
+            (Action::Publish, "acme.audit.x", AccessExtent::Nothing),
+            (Action::Subscribe, "acme.>", AccessExtent::Part),
+            (Action::Create, "acme.x", AccessExtent::Nothing),
+            (Action::Publish, "_INBOX.a.b", AccessExtent::All),
+            (Action::Subscribe, "_INBOX.a.b", AccessExtent::Nothing),
+            (Action::Publish, "_INBOXES", AccessExtent::Nothing),
         ] {
             let pattern = Pattern::parse(text).unwrap();
             assert_eq!(permissions.extent(action, &pattern), extent, "{action} {text}");
         }
         let shut = Permissions { publish: rule("", "_INBOX.>"), ..permissions };
-        assert_eq!(shut.extent(Action::Publish, &Pattern::parse("_INBOX.a").unwrap()), Extent::Nothing);
+        assert_eq!(shut.extent(Action::Publish, &Pattern::parse("_INBOX.a").unwrap()), AccessExtent::Nothing);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use dunlin_topic::{Pattern, Selection, TailPattern};
 
 /// How much of a pattern a user may access: no subject, some subjects, or all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Extent {
+pub enum AccessExtent {
     /// The user may access no subject of the pattern.
     Nothing,
     /// Everything except subjects that a narrower pattern denies.
@@ -29,29 +29,29 @@ impl SubjectRule {
     }
 
     /// How much of the pattern is allowed.
-    pub fn extent(&self, pattern: &Pattern) -> Extent {
+    pub fn extent(&self, pattern: &Pattern) -> AccessExtent {
         if !self.allow.iter().any(|allowed| allowed.covers(pattern)) {
-            Extent::Nothing
+            AccessExtent::Nothing
         } else {
             self.not_denied(pattern)
         }
     }
 
     /// How much of the pattern is not denied.
-    pub fn not_denied(&self, pattern: &Pattern) -> Extent {
+    pub fn not_denied(&self, pattern: &Pattern) -> AccessExtent {
         if self.deny.iter().any(|denied| denied.covers(pattern)) {
-            Extent::Nothing
+            AccessExtent::Nothing
         } else if self.deny.iter().any(|denied| denied.overlaps(pattern)) {
-            Extent::Part
+            AccessExtent::Part
         } else {
-            Extent::All
+            AccessExtent::All
         }
     }
 
     /// Whether at least some subjects of the pattern are allowed.
     pub fn overlaps(&self, pattern: &Pattern) -> bool {
         self.allow.iter().any(|allowed| allowed.overlaps(pattern))
-            && self.not_denied(pattern) > Extent::Nothing
+            && self.not_denied(pattern) > AccessExtent::Nothing
     }
 
     /// Like [`extent`](SubjectRule::extent), but for one subject, given as the common prefix of its topic's subjects
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn subject_rule_denies_by_default_and_deny_wins() {
-        use Extent::{All, Nothing, Part};
+        use AccessExtent::{All, Nothing, Part};
         for (allow, deny, text, extent) in [
             ("", "", "a", Nothing),
             ("a", "", "a", All),

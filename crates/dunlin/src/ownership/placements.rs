@@ -8,7 +8,7 @@ use dunlin_control::{
     ControlCommand, ControlRefusal, ControlReply, ControlState, KeyEvent, KeyEvents, KeyItem, OwnerRequest,
     Placement, TOPICS, TopicKind, node_of, prefix_end, topic_key,
 };
-use dunlin_topic::{Charge, Pattern, Topic, TopicConfig, Upstream};
+use dunlin_topic::{MemoryCharge, Pattern, Topic, TopicConfig, Upstream};
 
 use super::housekeeper::PAUSE;
 use super::route::Route;
@@ -171,7 +171,7 @@ impl Ownership {
         let upstream: Arc<dyn Upstream> = Arc::clone(&route) as _;
         let create = || {
             // The charge may exceed the memory budget, because the cluster has agreed on the topic.
-            let charge = Charge::forced(node.budget(), cost_of(name, config.partitions));
+            let charge = MemoryCharge::forced(node.budget(), cost_of(name, config.partitions));
             let (config, budget) = (Arc::clone(&config), node.budget());
             let topic =
                 Topic::mirrored(name, config, budget, CLOCK, placement.epoch, make_reducer, &upstream)?;

@@ -118,11 +118,11 @@ impl Name {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dunlin_topic::{Budget, TopicConfig};
+    use dunlin_topic::{MemoryBudget, TopicConfig};
 
     fn topic(name: &str) -> Arc<Topic> {
         let config = Arc::new(TopicConfig::default());
-        Arc::new(Topic::new(name, config, &Budget::node(0, 0), crate::CLOCK, 1).unwrap())
+        Arc::new(Topic::new(name, config, &MemoryBudget::node(0, 0), crate::CLOCK, 1).unwrap())
     }
 
     #[test]

@@ -19,8 +19,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use dunlin_space::{
-    Behaviour, EntityId, Partition, Region, RegionAuthority, RegionId, RegionOutputs, RegionReport,
-    RegionSetup, RegionState, StepError, StripError, SurroundingsWatch, Takeover, ViewerId,
+    Behaviour, EntityId, GhostStripError, Partition, Region, RegionAuthority, RegionId, RegionOutputs,
+    RegionReport, RegionSetup, RegionState, StepError, SurroundingsWatch, Takeover, ViewerId,
 };
 use dunlin_topic::{Publish, PublishError, Publisher};
 
@@ -59,7 +59,7 @@ pub enum HostError {
     Unknown(RegionId),
     /// The strip along borders is too narrow for the behaviour.
     #[error(transparent)]
-    Strip(#[from] StripError),
+    Strip(#[from] GhostStripError),
     /// The topic of the region cannot be created.
     #[error("cannot create the topic of region {}: {why}", .region.0)]
     Topic {

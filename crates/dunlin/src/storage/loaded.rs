@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use dunlin_topic::{Budget, CheckedBatch, LoadedSegment};
+use dunlin_topic::{CheckedBatch, LoadedSegment, MemoryBudget};
 
 use super::lock;
 
@@ -18,7 +18,7 @@ const IDLE_BYTES_MAX: usize = 4 << 20;
 pub(super) struct Cache {
     /// The memory budget of the cache, with limit `bytes_max`. It is separate from the node's budget, so that a
     /// subscriber of old records is never refused because the node's memory is used up.
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     bytes_max: u64,
     loaded: Mutex<LoadedSegments>,
 }
@@ -33,7 +33,7 @@ struct LoadedSegments {
 
 impl Cache {
     pub(super) fn new(bytes_max: u64) -> Arc<Cache> {
-        let budget = Budget::node(u64::MAX, IDLE_BYTES_MAX);
+        let budget = MemoryBudget::node(u64::MAX, IDLE_BYTES_MAX);
         Arc::new(Cache { budget, bytes_max, loaded: Mutex::default() })
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dunlin_journal::Disk;
-use dunlin_topic::{Budget, Topic, TopicConfig};
+use dunlin_topic::{MemoryBudget, Topic, TopicConfig};
 
 use super::doubt::Doubt;
 use super::error::StorageError;
@@ -54,7 +54,7 @@ impl Storage {
     /// opened are listed as refused.
     pub(crate) fn recover(
         &self,
-        budget: &Arc<Budget>,
+        budget: &Arc<MemoryBudget>,
         epoch: impl Fn(&str) -> u32,
     ) -> Result<Vec<(Topic, RecoveredTopic)>, StorageError> {
         let mut found = Vec::new();
@@ -247,7 +247,7 @@ mod tests {
             damaged[at] ^= mask;
             file.write_at(&[&damaged], 0).unwrap();
             let storage = Storage::open(Arc::clone(&disk), dir, &Config::default().limits).unwrap();
-            let found = storage.recover(&Budget::node(1 << 30, 1 << 20), |_| 1).unwrap();
+            let found = storage.recover(&MemoryBudget::node(1 << 30, 1 << 20), |_| 1).unwrap();
             if let Some((topic, _)) = found.first() {
                 assert_eq!((topic.name(), &**topic.config()), ("a", &*config), "byte {at} ^ {mask}");
                 assert_eq!(at, whole.len() - 1, "byte {at} ^ {mask}");

@@ -23,7 +23,7 @@ const SWEEP_MIN: usize = 64;
 /// The orders to workers that one connection has not sent yet. After an order queue is dropped, its workers receive no
 /// orders, but their tasks stay assigned while their leases last.
 #[derive(Debug)]
-pub struct OrderQueue {
+pub struct WorkerOrderQueue {
     orders: Mutex<VecDeque<WorkerOrder>>,
     /// The queue's workers. For each, the end of its lease when it last sent a message through this connection.
     workers: Mutex<HashMap<u64, u64>>,
@@ -31,10 +31,10 @@ pub struct OrderQueue {
     token: u32,
 }
 
-impl OrderQueue {
+impl WorkerOrderQueue {
     /// Creates an empty queue, which notifies `waiter` with `token` when orders arrive.
-    pub fn new(waiter: Arc<Waiter>, token: u32) -> Arc<OrderQueue> {
-        Arc::new(OrderQueue { orders: Mutex::default(), workers: Mutex::default(), waiter, token })
+    pub fn new(waiter: Arc<Waiter>, token: u32) -> Arc<WorkerOrderQueue> {
+        Arc::new(WorkerOrderQueue { orders: Mutex::default(), workers: Mutex::default(), waiter, token })
     }
 
     /// Passes orders to `each`, oldest first, until `each` returns `false` because it has no room for another.
@@ -137,7 +137,7 @@ struct AttachedWorkers {
 /// The queue of a worker's connection, and which shards have drained the worker.
 #[derive(Debug, Default)]
 struct WorkerConnection {
-    order_queue: Weak<OrderQueue>,
+    order_queue: Weak<WorkerOrderQueue>,
     /// A bit for each shard that has no more tasks for the draining worker.
     drained: u16,
 }
@@ -167,7 +167,7 @@ impl Dispatcher {
     }
 
     /// From now on, passes the worker's orders to this queue.
-    pub(super) fn attach(&self, worker: u64, order_queue: &Arc<OrderQueue>) {
+    pub(super) fn attach(&self, worker: u64, order_queue: &Arc<WorkerOrderQueue>) {
         let mut attached = lock(&self.attached);
         if attached.by_worker.len() > 2 * attached.workers_after_sweep + SWEEP_MIN {
             attached.by_worker.retain(|_, connection| connection.order_queue.strong_count() > 0);
@@ -184,7 +184,7 @@ impl Dispatcher {
     /// Passes a shard's orders to the workers of this node, and wakes their connections soon afterwards.
     pub(super) fn dispatch(&self, shard: u8, orders: impl Iterator<Item = WorkerOrder>) {
         let mut attached = lock(&self.attached);
-        let mut woken: Vec<Arc<OrderQueue>> = Vec::new();
+        let mut woken: Vec<Arc<WorkerOrderQueue>> = Vec::new();
         // Consecutive orders for the same worker are added to its queue together.
         let mut orders = orders.peekable();
         while let Some(worker) = orders.peek().map(WorkerOrder::worker) {
@@ -231,8 +231,8 @@ fn lost_tasks(before: &HeldTasks, held: &HeldTasks) -> Vec<(u64, u64)> {
 
 /// Wakes connections after the responses to the log entry were sent. A connection that has taken its orders in the
 /// meantime is not woken.
-fn wake_after_responses(woken: Vec<Arc<OrderQueue>>) {
-    let wake = |woken: &[Arc<OrderQueue>]| {
+fn wake_after_responses(woken: Vec<Arc<WorkerOrderQueue>>) {
+    let wake = |woken: &[Arc<WorkerOrderQueue>]| {
         woken.iter().filter(|order_queue| !order_queue.is_empty()).for_each(|order_queue| order_queue.wake());
     };
     match Handle::try_current() {
@@ -271,7 +271,7 @@ mod tests {
         state.apply(&TaskCommand::Drain { worker }, &mut effects).unwrap();
         state.advance(1_000, &mut effects);
 
-        let (dispatcher, queue) = (Dispatcher::new(1), OrderQueue::new(Waiter::new(), 1));
+        let (dispatcher, queue) = (Dispatcher::new(1), WorkerOrderQueue::new(Waiter::new(), 1));
         dispatcher.attach(worker, &queue);
         dispatcher.redispatch(&before, &state);
         let mut orders = Vec::new();

@@ -12,7 +12,7 @@ use dunlin_tasks::{
 use futures_util::future::join_all;
 
 use super::machine::TasksMachine;
-use super::{OrderQueue, Tasks, TasksError};
+use super::{Tasks, TasksError, WorkerOrderQueue};
 use crate::control::ControlError;
 
 /// The pause between two attempts to set a worker's slots.
@@ -80,7 +80,7 @@ impl Tasks {
     pub async fn attach(
         &self,
         attachment: &WorkerAttachment,
-        order_queue: &Arc<OrderQueue>,
+        order_queue: &Arc<WorkerOrderQueue>,
         on_attached: impl FnOnce(AttachResponse),
     ) -> Result<u64, TasksError> {
         let known = self.renew_known_worker(attachment).await?;
@@ -162,7 +162,7 @@ impl Tasks {
         worker: u64,
         listed: &[(u64, u64)],
         has: &HashSet<(u64, u64)>,
-        order_queue: &Arc<OrderQueue>,
+        order_queue: &Arc<WorkerOrderQueue>,
         on_attached: impl FnOnce(AttachResponse),
     ) -> Result<(), TaskRefusal> {
         let (mut starts, mut stops, mut drained_shards) = (Vec::new(), Vec::new(), Vec::new());
@@ -222,7 +222,7 @@ impl WorkerAttachment {
 
 impl Tasks {
     /// Stores when the leases of this connection's workers end, after a heartbeat has renewed them.
-    pub async fn refresh_leases(&self, order_queue: &OrderQueue) -> Result<(), TasksError> {
+    pub async fn refresh_leases(&self, order_queue: &WorkerOrderQueue) -> Result<(), TasksError> {
         if !self.first_shard().leads() {
             self.first_shard().catch_up().await?;
         }
@@ -232,7 +232,7 @@ impl Tasks {
     /// Ends the leases of workers whose connection ended and that do not reconnect to any node within `RECONNECT_TIME`.
     /// The connection of a killed process ends at once, so the tasks of such a process do not wait for the end of the
     /// lease. If the worker is alive and reconnects too late, its results are refused because of their old tokens.
-    pub async fn connection_ended(&self, order_queue: &OrderQueue) -> Result<(), TasksError> {
+    pub async fn connection_ended(&self, order_queue: &WorkerOrderQueue) -> Result<(), TasksError> {
         self.first_shard().group()?.pause(RECONNECT_TIME).await;
         self.first_shard().catch_up().await?;
         let silent = self.first_shard().with(|state| order_queue.silent_workers(state))?;

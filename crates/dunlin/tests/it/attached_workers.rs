@@ -2,14 +2,14 @@
 
 use dunlin::scheduler::TaskCommand;
 use dunlin::topic::Waiter;
-use dunlin::{OrderQueue, WorkerAttachment, block_on};
+use dunlin::{WorkerAttachment, WorkerOrderQueue, block_on};
 
 use crate::node;
 
 #[test]
 fn connection_forgets_workers_that_left() {
     let node = node();
-    let (tasks, queue) = (node.tasks().unwrap(), OrderQueue::new(Waiter::new(), 1));
+    let (tasks, queue) = (node.tasks().unwrap(), WorkerOrderQueue::new(Waiter::new(), 1));
     let kinds = vec![b"k".to_vec()];
     let attachment = WorkerAttachment { kinds, slots: 1, ttl_ms: 60_000, ..WorkerAttachment::default() };
     let attach = || block_on(tasks.attach(&attachment, &queue, drop)).unwrap();

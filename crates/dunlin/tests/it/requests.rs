@@ -2,7 +2,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dunlin::topic::{Budget, Draft, Meta, Pattern, Payload, Publish, SubscribeOptions, Topic, TopicConfig};
+use dunlin::topic::{
+    Draft, MemoryBudget, Meta, Pattern, Payload, Publish, SubscribeOptions, Topic, TopicConfig,
+};
 use dunlin::{Permissions, RequestError, ResponderExecutor, ResponderTask, SubjectRule, TopicError, User};
 use dunlin_wait::{PATIENCE, until};
 use tokio::sync::watch;
@@ -79,7 +81,7 @@ fn panicking_handler_ends_only_its_own_responder() {
 
 /// A user with these permissions.
 #[derive(Debug)]
-struct Restricted(Arc<Permissions>, Arc<Budget>);
+struct Restricted(Arc<Permissions>, Arc<MemoryBudget>);
 
 impl User for Restricted {
     fn name(&self) -> &str {
@@ -94,7 +96,7 @@ impl User for Restricted {
         watch::channel(()).1
     }
 
-    fn budget(&self) -> &Arc<Budget> {
+    fn budget(&self) -> &Arc<MemoryBudget> {
         &self.1
     }
 
@@ -121,7 +123,7 @@ fn responder_publishes_no_reply_that_its_user_may_not_publish() {
         subscribe: all_but(Vec::new()),
         ..Permissions::default()
     };
-    let user = Restricted(Arc::new(permissions), Budget::node(1 << 30, 0));
+    let user = Restricted(Arc::new(permissions), MemoryBudget::node(1 << 30, 0));
     let replied = Arc::new(Mutex::new(Vec::new()));
     let outcomes = Arc::clone(&replied);
     let handler = move |mut request: dunlin::Request<'_, '_>| {

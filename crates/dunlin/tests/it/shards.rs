@@ -8,7 +8,9 @@ use dunlin::scheduler::{
     CommandReply, NewTask, TaskCommand, TaskQuery, TaskQueryResult, WorkerOrder, shard_of_id,
 };
 use dunlin::topic::Waiter;
-use dunlin::{Config, Node, NodeLimits, OrderQueue, StorageError, TasksLimits, WorkerAttachment, block_on};
+use dunlin::{
+    Config, Node, NodeLimits, StorageError, TasksLimits, WorkerAttachment, WorkerOrderQueue, block_on,
+};
 
 fn open(disk: &FakeDisk, shards: u8) -> Result<Node, StorageError> {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -61,7 +63,7 @@ fn worker_that_attaches_again_learns_that_it_is_drained() {
         let mut attachment =
             WorkerAttachment { kinds, slots: 1, ttl_ms: 60_000, ..WorkerAttachment::default() };
         let orders_of_connection = |attachment: &mut WorkerAttachment| {
-            let (queue, mut life) = (OrderQueue::new(Waiter::new(), 1), 0);
+            let (queue, mut life) = (WorkerOrderQueue::new(Waiter::new(), 1), 0);
             let attached = block_on(tasks.attach(attachment, &queue, |attached| life = attached.epoch));
             (attachment.worker, attachment.life) = (attached.unwrap(), life);
             let mut orders = Vec::new();

@@ -1,6 +1,6 @@
 //! Regions of a world, and their topics.
 
-use dunlin::space::behaviour::{Flock, Walk};
+use dunlin::space::behaviour::{Flock, RandomWalk};
 use dunlin::space::curve::{Curve, Morton};
 use dunlin::space::{
     Entity, EntityId, Host, HostError, Partition, RegionAuthority, RegionId, RegionSetup, StandbyMode,
@@ -14,14 +14,14 @@ use crate::{all, node};
 const WORLD: &str = "birds";
 const REGION: RegionId = RegionId(1);
 
-fn host(node: &Node) -> Host<3, Walk> {
+fn host(node: &Node) -> Host<3, RandomWalk> {
     let setup = RegionSetup::new(REGION, WorldBox::cube(100.0).unwrap(), 1.0);
-    let walk = Walk { speed_max: 1.0, turn: 1.0 };
+    let walk = RandomWalk { speed_max: 1.0, turn: 1.0 };
     let topics = WorldTopics { node: node.clone(), world: WORLD.to_owned(), history_bytes: 1 << 20 };
     Host::new(setup, walk, Partition::even(3, &[REGION]), Some(topics))
 }
 
-fn begin(host: &mut Host<3, Walk>) -> Result<(), HostError> {
+fn begin(host: &mut Host<3, RandomWalk>) -> Result<(), HostError> {
     host.begin(REGION, RegionAuthority { epoch: 1, until_ns: u64::MAX })
 }
 
@@ -83,11 +83,11 @@ fn topic_of_a_region_recovers_after_refused_records() {
     begin(&mut host).unwrap();
     host.spawn(&Entity::at(7, [1.0; 3])).unwrap();
     let topic = node.topics(None, "", 10).topics.remove(0);
-    let tick = |host: &mut Host<3, Walk>| {
+    let tick = |host: &mut Host<3, RandomWalk>| {
         host.tick(1);
         drop(host.take_output());
     };
-    let is_equal = |host: &Host<3, Walk>| {
+    let is_equal = |host: &Host<3, RandomWalk>| {
         let checksum = host.ledger().iter().fold(0_u64, |sum, (_, _, hash)| sum.wrapping_add(*hash));
         topic.logs()[0].state_info().is_some_and(|(_, state)| state.checksum == checksum)
     };
@@ -124,7 +124,7 @@ fn topic_with_records_is_not_replaced_by_a_region() {
 fn spawn_error_names_an_invalid_position_or_id() {
     let node = node();
     let setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 1.0);
-    let walk = Walk { speed_max: 1.0, turn: 1.0 };
+    let walk = RandomWalk { speed_max: 1.0, turn: 1.0 };
     let regions = [RegionId(1), RegionId(2), RegionId(3)];
     let topics = WorldTopics { node: node.clone(), world: WORLD.to_owned(), history_bytes: 1 << 20 };
     let mut host = Host::new(setup, walk, Partition::even(3, &regions), Some(topics));
@@ -148,7 +148,7 @@ fn spawn_error_names_an_invalid_position_or_id() {
 }
 
 /// Delivers messages between two hosts until there are none left.
-fn exchange(hosts: &mut [Host<3, Walk>; 2], now_ns: u64) {
+fn exchange(hosts: &mut [Host<3, RandomWalk>; 2], now_ns: u64) {
     loop {
         let outputs = hosts.each_mut().map(Host::take_output);
         if outputs.iter().all(|output| output.messages.is_empty()) {
@@ -171,7 +171,7 @@ fn entity_that_returned_to_its_region_is_no_duplicate() {
             standby: StandbyMode::None,
             ..RegionSetup::new(region, WorldBox::cube(100.0).unwrap(), 1.0)
         };
-        let mut host = Host::new(setup, Walk { speed_max: 0.0, turn: 0.0 }, even.clone(), None);
+        let mut host = Host::new(setup, RandomWalk { speed_max: 0.0, turn: 0.0 }, even.clone(), None);
         host.begin(region, RegionAuthority { epoch: 1, until_ns: u64::MAX }).unwrap();
         host
     });

@@ -28,7 +28,7 @@ fn topic(kind: &str) -> Arc<Topic> {
     let make = |config: &ReducerConfig| {
         make_reducer(&config.kind, &config.options).map_err(|error| ReducerError(error.to_string()))
     };
-    let budget = Budget::node(1 << 30, 1 << 20);
+    let budget = MemoryBudget::node(1 << 30, 1 << 20);
     Arc::new(Topic::stateful("md.TEST", Arc::new(config), &budget, CLOCK, 1, make).unwrap())
 }
 

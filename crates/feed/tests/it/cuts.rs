@@ -12,19 +12,19 @@ use crate::record::{RecordFrame, snapshot};
 const MERGED_BYTES_FREE: usize = 2 << 10;
 
 /// The frozen state after a record, with its checksum and size.
-pub struct Cut {
+pub struct StateCheckpoint {
     pub seq: u64,
     frozen: Arc<dyn FrozenState>,
     pub bytes: Vec<u8>,
     checksum: u64,
 }
 
-impl Cut {
-    pub fn of(reducer: &mut dyn Reducer, seq: u64) -> Cut {
+impl StateCheckpoint {
+    pub fn of(reducer: &mut dyn Reducer, seq: u64) -> StateCheckpoint {
         let (frozen, mut bytes) = (reducer.freeze(), Vec::new());
         frozen.write(&mut bytes);
         assert_eq!(reducer.snapshot_bytes(), bytes.len());
-        Cut { seq, frozen, bytes, checksum: reducer.checksum() }
+        StateCheckpoint { seq, frozen, bytes, checksum: reducer.checksum() }
     }
 }
 
@@ -37,7 +37,7 @@ pub fn check_every_way_to_catch_up(new: impl Fn() -> Box<dyn Reducer>, records: 
         if seq > 0 {
             reducer.apply(seq, &records[seq as usize - 1].frame()).unwrap();
         }
-        cuts.push(Cut::of(&mut *reducer, seq));
+        cuts.push(StateCheckpoint::of(&mut *reducer, seq));
     }
     for cut in &cuts {
         check_frozen_state_is_unchanged(cut);
@@ -46,7 +46,7 @@ pub fn check_every_way_to_catch_up(new: impl Fn() -> Box<dyn Reducer>, records: 
     }
 }
 
-pub fn check_frozen_state_is_unchanged(cut: &Cut) {
+pub fn check_frozen_state_is_unchanged(cut: &StateCheckpoint) {
     let mut later = Vec::new();
     cut.frozen.write(&mut later);
     assert_eq!(later, cut.bytes, "a state frozen at {} changed afterwards", cut.seq);
@@ -56,8 +56,8 @@ pub fn check_frozen_state_is_unchanged(cut: &Cut) {
 /// full replay. Returns another copy of the restored state, without the remaining records.
 fn restore_and_resume(
     new: impl Fn() -> Box<dyn Reducer>,
-    cut: &Cut,
-    cuts: &[Cut],
+    cut: &StateCheckpoint,
+    cuts: &[StateCheckpoint],
     records: &[RecordFrame],
 ) -> Box<dyn Reducer> {
     let mut reader = new();
@@ -77,8 +77,8 @@ fn catch_up_by_changes(
     new: impl Fn() -> Box<dyn Reducer>,
     owner: &dyn Reducer,
     mut reader: Box<dyn Reducer>,
-    cut: &Cut,
-    cuts: &[Cut],
+    cut: &StateCheckpoint,
+    cuts: &[StateCheckpoint],
 ) {
     let last = &cuts[cuts.len() - 1];
     let mut payload = b"before".to_vec();
@@ -104,7 +104,7 @@ fn catch_up_by_changes(
     }
 }
 
-pub fn check_equals_cut(reducer: &mut dyn Reducer, cut: &Cut, way: &str) {
+pub fn check_equals_cut(reducer: &mut dyn Reducer, cut: &StateCheckpoint, way: &str) {
     assert_eq!(snapshot(reducer), cut.bytes, "{way} to {}", cut.seq);
     assert_eq!(reducer.checksum(), cut.checksum, "{way} to {}", cut.seq);
 }

@@ -8,7 +8,7 @@ use dunlin_feed::recording::{Recording, RecordingFormat, RecordingItem, Recordin
 use dunlin_feed::{Book, BookEntry, OrderEntry, Orders, PriceLevels, Scale, Side};
 use dunlin_topic::Reducer;
 
-use crate::cuts::{self, Cut};
+use crate::cuts::{self, StateCheckpoint};
 use crate::model::{BookModel, OrdersModel};
 use crate::record::RecordFrame;
 
@@ -125,7 +125,7 @@ fn check_catching_up(new: impl Fn() -> Box<dyn Reducer>, payloads: &[Vec<u8>], e
     for (record, seq) in records.iter().zip(1..) {
         reducer.apply(seq, &record.frame()).unwrap();
         if seq % every == 0 || seq == records.len() as u64 {
-            cuts.push(Cut::of(&mut *reducer, seq));
+            cuts.push(StateCheckpoint::of(&mut *reducer, seq));
         }
     }
     let Some(last) = cuts.last() else { return };

@@ -24,7 +24,7 @@ fn topic(name: &str, retention_bytes: u64) -> Arc<Topic> {
         ..TopicConfig::default()
     };
     let board = |_: &ReducerConfig| Ok(Box::new(SlotValues::default()) as Box<dyn Reducer>);
-    let budget = Budget::node(1 << 30, 1 << 20);
+    let budget = MemoryBudget::node(1 << 30, 1 << 20);
     Arc::new(Topic::stateful(name, Arc::new(config), &budget, CLOCK, 1, board).unwrap())
 }
 

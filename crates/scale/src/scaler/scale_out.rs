@@ -4,7 +4,7 @@ use crate::decision::ScaleOut;
 use crate::fleet::{FleetMember, Phase};
 use crate::provider::{InstanceMarket, ProviderAction};
 use crate::sample::SchedulerSample;
-use crate::trigger::Trigger;
+use crate::trigger::ScaleOutTrigger;
 
 use super::Scaler;
 use super::required::RequiredWorkers;
@@ -20,9 +20,9 @@ impl Scaler {
         let serving = self.fleet.serving();
         if serving < required.floor {
             let trigger = match self.policy.workers_min {
-                least if required.scheduled > least => Trigger::Scheduled,
-                least if required.floor > least => Trigger::Queue,
-                _ => Trigger::Bounds,
+                least if required.scheduled > least => ScaleOutTrigger::Scheduled,
+                least if required.floor > least => ScaleOutTrigger::Queue,
+                _ => ScaleOutTrigger::Bounds,
             };
             self.launch_for(trigger, (now_ms, now_ms, now_ms), required.floor - serving, 0, actions);
         }
@@ -35,10 +35,10 @@ impl Scaler {
             && required.forecast > serving;
         let one_more = reactive.max(ready + 1).min(self.policy.workers_max);
         let reasons = [
-            (Trigger::Cpu, sample.cpu > triggers.cpu_target, required.cpu),
-            (Trigger::Queue, sample.startable > triggers.queue_max, one_more),
-            (Trigger::Latency, is_late && sample.startable > 0, one_more),
-            (Trigger::Predictive, is_rising, required.forecast),
+            (ScaleOutTrigger::Cpu, sample.cpu > triggers.cpu_target, required.cpu),
+            (ScaleOutTrigger::Queue, sample.startable > triggers.queue_max, one_more),
+            (ScaleOutTrigger::Latency, is_late && sample.startable > 0, one_more),
+            (ScaleOutTrigger::Predictive, is_rising, required.forecast),
         ];
         for (at, (trigger, is_exceeded, workers)) in reasons.into_iter().enumerate() {
             if let Some(passed_ms) = self.exceeded_since[at].update(is_exceeded, now_ms) {
@@ -55,12 +55,13 @@ impl Scaler {
     fn launch_if_due(
         &mut self,
         now_ms: u64,
-        trigger: Trigger,
+        trigger: ScaleOutTrigger,
         passed_ms: u64,
         workers: u32,
         actions: &mut Vec<ProviderAction>,
     ) {
-        let detect_ms = if trigger == Trigger::Predictive { 0 } else { self.policy.scale_out.detect_ms };
+        let detect_ms =
+            if trigger == ScaleOutTrigger::Predictive { 0 } else { self.policy.scale_out.detect_ms };
         let decide_ms = self.policy.decide_ms(trigger);
         let more = workers.saturating_sub(self.fleet.serving()).min(self.step_left(now_ms));
         let warm = self.fleet.count(Phase::Warm);
@@ -89,7 +90,7 @@ impl Scaler {
 
     fn launch_for(
         &mut self,
-        trigger: Trigger,
+        trigger: ScaleOutTrigger,
         (passed_ms, detected_ms, decided_ms): (u64, u64, u64),
         workers: u32,
         warm: u32,

@@ -4,14 +4,14 @@
 
 /// A series of numbers measured at equal intervals, such as the load of each half hour.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Series {
+pub struct TimeSeries {
     values: Vec<f64>,
     highest: f64,
 }
 
 /// The reason why a text is not a series of numbers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SeriesError {
+pub enum TimeSeriesError {
     /// The text contains no complete list.
     #[error("the text contains no list of numbers from `[` to `]`")]
     NoList,
@@ -35,33 +35,37 @@ pub enum SeriesError {
 
 const VALUES_MAX: usize = 1_000_000;
 
-impl Series {
+impl TimeSeries {
     /// Creates a series.
-    pub fn new(values: Vec<f64>) -> Result<Series, SeriesError> {
+    pub fn new(values: Vec<f64>) -> Result<TimeSeries, TimeSeriesError> {
         if !(2..=VALUES_MAX).contains(&values.len()) {
-            return Err(SeriesError::Count { count: values.len(), most: VALUES_MAX });
+            return Err(TimeSeriesError::Count { count: values.len(), most: VALUES_MAX });
         }
         if let Some(position) = values.iter().position(|value| !(value.is_finite() && *value > 0.0)) {
-            return Err(SeriesError::NoNumber { text: values[position].to_string(), position: position + 1 });
+            return Err(TimeSeriesError::NoNumber {
+                text: values[position].to_string(),
+                position: position + 1,
+            });
         }
         let highest = values.iter().copied().fold(0.0, f64::max);
-        Ok(Series { values, highest })
+        Ok(TimeSeries { values, highest })
     }
 
     /// Parses the longest list of numbers in a text, in Python or JSON notation.
-    pub fn parse(text: &str) -> Result<Series, SeriesError> {
+    pub fn parse(text: &str) -> Result<TimeSeries, TimeSeriesError> {
         let lists = text.match_indices('[').filter_map(|(at, _)| {
             let rest = &text[at + 1..];
             Some(&rest[..rest.find(']')?])
         });
         let numbers = lists.filter(|list| list.trim_start().starts_with(|c: char| c.is_ascii_digit()));
-        let list = numbers.max_by_key(|list| list.len()).ok_or(SeriesError::NoList)?;
+        let list = numbers.max_by_key(|list| list.len()).ok_or(TimeSeriesError::NoList)?;
         let values = list.split(',').map(str::trim).filter(|text| !text.is_empty()).enumerate();
         let values = values.map(|(at, text)| {
-            let number = || SeriesError::NoNumber { text: text.chars().take(20).collect(), position: at + 1 };
+            let number =
+                || TimeSeriesError::NoNumber { text: text.chars().take(20).collect(), position: at + 1 };
             text.parse().map_err(|_| number())
         });
-        Series::new(values.collect::<Result<_, _>>()?)
+        TimeSeries::new(values.collect::<Result<_, _>>()?)
     }
 
     /// Returns the linearly interpolated value at a position. After its end the series repeats.

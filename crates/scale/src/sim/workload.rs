@@ -3,7 +3,7 @@
 use std::f64::consts::TAU;
 use std::sync::Arc;
 
-use super::series::Series;
+use super::series::TimeSeries;
 
 /// The arrival rate of simulated tasks as a function of time.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,7 +38,7 @@ pub enum Workload {
     /// A measured series, scaled so that its maximum is `high_per_s`.
     Series {
         /// The measured series.
-        series: Arc<Series>,
+        series: Arc<TimeSeries>,
         /// Tasks per second at the series' maximum.
         high_per_s: f64,
         /// The time for which each value of the series applies, in ms.

@@ -2,7 +2,9 @@
 
 use std::f64::consts::TAU;
 
-use dunlin_scale::{ForecastPolicy, Forecaster, Policy, Scaler, ScalerLimits, SchedulerSample, Trigger};
+use dunlin_scale::{
+    ForecastPolicy, Forecaster, Policy, ScaleOutTrigger, Scaler, ScalerLimits, SchedulerSample,
+};
 
 use super::simulation::{ScalerSimulation, load_sample};
 
@@ -102,7 +104,7 @@ fn forecast_starts_workers_before_the_load_rises() {
         .scaler
         .decisions()
         .scale_outs()
-        .find(|decision| decision.trigger == Trigger::Predictive)
+        .find(|decision| decision.trigger == ScaleOutTrigger::Predictive)
         .unwrap();
     let total_ms = decision.ready_ms - decision.passed_ms;
     assert!(total_ms <= 55_000, "{total_ms} ms exceeds the required 55 s");

@@ -1,10 +1,12 @@
 //! Tests of adding workers: when it happens, for which reason, and how many.
 
-use dunlin_scale::{Phase, Policy, ProviderAction, SchedulerSample, Trigger, WarmPoolPolicy, WeeklyWindow};
+use dunlin_scale::{
+    Phase, Policy, ProviderAction, ScaleOutTrigger, SchedulerSample, WarmPoolPolicy, WeeklyWindow,
+};
 
 use super::simulation::{ScalerSimulation, calm, load_sample};
 
-fn times(simulation: &ScalerSimulation, trigger: Trigger) -> (u64, u64, u64) {
+fn times(simulation: &ScalerSimulation, trigger: ScaleOutTrigger) -> (u64, u64, u64) {
     let decision =
         simulation.scaler.decisions().scale_outs().find(|decision| decision.trigger == trigger).unwrap();
     assert_eq!(decision.missing, 0);
@@ -21,9 +23,9 @@ fn workers_start_after_a_threshold_is_exceeded_for_a_minute() {
     let full = |_| SchedulerSample { startable: 6_000, ..calm() };
     let late = |_| SchedulerSample { startable: 10, latency_ms: Some(2_500), ..calm() };
     for (trigger, decide_ms, sample) in [
-        (Trigger::Cpu, 15_000, &busy as &dyn Fn(u32) -> SchedulerSample),
-        (Trigger::Queue, 10_000, &full),
-        (Trigger::Latency, 20_000, &late),
+        (ScaleOutTrigger::Cpu, 15_000, &busy as &dyn Fn(u32) -> SchedulerSample),
+        (ScaleOutTrigger::Queue, 10_000, &full),
+        (ScaleOutTrigger::Latency, 20_000, &late),
     ] {
         let mut simulation = ScalerSimulation::settled(Policy::cloud(10, 50));
         simulation.run(200, sample);
@@ -40,7 +42,7 @@ fn empty_fleet_starts_one_worker_and_drops_it_when_idle() {
     simulation.run(1, |_| SchedulerSample { startable: 1, ..SchedulerSample::default() });
     assert_eq!(simulation.scaler.fleet().serving(), 1);
     let decision = simulation.scaler.decisions().scale_outs().last().unwrap();
-    assert_eq!((decision.trigger, decision.workers), (Trigger::Queue, 1));
+    assert_eq!((decision.trigger, decision.workers), (ScaleOutTrigger::Queue, 1));
     simulation.run(60, |ready| SchedulerSample {
         startable: u64::from(ready == 0),
         workers: f64::from(ready),
@@ -80,7 +82,7 @@ fn scale_out_step_is_limited_by_the_policy() {
     let mut simulation = ScalerSimulation::settled(Policy::cloud(10, 500));
     simulation.run(200, |ready| load_sample(3_000.0, ready));
     let decisions: Vec<_> =
-        simulation.scaler.decisions().scale_outs().filter(|d| d.trigger != Trigger::Bounds).collect();
+        simulation.scaler.decisions().scale_outs().filter(|d| d.trigger != ScaleOutTrigger::Bounds).collect();
     assert!(decisions.len() >= 2);
     for first in &decisions {
         let within = |ms: u64| (first.decided_ms..first.decided_ms + 60_000).contains(&ms);
@@ -105,7 +107,7 @@ fn warm_pool_shortens_scale_out_and_is_refilled() {
     simulation.run(60, |_| calm());
     assert_eq!(simulation.instances(Phase::Warm).len(), 5);
     simulation.run(200, |ready| load_sample(100.0, ready));
-    let (detected, decided, ready) = times(&simulation, Trigger::Cpu);
+    let (detected, decided, ready) = times(&simulation, ScaleOutTrigger::Cpu);
     assert_eq!((detected, decided, ready), (15_000, 15_000, 20_000));
     assert!(detected + decided + ready <= 55_000, "the required maximum");
     assert_eq!(simulation.ready(), 15);
@@ -122,7 +124,8 @@ fn workers_of_a_weekly_window_are_ready_when_it_begins() {
     assert_eq!(simulation.ready(), 10);
     simulation.run(121, |_| calm());
     assert_eq!(simulation.ready(), 17);
-    let scheduled = simulation.scaler.decisions().scale_outs().filter(|d| d.trigger == Trigger::Scheduled);
+    let scheduled =
+        simulation.scaler.decisions().scale_outs().filter(|d| d.trigger == ScaleOutTrigger::Scheduled);
     assert_eq!(scheduled.map(|decision| decision.workers).sum::<u32>(), 7);
 }
 

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use dunlin_scale::sim::{
-    Series, SeriesError, ServiceTime, SimulatedNode, SimulationScenario, SubmissionLoad, TenantLoad,
+    ServiceTime, SimulatedNode, SimulationScenario, SubmissionLoad, TenantLoad, TimeSeries, TimeSeriesError,
     WorkerSupply, Workload, compare, noisy_neighbour, run, scale_in, scale_out, tenants, throughput,
     warm_pool,
 };
-use dunlin_scale::{Policy, ProviderDelays, SpotPolicy, Trigger};
+use dunlin_scale::{Policy, ProviderDelays, ScaleOutTrigger, SpotPolicy};
 
 fn crowd_scenario(seed: u64) -> SimulationScenario {
     let policy = Policy {
@@ -89,8 +89,12 @@ fn simulation_names_the_slow_resource_as_the_bottleneck() {
 #[test]
 fn workers_are_ready_in_the_required_time_for_each_trigger() {
     let rows = scale_out(1);
-    let most =
-        [(Trigger::Cpu, 120), (Trigger::Queue, 115), (Trigger::Latency, 125), (Trigger::Predictive, 55)];
+    let most = [
+        (ScaleOutTrigger::Cpu, 120),
+        (ScaleOutTrigger::Queue, 115),
+        (ScaleOutTrigger::Latency, 125),
+        (ScaleOutTrigger::Predictive, 55),
+    ];
     assert_eq!(rows.len(), most.len());
     for (row, (trigger, most_s)) in rows.iter().zip(most) {
         assert_eq!(row.trigger, trigger);
@@ -151,18 +155,21 @@ fn forecast_prevents_most_slow_minutes_at_10_percent_more_cost() {
 fn load_series_is_read_from_a_python_or_json_list() {
     let python =
         "# [notes]\ndef load():\n    return np.array([22262, 21756,\n 22247.5, 22759,\n ], dtype='float')";
-    let series = Series::parse(python).unwrap();
+    let series = TimeSeries::parse(python).unwrap();
     assert_eq!((series.len(), series.highest()), (4, 22_759.0));
     assert_eq!((series.at(0.5), series.at(-1.0), series.at(4.0)), (22_009.0, 22_759.0, 22_262.0));
     let workload = Workload::Series { series: Arc::new(series), high_per_s: 100.0, value_ms: 1_000, from: 3 };
     assert!((workload.per_s(0) - 100.0).abs() < 1e-9);
 
-    assert_eq!(Series::parse("nothing"), Err(SeriesError::NoList));
-    assert_eq!(Series::parse("[1, 2"), Err(SeriesError::NoList), "the list has no end");
-    assert_eq!(Series::parse("[1, x]"), Err(SeriesError::NoNumber { text: "x".to_owned(), position: 2 }));
+    assert_eq!(TimeSeries::parse("nothing"), Err(TimeSeriesError::NoList));
+    assert_eq!(TimeSeries::parse("[1, 2"), Err(TimeSeriesError::NoList), "the list has no end");
+    assert_eq!(
+        TimeSeries::parse("[1, x]"),
+        Err(TimeSeriesError::NoNumber { text: "x".to_owned(), position: 2 })
+    );
     assert!(
-        Series::parse("[1, 0]").is_err()
-            && Series::parse("[1]").is_err()
-            && Series::parse("[1, NaN]").is_err()
+        TimeSeries::parse("[1, 0]").is_err()
+            && TimeSeries::parse("[1]").is_err()
+            && TimeSeries::parse("[1, NaN]").is_err()
     );
 }

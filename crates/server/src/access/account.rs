@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use dunlin::topic::{Budget, Topic};
+use dunlin::topic::{MemoryBudget, Topic};
 use dunlin::wire::NO_PRODUCER;
 use dunlin::{Permissions, Refused, TopicError, steady_ns};
 use sha2::{Digest as _, Sha256};
@@ -137,7 +137,7 @@ impl dunlin::User for Account {
         self.changes.clone()
     }
 
-    fn budget(&self) -> &Arc<Budget> {
+    fn budget(&self) -> &Arc<MemoryBudget> {
         self.tenant.budget()
     }
 

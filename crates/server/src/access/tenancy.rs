@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dunlin::topic::{Budget, Topic};
+use dunlin::topic::{MemoryBudget, Topic};
 use dunlin::{Node, Refused, TopicError, now_ns};
 
 use super::quota::AccessQuota;
@@ -21,7 +21,7 @@ const CREATING_NS_MAX: u64 = 60_000_000_000;
 pub(crate) struct Tenancy {
     name: String,
     node: Node,
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     pub(super) quota: AccessQuota,
     limits: Mutex<TenantLimits>,
     /// Topics that the tenant's users created.
@@ -118,7 +118,7 @@ impl Tenancy {
         &self.name
     }
 
-    pub(super) fn budget(&self) -> &Arc<Budget> {
+    pub(super) fn budget(&self) -> &Arc<MemoryBudget> {
         &self.budget
     }
 

@@ -23,7 +23,7 @@ use super::elements::{ElementCounter, MessageShape};
 use super::outgoing::HEAD_BYTES;
 use super::status::status;
 use crate::shared::SharedServer;
-use dunlin::topic::Charge;
+use dunlin::topic::MemoryCharge;
 
 /// Size from which an incomplete message is charged to the memory budget. Every call may have fewer bytes in flight
 /// without a charge: about 4 MiB for a connection with 1,024 calls.
@@ -38,18 +38,18 @@ const COUNTED_BYTES_MIN: usize = 64;
 /// The charges for a call's message and for its decoded elements. The body sets them, and the call holds them while it
 /// handles the message.
 #[derive(Debug, Clone, Default)]
-pub(super) struct MessageCharge(Arc<Mutex<[Option<Charge>; 2]>>);
+pub(super) struct MessageCharge(Arc<Mutex<[Option<MemoryCharge>; 2]>>);
 
 impl MessageCharge {
-    fn set_message(&self, charge: Charge) {
+    fn set_message(&self, charge: MemoryCharge) {
         self.charges()[0] = Some(charge);
     }
 
-    fn set_elements(&self, charge: Option<Charge>) {
+    fn set_elements(&self, charge: Option<MemoryCharge>) {
         self.charges()[1] = charge;
     }
 
-    fn charges(&self) -> MutexGuard<'_, [Option<Charge>; 2]> {
+    fn charges(&self) -> MutexGuard<'_, [Option<MemoryCharge>; 2]> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -64,7 +64,7 @@ pub(super) struct BoundedRequestBody {
     head_bytes: usize,
     /// Number of bytes that the current message still lacks.
     missing_bytes: usize,
-    charge: Option<Charge>,
+    charge: Option<MemoryCharge>,
     /// Where repeated elements are in the call's messages; `None` if the messages have none.
     shape: Option<&'static MessageShape>,
     /// Counts the elements of the current message; `None` if they need not be counted.
@@ -175,8 +175,8 @@ impl BoundedRequestBody {
         Ok(())
     }
 
-    fn charge_bytes(&self, bytes: usize) -> Result<Charge, Refused> {
-        Charge::of(self.shared.node.budget(), bytes).map_err(|spent| {
+    fn charge_bytes(&self, bytes: usize) -> Result<MemoryCharge, Refused> {
+        MemoryCharge::of(self.shared.node.budget(), bytes).map_err(|spent| {
             let numbers = [spent.requested, spent.used, spent.limit];
             Refused { numbers, ..Refused::new(ErrorCode::BudgetSpent, "") }
         })

@@ -15,8 +15,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin::topic::{
-    Charge, ConsumeMode, Cursor, Filter, Log, NewLogs, Notice, Position, ReadOutcome, SkipBudget, Snapshot,
-    SpanContent, Start, SubscribeError, SubscribeOptions, Waiter,
+    ConsumeMode, Cursor, Filter, Log, MemoryCharge, NewLogs, Notice, Position, ReadOutcome, SkipBudget,
+    Snapshot, SpanContent, Start, SubscribeError, SubscribeOptions, Waiter,
 };
 use dunlin::wire::ErrorCode;
 use dunlin::{CursorFuture, Refused};
@@ -99,7 +99,7 @@ struct Channel {
     sending: Option<(Snapshot, usize)>,
     /// Whether the channel is listed in `skipped`.
     skipped: bool,
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
 /// The result of reading a channel once.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use dunlin::Refused;
-use dunlin::wire::{ErrorCode, Retry};
+use dunlin::wire::{ErrorCode, RetryAdvice};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -22,7 +22,7 @@ pub(super) fn status(refused: &Refused) -> Status {
     let numbers: Vec<_> = refused.numbers.iter().map(u64::to_string).collect();
     let metadata = HashMap::from([
         ("code".to_owned(), refused.code.number().to_string()),
-        ("retry".to_owned(), row.map_or(Retry::No, |row| row.retry).to_string()),
+        ("retry".to_owned(), row.map_or(RetryAdvice::No, |row| row.retry).to_string()),
         ("numbers".to_owned(), numbers.join(",")),
         ("text".to_owned(), refused.text.clone()),
     ]);
@@ -37,9 +37,9 @@ pub(super) fn status(refused: &Refused) -> Status {
 /// Converts a refusal to a message, for a response that has several outcomes.
 pub(super) fn refusal(refused: &Refused) -> v1::Refusal {
     let retry = match refused.code.row().map(|row| row.retry) {
-        Some(Retry::Later) => v1::Retry::Later,
-        Some(Retry::Reconnect) => v1::Retry::Reconnect,
-        Some(Retry::No) | None => v1::Retry::No,
+        Some(RetryAdvice::Later) => v1::Retry::Later,
+        Some(RetryAdvice::Reconnect) => v1::Retry::Reconnect,
+        Some(RetryAdvice::No) | None => v1::Retry::No,
     };
     v1::Refusal {
         code: refused.code.number().into(),

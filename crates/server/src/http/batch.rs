@@ -15,7 +15,7 @@ use axum::{Extension, Json};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dunlin::topic::frame::{FrameError, Meta};
-use dunlin::topic::{BATCH_BYTES_MAX, Charge, PublishError, Topic};
+use dunlin::topic::{BATCH_BYTES_MAX, MemoryCharge, PublishError, Topic};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -65,7 +65,7 @@ struct EncodedBatch {
     parts: BTreeMap<usize, PartitionFrames>,
     count: u32,
     bytes: usize,
-    charge: Charge,
+    charge: MemoryCharge,
 }
 
 /// A function that encodes one line.
@@ -163,7 +163,7 @@ async fn encode_lines(
     content: &[u8],
     encode_line: LineEncoder,
 ) -> Result<EncodedBatch, Problem> {
-    let charge = Charge::none(context.node().budget());
+    let charge = MemoryCharge::none(context.node().budget());
     let mut batch = EncodedBatch { parts: BTreeMap::new(), count: 0, bytes: 0, charge };
     let mut turn_bytes = 0;
     let content = content.strip_suffix(b"\n").unwrap_or(content);

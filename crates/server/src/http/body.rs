@@ -6,7 +6,7 @@ use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, StatusCode, header};
 use bytes::Bytes;
 use dunlin::Refused;
-use dunlin::topic::{Charge, PublishError};
+use dunlin::topic::{MemoryCharge, PublishError};
 use dunlin::wire::ErrorCode;
 use http_body_util::BodyExt;
 
@@ -17,7 +17,7 @@ use super::problem::Problem;
 #[derive(Debug)]
 pub(super) struct ChargedBody {
     pub(super) bytes: Bytes,
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
 /// A function that creates the refusal of a body that has more bytes than the limit: (bytes, limit).
@@ -61,7 +61,7 @@ async fn collect_frames(
     bytes_max: usize,
     too_large: TooLarge,
 ) -> Result<ChargedBody, Problem> {
-    let mut charge = Charge::none(context.node().budget());
+    let mut charge = MemoryCharge::none(context.node().budget());
     let mut first: Option<Bytes> = None;
     let mut all = Vec::new();
     while let Some(frame) = body.frame().await {

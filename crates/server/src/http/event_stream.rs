@@ -19,7 +19,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
 use dunlin::Refused;
-use dunlin::topic::{Charge, PublishError, Subscribe, Subscriber};
+use dunlin::topic::{MemoryCharge, PublishError, Subscribe, Subscriber};
 use dunlin::wire::ErrorCode;
 use dunlin::wire::http::write_event;
 use http_body::{Body, Frame};
@@ -105,7 +105,7 @@ impl<S: EventSource> EventStream<S> {
         if out.len() <= 2 * self.shared.limits.http.event_bytes as usize {
             return Poll::Ready(Some(Ok(Frame::data(out.into()))));
         }
-        let bytes = match Charge::of(self.shared.node.budget(), out.len()) {
+        let bytes = match MemoryCharge::of(self.shared.node.budget(), out.len()) {
             Ok(charge) => Bytes::from_owner(ChargedText { out, _charge: charge }),
             Err(spent) => {
                 // Drops the chunk. The records in it are not lost: a client that resumes receives them again.
@@ -174,7 +174,7 @@ fn heartbeat_interval(shared: &SharedServer) -> Duration {
 /// A chunk whose bytes are charged to the memory budget until it is sent.
 struct ChargedText {
     out: String,
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
 impl AsRef<[u8]> for ChargedText {

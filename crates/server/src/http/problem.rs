@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use dunlin::topic::{PublishError, SubscribeError};
-use dunlin::wire::{ErrorCode, Retry};
+use dunlin::wire::{ErrorCode, RetryAdvice};
 use dunlin::{Refused, TopicError};
 use serde_json::{Map, Value, json};
 
@@ -153,7 +153,7 @@ impl IntoResponse for Problem {
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if self.refused.code.row().is_some_and(|row| row.retry == Retry::Later)
+        if self.refused.code.row().is_some_and(|row| row.retry == RetryAdvice::Later)
             && matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS)
         {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));

@@ -43,7 +43,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use dunlin::Node;
-use dunlin::topic::{Charge, NewLogArrivals, NewLogs, Waiter};
+use dunlin::topic::{MemoryCharge, NewLogArrivals, NewLogs, Waiter};
 use dunlin::wire::nats::Connect;
 
 use crate::protocol::Protocol;
@@ -93,7 +93,7 @@ pub(crate) struct Session {
     /// The start of an incomplete operation, or operations that wait for room in a topic.
     unread: Vec<u8>,
     /// Memory that is charged for operations larger than the read buffer.
-    unread_charge: Charge,
+    unread_charge: MemoryCharge,
     /// Number of bytes that must be in `unread` before the next operation can be parsed.
     unread_needs: usize,
     /// Number of operations that the last read completed.
@@ -205,7 +205,7 @@ impl Session {
             spin: Spin::new(shared.spin),
             pings: 0,
             unread: Vec::new(),
-            unread_charge: Charge::none(shared.node.budget()),
+            unread_charge: MemoryCharge::none(shared.node.budget()),
             unread_needs: 0,
             operations: 0,
             trickles: 0,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin::topic::{Budget, BudgetSpent, Charge};
+use dunlin::topic::{MemoryBudget, MemoryBudgetError, MemoryCharge};
 
 /// Maximum number of unsent bytes that a session may hold without a memory charge: the rest of one batch of the usual
 /// size.
@@ -28,7 +28,7 @@ pub(crate) enum UnsentPart {
     /// A part of more than [`UNCHARGED_BYTES_MAX`] bytes, charged to the memory budget.
     Charged {
         bytes: Vec<u8>,
-        _charge: Charge,
+        _charge: MemoryCharge,
     },
     Shared(Bytes),
 }
@@ -42,11 +42,11 @@ impl UnsentPart {
     }
 
     /// Copies the bytes. More than [`UNCHARGED_BYTES_MAX`] bytes are charged to the memory budget.
-    pub(crate) fn copy(bytes: &[u8], budget: &Arc<Budget>) -> Result<UnsentPart, BudgetSpent> {
+    pub(crate) fn copy(bytes: &[u8], budget: &Arc<MemoryBudget>) -> Result<UnsentPart, MemoryBudgetError> {
         if bytes.len() <= UNCHARGED_BYTES_MAX {
             return Ok(UnsentPart::Copied(bytes.to_vec()));
         }
-        let charge = Charge::of(budget, bytes.len())?;
+        let charge = MemoryCharge::of(budget, bytes.len())?;
         Ok(UnsentPart::Charged { bytes: bytes.to_vec(), _charge: charge })
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin::topic::{Budget, BudgetSpent};
+use dunlin::topic::{MemoryBudget, MemoryBudgetError};
 
 use super::outbound::{OutboundBuffer, UnsentPart};
 
@@ -127,8 +127,8 @@ impl<'a, 's> Pieces<'a, 's> {
     pub(crate) fn unsent_parts(
         &self,
         range: Range<usize>,
-        budget: &Arc<Budget>,
-    ) -> Result<Vec<UnsentPart>, BudgetSpent> {
+        budget: &Arc<MemoryBudget>,
+    ) -> Result<Vec<UnsentPart>, MemoryBudgetError> {
         let mut parts = Vec::new();
         let mut at = 0;
         for piece in &self.pieces[..self.count] {

@@ -22,7 +22,7 @@ use dunlin::{Node, Request, Responder};
 use super::error::SpaceError;
 use super::handle::Space;
 use super::pace::monotonic_ns;
-use super::runner::{Runner, SpawnError};
+use super::runner::{SpawnError, WorldRunner};
 
 /// Retention of a subject for requests, bytes. It is small, because requests are handled at once and never read later.
 const HISTORY_BYTES: u64 = 1 << 20;
@@ -138,7 +138,7 @@ fn handle_command<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
         ));
     };
     let reply_to = inbox(node, request)?;
-    let call = move |runner: &mut Runner<D, B>| {
+    let call = move |runner: &mut WorldRunner<D, B>| {
         let Ok(WorldRequest::EntityCommand(command)) = WorldRequest::<D>::decode(&bytes) else { return };
         let result = runner.host_mut().apply_client_command(&command, monotonic_ns());
         send_response(reply_to, result.map_err(|why| refusal(&why)));
@@ -158,7 +158,7 @@ fn handle_spawn<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
         return Err(invalid("this subject accepts only spawns and despawns"));
     };
     let reply_to = inbox(node, request)?;
-    let call = move |runner: &mut Runner<D, B>| match WorldRequest::<D>::decode(&bytes) {
+    let call = move |runner: &mut WorldRunner<D, B>| match WorldRequest::<D>::decode(&bytes) {
         Ok(WorldRequest::Spawn(entity)) => runner.spawn_for(&entity, |result| {
             send_response(
                 reply_to,

@@ -11,10 +11,10 @@ use dunlin::space::{Behaviour, Host, check_world_name};
 use super::config::SpaceConfig;
 use super::error::SpaceError;
 use super::poll::PollWaker;
-use super::runner::Runner;
+use super::runner::WorldRunner;
 
 /// A function that the runner's thread runs between two ticks.
-pub(super) type RunnerCall<const D: usize, B> = Box<dyn FnOnce(&mut Runner<D, B>) + Send>;
+pub(super) type RunnerCall<const D: usize, B> = Box<dyn FnOnce(&mut WorldRunner<D, B>) + Send>;
 
 /// The receiving end of the queue of orders.
 pub(super) struct RunnerCalls<const D: usize, B> {
@@ -59,7 +59,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
         let (waiting, orders_max) = (Arc::new(AtomicUsize::new(0)), config.limits.orders_max);
         let ended = Arc::new(AtomicBool::new(false));
         let runner_calls = RunnerCalls { calls, waiting: Arc::clone(&waiting), ended: Arc::clone(&ended) };
-        let mut runner = Runner::new(config, host, listener, waker.clone(), runner_calls);
+        let mut runner = WorldRunner::new(config, host, listener, waker.clone(), runner_calls);
         let thread = std::thread::Builder::new().name("space".to_owned()).spawn(move || runner.run());
         let thread = Mutex::new(Some(thread.map_err(SpaceError::Thread)?));
         Ok(Space { calls: sender, waiting, ended, orders_max, waker, thread, address })
@@ -71,7 +71,10 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
     }
 
     /// Runs `call` on the thread between two ticks, without waiting for it.
-    pub fn submit(&self, call: impl FnOnce(&mut Runner<D, B>) + Send + 'static) -> Result<(), SpaceError> {
+    pub fn submit(
+        &self,
+        call: impl FnOnce(&mut WorldRunner<D, B>) + Send + 'static,
+    ) -> Result<(), SpaceError> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.orders_max {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(SpaceError::Busy { max: self.orders_max });
@@ -84,7 +87,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
     /// Runs `call` on the thread between two ticks, and returns its result.
     pub fn call<T: Send + 'static>(
         &self,
-        call: impl FnOnce(&mut Runner<D, B>) -> T + Send + 'static,
+        call: impl FnOnce(&mut WorldRunner<D, B>) -> T + Send + 'static,
     ) -> Result<T, SpaceError> {
         let (sender, result) = channel();
         // Dropping the result of the send is correct: it fails only if the caller no longer waits for the result.
@@ -95,7 +98,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
     /// Stops the thread. Returns the thread's error if it failed.
     pub fn stop(&self) -> Result<(), SpaceError> {
         // The thread may already have ended.
-        let _ = self.submit(Runner::end);
+        let _ = self.submit(WorldRunner::end);
         match self.join() {
             None | Some(Ok(())) => Ok(()),
             Some(Err(why)) => Err(SpaceError::Ended(Some(why))),

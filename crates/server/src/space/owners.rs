@@ -43,4 +43,4 @@ mod registration;
 mod thread;
 
 pub use registration::process_number;
-pub use thread::{Populate, RegionOwnership, RegionOwnershipConfig, TTL_MIN, WorldEvent};
+pub use thread::{RegionOwnership, RegionOwnershipConfig, RegionPopulator, TTL_MIN, WorldEvent};

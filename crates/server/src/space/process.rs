@@ -16,7 +16,7 @@ use super::config::{SpaceConfig, SpaceLimits};
 use super::endpoint::SpaceEndpoint;
 use super::error::SpaceError;
 use super::handle::Space;
-use super::owners::{Populate, RegionOwnership, RegionOwnershipConfig, WorldEvent, process_number};
+use super::owners::{RegionOwnership, RegionOwnershipConfig, RegionPopulator, WorldEvent, process_number};
 use super::pace::TickPace;
 use super::secret::Secret;
 
@@ -133,7 +133,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
             pace,
             recipe,
         };
-        let populate: Populate<D, B> = Arc::new(populate);
+        let populate: RegionPopulator<D, B> = Arc::new(populate);
         let owners = RegionOwnership::start(kv, config, Arc::clone(&space), populate, on_event)?;
         Ok(WorldProcess { number, owners, endpoint, space })
     }

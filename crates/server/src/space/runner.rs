@@ -48,7 +48,7 @@ const PENDING_HANDOVERS_MAX: usize = 1 << 16;
 type Watcher<const D: usize, B> = Box<dyn FnMut(&Host<D, B>, u64) -> bool + Send>;
 
 /// Executes the ticks, messages and requests of all regions of one process, on one thread.
-pub struct Runner<const D: usize, B> {
+pub struct WorldRunner<const D: usize, B> {
     config: SpaceConfig,
     host: Host<D, B>,
     links: ProcessLinks,
@@ -78,14 +78,14 @@ pub struct Runner<const D: usize, B> {
     is_ended: bool,
 }
 
-impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
+impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     pub(super) fn new(
         config: SpaceConfig,
         host: Host<D, B>,
         listener: TcpListener,
         waker: PollWaker,
         calls: RunnerCalls<D, B>,
-    ) -> Runner<D, B> {
+    ) -> WorldRunner<D, B> {
         let now_ns = monotonic_ns();
         let world = WorldKey::of(&config.world, host.setup(), host.partition(), config.lockstep);
         let hello = RunnerHello { process: config.process, world, regions: regions(&host) };
@@ -93,7 +93,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         config.peers.iter().for_each(|peer| links.add_peer(*peer, now_ns));
         let others = config.peers.iter().map(|peer| peer.process);
         let standby_tracker = StandbyTracker::new(host.setup().clone());
-        Runner {
+        WorldRunner {
             lockstep: config.lockstep.then(|| ProcessLockstep::new(others)),
             schedule: TickSchedule::new(config.pace, config.limits.ticks_behind_max, now_ns),
             config,
@@ -289,8 +289,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Stops a region of this process, and keeps its state as a copy ([`Runner::copy_of`]). [`Runner::take_over`]
-    /// continues from this copy in a later epoch, if no other process has begun a later epoch.
+    /// Stops a region of this process, and keeps its state as a copy ([`WorldRunner::copy_of`]).
+    /// [`WorldRunner::take_over`] continues from this copy in a later epoch, if no other process has begun a later epoch.
     pub fn retire_region(&mut self, region: RegionId) {
         if let Some(state) = self.host.retire(region) {
             self.standby_tracker.store(region, state);
@@ -446,7 +446,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 }
 
-impl<const D: usize, B> Runner<D, B> {
+impl<const D: usize, B> WorldRunner<D, B> {
     /// Ends the thread.
     pub fn end(&mut self) {
         self.is_ended = true;
@@ -457,9 +457,9 @@ fn regions<const D: usize, B: Behaviour<D> + Clone>(host: &Host<D, B>) -> Vec<(R
     host.regions().map(|(id, region)| (id, region.handover().epoch())).collect()
 }
 
-impl<const D: usize, B> std::fmt::Debug for Runner<D, B> {
+impl<const D: usize, B> std::fmt::Debug for WorldRunner<D, B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Runner")
+        f.debug_struct("WorldRunner")
             .field("config", &self.config)
             .field("ticks", &self.ticks)
             .finish_non_exhaustive()

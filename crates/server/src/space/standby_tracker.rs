@@ -215,7 +215,7 @@ impl<const D: usize> StandbyTracker<D> {
 
 #[cfg(test)]
 mod tests {
-    use dunlin::space::{Host, Partition, RegionAuthority, WorldBox, behaviour::Walk};
+    use dunlin::space::{Host, Partition, RegionAuthority, WorldBox, behaviour::RandomWalk};
 
     use super::*;
 
@@ -233,7 +233,7 @@ mod tests {
 
     /// The encoded whole state of a region in an epoch.
     fn encoded_region(epoch: u64) -> Vec<u8> {
-        let walk = Walk { speed_max: 1.0, turn: 1.0 };
+        let walk = RandomWalk { speed_max: 1.0, turn: 1.0 };
         let mut host = Host::new(setup(), walk, Partition::even(3, &[R]), None);
         host.begin(R, RegionAuthority { epoch, until_ns: u64::MAX }).unwrap();
         host.add_standby(R).unwrap().0

@@ -2,7 +2,8 @@
 
 use super::samples::DurationHistogram;
 
-/// Counters and durations of a process's regions since its start, or since [`take_stats`](super::Runner::take_stats).
+/// Counters and durations of a process's regions since its start, or since
+/// [`take_stats`](super::WorldRunner::take_stats).
 #[derive(Debug, Clone, Default)]
 pub struct RunnerStats {
     /// Time from the start of a tick until its results are published and written.

@@ -39,7 +39,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use dunlin::topic::{Charge, NewLogArrivals, NewLogs, PublishError, Waiter};
+use dunlin::topic::{MemoryCharge, NewLogArrivals, NewLogs, PublishError, Waiter};
 use dunlin::wire::{Decoder, DecoderLimits, Follow};
 use dunlin::{Inbox, Node, Refused};
 use hashbrown::HashMap;
@@ -92,7 +92,7 @@ pub(crate) struct Session {
     /// The start of an incomplete message, or messages that wait for room in a topic.
     unread: Vec<u8>,
     /// Memory that is charged for messages larger than the read buffer.
-    unread_charge: Charge,
+    unread_charge: MemoryCharge,
     /// Number of bytes that must be in `unread` before the next message can be parsed.
     unread_needs: usize,
     /// Number of bytes of a refused message that are still to be skipped.
@@ -201,7 +201,7 @@ impl Session {
             inbox: Inbox::new(shared.node.clone(), id),
             node: shared.node.clone(),
             login_state: LoginState::default(),
-            unread_charge: Charge::none(shared.node.budget()),
+            unread_charge: MemoryCharge::none(shared.node.budget()),
             timer: Timer::new(shared.limits.handshake_ms_max),
             spin: Spin::new(shared.spin),
             shared,
@@ -248,11 +248,11 @@ impl Session {
 
     /// Charges a request to the memory budget if the session has too many bytes of requests without a response. The
     /// charge is held until the request has its response, or until the cluster has handled it if the session ends.
-    fn charge_request(&self, bytes: usize, pending_bytes: usize) -> Result<Option<Charge>, Refused> {
+    fn charge_request(&self, bytes: usize, pending_bytes: usize) -> Result<Option<MemoryCharge>, Refused> {
         if pending_bytes + bytes <= UNCHARGED_REQUEST_BYTES_MAX {
             return Ok(None);
         }
-        let charge = Charge::of(self.shared.node.budget(), bytes);
+        let charge = MemoryCharge::of(self.shared.node.budget(), bytes);
         charge.map(Some).map_err(|spent| Refused::from(&PublishError::from(spent)))
     }
 

@@ -5,7 +5,7 @@ use dunlin::space::{
     StandbyMode, TickContext, WorldBox,
 };
 use dunlin_client::Kv;
-use dunlin_server::space::Runner;
+use dunlin_server::space::WorldRunner;
 
 use crate::clients::connect;
 use crate::serve;
@@ -78,7 +78,7 @@ fn imbalance(members: &[WorldMember<Gather>]) -> f64 {
 /// Number of entities that have arrived.
 fn count_arrived(members: &[WorldMember<Gather>]) -> usize {
     let of_member = |member: &WorldMember<Gather>| {
-        let count = |runner: &mut Runner<3, Gather>| {
+        let count = |runner: &mut WorldRunner<3, Gather>| {
             let stores = runner.host().regions().map(|(_, region)| region.store());
             stores
                 .map(|store| {

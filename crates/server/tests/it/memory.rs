@@ -5,7 +5,7 @@ use std::io::Write;
 
 use dunlin::scheduler::{AttemptReport, TaskCommand};
 use dunlin::state::ControlCommand;
-use dunlin::topic::{Charge, Publish, TopicConfig};
+use dunlin::topic::{MemoryCharge, Publish, TopicConfig};
 use dunlin::wire::{
     Control, ControlKind, ErrorCode, FromClient, FromNode, List, LogPosition, Position, Resume, StartAt,
     Tasks, TasksKind, U32PrefixedBytes,
@@ -218,7 +218,7 @@ fn pending_requests_count_towards_the_memory_budget() {
         // Leaves this much room in the budget.
         let charge_rest = |room: u64| {
             let bytes = node.budget().room() - room;
-            Charge::of(node.budget(), bytes as usize).unwrap()
+            MemoryCharge::of(node.budget(), bytes as usize).unwrap()
         };
         let rest = charge_rest(50 << 10);
         send(&mut peer, 1);

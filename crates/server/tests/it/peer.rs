@@ -5,8 +5,8 @@ use std::net::TcpStream;
 
 use dunlin::topic::frame::{Frame, Meta};
 use dunlin::wire::{
-    Decoded, Decoder, DecoderLimits, FLAG_ACK, FromClient, FromNode, Hello, OnGap, OpenPublisher, Preamble,
-    Publish, PublishHeader, StartAt, Subscribe, VERSION,
+    DecodeOutcome, Decoder, DecoderLimits, FLAG_ACK, FromClient, FromNode, Hello, OnGap, OpenPublisher,
+    Preamble, Publish, PublishHeader, StartAt, Subscribe, VERSION,
 };
 use dunlin_server::Server;
 use dunlin_wait::PATIENCE;
@@ -87,14 +87,14 @@ impl Peer {
     pub fn next<T>(&mut self, mut pick: impl FnMut(FromNode<'_>) -> Option<T>) -> Option<T> {
         loop {
             match self.decoder.next_from_node(&self.received).unwrap() {
-                Decoded::Message(message, taken) => {
+                DecodeOutcome::Message(message, taken) => {
                     let picked = pick(message);
                     self.received.drain(..taken);
                     if picked.is_some() {
                         return picked;
                     }
                 }
-                Decoded::Need(_) => self.receive().then_some(())?,
+                DecodeOutcome::Need(_) => self.receive().then_some(())?,
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use dunlin::space::behaviour::Oscillate;
+use dunlin::space::behaviour::Oscillation;
 use dunlin::space::{
     Entity, Host, Partition, RegionAuthority, RegionId, RegionSetup, WorldBox as Box3, WorldRequest,
 };
@@ -35,7 +35,7 @@ const CENTER: EntityId = EntityId(0);
 /// The kind of entity that viewers may not see.
 const HIDDEN: u32 = 2;
 
-type Steps = Space<3, Oscillate>;
+type Steps = Space<3, Oscillation>;
 
 /// A process of the world: region N of two, with its own endpoint.
 pub struct RegionProcess {
@@ -49,7 +49,7 @@ impl RegionProcess {
     pub fn start(number: u32, others: &[WorldPeer], node: Node, server: Server) -> RegionProcess {
         let mut setup = RegionSetup::new(RegionId(0), Box3::cube(100.0).unwrap(), RADIUS);
         setup.sort_every = 7;
-        let oscillate = Oscillate { low: 0.0, high: 100.0 };
+        let oscillate = Oscillation { low: 0.0, high: 100.0 };
         let mut host = Host::new(setup, oscillate, Partition::even(3, &REGIONS), None);
         host.begin(RegionId(number), RegionAuthority { epoch: 1, until_ns: u64::MAX }).unwrap();
         (0..ENTITIES).map(entity).for_each(|one| {
@@ -134,7 +134,7 @@ impl ViewerTest {
     /// All entities, with the position, kind and region of each.
     fn all_entities(&self) -> BTreeMap<EntityId, ([f32; 3], u32, RegionId)> {
         let of = |process: &RegionProcess| {
-            let read_entities = |runner: &mut dunlin_server::space::Runner<3, Oscillate>| {
+            let read_entities = |runner: &mut dunlin_server::space::WorldRunner<3, Oscillation>| {
                 let each = runner.host().regions().flat_map(|(id, region)| {
                     let store = region.store();
                     let row =
@@ -276,7 +276,7 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
     );
 
     // An owner whose lease has ended must change no entity.
-    let ends = |runner: &mut dunlin_server::space::Runner<3, Oscillate>| {
+    let ends = |runner: &mut dunlin_server::space::WorldRunner<3, Oscillation>| {
         runner.host_mut().set_authority(RegionId(2), None);
     };
     fixture.processes[1].space.call(ends).unwrap();
@@ -360,7 +360,7 @@ fn world_process_responds_only_to_inboxes() {
     let process = RegionProcess::start(1, &[], node.clone(), server);
     let orders = node.create_topic("orders", TopicConfig::default(), true).unwrap();
     let has_center = || {
-        let find = |runner: &mut dunlin_server::space::Runner<3, Oscillate>| {
+        let find = |runner: &mut dunlin_server::space::WorldRunner<3, Oscillation>| {
             runner.host().regions().any(|(_, region)| region.store().row(CENTER).is_some())
         };
         process.space.call(find).unwrap()

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dunlin::space::behaviour::Walk;
+use dunlin::space::behaviour::RandomWalk;
 use dunlin::space::{
     BalancePolicy, Behaviour, Entity, EntityId, Host, Partition, RegionId, RegionReport, RegionSetup,
     StandbyMode, WorldBox, WorldTopics, topic_of,
@@ -15,8 +15,8 @@ use dunlin::topic::Subscriber;
 use dunlin::{Config, Node};
 use dunlin_client::Kv;
 use dunlin_server::space::{
-    Populate, RegionOwnership, RegionOwnershipConfig, Secret, Space, SpaceConfig, SpaceLimits, SpawnError,
-    TickPace, WorldDescription, monotonic_ns,
+    RegionOwnership, RegionOwnershipConfig, RegionPopulator, Secret, Space, SpaceConfig, SpaceLimits,
+    SpawnError, TickPace, WorldDescription, monotonic_ns,
 };
 use dunlin_wait::{Deadline, PATIENCE, POLL};
 
@@ -96,7 +96,7 @@ impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
             let events = Arc::clone(&events);
             move |event| events.lock().unwrap().push(format!("{event:?}"))
         };
-        let populate: Populate<3, B> = Arc::new(settings.populate);
+        let populate: RegionPopulator<3, B> = Arc::new(settings.populate);
         let owners = RegionOwnership::start(kv, config, Arc::clone(&space), populate, record_event).unwrap();
         WorldMember { number, owners, space, events, _early: early }
     }
@@ -122,7 +122,7 @@ impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
     }
 }
 
-fn populate(host: &mut Host<3, Walk>, region: RegionId) {
+fn populate(host: &mut Host<3, RandomWalk>, region: RegionId) {
     for nth in 0..ENTITIES {
         let along = |axis: u64| ((nth + 1) * (7 + axis) * 40_503 % 10_007) as f32 / 100.07;
         let entity = Entity::at(nth, [along(0), along(1), along(2)]);
@@ -194,7 +194,7 @@ fn world_keeps_all_entities_as_processes_die_one_by_one() {
     let kv = || connect(&keys.1).kv();
     let mut setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 4.0);
     (setup.tick_ns, setup.standby) = (5_000_000, StandbyMode::Required);
-    let behaviour = Walk { speed_max: 40.0, turn: 4.0 };
+    let behaviour = RandomWalk { speed_max: 40.0, turn: 4.0 };
     let settings = WorldSettings {
         name: WORLD,
         setup,
@@ -221,10 +221,10 @@ fn world_keeps_all_entities_as_processes_die_one_by_one() {
 }
 
 /// A world of `count` regions and processes.
-fn settings(name: &'static str, count: usize, standby: StandbyMode) -> WorldSettings<Walk> {
+fn settings(name: &'static str, count: usize, standby: StandbyMode) -> WorldSettings<RandomWalk> {
     let mut setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 4.0);
     (setup.tick_ns, setup.standby) = (5_000_000, standby);
-    let behaviour = Walk { speed_max: 40.0, turn: 4.0 };
+    let behaviour = RandomWalk { speed_max: 40.0, turn: 4.0 };
     let regions = &REGIONS[..count];
     WorldSettings { name, setup, behaviour, regions, expected: count, balance: None, populate }
 }
@@ -246,7 +246,7 @@ fn delete_keys(kv: &Kv, world: &str) {
 }
 
 /// Gives one entity a kind that no other has. Returns the ticks of all regions at that time.
-fn mark_entity_and_read_ticks(members: &[WorldMember<Walk>]) -> BTreeMap<u32, u64> {
+fn mark_entity_and_read_ticks(members: &[WorldMember<RandomWalk>]) -> BTreeMap<u32, u64> {
     for member in members {
         let mark = dunlin::space::EntityCommand::<3> {
             kind: Some(7),
@@ -260,8 +260,8 @@ fn mark_entity_and_read_ticks(members: &[WorldMember<Walk>]) -> BTreeMap<u32, u6
     members.iter().flat_map(WorldMember::ticks).collect()
 }
 
-fn count_marked(members: &[WorldMember<Walk>]) -> usize {
-    let of_kind = |host: &Host<3, Walk>| {
+fn count_marked(members: &[WorldMember<RandomWalk>]) -> usize {
+    let of_kind = |host: &Host<3, RandomWalk>| {
         let kinds = host.regions().flat_map(|(_, region)| region.store().kinds().to_vec());
         kinds.filter(|kind| *kind == 7).count()
     };
@@ -269,7 +269,7 @@ fn count_marked(members: &[WorldMember<Walk>]) -> usize {
 }
 
 /// Checks that each region has continued from its tick in `before`, and that all entities still exist exactly once.
-fn assert_continues(kv: &Kv, members: &[WorldMember<Walk>], before: &BTreeMap<u32, u64>, what: &str) {
+fn assert_continues(kv: &Kv, members: &[WorldMember<RandomWalk>], before: &BTreeMap<u32, u64>, what: &str) {
     until(&format!("all regions go on {what}"), kv, members, || {
         let now: BTreeMap<u32, u64> = members.iter().flat_map(WorldMember::ticks).collect();
         before.iter().all(|(region, tick)| now.get(region).is_some_and(|now| *now >= tick + MIN_TICKS))
@@ -283,7 +283,7 @@ fn assert_continues(kv: &Kv, members: &[WorldMember<Walk>], before: &BTreeMap<u3
     assert_eq!(count_marked(members), 1, "{what}: entities are as they were, and not as they were populated");
 }
 
-fn has_event(member: &WorldMember<Walk>, prefix: &str) -> bool {
+fn has_event(member: &WorldMember<RandomWalk>, prefix: &str) -> bool {
     member.events.lock().unwrap().iter().any(|event| event.starts_with(prefix))
 }
 
@@ -381,7 +381,7 @@ fn position_in<B: Behaviour<3> + Clone>(host: &Host<3, B>, region: RegionId) -> 
 fn entity_created_in_two_regions_is_kept_in_only_one() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
-    let populate = |host: &mut Host<3, Walk>, region| {
+    let populate = |host: &mut Host<3, RandomWalk>, region| {
         populate(host, region);
         host.spawn(&Entity::at(TWICE, position_in(host, region))).unwrap();
     };
@@ -407,10 +407,10 @@ fn entity_created_in_two_regions_is_kept_in_only_one() {
 type Spawned = Receiver<Result<(RegionId, u64), SpawnError>>;
 
 /// Spawns an entity in a region as a client does.
-fn spawn(member: &WorldMember<Walk>, id: u64, region: RegionId) -> Spawned {
+fn spawn(member: &WorldMember<RandomWalk>, id: u64, region: RegionId) -> Spawned {
     let (sender, spawned) = channel();
     let reply = move |done| drop(sender.send(done));
-    let order = move |runner: &mut dunlin_server::space::Runner<3, Walk>| {
+    let order = move |runner: &mut dunlin_server::space::WorldRunner<3, RandomWalk>| {
         let entity = Entity::at(id, position_in(runner.host(), region));
         runner.spawn_for(&entity, reply);
     };
@@ -426,7 +426,7 @@ fn concurrent_spawns_of_one_id_in_two_regions_create_one_entity() {
     let member = |number| WorldMember::start(&settings, connect(&keys.1).kv(), number);
     let members = [member(1), member(2)];
     wait_until_all_tick("both regions begin", &kv, &members);
-    let own = |member: &WorldMember<Walk>| RegionId(*member.ticks().keys().next().unwrap());
+    let own = |member: &WorldMember<RandomWalk>| RegionId(*member.ticks().keys().next().unwrap());
     let regions = [own(&members[0]), own(&members[1])];
     let raced = 1_000..1_020_u64;
     for id in raced.clone() {
@@ -461,7 +461,7 @@ fn spawn_is_refused_while_a_region_has_no_owner() {
         let done = spawn(&members[0], 2_000, own).recv_timeout(PATIENCE).expect("an answer");
         match done {
             Ok(_) => {
-                let dismiss = |runner: &mut dunlin_server::space::Runner<3, Walk>| {
+                let dismiss = |runner: &mut dunlin_server::space::WorldRunner<3, RandomWalk>| {
                     runner.host_mut().despawn(EntityId(2_000)).is_ok()
                 };
                 members[0].space.call(dismiss).unwrap();

@@ -1,8 +1,8 @@
 //! Flocks: separation, alignment and cohesion (boids, Reynolds 1987).
 
 use super::{
-    Behaviour, LANES, Lanes, Motion, NearbyEntities, NearbyEntityLanes, OtherEntity, OwnEntity,
-    OwnEntityLanes, TickContext, shorten,
+    Behaviour, LANES, Motion, NearbyEntities, NearbyEntityLanes, OtherEntity, OwnEntity, OwnEntityLanes,
+    SimdLanes, TickContext, shorten,
 };
 use crate::world::Point;
 
@@ -97,7 +97,7 @@ impl<const D: usize> Behaviour<D> for Flock {
         around: &impl NearbyEntityLanes<D>,
         context: &TickContext<D>,
     ) -> Option<[Motion<D>; LANES]> {
-        let mut separation: [Lanes; D] = [[0.0; LANES]; D];
+        let mut separation: [SimdLanes; D] = [[0.0; LANES]; D];
         let (mut alignment, mut cohesion, mut count) = (separation, separation, [0.0; LANES]);
         let apart_sq = self.apart * self.apart;
         for other in around.others() {
@@ -117,7 +117,7 @@ impl<const D: usize> Behaviour<D> for Flock {
         }
         let mut motions = [Motion { position: [0.0; D], velocity: [0.0; D] }; LANES];
         for lane in 0..LANES {
-            let of = |sums: &[Lanes; D]| sums.map(|along| along[lane]);
+            let of = |sums: &[SimdLanes; D]| sums.map(|along| along[lane]);
             let sums = Sums {
                 separation: of(&separation),
                 alignment: of(&alignment),

@@ -8,7 +8,7 @@ use crate::world::Point;
 pub const LANES: usize = 8;
 
 /// An array with one number for each of the [`LANES`] entities that vector instructions process together.
-pub type Lanes = [f32; LANES];
+pub type SimdLanes = [f32; LANES];
 
 /// Up to [`LANES`] entities that a behaviour moves together by vector instructions.
 /// If there are fewer than [`LANES`] entities, the last one fills the remaining lanes, whose results are ignored.
@@ -19,9 +19,9 @@ pub struct OwnEntityLanes<const D: usize> {
     /// Kinds by lane.
     pub kinds: [u32; LANES],
     /// Positions by axis and lane.
-    pub position: [Lanes; D],
+    pub position: [SimdLanes; D],
     /// Velocities by axis and lane.
-    pub velocity: [Lanes; D],
+    pub velocity: [SimdLanes; D],
 }
 
 /// An entity near the entities that a behaviour moves together, with its distance from each of them.
@@ -32,12 +32,12 @@ pub struct OtherEntityLanes<const D: usize> {
     /// Velocity of the other entity.
     pub velocity: Point<D>,
     /// Vectors from each lane's entity to this entity, by axis and lane.
-    pub offset: [Lanes; D],
+    pub offset: [SimdLanes; D],
     /// Squares of the distances, by lane.
-    pub distance_sq: Lanes,
+    pub distance_sq: SimdLanes,
     /// 1 for each lane whose entity has this entity in sight; 0 for the other lanes, and for the lane of this entity
     /// itself.
-    pub seen: Lanes,
+    pub seen: SimdLanes,
 }
 
 /// The entities near the entities that a behaviour moves together by vector instructions.

@@ -4,14 +4,14 @@ use super::{Behaviour, Motion, NearbyEntities, OwnEntity, TickContext};
 
 /// A behaviour for tests that moves entities back and forth between two walls.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Oscillate {
+pub struct Oscillation {
     /// Coordinate of the lower wall.
     pub low: f32,
     /// Coordinate of the upper wall.
     pub high: f32,
 }
 
-impl<const D: usize> Behaviour<D> for Oscillate {
+impl<const D: usize> Behaviour<D> for Oscillation {
     #[inline(always)]
     fn step(&self, own: &OwnEntity<D>, _: &impl NearbyEntities<D>, context: &TickContext<D>) -> Motion<D> {
         let (mut low, mut high) = (context.world.min(), context.world.max());

@@ -4,14 +4,14 @@ use super::{Behaviour, Motion, NearbyEntities, OwnEntity, TickContext, shorten};
 
 /// A behaviour that moves entities at random: the velocity changes a little in every tick.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Walk {
+pub struct RandomWalk {
     /// Highest speed, units a second.
     pub speed_max: f32,
     /// Highest change of velocity in a tick, on each axis.
     pub turn: f32,
 }
 
-impl<const D: usize> Behaviour<D> for Walk {
+impl<const D: usize> Behaviour<D> for RandomWalk {
     #[inline(always)]
     fn step(&self, own: &OwnEntity<D>, _: &impl NearbyEntities<D>, context: &TickContext<D>) -> Motion<D> {
         let turned = std::array::from_fn(|axis| {

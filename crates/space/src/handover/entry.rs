@@ -4,7 +4,7 @@
 //! that applied the same entries have the same handovers. Only the owner needs the deadlines and the copies of messages
 //! to resend, which a standby lacks.
 
-use super::parcel::{self, Parcel, RefusedEntity, RegionId, TransferId};
+use super::parcel::{self, RefusedEntity, RegionId, TransferId, TransferredEntity};
 use crate::entity::EntityId;
 use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
 
@@ -38,7 +38,7 @@ pub enum HandoverStep {
     /// At the target: the entities can be taken, except the refused ones.
     Staged {
         /// Accepted entities.
-        parcels: Vec<Parcel>,
+        parcels: Vec<TransferredEntity>,
         /// Refused entities.
         refused: Vec<RefusedEntity>,
     },

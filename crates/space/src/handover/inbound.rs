@@ -6,8 +6,8 @@ use crate::layout::{Fields, SpaceDecodeError};
 
 use super::parcel::{bytes_of, parcels, put_parcels, put_refused, refused};
 use super::{
-    AdmissionCheck, Direction, EntityRefusal, Handover, HandoverEffect, HandoverStep, MessageBody, Parcel,
-    RefusedEntity, RegionId, TransferId,
+    AdmissionCheck, Direction, EntityRefusal, Handover, HandoverEffect, HandoverStep, MessageBody,
+    RefusedEntity, RegionId, TransferId, TransferredEntity,
 };
 
 /// A transfer from another region.
@@ -23,14 +23,14 @@ pub(super) struct Inbound {
 
 #[derive(Debug, Clone)]
 enum InboundState {
-    Staged(Vec<Parcel>),
+    Staged(Vec<TransferredEntity>),
     Taken,
     Dropped,
 }
 
 impl Inbound {
     /// Accepted entities, for which the source has not decided yet.
-    pub(super) fn staged(&self) -> &[Parcel] {
+    pub(super) fn staged(&self) -> &[TransferredEntity] {
         match &self.state {
             InboundState::Staged(parcels) => parcels,
             InboundState::Taken | InboundState::Dropped => &[],
@@ -83,7 +83,7 @@ impl Handover {
         &mut self,
         from: RegionId,
         transfer: TransferId,
-        parcels: Vec<Parcel>,
+        parcels: Vec<TransferredEntity>,
         admission: &dyn AdmissionCheck,
         effects: &mut Vec<HandoverEffect>,
     ) {
@@ -113,9 +113,13 @@ impl Handover {
         self.waiting.push_back((entry, from, transfer, Direction::Inbound));
     }
 
-    fn find_refused(&self, parcels: &[Parcel], admission: &dyn AdmissionCheck) -> Vec<RefusedEntity> {
+    fn find_refused(
+        &self,
+        parcels: &[TransferredEntity],
+        admission: &dyn AdmissionCheck,
+    ) -> Vec<RefusedEntity> {
         let mut taken = HashSet::with_capacity(parcels.len());
-        let refused = |(index, parcel): (u32, &Parcel)| {
+        let refused = |(index, parcel): (u32, &TransferredEntity)| {
             let is_duplicate = self.staged.contains_key(&parcel.id) || taken.contains(&parcel.id);
             let others = self.staged.len() + taken.len();
             let why =
@@ -257,7 +261,7 @@ impl Handover {
         &mut self,
         from: RegionId,
         transfer: TransferId,
-        parcels: Vec<Parcel>,
+        parcels: Vec<TransferredEntity>,
         refused: Vec<RefusedEntity>,
     ) {
         self.staged.extend(parcels.iter().map(|parcel| (parcel.id, (from, transfer))));
@@ -266,7 +270,12 @@ impl Handover {
     }
 
     /// Sets the state of a staged transfer, and removes the transfer's entities from the staged ones. Returns them.
-    fn unstage(&mut self, from: RegionId, transfer: TransferId, state: InboundState) -> Vec<Parcel> {
+    fn unstage(
+        &mut self,
+        from: RegionId,
+        transfer: TransferId,
+        state: InboundState,
+    ) -> Vec<TransferredEntity> {
         let Some(one) = self.inbound(from, transfer) else { return Vec::new() };
         let InboundState::Staged(parcels) = std::mem::replace(&mut one.state, state) else {
             return Vec::new();

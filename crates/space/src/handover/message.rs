@@ -10,7 +10,7 @@
 //! `settled` is the sender's oldest transfer to the receiver that has not ended; the receiver may forget all earlier
 //! transfers.
 
-use super::parcel::{self, Parcel, RefusedEntity, RegionId, TransferId};
+use super::parcel::{self, RefusedEntity, RegionId, TransferId, TransferredEntity};
 use crate::layout::{Fields, SpaceDecodeError, VERSION, put_u32, put_u64};
 
 /// A message between two regions about a handover.
@@ -32,7 +32,7 @@ pub struct HandoverMessage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MessageBody {
     /// From the source: take these entities.
-    Prepare(Vec<Parcel>),
+    Prepare(Vec<TransferredEntity>),
     /// From the target: the target and its standby can take all except the refused entities.
     Prepared(Vec<RefusedEntity>),
     /// From the source: the entities belong to the target.

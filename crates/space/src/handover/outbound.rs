@@ -2,8 +2,8 @@
 
 use super::parcel::{bytes_of, put_refused, refused, split_refused};
 use super::{
-    Direction, Handover, HandoverEffect, HandoverStep, MessageBody, OfferError, Parcel, RefusedEntity,
-    RegionId, TransferId,
+    Direction, Handover, HandoverEffect, HandoverStep, MessageBody, OfferError, RefusedEntity, RegionId,
+    TransferId, TransferredEntity,
 };
 use crate::entity::EntityId;
 use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
@@ -13,7 +13,7 @@ use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
 pub(super) struct OutboundTransfer {
     ids: Vec<EntityId>,
     /// Encoded entities, to send the offer again. Only the owner that made the offer has them.
-    parcels: Vec<Parcel>,
+    parcels: Vec<TransferredEntity>,
     addressed: u64,
     state: OutboundState,
     /// Whether the standby knows the last step of this transfer.
@@ -89,7 +89,7 @@ impl Handover {
     pub fn offer(
         &mut self,
         to: RegionId,
-        parcels: Vec<Parcel>,
+        parcels: Vec<TransferredEntity>,
         now: u64,
         effects: &mut Vec<HandoverEffect>,
     ) -> Result<TransferId, OfferError> {

@@ -22,7 +22,7 @@ pub struct TransferId {
 
 /// The complete state of an entity, as one region sends it to another in a handover.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parcel {
+pub struct TransferredEntity {
     /// Id of the entity.
     pub id: EntityId,
     /// A number that distinguishes successive entities with the same id.
@@ -88,8 +88,8 @@ pub(crate) fn split_refused<T: Clone>(batch: &[T], refused: &[RefusedEntity]) ->
 }
 
 /// Memory of parcels, bytes.
-pub(crate) fn bytes_of(parcels: &[Parcel]) -> usize {
-    parcels.iter().map(|parcel| size_of::<Parcel>() + parcel.state.len()).sum()
+pub(crate) fn bytes_of(parcels: &[TransferredEntity]) -> usize {
+    parcels.iter().map(|parcel| size_of::<TransferredEntity>() + parcel.state.len()).sum()
 }
 
 pub(crate) fn put_transfer(out: &mut Vec<u8>, transfer: TransferId) {
@@ -101,7 +101,7 @@ pub(crate) fn transfer(fields: &mut Fields<'_>) -> Result<TransferId, SpaceDecod
     Ok(TransferId { epoch: fields.u64()?, number: fields.u64()? })
 }
 
-pub(crate) fn put_parcels(out: &mut Vec<u8>, parcels: &[Parcel]) {
+pub(crate) fn put_parcels(out: &mut Vec<u8>, parcels: &[TransferredEntity]) {
     put_u32(out, parcels.len() as u32);
     for parcel in parcels {
         put_u64(out, parcel.id.0);
@@ -110,10 +110,10 @@ pub(crate) fn put_parcels(out: &mut Vec<u8>, parcels: &[Parcel]) {
     }
 }
 
-pub(crate) fn parcels(fields: &mut Fields<'_>) -> Result<Vec<Parcel>, SpaceDecodeError> {
+pub(crate) fn parcels(fields: &mut Fields<'_>) -> Result<Vec<TransferredEntity>, SpaceDecodeError> {
     fields.list(16, |fields| {
         let (id, generation) = (EntityId(fields.u64()?), fields.u32()?);
-        Ok(Parcel { id, generation, state: fields.bytes()?.into() })
+        Ok(TransferredEntity { id, generation, state: fields.bytes()?.into() })
     })
 }
 

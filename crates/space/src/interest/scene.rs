@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{ViewerEvent, ViewerUpdate};
 use crate::entity::EntityId;
-use crate::handover::{Parcel, RegionId};
+use crate::handover::{RegionId, TransferredEntity};
 use crate::layout::SpaceDecodeError;
 use crate::store::{Entity, Schema, StateError};
 use crate::world::Point;
@@ -78,7 +78,7 @@ impl<const D: usize> Scene<D> {
             match event? {
                 ViewerEvent::Begin => before = self.ids_of(update.region).collect(),
                 ViewerEvent::Enter { id, generation, state } => {
-                    let parcel = Parcel { id, generation, state: state.into() };
+                    let parcel = TransferredEntity { id, generation, state: state.into() };
                     let entered = self.decode_entity(&parcel, update)?;
                     before.remove(&id);
                     self.enter(id, entered, changes);
@@ -108,7 +108,7 @@ impl<const D: usize> Scene<D> {
 
     fn decode_entity(
         &self,
-        parcel: &Parcel,
+        parcel: &TransferredEntity,
         update: &ViewerUpdate<'_>,
     ) -> Result<VisibleEntity<D>, StateError> {
         let Entity { kind, position, velocity, components, .. } = Entity::of_parcel(parcel, &self.schema)?;

@@ -6,7 +6,7 @@ use super::{GHOSTS, Region, RegionOutputs, RegionReport, StepError};
 use crate::behaviour::{Behaviour, LANES};
 use crate::curve::{Curve, Morton};
 use crate::ghost::GhostBatch;
-use crate::handover::{Parcel, RegionId};
+use crate::handover::{RegionId, TransferredEntity};
 use crate::world::{Point, WorldBox};
 
 /// Morton key of the smallest cell that holds a point.
@@ -44,7 +44,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// Offers entities that crossed the border to their new regions, in one batch for each region.
     pub(super) fn offer_crossed(&mut self, now_ns: u64, out: &mut RegionOutputs) {
         let crossed = std::mem::take(&mut self.changes.crossed);
-        let mut leaving: BTreeMap<RegionId, Vec<Parcel>> = BTreeMap::new();
+        let mut leaving: BTreeMap<RegionId, Vec<TransferredEntity>> = BTreeMap::new();
         let (tick, store) = (self.state.tick(), self.state.store());
         for row in crossed
             .iter()

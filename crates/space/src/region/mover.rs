@@ -2,7 +2,7 @@
 
 use super::crossing::is_beyond;
 use super::interior::InteriorCells;
-use crate::behaviour::{LANES, Lanes, Motion, OwnEntity, OwnEntityLanes};
+use crate::behaviour::{LANES, Motion, OwnEntity, OwnEntityLanes, SimdLanes};
 use crate::store::{StoreRows, row_of};
 use crate::world::{Point, WorldBox};
 
@@ -96,7 +96,7 @@ impl<'a, const D: usize> Mover<'a, D> {
             return None;
         }
         let columns = |columns: &[&mut [f32]; D]| {
-            let mut lanes: [Lanes; D] = [[0.0; LANES]; D];
+            let mut lanes: [SimdLanes; D] = [[0.0; LANES]; D];
             for axis in 0..D {
                 lanes[axis] = *columns[axis].get(row..)?.first_chunk()?;
             }
@@ -170,7 +170,7 @@ impl<'a, const D: usize> Mover<'a, D> {
 }
 
 #[inline(always)]
-fn store_lanes<const D: usize>(columns: &mut [&mut [f32]; D], row: usize, lanes: &[Lanes; D]) {
+fn store_lanes<const D: usize>(columns: &mut [&mut [f32]; D], row: usize, lanes: &[SimdLanes; D]) {
     for axis in 0..D {
         if let Some(places) = columns[axis].get_mut(row..).and_then(<[f32]>::first_chunk_mut) {
             *places = lanes[axis];

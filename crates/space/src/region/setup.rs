@@ -47,7 +47,7 @@ pub struct RegionSetup<const D: usize> {
     "the strip along borders is {strip} wide, but must be at least {width_min}, the larger of the behaviour's sight \
      ({sight}) and the hysteresis ({hysteresis}): widen `RegionSetup::strip`"
 )]
-pub struct StripError {
+pub struct GhostStripError {
     /// Width of the strip.
     pub strip: f32,
     /// The smallest valid width.
@@ -81,10 +81,10 @@ impl<const D: usize> RegionSetup<D> {
 
     /// Checks that the strip is wide enough for a behaviour with this sight. [`Region::new`](crate::Region::new) and
     /// [`Lockstep::new`](crate::Lockstep::new) do not check it.
-    pub fn check_strip(&self, sight: f32) -> Result<(), StripError> {
+    pub fn check_strip(&self, sight: f32) -> Result<(), GhostStripError> {
         let (strip, hysteresis) = (self.strip, self.hysteresis);
         let width_min = sight.max(hysteresis);
-        if strip >= width_min { Ok(()) } else { Err(StripError { strip, width_min, sight, hysteresis }) }
+        if strip >= width_min { Ok(()) } else { Err(GhostStripError { strip, width_min, sight, hysteresis }) }
     }
 
     /// Length of a tick in seconds.

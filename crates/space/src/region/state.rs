@@ -16,7 +16,7 @@
 //! ```
 
 use crate::entity::EntityId;
-use crate::handover::{Handover, HandoverEffect, HandoverEntry, HandoverMessage, Parcel};
+use crate::handover::{Handover, HandoverEffect, HandoverEntry, HandoverMessage, TransferredEntity};
 use crate::layout::{Fields, SpaceDecodeError, put_bytes, put_u32, put_u64};
 use crate::store::{EntityStore, SortWindow, StoreError};
 use crate::world::WorldBox;
@@ -36,11 +36,11 @@ pub enum RecordSection {
     /// A step of a handover.
     HandoverEntry(HandoverEntry),
     /// A new entity is inserted.
-    Insert(Parcel),
+    Insert(TransferredEntity),
     /// An entity is removed from the world.
     Remove(EntityId),
     /// An entity's state is replaced.
-    Put(Parcel),
+    Put(TransferredEntity),
     /// Rows are sorted.
     Sort(SortWindow),
     /// An entity is frozen because its behaviour failed (`true`), or moves again (`false`).
@@ -97,7 +97,7 @@ const TURNED_SOME: u8 = 2;
 impl RecordSection {
     /// Appends the encoded section.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let parcel = |out: &mut Vec<u8>, kind: u8, parcel: &Parcel| {
+        let parcel = |out: &mut Vec<u8>, kind: u8, parcel: &TransferredEntity| {
             out.push(kind);
             put_u64(out, parcel.id.0);
             put_u32(out, parcel.generation);
@@ -312,9 +312,9 @@ impl<const D: usize> RegionState<D> {
 /// A decoded section of a record.
 pub(super) enum Step<'a> {
     HandoverEntry(HandoverEntry),
-    Insert(Parcel),
+    Insert(TransferredEntity),
     Remove(EntityId),
-    Put(Parcel),
+    Put(TransferredEntity),
     Sort(SortWindow),
     Moved(Moved<'a>),
     Frozen(EntityId, bool),
@@ -411,9 +411,9 @@ impl<'a> Sections<'a> {
     }
 }
 
-fn parcel(fields: &mut Fields<'_>) -> Result<Parcel, SpaceDecodeError> {
+fn parcel(fields: &mut Fields<'_>) -> Result<TransferredEntity, SpaceDecodeError> {
     let (id, generation) = (EntityId(fields.u64()?), fields.u32()?);
-    Ok(Parcel { id, generation, state: fields.bytes()?.into() })
+    Ok(TransferredEntity { id, generation, state: fields.bytes()?.into() })
 }
 
 /// Appends a column of numbers.

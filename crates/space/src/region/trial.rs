@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use super::state::{RecordError, RegionState, Sections, Step, check_window};
 use crate::entity::EntityId;
-use crate::handover::{Handover, HandoverEffect, HandoverEntry, HandoverStep, Parcel};
+use crate::handover::{Handover, HandoverEffect, HandoverEntry, HandoverStep, TransferredEntity};
 use crate::store::{Entity, EntityStore, StoreError};
 
 /// Maximum number of other regions and of transfers in the state of a topic. A region with 100 neighbours has far
@@ -91,7 +91,7 @@ impl<const D: usize> RecordTrial<'_, D> {
         if self.contains(id) { Ok(()) } else { Err(StoreError::Unknown(id).into()) }
     }
 
-    fn insert(&mut self, parcel: &Parcel) -> Result<(), RecordError> {
+    fn insert(&mut self, parcel: &TransferredEntity) -> Result<(), RecordError> {
         Entity::<D>::of_parcel(parcel, self.store().schema()).map_err(StoreError::from)?;
         if self.contains(parcel.id) {
             return Err(StoreError::Duplicate(parcel.id).into());

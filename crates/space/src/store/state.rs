@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::{EntityStore, StoreError};
 use crate::entity::EntityId;
-use crate::handover::Parcel;
+use crate::handover::TransferredEntity;
 use crate::layout::{Fields, SpaceDecodeError, VERSION, put_point, put_u32};
 use crate::store::component::Schema;
 use crate::world::{Point, WorldBox};
@@ -78,7 +78,10 @@ impl<'a, const D: usize> Entity<'a, D> {
         Entity { id, generation: 0, kind: 0, position, velocity: [0.0; D], frozen: false, components: &[] }
     }
 
-    pub(crate) fn of_parcel(parcel: &'a Parcel, schema: &Schema) -> Result<Entity<'a, D>, StateError> {
+    pub(crate) fn of_parcel(
+        parcel: &'a TransferredEntity,
+        schema: &Schema,
+    ) -> Result<Entity<'a, D>, StateError> {
         let mut fields = Fields::versioned(&parcel.state)?;
         let (dimensions, flags, _) = (fields.u8()?, fields.u8()?, fields.u8()?);
         if usize::from(dimensions) != D {
@@ -116,20 +119,20 @@ impl<const D: usize> EntityStore<D> {
     }
 
     /// Encodes a row as a parcel for a handover.
-    pub fn parcel(&self, row: usize) -> Parcel {
+    pub fn parcel(&self, row: usize) -> TransferredEntity {
         let mut state = Vec::with_capacity(12 + 8 * D + self.schema.size());
         self.write_state(row, &mut state);
-        Parcel { id: self.ids[row], generation: self.generations[row], state: Arc::from(state) }
+        TransferredEntity { id: self.ids[row], generation: self.generations[row], state: Arc::from(state) }
     }
 
     /// Inserts an entity from a handover.
-    pub fn insert_parcel(&mut self, parcel: &Parcel) -> Result<usize, StoreError> {
+    pub fn insert_parcel(&mut self, parcel: &TransferredEntity) -> Result<usize, StoreError> {
         let entity = Entity::of_parcel(parcel, &self.schema)?;
         self.insert(&entity)
     }
 
     /// Replaces the state of an existing entity.
-    pub(crate) fn overwrite_parcel(&mut self, parcel: &Parcel) -> Result<(), StoreError> {
+    pub(crate) fn overwrite_parcel(&mut self, parcel: &TransferredEntity) -> Result<(), StoreError> {
         let entity = Entity::of_parcel(parcel, &self.schema)?;
         let row = self.row(parcel.id).ok_or(StoreError::Unknown(parcel.id))?;
         self.overwrite(row, &entity)

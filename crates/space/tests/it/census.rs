@@ -6,7 +6,7 @@ const EDGE: f32 = 100.0;
 
 /// Two regions with three entities: one flies from region 1 into region 2, and one stays in each region.
 struct Pair {
-    regions: [Region<3, dunlin_space::behaviour::Oscillate>; 2],
+    regions: [Region<3, dunlin_space::behaviour::Oscillation>; 2],
     outs: [RegionOutputs; 2],
     now: u64,
     /// For each of the two regions, all states that a reader could have read at some time.
@@ -15,7 +15,7 @@ struct Pair {
 
 impl Pair {
     fn new() -> Pair {
-        let behaviour = dunlin_space::behaviour::Oscillate { low: 1.0, high: 99.0 };
+        let behaviour = dunlin_space::behaviour::Oscillation { low: 1.0, high: 99.0 };
         let region = |id| {
             let setup = RegionSetup::new(RegionId(id), WorldBox::cube(EDGE).unwrap(), 5.0);
             let partition = Partition::even(3, &[RegionId(1), RegionId(2)]);

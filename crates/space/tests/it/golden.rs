@@ -21,8 +21,9 @@ fn check(name: &str, bytes: &[u8]) {
     assert_eq!(hex, std::fs::read_to_string(&file).unwrap_or_default(), "{name}");
 }
 
-fn parcels() -> Vec<Parcel> {
-    let parcel = |id, state: &[u8]| Parcel { id: EntityId(id), generation: 3, state: Arc::from(state) };
+fn parcels() -> Vec<TransferredEntity> {
+    let parcel =
+        |id, state: &[u8]| TransferredEntity { id: EntityId(id), generation: 3, state: Arc::from(state) };
     vec![parcel(7, b"state"), parcel(8, b"")]
 }
 
@@ -138,7 +139,7 @@ fn entities_of_another_schema_are_refused_with_the_reason() {
     assert_eq!(flat.refusal(&parcel, 0), Some(EntityRefusal::Unreadable));
     let mut endless = parcel.state.to_vec();
     endless[12..16].copy_from_slice(&f32::NAN.to_le_bytes());
-    let endless = Parcel { state: endless.into(), ..parcel };
+    let endless = TransferredEntity { state: endless.into(), ..parcel };
     let mut own = EntityStore::<3>::new(entity().schema().clone(), RegionLimits::default());
     assert_eq!(own.insert_parcel(&endless), Err(StoreError::State(StateError::NotFinite)));
     assert_eq!(own.len(), 0);

@@ -14,13 +14,13 @@ const B: RegionId = RegionId(2);
 struct TargetStub(Option<(EntityId, EntityRefusal)>);
 
 impl AdmissionCheck for TargetStub {
-    fn refusal(&self, parcel: &Parcel, _: usize) -> Option<EntityRefusal> {
+    fn refusal(&self, parcel: &TransferredEntity, _: usize) -> Option<EntityRefusal> {
         self.0.filter(|(id, _)| *id == parcel.id).map(|(_, why)| why)
     }
 }
 
-fn parcel(id: u64) -> Parcel {
-    Parcel { id: EntityId(id), generation: 1, state: Arc::from(&b"state"[..]) }
+fn parcel(id: u64) -> TransferredEntity {
+    TransferredEntity { id: EntityId(id), generation: 1, state: Arc::from(&b"state"[..]) }
 }
 
 fn pair(standby: StandbyMode) -> (Handover, Handover) {

@@ -233,7 +233,7 @@ fn late_update_of_another_region_hides_no_returned_entity() {
 fn viewer_crossing_borders_sees_exactly_its_surroundings() {
     const RADIUS: f32 = 9.0;
     let world = WorldBox::<2>::cube(100.0).unwrap();
-    let oscillate = dunlin_space::behaviour::Oscillate { low: 0.0, high: 100.0 };
+    let oscillate = dunlin_space::behaviour::Oscillation { low: 0.0, high: 100.0 };
     let mut stage = Lockstep::new(&RegionSetup::new(RegionId(0), world, 10.0), &oscillate, 4);
     let mut dice = Dice(11);
     for nth in 0..400 {

@@ -1,7 +1,7 @@
 //! The same inputs give the same bytes on any number of regions, and a standby that reads the records equals
 //! its owner.
 
-use dunlin_space::behaviour::{Flock, Oscillate, PREDATOR, PREY, PredatorPrey, Walk};
+use dunlin_space::behaviour::{Flock, Oscillation, PREDATOR, PREY, PredatorPrey, RandomWalk};
 
 use super::*;
 
@@ -108,7 +108,7 @@ fn batched_and_single_steps_are_equal_on_any_processor() {
 /// Entities without sight run in groups.
 #[test]
 fn batched_and_single_steps_of_sightless_entities_are_equal() {
-    let (walk, straight) = (Walk { speed_max: 30.0, turn: 4.0 }, Oscillate { low: 20.0, high: 80.0 });
+    let (walk, straight) = (RandomWalk { speed_max: 30.0, turn: 4.0 }, Oscillation { low: 20.0, high: 80.0 });
     for regions in [1, 2, 3] {
         assert!(run::<3, _>(&walk, 0.5, regions) == run::<3, _>(&Sees(walk), 0.5, regions));
         assert!(run::<3, _>(&straight, 0.5, regions) == run::<3, _>(&Sees(straight), 0.5, regions));
@@ -130,8 +130,8 @@ fn region_count_does_not_change_predators_and_prey() {
 
 #[test]
 fn region_count_does_not_change_walks_and_oscillations() {
-    assert_region_count_changes_nothing::<3, _>(&Walk { speed_max: 30.0, turn: 4.0 }, 0.5);
-    assert_region_count_changes_nothing::<2, _>(&Oscillate { low: 26.0, high: 74.0 }, 0.5);
+    assert_region_count_changes_nothing::<3, _>(&RandomWalk { speed_max: 30.0, turn: 4.0 }, 0.5);
+    assert_region_count_changes_nothing::<2, _>(&Oscillation { low: 26.0, high: 74.0 }, 0.5);
 }
 
 /// With a very narrow strip, entities near a border miss some neighbours. This proves that the comparison can fail.
@@ -144,7 +144,7 @@ fn flock_without_a_ghost_strip_depends_on_the_region_count() {
 #[test]
 fn standby_that_reads_the_records_has_its_owners_state() {
     let world = WorldBox::<3>::cube(100.0).unwrap();
-    let walk = Sees(Walk { speed_max: 40.0, turn: 6.0 });
+    let walk = Sees(RandomWalk { speed_max: 40.0, turn: 6.0 });
     let mut setup = RegionSetup::new(RegionId(0), world, 1.0);
     setup.sort_every = 7;
     let mut stage = Lockstep::new(&setup, &walk, 3);

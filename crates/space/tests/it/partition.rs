@@ -168,7 +168,7 @@ fn rebalance_waits_until_strayed_entities_have_moved() {
 #[test]
 fn region_load_counts_strayed_entities_separately() {
     let world = WorldBox::<2>::cube(100.0).unwrap();
-    let walk = dunlin_space::behaviour::Walk { speed_max: 0.0, turn: 0.0 };
+    let walk = dunlin_space::behaviour::RandomWalk { speed_max: 0.0, turn: 0.0 };
     let setup = RegionSetup::new(RegionId(1), world, 5.0);
     let authority = RegionAuthority { epoch: 1, until_ns: u64::MAX };
     let mut region = Region::new(setup, walk, Partition::even(2, &ids(2)), authority);

@@ -1,6 +1,6 @@
 //! The reducer of a region's topic: it follows the owner's records and equals the owner's state.
 
-use dunlin_space::behaviour::{Oscillate, Walk};
+use dunlin_space::behaviour::{Oscillation, RandomWalk};
 use dunlin_topic::{Frame, Reducer};
 
 use super::*;
@@ -27,10 +27,13 @@ fn apply(reducer: &mut RegionReducer<3>, payload: &[u8]) -> Result<(), String> {
     reducer.apply(1, &frame).map_err(|error| error.to_string())
 }
 
-fn stage() -> Lockstep<3, Walk> {
+fn stage() -> Lockstep<3, RandomWalk> {
     let world = WorldBox::<3>::cube(100.0).unwrap();
-    let mut stage =
-        Lockstep::new(&RegionSetup::new(RegionId(0), world, 1.0), &Walk { speed_max: 40.0, turn: 6.0 }, 2);
+    let mut stage = Lockstep::new(
+        &RegionSetup::new(RegionId(0), world, 1.0),
+        &RandomWalk { speed_max: 40.0, turn: 6.0 },
+        2,
+    );
     let mut dice = Dice(9);
     for id in 0..100 {
         stage.spawn(&Entity::at(id, std::array::from_fn(|_| dice.unit() * 100.0))).unwrap();
@@ -74,7 +77,7 @@ fn reducer_has_its_owners_state_when_records_omit_velocities() {
     let world = WorldBox::<3>::cube(100.0).unwrap();
     let setup = RegionSetup { sort_every: 4, ..RegionSetup::new(RegionId(0), world, 1.0) };
     let (mut reducers, mut dice) = ([reducer(1), reducer(2)], Dice(3));
-    let mut stage = Lockstep::new(&setup, &Sees(Oscillate { low: 0.0, high: 100.0 }), 2);
+    let mut stage = Lockstep::new(&setup, &Sees(Oscillation { low: 0.0, high: 100.0 }), 2);
     for id in 0..4_000 {
         let velocity = std::array::from_fn(|_| (dice.unit() - 0.5) * 40.0);
         let position = std::array::from_fn(|_| dice.unit() * 100.0);
@@ -160,7 +163,7 @@ fn handovers_in_a_topic_are_limited_and_their_memory_counts() {
         bytes
     };
     let before = reducer.bytes();
-    let parcel = Parcel { id: EntityId(7), generation: 0, state: vec![0; 10_000].into() };
+    let parcel = TransferredEntity { id: EntityId(7), generation: 0, state: vec![0; 10_000].into() };
     let staged = HandoverStep::Staged { parcels: vec![parcel], refused: vec![] };
     apply(&mut reducer, &record(&[entry(2, 0, staged)])).unwrap();
     assert!(reducer.bytes() > before + 10_000);

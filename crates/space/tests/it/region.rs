@@ -234,7 +234,7 @@ fn owner_is_at_most_one_tick_ahead_of_its_standby() {
 /// The standby continues from the last tick that it received; the tick after that is repeated.
 #[test]
 fn standby_continues_after_the_last_tick_that_it_received() {
-    let walk = Sees(dunlin_space::behaviour::Walk { speed_max: 9.0, turn: 1.0 });
+    let walk = Sees(dunlin_space::behaviour::RandomWalk { speed_max: 9.0, turn: 1.0 });
     let (mut owner, mut out) =
         single_region(walk, |setup| (setup.standby, setup.sort_every) = (StandbyMode::Required, 3));
     let (mut twin, _) = owner.copy_for_standby();
@@ -385,7 +385,7 @@ fn handover_waits_for_cool_down_and_hysteresis() {
     let run = |cooldown_ticks, hysteresis| {
         let mut setup = RegionSetup::new(RegionId(0), world(), 10.0);
         (setup.cooldown_ticks, setup.hysteresis) = (cooldown_ticks, hysteresis);
-        let to_and_fro = dunlin_space::behaviour::Oscillate { low: 49.0, high: 51.0 };
+        let to_and_fro = dunlin_space::behaviour::Oscillation { low: 49.0, high: 51.0 };
         let mut stage = Lockstep::new(&setup, &to_and_fro, 8);
         stage.spawn(&Entity { velocity: [25.0, 0.0, 0.0], ..Entity::at(1, [49.5, 10.0, 10.0]) }).unwrap();
         (0..200).for_each(|_| stage.tick().unwrap());

@@ -14,14 +14,14 @@ use super::{AppendOptions, Log};
 use crate::config::{Clock, TopicConfig};
 use crate::cursor::{ConsumeMode, Cursor, ReadOutcome};
 use crate::event::LogName;
-use crate::memory::Budget;
+use crate::memory::MemoryBudget;
 use crate::publish::{Draft, Payload};
 use crate::subscribe::{Start, SubscribeOptions};
 use crate::wake::Waiter;
 
 fn log() -> Arc<Log> {
     let name = LogName { topic: "t".to_owned(), subject_prefix: "t".to_owned(), partition: 0 };
-    let budget = Budget::node(1 << 20, 1 << 20);
+    let budget = MemoryBudget::node(1 << 20, 1 << 20);
     Arc::new(Log::new(name, Arc::new(TopicConfig::default()), budget, Clock::new(|| 1), 1, &Arc::default()))
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::config::saturating_ns;
 use crate::event::Position;
 use crate::log::{AppendOptions, Log, LogContents, RetainedSegment, written_bytes};
-use crate::memory::BudgetSpent;
+use crate::memory::MemoryBudgetError;
 use crate::publish::PublishError;
 use crate::segment::{BUFFER_BYTES_MIN, Buffer, Segment, SegmentWriter};
 
@@ -17,8 +17,8 @@ const GROWTH: usize = 4;
 const SEGMENTS_PER_HISTORY: u64 = 8;
 const SEGMENT_BYTES_MAX: u64 = 256 << 10;
 
-impl From<BudgetSpent> for PublishError {
-    fn from(BudgetSpent { requested, used, limit }: BudgetSpent) -> PublishError {
+impl From<MemoryBudgetError> for PublishError {
+    fn from(MemoryBudgetError { requested, used, limit }: MemoryBudgetError) -> PublishError {
         PublishError::BudgetSpent { requested, used, limit }
     }
 }
@@ -78,7 +78,7 @@ impl Log {
     pub(super) fn drop_for_memory(
         &self,
         state: &mut LogContents,
-        spent: BudgetSpent,
+        spent: MemoryBudgetError,
         append: &AppendOptions,
     ) -> Result<(), PublishError> {
         if state.retained_bytes < spent.requested || !state.may_drop_oldest() {

@@ -220,14 +220,14 @@ impl Log {
 mod tests {
     use super::*;
     use crate::config::{Clock, TopicConfig};
-    use crate::memory::Budget;
+    use crate::memory::MemoryBudget;
     use crate::publish::Publish as _;
     use crate::topic::Topic;
 
     #[test]
     fn patterns_of_cursors_that_do_not_sleep_again_are_removed() {
         let config = TopicConfig { pattern: Some("a.>".to_owned()), ..TopicConfig::default() };
-        let budget = Budget::node(1 << 30, 0);
+        let budget = MemoryBudget::node(1 << 30, 0);
         let topic = Arc::new(Topic::new("a", Arc::new(config), &budget, Clock::new(|| 1), 1).unwrap());
         let log = &topic.logs()[0];
         for number in 0..1_000 {

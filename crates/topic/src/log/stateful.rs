@@ -18,7 +18,7 @@ use dunlin_frame::{FrameLayout, Meta};
 
 use crate::event::{Checksum, Position, Snapshot};
 use crate::log::{AppendOptions, Log, LogContents};
-use crate::memory::{Budget, Charge};
+use crate::memory::{MemoryBudget, MemoryCharge};
 use crate::publish::PublishError;
 use crate::reducer::{FrozenState, Reducer, ReducerError};
 use crate::segment::{Commit, Segment};
@@ -38,7 +38,7 @@ const FRESH_BYTES_MIN: u64 = 1 << 10;
 #[derive(Debug)]
 pub(super) struct ReducerState {
     reducer: Box<dyn Reducer>,
-    charged: Charge,
+    charged: MemoryCharge,
     applied_bytes: u64,
     event_time_ns: Option<u64>,
     fresh: Option<Arc<FrozenSnapshot>>,
@@ -125,7 +125,7 @@ impl FrozenSnapshot {
                 bytes.reserve_exact(self.estimate as usize);
                 frozen.write(&mut bytes);
             }
-            let charged = Charge::forced(&log.budget, bytes.capacity());
+            let charged = MemoryCharge::forced(&log.budget, bytes.capacity());
             Bytes::from_owner(Written { bytes, _charged: charged })
         };
         Snapshot {
@@ -140,7 +140,7 @@ impl FrozenSnapshot {
 /// A snapshot's bytes, charged to the budget until the last user drops them.
 struct Written {
     bytes: Vec<u8>,
-    _charged: Charge,
+    _charged: MemoryCharge,
 }
 
 impl AsRef<[u8]> for Written {
@@ -150,8 +150,8 @@ impl AsRef<[u8]> for Written {
 }
 
 impl ReducerState {
-    fn new(reducer: Box<dyn Reducer>, budget: &Arc<Budget>) -> ReducerState {
-        let charged = Charge::none(budget);
+    fn new(reducer: Box<dyn Reducer>, budget: &Arc<MemoryBudget>) -> ReducerState {
+        let charged = MemoryCharge::none(budget);
         ReducerState { reducer, charged, applied_bytes: 0, event_time_ns: None, fresh: None }
     }
 

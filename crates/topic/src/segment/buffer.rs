@@ -9,7 +9,7 @@ use std::alloc::{self, Layout};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::memory::{Budget, BudgetSpent};
+use crate::memory::{MemoryBudget, MemoryBudgetError};
 
 /// The size of the smallest buffer, bytes; also the unit of sizes. It is small in the loom model, which tracks every 8
 /// bytes.
@@ -34,13 +34,13 @@ impl BufferPool {
 #[derive(Debug)]
 pub(crate) struct Buffer {
     raw: Option<Raw>,
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
 }
 
 impl Buffer {
     /// Allocates at least `bytes` bytes. A size of at most 1 MiB is rounded up to a power of two, a larger size to a
     /// whole number of pages.
-    pub(crate) fn new(budget: &Arc<Budget>, bytes: usize) -> Result<Buffer, BudgetSpent> {
+    pub(crate) fn new(budget: &Arc<MemoryBudget>, bytes: usize) -> Result<Buffer, MemoryBudgetError> {
         let bytes = rounded(bytes);
         budget.charge(bytes as u64)?;
         let pooled = class(bytes).and_then(|class| lock(&budget.pool().free[class]).pop());
@@ -52,7 +52,7 @@ impl Buffer {
         rounded(bytes)
     }
 
-    pub(crate) fn budget(&self) -> &Arc<Budget> {
+    pub(crate) fn budget(&self) -> &Arc<MemoryBudget> {
         &self.budget
     }
 
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn dropped_buffer_is_returned_and_reused() {
-        let node = Budget::node(1 << 20, 1 << 20);
+        let node = MemoryBudget::node(1 << 20, 1 << 20);
         let first = Buffer::new(&node, 5_000).unwrap();
         let (base, len) = (first.base(), first.len());
         assert_eq!((len, node.used()), (8 << 10, 8 << 10));
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn buffer_pool_without_room_keeps_no_dropped_buffer() {
-        let node = Budget::node(1 << 20, 0);
+        let node = MemoryBudget::node(1 << 20, 0);
         drop(Buffer::new(&node, 4_096).unwrap());
         assert!(lock(&node.pool().free[0]).is_empty());
     }

@@ -15,14 +15,14 @@ use dunlin_frame::Meta;
 use loom::{sync::Mutex, thread};
 
 use super::{BUFFER_BYTES_MIN, Buffer, PinnedSegment, Segment, SegmentWriter};
-use crate::memory::Budget;
+use crate::memory::MemoryBudget;
 
 /// A budget with a pool that keeps every buffer. The pool hands out a returned buffer next.
-fn budget() -> Arc<Budget> {
-    Budget::node(1 << 20, 1 << 20)
+fn budget() -> Arc<MemoryBudget> {
+    MemoryBudget::node(1 << 20, 1 << 20)
 }
 
-fn segment(budget: &Arc<Budget>, first_seq: u64) -> SegmentWriter {
+fn segment(budget: &Arc<MemoryBudget>, first_seq: u64) -> SegmentWriter {
     Segment::create(Buffer::new(budget, BUFFER_BYTES_MIN).unwrap(), first_seq)
 }
 

@@ -124,7 +124,7 @@ fn header_and_shared_payload_form_a_valid_frame() {
 #[test]
 fn payload_of_a_refused_record_is_not_charged() {
     let freed = Arc::new(AtomicUsize::new(0));
-    let budget = Budget::node(100 << 10, 0);
+    let budget = MemoryBudget::node(100 << 10, 0);
     let topic = topic_of(config(64 << 10), &budget, MANUAL);
     let used = budget.used();
     let mut publisher = topic.publisher("t");
@@ -145,7 +145,7 @@ fn payload_of_a_refused_record_is_not_charged() {
 fn publishing_with_a_full_budget_frees_old_shared_payloads() {
     let freed = Arc::new(AtomicUsize::new(0));
     // The topic's retention exceeds the node's budget.
-    let budget = Budget::node(300 << 10, 0);
+    let budget = MemoryBudget::node(300 << 10, 0);
     let topic = topic_of(config(4 << 20), &budget, MANUAL);
     publish(&topic, 100, &freed);
     assert!(budget.used() <= 300 << 10);

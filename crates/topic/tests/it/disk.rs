@@ -23,7 +23,7 @@ struct Block {
 #[derive(Debug)]
 pub struct MemoryStore {
     blocks: Mutex<Vec<Block>>,
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     pub signals: AtomicU64,
     pub loads: AtomicU64,
     /// Whether a load gives [`DiskContent::Later`].
@@ -53,7 +53,7 @@ impl MemoryStore {
     pub fn topic_of(
         self: &Arc<MemoryStore>,
         config: TopicConfig,
-        budget: &Arc<Budget>,
+        budget: &Arc<MemoryBudget>,
         clock: Clock,
         recovered: RecoveredLog,
     ) -> Arc<Topic> {

@@ -36,8 +36,8 @@ pub fn set_clock_back(time: Duration) {
 }
 
 /// A budget that no test exhausts.
-pub fn budget() -> Arc<Budget> {
-    Budget::node(1 << 30, 1 << 20)
+pub fn budget() -> Arc<MemoryBudget> {
+    MemoryBudget::node(1 << 30, 1 << 20)
 }
 
 pub fn config(retention_bytes: u64) -> TopicConfig {
@@ -47,7 +47,7 @@ pub fn config(retention_bytes: u64) -> TopicConfig {
     }
 }
 
-pub fn topic_of(config: TopicConfig, budget: &Arc<Budget>, clock: Clock) -> Arc<Topic> {
+pub fn topic_of(config: TopicConfig, budget: &Arc<MemoryBudget>, clock: Clock) -> Arc<Topic> {
     Arc::new(Topic::new("t", Arc::new(config), budget, clock, 1).unwrap())
 }
 

@@ -55,7 +55,7 @@ fn segment_memory_is_released_after_its_last_read() {
 
 #[test]
 fn record_over_a_tenants_memory_budget_is_refused_alone() {
-    let node = Budget::node(1 << 20, 0);
+    let node = MemoryBudget::node(1 << 20, 0);
     let (small, large) = (node.child(64 << 10), node.child(1 << 20));
     let poor = topic_of(TopicConfig { by_ref_bytes_min: u32::MAX, ..config(1 << 20) }, &small, MANUAL);
     let rich = topic_of(config(256 << 10), &large, MANUAL);
@@ -75,7 +75,7 @@ fn record_over_a_tenants_memory_budget_is_refused_alone() {
 
 #[test]
 fn publishing_with_a_full_budget_drops_the_oldest_records() {
-    let budget = Budget::node(64 << 10, 0);
+    let budget = MemoryBudget::node(64 << 10, 0);
     let topic = topic_of(config(4 << 20), &budget, MANUAL);
     NumberedPublisher::of(&topic).publish(5_000, 100);
     assert!(budget.used() <= 64 << 10);
@@ -83,7 +83,7 @@ fn publishing_with_a_full_budget_drops_the_oldest_records() {
 
 #[test]
 fn refusal_of_a_large_charge_does_not_fail_concurrent_charges() {
-    let node = Budget::node(1 << 20, 0);
+    let node = MemoryBudget::node(1 << 20, 0);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {

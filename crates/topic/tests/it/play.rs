@@ -197,7 +197,7 @@ struct Written {
 
 struct Play {
     topic: Arc<Topic>,
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     publisher: Publisher,
     list: Vec<Written>,
     readers: [Option<Reader>; READERS_MAX],

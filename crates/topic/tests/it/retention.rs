@@ -198,7 +198,7 @@ fn history_is_kept_for_slow_subscribers_up_to_a_limit() {
 #[test]
 fn slow_reader_gets_no_extra_history_when_memory_is_half_used() {
     let limits = LogLimits { pending_bytes_max: 1 << 20, ..LogLimits::default() };
-    let budget = Budget::node(1 << 20, 0);
+    let budget = MemoryBudget::node(1 << 20, 0);
     budget.charge(600 << 10).unwrap();
     let topic = topic_of(TopicConfig { limits, ..config(64 << 10) }, &budget, MANUAL);
     let log = &topic.logs()[0];

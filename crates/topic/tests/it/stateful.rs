@@ -18,7 +18,7 @@ mod publishers;
 
 const SLOTS: u64 = 100;
 
-fn stateful(retention_bytes: u64, budget: &Arc<Budget>, clock: Clock) -> Arc<Topic> {
+fn stateful(retention_bytes: u64, budget: &Arc<MemoryBudget>, clock: Clock) -> Arc<Topic> {
     let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
     let config = Arc::new(TopicConfig { reducer, ..config(retention_bytes) });
     let board = |_: &ReducerConfig| Ok(Box::new(SlotValues::default()) as Box<dyn Reducer>);
@@ -364,7 +364,7 @@ fn plain_topic_refuses_subscriptions_to_its_state() {
 
 #[test]
 fn record_that_grows_the_state_beyond_the_budget_is_refused() {
-    let budget = Budget::node(256 << 10, 0);
+    let budget = MemoryBudget::node(256 << 10, 0);
     let topic = stateful(64 << 10, &budget, MANUAL);
     let mut publisher = topic.publisher("t");
     let mut slot = 0;

@@ -2,7 +2,7 @@
 
 use super::line::{Line, number};
 use super::{NatsDecoderLimits, Violation};
-use crate::Decoded;
+use crate::DecodeOutcome;
 
 /// An operation of a NATS client. Subjects are not validated here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct PublishOperation<'a> {
 pub fn next<'a>(
     bytes: &'a [u8],
     limits: &NatsDecoderLimits,
-) -> Result<Decoded<NatsOperation<'a>>, Violation> {
+) -> Result<DecodeOutcome<NatsOperation<'a>>, Violation> {
     if let [b'P', b'U', b'B', b' ', ..] = bytes {
         return publish(bytes, 4, limits);
     }
@@ -66,7 +66,7 @@ fn publish<'a>(
     bytes: &'a [u8],
     from: usize,
     limits: &NatsDecoderLimits,
-) -> Result<Decoded<NatsOperation<'a>>, Violation> {
+) -> Result<DecodeOutcome<NatsOperation<'a>>, Violation> {
     let Some(line) = Line::read(bytes, from, limits)? else { return Ok(need_more(bytes)) };
     let (subject, reply, size) = match *line.words() {
         [subject, size] => (subject, None, size),
@@ -86,7 +86,7 @@ fn publish_with_headers<'a>(
     bytes: &'a [u8],
     from: usize,
     limits: &NatsDecoderLimits,
-) -> Result<Decoded<NatsOperation<'a>>, Violation> {
+) -> Result<DecodeOutcome<NatsOperation<'a>>, Violation> {
     let Some(line) = Line::read(bytes, from, limits)? else { return Ok(need_more(bytes)) };
     let (subject, reply, headers, all) = match *line.words() {
         [subject, headers, all] => (subject, None, headers, all),
@@ -110,14 +110,14 @@ fn with_payload<'a>(
     size: usize,
     limits: &NatsDecoderLimits,
     published: impl FnOnce(&'a [u8]) -> PublishOperation<'a>,
-) -> Result<Decoded<NatsOperation<'a>>, Violation> {
+) -> Result<DecodeOutcome<NatsOperation<'a>>, Violation> {
     if size > limits.payload_bytes_max {
         return Err(Violation::PayloadTooLarge);
     }
     let end = at + size + 2;
-    let Some(both) = bytes.get(at..end) else { return Ok(Decoded::Need(end)) };
+    let Some(both) = bytes.get(at..end) else { return Ok(DecodeOutcome::Need(end)) };
     match both.split_at(size) {
-        (payload, b"\r\n") => Ok(Decoded::Message(NatsOperation::Publish(published(payload)), end)),
+        (payload, b"\r\n") => Ok(DecodeOutcome::Message(NatsOperation::Publish(published(payload)), end)),
         _ => Err(Violation::Operation),
     }
 }
@@ -126,7 +126,7 @@ fn with_payload<'a>(
 fn next_any_case<'a>(
     bytes: &'a [u8],
     limits: &NatsDecoderLimits,
-) -> Result<Decoded<NatsOperation<'a>>, Violation> {
+) -> Result<DecodeOutcome<NatsOperation<'a>>, Violation> {
     let verb_end =
         bytes.iter().take(VERB_BYTES_MAX + 1).position(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
     let Some(verb_end) = verb_end else {
@@ -163,7 +163,7 @@ fn next_any_case<'a>(
         }
         _ => return Err(Violation::Arguments),
     };
-    Ok(Decoded::Message(operation, line.end))
+    Ok(DecodeOutcome::Message(operation, line.end))
 }
 
 const VERBS: [&[u8]; 7] = [b"PUB", b"HPUB", b"SUB", b"UNSUB", b"PING", b"PONG", b"CONNECT"];
@@ -173,17 +173,19 @@ fn connect<'a>(
     bytes: &'a [u8],
     from: usize,
     limits: &NatsDecoderLimits,
-) -> Result<Decoded<NatsOperation<'a>>, Violation> {
+) -> Result<DecodeOutcome<NatsOperation<'a>>, Violation> {
     match bytes.iter().position(|&byte| byte == b'\n') {
         Some(end) if end >= limits.line_bytes_max => Err(Violation::LineTooLong),
-        Some(end) => Ok(Decoded::Message(NatsOperation::Connect(bytes[from..end].trim_ascii()), end + 1)),
+        Some(end) => {
+            Ok(DecodeOutcome::Message(NatsOperation::Connect(bytes[from..end].trim_ascii()), end + 1))
+        }
         None if bytes.len() > limits.line_bytes_max => Err(Violation::LineTooLong),
         None => Ok(need_more(bytes)),
     }
 }
 
-fn need_more<T>(bytes: &[u8]) -> Decoded<T> {
-    Decoded::Need(bytes.len() + 1)
+fn need_more<T>(bytes: &[u8]) -> DecodeOutcome<T> {
+    DecodeOutcome::Need(bytes.len() + 1)
 }
 
 #[cfg(test)]
@@ -194,7 +196,7 @@ mod tests {
 
     fn decode_one(text: &str) -> NatsOperation<'_> {
         match next(text.as_bytes(), &LIMITS) {
-            Ok(Decoded::Message(operation, taken)) if taken == text.len() => operation,
+            Ok(DecodeOutcome::Message(operation, taken)) if taken == text.len() => operation,
             other => panic!("{text:?}: {other:?}"),
         }
     }
@@ -245,7 +247,7 @@ mod tests {
         ] {
             for cut in 0..text.len() {
                 match next(&text.as_bytes()[..cut], &LIMITS) {
-                    Ok(Decoded::Need(needs)) => {
+                    Ok(DecodeOutcome::Need(needs)) => {
                         assert!(cut < needs && needs <= text.len(), "{text:?} {cut} {needs}")
                     }
                     other => panic!("{text:?} cut at {cut}: {other:?}"),

@@ -1,7 +1,7 @@
 //! Properties that must hold for any bytes that a peer sends. The random tests here and the fuzz target `wire` check
 //! them.
 
-use dunlin_wire::{Decoded, Decoder, DecoderLimits, FromClient, FromNode, Preamble};
+use dunlin_wire::{DecodeOutcome, Decoder, DecoderLimits, FromClient, FromNode, Preamble};
 
 /// Decodes the bytes as messages of a client and of a node; returns the number of decoded messages.
 pub fn try_messages(bytes: &[u8]) -> usize {
@@ -9,7 +9,7 @@ pub fn try_messages(bytes: &[u8]) -> usize {
     let decoder = Decoder::new(DecoderLimits::default());
     let mut count = 0;
     let mut rest = bytes;
-    while let Ok(Decoded::Message(message, consumed)) = decoder.next_from_node(rest) {
+    while let Ok(DecodeOutcome::Message(message, consumed)) = decoder.next_from_node(rest) {
         if let FromNode::Batch(batch) = &message {
             let _ = batch.header.last_seq();
         }
@@ -19,7 +19,7 @@ pub fn try_messages(bytes: &[u8]) -> usize {
         (rest, count) = (&rest[consumed..], count + 1);
     }
     rest = bytes;
-    while let Ok(Decoded::Message(message, consumed)) = decoder.next_from_client(rest) {
+    while let Ok(DecodeOutcome::Message(message, consumed)) = decoder.next_from_client(rest) {
         if let FromClient::Publish(publish) = &message {
             let _ = publish.header.last_producer_seq();
         }

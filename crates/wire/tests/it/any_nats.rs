@@ -1,7 +1,7 @@
 //! Properties that must hold for any input of a NATS client. The random tests here and the fuzz target `nats` check
 //! them.
 
-use dunlin_wire::Decoded;
+use dunlin_wire::DecodeOutcome;
 use dunlin_wire::nats::{
     Connect, HeaderBlock, NatsDecoderLimits, NatsOperation, STATUS_HEADER, header_lines, next,
 };
@@ -11,13 +11,13 @@ const LIMITS: NatsDecoderLimits = NatsDecoderLimits { line_bytes_max: 256, paylo
 /// Reads the bytes as operations, and as a block of headers.
 pub fn try_operations(bytes: &[u8]) {
     let mut rest = bytes;
-    while let Ok(Decoded::Message(operation, consumed)) = next(rest, &LIMITS) {
+    while let Ok(DecodeOutcome::Message(operation, consumed)) = next(rest, &LIMITS) {
         assert!(0 < consumed && consumed <= rest.len());
         // A prefix of the operation must never be read as another operation.
         for cut in 0..consumed {
             let result = next(&rest[..cut], &LIMITS);
             assert!(
-                matches!(result, Ok(Decoded::Need(needs)) if cut < needs && needs <= consumed),
+                matches!(result, Ok(DecodeOutcome::Need(needs)) if cut < needs && needs <= consumed),
                 "{result:?}"
             );
         }
@@ -28,7 +28,7 @@ pub fn try_operations(bytes: &[u8]) {
         }
         rest = &rest[consumed..];
     }
-    if let Ok(Decoded::Need(needs)) = next(rest, &LIMITS) {
+    if let Ok(DecodeOutcome::Need(needs)) = next(rest, &LIMITS) {
         assert!(needs > rest.len() && needs <= LIMITS.line_bytes_max + LIMITS.payload_bytes_max + 2);
     }
     try_headers(bytes);

@@ -5,9 +5,9 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use dunlin_wire::{Decoded, Decoder, DecoderLimits, FromNode, KINDS, OptionalText, Preamble, Welcome};
+use dunlin_wire::{DecodeOutcome, Decoder, DecoderLimits, FromNode, KINDS, OptionalText, Preamble, Welcome};
 
-use crate::samples::{Values, encoded_samples};
+use crate::samples::{SampleValues, encoded_samples};
 
 fn hex(bytes: &[u8]) -> String {
     bytes
@@ -20,7 +20,7 @@ fn hex(bytes: &[u8]) -> String {
 fn encoding_of_each_message_does_not_change() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let mut kinds = HashSet::new();
-    for (kind, bytes) in encoded_samples(&Values::fixed()) {
+    for (kind, bytes) in encoded_samples(&SampleValues::fixed()) {
         let row = KINDS.iter().find(|row| row.kind == kind).unwrap();
         let file = folder.join(format!("{}.hex", row.name.to_lowercase()));
         if std::env::var_os("DUNLIN_WRITE_GOLDEN").is_some() && !file.exists() {
@@ -62,7 +62,7 @@ fn welcome_message_of_an_older_node_names_no_cluster() {
     old.truncate(usize::next_multiple_of(unpadded, 8));
     let len = old.len() as u32;
     old[..4].copy_from_slice(&len.to_le_bytes());
-    let Ok(Decoded::Message(FromNode::Welcome(welcome), _)) =
+    let Ok(DecodeOutcome::Message(FromNode::Welcome(welcome), _)) =
         Decoder::new(DecoderLimits::default()).next_from_node(&old)
     else {
         panic!("an older node's WELCOME is not read");

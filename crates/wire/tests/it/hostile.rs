@@ -3,19 +3,23 @@ use proptest::prelude::*;
 
 use crate::any_bytes::try_messages;
 use crate::http_text::{try_id, try_payload, try_query};
-use crate::samples::{Values, encoded_samples, frame};
+use crate::samples::{SampleValues, encoded_samples, frame};
 
 #[test]
 fn decoder_asks_for_the_rest_of_a_truncated_message() {
     let decoder = Decoder::new(DecoderLimits::default());
-    for (kind, bytes) in encoded_samples(&Values::fixed()) {
+    for (kind, bytes) in encoded_samples(&SampleValues::fixed()) {
         let from_client = KINDS.iter().any(|row| row.kind == kind && row.from_client);
         for have in 0..bytes.len() {
             let need = if have < HEADER_BYTES { HEADER_BYTES } else { bytes.len() };
             if from_client {
-                assert_eq!(decoder.next_from_client(&bytes[..have]), Ok(Decoded::Need(need)), "{kind:?}");
+                assert_eq!(
+                    decoder.next_from_client(&bytes[..have]),
+                    Ok(DecodeOutcome::Need(need)),
+                    "{kind:?}"
+                );
             } else {
-                assert_eq!(decoder.next_from_node(&bytes[..have]), Ok(Decoded::Need(need)), "{kind:?}");
+                assert_eq!(decoder.next_from_node(&bytes[..have]), Ok(DecodeOutcome::Need(need)), "{kind:?}");
             }
         }
     }
@@ -24,7 +28,7 @@ fn decoder_asks_for_the_rest_of_a_truncated_message() {
 #[test]
 fn message_in_the_wrong_direction_is_refused() {
     let decoder = Decoder::new(DecoderLimits::default());
-    for (kind, bytes) in encoded_samples(&Values::fixed()) {
+    for (kind, bytes) in encoded_samples(&SampleValues::fixed()) {
         let unknown = WireError::UnknownKind(kind as u8);
         if KINDS.iter().any(|row| row.kind == kind && row.from_client) {
             assert_eq!(decoder.next_from_node(&bytes), Err(unknown));
@@ -84,7 +88,7 @@ fn list_whose_item_count_exceeds_its_message_is_refused() {
 #[test]
 fn trailing_bytes_are_refused_except_in_handshake_messages() {
     let decoder = Decoder::new(DecoderLimits::default());
-    for (kind, mut bytes) in encoded_samples(&Values::fixed()) {
+    for (kind, mut bytes) in encoded_samples(&SampleValues::fixed()) {
         if kind.carries_records() {
             continue;
         }
@@ -145,7 +149,7 @@ fn gap_of_negative_length_is_refused() {
 
 #[test]
 fn decoding_a_message_with_a_changed_byte_never_panics() {
-    for (_, bytes) in encoded_samples(&Values::fixed()) {
+    for (_, bytes) in encoded_samples(&SampleValues::fixed()) {
         for at in 0..bytes.len() {
             for value in [0, 1, 2, 7, 8, 0x7f, 0x80, 0xff] {
                 let mut damaged = bytes.clone();
@@ -181,7 +185,7 @@ proptest! {
 #[test]
 fn delivery_with_a_wrong_count_or_bad_frame_is_refused() {
     let decoder = Decoder::new(DecoderLimits::default());
-    let sound = Values::fixed().deliver;
+    let sound = SampleValues::fixed().deliver;
     assert!(decoder.next_from_node(&sound).is_ok());
     let mut miscounted = sound.clone();
     miscounted[12] += 1;

@@ -5,7 +5,7 @@ use dunlin_wire::*;
 
 /// The values from which the fields of the sample messages are filled.
 #[derive(Debug, Clone)]
-pub struct Values {
+pub struct SampleValues {
     pub number: u32,
     pub small_number: u16,
     pub seq: u64,
@@ -19,9 +19,9 @@ pub struct Values {
     pub deliver: Vec<u8>,
 }
 
-impl Values {
-    pub fn fixed() -> Values {
-        Values::new(
+impl SampleValues {
+    pub fn fixed() -> SampleValues {
+        SampleValues::new(
             0x0102_0304,
             0x0506,
             0x0708_090a_0b0c_0d0e,
@@ -43,7 +43,7 @@ impl Values {
         text: &str,
         blob: &[u8],
         payloads: &[&[u8]],
-    ) -> Values {
+    ) -> SampleValues {
         let frames: Vec<Vec<u8>> = payloads.iter().map(|payload| frame(payload)).collect();
         let mut deliver = Vec::new();
         let start = Deliver::begin(&mut deliver, number);
@@ -51,7 +51,7 @@ impl Values {
             Deliver::add(&mut deliver, seq, Position { epoch: number, seq }, 3, 30_000, frame);
         }
         Deliver::finish(&mut deliver, start, frames.len() as u32);
-        Values {
+        SampleValues {
             number,
             small_number,
             seq,
@@ -109,7 +109,7 @@ pub fn frame(payload: &[u8]) -> Vec<u8> {
 }
 
 /// Calls `visit` with a message of every kind that a client sends.
-pub fn for_each_from_client(values: &Values, mut visit: impl FnMut(FromClient<'_>)) {
+pub fn for_each_from_client(values: &SampleValues, mut visit: impl FnMut(FromClient<'_>)) {
     let (number, seq) = (values.number, values.seq);
     visit(FromClient::Hello(Hello { tenant: &values.name, credentials: &values.blob, client: &values.text }));
     visit(FromClient::Publish(Publish {
@@ -210,7 +210,7 @@ pub fn for_each_from_client(values: &Values, mut visit: impl FnMut(FromClient<'_
 }
 
 /// Calls `visit` with a message of every kind that a node sends.
-pub fn for_each_from_node(values: &Values, mut visit: impl FnMut(FromNode<'_>)) {
+pub fn for_each_from_node(values: &SampleValues, mut visit: impl FnMut(FromNode<'_>)) {
     let number = values.number;
     visit_connection_messages(values, &mut visit);
     visit_publisher_messages(values, &mut visit);
@@ -220,7 +220,7 @@ pub fn for_each_from_node(values: &Values, mut visit: impl FnMut(FromNode<'_>)) 
     visit_topic_messages(values, &mut visit);
     // DELIVER is built separately, because its list of records does not consist of plain items.
     let decoder = Decoder::new(DecoderLimits::default());
-    let Ok(Decoded::Message(deliver, consumed)) = decoder.next_from_node(&values.deliver) else {
+    let Ok(DecodeOutcome::Message(deliver, consumed)) = decoder.next_from_node(&values.deliver) else {
         panic!("DELIVER")
     };
     assert_eq!(consumed, values.deliver.len());
@@ -253,7 +253,7 @@ pub fn for_each_from_node(values: &Values, mut visit: impl FnMut(FromNode<'_>)) 
     }));
 }
 
-fn visit_connection_messages(values: &Values, visit: &mut impl FnMut(FromNode<'_>)) {
+fn visit_connection_messages(values: &SampleValues, visit: &mut impl FnMut(FromNode<'_>)) {
     visit(FromNode::Welcome(Welcome {
         node: values.seq,
         session: 2,
@@ -270,7 +270,7 @@ fn visit_connection_messages(values: &Values, visit: &mut impl FnMut(FromNode<'_
     visit(FromNode::Refused(values.refusal()));
 }
 
-fn visit_publisher_messages(values: &Values, visit: &mut impl FnMut(FromNode<'_>)) {
+fn visit_publisher_messages(values: &SampleValues, visit: &mut impl FnMut(FromNode<'_>)) {
     visit(FromNode::PublisherOpened(PublisherOpened {
         publisher: values.number,
         partitions: values.small_number,
@@ -300,7 +300,7 @@ fn visit_publisher_messages(values: &Values, visit: &mut impl FnMut(FromNode<'_>
     }));
 }
 
-fn visit_subscription_messages(values: &Values, visit: &mut impl FnMut(FromNode<'_>)) {
+fn visit_subscription_messages(values: &SampleValues, visit: &mut impl FnMut(FromNode<'_>)) {
     let (channel, seq) = (values.number, values.seq);
     let first_seq = seq.clamp(1, u64::MAX - 1000);
     let header = BatchHeader {
@@ -337,7 +337,7 @@ fn visit_subscription_messages(values: &Values, visit: &mut impl FnMut(FromNode<
     visit(FromNode::Pong(Ping { token: seq }));
 }
 
-fn visit_topic_messages(values: &Values, visit: &mut impl FnMut(FromNode<'_>)) {
+fn visit_topic_messages(values: &SampleValues, visit: &mut impl FnMut(FromNode<'_>)) {
     let line = TopicLine {
         name: &values.name,
         pattern: &values.text,
@@ -387,7 +387,7 @@ fn visit_topic_messages(values: &Values, visit: &mut impl FnMut(FromNode<'_>)) {
 }
 
 /// The bytes of every sample message, with its kind.
-pub fn encoded_samples(values: &Values) -> Vec<(MessageKind, Vec<u8>)> {
+pub fn encoded_samples(values: &SampleValues) -> Vec<(MessageKind, Vec<u8>)> {
     let mut all = Vec::new();
     for_each_from_client(values, |message| {
         let mut out = Vec::new();

@@ -1,6 +1,6 @@
 use dunlin_wire::{
-    Decoded, Decoder, DecoderLimits, ErrorCode, FromClient, FromNode, List, Position, Preamble, Publishers,
-    Resync, Settle, VERSION, VERSION_MIN, WireError,
+    DecodeOutcome, Decoder, DecoderLimits, ErrorCode, FromClient, FromNode, List, Position, Preamble,
+    Publishers, Resync, Settle, VERSION, VERSION_MIN, WireError,
 };
 
 #[test]
@@ -19,7 +19,7 @@ fn newer_client_messages_are_unknown_to_earlier_versions() {
         let (mut bytes, mut decoder) = (Vec::new(), Decoder::new(DecoderLimits::default()));
         message.encode(&mut bytes);
         decoder.set_version(version);
-        decoder.next_from_client(&bytes).map(|next| matches!(next, Decoded::Message(..)))
+        decoder.next_from_client(&bytes).map(|next| matches!(next, DecodeOutcome::Message(..)))
     };
     assert_eq!(decode(FromClient::Renew(renew), 3), Ok(true));
     assert_eq!(decode(FromClient::Renew(renew), 2), Err(WireError::UnknownKind(23)));
@@ -34,7 +34,7 @@ fn publisher_notice_is_unknown_on_a_connection_of_version_4() {
         let (mut bytes, mut decoder) = (Vec::new(), Decoder::new(DecoderLimits::default()));
         FromNode::Publishers(publishers).encode(&mut bytes);
         decoder.set_version(version);
-        decoder.next_from_node(&bytes).map(|next| matches!(next, Decoded::Message(..)))
+        decoder.next_from_node(&bytes).map(|next| matches!(next, DecodeOutcome::Message(..)))
     };
     assert_eq!(decode(5), Ok(true));
     assert_eq!(decode(4), Err(WireError::UnknownKind(97)));

@@ -2,7 +2,7 @@ use dunlin_control::Change;
 
 use super::*;
 use crate::history::{KeyRequest, KeyResponse};
-use crate::locks::{GuardedWrite, LockHold};
+use crate::locks::{GuardedWrite, LockHoldPeriod};
 
 fn put(call: u64, end: u64, revision: u64) -> Operation {
     let response = Some((end, KeyResponse { revision, ..KeyResponse::default() }));
@@ -32,11 +32,11 @@ fn audit_reports_repeated_or_decreasing_revisions() {
     );
 }
 
-fn hold(lease: u64, token: u64, from: u64, until: u64) -> LockHold {
-    LockHold { client: lease, lock: 0, token, lease, from, until }
+fn hold(lease: u64, token: u64, from: u64, until: u64) -> LockHoldPeriod {
+    LockHoldPeriod { client: lease, lock: 0, token, lease, from, until }
 }
 
-fn history(held: Vec<LockHold>, guarded: &[(u64, Option<u64>)]) -> LockHistory {
+fn history(held: Vec<LockHoldPeriod>, guarded: &[(u64, Option<u64>)]) -> LockHistory {
     let guarded =
         guarded.iter().map(|&(token, revision)| GuardedWrite { lock: 0, token, revision }).collect();
     LockHistory { held, guarded }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use dunlin_client::topic::{Draft, DurableOptions, Position, Publish, PublishError, Receipt, TopicConfig};
-use dunlin_client::{Client, ClientOptions, Identity, Publisher, PublisherOptions};
+use dunlin_client::{Client, ClientOptions, ProducerIdentity, Publisher, PublisherOptions};
 use dunlin_replica::seed::Seed;
 
 use crate::history::RunClock;
@@ -84,7 +84,7 @@ impl Writer {
         // The retention is large enough for every subscriber.
         config.retention.bytes = 64 << 20;
         client.create_topic(topic, &config, true).with_context(|| format!("cannot create topic {topic}"))?;
-        let identity = is_durable.then_some(Identity { producer: seed | 1, epoch: 1 });
+        let identity = is_durable.then_some(ProducerIdentity { producer: seed | 1, epoch: 1 });
         let publisher =
             client.publisher_with(topic, PublisherOptions { identity, ..PublisherOptions::default() })?;
         let seed = Seed::new(seed);

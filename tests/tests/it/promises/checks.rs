@@ -7,13 +7,13 @@ use anyhow::{Context, Result, bail, ensure};
 use dunlin::topic::{Draft, Meta, Payload, Publish, Retention, TopicConfig};
 
 use super::listener::{ListenerSubscriber, Message, SubscriberEvent, SubscriptionOptions};
-use super::trial::{PATIENCE, Trial, number, numbered, publish_numbers, publish_padded};
+use super::trial::{GuaranteeTest, PATIENCE, number, numbered, publish_numbers, publish_padded};
 
 /// A guarantee in the table's words, and its test.
 pub struct Promise {
     pub name: &'static str,
     pub description: &'static str,
-    pub check: fn(&mut Trial<'_>) -> Result<()>,
+    pub check: fn(&mut GuaranteeTest<'_>) -> Result<()>,
 }
 
 pub const PROMISES: &[Promise] = &[
@@ -78,7 +78,7 @@ pub const PROMISES: &[Promise] = &[
     },
 ];
 
-fn order(trial: &mut Trial<'_>) -> Result<()> {
+fn order(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     trial.create("t", TopicConfig::default())?;
     let mut reader = trial.reader("t")?;
     let mut client = trial.client()?;
@@ -94,7 +94,7 @@ fn order(trial: &mut Trial<'_>) -> Result<()> {
     reader.numbers(20_001..=20_001)
 }
 
-fn headers(trial: &mut Trial<'_>) -> Result<()> {
+fn headers(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     trial.create("t", TopicConfig { pattern: Some("t.>".to_owned()), ..TopicConfig::default() })?;
     let mut reader = trial.reader("t.*")?;
     let headers = [("trace", "1-2"), ("empty", "")];
@@ -113,7 +113,7 @@ fn headers(trial: &mut Trial<'_>) -> Result<()> {
     Ok(())
 }
 
-fn large_payload(trial: &mut Trial<'_>) -> Result<()> {
+fn large_payload(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     trial.create("t", TopicConfig::default())?;
     let mut reader = trial.reader("t")?;
     let payload: Vec<u8> = (0..4_000_000u32).map(|at| b'a' + (at % 23) as u8).collect();
@@ -123,7 +123,7 @@ fn large_payload(trial: &mut Trial<'_>) -> Result<()> {
     Ok(())
 }
 
-fn late_join(trial: &mut Trial<'_>) -> Result<()> {
+fn late_join(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     trial.create("t", TopicConfig::default())?;
     let mut publisher = trial.publisher("t")?;
     publish_numbers(&mut publisher, 1..=1_000)?;
@@ -135,7 +135,7 @@ fn late_join(trial: &mut Trial<'_>) -> Result<()> {
     reader.numbers(2_001..=2_001)
 }
 
-fn wildcards(trial: &mut Trial<'_>) -> Result<()> {
+fn wildcards(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     let mut reader = trial.reader("news.*.uk")?;
     for topic in ["news.a.uk", "news.b.uk", "news.b.us", "old.c.uk"] {
         trial.create(topic, TopicConfig::default())?;
@@ -157,7 +157,7 @@ const LARGE_BYTES: usize = 1_000;
 
 /// Publishes far more than the retention and the sockets hold, and then reads everything. The listener must report
 /// exactly the missing records, or close the connection with a reason before it delivers a later record.
-fn gap(trial: &mut Trial<'_>) -> Result<()> {
+fn gap(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     const RECORDS: u64 = 30_000;
     trial.create_short("t")?;
     let mut reader = trial.reader("t")?;
@@ -186,7 +186,7 @@ fn gap(trial: &mut Trial<'_>) -> Result<()> {
     Ok(())
 }
 
-fn lagging(trial: &mut Trial<'_>) -> Result<()> {
+fn lagging(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     trial.create_short("t")?;
     let mut reader = trial.reader("t")?;
     publish_padded(&mut trial.publisher("t")?, 1..=30_000, LARGE_BYTES)?;
@@ -203,7 +203,7 @@ fn lagging(trial: &mut Trial<'_>) -> Result<()> {
     Ok(())
 }
 
-fn slow_reader(trial: &mut Trial<'_>) -> Result<()> {
+fn slow_reader(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     const HISTORY_BYTES: u64 = 4 << 20;
     /// The number of records: five times as many as the topic retains.
     const RECORDS: u64 = 21_000;
@@ -227,7 +227,7 @@ fn slow_reader(trial: &mut Trial<'_>) -> Result<()> {
     Ok(())
 }
 
-fn state(trial: &mut Trial<'_>) -> Result<()> {
+fn state(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     trial.create_stateful("t")?;
     let mut publisher = trial.publisher("t")?;
     let mut set = |key: u64| -> Result<u64> {
@@ -258,7 +258,7 @@ fn state(trial: &mut Trial<'_>) -> Result<()> {
     Ok(())
 }
 
-fn lose_connection(trial: &mut Trial<'_>) -> Result<()> {
+fn lose_connection(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     trial.create("t", TopicConfig::default())?;
     let (mut client, proxy) = trial.client_with_proxy()?.context("this listener has no connection to cut")?;
     let mut reader = client.subscribe(&SubscriptionOptions {
@@ -279,7 +279,7 @@ fn lose_connection(trial: &mut Trial<'_>) -> Result<()> {
     reader.numbers(15_101..=15_101)
 }
 
-fn restart_while_idle(trial: &mut Trial<'_>) -> Result<()> {
+fn restart_while_idle(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     trial.create("t", TopicConfig::default())?;
     let mut reader = trial.reader("t")?;
     publish_numbers(&mut trial.publisher("t")?, 1..=3)?;
@@ -301,7 +301,7 @@ fn restart_while_idle(trial: &mut Trial<'_>) -> Result<()> {
     bail!("records continued without a notice")
 }
 
-fn groups(trial: &mut Trial<'_>) -> Result<()> {
+fn groups(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     const RECORDS: u64 = 300;
     const LAST: u64 = RECORDS + 1;
     trial.create("t", TopicConfig::default())?;
@@ -327,7 +327,7 @@ fn groups(trial: &mut Trial<'_>) -> Result<()> {
     Ok(())
 }
 
-fn requests(trial: &mut Trial<'_>) -> Result<()> {
+fn requests(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     trial.create("upper", TopicConfig::default())?;
     let (mut one, mut other) = (trial.client()?, trial.client()?);
     one.respond("upper")?;
@@ -338,14 +338,14 @@ fn requests(trial: &mut Trial<'_>) -> Result<()> {
     Ok(())
 }
 
-fn unknown_topic(trial: &mut Trial<'_>) -> Result<()> {
+fn unknown_topic(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     let published = trial.client()?.publish(&Message { subject: "nobodys", payload: b"x", headers: &[] });
     let refusal = published.err().context("publishing without a topic was not refused")?;
     ensure!(refusal.to_string().contains("nobodys"), "{refusal:#}");
     Ok(())
 }
 
-fn limits(trial: &mut Trial<'_>) -> Result<()> {
+fn limits(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     trial.create("t", TopicConfig { record_bytes_max: 10_000, ..TopicConfig::default() })?;
     let mut reader = trial.reader("t")?;
     let publish = |payload: &[u8]| trial.client()?.publish(&Message { subject: "t", payload, headers: &[] });

@@ -24,7 +24,7 @@ pub struct InProcess;
 /// The TCP listener of Dunlin's own protocol.
 pub struct Tcp;
 /// The Unix socket of Dunlin's own protocol.
-pub struct Unix;
+pub struct UnixSocket;
 
 impl Listener for InProcess {
     fn name(&self) -> &'static str {
@@ -68,7 +68,7 @@ impl Listener for Tcp {
     }
 }
 
-impl Listener for Unix {
+impl Listener for UnixSocket {
     fn name(&self) -> &'static str {
         "Unix socket"
     }

@@ -112,12 +112,12 @@ impl NodeUnderTest {
 }
 
 /// The test of one guarantee with one listener.
-pub struct Trial<'a> {
+pub struct GuaranteeTest<'a> {
     pub listener: &'a dyn Listener,
     pub node: NodeUnderTest,
 }
 
-impl Trial<'_> {
+impl GuaranteeTest<'_> {
     pub fn create(&self, topic: &str, config: TopicConfig) -> Result<()> {
         self.node.node.create_topic(topic, config, false)?;
         Ok(())

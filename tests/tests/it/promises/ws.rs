@@ -25,11 +25,11 @@ use super::rust::RemoteClient;
 use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
 /// The WebSocket listener with Dunlin's own protocol in binary messages.
-pub struct Binary;
+pub struct BinaryWebSocket;
 /// The WebSocket listener with JSON messages.
-pub struct Json;
+pub struct JsonWebSocket;
 
-impl Listener for Binary {
+impl Listener for BinaryWebSocket {
     fn name(&self) -> &'static str {
         "WebSocket"
     }
@@ -48,7 +48,7 @@ impl Listener for Binary {
     }
 }
 
-impl Listener for Json {
+impl Listener for JsonWebSocket {
     fn name(&self) -> &'static str {
         "WebSocket, JSON"
     }

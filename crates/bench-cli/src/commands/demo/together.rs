@@ -15,9 +15,9 @@ use dunlin_cli::console::Console;
 use dunlin_cli::outcome::CommandRefusal;
 use dunlin_cli::signals::StopFlag;
 
-use crate::demo::flock::{self, DemoNodes, KillPlan, NodeExtras};
+use crate::demo::flock::{self, DemoNodeServices, DemoNodes, KillPlan};
 use crate::demo::{ReplaySource, world};
-use narrator::{ClosingReport, NarratorVoice};
+use narrator::{ClosingReport, DemoEventPrinter};
 pub use work::TaskDemoProgram;
 
 const NODES: usize = 3;
@@ -53,10 +53,10 @@ pub struct CombinedDemoOptions<'a> {
 impl CombinedDemoOptions<'_> {
     /// Runs all parts of the demo at the same time. Returns an error if a part fails.
     pub fn run(&self, console: &Console, stop: &StopFlag) -> Result<()> {
-        let narrator = NarratorVoice::new(console);
+        let narrator = DemoEventPrinter::new(console);
         let workers = self.work.map(|work| Ok::<_, anyhow::Error>((work.workers()?, WORKERS.to_owned())));
         let workers = workers.transpose()?;
-        let mut nodes = DemoNodes::start(NODES, NodeExtras { dashboard: true, workers }, stop)?;
+        let mut nodes = DemoNodes::start(NODES, DemoNodeServices { dashboard: true, workers }, stop)?;
         if stop.is_set() {
             return Ok(());
         }
@@ -109,7 +109,7 @@ impl CombinedDemoOptions<'_> {
     fn markets(
         &self,
         nodes: &mut DemoNodes,
-        narrator: &NarratorVoice<'_>,
+        narrator: &DemoEventPrinter<'_>,
         closing: &Mutex<ClosingReport>,
         stop: &StopFlag,
     ) -> Result<()> {
@@ -144,7 +144,7 @@ impl CombinedDemoOptions<'_> {
     fn space(
         &self,
         urls: &[String],
-        narrator: &NarratorVoice<'_>,
+        narrator: &DemoEventPrinter<'_>,
         is_over: &AtomicBool,
         closing: &Mutex<ClosingReport>,
         stop: &StopFlag,
@@ -179,7 +179,7 @@ impl CombinedDemoOptions<'_> {
         &self,
         program: &TaskDemoProgram,
         urls: &[String],
-        narrator: &NarratorVoice<'_>,
+        narrator: &DemoEventPrinter<'_>,
         closing: &Mutex<ClosingReport>,
         stop: &StopFlag,
     ) -> Result<()> {

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use dunlin_cli::commands::scale::{SimulateArguments, SimulationTable};
 use dunlin_cli::console::{Console, grouped};
 use dunlin_cli::table::TextTable;
-use dunlin_scale::sim::{self, Series, SimulatedNode, Workload};
+use dunlin_scale::sim::{self, SimulatedNode, TimeSeries, Workload};
 use dunlin_scale::{Policy, Prices, WorkerNeed};
 use serde_json::{Value, json};
 
@@ -268,7 +268,7 @@ fn workloads(arguments: &SimulateArguments) -> Result<Vec<(&'static str, Workloa
     ];
     if let Some(path) = &arguments.series {
         let series =
-            Series::parse(&read(path)?).with_context(|| format!("cannot read {}", path.display()))?;
+            TimeSeries::parse(&read(path)?).with_context(|| format!("cannot read {}", path.display()))?;
         let from = 8 * 7 * DAY_VALUES % series.len();
         let series = Arc::new(series);
         all.push(("series", Workload::Series { series, high_per_s, value_ms: VALUE_MS, from }));

@@ -10,7 +10,7 @@ use serde_json::Value;
 pub type SizeByPrice = BTreeMap<(bool, i64), i64>;
 
 /// The expected order books of one recording, computed independently of Dunlin.
-pub enum Oracle {
+pub enum ExpectedBooks {
     Betfair(BTreeMap<(String, u64), SizeByPrice>),
     Bitstamp(BitstampOrders),
 }
@@ -24,18 +24,18 @@ pub struct BitstampOrders {
     held: Vec<Vec<String>>,
 }
 
-impl Oracle {
-    pub fn of(format: RecordingFormat) -> Oracle {
+impl ExpectedBooks {
+    pub fn of(format: RecordingFormat) -> ExpectedBooks {
         match format {
-            RecordingFormat::Betfair => Oracle::Betfair(BTreeMap::new()),
-            RecordingFormat::Bitstamp => Oracle::Bitstamp(BitstampOrders::default()),
+            RecordingFormat::Betfair => ExpectedBooks::Betfair(BTreeMap::new()),
+            RecordingFormat::Bitstamp => ExpectedBooks::Bitstamp(BitstampOrders::default()),
         }
     }
 
     pub fn apply_line(&mut self, line: &[u8]) -> Result<()> {
         match self {
-            Oracle::Betfair(books) => betfair(books, line),
-            Oracle::Bitstamp(bitstamp) => {
+            ExpectedBooks::Betfair(books) => betfair(books, line),
+            ExpectedBooks::Bitstamp(bitstamp) => {
                 let text = std::str::from_utf8(line).context("a row of the recording is not UTF-8")?;
                 bitstamp.apply_row(text.trim_end().split(',').map(str::to_owned).collect());
                 Ok(())
@@ -46,14 +46,14 @@ impl Oracle {
     /// Removes an order that, as later rows of the recording show, no longer exists. Dunlin's parser finds these
     /// orders, because the oracle computes only prices and sizes independently.
     pub fn remove_phantom(&mut self, id: u64) {
-        if let Oracle::Bitstamp(bitstamp) = self {
+        if let ExpectedBooks::Bitstamp(bitstamp) = self {
             bitstamp.orders.remove(&id.to_string());
         }
     }
 
     /// Ends the recording. Rows that are still held back are dropped, because the recorder wrote them while it stopped.
     pub fn end(&mut self) {
-        if let Oracle::Bitstamp(bitstamp) = self {
+        if let ExpectedBooks::Bitstamp(bitstamp) = self {
             bitstamp.held.clear();
         }
     }
@@ -61,13 +61,13 @@ impl Oracle {
     /// Returns each book's topic with its price levels.
     pub fn books(&self) -> Vec<(String, SizeByPrice)> {
         match self {
-            Oracle::Betfair(books) => {
+            ExpectedBooks::Betfair(books) => {
                 let named = |((market, runner), levels): (&(String, u64), &SizeByPrice)| {
                     (format!("md.{market}.{runner}"), levels.clone())
                 };
                 books.iter().map(named).collect()
             }
-            Oracle::Bitstamp(bitstamp) => vec![("md.bitstamp.btcusd".to_owned(), bitstamp.levels())],
+            ExpectedBooks::Bitstamp(bitstamp) => vec![("md.bitstamp.btcusd".to_owned(), bitstamp.levels())],
         }
     }
 }
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn full_market_message_empties_book_and_zero_size_removes_level() {
-        let mut oracle = Oracle::of(RecordingFormat::Betfair);
+        let mut oracle = ExpectedBooks::of(RecordingFormat::Betfair);
         let lines = [
             r#"{"op":"mcm","pt":1,"mc":[{"id":"1.2","rc":[{"id":7,"atb":[[1.01,2.5],[1.02,3]]}]}]}"#,
             r#"{"op":"mcm","pt":2,"mc":[{"id":"1.2","rc":[{"id":7,"atb":[[1.02,0]],"atl":[[2,1]]}]}]}"#,
@@ -173,8 +173,8 @@ mod tests {
 
     #[test]
     fn later_rows_of_a_phantom_order_add_nothing_to_the_book() {
-        let mut oracle = Oracle::of(RecordingFormat::Bitstamp);
-        let line = |oracle: &mut Oracle, row: &str| oracle.apply_line(row.as_bytes()).unwrap();
+        let mut oracle = ExpectedBooks::of(RecordingFormat::Bitstamp);
+        let line = |oracle: &mut ExpectedBooks, row: &str| oracle.apply_line(row.as_bytes()).unwrap();
         line(&mut oracle, "9,1,2,100.5,0.5,created,bid");
         line(&mut oracle, "8,1,2,100.5,0.25,created,bid");
         oracle.remove_phantom(9);
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn deletions_at_the_end_of_a_recording_do_not_change_the_book() {
-        let mut oracle = Oracle::of(RecordingFormat::Bitstamp);
+        let mut oracle = ExpectedBooks::of(RecordingFormat::Bitstamp);
         for row in
             ["9,1,2,100.5,0.5,created,bid", "8,1,2,100.5,0.25,created,bid", "9,3,3,100.5,0.5,deleted,bid"]
         {

@@ -21,7 +21,7 @@ use dunlin_topic::{
 };
 
 use super::{ALL_LINES, ClusterDemoState, MarketResult, PATIENCE, POLL_INTERVAL};
-use crate::demo::books::Oracle;
+use crate::demo::books::ExpectedBooks;
 use crate::demo::recording::MarketRecording;
 use crate::demo::schedule::schedule;
 
@@ -37,7 +37,7 @@ pub struct MarketPublisher<'a> {
     state: &'a Arc<ClusterDemoState>,
     lines: Topic,
     parsed: Parsed,
-    oracle: Oracle,
+    oracle: ExpectedBooks,
     books: Vec<Topic>,
 }
 
@@ -74,7 +74,7 @@ impl<'a> MarketPublisher<'a> {
             state,
             lines,
             parsed,
-            oracle: Oracle::of(format),
+            oracle: ExpectedBooks::of(format),
             books: Vec::new(),
         })
     }

@@ -28,7 +28,7 @@ const SEASON: &str = "1m";
 
 /// Optional services of the demo's nodes: the dashboard, and task workers.
 #[derive(Debug, Clone, Default)]
-pub struct NodeExtras {
+pub struct DemoNodeServices {
     /// Whether to serve the dashboard. The first node then uses the default ports, if they are free.
     pub dashboard: bool,
     /// The command of each node's workers, and the smallest and largest number of workers, such as `1..2`.
@@ -38,7 +38,7 @@ pub struct NodeExtras {
 /// The processes of the demo's cluster, which can be killed and restarted.
 pub struct DemoNodes {
     base: PathBuf,
-    extras: NodeExtras,
+    extras: DemoNodeServices,
     nodes: Vec<Node>,
 }
 
@@ -52,7 +52,7 @@ struct Node {
 
 impl DemoNodes {
     /// Starts a cluster of `count` nodes that store their data in a temporary directory.
-    pub fn start(count: usize, extras: NodeExtras, stop: &StopFlag) -> Result<DemoNodes> {
+    pub fn start(count: usize, extras: DemoNodeServices, stop: &StopFlag) -> Result<DemoNodes> {
         let base = std::env::temp_dir().join(format!("dunlin-demo-{}", std::process::id()));
         std::fs::create_dir_all(&base).with_context(|| format!("cannot create {}", base.display()))?;
         let mut nodes = DemoNodes { base, extras, nodes: Vec::new() };

@@ -12,7 +12,7 @@ use dunlin_feed::recording::{Recording, RecordingFormat, RecordingItem, Recordin
 use serde_json::{Value, json};
 
 use super::recording;
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::config::ByteSize;
 use crate::connect::connect;
 use crate::console::{Console, TextPainter, grouped};
@@ -20,7 +20,7 @@ use crate::input::{Chunk, Input};
 use crate::outcome::CommandRefusal;
 use crate::progress::TransferProgress;
 use crate::signals::{GRACE, StopFlag};
-use target::{CheckOnly, ImportTarget, NodeTarget, RecordingFolder};
+use target::{CheckTarget, ImportTarget, NodeTarget, RecordingFolder};
 
 /// Maximum number of a file's defects that are printed. Further defects are only counted.
 const DEFECTS_PRINTED: u64 = 20;
@@ -77,11 +77,11 @@ struct Summary {
     duration: Duration,
 }
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
     let defects = match (&arguments.out, arguments.check) {
         (Some(out), _) => import_to_directory(arguments, out, &stop, console)?,
-        (None, true) => import_all(arguments, &mut CheckOnly, &stop, console)?,
+        (None, true) => import_all(arguments, &mut CheckTarget, &stop, console)?,
         (None, false) => {
             let client = connect(global, "dunlin feed import")?;
             let bytes = arguments.retention_bytes.map_or(0, |size| size.0);

@@ -16,7 +16,7 @@ use dunlin_topic::{OnGap, Start, SubscribeError, SubscribeOptions};
 use super::recording::list::{self, RecordedTopic, RecordedTopics};
 use super::recording::{self, RecordCounts, RecordedLog};
 use super::watch::check_instrument_exists;
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::commands::parse;
 use crate::connect::connect;
 use crate::console::{Console, grouped};
@@ -54,7 +54,7 @@ const CHANGES_MAX: usize = 4096;
 /// The longest wait for changes before the command checks whether it has to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
     recording::create_dir(&arguments.out)?;
     let client = connect(global, "dunlin feed record")?;

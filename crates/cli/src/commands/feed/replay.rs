@@ -17,7 +17,7 @@ use dunlin_topic::{Draft, Frame, Payload, Publish, ReducerConfig, TopicConfig};
 use dunlin_wire::ErrorCode;
 
 use super::recording::{self, FrameKind, RecordCounts};
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::outcome::CommandRefusal;
@@ -69,7 +69,7 @@ const REGION_BYTES: u32 = 64 << 20;
 /// The longest sleep. The command checks between two sleeps whether to end.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
     let client = connect(global, "dunlin feed replay")?;
     let (mut tracks, mut bytes) = (Vec::new(), 0);

@@ -12,7 +12,7 @@ use dunlin_feed::{BOOK, Instrument, Instruments, InstrumentsError};
 use dunlin_server::StartError;
 use dunlin_topic::{Publish, ReducerConfig, Retention, TopicConfig};
 
-use crate::arguments::{Global, either_listen_or_url};
+use crate::arguments::{GlobalOptions, either_listen_or_url};
 use crate::commands::feed::read_instruments;
 use crate::commands::parse;
 use crate::commands::serve::ready_line;
@@ -65,7 +65,7 @@ pub struct Arguments {
     time: Option<Duration>,
 }
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
     either_listen_or_url(arguments.listen, global)?;
     let instruments = arguments.instruments()?;
@@ -156,7 +156,7 @@ fn with_port_advice(error: anyhow::Error, config: &NodeConfig) -> anyhow::Error 
 fn publish_to_running_node(
     arguments: &Arguments,
     instruments: &Instruments,
-    global: &Global,
+    global: &GlobalOptions,
     console: &Console,
     stop: &StopFlag,
 ) -> Result<()> {

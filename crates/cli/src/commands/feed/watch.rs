@@ -19,7 +19,7 @@ use dunlin_client::{Client, Subscriber};
 use dunlin_feed::{Replica, ReplicaReport};
 use dunlin_topic::{OnGap, Start, SubscribeOptions};
 
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::commands::parse;
 use crate::connect::connect;
 use crate::console::Console;
@@ -72,7 +72,7 @@ const LINE_BYTES_MAX: u64 = 4 << 10;
 /// The largest number of lines that are read before the command handles them.
 const LINES_AHEAD_MAX: usize = 16;
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
     let client = connect(global, "dunlin feed watch")?;
     let ended = stop.run_interruptible(|| watch(arguments, client, &stop, console))?;

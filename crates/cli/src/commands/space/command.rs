@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use dunlin_client::space::{CommandResult, EntityCommand, EntityId};
 use serde_json::json;
 
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::commands::parse::{positive_duration, world};
 use crate::connect::connect;
 use crate::console::Console;
@@ -42,7 +42,7 @@ pub struct Arguments {
     timeout: Duration,
 }
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let Arguments { entity, name, position, velocity, kind, timeout } = arguments;
     if position.is_none() && velocity.is_none() && kind.is_none() {
         bail!(CommandRefusal("nothing to change: give --position, --velocity or --kind".to_owned()));

@@ -2,7 +2,7 @@
 
 /// A map of a world, which is drawn in a terminal with characters.
 #[derive(Debug)]
-pub struct Map {
+pub struct WorldMap {
     columns: usize,
     rows: usize,
     low: [f32; 2],
@@ -16,13 +16,13 @@ const DOTS: [[u8; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
 /// The character without dots, to which the bits of the dots are added.
 const BLANK: u32 = 0x2800;
 
-impl Map {
+impl WorldMap {
     /// Creates an empty map of `columns` × `rows` characters, from one corner of the world to the opposite one.
-    pub fn new(columns: usize, rows: usize, low: [f32; 2], high: [f32; 2]) -> Map {
+    pub fn new(columns: usize, rows: usize, low: [f32; 2], high: [f32; 2]) -> WorldMap {
         let (columns, rows) = (columns.max(1), rows.max(1));
         let dots = [(columns * 2) as f32, (rows * 4) as f32];
         let scale = [0, 1].map(|axis| dots[axis] / (high[axis] - low[axis]).max(f32::MIN_POSITIVE));
-        Map { columns, rows, low, scale, cells: vec![(0, 0, None); columns * rows] }
+        WorldMap { columns, rows, low, scale, cells: vec![(0, 0, None); columns * rows] }
     }
 
     fn dot(&self, at: [f32; 2]) -> Option<(usize, usize)> {
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn corners_of_the_world_are_corners_of_the_map() {
-        let mut map = Map::new(2, 1, [0.0, 0.0], [4.0, 4.0]);
+        let mut map = WorldMap::new(2, 1, [0.0, 0.0], [4.0, 4.0]);
         map.draw_dot([0.0, 0.0], 1);
         map.draw_dot([4.0, 4.0], 1);
         map.draw_dot([9e9, -1.0], 1);

@@ -10,7 +10,7 @@ use dunlin_client::space::{
 };
 use serde_json::{Value, json};
 
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::commands::parse::{self, world};
 use crate::connect::connect;
 use crate::console::Console;
@@ -61,7 +61,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest wait for a change before the command checks whether it has to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
     stop.set_when_stdout_closes();
     let client = connect(global, "dunlin space near")?;

@@ -10,7 +10,7 @@ use dunlin_server::space::WorldDescription;
 use serde_json::{Value, json};
 
 use super::spec::describe;
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::commands::parse::world;
 use crate::connect::connect;
 use crate::console::Console;
@@ -101,7 +101,7 @@ fn find(kv: &Kv, name: &str, regions: &[u32]) -> Result<WorldStatus> {
     Ok(WorldStatus { world: name.to_owned(), processes: processes.len(), expected, regions })
 }
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let kv = connect(global, "dunlin space owner")?.kv();
     let description = describe(&kv, &arguments.name)?;
     let found = WorldStatus::find(&kv, &arguments.name, &description.regions)?;

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::life::FlockAndAircraft;
 use super::snapshots::SnapshotThread;
 use super::spec::{LoadedWorld, WorldSpec};
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::commands::dev::url_argument;
 use crate::commands::parse::{duration, world, world_ttl};
 use crate::connect::{URL_DEFAULT, connect};
@@ -77,7 +77,7 @@ pub struct SpaceProcess {
     options: ProcessOptions,
 }
 
-pub fn join(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn join(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let process =
         SpaceProcess::start(global, SocketAddr::from(([127, 0, 0, 1], 0)), &arguments.process, false)?;
     let spec = WorldSpec::read(&process.kv(), &arguments.name)?;
@@ -87,7 +87,7 @@ pub fn join(arguments: &Arguments, global: &Global, console: &Console) -> Result
 impl SpaceProcess {
     /// Starts the node. With `alone`, the node also holds the world's leases.
     pub fn start(
-        global: &Global,
+        global: &GlobalOptions,
         listen: SocketAddr,
         options: &ProcessOptions,
         alone: bool,

@@ -10,7 +10,7 @@ use dunlin_server::space::WorldDescription;
 
 use super::process::{self, SpaceProcess};
 use super::spec::{WorldSpec, describe};
-use crate::arguments::{Global, either_listen_or_url};
+use crate::arguments::{GlobalOptions, either_listen_or_url};
 use crate::commands::parse::{distance, tick, times, world};
 use crate::console::Console;
 use crate::outcome::CommandRefusal;
@@ -91,7 +91,7 @@ impl Arguments {
     }
 }
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     either_listen_or_url(arguments.listen, global)?;
     let spec = arguments.spec()?;
     let loaded = spec.load()?;

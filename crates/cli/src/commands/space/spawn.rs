@@ -6,7 +6,7 @@ use anyhow::Result;
 use dunlin_client::space::{Entity, EntityId};
 
 use super::command::{point, print};
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::commands::parse::{positive_duration, world};
 use crate::connect::connect;
 use crate::console::Console;
@@ -45,7 +45,7 @@ pub struct Arguments {
 #[command(after_help = "\
 Example:
   dunlin space despawn 7")]
-pub struct Despawn {
+pub struct DespawnArguments {
     /// Id of the entity
     entity: u64,
     /// Name of the world
@@ -56,7 +56,7 @@ pub struct Despawn {
     timeout: Duration,
 }
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let Arguments { entity, name, position, velocity, kind, timeout } = arguments;
     let one = Entity { velocity: *velocity, kind: *kind, ..Entity::at(*entity, *position) };
     let mut world = connect(global, "dunlin space spawn")?.world(name);
@@ -64,8 +64,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     print(*entity, "spawned in", done, console)
 }
 
-pub fn despawn(arguments: &Despawn, global: &Global, console: &Console) -> Result<()> {
-    let Despawn { entity, name, timeout } = arguments;
+pub fn despawn(arguments: &DespawnArguments, global: &GlobalOptions, console: &Console) -> Result<()> {
+    let DespawnArguments { entity, name, timeout } = arguments;
     let mut world = connect(global, "dunlin space despawn")?.world(name);
     let done = world.despawn(EntityId(*entity), *timeout).map_err(|why| CommandRefusal(why.to_string()))?;
     print(*entity, "removed from", done, console)

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use dunlin::space::{
-    AnyRegion, Census, HandoverTiming, Headcount, REGION, RegionId, RegionLimits, RegionReducer, RegionState,
-    Schema, StandbyMode, WorldBox, topic_of,
+    AnyRegion, Census, HandoverTiming, REGION, RegionEntityCounts, RegionId, RegionLimits, RegionReducer,
+    RegionState, Schema, StandbyMode, WorldBox, topic_of,
 };
 use dunlin_client::{Client, ClientOptions, Disconnection, Kv, Subscriber, interruptible};
 use dunlin_feed::{Replica, ReplicaReport};
@@ -16,10 +16,10 @@ use dunlin_topic::{LogName, OnGap, Position, Start, SubscribeOptions};
 use serde_json::json;
 
 use super::life::AIRCRAFT;
-use super::map::Map;
+use super::map::WorldMap;
 use super::owner::{RegionStatus, WorldStatus};
 use super::spec::describe;
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::commands::parse::{positive_duration, world};
 use crate::connect::connect;
 use crate::console::Console;
@@ -110,7 +110,7 @@ pub struct Watcher {
     problem: Option<String>,
 }
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
     stop.set_when_stdout_closes();
     let client = connect(global, "dunlin space watch")?;
@@ -366,7 +366,7 @@ impl Watcher {
                 let line = match self.states().find(|(known, _)| *known == region) {
                     Some((_, state)) => {
                         let counts = state.handover().counts();
-                        let Headcount { active: here, in_handover: on_the_way } =
+                        let RegionEntityCounts { active: here, in_handover: on_the_way } =
                             census.headcount(RegionId(region as u32));
                         json!({
                             "region": region, "process": process, "tick": state.tick(), "entities": here,
@@ -385,7 +385,7 @@ impl Watcher {
         let (width, height) = size();
         let world = self.world;
         let (low, high) = ([world.min()[0], world.min()[1]], [world.max()[0], world.max()[1]]);
-        let mut map = Map::new(width, height.saturating_sub(self.owned.len() + 4), low, high);
+        let mut map = WorldMap::new(width, height.saturating_sub(self.owned.len() + 4), low, high);
         for (region, state) in self.states() {
             let (store, region) = (state.store(), region as u32);
             for row in 0..store.len() {
@@ -438,7 +438,7 @@ impl Watcher {
     }
 }
 
-fn count(census: &Census, owned: &RegionStatus) -> Headcount {
+fn count(census: &Census, owned: &RegionStatus) -> RegionEntityCounts {
     census.headcount(RegionId(owned.region as u32))
 }
 

@@ -12,7 +12,7 @@ use crate::commands::owners::group_error;
 use crate::commands::parse;
 use crate::follow::RecordHandling;
 use crate::outcome::CommandRefusal;
-use crate::program::Program;
+use crate::program::ExternalProgram;
 
 /// Arguments of `dunlin sub` for subscribing as a member of a group.
 #[derive(Debug, clap::Args)]
@@ -74,7 +74,7 @@ impl GroupArguments {
             last_attempt_note,
             kind: self.kind(),
             acks: self.ack != Some(AckMode::Never),
-            program: Program::new(&self.command),
+            program: ExternalProgram::new(&self.command),
             retry_after: self.retry_after.unwrap_or(RETRY_AFTER_DEFAULT),
         }
     }

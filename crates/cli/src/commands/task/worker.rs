@@ -11,12 +11,12 @@ use serde_json::json;
 use super::running::{CommandFailure, CommandRunner};
 use super::show;
 use super::warden::Warden;
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::commands::lock::holder_value;
 use crate::commands::parse::{header, memory, processors, ttl};
 use crate::connect::connect_when_up;
 use crate::console::Console;
-use crate::program::Program;
+use crate::program::ExternalProgram;
 use crate::signals::StopFlag;
 
 /// Arguments of `dunlin task worker`, which runs a command for each task.
@@ -83,11 +83,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum time to send the last results when the worker ends.
 const FLUSH: Duration = Duration::from_secs(2);
 
-pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
     let started = WorkerLaunch::from_env();
     let orphaned = StopFlag::of(started.orphaned());
-    let program = Program::new(&arguments.command).ok_or_else(|| anyhow!("no command: give one after --"))?;
+    let program =
+        ExternalProgram::new(&arguments.command).ok_or_else(|| anyhow!("no command: give one after --"))?;
     program.check()?;
     let Some(client) = connect_when_up(global, "dunlin task worker", &stop, console.errors)? else {
         return Ok(());

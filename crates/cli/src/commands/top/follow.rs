@@ -10,7 +10,7 @@ use dunlin_topic::{Event, OnGap, Start, Subscribe, SubscribeError, SubscribeOpti
 use serde_json::Value;
 
 use super::report::NodeReport;
-use crate::arguments::Global;
+use crate::arguments::GlobalOptions;
 use crate::connect::connect;
 use crate::outage::unreachable;
 
@@ -49,7 +49,7 @@ pub struct StatusFollower {
 
 impl StatusFollower {
     /// Starts to follow. Fails if the node is unreachable or refuses.
-    pub fn start(global: &Global) -> Result<StatusFollower> {
+    pub fn start(global: &GlobalOptions) -> Result<StatusFollower> {
         let opened = open(global)?;
         let (sender, events) = channel();
         let global = global.clone();
@@ -77,7 +77,7 @@ impl StatusFollower {
     }
 }
 
-fn open(global: &Global) -> Result<(Client, Subscriber)> {
+fn open(global: &GlobalOptions) -> Result<(Client, Subscriber)> {
     let client = connect(global, "dunlin top")?;
     let options =
         SubscribeOptions { start: Start::Latest, on_gap: OnGap::Newest, ..SubscribeOptions::default() };
@@ -88,7 +88,7 @@ fn open(global: &Global) -> Result<(Client, Subscriber)> {
 }
 
 /// Reads the status and connects again after a loss, until the receiver is dropped.
-fn follow(mut opened: (Client, Subscriber), global: &Global, sender: &Sender<StatusEvent>) {
+fn follow(mut opened: (Client, Subscriber), global: &GlobalOptions, sender: &Sender<StatusEvent>) {
     loop {
         let Err(error) = read(&opened.0, &mut opened.1, sender) else { return };
         if sender.send(StatusEvent::Unreachable(format!("{error:#}"))).is_err() {

@@ -7,7 +7,9 @@ use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dunlin_tasks::{AttachRequest, Label, NewWorker, TaskCommand};
-use dunlin_wire::{ErrorCode, FromClient, MessageKind, Retry, Tasks as Message, TasksKind, U32PrefixedBytes};
+use dunlin_wire::{
+    ErrorCode, FromClient, MessageKind, RetryAdvice, Tasks as Message, TasksKind, U32PrefixedBytes,
+};
 
 use super::super::error::TasksError;
 use super::super::pending_commands::decode_responses;
@@ -257,7 +259,7 @@ impl AttachmentShared {
                 *attaching = None;
             }
             Some(Err(refused))
-                if !is_lost && refused.retry() == Retry::No && !outcome_is_unknown(&refused) =>
+                if !is_lost && refused.retry() == RetryAdvice::No && !outcome_is_unknown(&refused) =>
             {
                 self.end(TasksError::Refused(refused));
                 return None;
@@ -276,7 +278,7 @@ impl AttachmentShared {
                 match response.map_err(TasksError::from).and_then(|bytes| decode_responses(&bytes)) {
                     Ok(responses) => is_known &= worker_state.handle_responses(request, responses),
                     Err(TasksError::Refused(refused))
-                        if refused.retry() == Retry::No && !outcome_is_unknown(&refused) =>
+                        if refused.retry() == RetryAdvice::No && !outcome_is_unknown(&refused) =>
                     {
                         worker_state.discard_request(request, &refused);
                     }

@@ -221,7 +221,7 @@ fn key_put_with_full_memory_succeeds_but_watchers_get_a_gap() {
     block_on(control.execute(&put("a", "1"))).unwrap();
     watch.until(|seen| seen.len() == 1);
     let big = vec![b'x'; 900 << 10];
-    let held = dunlin::topic::Charge::of(node.budget(), 600 << 10).unwrap();
+    let held = dunlin::topic::MemoryCharge::of(node.budget(), 600 << 10).unwrap();
     block_on(control.execute(&ControlCommand::Put { key: b"b", value: &big, lease: 0 })).unwrap();
     drop(held);
     block_on(control.execute(&put("c", "3"))).unwrap();

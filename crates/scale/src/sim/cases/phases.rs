@@ -5,14 +5,14 @@ use crate::provider::{InstanceMarket, Provider, ProviderAction};
 use crate::sim::scenario::{ServiceTime, SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
 use crate::sim::workload::Workload;
 use crate::simulated::{ProviderDelays, SimulatedProvider};
-use crate::trigger::Trigger;
+use crate::trigger::ScaleOutTrigger;
 
 /// The simulated durations of adding workers, from the time at which a threshold is exceeded until the added workers
 /// are ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOutRow {
     /// The trigger that caused the scale-out.
-    pub trigger: Trigger,
+    pub trigger: ScaleOutTrigger,
     /// Time from the start of the excess until it had lasted long enough, ms.
     pub detection_ms: u64,
     /// Time from the detection to the decision, ms.
@@ -72,14 +72,15 @@ const CHANGE_MS: u64 = 120_000;
 
 /// Simulates adding workers for each trigger, with the delays of Dunlin's requirements and without failed starts.
 pub fn scale_out(seed: u64) -> Vec<ScaleOutRow> {
-    let triggers = [Trigger::Cpu, Trigger::Queue, Trigger::Latency, Trigger::Predictive];
+    let triggers =
+        [ScaleOutTrigger::Cpu, ScaleOutTrigger::Queue, ScaleOutTrigger::Latency, ScaleOutTrigger::Predictive];
     triggers
         .into_iter()
         .filter_map(|trigger| simulate_scale_out(seed, trigger, Policy::cloud(20, 60)))
         .collect()
 }
 
-fn simulate_scale_out(seed: u64, trigger: Trigger, mut policy: Policy) -> Option<ScaleOutRow> {
+fn simulate_scale_out(seed: u64, trigger: ScaleOutTrigger, mut policy: Policy) -> Option<ScaleOutRow> {
     // Disables the other triggers.
     let triggers = &mut policy.triggers;
     let never = u64::MAX / 4;
@@ -91,9 +92,9 @@ fn simulate_scale_out(seed: u64, trigger: Trigger, mut policy: Policy) -> Option
         for_ms: never,
     };
     let workload = match trigger {
-        Trigger::Queue => crowd(2.0),
-        Trigger::Latency => crowd(1.5),
-        Trigger::Predictive => Workload::Diurnal {
+        ScaleOutTrigger::Queue => crowd(2.0),
+        ScaleOutTrigger::Latency => crowd(1.5),
+        ScaleOutTrigger::Predictive => Workload::Diurnal {
             low_per_s: full * 0.4,
             high_per_s: full * 1.5,
             day_ms: 3_600_000,
@@ -102,21 +103,22 @@ fn simulate_scale_out(seed: u64, trigger: Trigger, mut policy: Policy) -> Option
         _ => crowd(0.9),
     };
     match trigger {
-        Trigger::Queue => (triggers.latency_ms_max, triggers.queue_max) = (never, 500),
-        Trigger::Latency => triggers.queue_max = never,
+        ScaleOutTrigger::Queue => (triggers.latency_ms_max, triggers.queue_max) = (never, 500),
+        ScaleOutTrigger::Latency => triggers.queue_max = never,
         _ => (triggers.latency_ms_max, triggers.queue_max) = (never, never),
     }
-    if matches!(trigger, Trigger::Queue | Trigger::Latency) {
+    if matches!(trigger, ScaleOutTrigger::Queue | ScaleOutTrigger::Latency) {
         // Only a fully used processor exceeds this target.
         triggers.cpu_target = 1.0;
     }
-    let policy = if trigger == Trigger::Predictive { policy.with_forecast(75_000, vec![48]) } else { policy };
+    let policy =
+        if trigger == ScaleOutTrigger::Predictive { policy.with_forecast(75_000, vec![48]) } else { policy };
     let outcome = super::super::run(&scenario(
         seed,
         workload,
         policy,
         ProviderDelays { cold_failures_permille: 0.0, ..ProviderDelays::cloud() },
-        if trigger == Trigger::Predictive { 1_200_000 } else { 400_000 },
+        if trigger == ScaleOutTrigger::Predictive { 1_200_000 } else { 400_000 },
     ));
     let decision = outcome
         .decisions
@@ -209,7 +211,7 @@ fn simulate_warm_pool(seed: u64, size: u32, starts: u64) -> Option<WarmPoolRow> 
     let first = clean
         .decisions
         .scale_outs()
-        .find(|decision| decision.trigger == Trigger::Cpu && decision.missing == 0)?;
+        .find(|decision| decision.trigger == ScaleOutTrigger::Cpu && decision.missing == 0)?;
     let (failed, warm_hours) = (failures(seed, size, starts), clean.warm_hours);
     let hours = clean.ran_ms as f64 / 3.6e6;
     Some(WarmPoolRow {

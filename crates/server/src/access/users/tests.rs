@@ -1,4 +1,4 @@
-use dunlin::{Action, Extent};
+use dunlin::{AccessExtent, Action};
 use proptest::prelude::*;
 
 use super::*;
@@ -24,10 +24,10 @@ fn users_file_defines_users_tenants_and_permissions() {
     assert_eq!(users.tenants["acme"].limits.together.connections, Some(7));
     assert_eq!(users.tenants["acme"].limits.topic_idle, Some(Duration::from_secs(600)));
     let extent = |action, text| ana.permissions.extent(action, &Pattern::parse(text).unwrap());
-    assert_eq!(extent(Action::Publish, "acme.orders.eu"), Extent::All);
-    assert_eq!(extent(Action::Publish, "acme.audit.x"), Extent::Nothing);
-    assert_eq!(extent(Action::Subscribe, "acme.>"), Extent::Part);
-    assert_eq!(extent(Action::Create, "acme.x"), Extent::Nothing, "what is not written is not allowed");
+    assert_eq!(extent(Action::Publish, "acme.orders.eu"), AccessExtent::All);
+    assert_eq!(extent(Action::Publish, "acme.audit.x"), AccessExtent::Nothing);
+    assert_eq!(extent(Action::Subscribe, "acme.>"), AccessExtent::Part);
+    assert_eq!(extent(Action::Create, "acme.x"), AccessExtent::Nothing, "what is not written is not allowed");
     assert!(!ana.permissions.surveys);
 }
 

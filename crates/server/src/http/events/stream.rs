@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dunlin::Refused;
-use dunlin::topic::{Charge, Event, Notice, Subscribe, Subscriber};
+use dunlin::topic::{Event, MemoryCharge, Notice, Subscribe, Subscriber};
 use dunlin::wire::ErrorCode;
 use dunlin::wire::http::{RESUME_LOGS_MAX, write_comment, write_event, write_id, write_retry};
 
@@ -30,7 +30,7 @@ pub(super) struct TopicEvents {
     format: RecordFormat,
     identity: SubscriberIdentity,
     /// Memory that is charged for the subscription until this is dropped.
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
 impl TopicEvents {

@@ -1,8 +1,8 @@
 //! Converts a pattern to a subscriber, which continues at the client's position if it states one.
 
 use dunlin::topic::{
-    Charge, ConsumeMode, Filter, Log, NewLogs, Pattern, Position, Start, SubscribeError, SubscribeOptions,
-    Subscriber,
+    ConsumeMode, Filter, Log, MemoryCharge, NewLogs, Pattern, Position, Start, SubscribeError,
+    SubscribeOptions, Subscriber,
 };
 use dunlin::wire::http::{LogKey, RESUME_LOGS_MAX, ResumeToken};
 use dunlin::wire::{self, ErrorCode};
@@ -22,7 +22,7 @@ pub(in crate::http) struct EventSubscription {
     pub(in crate::http) stream_positions: StreamPositions,
     /// Number of logs for which the client stated positions, but which no longer exist.
     pub(in crate::http) deleted_logs: usize,
-    pub(in crate::http) charge: Charge,
+    pub(in crate::http) charge: MemoryCharge,
 }
 
 /// The name of the limit for logs of one stream.

@@ -9,7 +9,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use dunlin::state::{ControlQuery, KeyEvent, KeyEvents, prefix_end};
 use dunlin::topic::{
-    self, Charge, Notice, OnGap, Position, Record, Start, Subscribe, SubscribeError, SubscribeOptions,
+    self, MemoryCharge, Notice, OnGap, Position, Record, Start, Subscribe, SubscribeError, SubscribeOptions,
     Subscriber, Wait,
 };
 use dunlin::wire::ErrorCode;
@@ -35,7 +35,7 @@ struct WatchEvents {
     /// The position in the last id that was sent.
     last_position: Position,
     /// Memory that is charged for the watch until this is dropped.
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
 pub(in crate::http) async fn watch(

@@ -1,7 +1,7 @@
 //! Figures of the busiest topics.
 
 use dunlin::topic::Topic;
-use dunlin::{StoredSurvey, TopicSurvey};
+use dunlin::{TopicDiskUse, TopicSurvey};
 
 use super::exposition::MetricKind::{self, Counter, Gauge};
 use super::exposition::{Exposition, seconds};
@@ -54,7 +54,7 @@ pub(super) fn write(topics: &[TopicSurvey], is_owned: impl Fn(&Topic) -> bool, o
 
 fn write_stored(topics: &[TopicSurvey], out: &mut Exposition) {
     let durable: Vec<_> = topics.iter().filter_map(|survey| Some((survey, survey.stored?))).collect();
-    let mut metric = |name: &str, help: &str, pick: fn(&StoredSurvey) -> u64| {
+    let mut metric = |name: &str, help: &str, pick: fn(&TopicDiskUse) -> u64| {
         out.family(Gauge, name, help, durable.iter().map(|(survey, stored)| (labels(survey), pick(stored))));
     };
     metric("dunlin_topic_disk_bytes", "Bytes on disk.", |stored| stored.bytes);

@@ -22,7 +22,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use dunlin::Refused;
 use dunlin::topic::frame::Meta;
-use dunlin::topic::{Charge, PublishError, Waiter};
+use dunlin::topic::{MemoryCharge, PublishError, Waiter};
 use dunlin::wire::ErrorCode;
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep, timeout};
@@ -85,7 +85,7 @@ struct JsonSocket {
     text_since: Option<Instant>,
     /// Maximum size of a message, bytes, and the name of this limit.
     text_bytes_max: (usize, &'static str),
-    charge: Charge,
+    charge: MemoryCharge,
     buffer: Box<[u8]>,
     subscriptions: BTreeMap<u64, SocketSubscription>,
     /// Subscriptions that are being started, each with the id that the client chose.
@@ -111,7 +111,7 @@ pub(super) async fn serve(context: Context, framed: WebSocketStream) {
         text: Vec::new(),
         text_since: None,
         text_bytes_max: (shared.limits.ws.hello_bytes_max, "ws.hello_bytes_max"),
-        charge: Charge::none(shared.node.budget()),
+        charge: MemoryCharge::none(shared.node.budget()),
         buffer: vec![0; READ_BYTES].into(),
         subscriptions: BTreeMap::new(),
         pending_subscriptions: Vec::new(),
@@ -465,7 +465,7 @@ impl JsonSocket {
         let budget = self.context.shared().node.budget();
         // Texts of up to twice `http.event_bytes` are not charged to the memory budget.
         let charged_bytes = bytes.saturating_sub(2 * limits.http.event_bytes as usize);
-        let charge = Charge::of(budget, 2 * charged_bytes)
+        let charge = MemoryCharge::of(budget, 2 * charged_bytes)
             .map_err(|spent| end_reason(Refused::from(&PublishError::from(spent))));
         let _charge = charge?;
         texts.iter().for_each(|text| self.framed.put_text(text));

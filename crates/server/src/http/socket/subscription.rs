@@ -6,7 +6,7 @@
 use std::task::{Context as TaskContext, Poll};
 
 use dunlin::Refused;
-use dunlin::topic::{Charge, Event, Notice, Subscribe, SubscribeError, Subscriber};
+use dunlin::topic::{Event, MemoryCharge, Notice, Subscribe, SubscribeError, Subscriber};
 use dunlin::wire::http::RESUME_LOGS_MAX;
 use serde_json::{Map, Value, json};
 
@@ -29,7 +29,7 @@ pub(super) struct SocketSubscription {
     validity: Option<SubscriptionAccess>,
     pub(super) identity: SubscriberIdentity,
     /// Memory that is charged for the subscription until this is dropped.
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
 impl SocketSubscription {

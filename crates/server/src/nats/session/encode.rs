@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin::topic::frame::{FLAG_HEADERS, HEAD_BYTES};
-use dunlin::topic::{Budget, BudgetSpent, Frame, Log, SpanContent};
+use dunlin::topic::{Frame, Log, MemoryBudget, MemoryBudgetError, SpanContent};
 use dunlin::wire::nats::{NatsMessageHead, STATUS_HEADER, header_lines, put_decimal, put_header};
 
 use super::own::OwnRecords;
@@ -174,8 +174,8 @@ impl<'a, 's> WritePlan<'a, 's> {
     pub(super) fn unsent_rest(
         &self,
         sent: usize,
-        budget: &Arc<Budget>,
-    ) -> Result<Vec<UnsentPart>, BudgetSpent> {
+        budget: &Arc<MemoryBudget>,
+    ) -> Result<Vec<UnsentPart>, MemoryBudgetError> {
         if sent <= self.begin {
             return Ok(Vec::new());
         }

@@ -15,7 +15,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dunlin::topic::{Charge, Event, Filter, Log, Notice, Pattern, Start, Subscribe, SubscribeError, Topic};
+use dunlin::topic::{
+    Event, Filter, Log, MemoryCharge, Notice, Pattern, Start, Subscribe, SubscribeError, Topic,
+};
 use dunlin::wire::nats::{self, NatsMessageHead};
 use dunlin::{JoinError, ShareMember, ShareOptions, TopicError};
 
@@ -43,7 +45,7 @@ pub(super) struct QueueMember {
     pub(super) is_ending: bool,
     /// Number of records that an ending member at the topic's owner may still take; `None` for other members.
     left: Option<usize>,
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
 impl QueueMember {

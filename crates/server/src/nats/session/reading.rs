@@ -6,7 +6,7 @@
 use std::io;
 use std::task::{Context, Poll};
 
-use dunlin::wire::Decoded;
+use dunlin::wire::DecodeOutcome;
 use dunlin::wire::nats::{self, NatsDecoderLimits};
 
 use super::publish::{PublishedBatch, RetryFrom, cleared};
@@ -213,7 +213,7 @@ impl Session {
                 break;
             }
             match nats::next(&bytes[at..], &limits) {
-                Ok(Decoded::Message(operation, taken)) => {
+                Ok(DecodeOutcome::Message(operation, taken)) => {
                     let offset = at;
                     at += taken;
                     operations += 1;
@@ -221,7 +221,7 @@ impl Session {
                         return (from, operations);
                     }
                 }
-                Ok(Decoded::Need(needs)) => {
+                Ok(DecodeOutcome::Need(needs)) => {
                     self.unread_needs = needs;
                     break;
                 }

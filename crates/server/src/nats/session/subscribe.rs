@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use dunlin::topic::{
-    Charge, ConsumeMode, Cursor, Filter, Log, NewLogs, OnGap, Pattern, Position, Start, Subject,
+    ConsumeMode, Cursor, Filter, Log, MemoryCharge, NewLogs, OnGap, Pattern, Position, Start, Subject,
     SubjectError, SubscribeError, SubscribeOptions, Wait,
 };
 use dunlin::wire::{ErrorCode, nats};
@@ -347,7 +347,7 @@ impl Session {
         channel: u32,
         options: &SubscribeOptions,
         cursor: Cursor,
-        charge: Charge,
+        charge: MemoryCharge,
     ) {
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
         subscription.channels.insert(channel);

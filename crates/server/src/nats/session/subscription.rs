@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin::topic::{
-    Charge, Cursor, Filter, Log, NewLogs, Pattern, Position, SubscribeOptions, SubscriberProgress,
+    Cursor, Filter, Log, MemoryCharge, NewLogs, Pattern, Position, SubscribeOptions, SubscriberProgress,
 };
 use dunlin::{CursorFuture, Inbox};
 
@@ -42,7 +42,7 @@ pub(super) struct Subscription {
     pub(super) no_subscriber_since: Option<Instant>,
     /// Receives the logs of topics that are created later and match the pattern.
     pub(super) newcomers: Arc<NewLogs>,
-    pub(super) _charge: Charge,
+    pub(super) _charge: MemoryCharge,
 }
 
 impl Subscription {
@@ -73,7 +73,7 @@ pub(super) struct Channel {
     pub(super) is_selected: bool,
     /// Whether the channel has sent a record since it last ran out of records.
     pub(super) sent: bool,
-    pub(super) _charge: Charge,
+    pub(super) _charge: MemoryCharge,
 }
 
 #[derive(Debug)]
@@ -83,7 +83,7 @@ pub(super) struct PendingChannel {
     /// The pattern of the topic's subjects, if the topic existed before the client subscribed.
     pub(super) subjects: Option<Pattern>,
     pub(super) cursor: CursorFuture,
-    pub(super) charge: Charge,
+    pub(super) charge: MemoryCharge,
 }
 
 impl Subscription {

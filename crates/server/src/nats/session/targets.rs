@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use dunlin::topic::{PublisherRegistration, Subject, Topic};
-use dunlin::wire::Decoded;
+use dunlin::wire::DecodeOutcome;
 use dunlin::wire::nats::{self, NatsDecoderLimits, NatsOperation};
 use dunlin::{MissingTopicPolicy, Node, OwningTopic, TopicError, TopicFuture};
 
@@ -118,7 +118,7 @@ fn later_subjects(
     let (mut later, mut known) = (Vec::new(), HashSet::from([first]));
     let mut at = 0;
     while later.len() < LATER_SUBJECTS_MAX
-        && let Ok(Decoded::Message(operation, taken)) = nats::next(&unread[at..], limits)
+        && let Ok(DecodeOutcome::Message(operation, taken)) = nats::next(&unread[at..], limits)
     {
         at += taken;
         let NatsOperation::Publish(published) = operation else { continue };

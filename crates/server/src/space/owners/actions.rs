@@ -13,7 +13,7 @@ use super::plan::RegionAction;
 use super::thread::{OwnershipError, OwnershipThread, WorldEvent};
 use crate::space::error::SpaceError;
 use crate::space::pace::monotonic_ns;
-use crate::space::runner::Runner;
+use crate::space::runner::WorldRunner;
 
 /// Interval at which a missing copy is requested again.
 const COPY_REQUEST_INTERVAL: Duration = Duration::from_secs(1);
@@ -221,7 +221,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
 
 /// Informs the runner of a region's standby, as the region's key `standby` names it.
 pub(super) fn apply_standby<const D: usize, B: Behaviour<D> + Clone>(
-    runner: &mut Runner<D, B>,
+    runner: &mut WorldRunner<D, B>,
     region: RegionId,
     standby: StandbyKey,
 ) {

@@ -51,7 +51,7 @@ pub struct RegionOwnershipConfig {
 }
 
 /// A function that inserts a region's initial entities when the region begins for the first time.
-pub type Populate<const D: usize, B> = Arc<dyn Fn(&mut Host<D, B>, RegionId) + Send + Sync>;
+pub type RegionPopulator<const D: usize, B> = Arc<dyn Fn(&mut Host<D, B>, RegionId) + Send + Sync>;
 
 /// An event of a process that owns regions, such as the start of a region in this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,7 +133,7 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     pub(super) kv: Kv,
     pub(super) config: RegionOwnershipConfig,
     pub(super) space: Arc<Space<D, B>>,
-    pub(super) populate: Populate<D, B>,
+    pub(super) populate: RegionPopulator<D, B>,
     pub(super) on_event: Box<dyn FnMut(WorldEvent) + Send>,
     pub(super) lease: Option<Lease>,
     /// The description that is written to the world's key.
@@ -190,7 +190,7 @@ impl RegionOwnership {
         kv: Kv,
         config: RegionOwnershipConfig,
         space: Arc<Space<D, B>>,
-        populate: Populate<D, B>,
+        populate: RegionPopulator<D, B>,
         on_event: impl FnMut(WorldEvent) + Send + 'static,
     ) -> Result<RegionOwnership, SpaceError> {
         if config.process == 0 {

@@ -4,12 +4,12 @@
 
 use dunlin::space::{BalancePolicy, Behaviour, LoadReport, Partition};
 
-use super::Runner;
+use super::WorldRunner;
 use crate::space::error::RunnerRefusal;
 use crate::space::frame::SpaceFrame;
 use crate::space::pace::monotonic_ns;
 
-impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
+impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     fn balance_policy(&self) -> Option<BalancePolicy> {
         self.config.balance.filter(|_| self.lockstep.is_none())
     }

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use dunlin::space::{Behaviour, CommandError, Entity, EntityId, EntityStatus, RegionId, StoreError};
 
-use super::Runner;
+use super::WorldRunner;
 use crate::space::error::RunnerRefusal;
 use crate::space::frame::{FieldReader, SpaceFrame};
 use crate::space::pace::monotonic_ns;
@@ -46,7 +46,7 @@ type Spawned = (RegionId, u64);
 type Reply = Box<dyn FnOnce(Result<Spawned, SpawnError>) + Send>;
 /// A function that receives the entities that have one of the ids, or the regions that did not respond.
 type IdCallback<const D: usize, B> =
-    Box<dyn FnOnce(&mut Runner<D, B>, Result<Vec<RemoteEntity>, Vec<RegionId>>) + Send>;
+    Box<dyn FnOnce(&mut WorldRunner<D, B>, Result<Vec<RemoteEntity>, Vec<RegionId>>) + Send>;
 
 /// An entity at another process that has one of the queried ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl<const D: usize, B> IdChecks<D, B> {
     }
 }
 
-impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
+impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     /// Spawns an entity after all regions have confirmed that its id is free. Sends the result with `reply`.
     pub fn spawn_for(
         &mut self,
@@ -122,7 +122,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             Ok(_) => {}
         }
         let (components, entity) = (entity.components.to_vec(), Entity { components: &[], ..*entity });
-        let callback = move |runner: &mut Runner<D, B>, others: Result<Vec<RemoteEntity>, Vec<RegionId>>| {
+        let callback = move |runner: &mut WorldRunner<D, B>,
+                             others: Result<Vec<RemoteEntity>, Vec<RegionId>>| {
             let entity = Entity { components: &components, ..entity };
             let taken = |other: &RemoteEntity| StoreError::Taken { id: other.id, region: other.region };
             let spawned = match others.map(|others| others.first().map(taken)) {
@@ -154,7 +155,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         let ids = std::mem::take(&mut self.ids.unchecked);
         self.ids.is_checking = !ids.is_empty();
         if self.ids.is_checking {
-            let callback = |runner: &mut Runner<D, B>, others: Result<Vec<RemoteEntity>, Vec<RegionId>>| {
+            let callback = |runner: &mut WorldRunner<D, B>,
+                            others: Result<Vec<RemoteEntity>, Vec<RegionId>>| {
                 runner.remove_duplicates(&others.unwrap_or_default());
             };
             self.query_ids(ids, None, Box::new(callback));

@@ -6,12 +6,12 @@ use super::super::error::RunnerRefusal;
 use super::super::frame::SpaceFrame;
 use super::super::links::LinkId;
 use super::super::pace::monotonic_ns;
-use super::Runner;
+use super::WorldRunner;
 
 /// Largest frame of an unverified peer: a hello of 65,535 regions with the longest name.
 const HELLO_BYTES_MAX: usize = 1 << 20;
 
-impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
+impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     /// Handles the received frames of a connection, up to the first frame that must wait.
     pub(super) fn read(&mut self, key: LinkId) {
         let Some(link) = self.links.get(key) else { return };

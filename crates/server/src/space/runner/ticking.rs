@@ -5,9 +5,9 @@ use dunlin::space::Behaviour;
 use super::super::frame::SpaceFrame;
 use super::super::lockstep::LockstepAction;
 use super::super::pace::monotonic_ns;
-use super::{ELAPSE_NS, Runner};
+use super::{ELAPSE_NS, WorldRunner};
 
-impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
+impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     /// Makes a tick if one is due, and handles deadlines.
     pub(super) fn advance(&mut self) {
         let now_ns = monotonic_ns();

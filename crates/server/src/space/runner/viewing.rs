@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use dunlin::space::{Behaviour, SurroundingsWatch, ViewerId, WorldRefusal, WorldResponse};
 use dunlin::topic::{Publish, Publisher};
 
-use super::Runner;
+use super::WorldRunner;
 use crate::space::endpoint::encode_response;
 
 /// The viewers, by the names of their inboxes.
@@ -17,7 +17,7 @@ pub(super) struct Viewers {
     bytes: Vec<u8>,
 }
 
-impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
+impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     /// Adds a viewer, or changes what the viewer with this inbox watches. `publisher` sends a response and the updates
     /// to the inbox. A second call with the same `watch` only sends the response again.
     pub fn watch(&mut self, inbox: String, watch: SurroundingsWatch, mut publisher: Publisher) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin::topic::{Filter, Log, Pattern};
 use dunlin::wire::{ErrorCode, Hello, NO_PRODUCER};
-use dunlin::{Action, Extent, Refused};
+use dunlin::{AccessExtent, Action, Refused};
 
 use super::reading::HandleOutcome;
 use super::{Phase, Session};
@@ -179,7 +179,7 @@ impl Session {
 
     /// Whether the client may publish to only a part of the topic's subjects, so that each record must be checked.
     pub(super) fn checks_each_record(&self, owned: &Pattern) -> bool {
-        self.node.may(Action::Publish, owned) != Ok(Extent::All)
+        self.node.may(Action::Publish, owned) != Ok(AccessExtent::All)
     }
 
     fn recheck_members(&mut self) {

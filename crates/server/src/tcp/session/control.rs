@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use dunlin::raft::Commands;
 use dunlin::state::{ControlCommand, ControlOutcome, ControlQuery};
-use dunlin::topic::{Charge, Waiter};
+use dunlin::topic::{MemoryCharge, Waiter};
 use dunlin::wire::{self, ControlKind, ControlResult, FromNode, RequestRefused, U32PrefixedBytes};
 use dunlin::{Control, ControlError, Refused};
 use tokio::task::AbortHandle;
@@ -47,7 +47,7 @@ pub(super) struct ControlRequests {
 struct PendingRequest {
     number: u32,
     bytes: usize,
-    _charge: Option<Charge>,
+    _charge: Option<MemoryCharge>,
 }
 
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use dunlin::Refused;
 use dunlin::wire::{
-    Decoded, ErrorCode, FromNode, NO_CLUSTER, OptionalText, PREAMBLE_BYTES, Preamble, Welcome,
+    DecodeOutcome, ErrorCode, FromNode, NO_CLUSTER, OptionalText, PREAMBLE_BYTES, Preamble, Welcome,
 };
 
 use super::outbound::protocol;
@@ -10,14 +10,14 @@ use super::reading::HandleOutcome;
 use super::{Phase, Session};
 
 impl Session {
-    pub(super) fn take_preamble(&mut self, bytes: &[u8]) -> Decoded<HandleOutcome> {
+    pub(super) fn take_preamble(&mut self, bytes: &[u8]) -> DecodeOutcome<HandleOutcome> {
         let offered = match Preamble::parse(bytes) {
             Ok(Some(offered)) => offered,
-            Ok(None) => return Decoded::Need(PREAMBLE_BYTES),
+            Ok(None) => return DecodeOutcome::Need(PREAMBLE_BYTES),
             Err(error) => {
                 self.send_preamble(Preamble::OURS);
                 self.fail(&protocol(error.to_string()));
-                return Decoded::Need(PREAMBLE_BYTES);
+                return DecodeOutcome::Need(PREAMBLE_BYTES);
             }
         };
         match Preamble::OURS.negotiate(offered) {
@@ -31,7 +31,7 @@ impl Session {
                 self.fail(&Refused { numbers: refusal.numbers, ..Refused::new(refusal.code, refusal.text) });
             }
         }
-        Decoded::Message(HandleOutcome::Handled, PREAMBLE_BYTES)
+        DecodeOutcome::Message(HandleOutcome::Handled, PREAMBLE_BYTES)
     }
 
     pub(super) fn send_preamble(&mut self, preamble: Preamble) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin::topic::frame::{BatchHeader, FLAG_BY_REF, padded};
-use dunlin::topic::{Budget, BudgetSpent, Cursor, Position, Snapshot, SpanContent};
+use dunlin::topic::{Cursor, MemoryBudget, MemoryBudgetError, Position, Snapshot, SpanContent};
 use dunlin::wire::{SnapshotPart, batch_head};
 
 use super::outbound::OutboundBuffer;
@@ -170,8 +170,8 @@ impl<'a, 's> WritePlan<'a, 's> {
     pub(super) fn unsent_rest(
         &self,
         sent: usize,
-        budget: &Arc<Budget>,
-    ) -> Result<Vec<UnsentPart>, BudgetSpent> {
+        budget: &Arc<MemoryBudget>,
+    ) -> Result<Vec<UnsentPart>, MemoryBudgetError> {
         let cut = self.moves.iter().find(|m| m.bytes.start < sent && sent < m.bytes.end);
         cut.map_or_else(|| Ok(Vec::new()), |cut| self.pieces.unsent_parts(sent..cut.bytes.end, budget))
     }

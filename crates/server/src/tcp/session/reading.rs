@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use dunlin::Refused;
 use dunlin::topic::PublishError;
-use dunlin::wire::{Decoded, FromClient, PREAMBLE_BYTES, RUN_HEAD_BYTES};
+use dunlin::wire::{DecodeOutcome, FromClient, PREAMBLE_BYTES, RUN_HEAD_BYTES};
 
 use super::outbound::protocol;
 use super::preparation::PreparationStatus;
@@ -99,7 +99,7 @@ impl Session {
 
     fn apply_early_credit(&mut self) {
         let unread = std::mem::take(&mut self.unread);
-        while let Ok(Decoded::Message(message, taken)) =
+        while let Ok(DecodeOutcome::Message(message, taken)) =
             self.decoder.next_from_client(&unread[self.scanned_bytes..])
         {
             // The total credit never decreases, so applying the same message again later is harmless.
@@ -175,9 +175,9 @@ impl Session {
         (self.unread_needs, self.scanned_bytes) = (0, 0);
         while !self.is_closing() {
             match self.handle_first(&bytes[at..]) {
-                Decoded::Message(HandleOutcome::Handled, taken) => at += taken,
-                Decoded::Message(HandleOutcome::Blocked, _) => break,
-                Decoded::Need(needs) => {
+                DecodeOutcome::Message(HandleOutcome::Handled, taken) => at += taken,
+                DecodeOutcome::Message(HandleOutcome::Blocked, _) => break,
+                DecodeOutcome::Need(needs) => {
                     self.unread_needs = needs;
                     break;
                 }
@@ -194,16 +194,16 @@ impl Session {
         }
     }
 
-    fn handle_first(&mut self, bytes: &[u8]) -> Decoded<HandleOutcome> {
+    fn handle_first(&mut self, bytes: &[u8]) -> DecodeOutcome<HandleOutcome> {
         if let Phase::Preamble = self.phase {
             return self.take_preamble(bytes);
         }
         match self.decoder.next_from_client(bytes) {
-            Ok(Decoded::Message(message, taken)) => Decoded::Message(self.handle(message), taken),
-            Ok(Decoded::Need(needs)) => Decoded::Need(needs),
+            Ok(DecodeOutcome::Message(message, taken)) => DecodeOutcome::Message(self.handle(message), taken),
+            Ok(DecodeOutcome::Need(needs)) => DecodeOutcome::Need(needs),
             Err(error) => {
                 self.fail(&protocol(error.to_string()));
-                Decoded::Need(PREAMBLE_BYTES)
+                DecodeOutcome::Need(PREAMBLE_BYTES)
             }
         }
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use dunlin::topic::{
-    self, Charge, ConsumeMode, Cursor, Filter, Log, NewLogs, OnGap, Pattern, Position, Start, SubscribeError,
-    SubscribeOptions, Wait,
+    self, ConsumeMode, Cursor, Filter, Log, MemoryCharge, NewLogs, OnGap, Pattern, Position, Start,
+    SubscribeError, SubscribeOptions, Wait,
 };
 use dunlin::wire::{
     self, Credit, ErrorCode, Follow, FromNode, Resume, Resync, StartAt, Subscribed, SubscriptionEnded,
@@ -235,7 +235,7 @@ impl Session {
         self.opening_is_stale &= !self.opening.is_empty();
     }
 
-    fn open_channel(&mut self, number: u32, cursor: Cursor, charge: Charge) {
+    fn open_channel(&mut self, number: u32, cursor: Cursor, charge: MemoryCharge) {
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
         let name = cursor.log().name().clone();
         self.channel_last += 1;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use dunlin::CursorFuture;
 use dunlin::topic::SubscriberProgress;
 use dunlin::topic::{
-    Budget, BudgetSpent, Charge, Cursor, Filter, Log, NewLogs, Pattern, Position, Snapshot, SubscribeOptions,
+    Cursor, Filter, Log, MemoryBudget, MemoryBudgetError, MemoryCharge, NewLogs, Pattern, Position, Snapshot,
+    SubscribeOptions,
 };
 use dunlin::wire::SNAPSHOT_HEAD_BYTES;
 use hashbrown::HashMap;
@@ -32,21 +33,21 @@ pub(super) struct Subscription {
     pub(super) resumed: Option<ResumePositions>,
     /// Number of logs announced so far; `None` once all existing logs were announced.
     pub(super) announced_logs: Option<u32>,
-    pub(super) _charge: Charge,
+    pub(super) _charge: MemoryCharge,
 }
 
 #[derive(Debug)]
 pub(super) struct PendingChannel {
     pub(super) subscription: u32,
     pub(super) cursor: CursorFuture,
-    pub(super) charge: Charge,
+    pub(super) charge: MemoryCharge,
 }
 
 /// Positions by topic and partition, with the memory that is charged for them.
 #[derive(Debug)]
 pub(super) struct ResumePositions {
     pub(super) positions: HashMap<(String, u16), Position>,
-    charge: Charge,
+    charge: MemoryCharge,
     bytes: usize,
 }
 
@@ -54,11 +55,16 @@ pub(super) struct ResumePositions {
 const POSITION_BYTES: usize = 128;
 
 impl ResumePositions {
-    pub(super) fn new(budget: &Arc<Budget>) -> ResumePositions {
-        ResumePositions { positions: HashMap::new(), charge: Charge::none(budget), bytes: 0 }
+    pub(super) fn new(budget: &Arc<MemoryBudget>) -> ResumePositions {
+        ResumePositions { positions: HashMap::new(), charge: MemoryCharge::none(budget), bytes: 0 }
     }
 
-    pub(super) fn add(&mut self, topic: &str, partition: u16, position: Position) -> Result<(), BudgetSpent> {
+    pub(super) fn add(
+        &mut self,
+        topic: &str,
+        partition: u16,
+        position: Position,
+    ) -> Result<(), MemoryBudgetError> {
         self.charge.grow_to(self.bytes + POSITION_BYTES + topic.len())?;
         self.bytes += POSITION_BYTES + topic.len();
         self.positions.insert((topic.to_owned(), partition), position);
@@ -89,7 +95,7 @@ pub(super) struct Channel {
     pub(super) sending: Option<SnapshotTransfer>,
     /// With conflation: the position up to which records were sent that the client has not consumed yet.
     pub(super) in_flight: Option<Position>,
-    pub(super) _charge: Charge,
+    pub(super) _charge: MemoryCharge,
 }
 
 /// A state that is being sent, and the number of its bytes that were sent.

@@ -20,9 +20,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use bytes::Bytes;
 use dunlin::raft::Commands;
 use dunlin::scheduler::{AttachRequest, AttachResponse, TaskCommand, TaskQuery, WorkerOrder};
-use dunlin::topic::{Charge, Waiter};
+use dunlin::topic::{MemoryCharge, Waiter};
 use dunlin::wire::{self, FromNode, RequestRefused, TaskOrders, TasksKind, TasksResult, U32PrefixedBytes};
-use dunlin::{OrderQueue, Refused, TaskRule, Tasks, TasksError, WorkerAttachment};
+use dunlin::{Refused, TaskRule, Tasks, TasksError, WorkerAttachment, WorkerOrderQueue};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
@@ -52,7 +52,7 @@ pub(super) struct TaskRequests {
     pending_bytes: usize,
     /// Tenants of which the session knows that they exist.
     known_tenants: HashSet<Vec<u8>>,
-    order_queue: Option<Arc<OrderQueue>>,
+    order_queue: Option<Arc<WorkerOrderQueue>>,
     scheduler: Weak<Tasks>,
     /// Whether a worker's heartbeat is among the collected commands.
     has_heartbeats: bool,
@@ -69,7 +69,7 @@ pub(super) struct TaskRequests {
 struct PendingRequest {
     number: u32,
     bytes: usize,
-    _charge: Option<Charge>,
+    _charge: Option<MemoryCharge>,
 }
 
 #[derive(Debug)]
@@ -239,7 +239,7 @@ impl Session {
         let waiter = Arc::clone(&self.waiter);
         self.task_requests.scheduler = Arc::downgrade(&tasks);
         let order_queue =
-            self.task_requests.order_queue.get_or_insert_with(|| OrderQueue::new(waiter, TASK_RESULT));
+            self.task_requests.order_queue.get_or_insert_with(|| WorkerOrderQueue::new(waiter, TASK_RESULT));
         let (order_queue, outcomes) = (Arc::downgrade(order_queue), Arc::clone(&self.task_requests.outcomes));
         let (waiter, joining) = (Arc::clone(&self.waiter), Arc::clone(&self.task_requests.joining));
         let tenants = attachment.tenants.clone();

@@ -1,7 +1,7 @@
 //! Producers of different users with the same id.
 
 use dunlin::topic::Publish as _;
-use dunlin_client::{Identity, PublisherOptions};
+use dunlin_client::{ProducerIdentity, PublisherOptions};
 use dunlin_server::grpc::proto::dunlin as v1;
 use tonic::Request;
 use tonic::metadata::MetadataValue;
@@ -50,7 +50,7 @@ fn publish_over_grpc(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -
 
 /// Publishes the first record of the user's producer with the Rust client; returns whether it was deduplicated.
 fn publish_over_tcp(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
-    let identity = Some(Identity { producer: PRODUCER + 2, epoch });
+    let identity = Some(ProducerIdentity { producer: PRODUCER + 2, epoch });
     let options = PublisherOptions { identity, ..PublisherOptions::default() };
     let mut publisher = guarded.by_password(user).publisher_with(subject, options).unwrap();
     publisher.publish(b"x").map(|receipt| receipt.duplicate).map_err(|error| error.to_string())

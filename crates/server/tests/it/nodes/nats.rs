@@ -7,7 +7,9 @@ use std::thread;
 
 use dunlin::journal::FakeDisk;
 use dunlin::state::ControlCommand;
-use dunlin::topic::{Budget, DurableOptions, Event, Pattern, Publish, Subscribe, Topic, TopicConfig, Waiter};
+use dunlin::topic::{
+    DurableOptions, Event, MemoryBudget, Pattern, Publish, Subscribe, Topic, TopicConfig, Waiter,
+};
 use dunlin::{
     Config, Node, NodeLimits, Permissions, ShareMember, ShareOptions, SubjectRule, TaskRule, TopicError,
     User, Users,
@@ -298,13 +300,13 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
 
 /// Users with all permissions. The part of a user's name before `-` is the user's tenant.
 #[derive(Debug)]
-struct TenantUsers(Arc<Budget>);
+struct TenantUsers(Arc<MemoryBudget>);
 
 #[derive(Debug)]
 struct TenantUser {
     name: String,
     permissions: Arc<Permissions>,
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
 }
 
 impl Users for TenantUsers {
@@ -335,7 +337,7 @@ impl User for TenantUser {
         watch::channel(()).1
     }
 
-    fn budget(&self) -> &Arc<Budget> {
+    fn budget(&self) -> &Arc<MemoryBudget> {
         &self.budget
     }
 
@@ -354,7 +356,7 @@ fn group_joined_at_another_node_counts_towards_its_users_limit() {
     let limits = NodeLimits { groups_max: 8, ..NodeLimits::default() };
     cluster.start_with(2, Node::start(Config { limits, ..Config::default() }).unwrap());
     cluster.create_topic_at(2, "jobs", TopicConfig::default());
-    let users: Arc<dyn Users> = Arc::new(TenantUsers(Budget::node(1 << 30, 0)));
+    let users: Arc<dyn Users> = Arc::new(TenantUsers(MemoryBudget::node(1 << 30, 0)));
     let (owner, topic) = (cluster.node(2), cluster.node(2).topic("jobs").unwrap());
     owner.set_users(Arc::downgrade(&users));
     let join = |user: &str, group: &str| {

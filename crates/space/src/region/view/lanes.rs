@@ -1,7 +1,7 @@
 //! Views of several adjacent entities, computed at once: each candidate is compared with all of them.
 
 use super::{SeenState, VisibleEntities};
-use crate::behaviour::{LANES, Lanes, NearbyEntityLanes, OtherEntityLanes, OwnEntityLanes};
+use crate::behaviour::{LANES, NearbyEntityLanes, OtherEntityLanes, OwnEntityLanes, SimdLanes};
 use crate::entity::EntityId;
 use crate::index::RowsAround;
 use crate::shape::Aabb;
@@ -65,7 +65,7 @@ impl LaneSlots {
 pub(in crate::region) struct LanesInSight<'a, const D: usize> {
     pub(in crate::region) view: &'a VisibleEntities<D>,
     pub(in crate::region) group: &'a LaneSlots,
-    pub(in crate::region) position: [Lanes; D],
+    pub(in crate::region) position: [SimdLanes; D],
 }
 
 impl<const D: usize> NearbyEntityLanes<D> for LanesInSight<'_, D> {

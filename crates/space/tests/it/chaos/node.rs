@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use dunlin_space::{
     AdmissionCheck, EntityId, EntityRefusal, Handover, HandoverEffect, HandoverEntry, HandoverMessage,
-    Parcel, RegionId,
+    RegionId, TransferredEntity,
 };
 
 /// An entity in a process.
@@ -73,7 +73,7 @@ impl std::ops::DerefMut for ProcessEntities {
 }
 
 impl AdmissionCheck for ProcessEntities {
-    fn refusal(&self, parcel: &Parcel, others: usize) -> Option<EntityRefusal> {
+    fn refusal(&self, parcel: &TransferredEntity, others: usize) -> Option<EntityRefusal> {
         if parcel.state.len() != 8 {
             return Some(EntityRefusal::Unreadable);
         }
@@ -106,7 +106,7 @@ impl SimulatedProcess {
                 }
             }
             HandoverEffect::Admit(parcels) => {
-                for Parcel { id, generation, state } in parcels {
+                for TransferredEntity { id, generation, state } in parcels {
                     let steps = u64::from_le_bytes(state[..].try_into().unwrap());
                     if self.held.insert(id, EntityState { generation, steps, suspended: false }).is_some() {
                         return Err(format!("region {region} takes {id}, which it has"));
@@ -148,9 +148,9 @@ impl SimulatedProcess {
         Ok(())
     }
 
-    pub fn parcel(&self, id: EntityId) -> Parcel {
+    pub fn parcel(&self, id: EntityId) -> TransferredEntity {
         let held = self.held[&id];
-        Parcel { id, generation: held.generation, state: held.steps.to_le_bytes().into() }
+        TransferredEntity { id, generation: held.generation, state: held.steps.to_le_bytes().into() }
     }
 
     pub fn can_act(&self, now: u64) -> bool {

@@ -12,14 +12,14 @@ use dunlin_cli::console::Console;
 use dunlin_cli::table::TextTable;
 
 /// Prints each event of the demo with the time since the demo's start.
-pub struct NarratorVoice<'a> {
+pub struct DemoEventPrinter<'a> {
     pub console: &'a Console,
     began: Instant,
 }
 
-impl<'a> NarratorVoice<'a> {
-    pub fn new(console: &'a Console) -> NarratorVoice<'a> {
-        NarratorVoice { console, began: Instant::now() }
+impl<'a> DemoEventPrinter<'a> {
+    pub fn new(console: &'a Console) -> DemoEventPrinter<'a> {
+        DemoEventPrinter { console, began: Instant::now() }
     }
 
     /// Prints an event of one part of the demo.

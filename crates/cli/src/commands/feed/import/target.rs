@@ -29,9 +29,9 @@ pub trait ImportTarget {
 }
 
 /// The import target of `--check`: it stores nothing, so that the files are only checked.
-pub struct CheckOnly;
+pub struct CheckTarget;
 
-impl ImportTarget for CheckOnly {
+impl ImportTarget for CheckTarget {
     fn book(&mut self, _: &RecordedBook) -> Result<()> {
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! One membership in a group: decides which records, and how many, the member receives at once.
 
-use dunlin::topic::{Charge, Event, Frame, Notice, Position, Subscribe, SubscribeError, Topic};
+use dunlin::topic::{Event, Frame, MemoryCharge, Notice, Position, Subscribe, SubscribeError, Topic};
 use dunlin::{ClaimedRecord, Node, ShareMember, WorkEvent, WorkMember};
 
 use super::super::CONTROL_BYTES_MAX;
@@ -26,7 +26,7 @@ pub(in super::super) struct GroupMembership {
     pub(super) returns_unconsumed: bool,
     /// The member's progress in leaving the group; `None` while the member is not leaving.
     pub(super) leave_progress: Option<LeaveProgress>,
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
 /// The progress in leaving the group, for a member that returns unconsumed records.
@@ -157,7 +157,7 @@ impl GroupMembership {
         channels: Vec<u32>,
         credit: u64,
         returns_unconsumed: bool,
-        charge: Charge,
+        charge: MemoryCharge,
     ) -> GroupMembership {
         GroupMembership {
             group_member,
@@ -258,7 +258,7 @@ mod tests {
         for _ in 0..5 {
             publisher.publish(&[0_u8; RECORD_BYTES][..]).unwrap();
         }
-        let charge = Charge::none(node.budget());
+        let charge = MemoryCharge::none(node.budget());
         let mut member = GroupMembership::new(GroupMember::Share(share), vec![1], u64::MAX, false, charge);
         for taken in 1..=5 {
             let mut out = Vec::new();
@@ -279,7 +279,7 @@ mod tests {
         publisher.publish("current").unwrap();
         let options = ShareOptions { start: Start::Earliest, ..ShareOptions::default() };
         let share = node.join_share_with_waiter("t", "g", &options, (Waiter::new(), 1)).unwrap();
-        let charge = Charge::none(node.budget());
+        let charge = MemoryCharge::none(node.budget());
         let mut member = GroupMembership::new(GroupMember::Share(share), vec![1], u64::MAX, false, charge);
         let (mut out, mut skipped) = (Vec::new(), 0);
         while matches!(member.deliver(&mut out), DeliveryOutcome::Skipped) {
