@@ -7,7 +7,7 @@ pub const BYTES_MIN: usize = 24;
 
 /// The contents of a test record's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PayloadContent {
+pub struct TestPayload {
     /// The number of the writer that published the record.
     pub writer: u32,
     /// The record's number in the writer's ledger, from 1.
@@ -16,7 +16,7 @@ pub struct PayloadContent {
     pub last: bool,
 }
 
-impl PayloadContent {
+impl TestPayload {
     /// Encodes a payload of `bytes` bytes.
     pub fn encode(&self, bytes: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes.max(BYTES_MIN));
@@ -33,7 +33,7 @@ impl PayloadContent {
     }
 
     /// Decodes a payload; `None` if any byte is wrong.
-    pub fn decode(bytes: &[u8]) -> Option<PayloadContent> {
+    pub fn decode(bytes: &[u8]) -> Option<TestPayload> {
         let n = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
         let writer = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?);
         let last = match u32::from_le_bytes(bytes.get(12..16)?.try_into().ok()?) {
@@ -41,7 +41,7 @@ impl PayloadContent {
             1 => true,
             _ => return None,
         };
-        let content = PayloadContent { writer, n, last };
+        let content = TestPayload { writer, n, last };
         (content.encode(bytes.len()) == bytes).then_some(content)
     }
 
@@ -62,14 +62,14 @@ mod tests {
 
     #[test]
     fn changed_byte_in_a_test_payload_is_detected() {
-        let content = PayloadContent { writer: 3, n: 77, last: false };
+        let content = TestPayload { writer: 3, n: 77, last: false };
         let bytes = content.encode(100);
-        assert_eq!(PayloadContent::decode(&bytes), Some(content));
+        assert_eq!(TestPayload::decode(&bytes), Some(content));
         for at in 0..bytes.len() {
             let mut broken = bytes.clone();
             broken[at] ^= 1;
-            assert_eq!(PayloadContent::decode(&broken), None, "byte {at}");
+            assert_eq!(TestPayload::decode(&broken), None, "byte {at}");
         }
-        assert_eq!(PayloadContent::decode(&bytes[..99]), None);
+        assert_eq!(TestPayload::decode(&bytes[..99]), None);
     }
 }

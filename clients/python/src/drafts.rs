@@ -1,6 +1,6 @@
 //! Records to publish, from Python's arguments.
 
-use dunlin_frame::Meta;
+use dunlin_frame::RecordMeta;
 use dunlin_topic::{Draft, Payload};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -83,7 +83,7 @@ impl OutgoingRecord {
         let Some(extras) = &self.extras else { return publish(Draft::from(self.payload.as_slice())) };
         let headers: Vec<(&str, &[u8])> =
             extras.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
-        let meta = Meta {
+        let meta = RecordMeta {
             event_time_ns: extras.event_time_ns,
             expires_ns: extras.expires_ns,
             subject_tail: &extras.tail,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_topic::{OnGap, Start, SubscribeOptions, Wait};
+use dunlin_topic::{OnGap, Start, SubscribeOptions, WaitStrategy};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -144,11 +144,11 @@ pub fn on_gap(word: &str) -> PyResult<OnGap> {
 }
 
 /// Converts Python's `wait` argument, which says how a subscriber waits for records.
-pub fn wait(word: &str) -> PyResult<Wait> {
+pub fn wait(word: &str) -> PyResult<WaitStrategy> {
     match word {
-        "default" => Ok(Wait::Default),
-        "parked" => Ok(Wait::Parked),
-        "spin" => Ok(Wait::Spin),
+        "default" => Ok(WaitStrategy::Default),
+        "parked" => Ok(WaitStrategy::Parked),
+        "spin" => Ok(WaitStrategy::Spin),
         _ => Err(PyValueError::new_err(format!(
             "wait must be \"default\", \"parked\" or \"spin\", not {word:?}"
         ))),

@@ -12,7 +12,7 @@ use crate::layout;
 use crate::machine::{self, MachineDescription};
 use crate::options::{BenchOptions, RawOptions};
 use crate::peers::PeerPrograms;
-use crate::point::{Bench, Suite};
+use crate::point::{BenchContext, Suite};
 use crate::preflight::PreflightReport;
 use crate::report;
 use crate::row::RowSet;
@@ -47,7 +47,7 @@ pub fn run(request: BenchRequest) -> Result<bool> {
     let against = request.against.as_deref().map(StoredRun::read).transpose()?;
     let warnings = PreflightReport::collect(options.quick).warnings();
     warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
-    let bench = Bench { options, child: request.child.clone(), peers: PeerPrograms::find() };
+    let bench = BenchContext { options, child: request.child.clone(), peers: PeerPrograms::find() };
     let mut succeeded = true;
     for suite in suites {
         let date = machine::now_utc();

@@ -50,7 +50,7 @@ pub mod target {
 
 /// The environment that all measurements share: options, the start of child processes, and peers' programs.
 #[derive(Clone, Debug)]
-pub struct Bench {
+pub struct BenchContext {
     /// Validated options.
     pub options: BenchOptions,
     /// The command that starts this program as a child process.
@@ -117,7 +117,7 @@ impl std::error::Error for SystemNotInstalled {}
 
 /// A function that makes one run of a measurement and returns its figures. The function must fail if a delivery is
 /// missing or wrong, because the runner marks all figures as checked.
-pub type MeasureFn = Box<dyn FnMut(&Bench) -> Result<RunSample>>;
+pub type MeasureFn = Box<dyn FnMut(&BenchContext) -> Result<RunSample>>;
 
 /// One measurement to make: the system to measure, the case and the parameters.
 pub struct MeasuringPoint {
@@ -137,7 +137,7 @@ impl MeasuringPoint {
         case: &'static str,
         target: &'static str,
         params: Params,
-        measure: impl FnMut(&Bench) -> Result<RunSample> + 'static,
+        measure: impl FnMut(&BenchContext) -> Result<RunSample> + 'static,
     ) -> Self {
         Self { case, target, params, measure: Box::new(measure) }
     }

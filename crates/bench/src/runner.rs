@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::params::ParamValue;
-use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, Suite, SystemNotInstalled, target};
+use crate::point::{BenchContext, MeasuringPoint, PointGroup, RunSample, Suite, SystemNotInstalled, target};
 use crate::row::{FigureRow, RowSet};
 use crate::stats::Summary;
 
@@ -32,7 +32,7 @@ struct RunningPoint {
 }
 
 /// Measures the selected points.
-pub fn run(suite: &Suite, bench: &Bench, with_peers: bool) -> Result<SuiteOutcome> {
+pub fn run(suite: &Suite, bench: &BenchContext, with_peers: bool) -> Result<SuiteOutcome> {
     let groups = select_groups(suite, bench, with_peers);
     ensure!(!groups.is_empty(), "no measurement of suite {suite:?} matches the given --case and --param");
     let rounds = bench.options.warmup + bench.options.runs;
@@ -55,7 +55,7 @@ pub fn run(suite: &Suite, bench: &Bench, with_peers: bool) -> Result<SuiteOutcom
     Ok(outcome)
 }
 
-fn select_groups(suite: &Suite, bench: &Bench, with_peers: bool) -> Vec<PointGroup> {
+fn select_groups(suite: &Suite, bench: &BenchContext, with_peers: bool) -> Vec<PointGroup> {
     let mut groups = (suite.groups)(&bench.options, with_peers);
     for group in &mut groups {
         group.retain(|point| bench.options.selects(point.case, &point.params));
@@ -80,7 +80,7 @@ fn supports_running_node(point: &MeasuringPoint) -> bool {
 
 fn run_round(
     group: &mut [RunningPoint],
-    bench: &Bench,
+    bench: &BenchContext,
     warmup: bool,
     progress: &ProgressBar,
     outcome: &mut SuiteOutcome,

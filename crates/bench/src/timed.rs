@@ -10,7 +10,7 @@ use std::rc::Rc;
 use anyhow::Result;
 
 use crate::params::Params;
-use crate::point::{Bench, MeasuringPoint, RunSample};
+use crate::point::{BenchContext, MeasuringPoint, RunSample};
 
 /// The size and duration of a transfer, from the first send until the last message was received and checked.
 #[derive(Clone, Copy, Debug)]
@@ -70,11 +70,11 @@ const COUNT_MAX: f64 = 2e9;
 /// Makes each run of a transfer take about `--time`: computes its message count from the speed of the run before. The
 /// count is at least `first`.
 pub fn sustained(
-    first: impl Fn(&Bench) -> u64 + 'static,
-    transfer: impl Fn(&Bench, u64) -> Result<TimedTransfer> + 'static,
-) -> impl FnMut(&Bench) -> Result<TimedTransfer> + 'static {
+    first: impl Fn(&BenchContext) -> u64 + 'static,
+    transfer: impl Fn(&BenchContext, u64) -> Result<TimedTransfer> + 'static,
+) -> impl FnMut(&BenchContext) -> Result<TimedTransfer> + 'static {
     let mut per_s = None;
-    move |bench: &Bench| {
+    move |bench: &BenchContext| {
         let first = first(bench);
         let rate = |count: u64, timed: &TimedTransfer| count as f64 * 1e9 / timed.elapsed_ns() as f64;
         let per_s_now = match per_s {
@@ -93,15 +93,15 @@ pub fn points(
     target: &'static str,
     params: Params,
     bytes: usize,
-    transfer: impl Fn(&Bench, u64) -> Result<TimedTransfer> + 'static,
+    transfer: impl Fn(&BenchContext, u64) -> Result<TimedTransfer> + 'static,
 ) -> [MeasuringPoint; 2] {
     let transfer = Rc::new(transfer);
     let params = params.with("bytes", bytes);
     let document = {
         let transfer = Rc::clone(&transfer);
-        move |bench: &Bench| Ok(transfer(bench, document_count(bytes, bench.options.quick))?.sample())
+        move |bench: &BenchContext| Ok(transfer(bench, document_count(bytes, bench.options.quick))?.sample())
     };
-    let first = move |bench: &Bench| document_count(bytes, bench.options.quick);
+    let first = move |bench: &BenchContext| document_count(bytes, bench.options.quick);
     let mut measure_sustained = sustained(first, move |bench, count| transfer(bench, count));
     [
         MeasuringPoint::new("throughput", target, params.clone().with("length", DOCUMENT), document),

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::child::TIMEOUT;
 use crate::cores::CorePinning;
-use crate::point::{Bench, RunSample};
+use crate::point::{BenchContext, RunSample};
 use crate::timed::TimedTransfer;
 
 /// The pair of ZeroMQ socket types to measure.
@@ -59,14 +59,14 @@ struct RoundTrips {
 }
 
 /// Sends `count` messages from one side to the other, which checks all of them.
-pub fn throughput(bench: &Bench, setup: ZmqSetup, count: u64) -> Result<TimedTransfer> {
+pub fn throughput(bench: &BenchContext, setup: ZmqSetup, count: u64) -> Result<TimedTransfer> {
     let Span { start_ns, end_ns, messages } = run_peer(bench, "throughput", setup, count)?;
     ensure!(messages == count, "{messages} of {count} messages arrived");
     Ok(TimedTransfer { start_ns, end_ns, messages, bytes: setup.bytes, touched: setup.bytes })
 }
 
 /// Measures round trips with one message in flight.
-pub fn latency(bench: &Bench, setup: ZmqSetup, iterations: u64) -> Result<RunSample> {
+pub fn latency(bench: &BenchContext, setup: ZmqSetup, iterations: u64) -> Result<RunSample> {
     let RoundTrips { avg_ns, p50_ns, p95_ns, p99_ns } = run_peer(bench, "latency", setup, iterations)?;
     Ok(RunSample::new()
         .with("avg_ns", avg_ns)
@@ -76,7 +76,7 @@ pub fn latency(bench: &Bench, setup: ZmqSetup, iterations: u64) -> Result<RunSam
 }
 
 fn run_peer<T: for<'de> Deserialize<'de>>(
-    bench: &Bench,
+    bench: &BenchContext,
     measurement: &str,
     setup: ZmqSetup,
     count: u64,

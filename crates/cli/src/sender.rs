@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use dunlin_topic::{Draft, Meta, Payload, Publish, PublishError, Receipt};
+use dunlin_topic::{Draft, Payload, Publish, PublishError, Receipt, RecordMeta};
 
 use crate::console::{TextPainter, grouped};
 use crate::input::{Chunk, Input, RECORD_BYTES_MAX};
@@ -36,7 +36,7 @@ impl CountingPublisher for dunlin_client::Publisher {
 #[derive(Debug)]
 pub struct RecordSender<'a, P> {
     publisher: P,
-    meta: Meta<'a>,
+    meta: RecordMeta<'a>,
     rate_limit: Option<RateLimit>,
     stop: StopFlag,
     errors: TextPainter,
@@ -83,7 +83,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
     /// `errors` colours the warnings on standard error.
     pub fn new(
         publisher: P,
-        meta: Meta<'a>,
+        meta: RecordMeta<'a>,
         per_second: Option<f64>,
         patience: Option<Duration>,
         stop: StopFlag,
@@ -332,7 +332,14 @@ mod tests {
 
     fn sender(node: &Node, per_second: Option<f64>) -> RecordSender<'static, dunlin_topic::Publisher> {
         let publisher = node.publisher("ticks").unwrap();
-        RecordSender::new(publisher, Meta::default(), per_second, None, StopFlag::never(), TextPainter::PLAIN)
+        RecordSender::new(
+            publisher,
+            RecordMeta::default(),
+            per_second,
+            None,
+            StopFlag::never(),
+            TextPainter::PLAIN,
+        )
     }
 
     fn payloads(node: &Node) -> Vec<Vec<u8>> {

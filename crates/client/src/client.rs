@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dunlin_topic::{LogName, Position, PublishError, SubscribeError, SubscribeOptions, Wait};
+use dunlin_topic::{LogName, Position, PublishError, SubscribeError, SubscribeOptions, WaitStrategy};
 use dunlin_wire::{FromClient, NO_PRODUCER, StartAt};
 
 use crate::address::{Address, AddressError};
@@ -37,7 +37,7 @@ pub struct ClientOptions {
     /// Trusted authorities and the client's own certificate, for `tls://` addresses.
     pub tls: TlsOptions,
     /// How publishers and requests of this client wait for the node's responses.
-    pub wait: Wait,
+    pub wait: WaitStrategy,
     /// Limits on memory and waiting times.
     pub limits: ClientLimits,
 }
@@ -253,7 +253,7 @@ impl Client {
         &self,
         request: SubscriptionRequest,
         after: Vec<(Arc<LogName>, Position)>,
-        wait: Wait,
+        wait: WaitStrategy,
     ) -> Subscriber {
         let reports_consumed = request.registered || request.follow.is_some_and(|follow| follow.conflate);
         let limits = &self.shared.limits;
@@ -272,7 +272,7 @@ impl Client {
     pub(crate) fn open_subscription(
         &self,
         request: SubscriptionRequest,
-        wait: Wait,
+        wait: WaitStrategy,
     ) -> Result<Subscriber, SubscribeError> {
         let reports_consumed = request.registered || request.follow.is_some_and(|follow| follow.conflate);
         let limits = &self.shared.limits;
@@ -327,7 +327,7 @@ impl SharedClient {
     pub(crate) fn wait_until_written(&self, waker: &HandleWaker) {
         if !self.outbox.is_empty() {
             // The result does not matter: either the bytes have left, or the connection is lost.
-            let _ = self.wait_until(waker, Wait::Parked, None, || self.outbox.is_empty());
+            let _ = self.wait_until(waker, WaitStrategy::Parked, None, || self.outbox.is_empty());
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use dunlin_topic::Wait;
+use dunlin_topic::WaitStrategy;
 
 use crate::client::SharedClient;
 use crate::disconnect_reason::DisconnectReason;
@@ -26,7 +26,7 @@ impl SharedClient {
     pub(crate) fn wait_until(
         &self,
         waker: &HandleWaker,
-        wait: Wait,
+        wait: WaitStrategy,
         until: Option<Instant>,
         mut done: impl FnMut() -> bool,
     ) -> WaitOutcome {
@@ -48,11 +48,11 @@ impl SharedClient {
     fn lead(
         &self,
         link: &mut Link,
-        wait: Wait,
+        wait: WaitStrategy,
         until: Option<Instant>,
         done: &mut impl FnMut() -> bool,
     ) -> WaitOutcome {
-        if wait != Wait::Default {
+        if wait != WaitStrategy::Default {
             return self.lead_spinning(link, wait, Duration::ZERO, until, done);
         }
         let (began, budget) = (Instant::now(), Duration::from_nanos(link.spinning.budget_ns()));
@@ -66,23 +66,23 @@ impl SharedClient {
         waited
     }
 
-    /// Like [`lead`](Self::lead). With [`Wait::Default`], spins for `budget` before it blocks.
+    /// Like [`lead`](Self::lead). With [`WaitStrategy::Default`], spins for `budget` before it blocks.
     #[inline]
     fn lead_spinning(
         &self,
         link: &mut Link,
-        wait: Wait,
+        wait: WaitStrategy,
         budget: Duration,
         until: Option<Instant>,
         done: &mut impl FnMut() -> bool,
     ) -> WaitOutcome {
         let mut began = None;
-        let mut spins = wait == Wait::Spin || !budget.is_zero();
+        let mut spins = wait == WaitStrategy::Spin || !budget.is_zero();
         let mut interrupt = Interrupt::current();
         loop {
             // Block for at most one tick, so that the next call of `pump` checks the connection's timeouts.
             let pump_wait = match (spins, until) {
-                (true, _) if wait == Wait::Spin => PumpWait::Spin,
+                (true, _) if wait == WaitStrategy::Spin => PumpWait::Spin,
                 (true, _) => PumpWait::Now,
                 (false, None) => PumpWait::Block(TICK),
                 (false, Some(until)) => {
@@ -131,7 +131,7 @@ impl SharedClient {
                         "the client is closed".to_owned(),
                     ));
                 }
-                PumpOutcome::Quiet if wait == Wait::Default && spins => {
+                PumpOutcome::Quiet if wait == WaitStrategy::Default && spins => {
                     spins = now - began < budget;
                     // A thread whose result this thread waits for may need this processor core.
                     std::thread::yield_now();
@@ -146,7 +146,7 @@ impl SharedClient {
     fn follow(
         &self,
         waker: &HandleWaker,
-        wait: Wait,
+        wait: WaitStrategy,
         until: Option<Instant>,
         done: &mut impl FnMut() -> bool,
     ) -> WaitOutcome {

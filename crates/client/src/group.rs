@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dunlin_topic::{Frame, LogName, Notice, Position, Start, SubjectError, Subscribe, SubscribeError, Wait};
+use dunlin_topic::{
+    Frame, LogName, Notice, Position, Start, SubjectError, Subscribe, SubscribeError, WaitStrategy,
+};
 use dunlin_wire::{FromClient, FromNode, JoinGroup, List, MessageKind, Nack, NackedToken, Settle, StartAt};
 
 use crate::client::{Client, SharedClient};
@@ -63,7 +65,7 @@ pub struct GroupOptions {
     /// Where the group starts if this member creates it.
     pub start: Start,
     /// How the member waits.
-    pub wait: Wait,
+    pub wait: WaitStrategy,
     /// How long a claim lasts; `None` for the node's default.
     pub claim: Option<Duration>,
     /// The number of attempts after which a record becomes a dead letter; 0 for no limit.

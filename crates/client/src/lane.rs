@@ -15,7 +15,7 @@ mod sent;
 
 use std::collections::VecDeque;
 
-use dunlin_topic::{Frame, Meta, Position, PublishError, Receipt};
+use dunlin_topic::{Frame, Position, PublishError, Receipt, RecordMeta};
 use dunlin_wire::{PublishHeader, RUN_HEAD_BYTES, publish_head};
 
 use sent::SentBatch;
@@ -96,7 +96,7 @@ impl PublishLane {
     #[inline]
     pub(crate) fn push(
         &mut self,
-        meta: &Meta<'_>,
+        meta: &RecordMeta<'_>,
         payload: &[u8],
         bytes_max: usize,
     ) -> Result<usize, PublishError> {
@@ -399,7 +399,7 @@ mod tests {
 
     fn send(lane: &mut PublishLane, payloads: &[&[u8]]) -> Vec<u8> {
         for payload in payloads {
-            lane.push(&Meta::default(), payload, 1 << 20).unwrap();
+            lane.push(&RecordMeta::default(), payload, 1 << 20).unwrap();
         }
         let mut sent = Vec::new();
         lane.seal(7, FLAG_ACK, 0, true, true, |bytes| sent.extend_from_slice(bytes));
@@ -456,7 +456,7 @@ mod tests {
         let mut lane = PublishLane::new(0);
         let sent: Vec<Vec<u8>> =
             [b"a", b"b", b"c"].map(|payload| send(&mut lane, &[payload, payload])).into();
-        lane.push(&Meta::default(), b"d", 1 << 20).unwrap();
+        lane.push(&RecordMeta::default(), b"d", 1 << 20).unwrap();
         lane.acknowledge_through(2);
         lane.handle_refusal(3, BatchOutcome::Refused, None);
         lane.handle_refusal(5, BatchOutcome::Refused, None);
@@ -485,7 +485,7 @@ mod tests {
         lane.handle_refusal(3, BatchOutcome::Unknown, None);
         lane.handle_refusal(1, BatchOutcome::Unknown, None);
         lane.handle_refusal(2, BatchOutcome::Refused, None);
-        lane.push(&Meta::default(), b"d", 1 << 20).unwrap();
+        lane.push(&RecordMeta::default(), b"d", 1 << 20).unwrap();
         let mut again = Vec::new();
         lane.seal(7, FLAG_ACK, 0, true, true, |bytes| again.push(bytes.to_vec()));
         assert_eq!(again[0], sent[0], "the very bytes, under their number");
@@ -543,7 +543,7 @@ mod tests {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a"]);
         for payload in [b"b", b"c"] {
-            lane.push(&Meta::default(), payload, 1 << 20).unwrap();
+            lane.push(&RecordMeta::default(), payload, 1 << 20).unwrap();
         }
         lane.discard_batch();
         send(&mut lane, &[b"d"]);
@@ -555,7 +555,7 @@ mod tests {
     fn conditional_record_keeps_its_condition_when_it_is_sent_again() {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a"]);
-        lane.push(&Meta::default(), b"b", 1 << 20).unwrap();
+        lane.push(&RecordMeta::default(), b"b", 1 << 20).unwrap();
         lane.seal(7, FLAG_ACK | FLAG_EXPECT, 9, true, false, |_| ());
         lane.handle_refusal(1, BatchOutcome::Refused, Some(1));
         lane.handle_refusal(2, BatchOutcome::Refused, None);
@@ -607,8 +607,8 @@ mod tests {
     #[test]
     fn oversized_record_leaves_the_open_batch_unchanged() {
         let mut lane = PublishLane::new(0);
-        lane.push(&Meta::default(), b"fits", 24).unwrap();
-        let error = lane.push(&Meta::default(), b"does not fit", 24);
+        lane.push(&RecordMeta::default(), b"fits", 24).unwrap();
+        let error = lane.push(&RecordMeta::default(), b"does not fit", 24);
         assert_eq!(error, Err(PublishError::RecordTooLarge { bytes: 32, bytes_max: 24 }));
         assert_eq!(publish(&send(&mut lane, &[])).header.count, 1);
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use dunlin_topic::{Draft, Meta, Publish, PublishError, Receipt, key_hash};
+use dunlin_topic::{Draft, Publish, PublishError, Receipt, RecordMeta, key_hash};
 use dunlin_wire::{FLAG_ACK, FLAG_EXPECT, FLAG_QUIET, FromClient};
 
 use crate::client::SharedClient;
@@ -243,7 +243,7 @@ impl Publisher {
         let bytes = if tail.is_empty() {
             lanes[lane].push(&draft.meta, payload, *record_bytes_max)?
         } else {
-            lanes[lane].push(&Meta { subject_tail: tail, ..draft.meta }, payload, *record_bytes_max)?
+            lanes[lane].push(&RecordMeta { subject_tail: tail, ..draft.meta }, payload, *record_bytes_max)?
         };
         Ok((lane, bytes))
     }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use dunlin_topic::{
-    Event, Frame, LogName, Notice, Position, Record, Resync, Subscribe, SubscribeError, Wait,
+    Event, Frame, LogName, Notice, Position, Record, Resync, Subscribe, SubscribeError, WaitStrategy,
 };
 use dunlin_wire::FromClient;
 
@@ -27,7 +27,7 @@ pub struct Subscriber {
     shared: Arc<SharedClient>,
     inbox: Arc<SubscriberInbox>,
     number: u32,
-    wait: Wait,
+    wait: WaitStrategy,
     /// The received items from which the subscriber reads at present.
     batch: InboxBatch,
     /// The index in `batch` of the next item.
@@ -53,7 +53,7 @@ impl Subscriber {
         shared: Arc<SharedClient>,
         inbox: Arc<SubscriberInbox>,
         number: u32,
-        wait: Wait,
+        wait: WaitStrategy,
         reports_consumed: bool,
     ) -> Subscriber {
         let return_at = shared.limits.credit_bytes as u64 / 2;

@@ -415,14 +415,14 @@ mod tests {
 
     #[test]
     fn reply_publisher_publishes_only_to_its_own_subject() {
-        use dunlin_topic::{Draft, Meta, Payload};
+        use dunlin_topic::{Draft, Payload, RecordMeta};
         let node = Node::start(crate::Config::default()).unwrap();
         let mut inbox = Inbox::of_pattern(node.clone(), "shop.orders.*");
         let log = Arc::clone(&inbox.open().unwrap().logs()[0]);
         inbox.accept_reply(Subject::parse("shop.orders.1").unwrap());
         let topic = node.owning_topic(Subject::parse("shop.orders.1").unwrap()).unwrap();
         let publish = |tail| {
-            let meta = Meta { subject_tail: tail, ..Meta::default() };
+            let meta = RecordMeta { subject_tail: tail, ..RecordMeta::default() };
             let drafts = std::iter::once(Draft { meta, payload: Payload::Copied(b"reply") });
             topic.append_drafts(now_ns(), 0, false, drafts).map(drop)
         };

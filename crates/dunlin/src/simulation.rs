@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin_feed::{FeedSchedule, Instruments, ScheduleAction, Simulator};
-use dunlin_topic::frame::Meta;
+use dunlin_topic::frame::RecordMeta;
 use dunlin_topic::{Draft, Payload, Publish, PublishError};
 
 use crate::clock::now_ns;
@@ -141,7 +141,7 @@ impl<P: Publish> Simulation<P> {
 
     fn publish(&mut self, instrument: usize, due_ns: u64) -> Result<(), PublishError> {
         let instrument_line = &mut self.instrument_lines[instrument];
-        let meta = Meta { event_time_ns: Some(due_ns), ..Meta::default() };
+        let meta = RecordMeta { event_time_ns: Some(due_ns), ..RecordMeta::default() };
         instrument_line.publisher.send(Draft { meta, payload: Payload::Copied(&self.payload) })?;
         instrument_line.published += 1;
         self.payload.clear();

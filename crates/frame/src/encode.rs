@@ -5,7 +5,7 @@ use crate::frame::*;
 
 /// The fields of a record other than its payload: key, times, reply subject and headers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Meta<'a> {
+pub struct RecordMeta<'a> {
     /// Time at which the event happened, ns since the Unix epoch.
     pub event_time_ns: Option<u64>,
     /// Time at which the record expires, ns since the Unix epoch; subscribers skip it from then on.
@@ -54,7 +54,7 @@ impl FrameLayout {
     }
 }
 
-impl<'a> Meta<'a> {
+impl<'a> RecordMeta<'a> {
     /// Computes the size and flags of a frame with these fields and a payload of `payload_bytes` bytes.
     ///
     /// # Errors

@@ -15,7 +15,7 @@
 //!   headers     u16 count, then each: u16 name_len, u16 value_len, name, value
 //! ```
 
-use crate::encode::Meta;
+use crate::encode::RecordMeta;
 
 /// Frames start at multiples of this many bytes.
 pub const FRAME_ALIGN: usize = 8;
@@ -135,11 +135,11 @@ impl<'a> Frame<'a> {
     }
 
     /// The fields with which this record can be published again.
-    pub fn to_meta<'h>(&self, headers: &'h [(&'h str, &'h [u8])]) -> Meta<'h>
+    pub fn to_meta<'h>(&self, headers: &'h [(&'h str, &'h [u8])]) -> RecordMeta<'h>
     where
         'a: 'h,
     {
-        Meta {
+        RecordMeta {
             event_time_ns: self.event_time_ns(),
             expires_ns: self.expires_ns(),
             subject_tail: self.subject_tail(),

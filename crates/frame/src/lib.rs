@@ -19,7 +19,7 @@ mod error;
 mod frame;
 
 pub use batch::{BATCH_HEADER_BYTES, BatchHeader};
-pub use encode::{FrameLayout, Meta};
+pub use encode::{FrameLayout, RecordMeta};
 pub use error::FrameError;
 pub use frame::{
     APPEND_TIME_AT, FLAG_BY_REF, FLAG_EVENT_TIME, FLAG_EXPIRES, FLAG_HEADERS, FLAG_KEY, FLAG_REPLY,

@@ -11,7 +11,7 @@
 //!
 //! ```
 //! use std::{path::Path, sync::Arc};
-//! use dunlin_frame::Meta;
+//! use dunlin_frame::RecordMeta;
 //! use dunlin_journal::{AppendBatch, FakeDisk, Journal, JournalConfig};
 //!
 //! let disk = Arc::new(FakeDisk::new(1)); // or RealDisk
@@ -19,8 +19,8 @@
 //! // After a clean end, the log continues in its epoch. For a new log, or after a crash, the caller chooses the epoch.
 //! let epoch = found.next.epoch.max(1);
 //! let mut frame = vec![0; 24];
-//! let measured = Meta::default().measure(3)?;
-//! Meta::default().encode(measured, 1_000, b"abc", &mut frame);
+//! let measured = RecordMeta::default().measure(3)?;
+//! RecordMeta::default().encode(measured, 1_000, b"abc", &mut frame);
 //! journal.append(&AppendBatch {
 //!     epoch,
 //!     first_seq: found.next.seq,

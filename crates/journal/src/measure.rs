@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use dunlin_frame::{Frame, Meta};
+use dunlin_frame::{Frame, RecordMeta};
 
 use crate::disk::{Disk, RealDisk};
 use crate::error::AppendError;
@@ -140,10 +140,10 @@ fn frames(load: &CommitLoad) -> Vec<u8> {
     let payload: Vec<u8> = (0..load.payload_bytes).map(|i| i as u8).collect();
     let mut out = Vec::new();
     for _ in 0..load.in_flight {
-        if let Ok(encoded) = Meta::default().measure(payload.len()) {
+        if let Ok(encoded) = RecordMeta::default().measure(payload.len()) {
             let start = out.len();
             out.resize(start + encoded.padded(), 0);
-            Meta::default().encode(encoded, 0, &payload, &mut out[start..]);
+            RecordMeta::default().encode(encoded, 0, &payload, &mut out[start..]);
         }
     }
     out

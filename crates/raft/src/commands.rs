@@ -4,16 +4,16 @@ use bytes::BufMut;
 
 /// A batch of encoded commands, which a node proposes as one entry of the Raft log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Commands {
+pub struct CommandBatch {
     bytes: Vec<u8>,
     count: usize,
     longest: usize,
 }
 
-impl Commands {
+impl CommandBatch {
     /// A batch of one command.
-    pub fn one(command: &[u8]) -> Commands {
-        let mut commands = Commands::default();
+    pub fn one(command: &[u8]) -> CommandBatch {
+        let mut commands = CommandBatch::default();
         commands.push(command);
         commands
     }
@@ -55,9 +55,9 @@ impl Commands {
         self.longest
     }
 
-    /// Decodes [`bytes`](Commands::bytes); `None` if they are invalid.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Commands> {
-        let mut commands = Commands { bytes: bytes.to_vec(), ..Commands::default() };
+    /// Decodes [`bytes`](CommandBatch::bytes); `None` if they are invalid.
+    pub fn from_bytes(bytes: &[u8]) -> Option<CommandBatch> {
+        let mut commands = CommandBatch { bytes: bytes.to_vec(), ..CommandBatch::default() };
         let mut rest = bytes;
         while !rest.is_empty() {
             let (len, after) = rest.split_first_chunk()?;
@@ -90,18 +90,18 @@ mod tests {
 
     #[test]
     fn joined_commands_are_read_back_one_by_one() {
-        let mut commands = Commands::one(b"a");
+        let mut commands = CommandBatch::one(b"a");
         commands.push(b"");
         commands.push(b"longer");
         assert_eq!(commands.iter().collect::<Vec<_>>(), [&b"a"[..], b"", b"longer"]);
         assert_eq!((commands.len(), commands.longest()), (3, 6));
-        assert_eq!(Commands::from_bytes(commands.bytes()), Some(commands));
+        assert_eq!(CommandBatch::from_bytes(commands.bytes()), Some(commands));
     }
 
     #[test]
     fn truncated_command_list_is_refused() {
-        let commands = Commands::one(b"ab");
+        let commands = CommandBatch::one(b"ab");
         (1..commands.bytes().len())
-            .for_each(|len| assert_eq!(Commands::from_bytes(&commands.bytes()[..len]), None));
+            .for_each(|len| assert_eq!(CommandBatch::from_bytes(&commands.bytes()[..len]), None));
     }
 }

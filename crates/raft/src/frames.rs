@@ -3,7 +3,7 @@
 use std::io;
 
 use bytes::Bytes;
-use dunlin_frame::{Frame, Meta};
+use dunlin_frame::{Frame, RecordMeta};
 use dunlin_journal::{AppendBatch, AppendError, Journal, Records};
 
 use crate::codec::ValueCodec;
@@ -19,10 +19,10 @@ impl EncodedRecords {
     pub(crate) fn push(&mut self, item: &impl ValueCodec) -> io::Result<()> {
         self.payload.clear();
         item.write(&mut self.payload);
-        let encoded = Meta::default().measure(self.payload.len()).map_err(io::Error::other)?;
+        let encoded = RecordMeta::default().measure(self.payload.len()).map_err(io::Error::other)?;
         let at = self.bytes.len();
         self.bytes.resize(at + encoded.padded(), 0);
-        Meta::default().encode(encoded, 0, &self.payload, &mut self.bytes[at..]);
+        RecordMeta::default().encode(encoded, 0, &self.payload, &mut self.bytes[at..]);
         self.count += 1;
         Ok(())
     }

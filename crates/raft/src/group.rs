@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::commands::Commands;
+use crate::commands::CommandBatch;
 use crate::error::{RaftGroupError, damaged};
 use crate::limits::{HEARTBEAT_MS, RaftLimits};
 use crate::log::{self, DiskSpace, RaftLog, SpaceLevel};
@@ -254,13 +254,17 @@ impl UntypedGroup {
 
     /// Proposes a command and returns the response of this node's machine.
     pub async fn propose(&self, command: Bytes) -> Result<Bytes, RaftGroupError> {
-        let mut responses = self.propose_all(Commands::one(&command)).await.map_err(|(error, _)| error)?;
+        let mut responses =
+            self.propose_all(CommandBatch::one(&command)).await.map_err(|(error, _)| error)?;
         responses.pop().ok_or(RaftGroupError::Unknown)
     }
 
     /// Proposes commands, which are applied one after another, without other commands between them. Returns this
     /// node's response to each command. If the group refuses the commands, the error contains them.
-    pub async fn propose_all(&self, commands: Commands) -> Result<Vec<Bytes>, (RaftGroupError, Commands)> {
+    pub async fn propose_all(
+        &self,
+        commands: CommandBatch,
+    ) -> Result<Vec<Bytes>, (RaftGroupError, CommandBatch)> {
         let (bytes, bytes_max) = (commands.longest(), self.limits.command_bytes_max);
         if bytes > bytes_max {
             return Err((RaftGroupError::TooLarge { bytes, bytes_max }, commands));
@@ -277,7 +281,7 @@ impl UntypedGroup {
         if let Err(refused) = self.proposals.try_send(pending) {
             return Err((self.queue_error(&refused), refused.into_inner().commands));
         }
-        receiver.await.unwrap_or_else(|_| Err((RaftGroupError::Unknown, Commands::default())))
+        receiver.await.unwrap_or_else(|_| Err((RaftGroupError::Unknown, CommandBatch::default())))
     }
 
     /// The leader, as this node knows it.

@@ -22,7 +22,7 @@ mod type_config;
 #[cfg(test)]
 mod suite;
 
-pub use commands::Commands;
+pub use commands::CommandBatch;
 pub use error::RaftGroupError;
 pub use group::{GroupHandle, Leadership, Status, UntypedGroup};
 pub use limits::{HEARTBEAT_MS, RaftLimits};

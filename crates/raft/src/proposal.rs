@@ -2,11 +2,11 @@
 
 use bytes::BufMut;
 
-use crate::commands::{self, Commands};
+use crate::commands::{self, CommandBatch};
 use crate::type_config::Proposal;
 
 /// Joins commands that were proposed at about the same time.
-pub(crate) fn join<'a>(now_ms: u64, batch: impl Iterator<Item = &'a Commands> + Clone) -> Proposal {
+pub(crate) fn join<'a>(now_ms: u64, batch: impl Iterator<Item = &'a CommandBatch> + Clone) -> Proposal {
     let bytes = batch.clone().map(|commands| commands.bytes().len()).sum::<usize>();
     let mut out = Vec::with_capacity(8 + bytes);
     out.put_u64_le(now_ms);
@@ -25,9 +25,9 @@ mod tests {
     use super::*;
 
     fn joined() -> Proposal {
-        let mut some = Commands::one(b"a");
+        let mut some = CommandBatch::one(b"a");
         some.push(b"");
-        join(7, [&some, &Commands::one(b"longer")].into_iter())
+        join(7, [&some, &CommandBatch::one(b"longer")].into_iter())
     }
 
     #[test]

@@ -11,7 +11,7 @@ use openraft::testing::log::{StoreBuilder, Suite};
 use openraft::vote::leader_id_adv::LeaderId;
 use openraft::{EntryPayload, StorageError};
 
-use crate::commands::Commands;
+use crate::commands::CommandBatch;
 use crate::limits::RaftLimits;
 use crate::log::{self, RaftLog};
 use crate::machine::{FrozenMachine, StateMachine};
@@ -88,7 +88,7 @@ async fn store_passes_openrafts_test_suite() {
 /// Applies a command as the entry with this index. Returns `false` if the state machine panics.
 async fn is_applied(machines: &Machines, index: u64, command: &[u8]) -> bool {
     let log_id = LogId::new(LeaderId { term: 1, node_id: 1 }, index);
-    let payload = EntryPayload::Normal(proposal::join(1, [&Commands::one(command)].into_iter()));
+    let payload = EntryPayload::Normal(proposal::join(1, [&CommandBatch::one(command)].into_iter()));
     let entries = futures_util::stream::iter([Ok((LogEntry { log_id, payload }, None))]);
     let mut applying = machines.clone();
     tokio::spawn(async move { applying.apply(entries).await.unwrap() }).await.is_ok()

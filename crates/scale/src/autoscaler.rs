@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use dunlin_tasks::Signals;
 
-use crate::fleet::{FleetMember, Phase};
+use crate::fleet::{FleetMember, InstancePhase};
 use crate::limits::ScalerLimits;
 use crate::meter::{LoadMeter, SchedulerTotals};
 use crate::policy::{Policy, PolicyError};
@@ -98,7 +98,7 @@ impl<P: Provider> Autoscaler<P> {
         instance_of: impl Fn(u64) -> Option<Instance>,
     ) {
         self.poll(now_ms);
-        self.meter.record(&snapshot.signals, self.scaler.fleet().count(Phase::Ready));
+        self.meter.record(&snapshot.signals, self.scaler.fleet().count(InstancePhase::Ready));
         if now_ms < self.next_ms || self.remaining.is_some() {
             return;
         }

@@ -6,7 +6,7 @@ use crate::provider::{Instance, InstanceMarket};
 
 /// The phase of a worker instance between its start and its end, such as ready or draining.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub enum InstancePhase {
     /// The instance is starting, and will run tasks.
     Starting,
     /// The instance is starting for the warm pool, or is returning to it.
@@ -27,7 +27,7 @@ pub enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FleetMember {
     /// The instance's phase.
-    pub phase: Phase,
+    pub phase: InstancePhase,
     /// Whether the instance is on-demand or spot.
     pub market: InstanceMarket,
     /// The time at which this phase began, ms.
@@ -62,7 +62,12 @@ impl Fleet {
         Some(member)
     }
 
-    pub(crate) fn set(&mut self, instance: Instance, phase: Phase, now_ms: u64) -> Option<&mut FleetMember> {
+    pub(crate) fn set(
+        &mut self,
+        instance: Instance,
+        phase: InstancePhase,
+        now_ms: u64,
+    ) -> Option<&mut FleetMember> {
         let member = self.members.get_mut(&instance)?;
         self.counts[member.phase as usize] -= 1;
         self.counts[phase as usize] += 1;
@@ -81,12 +86,14 @@ impl Fleet {
     }
 
     /// Number of instances in a phase.
-    pub fn count(&self, phase: Phase) -> u32 {
+    pub fn count(&self, phase: InstancePhase) -> u32 {
         self.counts[phase as usize]
     }
 
     /// Returns the number of instances that run tasks or will soon do so.
     pub fn serving(&self) -> u32 {
-        self.count(Phase::Ready) + self.count(Phase::Starting) + self.count(Phase::Waking)
+        self.count(InstancePhase::Ready)
+            + self.count(InstancePhase::Starting)
+            + self.count(InstancePhase::Waking)
     }
 }

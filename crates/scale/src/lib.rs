@@ -47,7 +47,7 @@ pub use autoscaler::{Autoscaler, SchedulerSnapshot};
 pub use decision::{Decisions, ScaleIn, ScaleOut};
 #[cfg(feature = "planning")]
 pub use document::{Document, DocumentError, InstanceGroup};
-pub use fleet::{Fleet, FleetMember, Phase};
+pub use fleet::{Fleet, FleetMember, InstancePhase};
 pub use forecast::{ArrivalForecast, ForecastStatus, Forecaster};
 pub use limits::ScalerLimits;
 pub use meter::{LoadMeter, SchedulerTotals};

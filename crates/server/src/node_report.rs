@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dunlin::now_ns;
-use dunlin::topic::{Draft, Meta, Payload, Topic};
+use dunlin::topic::{Draft, Payload, RecordMeta, Topic};
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
@@ -124,7 +124,7 @@ async fn publish_reports(shared: Arc<SharedServer>, topic: Arc<Topic>) {
 fn publish(shared: &SharedServer, topic: &Topic, kind: ReportKind, report: &str) {
     let tail = format!("{}.{}", number_of(shared), kind.name());
     let key = kind.name().as_bytes();
-    let meta = Meta { subject_tail: &tail, key: Some(key), ..Meta::default() };
+    let meta = RecordMeta { subject_tail: &tail, key: Some(key), ..RecordMeta::default() };
     let draft = Draft { meta, payload: Payload::Copied(report.as_bytes()) };
     if let Err(error) = topic.append_drafts(now_ns(), 0, false, [draft].iter()) {
         tracing::debug!(%error, "cannot publish a report of the node");

@@ -2,7 +2,7 @@
 //!
 //! Tasks without a tenant belong to the user's tenant. With `auto_create`, an unknown tenant is created.
 
-use dunlin::raft::Commands;
+use dunlin::raft::CommandBatch;
 use dunlin::scheduler::{
     CommandReply, NewTask, SubmittedTask, TaskCommand, TaskCommandOutcome, TaskRefusal, no_tenant,
 };
@@ -28,7 +28,7 @@ pub(crate) async fn submit(
     let tenant = if tenant.is_empty() { rule.tenant.as_bytes() } else { tenant.as_bytes() };
     let command = TaskCommand::Submit { tenant, tasks };
     let scheduler = node.tasks_async().await.map_err(|error| Refused::from(&error))?;
-    let mut commands = Commands::default();
+    let mut commands = CommandBatch::default();
     if node.config().auto_create && !tenant.is_empty() {
         commands.push_with(|out| TaskCommand::EnsureTenant { tenant }.encode(out));
     }

@@ -32,7 +32,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_scale::{
-    Autoscaler, ForecastStatus, Instance, Phase, Policy, PolicyError, ScaleIn, ScaleOut, SchedulerSnapshot,
+    Autoscaler, ForecastStatus, Instance, InstancePhase, Policy, PolicyError, ScaleIn, ScaleOut,
+    SchedulerSnapshot,
 };
 
 pub use local::{LocalWorkers, WorkerCommand, WorkersLimits};
@@ -237,8 +238,8 @@ impl<L: FnMut() -> Option<SchedulerLoad>> WorkersThread<L> {
 
     fn count(&mut self) {
         let fleet = self.autoscaler.scaler().fleet();
-        self.shared.ready.store(u64::from(fleet.count(Phase::Ready)), Ordering::Relaxed);
-        self.shared.warm.store(u64::from(fleet.count(Phase::Warm)), Ordering::Relaxed);
+        self.shared.ready.store(u64::from(fleet.count(InstancePhase::Ready)), Ordering::Relaxed);
+        self.shared.warm.store(u64::from(fleet.count(InstancePhase::Warm)), Ordering::Relaxed);
         self.shared.processes.store(self.autoscaler.provider().len() as u64, Ordering::Relaxed);
         let decisions = self.autoscaler.scaler().decisions();
         *self.shared.forecast() = self.autoscaler.scaler().forecast_status(self.now_ms());

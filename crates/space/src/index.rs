@@ -20,13 +20,13 @@ pub use scan::LinearScan;
 pub use tree::{Octree, TetrahedralTree, Tree};
 
 /// The coordinates of many points: for each axis, one list of equal length.
-pub type Columns<'a, const D: usize> = [&'a [f32]; D];
+pub type PointColumns<'a, const D: usize> = [&'a [f32]; D];
 
 /// An index that finds items by their position.
 pub trait SpatialIndex<const D: usize> {
     /// Replaces all items. Points should be finite and inside the world. Other points make queries slower, but results
     /// stay exact. No query returns a point with a NaN coordinate.
-    fn rebuild(&mut self, points: Columns<'_, D>);
+    fn rebuild(&mut self, points: PointColumns<'_, D>);
 
     /// Number of items.
     fn len(&self) -> usize;
@@ -80,6 +80,6 @@ pub trait SpatialIndex<const D: usize> {
 }
 
 #[inline(always)]
-pub(crate) fn point_at<const D: usize>(columns: &Columns<'_, D>, at: usize) -> Point<D> {
+pub(crate) fn point_at<const D: usize>(columns: &PointColumns<'_, D>, at: usize) -> Point<D> {
     std::array::from_fn(|axis| columns[axis][at])
 }

@@ -66,7 +66,7 @@ pub use handover::{
     HandoverMessage, HandoverStep, HandoverTiming, MessageBody, MessageSummary, OfferError, RefusedEntity,
     RegionId, StandbyMode, TransferId, TransferredEntity,
 };
-pub use index::{Columns, Grid, LinearScan, NearItem, Octree, SpatialIndex, TetrahedralTree, Tree};
+pub use index::{Grid, LinearScan, NearItem, Octree, PointColumns, SpatialIndex, TetrahedralTree, Tree};
 pub use interest::{
     EntityCommand, InterestError, Interests, Scene, SceneChange, SurroundingsWatch, ViewerEvent,
     ViewerEventError, ViewerId, ViewerUpdate, VisibilityRule, VisibleEntity, WorldRefusal, WorldRequest,

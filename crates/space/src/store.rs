@@ -19,7 +19,7 @@ use hashbrown::HashTable;
 
 use crate::entity::EntityId;
 use crate::handover::{AdmissionCheck, EntityRefusal, RegionId, TransferredEntity};
-use crate::index::Columns;
+use crate::index::PointColumns;
 use crate::limits::RegionLimits;
 use crate::world::Point;
 
@@ -187,12 +187,12 @@ impl<const D: usize> EntityStore<D> {
     }
 
     /// Coordinates by axis and row.
-    pub fn positions(&self) -> Columns<'_, D> {
+    pub fn positions(&self) -> PointColumns<'_, D> {
         std::array::from_fn(|axis| &self.position[axis][..])
     }
 
     /// Velocities by axis and row, units a second.
-    pub fn velocities(&self) -> Columns<'_, D> {
+    pub fn velocities(&self) -> PointColumns<'_, D> {
         std::array::from_fn(|axis| &self.velocity[axis][..])
     }
 

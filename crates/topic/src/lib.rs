@@ -47,7 +47,7 @@ pub use cursor::{
     ConsumeMode, Cursor, Filter, PayloadView, ReadOutcome, SkipBudget, Span, SpanContent, Spans,
 };
 pub use dunlin_frame as frame;
-pub use dunlin_frame::{Frame, FrameError, Meta};
+pub use dunlin_frame::{Frame, FrameError, RecordMeta};
 pub use event::{
     Checksum, EpochChanged, Event, Gap, Lagging, LogName, Notice, Position, PositionError, PublisherStatus,
     Record, Snapshot,
@@ -73,7 +73,7 @@ pub use request::{Reply, RequestError};
 pub use spinning::{SPIN_US_DEFAULT, SpinBudget};
 pub use store::{DiskContent, EpochStart, LoadedSegment, ReadDeferred, RecoveredLog, Store};
 pub use subject::{Pattern, SERVICES, SUBJECT_BYTES_MAX, Selection, Subject, SubjectError, TailPattern};
-pub use subscribe::{OnGap, Resync, Start, Subscribe, SubscribeError, SubscribeOptions, Wait};
+pub use subscribe::{OnGap, Resync, Start, Subscribe, SubscribeError, SubscribeOptions, WaitStrategy};
 pub use subscriber::{NewLogArrivals, NewLogs, Subscriber};
 pub use topic::{BatchAppend, PublisherRegistration, Topic, key_hash};
 pub use upstream::{ForwardedBatch, Upstream};

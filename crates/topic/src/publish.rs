@@ -4,7 +4,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dunlin_frame::{FrameError, Meta};
+use dunlin_frame::{FrameError, RecordMeta};
 
 use crate::event::Position;
 
@@ -31,7 +31,7 @@ impl Payload<'_> {
 #[derive(Debug, Clone)]
 pub struct Draft<'a> {
     /// The fields of the record other than its payload. The publisher sets `subject_tail`.
-    pub meta: Meta<'a>,
+    pub meta: RecordMeta<'a>,
     /// The payload.
     pub payload: Payload<'a>,
 }
@@ -39,7 +39,7 @@ pub struct Draft<'a> {
 impl<'a> From<&'a [u8]> for Draft<'a> {
     #[inline(always)]
     fn from(payload: &'a [u8]) -> Draft<'a> {
-        Draft { meta: Meta::default(), payload: Payload::Copied(payload) }
+        Draft { meta: RecordMeta::default(), payload: Payload::Copied(payload) }
     }
 }
 
@@ -59,7 +59,7 @@ impl<'a> From<&'a str> for Draft<'a> {
 impl From<Bytes> for Draft<'_> {
     #[inline(always)]
     fn from(payload: Bytes) -> Self {
-        Draft { meta: Meta::default(), payload: Payload::Shared(payload) }
+        Draft { meta: RecordMeta::default(), payload: Payload::Shared(payload) }
     }
 }
 

@@ -34,7 +34,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_frame::{FLAG_BY_REF, Frame, FrameLayout, HEAD_BYTES, Meta, padded};
+use dunlin_frame::{FLAG_BY_REF, Frame, FrameLayout, HEAD_BYTES, RecordMeta, padded};
 
 use crate::sync::{AtomicU32, AtomicU64, COMMIT_LOAD, COMMIT_STORE, Ordering, PIN, RETIRE, UNPIN};
 
@@ -252,7 +252,7 @@ impl SegmentWriter {
     #[inline(always)]
     pub(crate) fn push_by_ref(
         &mut self,
-        meta: &Meta<'_>,
+        meta: &RecordMeta<'_>,
         encoded: FrameLayout,
         append_ns: u64,
         payload: Bytes,

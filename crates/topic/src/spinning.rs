@@ -6,7 +6,7 @@
 //! Each wait longer than a spin halves the next spin, until callers park at once. A short wait restores the full
 //! spin.
 
-/// The longest time for which [`Wait::Default`](crate::Wait::Default) spins before it parks, µs.
+/// The longest time for which [`WaitStrategy::Default`](crate::WaitStrategy::Default) spins before it parks, µs.
 pub const SPIN_US_DEFAULT: u32 = 20;
 
 const SPIN_NS: u64 = SPIN_US_DEFAULT as u64 * 1_000;

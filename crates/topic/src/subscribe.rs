@@ -40,7 +40,7 @@ pub enum OnGap {
 
 /// The method of waiting for records: spinning, parking, or spinning for a short time and then parking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Wait {
+pub enum WaitStrategy {
     /// The caller spins and never parks.
     Spin,
     /// Spins for up to [`SPIN_US_DEFAULT`](crate::SPIN_US_DEFAULT) µs, then parks. Parks at once if recent waits were
@@ -63,7 +63,7 @@ pub struct SubscribeOptions {
     /// The position at which to continue after a loss.
     pub on_gap: OnGap,
     /// How the caller waits for events.
-    pub wait: Wait,
+    pub wait: WaitStrategy,
     /// On reliable topics: whether publishers wait for this subscriber.
     pub registered: bool,
     /// On state topics, whether each read returns one record for each log, which merges all changes since the previous

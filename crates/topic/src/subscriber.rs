@@ -11,7 +11,7 @@ use crate::config::Clock;
 use crate::cursor::{ConsumeMode, Cursor, ReadOutcome, SkipBudget};
 use crate::event::{Event, LogName, Notice, Position};
 use crate::spinning::SpinBudget;
-use crate::subscribe::{Resync, Subscribe, SubscribeError, SubscribeOptions, Wait};
+use crate::subscribe::{Resync, Subscribe, SubscribeError, SubscribeOptions, WaitStrategy};
 use crate::wake::{Waiter, thread_waker};
 
 use many::ManyCursors;
@@ -32,7 +32,7 @@ pub struct Subscriber {
     found_bytes: u32,
     /// The size in bytes of the record that was taken last. The next call advances past this record.
     taken_bytes: u32,
-    wait: Wait,
+    wait: WaitStrategy,
     spinning: SpinBudget,
     pauses: u8,
     clock: Clock,
@@ -49,7 +49,7 @@ enum CursorSet {
 
 impl Subscriber {
     /// Creates a subscriber of one log.
-    pub fn one(cursor: Cursor, wait: Wait) -> Subscriber {
+    pub fn one(cursor: Cursor, wait: WaitStrategy) -> Subscriber {
         let clock = cursor.log().clock;
         Subscriber::new(Waiter::new(), CursorSet::One(cursor), wait, clock)
     }
@@ -67,7 +67,7 @@ impl Subscriber {
         Subscriber::new(waiter, CursorSet::ManyCursors(Box::new(many)), wait, clock)
     }
 
-    fn new(waiter: Arc<Waiter>, cursors: CursorSet, wait: Wait, clock: Clock) -> Subscriber {
+    fn new(waiter: Arc<Waiter>, cursors: CursorSet, wait: WaitStrategy, clock: Clock) -> Subscriber {
         let spinning = SpinBudget::default();
         Subscriber {
             waiter,
@@ -227,9 +227,9 @@ impl Subscriber {
     /// later, so that the publisher can write a few more records before it.
     fn spin(&self, began_ns: u64, deadline_ns: u64) -> bool {
         let spin_until_ns = match (self.wait, self.spinning.budget_ns()) {
-            (Wait::Parked, _) | (Wait::Default, 0) => return self.may_have_more(),
-            (Wait::Spin, _) => deadline_ns,
-            (Wait::Default, budget_ns) => deadline_ns.min(began_ns + budget_ns),
+            (WaitStrategy::Parked, _) | (WaitStrategy::Default, 0) => return self.may_have_more(),
+            (WaitStrategy::Spin, _) => deadline_ns,
+            (WaitStrategy::Default, budget_ns) => deadline_ns.min(began_ns + budget_ns),
         };
         (0..self.pauses).for_each(|_| std::hint::spin_loop());
         if self.may_have_more() {
@@ -337,7 +337,7 @@ impl Subscribe for Subscriber {
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
         self.advance_past_taken();
         let timeout_ns = timeout.map_or(u64::MAX, |t| t.as_nanos().min(u64::MAX.into()) as u64);
-        let adapts = self.wait == Wait::Default;
+        let adapts = self.wait == WaitStrategy::Default;
         let began_ns = if adapts || timeout_ns < u64::MAX { self.clock.steady_ns() } else { 0 };
         let deadline_ns = began_ns.saturating_add(timeout_ns);
         if self.spin(began_ns, deadline_ns) {

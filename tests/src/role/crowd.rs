@@ -13,7 +13,7 @@ use anyhow::Result;
 use dunlin_client::topic::{Event, Notice, Start, Subscribe, SubscribeOptions};
 use dunlin_client::{Client, ClientLimits, ClientOptions, Subscriber};
 
-use crate::content::PayloadContent;
+use crate::content::TestPayload;
 
 /// The number of the last record that one client has received.
 #[derive(Debug, Default)]
@@ -66,7 +66,7 @@ fn join(url: &str, subject: &str) -> Result<Subscriber> {
 async fn read(mut subscriber: Subscriber, last_seen: Arc<LastSeen>, counts: Arc<CrowdCounts>) {
     loop {
         match subscriber.next_async().await {
-            Ok(Event::Record(record)) => match PayloadContent::decode(record.payload()) {
+            Ok(Event::Record(record)) => match TestPayload::decode(record.payload()) {
                 Some(content) => last_seen.n.store(content.n, Ordering::Relaxed),
                 None => drop(counts.wrong.fetch_add(1, Ordering::Relaxed)),
             },

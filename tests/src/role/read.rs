@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use dunlin_client::topic::{Event, Notice, Start, Subscribe, SubscribeError, SubscribeOptions};
 use dunlin_client::{Client, ClientLimits, ClientOptions, Subscriber};
 
-use crate::content::PayloadContent;
+use crate::content::TestPayload;
 use crate::seed::Seed;
 use crate::trace::TraceLine;
 
@@ -176,8 +176,8 @@ impl TraceWriter {
             return;
         }
         match event {
-            Event::Record(record) => match PayloadContent::decode(record.payload()) {
-                Some(PayloadContent { writer, n, last }) => {
+            Event::Record(record) => match TestPayload::decode(record.payload()) {
+                Some(TestPayload { writer, n, last }) => {
                     let (epoch, seq) = (record.position.epoch, record.position.seq);
                     self.add_line(TraceLine::Records { writer, epoch, seqs: (seq, seq), ns: (n, n) });
                     if last {

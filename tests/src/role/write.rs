@@ -13,7 +13,7 @@ use dunlin_client::topic::{Draft, Publish, PublishError, Receipt};
 use dunlin_client::{Client, ClientOptions, ProducerIdentity, Publisher, PublisherOptions};
 
 use super::{option, stop_flag};
-use crate::content::{BYTES_MIN, PayloadContent};
+use crate::content::{BYTES_MIN, TestPayload};
 use crate::seed::Seed;
 
 /// The longest duration of a call: two heartbeats, and time for a busy machine.
@@ -68,7 +68,7 @@ fn print_line(line: &str) -> Result<()> {
 
 impl Writer {
     fn content(&self, n: u64, last: bool) -> Vec<u8> {
-        let content = PayloadContent { writer: self.writer, n, last };
+        let content = TestPayload { writer: self.writer, n, last };
         // The size depends only on the record's number, so a repeated record has the same contents.
         content.encode(BYTES_MIN + (Seed::new(n).draw() % 500) as usize)
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_client::topic::Publish;
 use dunlin_client::{Client, ClientOptions, Publisher};
-use dunlin_system_tests::content::PayloadContent;
+use dunlin_system_tests::content::TestPayload;
 use dunlin_system_tests::process::Process;
 use dunlin_system_tests::proxy::Proxy;
 use dunlin_system_tests::{limits, port};
@@ -60,7 +60,7 @@ fn publisher(address: SocketAddr) -> (Client, Publisher) {
 }
 
 fn publish(publisher: &mut Publisher, n: u64) {
-    publisher.publish(PayloadContent { writer: 1, n, last: false }.encode(100).as_slice()).unwrap();
+    publisher.publish(TestPayload { writer: 1, n, last: false }.encode(100).as_slice()).unwrap();
 }
 
 /// Waits until the node has exactly `readers` subscriptions of the topic.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use dunlin::journal::RealDisk;
 use dunlin::topic::{Event, Notice, Start, Subscribe, SubscribeOptions};
 use dunlin::{Config, Node as Embedded};
-use dunlin_system_tests::content::PayloadContent;
+use dunlin_system_tests::content::TestPayload;
 use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::port;
 use dunlin_system_tests::seed::Seed;
@@ -99,7 +99,7 @@ fn read_stored(dir: &Path) -> Vec<(u32, u64, u64)> {
     while let Some(event) = subscriber.try_next().unwrap() {
         match event {
             Event::Record(record) => {
-                let content = PayloadContent::decode(record.payload()).expect("the payload is the writer's");
+                let content = TestPayload::decode(record.payload()).expect("the payload is the writer's");
                 stored.push((record.position.epoch, record.seq(), content.n));
             }
             Event::Notice(Notice::EpochChanged(changed)) => {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use dunlin::Node;
 use dunlin_feed::recording::{RecordedBook, Recording, RecordingFormat, RecordingItem, RecordingOptions};
-use dunlin_topic::frame::Meta;
+use dunlin_topic::frame::RecordMeta;
 use dunlin_topic::{Draft, Payload, Publish, Publisher, ReducerConfig, Retention, TopicConfig};
 
 use super::recording::MarketRecording as Lines;
@@ -157,7 +157,7 @@ impl Market {
         }
         let mut from = 0;
         for (book, event_time_ns, end) in records.entries {
-            let meta = Meta { event_time_ns: Some(event_time_ns), ..Meta::default() };
+            let meta = RecordMeta { event_time_ns: Some(event_time_ns), ..RecordMeta::default() };
             let payload = Payload::Copied(&records.bytes[from..end]);
             let topic = &self.recording.books()[book].topic;
             let published = self.publishers[book].send(Draft { meta, payload });

@@ -68,7 +68,7 @@ mod tests {
 
     use dunlin_topic::{
         Clock, ConsumeMode, Cursor, MemoryBudget, OnGap, Retention, Start, SubscribeOptions, Subscriber,
-        Topic, TopicConfig, Wait,
+        Topic, TopicConfig, WaitStrategy,
     };
 
     use super::super::ledger::ContentMatch;
@@ -97,7 +97,7 @@ mod tests {
         let options =
             SubscribeOptions { start: Start::Earliest, on_gap: OnGap::Oldest, ..SubscribeOptions::default() };
         let log = Arc::clone(&topic.logs()[0]);
-        Subscriber::one(Cursor::new(log, &options, None, ConsumeMode::Reads).unwrap(), Wait::Default)
+        Subscriber::one(Cursor::new(log, &options, None, ConsumeMode::Reads).unwrap(), WaitStrategy::Default)
     }
 
     #[test]

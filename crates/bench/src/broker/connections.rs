@@ -10,7 +10,7 @@ use crate::clock::monotonic_ns;
 use crate::cores::CorePinning;
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, SystemNotInstalled, target};
+use crate::point::{BenchContext, MeasuringPoint, PointGroup, RunSample, SystemNotInstalled, target};
 use crate::pubsub::{Broker, CROWD, SubscribedConnection, fanout, throughput};
 
 const MESSAGES: u64 = 5;
@@ -23,7 +23,7 @@ pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let point = |target: &'static str| {
         let params =
             Params::new().with("transport", "nats").with("driver", "raw").with("clients", connections);
-        MeasuringPoint::new("connections", target, params, move |bench: &Bench| {
+        MeasuringPoint::new("connections", target, params, move |bench: &BenchContext| {
             measure(bench, target, connections)
         })
     };
@@ -32,7 +32,7 @@ pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     vec![targets.iter().map(|target| point(target)).collect()]
 }
 
-fn measure(bench: &Bench, target: &str, connections: u64) -> Result<RunSample> {
+fn measure(bench: &BenchContext, target: &str, connections: u64) -> Result<RunSample> {
     raise_file_limit(connections + OTHER_FILES)?;
     let broker = Broker::start(bench, target, CorePinning::Free)?;
     let endpoint = broker.endpoint();

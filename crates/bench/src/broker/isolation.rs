@@ -19,7 +19,7 @@ use super::use_cases::{UseCase, run};
 use crate::child::{Child, TIMEOUT};
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, target};
+use crate::point::{BenchContext, MeasuringPoint, PointGroup, RunSample, target};
 use crate::protocols::node::{ListenerNode, NodeSetup, TopicSetup};
 use crate::protocols::route::{TOPIC, nats_ends};
 use crate::pubsub::{Broker, BrokerEndpoint, RawClient};
@@ -60,14 +60,14 @@ pub fn groups(options: &BenchOptions) -> Vec<PointGroup> {
             .with("driver", "raw")
             .with("rate", OTHERS.per_s)
             .with("offender", kind);
-        MeasuringPoint::new("isolation", target::DUNLIN, params, move |bench: &Bench| {
+        MeasuringPoint::new("isolation", target::DUNLIN, params, move |bench: &BenchContext| {
             measure(bench, kind, pairs, records)
         })
     };
     KINDS.map(|kind| vec![point(kind)]).into()
 }
 
-fn measure(bench: &Bench, kind: &str, pairs: u64, records: u64) -> Result<RunSample> {
+fn measure(bench: &BenchContext, kind: &str, pairs: u64, records: u64) -> Result<RunSample> {
     let topics =
         vec![TopicSetup::volatile(TOPIC, HISTORY_BYTES), TopicSetup::volatile(OFFENDED, HISTORY_BYTES)];
     let protocols = vec![Protocol::Nats.name().to_owned()];
@@ -108,7 +108,7 @@ fn measure_others(endpoint: BrokerEndpoint, records: u64) -> Result<RunSample> {
     run(source, sink, &OTHERS, records, || ())
 }
 
-fn start_offender(bench: &Bench, kind: &str, endpoint: BrokerEndpoint) -> Result<Child> {
+fn start_offender(bench: &BenchContext, kind: &str, endpoint: BrokerEndpoint) -> Result<Child> {
     let args = [("kind", kind.to_owned()), ("address", endpoint.address.to_string())];
     let mut child = bench.child.start("broker-offender", &args)?;
     child.read_line::<()>(TIMEOUT).context("the offending client did not start")?;

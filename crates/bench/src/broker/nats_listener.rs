@@ -3,7 +3,7 @@
 use crate::cores::CorePinning;
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, target};
+use crate::point::{BenchContext, MeasuringPoint, PointGroup, RunSample, target};
 use crate::pubsub::{Broker, fanout, go, request, throughput};
 use crate::raw;
 use crate::sockets::SocketKind;
@@ -64,7 +64,7 @@ fn stream_group(bytes: usize, targets: &[&'static str]) -> PointGroup {
             },
         );
         let params = params("stream", "raw", bytes).with("subscribers", 1u64);
-        MeasuringPoint::new(CASE, target, params, move |bench: &Bench| Ok(measure(bench)?.sample()))
+        MeasuringPoint::new(CASE, target, params, move |bench: &BenchContext| Ok(measure(bench)?.sample()))
     };
     targets.iter().map(|target| point(target)).collect()
 }
@@ -79,7 +79,9 @@ fn fanout_group(subscribers: usize, targets: &[&'static str]) -> PointGroup {
             },
         );
         let params = params("fanout", "raw", bytes).with("subscribers", subscribers);
-        MeasuringPoint::new(CASE, target, params, move |bench: &Bench| Ok(delivery_sample(&measure(bench)?)))
+        MeasuringPoint::new(CASE, target, params, move |bench: &BenchContext| {
+            Ok(delivery_sample(&measure(bench)?))
+        })
     };
     targets.iter().map(|target| point(target)).collect()
 }
@@ -100,7 +102,9 @@ fn nats_go_group(bytes: usize, subscribers: usize) -> PointGroup {
         );
         let pattern = if subscribers == 1 { "stream" } else { "fanout" };
         let params = params(pattern, "nats.go", bytes).with("subscribers", subscribers);
-        MeasuringPoint::new(CASE, target, params, move |bench: &Bench| Ok(delivery_sample(&measure(bench)?)))
+        MeasuringPoint::new(CASE, target, params, move |bench: &BenchContext| {
+            Ok(delivery_sample(&measure(bench)?))
+        })
     };
     [target::DUNLIN, target::NATS].map(point).into()
 }
@@ -117,7 +121,7 @@ fn request_point(wait: &'static str, target: &'static str, requests: u64) -> Mea
         .with("wait", wait)
         .with("in_flight", 1u64)
         .with("pin", CorePinning::Apart.name());
-    MeasuringPoint::new(CASE, target, params, move |bench: &Bench| {
+    MeasuringPoint::new(CASE, target, params, move |bench: &BenchContext| {
         let times = request::measure(
             start_broker(bench, target, wait, CorePinning::Apart)?,
             CorePinning::Apart,
@@ -134,13 +138,13 @@ fn pipelined_request_point(target: &'static str, requests: u64) -> MeasuringPoin
         .with("wait", "parked")
         .with("in_flight", IN_FLIGHT)
         .with("pin", CorePinning::Free.name());
-    MeasuringPoint::new(CASE, target, params, move |bench: &Bench| {
+    MeasuringPoint::new(CASE, target, params, move |bench: &BenchContext| {
         let broker = Broker::start(bench, target, CorePinning::Free)?;
         Ok(request_sample(&request::measure(broker, CorePinning::Free, 64, requests, IN_FLIGHT)?))
     })
 }
 
-fn start_broker(bench: &Bench, target: &str, wait: &str, pin: CorePinning) -> anyhow::Result<Broker> {
+fn start_broker(bench: &BenchContext, target: &str, wait: &str, pin: CorePinning) -> anyhow::Result<Broker> {
     if wait != "spin" {
         return Broker::start(bench, target, pin);
     }
@@ -160,5 +164,5 @@ fn floor_point() -> MeasuringPoint {
         |bench, count| raw::stream::measure(bench, SocketKind::Tcp, FLOOR_BYTES, count),
     );
     let params = Params::new().with("transport", "tcp").with("bytes", FLOOR_BYTES);
-    MeasuringPoint::new(CASE, target::RAW, params, move |bench: &Bench| Ok(measure(bench)?.sample()))
+    MeasuringPoint::new(CASE, target::RAW, params, move |bench: &BenchContext| Ok(measure(bench)?.sample()))
 }

@@ -12,7 +12,7 @@ use super::payload::{BYTES, SequencePayload};
 use crate::clock::monotonic_ns;
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample};
+use crate::point::{BenchContext, MeasuringPoint, PointGroup, RunSample};
 use crate::protocols::node::TopicSetup;
 use crate::protocols::route::{ProtocolRoute, RouteEnds, Sink, TOPIC};
 use crate::stats::Latencies;
@@ -37,12 +37,12 @@ fn params(route: ProtocolRoute, pattern: &str) -> Params {
 
 fn one_in_flight(route: ProtocolRoute, publishes: u64) -> MeasuringPoint {
     let params = params(route, "one_in_flight").with("in_flight", 1u64);
-    MeasuringPoint::new(CASE, route.target(), params, move |bench: &Bench| {
+    MeasuringPoint::new(CASE, route.target(), params, move |bench: &BenchContext| {
         publish_one_by_one(bench, route, publishes)
     })
 }
 
-fn publish_one_by_one(bench: &Bench, route: ProtocolRoute, publishes: u64) -> Result<RunSample> {
+fn publish_one_by_one(bench: &BenchContext, route: ProtocolRoute, publishes: u64) -> Result<RunSample> {
     let mut ends = route.open(bench, TopicSetup::volatile(TOPIC, HISTORY_BYTES))?;
     drop(ends.sink);
     let (mut buffer, mut latencies, unmeasured) =
@@ -69,7 +69,12 @@ fn stream(route: ProtocolRoute) -> MeasuringPoint {
         move |bench, count| transfer(route.open(bench, route.lossless())?, count),
     );
     let params = params(route, "stream").with("subscribers", 1u64);
-    MeasuringPoint::new(CASE, route.target(), params, move |bench: &Bench| Ok(measure(bench)?.sample()))
+    MeasuringPoint::new(
+        CASE,
+        route.target(),
+        params,
+        move |bench: &BenchContext| Ok(measure(bench)?.sample()),
+    )
 }
 
 fn transfer(ends: RouteEnds, count: u64) -> Result<TimedTransfer> {

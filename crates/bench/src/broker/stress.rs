@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use dunlin::topic::{Event, Publish, Publisher, Subscribe, Subscriber, Wait};
+use dunlin::topic::{Event, Publish, Publisher, Subscribe, Subscriber, WaitStrategy};
 use serde::{Deserialize, Serialize};
 
 use crate::child::{Child, TIMEOUT};
@@ -27,7 +27,7 @@ use crate::local::node::LocalNode;
 use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::payload::{NumberedPayload, ReadExtent};
-use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, target};
+use crate::point::{BenchContext, MeasuringPoint, PointGroup, RunSample, target};
 use crate::role::{RoleArgs, print_line};
 use crate::stats::Latencies;
 use crate::workload::record_fault;
@@ -73,7 +73,7 @@ fn point((messages, topics, subscribers): (u64, u64, u64)) -> MeasuringPoint {
         .with("messages", messages)
         .with("topics", topics)
         .with("subscribers", subscribers);
-    MeasuringPoint::new("stress", target::DUNLIN, params, move |bench: &Bench| {
+    MeasuringPoint::new("stress", target::DUNLIN, params, move |bench: &BenchContext| {
         let args = [("messages", messages), ("topics", topics), ("subscribers", subscribers)];
         let args = args.map(|(name, value)| (name, value.to_string()));
         let mut child: Child = bench.child.start("broker-stress", &args)?;
@@ -166,7 +166,10 @@ fn run(shape: Shape) -> Result<StressReport> {
     let publishers: Vec<Publisher> =
         (0..shape.topics).map(|nth| local_node.publisher(&name(nth))).collect::<Result<_>>()?;
     let subscribe = |nth| {
-        Ok(Reader { subscriber: local_node.subscriber(&name(shape.topic_of(nth)), Wait::Spin)?, next: 0 })
+        Ok(Reader {
+            subscriber: local_node.subscriber(&name(shape.topic_of(nth)), WaitStrategy::Spin)?,
+            next: 0,
+        })
     };
     let readers: Vec<Reader> = (0..shape.subscribers).map(subscribe).collect::<Result<_>>()?;
     let setup_ns = monotonic_ns() - setup_start_ns;

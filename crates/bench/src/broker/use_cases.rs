@@ -13,7 +13,7 @@ use super::protocols::receive;
 use crate::clock::monotonic_ns;
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample};
+use crate::point::{BenchContext, MeasuringPoint, PointGroup, RunSample};
 use crate::protocols::node::TopicSetup;
 use crate::protocols::route::{ProtocolRoute, RouteEnds, Sink, Source, TOPIC};
 use crate::stats::Latencies;
@@ -79,7 +79,7 @@ fn point(route: ProtocolRoute, case: UseCase, options: &BenchOptions) -> Measuri
         .with("rate", case.per_s)
         .with("storage", if case.durable { "synced" } else { "memory" });
     let records_min = if options.quick { 50 } else { RECORDS_MIN };
-    MeasuringPoint::new(CASE, route.target(), params, move |bench: &Bench| {
+    MeasuringPoint::new(CASE, route.target(), params, move |bench: &BenchContext| {
         let count = ((case.per_s as f64 * bench.options.time.as_secs_f64()) as u64).max(records_min);
         let topic = if case.durable {
             TopicSetup::durable(TOPIC, HISTORY_BYTES)

@@ -11,7 +11,7 @@ use super::cluster;
 use super::work::ControlWorkload;
 use crate::child::{Child, TIMEOUT};
 use crate::clock::monotonic_ns;
-use crate::point::{Bench, RunSample, target};
+use crate::point::{BenchContext, RunSample, target};
 use crate::stats::Latencies;
 
 /// A command to the clients of a failover measurement. `peers/kv/load/probe.go` implements the same commands.
@@ -40,7 +40,7 @@ pub enum ProbeReply {
 }
 
 /// Kills `kills` leaders, one after another, and measures each failover.
-pub fn measure(bench: &Bench, target: &'static str, nodes: usize, kills: u64) -> Result<RunSample> {
+pub fn measure(bench: &BenchContext, target: &'static str, nodes: usize, kills: u64) -> Result<RunSample> {
     let mut cluster = cluster::start(bench, target, nodes)?;
     let mut clients = cluster.clients(bench, &ControlWorkload::probe())?;
     let (mut latencies, mut elections) = (Latencies::default(), Latencies::default());

@@ -9,7 +9,7 @@ use super::cluster::{self, MeasuredCluster};
 use super::work::{ControlReport, ControlWorkload};
 use crate::child::{Child, TIMEOUT};
 use crate::clock::monotonic_ns;
-use crate::point::{Bench, RunSample, target};
+use crate::point::{BenchContext, RunSample, target};
 
 /// The longest time that loading ten million keys may take.
 const FILL_MAX: Duration = Duration::from_secs(300);
@@ -17,7 +17,7 @@ const FILL_MAX: Duration = Duration::from_secs(300);
 /// Loads the keys of `work`, kills the node and restarts it. Measures the time from the start of the new process to its
 /// first linearizable response, and the memory of the new process. Also reads every thousandth key and compares its
 /// value.
-pub fn restart(bench: &Bench, work: &ControlWorkload) -> Result<RunSample> {
+pub fn restart(bench: &BenchContext, work: &ControlWorkload) -> Result<RunSample> {
     let mut cluster = cluster::start(bench, target::DUNLIN, 1)?;
     let mut filling = cluster.clients(bench, &ControlWorkload { case: "fill".to_owned(), ..work.clone() })?;
     let filled: ControlReport = filling.read_line(FILL_MAX)?;
@@ -45,7 +45,7 @@ fn resident_bytes(cluster: &dyn MeasuredCluster) -> Result<f64> {
 
 /// Lets the leader take a snapshot of all keys while clients write. Measures how long the snapshot takes, and the
 /// writes during that time.
-pub fn snapshot(bench: &Bench, nodes: usize, work: &ControlWorkload) -> Result<RunSample> {
+pub fn snapshot(bench: &BenchContext, nodes: usize, work: &ControlWorkload) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let snapshot_work = ControlWorkload { case: "snapshot".to_owned(), ..work.clone() };
     let mut clients: Child = cluster.clients(bench, &snapshot_work)?;

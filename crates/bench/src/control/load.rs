@@ -8,14 +8,14 @@ use anyhow::Result;
 use super::cluster;
 use super::disk;
 use super::work::{ControlReport, ControlWorkload};
-use crate::point::{Bench, RunSample, target};
+use crate::point::{BenchContext, RunSample, target};
 
 /// How long the floor of the disk is measured, directly after the load.
 const FLOOR: Duration = Duration::from_millis(300);
 
 /// Starts nodes and clients, and measures the requests of `work`.
 pub fn measure(
-    bench: &Bench,
+    bench: &BenchContext,
     target: &'static str,
     nodes: usize,
     work: &ControlWorkload,
@@ -35,7 +35,7 @@ pub fn measure(
 }
 
 /// Applies full load for a long time and counts elections. As no node is killed, there should be none.
-pub fn measure_soak(bench: &Bench, nodes: usize, work: &ControlWorkload) -> Result<RunSample> {
+pub fn measure_soak(bench: &BenchContext, nodes: usize, work: &ControlWorkload) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let report = ControlReport::of(work, &mut cluster.clients(bench, work)?)?;
     let seconds = report.elapsed_ns as f64 / 1e9;
@@ -43,13 +43,13 @@ pub fn measure_soak(bench: &Bench, nodes: usize, work: &ControlWorkload) -> Resu
 }
 
 /// Measures round trips between nodes that otherwise do nothing.
-pub fn measure_round_trips(bench: &Bench, nodes: usize, work: &ControlWorkload) -> Result<RunSample> {
+pub fn measure_round_trips(bench: &BenchContext, nodes: usize, work: &ControlWorkload) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     Ok(ControlReport::of(work, &mut cluster.clients(bench, work)?)?.sample())
 }
 
 /// Writes at a rate while watchers read every event. Measures which part of the requested write rate is reached.
-pub fn measure_watch(bench: &Bench, nodes: usize, work: &ControlWorkload) -> Result<RunSample> {
+pub fn measure_watch(bench: &BenchContext, nodes: usize, work: &ControlWorkload) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let report = ControlReport::of(work, &mut cluster.clients(bench, work)?)?;
     let seconds = report.elapsed_ns as f64 / 1e9;

@@ -10,7 +10,7 @@ use super::node::NodeReady;
 use super::peer::{ports_of, reserve_ports};
 use super::work::ControlWorkload;
 use crate::child::{Child, TIMEOUT};
-use crate::point::Bench;
+use crate::point::BenchContext;
 use crate::scratch_disk::ScratchDisk;
 
 /// A running cluster of Dunlin nodes, to measure. Dropping it kills the nodes.
@@ -30,12 +30,12 @@ struct Node {
 
 impl OwnCluster {
     /// Starts nodes with a single shard of tasks.
-    pub fn start(bench: &Bench, count: usize) -> Result<Self> {
+    pub fn start(bench: &BenchContext, count: usize) -> Result<Self> {
         Self::with_shards(bench, count, 1)
     }
 
     /// Starts nodes with `shards` shards of tasks: the first founds a cluster, the others join and become voters.
-    pub fn with_shards(bench: &Bench, count: usize, shards: u8) -> Result<Self> {
+    pub fn with_shards(bench: &BenchContext, count: usize, shards: u8) -> Result<Self> {
         let disk = ScratchDisk::new()?;
         let reserved = reserve_ports(3 * count)?;
         let ports = ports_of(&reserved);
@@ -88,7 +88,7 @@ impl MeasuredCluster for OwnCluster {
         self.nodes.iter().map(|node| node.child.id()).collect()
     }
 
-    fn clients(&self, bench: &Bench, work: &ControlWorkload) -> Result<Child> {
+    fn clients(&self, bench: &BenchContext, work: &ControlWorkload) -> Result<Child> {
         let work = ControlWorkload { endpoints: self.endpoints(), ..work.clone() };
         bench.child.start("control-clients", &[("work", serde_json::to_string(&work)?)])
     }
@@ -97,7 +97,7 @@ impl MeasuredCluster for OwnCluster {
         self.nodes[nth].child.kill()
     }
 
-    fn restart(&mut self, bench: &Bench, nth: usize) -> Result<()> {
+    fn restart(&mut self, bench: &BenchContext, nth: usize) -> Result<()> {
         self.nodes[nth].child = bench.child.start("control-node", &self.nodes[nth].args)?;
         self.wait_until_ready(nth)
     }

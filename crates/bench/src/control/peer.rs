@@ -12,7 +12,7 @@ use dunlin_server::ReservedAddress;
 use super::cluster::MeasuredCluster;
 use super::work::ControlWorkload;
 use crate::child::Child;
-use crate::point::{Bench, target};
+use crate::point::{BenchContext, target};
 use crate::scratch_disk::ScratchDisk;
 
 /// A running cluster of another key-value store, such as etcd, to measure. Dropping it kills the nodes.
@@ -34,7 +34,7 @@ struct Node {
 
 impl PeerCluster {
     /// Starts the nodes of this target, without waiting until they are ready; the clients wait for that.
-    pub fn start(bench: &Bench, target: &'static str, count: usize) -> Result<Self> {
+    pub fn start(bench: &BenchContext, target: &'static str, count: usize) -> Result<Self> {
         let disk = ScratchDisk::new()?;
         let reserved = reserve_ports(2 * count)?;
         let ports = ports_of(&reserved);
@@ -67,7 +67,7 @@ impl MeasuredCluster for PeerCluster {
         self.nodes.iter().map(|node| node.child.id()).collect()
     }
 
-    fn clients(&self, bench: &Bench, work: &ControlWorkload) -> Result<Child> {
+    fn clients(&self, bench: &BenchContext, work: &ControlWorkload) -> Result<Child> {
         let work =
             ControlWorkload { store: self.target.to_owned(), endpoints: self.endpoints(), ..work.clone() };
         bench.child.start_program(&bench.peers.program("kv_load")?, &[serde_json::to_string(&work)?])
@@ -77,7 +77,7 @@ impl MeasuredCluster for PeerCluster {
         self.nodes[nth].child.kill()
     }
 
-    fn restart(&mut self, bench: &Bench, nth: usize) -> Result<()> {
+    fn restart(&mut self, bench: &BenchContext, nth: usize) -> Result<()> {
         let node = &mut self.nodes[nth];
         node.child = bench.child.start_program(&node.program, &node.args)?;
         Ok(())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use dunlin::raft::Commands;
+use dunlin::raft::CommandBatch;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
@@ -41,7 +41,7 @@ pub async fn serve(stream: TcpStream, node: Arc<ControlNodeState>) {
 }
 
 async fn propose(node: Arc<ControlNodeState>, responses: ResponseSender, frame: RequestFrame) {
-    let mut commands = Commands::default();
+    let mut commands = CommandBatch::default();
     commands.push(&frame.body);
     let outcome = node.control.propose(commands).await.map_err(|error| error.to_string());
     let outcome =

@@ -18,7 +18,7 @@ use dunlin_feed::{Book, InstrumentsText, Notation, Replica, Scale};
 use crate::child::TIMEOUT;
 use crate::feed::node::FeedNode;
 use crate::feed::scenario::{FeedScenario, MeasuringWindow, ReaderPlacement, WaitMode};
-use crate::point::{Bench, RunSample};
+use crate::point::{BenchContext, RunSample};
 
 /// The number of price levels of each side of the book. The book has 10,000 levels in all.
 const LEVELS_PER_SIDE: u32 = 5_000;
@@ -28,7 +28,7 @@ const TOPIC: &str = "md.DEEP";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Measures `readers` subscribers that join at the same time; 0 measures the comparison run.
-pub fn measure(bench: &Bench, readers: usize) -> Result<RunSample> {
+pub fn measure(bench: &BenchContext, readers: usize) -> Result<RunSample> {
     let scenario = scenario(readers);
     let mut node = FeedNode::start(bench, &scenario)?;
     let connect = |_| {

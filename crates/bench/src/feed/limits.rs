@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use crate::feed::outcome::FeedFigures;
 use crate::feed::run;
 use crate::feed::scenario::FeedScenario;
-use crate::point::{Bench, RunSample};
+use crate::point::{BenchContext, RunSample};
 
 /// A rate is sustained if no update is missing, and 99 % of the updates are applied at most this time (in ns) after
 /// they were due.
@@ -24,7 +24,7 @@ const HISTORY_BYTES: u64 = 256 << 20;
 
 /// Finds the highest sustained rate: doubles the rate until a rate is not sustained, then searches between the last two
 /// rates.
-pub fn measure_sustained_rate(bench: &Bench, base: &FeedScenario) -> Result<RunSample> {
+pub fn measure_sustained_rate(bench: &BenchContext, base: &FeedScenario) -> Result<RunSample> {
     let first = if base.clients == 1 { 20_000 } else { 500 };
     let (mut best, mut failed_rate) = (None, None);
     let mut rate = first;
@@ -55,7 +55,7 @@ pub fn measure_sustained_rate(bench: &Bench, base: &FeedScenario) -> Result<RunS
 
 /// Runs the scenario at a rate and returns the sample if the rate was sustained. A failed step is repeated once,
 /// because the machine may have been busy.
-fn try_rate(bench: &Bench, base: &FeedScenario, rate: u32) -> Result<Option<RunSample>> {
+fn try_rate(bench: &BenchContext, base: &FeedScenario, rate: u32) -> Result<Option<RunSample>> {
     let step = FeedScenario { rate: Some(rate), time: base.time.min(STEP), ..base.clone() };
     for _ in 0..2 {
         let outcome = run::run(bench, &step)?;
@@ -69,7 +69,7 @@ fn try_rate(bench: &Bench, base: &FeedScenario, rate: u32) -> Result<Option<RunS
 }
 
 /// Offers all subscribers more updates than the node can deliver, from a topic that retains all records.
-pub fn measure_max_deliveries(bench: &Bench, base: &FeedScenario) -> Result<RunSample> {
+pub fn measure_max_deliveries(bench: &BenchContext, base: &FeedScenario) -> Result<RunSample> {
     let rate = u32::try_from(OFFERED / base.clients.max(1) as u64).unwrap_or(u32::MAX);
     let scenario = FeedScenario {
         rate: Some(rate),

@@ -14,7 +14,7 @@ use crate::child::{Child, TIMEOUT};
 use crate::feed::scenario::{FeedScenario, MeasuringWindow, WaitMode};
 use crate::feed::source::{FeedSource, SourceTotals};
 use crate::local::node::LocalNode;
-use crate::point::Bench;
+use crate::point::BenchContext;
 use crate::role::{RoleArgs, print_line, read_line};
 
 #[derive(Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub struct FeedNode {
 
 impl FeedNode {
     /// Starts the node and waits for its listener.
-    pub fn start(bench: &Bench, scenario: &FeedScenario) -> Result<Self> {
+    pub fn start(bench: &BenchContext, scenario: &FeedScenario) -> Result<Self> {
         let mut child = bench.child.start("feed-node", &[("scenario", serde_json::to_string(scenario)?)])?;
         let Ready { url } = child.read_line(TIMEOUT)?;
         Ok(Self { child, url })

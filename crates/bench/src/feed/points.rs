@@ -13,7 +13,7 @@ use crate::feed::{
 };
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Bench, MeasuringPoint, PointGroup, target};
+use crate::point::{BenchContext, MeasuringPoint, PointGroup, target};
 
 /// Time that the MDD-Sim document's slow client spends on each message.
 const DELAY: Duration = Duration::from_millis(5);
@@ -52,7 +52,7 @@ pub fn scenarios(options: &BenchOptions) -> Vec<PointGroup> {
 pub fn running_node(options: &BenchOptions) -> PointGroup {
     let clients = options.feed.clients.unwrap_or(10);
     let params = Params::new().with("transport", "tcp").with("topology", "brokered").with("clients", clients);
-    vec![MeasuringPoint::new("custom", target::DUNLIN, params, move |bench: &Bench| {
+    vec![MeasuringPoint::new("custom", target::DUNLIN, params, move |bench: &BenchContext| {
         reading_from_running_node::measure(&bench.options, clients)
     })]
 }
@@ -149,7 +149,7 @@ fn point(case: &'static str, scenario: FeedScenario) -> MeasuringPoint {
     if let Some(every) = scenario.test_loss_every {
         params = params.with("drop_every_n", u64::from(every.get()));
     }
-    MeasuringPoint::new(case, target::DUNLIN, params, move |bench: &Bench| {
+    MeasuringPoint::new(case, target::DUNLIN, params, move |bench: &BenchContext| {
         let outcome = run::run(bench, &scenario)?;
         outcome.check(&scenario)?;
         Ok(outcome.sample())
@@ -169,7 +169,7 @@ pub fn limits(options: &BenchOptions) -> PointGroup {
             .with("wait", "default")
             .with("clients", clients)
             .with("of", "rate");
-        MeasuringPoint::new("limits", target::DUNLIN, params, move |bench: &Bench| {
+        MeasuringPoint::new("limits", target::DUNLIN, params, move |bench: &BenchContext| {
             limit::measure_sustained_rate(bench, &base)
         })
     };
@@ -180,9 +180,10 @@ pub fn limits(options: &BenchOptions) -> PointGroup {
         .with("wait", "default")
         .with("clients", clients)
         .with("of", "deliveries");
-    let max_deliveries = MeasuringPoint::new("limits", target::DUNLIN, params, move |bench: &Bench| {
-        limit::measure_max_deliveries(bench, &base)
-    });
+    let max_deliveries =
+        MeasuringPoint::new("limits", target::DUNLIN, params, move |bench: &BenchContext| {
+            limit::measure_max_deliveries(bench, &base)
+        });
     vec![sustained_rate(1), sustained_rate(clients), max_deliveries]
 }
 
@@ -190,7 +191,9 @@ pub fn limits(options: &BenchOptions) -> PointGroup {
 pub fn apply() -> PointGroup {
     let point = |(book, recording): (&'static str, &'static str)| {
         let params = Params::new().with("book", book).with("recording", recording);
-        MeasuringPoint::new("apply", target::DUNLIN, params, move |_: &Bench| apply::measure(recording))
+        MeasuringPoint::new("apply", target::DUNLIN, params, move |_: &BenchContext| {
+            apply::measure(recording)
+        })
     };
     apply::RECORDINGS.map(point).into()
 }
@@ -199,7 +202,7 @@ pub fn apply() -> PointGroup {
 pub fn replay(options: &BenchOptions) -> PointGroup {
     let updates = options.count(4_000_000, 20_000);
     let params = Params::new().with("book", "l2").with("updates", updates);
-    vec![MeasuringPoint::new("replay", target::DUNLIN, params, move |bench: &Bench| {
+    vec![MeasuringPoint::new("replay", target::DUNLIN, params, move |bench: &BenchContext| {
         replaying::measure(bench, updates)
     })]
 }
@@ -213,11 +216,11 @@ pub fn durable(options: &BenchOptions) -> PointGroup {
         params.with("bytes", durability::BYTES).with("in_flight", durability::IN_FLIGHT)
     };
     let ours = |transport: &'static str| {
-        MeasuringPoint::new("durable", target::DUNLIN, params(Some(transport)), move |_: &Bench| {
+        MeasuringPoint::new("durable", target::DUNLIN, params(Some(transport)), move |_: &BenchContext| {
             durability::topic(transport, commits)
         })
     };
-    let journal = move |_: &Bench| durability::journal(commits);
+    let journal = move |_: &BenchContext| durability::journal(commits);
     vec![MeasuringPoint::new("durable", target::JOURNAL, params(None), journal), ours("inproc"), ours("tcp")]
 }
 
@@ -226,7 +229,7 @@ pub fn join(options: &BenchOptions) -> PointGroup {
     let subscribers = options.count(1_000, 20) as usize;
     let point = |subscribers: usize| {
         let params = Params::new().with("transport", "tcp").with("subscribers", subscribers);
-        MeasuringPoint::new("join", target::DUNLIN, params, move |bench: &Bench| {
+        MeasuringPoint::new("join", target::DUNLIN, params, move |bench: &BenchContext| {
             joining::measure(bench, subscribers)
         })
     };

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use dunlin::topic::frame::{Frame, Meta};
+use dunlin::topic::frame::{Frame, RecordMeta};
 use dunlin_feed::{Book, Instruments, InstrumentsText, Scale, Simulator};
 use dunlin_journal::{AppendBatch, Journal, JournalConfig, Position, Reader, RealDisk, ScanItem};
 
 use crate::clock::monotonic_ns;
-use crate::point::{Bench, RunSample};
+use crate::point::{BenchContext, RunSample};
 use crate::sockets::unused_path;
 
 const NAME: &str = "md.BTC-USD";
@@ -17,7 +17,7 @@ const NAME: &str = "md.BTC-USD";
 const BLOCK_RECORDS: u32 = 512;
 
 /// Writes a recording with `updates` updates, and replays it.
-pub fn measure(_: &Bench, updates: u64) -> Result<RunSample> {
+pub fn measure(_: &BenchContext, updates: u64) -> Result<RunSample> {
     let folder = unused_path("replay");
     let measured = write(&folder, updates).and_then(|sum| replay(&folder, updates, sum));
     // An error is ignored: the operating system removes leftover temporary directories.
@@ -66,7 +66,7 @@ fn write(folder: &Path, updates: u64) -> Result<u64> {
 }
 
 fn add_frame(payload: &[u8], time_ns: u64, frames: &mut Vec<u8>) -> Result<()> {
-    let meta = Meta { event_time_ns: Some(time_ns), ..Meta::default() };
+    let meta = RecordMeta { event_time_ns: Some(time_ns), ..RecordMeta::default() };
     let measured = meta.measure(payload.len())?;
     let at = frames.len();
     frames.resize(at + measured.padded(), 0);

@@ -21,7 +21,7 @@ use crate::feed::readers::read_all;
 use crate::feed::scenario::{FeedScenario, MeasuringWindow, ReaderPlacement};
 use crate::feed::source::{FeedSource, SourceTotals};
 use crate::feed::tally::DeliveryTally;
-use crate::point::Bench;
+use crate::point::BenchContext;
 
 /// The time from the start of the last subscriber to the start of the source, in ns.
 const LEAD_NS: u64 = 50_000_000;
@@ -30,7 +30,7 @@ const LEAD_NS: u64 = 50_000_000;
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
 /// Runs the scenario once.
-pub fn run(bench: &Bench, scenario: &FeedScenario) -> Result<FeedFigures> {
+pub fn run(bench: &BenchContext, scenario: &FeedScenario) -> Result<FeedFigures> {
     let instruments = scenario.instruments()?;
     match scenario.placement {
         ReaderPlacement::Inproc => run_inproc(scenario, instruments),
@@ -64,7 +64,7 @@ fn run_inproc(scenario: &FeedScenario, instruments: Instruments) -> Result<FeedF
     Ok(FeedFigures::new(scenario, &instruments, &published, &tallies, None))
 }
 
-fn run_tcp(bench: &Bench, scenario: &FeedScenario, instruments: &Instruments) -> Result<FeedFigures> {
+fn run_tcp(bench: &BenchContext, scenario: &FeedScenario, instruments: &Instruments) -> Result<FeedFigures> {
     let mut node = FeedNode::start(bench, scenario)?;
     let patterns = scenario.patterns(instruments)?;
     let options = subscribe_options(scenario);

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use dunlin::topic::Wait;
+use dunlin::topic::WaitStrategy;
 use dunlin_feed::{Instrument, Instruments, InstrumentsText};
 use serde::{Deserialize, Serialize};
 
@@ -41,11 +41,11 @@ impl WaitMode {
     }
 
     /// Returns the corresponding option for a subscription or a client.
-    pub fn wait(self) -> Wait {
+    pub fn wait(self) -> WaitStrategy {
         match self {
-            Self::Spin => Wait::Spin,
-            Self::Default => Wait::Default,
-            Self::Parked => Wait::Parked,
+            Self::Spin => WaitStrategy::Spin,
+            Self::Default => WaitStrategy::Default,
+            Self::Parked => WaitStrategy::Parked,
         }
     }
 }

@@ -15,7 +15,7 @@ use super::proto::Message;
 use super::proto::echo_client::EchoClient;
 use crate::child::TIMEOUT;
 use crate::cores::CorePinning;
-use crate::point::{Bench, target};
+use crate::point::{BenchContext, target};
 
 /// A gRPC server to measure: a Dunlin node, or an echo server that only returns the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Callee {
     }
 
     /// Starts the server's process.
-    pub fn start(self, bench: &Bench, pin: CorePinning) -> Result<ServedProcess> {
+    pub fn start(self, bench: &BenchContext, pin: CorePinning) -> Result<ServedProcess> {
         match self {
             Self::Node => ServedProcess::node(bench, pin, (0, 0)),
             Self::Echo => ServedProcess::echo(bench, pin),

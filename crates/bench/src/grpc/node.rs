@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::child::{Child, TIMEOUT};
 use crate::cores::CorePinning;
 use crate::local::node::LocalNode;
-use crate::point::Bench;
+use crate::point::BenchContext;
 use crate::role::{RoleArgs, print_line};
 use crate::workload::{PublishMode, send_all};
 
@@ -45,14 +45,14 @@ pub struct ServedProcess {
 
 impl ServedProcess {
     /// Starts a node that publishes records to [`LOSSLESS`] as soon as a registered subscriber exists.
-    pub fn node(bench: &Bench, pin: CorePinning, (records, bytes): (u64, usize)) -> Result<Self> {
+    pub fn node(bench: &BenchContext, pin: CorePinning, (records, bytes): (u64, usize)) -> Result<Self> {
         let args =
             [("pin", pin.name().to_owned()), ("records", records.to_string()), ("bytes", bytes.to_string())];
         Self::start(bench.child.start("grpc-node", &args)?)
     }
 
     /// Starts the echo server.
-    pub fn echo(bench: &Bench, pin: CorePinning) -> Result<Self> {
+    pub fn echo(bench: &BenchContext, pin: CorePinning) -> Result<Self> {
         Self::start(bench.child.start("grpc-echo", &[("pin", pin.name().to_owned())])?)
     }
 

@@ -14,11 +14,11 @@ use super::proto::echo_client::EchoClient;
 use crate::clock::monotonic_ns;
 use crate::cores::CorePinning;
 use crate::payload::ReadExtent;
-use crate::point::Bench;
+use crate::point::BenchContext;
 use crate::timed::TimedTransfer;
 
 /// Receives `records` records of `bytes` bytes each, and measures the throughput.
-pub fn measure(bench: &Bench, callee: Callee, bytes: usize, records: u64) -> Result<TimedTransfer> {
+pub fn measure(bench: &BenchContext, callee: Callee, bytes: usize, records: u64) -> Result<TimedTransfer> {
     let (start_ns, end_ns) = match callee {
         Callee::Node => from_node(bench, bytes, records)?,
         Callee::Echo => from_echo(bench, bytes, records)?,
@@ -26,7 +26,7 @@ pub fn measure(bench: &Bench, callee: Callee, bytes: usize, records: u64) -> Res
     Ok(TimedTransfer { start_ns, end_ns, messages: records, bytes, touched: bytes })
 }
 
-fn from_node(bench: &Bench, bytes: usize, records: u64) -> Result<(u64, u64)> {
+fn from_node(bench: &BenchContext, bytes: usize, records: u64) -> Result<(u64, u64)> {
     let mut server = ServedProcess::node(bench, CorePinning::Free, (records, bytes))?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let end_ns = runtime.block_on(async {
@@ -61,7 +61,7 @@ fn from_node(bench: &Bench, bytes: usize, records: u64) -> Result<(u64, u64)> {
     Ok((server.wait_until_sent()?, end_ns))
 }
 
-fn from_echo(bench: &Bench, bytes: usize, messages: u64) -> Result<(u64, u64)> {
+fn from_echo(bench: &BenchContext, bytes: usize, messages: u64) -> Result<(u64, u64)> {
     let server = ServedProcess::echo(bench, CorePinning::Free)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -9,7 +9,7 @@ use super::callee::{Callee, Caller};
 use crate::clock::monotonic_ns;
 use crate::cores::CorePinning;
 use crate::payload::NumberedPayload;
-use crate::point::{Bench, RunSample};
+use crate::point::{BenchContext, RunSample};
 use crate::stats::Latencies;
 
 /// The settings of a measurement of gRPC calls: connections, calls in flight, and sizes.
@@ -30,7 +30,7 @@ pub struct CallLoad {
 }
 
 /// Measures the latency of calls, and the records per second.
-pub fn measure(bench: &Bench, callee: Callee, load: CallLoad) -> Result<RunSample> {
+pub fn measure(bench: &BenchContext, callee: Callee, load: CallLoad) -> Result<RunSample> {
     let server = callee.start(bench, load.pin)?;
     let _pinned = load.pin.side(0)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -74,7 +74,7 @@ async fn call_repeatedly(mut caller: Caller, load: CallLoad, calls: u64) -> Resu
 }
 
 /// Measures the time from connecting to the first response, for one connection after another.
-pub fn measure_connect(bench: &Bench, callee: Callee, connections: u64) -> Result<RunSample> {
+pub fn measure_connect(bench: &BenchContext, callee: Callee, connections: u64) -> Result<RunSample> {
     let server = callee.start(bench, CorePinning::Apart)?;
     let _pinned = CorePinning::Apart.side(0)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;

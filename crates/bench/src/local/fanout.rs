@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail, ensure};
-use dunlin::topic::{Event, Publish, Publisher, Subscribe, Subscriber, Wait};
+use dunlin::topic::{Event, Publish, Publisher, Subscribe, Subscriber, WaitStrategy};
 
 use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
@@ -80,7 +80,7 @@ fn burst(subscribers: usize) -> u64 {
 }
 
 fn subscribe(local_node: &LocalNode, count: usize) -> Result<Vec<Subscriber>> {
-    (0..count).map(|_| local_node.subscriber("bench", Wait::Spin)).collect()
+    (0..count).map(|_| local_node.subscriber("bench", WaitStrategy::Spin)).collect()
 }
 
 fn publish_and_read(

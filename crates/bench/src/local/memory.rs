@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use dunlin::topic::{Publish, Wait};
+use dunlin::topic::{Publish, WaitStrategy};
 use rustix::param::page_size;
 use serde::{Deserialize, Serialize};
 
 use crate::child::TIMEOUT;
 use crate::local::node::LocalNode;
-use crate::point::{Bench, RunSample};
+use crate::point::{BenchContext, RunSample};
 use crate::role::{RoleArgs, print_line};
 
 /// The values of parameter `of`: the kinds of objects that can be measured.
@@ -25,7 +25,7 @@ struct Grown {
 }
 
 /// Lets another process create `count` objects of one kind, and measures the memory of each.
-pub fn measure(bench: &Bench, of: &str, count: u64) -> Result<RunSample> {
+pub fn measure(bench: &BenchContext, of: &str, count: u64) -> Result<RunSample> {
     let mut child =
         bench.child.start("local-memory", &[("of", of.to_owned()), ("count", count.to_string())])?;
     let grown: Grown = child.read_line(TIMEOUT)?;
@@ -38,7 +38,9 @@ pub(crate) fn run_child(args: &RoleArgs) -> Result<()> {
     local_node.volatile("bench", HISTORY_BYTES)?;
     let before = resident_bytes()?;
     let after = match args.text("of")? {
-        "subscriber" => resident_bytes_with(count, |_| local_node.subscriber("bench", Wait::Default))?,
+        "subscriber" => {
+            resident_bytes_with(count, |_| local_node.subscriber("bench", WaitStrategy::Default))?
+        }
         "topic" => {
             resident_bytes_with(count, |nth| local_node.volatile(&format!("bench.{nth}"), HISTORY_BYTES))?
         }

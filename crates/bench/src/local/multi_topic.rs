@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use anyhow::{Result, anyhow, bail, ensure};
-use dunlin::topic::{Event, Publish, Publisher, Subscribe, Subscriber, Wait};
+use dunlin::topic::{Event, Publish, Publisher, Subscribe, Subscriber, WaitStrategy};
 
 use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
@@ -23,7 +23,7 @@ pub fn measure(topics: usize, messages: u64, bytes: usize) -> Result<TimedTransf
     for nth in 0..topics {
         local_node.lossless(&format!("bench.{nth}"), HISTORY_BYTES)?;
     }
-    let mut subscriber = local_node.subscriber("bench.*", Wait::Default)?;
+    let mut subscriber = local_node.subscriber("bench.*", WaitStrategy::Default)?;
     let barrier = Arc::new(Barrier::new(topics + 1));
     let mut publishing = Vec::new();
     for nth in 0..topics {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use dunlin::topic::{
-    Publisher, ReliableOptions, Retention, Start, SubscribeOptions, Subscriber, Topic, TopicConfig, Wait,
+    Publisher, ReliableOptions, Retention, Start, SubscribeOptions, Subscriber, Topic, TopicConfig,
+    WaitStrategy,
 };
 use dunlin::{Config, Node, NodeLimits};
 
@@ -53,7 +54,7 @@ impl LocalNode {
 
     /// Creates a registered subscriber that starts at the first record. Publishers of lossless topics wait for this
     /// subscriber.
-    pub fn subscriber(&self, pattern: &str, wait: Wait) -> Result<Subscriber> {
+    pub fn subscriber(&self, pattern: &str, wait: WaitStrategy) -> Result<Subscriber> {
         let options = SubscribeOptions {
             start: Start::Earliest,
             registered: true,

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use dunlin::topic::{Event, Publish, Subscribe, Subscriber, Topic, Wait};
+use dunlin::topic::{Event, Publish, Subscribe, Subscriber, Topic, WaitStrategy};
 
 use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
@@ -28,8 +28,9 @@ const PAUSE: Duration = Duration::from_micros(200);
 pub fn measure(subscribers: usize, records: u64) -> Result<RunSample> {
     let local_node = LocalNode::start()?;
     let topic = local_node.volatile("bench", HISTORY_BYTES)?;
-    let sleepers =
-        (0..subscribers).map(|_| local_node.subscriber("bench", Wait::Parked)).collect::<Result<Vec<_>>>()?;
+    let sleepers = (0..subscribers)
+        .map(|_| local_node.subscriber("bench", WaitStrategy::Parked))
+        .collect::<Result<Vec<_>>>()?;
     let read_count = Arc::new(AtomicU64::new(0));
     let reading = thread::spawn({
         let read_count = Arc::clone(&read_count);

@@ -3,7 +3,7 @@
 use std::thread;
 
 use anyhow::{Result, anyhow, ensure};
-use dunlin::topic::{Publish, Wait};
+use dunlin::topic::{Publish, WaitStrategy};
 
 use crate::clock::monotonic_ns;
 use crate::cores::CorePinning;
@@ -15,7 +15,7 @@ use crate::workload::{measure_round_trips, rounds, send_back_all, with_next};
 const HISTORY_BYTES: u64 = 1 << 20;
 
 /// Measures round trips between two threads on separate cores, both with the same wait mode.
-pub fn two_threads(wait: Wait, bytes: usize, iterations: u64) -> Result<Latencies> {
+pub fn two_threads(wait: WaitStrategy, bytes: usize, iterations: u64) -> Result<Latencies> {
     let local_node = two_topics()?;
     let (mut requests, mut replies) =
         (local_node.subscriber("ping", wait)?, local_node.subscriber("pong", wait)?);
@@ -34,8 +34,10 @@ pub fn two_threads(wait: Wait, bytes: usize, iterations: u64) -> Result<Latencie
 /// Measures round trips in one thread. Each round trip consists of two publishes and two reads.
 pub fn one_thread(bytes: usize, iterations: u64) -> Result<Latencies> {
     let local_node = two_topics()?;
-    let (mut requests, mut replies) =
-        (local_node.subscriber("ping", Wait::Spin)?, local_node.subscriber("pong", Wait::Spin)?);
+    let (mut requests, mut replies) = (
+        local_node.subscriber("ping", WaitStrategy::Spin)?,
+        local_node.subscriber("pong", WaitStrategy::Spin)?,
+    );
     let (mut requester, mut responder) = (local_node.publisher("ping")?, local_node.publisher("pong")?);
     let mut payload = NumberedPayload::new(bytes);
     let mut latencies = Latencies::default();

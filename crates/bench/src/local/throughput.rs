@@ -3,7 +3,7 @@
 use std::thread;
 
 use anyhow::{Result, anyhow};
-use dunlin::topic::Wait;
+use dunlin::topic::WaitStrategy;
 
 use crate::cores::CorePinning;
 use crate::local::node::LocalNode;
@@ -21,7 +21,7 @@ pub fn measure(mode: PublishMode, bytes: usize, count: u64) -> Result<TimedTrans
     let history_bytes = if mode == PublishMode::ByRef { HISTORY_BYTES_BY_REF } else { HISTORY_BYTES };
     let local_node = LocalNode::start()?;
     local_node.lossless("bench", history_bytes)?;
-    let mut subscriber = local_node.subscriber("bench", Wait::Spin)?;
+    let mut subscriber = local_node.subscriber("bench", WaitStrategy::Spin)?;
     let mut publisher = local_node.publisher("bench")?;
     let sending = thread::spawn(move || -> Result<u64> {
         let _pinned = CorePinning::Apart.side(1)?;

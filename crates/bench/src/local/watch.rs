@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
-use dunlin::topic::{Publish, Publisher, Subscriber, Wait};
+use dunlin::topic::{Publish, Publisher, Subscriber, WaitStrategy};
 
 use crate::child::TIMEOUT;
 use crate::clock::{monotonic_ns, processor_ns};
@@ -36,7 +36,7 @@ pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Re
     for nth in 0..topics {
         local_node.volatile(&format!("bench.{nth}"), HISTORY_BYTES)?;
     }
-    let subscriber = local_node.subscriber(pattern, Wait::Parked)?;
+    let subscriber = local_node.subscriber(pattern, WaitStrategy::Parked)?;
     let mut publisher = local_node.publisher(TOPIC)?;
     let read_count = Arc::new(AtomicU64::new(0));
     let reading = thread::spawn({

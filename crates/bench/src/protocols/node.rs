@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::{Child, TIMEOUT};
 use crate::local::node::LocalNode;
-use crate::point::Bench;
+use crate::point::BenchContext;
 use crate::role::{RoleArgs, print_line};
 use crate::scratch_disk::ScratchDisk;
 
@@ -94,7 +94,7 @@ pub struct ListenerNode {
 
 impl ListenerNode {
     /// Starts the node and waits for its listeners.
-    pub fn start(bench: &Bench, setup: &NodeSetup) -> Result<Self> {
+    pub fn start(bench: &BenchContext, setup: &NodeSetup) -> Result<Self> {
         let disk = setup.topics.iter().any(|topic| topic.durable).then(ScratchDisk::new).transpose()?;
         let mut args = vec![("setup", serde_json::to_string(setup)?)];
         args.extend(disk.iter().map(|disk| ("disk", disk.path().display().to_string())));

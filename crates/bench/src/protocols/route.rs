@@ -2,7 +2,7 @@
 //! there is a publisher and a subscriber.
 
 use anyhow::{Context, Result};
-use dunlin::topic::{Start, SubscribeOptions, Wait};
+use dunlin::topic::{Start, SubscribeOptions, WaitStrategy};
 use dunlin_client::{Client, ClientOptions};
 use dunlin_server::Protocol;
 
@@ -12,7 +12,7 @@ use super::native::{NativePublisher, NativeReader};
 use super::nats::{NatsPublisher, NatsReader};
 use super::node::{self, ListenerNode, NodeSetup, TopicSetup};
 use crate::cores::CorePinning;
-use crate::point::{Bench, target};
+use crate::point::{BenchContext, target};
 use crate::pubsub::{Broker, BrokerEndpoint};
 
 /// The name of the topic that all workloads use.
@@ -105,7 +105,7 @@ impl ProtocolRoute {
     }
 
     /// Starts a node with this topic, and opens the publisher and the subscriber.
-    pub fn open(self, bench: &Bench, topic: TopicSetup) -> Result<RouteEnds> {
+    pub fn open(self, bench: &BenchContext, topic: TopicSetup) -> Result<RouteEnds> {
         if let Self::NatsServer = self {
             let broker = Broker::start(bench, target::NATS, CorePinning::Free)?;
             let (source, sink) = nats_ends(broker.endpoint())?;
@@ -161,7 +161,8 @@ pub fn nats_ends(endpoint: BrokerEndpoint) -> Result<(Box<dyn Source>, Box<dyn S
 /// Connects a client of Dunlin's own protocol to the node.
 fn client(node: &ListenerNode) -> Result<Client> {
     let url = format!("dunlin://{}", node.address(Protocol::Tcp)?);
-    let options = ClientOptions { name: "bench".to_owned(), wait: Wait::Parked, ..ClientOptions::default() };
+    let options =
+        ClientOptions { name: "bench".to_owned(), wait: WaitStrategy::Parked, ..ClientOptions::default() };
     Client::connect(&url, options).with_context(|| format!("cannot connect to {url}"))
 }
 
@@ -169,7 +170,7 @@ fn registered() -> SubscribeOptions {
     SubscribeOptions {
         start: Start::Earliest,
         registered: true,
-        wait: Wait::Parked,
+        wait: WaitStrategy::Parked,
         ..SubscribeOptions::default()
     }
 }

@@ -13,7 +13,7 @@ use super::request::SERVICE;
 use super::throughput::SUBJECT;
 use crate::child::Child;
 use crate::cores::CorePinning;
-use crate::point::{Bench, target};
+use crate::point::{BenchContext, target};
 use crate::protocols::node::{ListenerNode, NodeSetup, TopicSetup};
 use crate::sockets;
 
@@ -102,7 +102,7 @@ const HISTORY_BYTES: u64 = 4 << 20;
 
 impl Broker {
     /// Starts the broker of a target: a peer with default settings, or a node whose threads park.
-    pub fn start(bench: &Bench, target: &str, pin: CorePinning) -> Result<Self> {
+    pub fn start(bench: &BenchContext, target: &str, pin: CorePinning) -> Result<Self> {
         // A process inherits the pinning of the thread that starts it.
         let _pinned = pin.side(1)?;
         match target {
@@ -113,7 +113,7 @@ impl Broker {
     }
 
     /// Starts a node with listener NATS and the topics of the raw clients.
-    pub fn node(bench: &Bench, spin: bool) -> Result<Self> {
+    pub fn node(bench: &BenchContext, spin: bool) -> Result<Self> {
         let topics = vec![
             TopicSetup::lossless(SUBJECT, HISTORY_BYTES),
             TopicSetup::lossless(SERVICE, HISTORY_BYTES),
@@ -129,7 +129,7 @@ impl Broker {
         node.address(Protocol::Nats).map(BrokerEndpoint::nats)
     }
 
-    fn nats_server(bench: &Bench) -> Result<Self> {
+    fn nats_server(bench: &BenchContext) -> Result<Self> {
         let program = bench.peers.program("nats-server")?;
         let config = ConfigFile::write(NATS_CONFIG)?;
         let args = ["--addr", "127.0.0.1", "--port", "-1", "--config", &config.0.to_string_lossy()];
@@ -144,7 +144,7 @@ impl Broker {
         Ok(Self { endpoint, process: Process::Peer { child, _config: Some(config) } })
     }
 
-    fn redis(bench: &Bench) -> Result<Self> {
+    fn redis(bench: &BenchContext) -> Result<Self> {
         let program = bench.peers.program("redis-server")?;
         // Redis cannot choose a free port itself.
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());

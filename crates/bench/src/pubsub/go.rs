@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::broker::Broker;
 use crate::child::TIMEOUT;
-use crate::point::Bench;
+use crate::point::BenchContext;
 use crate::timed::TimedTransfer;
 
 #[derive(Deserialize)]
@@ -17,7 +17,7 @@ struct LoadReport {
 /// Publishes `count` messages of `bytes` bytes, which each subscriber receives. The program checks and counts all
 /// deliveries.
 pub fn measure(
-    bench: &Bench,
+    bench: &BenchContext,
     broker: &Broker,
     subscribers: usize,
     bytes: usize,

@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use crate::clock::monotonic_ns;
 use crate::cores::CorePinning;
 use crate::payload::{NumberedPayload, ReadExtent};
-use crate::point::Bench;
+use crate::point::BenchContext;
 use crate::role::RoleArgs;
 use crate::sockets::{SocketAddress, SocketKind, SocketListener, SocketStream};
 use crate::stats::Latencies;
@@ -43,7 +43,7 @@ pub struct PingPong {
 }
 
 /// Measures round trips to a process that sends each message back.
-pub fn measure(bench: &Bench, setup: PingPong, iterations: u64) -> Result<Latencies> {
+pub fn measure(bench: &BenchContext, setup: PingPong, iterations: u64) -> Result<Latencies> {
     let listener = SocketListener::bind(setup.transport)?;
     let args = [
         ("endpoint", listener.endpoint()?.to_string()),

@@ -10,7 +10,7 @@ use std::thread;
 use anyhow::Result;
 
 use crate::cores::CorePinning;
-use crate::point::Bench;
+use crate::point::BenchContext;
 use crate::raw::ping_pong::{echo_until_closed, round_trips};
 use crate::role::RoleArgs;
 use crate::sockets::{SocketAddress, SocketKind, SocketListener, SocketStream};
@@ -20,7 +20,7 @@ const READ_BYTES: usize = 64 * 1024;
 
 /// Measures round trips from one client through the relay to the other client and back.
 pub fn measure(
-    bench: &Bench,
+    bench: &BenchContext,
     transport: SocketKind,
     pin: CorePinning,
     bytes: usize,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
-use crate::point::Bench;
+use crate::point::BenchContext;
 use crate::role::{RoleArgs, print_line};
 use crate::sockets::{SocketAddress, SocketKind, SocketListener};
 use crate::timed::TimedTransfer;
@@ -21,7 +21,12 @@ struct SinkReport {
 }
 
 /// Sends `count` writes of `bytes` bytes each to another process.
-pub fn measure(bench: &Bench, transport: SocketKind, bytes: usize, count: u64) -> Result<TimedTransfer> {
+pub fn measure(
+    bench: &BenchContext,
+    transport: SocketKind,
+    bytes: usize,
+    count: u64,
+) -> Result<TimedTransfer> {
     let listener = SocketListener::bind(transport)?;
     let expected = bytes as u64 * count;
     let args = [("endpoint", listener.endpoint()?.to_string()), ("bytes", expected.to_string())];

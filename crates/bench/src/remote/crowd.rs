@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use dunlin::topic::{Event, Start, Subscribe, SubscribeOptions, Wait};
+use dunlin::topic::{Event, Start, Subscribe, SubscribeOptions, WaitStrategy};
 use dunlin_client::Subscriber;
 use tokio::task::LocalSet;
 
@@ -17,14 +17,14 @@ use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
 use crate::cores::CorePinning;
 use crate::payload::{NumberedPayload, ReadExtent};
-use crate::point::{Bench, RunSample};
+use crate::point::{BenchContext, RunSample};
 use crate::remote::node::{NodeProcess, NodeTask, RemoteNodeSetup, TOPIC};
 use crate::sockets::SocketKind;
 use crate::stats::Latencies;
 
 /// Measures `subscribers` connections at `per_s` records per second for about `time`. A warm-up comes first, with a
 /// fifth of the number of measured records.
-pub fn measure(bench: &Bench, subscribers: usize, per_s: u64, time: Duration) -> Result<RunSample> {
+pub fn measure(bench: &BenchContext, subscribers: usize, per_s: u64, time: Duration) -> Result<RunSample> {
     let count = ((per_s as f64 * time.as_secs_f64()) as u64).max(10);
     let unmeasured = count / 5;
     let task = NodeTask::Tick { readers: subscribers, count: unmeasured + count, per_s };
@@ -39,7 +39,7 @@ pub fn measure(bench: &Bench, subscribers: usize, per_s: u64, time: Duration) ->
 }
 
 fn subscribe(node: &NodeProcess) -> Result<Subscriber> {
-    let client = node.client(Wait::Parked)?;
+    let client = node.client(WaitStrategy::Parked)?;
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
     client.subscribe(TOPIC, options).context("cannot subscribe")
 }

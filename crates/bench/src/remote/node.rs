@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use dunlin::Responder;
-use dunlin::topic::{Publish, ReliableOptions, Retention, TopicConfig, Wait};
+use dunlin::topic::{Publish, ReliableOptions, Retention, TopicConfig, WaitStrategy};
 use dunlin_client::tls::TlsOptions;
 use dunlin_client::{Client, ClientOptions};
 use dunlin_server::{Server, ServerConfig};
@@ -18,7 +18,7 @@ use crate::clock::monotonic_ns;
 use crate::cores::CorePinning;
 use crate::local::node::LocalNode;
 use crate::payload::NumberedPayload;
-use crate::point::Bench;
+use crate::point::BenchContext;
 use crate::role::{RoleArgs, print_line};
 use crate::sockets::{SocketKind, unused_path};
 use crate::workload::{PublishMode, send_all};
@@ -90,7 +90,7 @@ pub struct NodeProcess {
 
 impl NodeProcess {
     /// Starts the node and waits for its listener.
-    pub fn start(bench: &Bench, setup: RemoteNodeSetup) -> Result<Self> {
+    pub fn start(bench: &BenchContext, setup: RemoteNodeSetup) -> Result<Self> {
         if let Some(url) = &bench.options.url {
             ensure!(setup.task == NodeTask::Serve, "this case starts its own node: leave --url out");
             return Ok(Self { child: None, url: url.clone(), tls: bench.options.tls.clone() });
@@ -111,7 +111,7 @@ impl NodeProcess {
         if self.child.is_some() {
             return Ok(());
         }
-        let client = self.client(Wait::Default)?;
+        let client = self.client(WaitStrategy::Default)?;
         let reliable = Some(ReliableOptions { wait_max: TIMEOUT, ..ReliableOptions::default() });
         for (topic, reliable) in [(TOPIC, reliable), (REQUEST_TOPIC, None)] {
             // Deleting fails if the topic does not exist, which is no error.
@@ -130,7 +130,7 @@ impl NodeProcess {
     }
 
     /// Returns a client of the node. `wait` is the way in which the client's threads wait.
-    pub fn client(&self, wait: Wait) -> Result<Client> {
+    pub fn client(&self, wait: WaitStrategy) -> Result<Client> {
         let (name, tls) = ("bench".to_owned(), self.tls.clone());
         let options = ClientOptions { name, tls, wait, ..ClientOptions::default() };
         Client::connect(&self.url, options).with_context(|| format!("cannot connect to {}", self.url))

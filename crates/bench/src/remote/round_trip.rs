@@ -3,14 +3,14 @@
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use dunlin::topic::{Event, Subscribe, SubscribeOptions, Wait};
+use dunlin::topic::{Event, Subscribe, SubscribeOptions, WaitStrategy};
 use dunlin_client::{Client, Responder, Subscriber};
 
 use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
 use crate::cores::CorePinning;
 use crate::payload::{NumberedPayload, ReadExtent};
-use crate::point::Bench;
+use crate::point::BenchContext;
 use crate::raw::ping_pong::WaitMethod;
 use crate::remote::node::{NodeProcess, NodeTask, REQUEST_TOPIC, RemoteNodeSetup};
 use crate::sockets::SocketKind;
@@ -19,7 +19,7 @@ use crate::workload::{describe, rounds};
 
 /// Measures requests of a client in this process to a responder inside the node. Each request takes two transfers.
 pub fn responder_in_the_node(
-    bench: &Bench,
+    bench: &BenchContext,
     transport: SocketKind,
     wait_method: WaitMethod,
     pin: CorePinning,
@@ -30,7 +30,7 @@ pub fn responder_in_the_node(
         RemoteNodeSetup { transport, spin: wait_method == WaitMethod::Spin, pin, task: NodeTask::Respond };
     let node = NodeProcess::start(bench, setup)?;
     let _pinned = pin.side(0)?;
-    let wait = if wait_method == WaitMethod::Spin { Wait::Spin } else { Wait::Parked };
+    let wait = if wait_method == WaitMethod::Spin { WaitStrategy::Spin } else { WaitStrategy::Parked };
     request_all(&node.client(wait)?, bytes, iterations)
 }
 
@@ -38,7 +38,7 @@ pub fn responder_in_the_node(
 /// trip passes the node twice and takes four transfers. The clients park; the node parks or spins. With [`CorePinning::Apart`],
 /// both clients run on the first core.
 pub fn two_clients(
-    bench: &Bench,
+    bench: &BenchContext,
     transport: SocketKind,
     node_wait: WaitMethod,
     pin: CorePinning,
@@ -49,8 +49,9 @@ pub fn two_clients(
     let node = NodeProcess::start(bench, RemoteNodeSetup { transport, spin, pin, task: NodeTask::Serve })?;
     node.recreate_topics()?;
     let _pinned = pin.side(0)?;
-    let (requester_client, responder_client) = (node.client(Wait::Parked)?, node.client(Wait::Parked)?);
-    let options = SubscribeOptions { wait: Wait::Parked, ..SubscribeOptions::default() };
+    let (requester_client, responder_client) =
+        (node.client(WaitStrategy::Parked)?, node.client(WaitStrategy::Parked)?);
+    let options = SubscribeOptions { wait: WaitStrategy::Parked, ..SubscribeOptions::default() };
     let mut requests =
         responder_client.subscribe(REQUEST_TOPIC, options).context("cannot subscribe to the requests")?;
     let mut replies = responder_client.responder();

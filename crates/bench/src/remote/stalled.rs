@@ -4,12 +4,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use dunlin::topic::{SubscribeOptions, Wait};
+use dunlin::topic::{SubscribeOptions, WaitStrategy};
 use dunlin_client::Subscriber;
 
 use crate::clock::monotonic_ns;
 use crate::cores::CorePinning;
-use crate::point::{Bench, RunSample};
+use crate::point::{BenchContext, RunSample};
 use crate::remote::node::{NodeProcess, NodeTask, RemoteNodeSetup, TOPIC};
 use crate::remote::throughput::subscribe;
 use crate::sockets::SocketKind;
@@ -26,14 +26,14 @@ const SETTLE: Duration = Duration::from_millis(1_500);
 
 /// Delivers `count` records to one subscriber while the others are stalled. The node starts to publish when all clients
 /// have subscribed. The measurement starts when the other subscribers have stalled.
-pub fn measure(bench: &Bench, stalled: usize, count: u64) -> Result<RunSample> {
+pub fn measure(bench: &BenchContext, stalled: usize, count: u64) -> Result<RunSample> {
     let mode = PublishMode::OneByOne;
     let task = NodeTask::Send { mode, bytes: BYTES, count: FILL + count };
     let setup = RemoteNodeSetup { transport: SocketKind::Tcp, spin: false, pin: CorePinning::Free, task };
     let mut node = NodeProcess::start(bench, setup)?;
     let before = node.resident_bytes()?;
     let never_read = (0..stalled).map(|_| subscribe_without_reading(&node)).collect::<Result<Vec<_>>>()?;
-    let client = node.client(Wait::Parked)?;
+    let client = node.client(WaitStrategy::Parked)?;
     let mut reader = subscribe(&client)?;
     receive_from(&mut reader, mode, 0..FILL)?;
     thread::sleep(SETTLE);
@@ -48,5 +48,7 @@ pub fn measure(bench: &Bench, stalled: usize, count: u64) -> Result<RunSample> {
 
 /// Subscribes, and never runs the connection's code, so that nothing is read from the socket.
 fn subscribe_without_reading(node: &NodeProcess) -> Result<Subscriber> {
-    node.client(Wait::Parked)?.subscribe(TOPIC, SubscribeOptions::default()).context("cannot subscribe")
+    node.client(WaitStrategy::Parked)?
+        .subscribe(TOPIC, SubscribeOptions::default())
+        .context("cannot subscribe")
 }

@@ -3,11 +3,11 @@
 use std::thread;
 
 use anyhow::{Context, Result, anyhow};
-use dunlin::topic::{Start, SubscribeOptions, Wait};
+use dunlin::topic::{Start, SubscribeOptions, WaitStrategy};
 use dunlin_client::{Client, Subscriber};
 
 use crate::cores::CorePinning;
-use crate::point::Bench;
+use crate::point::BenchContext;
 use crate::remote::node::{NodeProcess, NodeTask, RemoteNodeSetup, TOPIC};
 use crate::sockets::SocketKind;
 use crate::timed::TimedTransfer;
@@ -15,11 +15,11 @@ use crate::workload::{PublishMode, receive_all, send_all};
 
 /// How all threads wait. They park, as the threads of peers do, because a spinning thread would take a core from the
 /// other threads.
-const WAIT: Wait = Wait::Parked;
+const WAIT: WaitStrategy = WaitStrategy::Parked;
 
 /// Measures a publisher inside the node and a subscriber in this process.
 pub fn embedded(
-    bench: &Bench,
+    bench: &BenchContext,
     transport: SocketKind,
     mode: PublishMode,
     bytes: usize,
@@ -35,7 +35,12 @@ pub fn embedded(
 }
 
 /// Measures a publisher and a subscriber as two clients in threads of this process; the node is another process.
-pub fn brokered(bench: &Bench, transport: SocketKind, bytes: usize, count: u64) -> Result<TimedTransfer> {
+pub fn brokered(
+    bench: &BenchContext,
+    transport: SocketKind,
+    bytes: usize,
+    count: u64,
+) -> Result<TimedTransfer> {
     let setup = RemoteNodeSetup { transport, spin: false, pin: CorePinning::Free, task: NodeTask::Serve };
     let node = NodeProcess::start(bench, setup)?;
     node.recreate_topics()?;

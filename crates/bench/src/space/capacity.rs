@@ -12,11 +12,11 @@ use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
 use crate::metric;
 use crate::params::ParamValue;
-use crate::point::{Bench, RunSample};
+use crate::point::{BenchContext, RunSample};
 use crate::row::RowSet;
 
 /// Measures ticks at their normal rate, for the time of a run but at least for `at_least`.
-pub fn measure(bench: &Bench, setting: WorldSetting, at_least: Duration) -> Result<RunSample> {
+pub fn measure(bench: &BenchContext, setting: WorldSetting, at_least: Duration) -> Result<RunSample> {
     let empty = WorldSetting { entities: 0, ..setting };
     let without = WorldProcesses::start(bench, empty, Duration::ZERO)?.run(setting.tick_ns, 5)?;
     let mut workers = WorldProcesses::start(bench, setting, Duration::ZERO)?;

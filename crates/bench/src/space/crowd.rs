@@ -10,7 +10,7 @@ use super::handover::{longest, settle_and_check};
 use super::node::{RegionWeight, WorldCommand};
 use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
-use crate::point::{Bench, RunSample};
+use crate::point::{BenchContext, RunSample};
 
 /// The highest load of a region, as a multiple of the mean, at which the space-filling curve is not divided again.
 const TOLERANCE: f64 = 1.1;
@@ -20,7 +20,7 @@ const BALANCED_MAX: f64 = 1.15;
 const CHECK_TICKS: u64 = 1;
 
 /// Measures the worst imbalance of loads, and the number of ticks until the loads are balanced.
-pub fn measure(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
+pub fn measure(bench: &BenchContext, setting: WorldSetting) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, Duration::ZERO)?;
     let mut partition = setting.partition();
     let ticks = bench.options.count(240, 40);

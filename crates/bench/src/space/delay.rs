@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use super::node::WorkerPort;
 use crate::child::{Child, TIMEOUT};
-use crate::point::Bench;
+use crate::point::BenchContext;
 use crate::role::{RoleArgs, print_line};
 
 /// The most bytes that the relay holds in one direction.
@@ -27,7 +27,7 @@ pub struct DelayRelay {
 
 impl DelayRelay {
     /// Starts a relay to a port of this machine. `one_way` is the delay in each direction.
-    pub fn start(bench: &Bench, to: u16, one_way: Duration) -> Result<Self> {
+    pub fn start(bench: &BenchContext, to: u16, one_way: Duration) -> Result<Self> {
         let args = [("to", to.to_string()), ("us", one_way.as_micros().to_string())];
         let mut child = bench.child.start("space-delay", &args)?;
         let WorkerPort { port } = child.read_line(TIMEOUT)?;

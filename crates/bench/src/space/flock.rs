@@ -13,15 +13,15 @@ use super::movement::MovementPattern;
 use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
 use crate::child::TIMEOUT;
-use crate::point::{Bench, RunSample};
+use crate::point::{BenchContext, RunSample};
 
-fn ticks(bench: &Bench) -> u64 {
+fn ticks(bench: &BenchContext) -> u64 {
     bench.options.count(100, 5)
 }
 
 /// Measures Dunlin in lock-step over several processes. Afterwards compares all entities with the entities of a run
 /// with a single region.
-pub fn ours(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
+pub fn ours(bench: &BenchContext, setting: WorldSetting) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, std::time::Duration::ZERO)?;
     let reports = workers.run(0, ticks(bench))?;
     settle_and_check(&mut workers)?;
@@ -51,7 +51,7 @@ struct PeerReply {
 }
 
 /// Measures krABMaga in one process on one core.
-pub fn measure_peer(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
+pub fn measure_peer(bench: &BenchContext, setting: WorldSetting) -> Result<RunSample> {
     let MovementPattern::Flock { sight } = setting.movement else {
         bail!("movement {:?} is not of kind flock", setting.movement)
     };

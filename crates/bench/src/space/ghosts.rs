@@ -8,10 +8,10 @@ use super::handover::{check_no_drops, elapsed_ns, longest, settle_and_check};
 use super::node::WorldReport;
 use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
-use crate::point::{Bench, RunSample};
+use crate::point::{BenchContext, RunSample};
 
 /// Measures ticks at their normal rate, over connections with this round-trip time.
-pub fn measure(bench: &Bench, setting: WorldSetting, rtt: Duration) -> Result<RunSample> {
+pub fn measure(bench: &BenchContext, setting: WorldSetting, rtt: Duration) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, rtt)?;
     let ticks = (bench.options.time.as_nanos() as u64 / setting.tick_ns).max(5);
     workers.run(setting.tick_ns, 5)?;

@@ -8,13 +8,18 @@ use super::audit;
 use super::node::WorldReport;
 use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
-use crate::point::{Bench, RunSample};
+use crate::point::{BenchContext, RunSample};
 
 const WARMUP_TICKS: u64 = 25;
 
 /// Measures ticks at their normal rate for the time of a run, but at least for `at_least` in full runs. Checks all
 /// entities afterwards.
-pub fn paced(bench: &Bench, setting: WorldSetting, rtt: Duration, at_least: Duration) -> Result<RunSample> {
+pub fn paced(
+    bench: &BenchContext,
+    setting: WorldSetting,
+    rtt: Duration,
+    at_least: Duration,
+) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, rtt)?;
     let time = bench.options.time.max(if bench.options.quick { Duration::ZERO } else { at_least });
     let ticks = (time.as_nanos() as u64 / setting.tick_ns).max(5);
@@ -33,7 +38,7 @@ pub fn paced(bench: &Bench, setting: WorldSetting, rtt: Duration, at_least: Dura
 }
 
 /// Measures ticks without pauses, in lock-step. Every entity crosses the border in every tick.
-pub fn saturating(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
+pub fn saturating(bench: &BenchContext, setting: WorldSetting) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, Duration::ZERO)?;
     let probe = workers.run(0, if bench.options.quick { 2 } else { 20 })?;
     let tick_ns = elapsed_ns(&probe) / probe[0].ticks.max(1);

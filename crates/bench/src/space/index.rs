@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::setting::WorldSetting;
 use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
-use crate::point::{Bench, RunSample};
+use crate::point::{BenchContext, RunSample};
 
 /// The number of nearest neighbours that are searched for each point.
 const NEAREST: usize = 10;
@@ -18,7 +18,7 @@ const NEAREST: usize = 10;
 const COMPARED: usize = 50;
 
 /// Measures one of Dunlin's indexes.
-pub fn ours(bench: &Bench, name: &str, setting: WorldSetting) -> Result<RunSample> {
+pub fn ours(bench: &BenchContext, name: &str, setting: WorldSetting) -> Result<RunSample> {
     let world = setting.world();
     match name {
         "octree" => measure(bench, Octree::new(world), setting),
@@ -31,7 +31,11 @@ pub fn ours(bench: &Bench, name: &str, setting: WorldSetting) -> Result<RunSampl
     }
 }
 
-fn measure(bench: &Bench, mut index: impl SpatialIndex<3>, setting: WorldSetting) -> Result<RunSample> {
+fn measure(
+    bench: &BenchContext,
+    mut index: impl SpatialIndex<3>,
+    setting: WorldSetting,
+) -> Result<RunSample> {
     let mut points = columns(&setting);
     let (mut found, mut ticks, mut recall) = (Vec::new(), 0_u32, 1.0_f64);
     let mut counted_ns = 0;
@@ -110,7 +114,7 @@ struct PeerReport {
 }
 
 /// Measures rstar or kiddo with the program in `peers/space` on the same points.
-pub fn measure_peer(bench: &Bench, name: &'static str, setting: WorldSetting) -> Result<RunSample> {
+pub fn measure_peer(bench: &BenchContext, name: &'static str, setting: WorldSetting) -> Result<RunSample> {
     let program = bench.peers.program("space_peer")?;
     let args = [
         "index".to_owned(),

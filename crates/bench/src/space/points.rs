@@ -7,7 +7,7 @@ use super::setting::{InitialPositions, WorldSetting};
 use super::{capacity, crowd, flock, ghosts, handover, index, simultaneous};
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, target};
+use crate::point::{BenchContext, MeasuringPoint, PointGroup, RunSample, target};
 
 /// The name of the geometry that the Luciferase document describes. The walls are at 0 and 100, so each entity crosses
 /// the border 0.25 times a second.
@@ -63,7 +63,7 @@ pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
 fn point(
     case: &'static str,
     params: Params,
-    measure: impl FnMut(&Bench) -> anyhow::Result<RunSample> + 'static,
+    measure: impl FnMut(&BenchContext) -> anyhow::Result<RunSample> + 'static,
 ) -> MeasuringPoint {
     MeasuringPoint::new(case, target::DUNLIN, params, measure)
 }

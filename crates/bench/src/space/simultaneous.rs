@@ -7,13 +7,13 @@ use anyhow::{Result, ensure};
 use super::handover::{sample, settle_and_check};
 use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
-use crate::point::{Bench, RunSample};
+use crate::point::{BenchContext, RunSample};
 
 /// The number of ticks within which all handovers must be complete.
 const TICKS: u64 = 20;
 
 /// Lets all entities cross the border in the third tick. Measures the time until the last entity is taken over.
-pub fn measure(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
+pub fn measure(bench: &BenchContext, setting: WorldSetting) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, Duration::ZERO)?;
     let reports = workers.run(setting.tick_ns, TICKS)?;
     settle_and_check(&mut workers)?;

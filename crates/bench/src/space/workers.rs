@@ -9,7 +9,7 @@ use super::delay::DelayRelay;
 use super::node::{WorkerPort, WorldCommand, WorldReport};
 use super::setting::WorldSetting;
 use crate::child::{Child, TIMEOUT};
-use crate::point::Bench;
+use crate::point::BenchContext;
 
 /// The running processes of one measured world. Dropping the handle kills all of them.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct WorldProcesses {
 
 impl WorldProcesses {
     /// Starts the workers and inserts all entities. Each connection between workers has the round-trip time `rtt`.
-    pub fn start(bench: &Bench, setting: WorldSetting, rtt: Duration) -> Result<Self> {
+    pub fn start(bench: &BenchContext, setting: WorldSetting, rtt: Duration) -> Result<Self> {
         let (mut children, mut delays, mut ports) = (Vec::new(), Vec::new(), Vec::new());
         for number in 1..=setting.processes {
             let args = [

@@ -1,12 +1,12 @@
 //! The measuring points of Dunlin in suite `spot`.
 
-use dunlin::topic::Wait;
+use dunlin::topic::WaitStrategy;
 
 use crate::cores::CorePinning;
 use crate::local;
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Bench, MeasuringPoint, PointGroup, target};
+use crate::point::{BenchContext, MeasuringPoint, PointGroup, target};
 use crate::raw::ping_pong::WaitMethod;
 use crate::remote;
 use crate::sockets::SocketKind;
@@ -80,9 +80,9 @@ pub fn latency(transport: &'static str, bytes: usize, options: &BenchOptions) ->
     match transport {
         "inproc" => vec![
             local_one_thread(bytes, iterations),
-            local_two_threads(Wait::Spin, "spin", bytes, iterations),
-            local_two_threads(Wait::Default, "default", bytes, iterations),
-            local_two_threads(Wait::Parked, "parked", bytes, iterations),
+            local_two_threads(WaitStrategy::Spin, "spin", bytes, iterations),
+            local_two_threads(WaitStrategy::Default, "default", bytes, iterations),
+            local_two_threads(WaitStrategy::Parked, "parked", bytes, iterations),
         ],
         "tcp" => remote_latency(SocketKind::Tcp, bytes, iterations),
         _ => remote_latency(SocketKind::Uds, bytes, iterations),
@@ -140,7 +140,7 @@ fn local_one_thread(bytes: usize, iterations: u64) -> MeasuringPoint {
     })
 }
 
-fn local_two_threads(wait: Wait, name: &str, bytes: usize, iterations: u64) -> MeasuringPoint {
+fn local_two_threads(wait: WaitStrategy, name: &str, bytes: usize, iterations: u64) -> MeasuringPoint {
     let params = round_trip("inproc", bytes)
         .with("wait", name)
         .with("threads", 2u64)
@@ -170,7 +170,7 @@ pub fn watch(options: &BenchOptions) -> PointGroup {
     let point = |subscriber: &'static str, pattern: &'static str| {
         let params = Params::new().with("transport", "inproc").with("bytes", 64u64).with("topics", topics);
         let measure =
-            move |bench: &Bench| local::watch::measure(topics, pattern, records, bench.options.time);
+            move |bench: &BenchContext| local::watch::measure(topics, pattern, records, bench.options.time);
         MeasuringPoint::new("watch", target::DUNLIN, params.with("subscriber", subscriber), measure)
     };
     vec![point("one", "bench.0"), point("all", ">")]
@@ -180,7 +180,7 @@ pub fn watch(options: &BenchOptions) -> PointGroup {
 pub fn fanout(subscribers: usize) -> PointGroup {
     let params =
         Params::new().with("transport", "inproc").with("bytes", 64u64).with("subscribers", subscribers);
-    let measure = move |bench: &Bench| local::fanout::measure(subscribers, bench.options.time);
+    let measure = move |bench: &BenchContext| local::fanout::measure(subscribers, bench.options.time);
     vec![MeasuringPoint::new("fanout", target::DUNLIN, params, measure)]
 }
 
@@ -188,7 +188,7 @@ pub fn fanout(subscribers: usize) -> PointGroup {
 pub fn multi_topic(topics: usize, options: &BenchOptions) -> PointGroup {
     let messages = options.count(1_000, 100);
     let params = Params::new().with("transport", "inproc").with("bytes", 1024u64).with("topics", topics);
-    let measure = move |_: &Bench| Ok(local::multi_topic::measure(topics, messages, 1024)?.sample());
+    let measure = move |_: &BenchContext| Ok(local::multi_topic::measure(topics, messages, 1024)?.sample());
     vec![MeasuringPoint::new("multi_topic", target::DUNLIN, params, measure)]
 }
 
@@ -210,7 +210,8 @@ pub fn parked(options: &BenchOptions) -> PointGroup {
 pub fn connections(options: &BenchOptions) -> PointGroup {
     let subscribers = options.count(1_000, 50) as usize;
     let params = Params::new().with("transport", "tcp").with("bytes", 64u64).with("subscribers", subscribers);
-    let measure = move |bench: &Bench| remote::crowd::measure(bench, subscribers, 1_000, bench.options.time);
+    let measure =
+        move |bench: &BenchContext| remote::crowd::measure(bench, subscribers, 1_000, bench.options.time);
     vec![MeasuringPoint::new("connections", target::DUNLIN, params, measure)]
 }
 
@@ -219,7 +220,7 @@ pub fn stalled(options: &BenchOptions) -> PointGroup {
     let count = options.count(5_000_000, 20_000);
     let point = |stalled: usize| {
         let params = Params::new().with("transport", "tcp").with("bytes", 64u64).with("subscribers", stalled);
-        let measure = move |bench: &Bench| remote::stalled::measure(bench, stalled, count);
+        let measure = move |bench: &BenchContext| remote::stalled::measure(bench, stalled, count);
         MeasuringPoint::new("stalled", target::DUNLIN, params, measure)
     };
     vec![point(0), point(options.count(1_000, 50) as usize)]

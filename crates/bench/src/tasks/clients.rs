@@ -5,7 +5,7 @@ use std::thread::{ScopedJoinHandle, scope};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use dunlin_client::topic::Wait;
+use dunlin_client::topic::WaitStrategy;
 use dunlin_client::{Attachment, Client, ClientOptions, Tasks};
 use dunlin_tasks::TenantSettings;
 
@@ -68,7 +68,7 @@ fn run_through_node(work: &TaskWorkload) -> Result<TaskReport> {
 
 fn connect(work: &TaskWorkload) -> Result<Tasks> {
     // Hundreds of spinning threads would take the processors from each other.
-    let wait = if work.task_ns > 0 { Wait::Parked } else { Wait::Default };
+    let wait = if work.task_ns > 0 { WaitStrategy::Parked } else { WaitStrategy::Default };
     Ok(Client::connect(&work.ours.url, ClientOptions { wait, ..ClientOptions::default() })?.tasks())
 }
 

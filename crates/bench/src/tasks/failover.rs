@@ -18,7 +18,7 @@ use super::nodes::{ClusterSize, TaskNodes};
 use super::worker_processes::WorkerProcesses;
 use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
-use crate::point::{Bench, RunSample};
+use crate::point::{BenchContext, RunSample};
 use crate::stats::Latencies;
 
 /// The process that a failover benchmark kills: the leader node, or a worker.
@@ -36,7 +36,7 @@ const STARTS_BETWEEN_KILLS: usize = 200;
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Kills `kills` processes of the given kind, one after another, and measures the recoveries.
-pub fn measure(bench: &Bench, victim: KillTarget, kills: u64) -> Result<RunSample> {
+pub fn measure(bench: &BenchContext, victim: KillTarget, kills: u64) -> Result<RunSample> {
     let mut setup = FailoverSetup::start(bench)?;
     let mut latencies = Latencies::default();
     while latencies.count() < kills {
@@ -57,7 +57,7 @@ pub fn measure(bench: &Bench, victim: KillTarget, kills: u64) -> Result<RunSampl
 }
 
 struct FailoverSetup<'b> {
-    bench: &'b Bench,
+    bench: &'b BenchContext,
     nodes: TaskNodes,
     workers: WorkerProcesses,
     ledger: TaskLedger,
@@ -65,7 +65,7 @@ struct FailoverSetup<'b> {
 }
 
 impl<'b> FailoverSetup<'b> {
-    fn start(bench: &'b Bench) -> Result<Self> {
+    fn start(bench: &'b BenchContext) -> Result<Self> {
         let nodes = TaskNodes::start(bench, ClusterSize::of(NODES))?;
         let url = nodes.listeners()?;
         let workers = WorkerProcesses::start(bench, &url)?;

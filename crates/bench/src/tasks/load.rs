@@ -7,14 +7,14 @@ use dunlin_tasks::jain;
 use super::nodes::{ClusterSize, TaskNodes};
 use super::peer;
 use super::work::{TaskReport, TaskWorkload, TenantWorkload};
-use crate::point::{Bench, RunSample, target};
+use crate::point::{BenchContext, RunSample, target};
 
 /// The share of the workers' capacity at which waiting times are measured.
 pub const PACED_SHARE: f64 = 0.9;
 
 /// Measures the highest rate of cycles. In a cycle, a task is submitted, assigned to a worker, and completed.
 pub fn measure_cycles(
-    bench: &Bench,
+    bench: &BenchContext,
     target: &'static str,
     size: ClusterSize,
     work: &TaskWorkload,
@@ -29,7 +29,7 @@ pub fn measure_cycles(
 
 /// Measures workers that sleep for each task, in three ways: without a node, with tasks always waiting, and with
 /// submissions at nine tenths of the workers' capacity.
-pub fn measure_scaling(bench: &Bench, shards: u8, work: &TaskWorkload) -> Result<RunSample> {
+pub fn measure_scaling(bench: &BenchContext, shards: u8, work: &TaskWorkload) -> Result<RunSample> {
     let nodes = TaskNodes::start(bench, ClusterSize { nodes: 1, shards })?;
     let mut bare = work.clone();
     bare.ours.bare = true;
@@ -51,7 +51,7 @@ pub fn measure_scaling(bench: &Bench, shards: u8, work: &TaskWorkload) -> Result
 
 /// Measures the throughput of each tenant while the workers are always busy, compared with the tenants' shares by
 /// weight.
-pub fn measure_sharing(bench: &Bench, work: &TaskWorkload) -> Result<RunSample> {
+pub fn measure_sharing(bench: &BenchContext, work: &TaskWorkload) -> Result<RunSample> {
     let nodes = TaskNodes::start(bench, ClusterSize::of(1))?;
     let (report, used) = run_observed(bench, &nodes, work)?;
     let throughputs: Vec<f64> = report.tenants.iter().map(|ops| *ops as f64).collect();
@@ -70,7 +70,7 @@ pub fn measure_sharing(bench: &Bench, work: &TaskWorkload) -> Result<RunSample> 
 }
 
 /// Measures the throughput of the other tenants while the first tenant submits `times` as much as usual.
-pub fn measure_noisy_tenant(bench: &Bench, work: &TaskWorkload, times: f64) -> Result<RunSample> {
+pub fn measure_noisy_tenant(bench: &BenchContext, work: &TaskWorkload, times: f64) -> Result<RunSample> {
     let nodes = TaskNodes::start(bench, ClusterSize::of(1))?;
     let before = TaskReport::of(work, &mut nodes.clients(bench, work)?)?;
     let mut noisy = work.clone();
@@ -100,7 +100,11 @@ fn load_share(work: &TaskWorkload) -> f64 {
 }
 
 /// Runs the work. Returns its report, and the processor time and memory that the nodes used.
-fn run_observed(bench: &Bench, nodes: &TaskNodes, work: &TaskWorkload) -> Result<(TaskReport, RunSample)> {
+fn run_observed(
+    bench: &BenchContext,
+    nodes: &TaskNodes,
+    work: &TaskWorkload,
+) -> Result<(TaskReport, RunSample)> {
     let cpu_ns = nodes.cpu_ns()?;
     let report = TaskReport::of(work, &mut nodes.clients(bench, work)?)?;
     // These processor times cover all tasks, including those outside the counted time.

@@ -25,7 +25,7 @@ use dunlin_scale::{ForecastPolicy, Policy, ScaleIn, ScaleOut, ScaleOutTrigger};
 use dunlin_server::workers::{ScalingDecisions, WorkerCommand, Workers, WorkersLimits, node_load_reader};
 use dunlin_server::{Server, ServerConfig};
 
-use crate::point::{Bench, RunSample};
+use crate::point::{BenchContext, RunSample};
 
 /// The values of parameter `phase` of case `phases`. `in` is scaling in. `cold` and `warm` are scaling out without and
 /// with a warm pool. The other values are triggers of scaling out.
@@ -54,7 +54,7 @@ const LOW_PER_S: f64 = 10.0;
 const HIGH_PER_S: f64 = 160.0;
 
 /// Measures a phase once.
-pub fn measure(bench: &Bench, phase: &str) -> Result<RunSample> {
+pub fn measure(bench: &BenchContext, phase: &str) -> Result<RunSample> {
     let mut setup = LocalSetup::start(bench, phase)?;
     let sample = match phase {
         "cpu" => {
@@ -125,7 +125,7 @@ struct LocalSetup {
 }
 
 impl LocalSetup {
-    fn start(bench: &Bench, phase: &str) -> Result<LocalSetup> {
+    fn start(bench: &BenchContext, phase: &str) -> Result<LocalSetup> {
         let node = Node::start(Config::default()).context("cannot start a node")?;
         let any = vec!["127.0.0.1:0".parse().context("127.0.0.1:0 is not a valid address")?];
         let config = ServerConfig { tcp: any, ..ServerConfig::default() };

@@ -10,7 +10,7 @@ use crate::child::{Child, TIMEOUT};
 use crate::control::clients::StoreConnection;
 use crate::control::cluster::MeasuredCluster;
 use crate::control::ours::OwnCluster;
-use crate::point::Bench;
+use crate::point::BenchContext;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -39,7 +39,7 @@ pub struct TaskNodes {
 
 impl TaskNodes {
     /// Starts the nodes.
-    pub fn start(bench: &Bench, size: ClusterSize) -> Result<Self> {
+    pub fn start(bench: &BenchContext, size: ClusterSize) -> Result<Self> {
         let nodes = OwnCluster::with_shards(bench, size.nodes, size.shards)?;
         let (_, url) = wait_for_agreement(&nodes)?;
         Ok(Self { nodes, url })
@@ -69,12 +69,12 @@ impl TaskNodes {
     }
 
     /// Restarts a node with the data on its disk.
-    pub fn restart(&mut self, bench: &Bench, nth: usize) -> Result<()> {
+    pub fn restart(&mut self, bench: &BenchContext, nth: usize) -> Result<()> {
         self.nodes.restart(bench, nth)
     }
 
     /// Starts a process with submitters and workers, which connect to the leading node.
-    pub fn clients(&self, bench: &Bench, work: &TaskWorkload) -> Result<Child> {
+    pub fn clients(&self, bench: &BenchContext, work: &TaskWorkload) -> Result<Child> {
         let mut work = work.clone();
         work.ours.url.clone_from(&self.url);
         bench.child.start("tasks-clients", &[("work", serde_json::to_string(&work)?)])

@@ -14,11 +14,11 @@ use dunlin_server::ReservedAddress;
 use super::work::{TaskReport, TaskWorkload};
 use crate::child::{Child, TIMEOUT};
 use crate::control::peer::reserve_ports;
-use crate::point::{Bench, target};
+use crate::point::{BenchContext, target};
 use crate::scratch_disk::ScratchDisk;
 
 /// Measures a peer. The caller chooses the number of processes or threads with which the peer performs well.
-pub fn measure(bench: &Bench, target: &str, work: &TaskWorkload) -> Result<TaskReport> {
+pub fn measure(bench: &BenchContext, target: &str, work: &TaskWorkload) -> Result<TaskReport> {
     let (program, mut args): (PathBuf, Vec<String>) = match target {
         target::ASYNQ => (bench.peers.program("asynq_load")?, Vec::new()),
         target::CELERY => python(bench, "celery_load.py")?,
@@ -33,7 +33,7 @@ pub fn measure(bench: &Bench, target: &str, work: &TaskWorkload) -> Result<TaskR
     TaskReport::of(work, &mut bench.child.start_program(&program, &args)?)
 }
 
-fn python(bench: &Bench, name: &str) -> Result<(PathBuf, Vec<String>)> {
+fn python(bench: &BenchContext, name: &str) -> Result<(PathBuf, Vec<String>)> {
     let script = bench.peers.program(name)?;
     Ok((bench.peers.program("tasks_python/bin/python")?, vec![script.display().to_string()]))
 }
@@ -47,7 +47,7 @@ struct Redis {
 }
 
 impl Redis {
-    fn start(bench: &Bench) -> Result<Self> {
+    fn start(bench: &BenchContext) -> Result<Self> {
         let (program, disk) = (bench.peers.program("redis-server")?, ScratchDisk::new()?);
         let reserved = reserve_ports(1)?;
         let port = reserved[0].address().port().to_string();

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::processor_ns;
 use crate::local::memory::resident_bytes;
-use crate::point::{Bench, RunSample};
+use crate::point::{BenchContext, RunSample};
 use crate::role::{RoleArgs, print_line};
 
 const WORKERS: usize = 200;
@@ -36,7 +36,7 @@ struct SchedulerCosts {
 }
 
 /// Measures the scheduler in a child process, with `queued` waiting tasks of `tenants` tenants.
-pub fn measure(bench: &Bench, tenants: usize, queued: usize, dispatches: u64) -> Result<RunSample> {
+pub fn measure(bench: &BenchContext, tenants: usize, queued: usize, dispatches: u64) -> Result<RunSample> {
     let args = [
         ("tenants", tenants.to_string()),
         ("queued", queued.to_string()),

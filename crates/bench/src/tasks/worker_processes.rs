@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::ledger::TaskLedger;
 use crate::child::Child;
 use crate::clock::monotonic_ns;
-use crate::point::Bench;
+use crate::point::BenchContext;
 use crate::role::{RoleArgs, print_line};
 
 /// The kind of all tasks.
@@ -48,14 +48,14 @@ pub struct WorkerProcesses {
 
 impl WorkerProcesses {
     /// Starts the workers.
-    pub fn start(bench: &Bench, url: &str) -> Result<Self> {
+    pub fn start(bench: &BenchContext, url: &str) -> Result<Self> {
         let mut processes = Self { url: url.to_owned(), workers: Vec::new(), next: 0 };
         (0..WORKERS).try_for_each(|_| processes.replace(bench))?;
         Ok(processes)
     }
 
     /// Starts another worker in place of a killed one.
-    pub fn replace(&mut self, bench: &Bench) -> Result<()> {
+    pub fn replace(&mut self, bench: &BenchContext) -> Result<()> {
         let args = [("url", self.url.clone())];
         self.workers.push(Some(bench.child.start("tasks-crew", &args)?));
         Ok(())

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use dunlin_topic::{Meta, PublishError, Subject};
+use dunlin_topic::{PublishError, RecordMeta, Subject};
 use serde_json::json;
 
 use crate::arguments::GlobalOptions;
@@ -94,13 +94,13 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     let Some(publisher) = stop.run_interruptible(publisher)? else { return Ok(()) };
     let headers: Vec<(&str, &[u8])> =
         arguments.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-    let meta = Meta {
+    let meta = RecordMeta {
         event_time_ns: arguments.event_time.map(unix_ns),
         expires_ns: arguments.expires_in.map(|after| unix_ns(SystemTime::now() + after)),
         key: arguments.key.as_ref().map(String::as_bytes),
         reply: arguments.reply.as_deref(),
         headers: &headers,
-        ..Meta::default()
+        ..RecordMeta::default()
     };
     let mut sender =
         RecordSender::new(publisher, meta, arguments.rate, arguments.patience, stop.clone(), console.errors);

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use dunlin_client::Client;
-use dunlin_topic::{Draft, Event, Meta, Pattern, Payload, Record, Subject, Subscribe, SubscribeOptions};
+use dunlin_topic::{
+    Draft, Event, Pattern, Payload, Record, RecordMeta, Subject, Subscribe, SubscribeOptions,
+};
 
 use crate::arguments::GlobalOptions;
 use crate::commands::request::ERROR_HEADER;
@@ -108,7 +110,7 @@ fn reply_to_requests(
             ReplyContent { payload: Vec::new(), error: Some(format!("{error:#}")) }
         });
         let error = reply.error.as_ref().map(|error| (ERROR_HEADER, error.as_bytes()));
-        let meta = Meta { headers: error.as_slice(), ..Meta::default() };
+        let meta = RecordMeta { headers: error.as_slice(), ..RecordMeta::default() };
         let draft = Draft { meta, payload: Payload::Copied(&reply.payload) };
         // The requester may have disconnected.
         if let Err(error) = responder.reply(reply_to, draft) {

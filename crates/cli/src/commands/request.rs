@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use dunlin_client::{Reply, RequestError};
-use dunlin_topic::{Draft, Meta, Payload};
+use dunlin_topic::{Draft, Payload, RecordMeta};
 use serde_json::json;
 
 use crate::arguments::GlobalOptions;
@@ -46,7 +46,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     let headers: Vec<(&str, &[u8])> =
         arguments.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
     let payload = read_payload(arguments)?;
-    let meta = Meta { headers: &headers, ..Meta::default() };
+    let meta = RecordMeta { headers: &headers, ..RecordMeta::default() };
     let draft = Draft { meta, payload: Payload::Copied(&payload) };
     let reply = client.request(&arguments.subject, draft, arguments.timeout).map_err(request_error)?;
     write(&reply, console)?;

@@ -152,7 +152,7 @@ pub fn base64(bytes: &[u8]) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use dunlin_topic::{Frame, Meta, Position};
+    use dunlin_topic::{Frame, Position, RecordMeta};
 
     use super::*;
 
@@ -168,8 +168,13 @@ mod tests {
     #[test]
     fn json_object_has_every_field_of_a_record() {
         let headers: &[(&str, &[u8])] = &[("trace", b"7f"), ("raw", b"\xff")];
-        let meta =
-            Meta { subject_tail: "eu", key: Some(b"k"), headers, event_time_ns: Some(5), ..Meta::default() };
+        let meta = RecordMeta {
+            subject_tail: "eu",
+            key: Some(b"k"),
+            headers,
+            event_time_ns: Some(5),
+            ..RecordMeta::default()
+        };
         let encoded = meta.measure(2).unwrap();
         let mut bytes = vec![0; encoded.padded()];
         meta.encode(encoded, 9, b"hi", &mut bytes);

@@ -133,13 +133,14 @@ pub fn rfc3339(unix_ns: u64) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use dunlin_topic::{Frame, LogName, Meta, Position};
+    use dunlin_topic::{Frame, LogName, Position, RecordMeta};
 
     use super::*;
 
     #[test]
     fn template_writes_text_and_fields_in_order() {
-        let meta = Meta { key: Some(b"k\n"), headers: &[("a", b"1"), ("b", b"2")], ..Meta::default() };
+        let meta =
+            RecordMeta { key: Some(b"k\n"), headers: &[("a", b"1"), ("b", b"2")], ..RecordMeta::default() };
         let encoded = meta.measure(2).unwrap();
         let mut bytes = vec![0; encoded.padded()];
         meta.encode(encoded, 1_000_000_000, b"hi", &mut bytes);

@@ -2,7 +2,7 @@
 
 use dunlin_client::Client;
 use dunlin_client::topic::{
-    Draft, Event, Meta, Notice, OnGap, Payload, Publish, PublishError, Retention, Start, Subscribe,
+    Draft, Event, Notice, OnGap, Payload, Publish, PublishError, RecordMeta, Retention, Start, Subscribe,
     SubscribeOptions, TopicConfig,
 };
 use dunlin_wait::PATIENCE;
@@ -85,7 +85,7 @@ impl Program for PublishEveryWay {
         let mut observed =
             vec![format!("{:?}", publisher.publish("one").map(|receipt| receipt.position.seq))];
         let headers: &[(&str, &[u8])] = &[("a", b"1"), ("b", b"")];
-        let meta = Meta { key: Some(b"key"), event_time_ns: Some(5), headers, ..Meta::default() };
+        let meta = RecordMeta { key: Some(b"key"), event_time_ns: Some(5), headers, ..RecordMeta::default() };
         let full = Draft { meta, payload: Payload::Copied(b"two") };
         let batch = [full, Draft::from("three")];
         observed.push(format!("{:?}", publisher.publish_batch(&batch).map(|receipt| receipt.position.seq)));

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin_client::topic::{
-    Draft, Event, Meta, Notice, OnGap, Publish, PublishError, ReliableOptions, Retention, Subscribe,
+    Draft, Event, Notice, OnGap, Publish, PublishError, RecordMeta, ReliableOptions, Retention, Subscribe,
     SubscribeError, SubscribeOptions, TopicConfig,
 };
 use dunlin_client::{CallError, Client, ErrorCode, PublisherOptions, RequestError};
@@ -25,7 +25,7 @@ fn records_arrive_as_they_were_published_over_both_transports() {
         let mut subscriber = client.subscribe("orders.*", SubscribeOptions::default()).unwrap();
         let mut publisher = client.publisher("orders.eu").unwrap();
         let headers: &[(&str, &[u8])] = &[("trace", b"1")];
-        let meta = Meta { key: Some(b"k"), event_time_ns: Some(7), headers, ..Meta::default() };
+        let meta = RecordMeta { key: Some(b"k"), event_time_ns: Some(7), headers, ..RecordMeta::default() };
         let payload = dunlin_client::topic::Payload::Copied(b"hello");
         let receipt = publisher.publish(Draft { meta, payload }).unwrap();
         let Event::Record(record) = subscriber.next().unwrap() else { panic!("no record") };
@@ -241,7 +241,7 @@ fn remote_and_local_publishers_choose_the_same_partition() {
     let mut local = running.node.publisher("t").unwrap();
     for key in [&b"a"[..], b"b", b"c", b"d", b"e", b"f"] {
         let draft = || {
-            let meta = Meta { key: Some(key), ..Meta::default() };
+            let meta = RecordMeta { key: Some(key), ..RecordMeta::default() };
             Draft { meta, payload: dunlin_client::topic::Payload::Copied(b"x") }
         };
         assert_eq!(remote.publish(draft()).unwrap().partition, local.publish(draft()).unwrap().partition);

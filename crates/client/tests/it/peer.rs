@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use dunlin_client::{Client, ClientLimits, ClientOptions};
-use dunlin_topic::{Event, Meta, Notice};
+use dunlin_topic::{Event, Notice, RecordMeta};
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
@@ -295,7 +295,7 @@ impl Link {
 }
 
 pub fn frame(tail: &str, payload: &str) -> Vec<u8> {
-    let meta = Meta { subject_tail: tail, ..Meta::default() };
+    let meta = RecordMeta { subject_tail: tail, ..RecordMeta::default() };
     let encoded = meta.measure(payload.len()).unwrap();
     let mut out = vec![0; encoded.padded()];
     meta.encode(encoded, 0, payload.as_bytes(), &mut out);

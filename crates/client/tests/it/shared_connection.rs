@@ -1,7 +1,7 @@
 use std::sync::mpsc;
 use std::thread;
 
-use dunlin_client::topic::{Publish, Subscribe, SubscribeOptions, Wait};
+use dunlin_client::topic::{Publish, Subscribe, SubscribeOptions, WaitStrategy};
 use dunlin_client::{ClientLimits, ClientOptions};
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
@@ -48,7 +48,7 @@ fn threads_waiting_on_one_connection_get_their_own_records() {
         }
         link.wait_until_closed();
     });
-    let subscribers: Vec<_> = [Wait::Parked, Wait::Default, Wait::Parked]
+    let subscribers: Vec<_> = [WaitStrategy::Parked, WaitStrategy::Default, WaitStrategy::Parked]
         .into_iter()
         .map(|wait| client.subscribe("t", SubscribeOptions { wait, ..Default::default() }).unwrap())
         .collect();

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use dunlin_control::{
     ControlCommand, ControlQuery, ControlQueryResult, ControlReply, ControlState, NOT_SHOWN,
 };
-use dunlin_raft::Commands;
+use dunlin_raft::CommandBatch;
 use dunlin_tasks::{Destination, NewTask, PUBLISH, TaskCommand};
 use dunlin_topic::Subject;
 
@@ -29,7 +29,7 @@ impl Node {
         &self,
         command: &ControlCommand<'_>,
         bytes: &[u8],
-        permitted: &mut Commands,
+        permitted: &mut CommandBatch,
     ) -> Result<(), TopicError> {
         self.check_command(command)?;
         permitted.push(self.bound(command, bytes).as_deref().unwrap_or(bytes));
@@ -146,7 +146,7 @@ impl Node {
         rule: &TaskRule,
         command: &TaskCommand<'_>,
         bytes: Option<&[u8]>,
-        permitted: &mut Commands,
+        permitted: &mut CommandBatch,
     ) -> Result<(), TopicError> {
         let allowed = rule.command(command, &|task| self.tenant_of_task(task));
         allowed.map_err(|subject| TopicError::Forbidden { action: Action::Tasks, subject })?;
@@ -170,7 +170,7 @@ impl Node {
         &self,
         command: &TaskCommand<'_>,
     ) -> Result<dunlin_tasks::CommandReply, Refused> {
-        let mut permitted = Commands::default();
+        let mut permitted = CommandBatch::default();
         let allowed = self.permit_task(&self.task_rule(), command, None, &mut permitted);
         allowed.map_err(|error| Refused::from(&error))?;
         let tasks = self.tasks_async().await.map_err(|error| Refused::from(&error))?;

@@ -9,7 +9,7 @@ use dunlin_control::{
     ControlCommand, ControlOutcome, ControlQuery, ControlQueryResult, ControlRefusal, ControlReply,
     ControlState, Key, LockStatus,
 };
-use dunlin_raft::{Commands, GroupHandle, Leadership, RaftGroupError};
+use dunlin_raft::{CommandBatch, GroupHandle, Leadership, RaftGroupError};
 use futures_util::future::{Either, select};
 
 use super::forward::{self, ForwardedRequest};
@@ -36,13 +36,13 @@ impl Control {
     /// Proposes commands, and sends them to the leader if that is another node. The cluster applies them one after
     /// another, with no other command in between. Returns the bytes of a [`ControlOutcome`] for each. Commands that
     /// certainly were not applied are retried for `answer_ms_max`.
-    pub async fn propose(&self, commands: Commands) -> Result<Vec<Bytes>, ControlError> {
+    pub async fn propose(&self, commands: CommandBatch) -> Result<Vec<Bytes>, ControlError> {
         commands.iter().try_for_each(|command| ControlCommand::decode(command).map(drop))?;
         self.propose_decoded(commands).await
     }
 
     /// Like [`Control::propose`], but for commands that were decoded before.
-    pub async fn propose_decoded(&self, mut commands: Commands) -> Result<Vec<Bytes>, ControlError> {
+    pub async fn propose_decoded(&self, mut commands: CommandBatch) -> Result<Vec<Bytes>, ControlError> {
         let group = self.group()?;
         let retry_deadline = self.retry_deadline();
         loop {
@@ -73,7 +73,7 @@ impl Control {
 
     /// Like [`Control::execute`], but for an encoded command.
     pub(crate) async fn execute_encoded(&self, command: &[u8]) -> Result<ControlReply, ControlError> {
-        let mut commands = Commands::default();
+        let mut commands = CommandBatch::default();
         commands.push(command);
         let responses = self.propose_decoded(commands).await?;
         let outcome = ControlOutcome::decode(responses.first().ok_or(ControlError::Unknown)?)?;
@@ -86,7 +86,7 @@ impl Control {
         &self,
         all: &[ControlCommand<'_>],
     ) -> Result<Vec<Result<ControlReply, ControlRefusal>>, ControlError> {
-        let mut commands = Commands::default();
+        let mut commands = CommandBatch::default();
         all.iter().for_each(|command| commands.push_with(|out| command.encode(out)));
         let responses = self.propose_decoded(commands).await?;
         let outcomes = responses.iter().map(|response| Ok(ControlOutcome::decode(response)?.into()));

@@ -10,7 +10,7 @@
 use std::io;
 
 use bytes::{Buf, BufMut, Bytes};
-use dunlin_raft::{Commands, RaftGroupError, RaftMember};
+use dunlin_raft::{CommandBatch, RaftGroupError, RaftMember};
 
 /// The first byte of a forwarded request. Requests of the raft protocol begin with another byte.
 const MARK: u8 = 0xc0;
@@ -21,7 +21,7 @@ const READ_INDEX: u8 = 2;
 /// A request to the leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ForwardedRequest {
-    Propose(Commands),
+    Propose(CommandBatch),
     ReadIndex,
 }
 
@@ -34,7 +34,7 @@ impl ForwardedRequest {
     pub(crate) fn read(bytes: &[u8]) -> Option<io::Result<ForwardedRequest>> {
         let rest = bytes.strip_prefix(&[MARK])?;
         Some(match rest {
-            [VERSION, PROPOSE, commands @ ..] => Commands::from_bytes(commands)
+            [VERSION, PROPOSE, commands @ ..] => CommandBatch::from_bytes(commands)
                 .map(ForwardedRequest::Propose)
                 .ok_or_else(|| invalid("the request has no commands")),
             [VERSION, READ_INDEX] => Ok(ForwardedRequest::ReadIndex),
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn truncated_forwarded_requests_and_responses_are_refused() {
-        let mut commands = Commands::one(b"one");
+        let mut commands = CommandBatch::one(b"one");
         commands.push(b"");
         for request in [ForwardedRequest::Propose(commands), ForwardedRequest::ReadIndex] {
             let bytes = request.bytes();

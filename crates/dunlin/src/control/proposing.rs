@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dunlin_raft::{
-    Commands, GroupHandle, Leadership, RaftGroupError, RaftMember, RequestLane, StateMachine, Transport,
+    CommandBatch, GroupHandle, Leadership, RaftGroupError, RaftMember, RequestLane, StateMachine, Transport,
 };
 use futures_util::future::{Either, select};
 
@@ -50,14 +50,14 @@ impl RetryDeadline {
 }
 
 /// The responses to the commands. If the commands certainly were not applied, the commands and the reason instead.
-pub(crate) type ProposalOutcome = Result<Vec<Bytes>, (Commands, String)>;
+pub(crate) type ProposalOutcome = Result<Vec<Bytes>, (CommandBatch, String)>;
 
 /// Proposes commands to the leader, once.
 pub(crate) async fn propose<M: StateMachine>(
     group: &GroupHandle<M>,
     transport: &dyn Transport,
     lead: Leadership,
-    commands: Commands,
+    commands: CommandBatch,
 ) -> Result<ProposalOutcome, ControlError> {
     match lead {
         Leadership::Local => match group.propose_all(commands).await {
@@ -75,7 +75,7 @@ pub(crate) async fn propose<M: StateMachine>(
 async fn forward(
     transport: &dyn Transport,
     leader: &RaftMember,
-    commands: Commands,
+    commands: CommandBatch,
 ) -> Result<ProposalOutcome, ControlError> {
     let request = ForwardedRequest::Propose(commands);
     let response = transport.request(leader, RequestLane::Forward, vec![request.bytes()]).await;

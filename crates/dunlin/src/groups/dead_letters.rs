@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
 use dunlin_topic::{
-    BatchAppend, CheckedBatch, DeadCause, DeadLetter, Log, Meta, PublishError, ReadDeferred, Record, Subject,
-    Topic, TopicConfig, Waiter,
+    BatchAppend, CheckedBatch, DeadCause, DeadLetter, Log, PublishError, ReadDeferred, Record, RecordMeta,
+    Subject, Topic, TopicConfig, Waiter,
 };
 
 use super::deadline::NextDeadline;
@@ -160,7 +160,7 @@ impl LetterSender<'_> {
             ("dunlin-dead-cause", cause(letter.cause).as_bytes()),
         ]);
         let prefix = topic.logs()[0].name().subject_prefix.as_str();
-        let meta = Meta {
+        let meta = RecordMeta {
             subject_tail: subject.strip_prefix(prefix).unwrap_or(""),
             expires_ns: None,
             ..record.frame.to_meta(&headers)

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dunlin_raft::{Commands, GroupHandle, Leadership, RaftGroupError};
+use dunlin_raft::{CommandBatch, GroupHandle, Leadership, RaftGroupError};
 use dunlin_tasks::{CommandReply, ShardRoute, TaskCommand, TaskCommandOutcome, TaskQuery, TaskQueryResult};
 use futures_util::future::join_all;
 
@@ -25,13 +25,13 @@ impl Tasks {
     /// Proposes decoded commands. Each shard applies its commands one after another, with no other command in between.
     /// Returns the bytes of a [`TaskCommandOutcome`] for each command. Commands that certainly were not applied are
     /// retried for `answer_ms_max`.
-    pub async fn propose_decoded(&self, commands: Commands) -> Result<Vec<Bytes>, TasksError> {
+    pub async fn propose_decoded(&self, commands: CommandBatch) -> Result<Vec<Bytes>, TasksError> {
         if let [only] = &self.shards[..] {
             return only.propose_decoded(commands).await;
         }
         let mut routed = RoutedCommands::of(&commands, self.limits.shards)?;
         let of_shards = self.shards.iter().zip(std::mem::take(&mut routed.commands));
-        let propose = |(shard, commands): (&Arc<TaskShard>, Commands)| {
+        let propose = |(shard, commands): (&Arc<TaskShard>, CommandBatch)| {
             let shard = Arc::clone(shard);
             async move { if commands.is_empty() { Ok(Vec::new()) } else { shard.propose_decoded(commands).await } }
         };
@@ -48,7 +48,7 @@ impl Tasks {
 
     /// Proposes one command.
     pub async fn execute(&self, command: &TaskCommand<'_>) -> Result<CommandReply, TasksError> {
-        let mut commands = Commands::default();
+        let mut commands = CommandBatch::default();
         commands.push_with(|out| command.encode(out));
         decode_reply(&self.propose_decoded(commands).await?)
     }
@@ -108,7 +108,7 @@ pub(crate) fn decode_reply(responses: &[Bytes]) -> Result<CommandReply, TasksErr
 
 impl TaskShard {
     /// Like [`Tasks::propose_decoded`], but for commands for this shard.
-    pub(super) async fn propose_decoded(&self, mut commands: Commands) -> Result<Vec<Bytes>, TasksError> {
+    pub(super) async fn propose_decoded(&self, mut commands: CommandBatch) -> Result<Vec<Bytes>, TasksError> {
         let group = self.group()?;
         let retry_deadline = self.retry_deadline();
         loop {
@@ -132,7 +132,7 @@ impl TaskShard {
 
     /// Like [`Tasks::execute`], but for a command for this shard.
     pub(super) async fn execute(&self, command: &TaskCommand<'_>) -> Result<CommandReply, TasksError> {
-        let mut commands = Commands::default();
+        let mut commands = CommandBatch::default();
         commands.push_with(|out| command.encode(out));
         decode_reply(&self.propose_decoded(commands).await?)
     }
@@ -193,7 +193,7 @@ impl TaskShard {
     /// Begins a new epoch of events after a restore. Skips the fencing tokens and ids that workers and clients may have
     /// received after the backup was made.
     pub async fn begin_restored(&self) -> Result<(), TasksError> {
-        let (mut commands, unix_ms) = (Commands::default(), now_ns() / 1_000_000);
+        let (mut commands, unix_ms) = (CommandBatch::default(), now_ns() / 1_000_000);
         commands.push_with(|out| TaskCommand::BeginRestored { unix_ms }.encode(out));
         decode_reply(&self.propose_decoded(commands).await?).map(drop)
     }
@@ -201,7 +201,7 @@ impl TaskShard {
     /// Proposes the present time. Also proposes the limit `state_bytes_max` if it differs from the cluster's limit.
     /// Returns `false` if this node does not lead.
     async fn propose_clock(&self, group: &GroupHandle<TasksMachine>) -> Result<bool, TasksError> {
-        let mut commands = Commands::default();
+        let mut commands = CommandBatch::default();
         let unix_ms = now_ns() / 1_000_000;
         commands.push_with(|out| TaskCommand::Clock { unix_ms }.encode(out));
         let limits = group.with(|machine| machine.state().limits());

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use dunlin_raft::Commands;
+use dunlin_raft::CommandBatch;
 use dunlin_tasks::{DemandSnapshot, SchedulerState, SlotAllocator, SlotChanges, TaskCommand};
 use futures_util::future::join_all;
 
@@ -163,7 +163,7 @@ fn allocate_slots(tasks: &Tasks, allocator: &mut SlotAllocator, now_ms: u64) -> 
 async fn propose_slots(tasks: &Tasks, slots: Vec<SlotChanges>) -> Result<(), TasksError> {
     let proposals = tasks.shards().iter().zip(slots).filter(|(_, slots)| !slots.is_empty());
     let proposals = proposals.map(|(shard, slots)| async move {
-        let mut commands = Commands::default();
+        let mut commands = CommandBatch::default();
         for (worker, slots, ahead) in slots {
             commands.push_with(|out| TaskCommand::Slots { worker, slots, ahead }.encode(out));
         }

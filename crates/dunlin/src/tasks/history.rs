@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_tasks::{SchedulerState, TaskEvent};
-use dunlin_topic::{Draft, Meta, Payload, Position, PublishError, Retention, Subject, Topic, TopicConfig};
+use dunlin_topic::{
+    Draft, Payload, Position, PublishError, RecordMeta, Retention, Subject, Topic, TopicConfig,
+};
 use hashbrown::HashMap;
 
 use crate::error::TopicError;
@@ -109,7 +111,10 @@ impl TaskHistory {
             .map(|&(end, tenant)| {
                 let payload = Payload::Copied(&text[at..end]);
                 at = end;
-                Draft { meta: Meta { subject_tail: tenants.tail(tenant), ..Meta::default() }, payload }
+                Draft {
+                    meta: RecordMeta { subject_tail: tenants.tail(tenant), ..RecordMeta::default() },
+                    payload,
+                }
             })
             .collect();
         // Events keep their original time when a restarted node applies its log again.

@@ -18,7 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dunlin_raft::Commands;
+use dunlin_raft::CommandBatch;
 use dunlin_tasks::{Destination, SchedulerState, TaskCommand, TaskPublication as Due, TaskStage};
 use dunlin_topic::{Draft, Payload, ProducerMark, Publish, PublishError, Publisher, thread_waker};
 
@@ -153,7 +153,7 @@ fn publish(shard: &Arc<TaskShard>, node: &Node, due: Vec<Due>, attempts: &mut At
         };
         sent.push((due.task, publisher, until));
     }
-    let (mut done, mut refused) = (Vec::new(), Commands::default());
+    let (mut done, mut refused) = (Vec::new(), CommandBatch::default());
     for (task, publisher, until) in sent {
         let outcome = match publisher {
             Ok(Some(mut publisher)) => match confirm(&mut publisher, until) {
@@ -179,7 +179,7 @@ fn publish(shard: &Arc<TaskShard>, node: &Node, due: Vec<Due>, attempts: &mut At
         let _ = block_on(shard.propose_decoded(refused));
     }
     for chunk in done.chunks(BATCH_MAX) {
-        let mut commands = Commands::default();
+        let mut commands = CommandBatch::default();
         commands.push_with(|out| TaskCommand::Published { tasks: chunk.to_vec() }.encode(out));
         // If this fails, the tasks are due again, because they are not confirmed.
         let _ = block_on(shard.propose_decoded(commands));

@@ -1,21 +1,21 @@
 //! Splits commands by shard, and joins the responses in order.
 
 use bytes::Bytes;
-use dunlin_raft::Commands;
+use dunlin_raft::CommandBatch;
 use dunlin_tasks::{ShardRoute, TaskCommand, TaskCommandOutcome};
 
 use super::TasksError;
 
 /// Commands split by shard. Within a shard they keep their order.
 pub(super) struct RoutedCommands {
-    pub(super) commands: Vec<Commands>,
+    pub(super) commands: Vec<CommandBatch>,
     routes: Vec<ShardRoute>,
 }
 
 impl RoutedCommands {
-    pub(super) fn of(commands: &Commands, shards: u8) -> Result<RoutedCommands, TasksError> {
+    pub(super) fn of(commands: &CommandBatch, shards: u8) -> Result<RoutedCommands, TasksError> {
         let mut routed = RoutedCommands {
-            commands: (0..shards).map(|_| Commands::default()).collect(),
+            commands: (0..shards).map(|_| CommandBatch::default()).collect(),
             routes: Vec::new(),
         };
         for bytes in commands.iter() {
@@ -65,7 +65,7 @@ mod tests {
     fn responses_of_shards_are_joined_in_command_order() {
         let names: Vec<String> = (0..9).map(|number| format!("tenant-{number}")).collect();
         let shard_of = |name: &String| usize::from(shard_of_tenant(name.as_bytes(), 2));
-        let mut commands = Commands::default();
+        let mut commands = CommandBatch::default();
         for name in &names {
             commands.push_with(|out| TaskCommand::EnsureTenant { tenant: name.as_bytes() }.encode(out));
             commands.push_with(|out| TaskCommand::Renew { workers: vec![7] }.encode(out));

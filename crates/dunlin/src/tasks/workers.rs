@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_raft::{Commands, GroupHandle};
+use dunlin_raft::{CommandBatch, GroupHandle};
 use dunlin_tasks::{
     AttachResponse, CommandReply, Label, NewWorker, TaskCommand, TaskCommandOutcome, TaskRefusal, TaskStart,
     WorkerOrder,
@@ -239,13 +239,13 @@ impl Tasks {
         if silent.is_empty() {
             return Ok(());
         }
-        let mut commands = Commands::default();
+        let mut commands = CommandBatch::default();
         silent.iter().for_each(|&worker| commands.push_with(|out| TaskCommand::Leave { worker }.encode(out)));
         self.propose_decoded(commands).await.map(drop)
     }
 
     /// Like [`Tasks::propose_decoded`], but for commands that may not have been decoded; returns decoded responses.
-    pub async fn propose(&self, commands: Commands) -> Result<Vec<TaskCommandOutcome>, TasksError> {
+    pub async fn propose(&self, commands: CommandBatch) -> Result<Vec<TaskCommandOutcome>, TasksError> {
         commands.iter().try_for_each(|command| TaskCommand::decode(command).map(drop))?;
         let responses = self.propose_decoded(commands).await?;
         responses.iter().map(|response| Ok(TaskCommandOutcome::decode(response)?)).collect()

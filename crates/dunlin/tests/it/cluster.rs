@@ -25,7 +25,7 @@ use dunlin::state::{
 use dunlin::topic::{
     BatchAppend, CheckedBatch, ConsumeMode, Cursor, DurableOptions, Event, NewLogs, Notice, Pattern,
     Position, ProducerMark, Publish, PublishError, Start, Subscribe, SubscribeOptions, Subscriber,
-    TopicConfig, Wait, Waiter,
+    TopicConfig, WaitStrategy, Waiter,
 };
 use dunlin::{
     ClusterCommandError, Config, InFlightBatch, MirrorFeed, MirrorFeedOutcome, MirrorFeedStart,
@@ -544,7 +544,7 @@ impl Wake for ImmediateReader {
     fn wake(self: Arc<ImmediateReader>) {
         for (log, filter) in self.newcomers.take() {
             let cursor = Cursor::new(log, &from(Start::Earliest), filter, ConsumeMode::Reads).unwrap();
-            *self.reading.lock().unwrap() = Some(Subscriber::one(cursor, Wait::Parked));
+            *self.reading.lock().unwrap() = Some(Subscriber::one(cursor, WaitStrategy::Parked));
         }
     }
 }

@@ -7,7 +7,7 @@ mod work;
 
 use std::time::Duration;
 
-use dunlin::topic::{Draft, Meta, Notice, Payload, Publish, Start};
+use dunlin::topic::{Draft, Notice, Payload, Publish, RecordMeta, Start};
 use dunlin::{ClaimedRecord, DeadLetterTarget, Node, ShareOptions, WorkEvent, WorkMember, WorkOptions};
 
 const SOON: Option<Duration> = Some(dunlin_wait::PATIENCE);
@@ -28,7 +28,7 @@ fn publish(node: &Node, topic: &str, payloads: impl IntoIterator<Item = u64>) {
 }
 
 fn keyed<'a>(key: &'a [u8], payload: &'a [u8]) -> Draft<'a> {
-    Draft { meta: Meta { key: Some(key), ..Default::default() }, payload: Payload::Copied(payload) }
+    Draft { meta: RecordMeta { key: Some(key), ..Default::default() }, payload: Payload::Copied(payload) }
 }
 
 /// Claims a record if one is available now; otherwise returns `None`.

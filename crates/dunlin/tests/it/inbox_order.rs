@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use dunlin::state::{ControlCommand, ControlEffects, ControlReply, ControlState, KeyEvents};
-use dunlin::topic::{AckLevel, Draft, Frame, Meta, Payload, Position, PublishError, Receipt, Subject, Topic};
+use dunlin::topic::{
+    AckLevel, Draft, Frame, Payload, Position, PublishError, Receipt, RecordMeta, Subject, Topic,
+};
 use dunlin::{
     ClusterCommandError, Config, InFlightBatch, MirrorFeed, Node, Ownership, OwnershipLimits, OwningTopic,
     PeerNodes, now_ns,
@@ -83,7 +85,7 @@ impl Nodes {
 }
 
 fn publish(inbox: &Topic, text: &str) {
-    let meta = Meta { subject_tail: "1", ..Meta::default() };
+    let meta = RecordMeta { subject_tail: "1", ..RecordMeta::default() };
     let drafts = std::iter::once(Draft { meta, payload: Payload::Copied(text.as_bytes()) });
     inbox.append_drafts(now_ns(), 0, false, drafts).unwrap();
 }

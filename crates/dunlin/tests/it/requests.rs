@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dunlin::topic::{
-    Draft, MemoryBudget, Meta, Pattern, Payload, Publish, SubscribeOptions, Topic, TopicConfig,
+    Draft, MemoryBudget, Pattern, Payload, Publish, RecordMeta, SubscribeOptions, Topic, TopicConfig,
 };
 use dunlin::{Permissions, RequestError, ResponderExecutor, ResponderTask, SubjectRule, TopicError, User};
 use dunlin_wait::{PATIENCE, until};
@@ -131,7 +131,7 @@ fn responder_publishes_no_reply_that_its_user_may_not_publish() {
     };
     let _responder = node.with_user(Arc::new(user)).respond("service", handler).unwrap();
     for reply in ["a.open", "a.secret"] {
-        let meta = Meta { reply: Some(reply), ..Meta::default() };
+        let meta = RecordMeta { reply: Some(reply), ..RecordMeta::default() };
         publisher.publish(Draft { meta, payload: Payload::Copied(b"request") }).unwrap();
     }
     until("both requests are handled", || replied.lock().unwrap().len() == 2);

@@ -285,7 +285,7 @@ fn responder_does_not_wait_for_the_disk_of_its_reply() {
     let _responder = node.respond("service", handler).unwrap();
     let _open = OpenAtEnd(disk.clone());
     disk.shut(&[1]);
-    let meta = Meta { reply: Some("1"), ..Meta::default() };
+    let meta = RecordMeta { reply: Some("1"), ..RecordMeta::default() };
     let request = Draft { meta, payload: Payload::Copied(b"request") };
     node.publisher("service").unwrap().publish(request).unwrap();
     let receipt = replied.recv_timeout(PATIENCE).unwrap().unwrap().unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use dunlin_feed::{KINDS, make_reducer};
 use dunlin_topic::Reducer;
-use dunlin_topic::frame::{Frame, Meta};
+use dunlin_topic::frame::{Frame, RecordMeta};
 
 /// The first byte selects the meaning of the other bytes: 0 for a snapshot, otherwise the size of each record, bytes.
 pub fn try_states(bytes: &[u8]) {
@@ -36,7 +36,7 @@ fn try_snapshot(state: &mut dyn Reducer, bytes: &[u8]) {
 /// Checks that an accepted record can be applied, and that a refused record changes nothing.
 fn try_record(state: &mut dyn Reducer, seq: u64, payload: &[u8]) {
     let key = payload.first().filter(|byte| **byte >= 8).map(std::slice::from_ref);
-    let meta = Meta { key, ..Meta::default() };
+    let meta = RecordMeta { key, ..RecordMeta::default() };
     let encoded = meta.measure(payload.len()).unwrap();
     let mut bytes = vec![0; encoded.padded()];
     meta.encode(encoded, 1, payload, &mut bytes);

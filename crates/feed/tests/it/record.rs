@@ -1,6 +1,6 @@
 //! Records for reducers.
 
-use dunlin_topic::frame::{Frame, Meta};
+use dunlin_topic::frame::{Frame, RecordMeta};
 use dunlin_topic::{Reducer, ReducerError};
 
 /// A record's frame, as in a log.
@@ -9,14 +9,14 @@ pub struct RecordFrame(Vec<u8>);
 
 impl RecordFrame {
     pub fn new(payload: &[u8]) -> RecordFrame {
-        RecordFrame::of(&Meta::default(), payload)
+        RecordFrame::of(&RecordMeta::default(), payload)
     }
 
     pub fn keyed(key: &[u8], payload: &[u8]) -> RecordFrame {
-        RecordFrame::of(&Meta { key: Some(key), ..Meta::default() }, payload)
+        RecordFrame::of(&RecordMeta { key: Some(key), ..RecordMeta::default() }, payload)
     }
 
-    fn of(meta: &Meta<'_>, payload: &[u8]) -> RecordFrame {
+    fn of(meta: &RecordMeta<'_>, payload: &[u8]) -> RecordFrame {
         let encoded = meta.measure(payload.len()).unwrap();
         let mut bytes = vec![0; encoded.padded()];
         meta.encode(encoded, 1, payload, &mut bytes);

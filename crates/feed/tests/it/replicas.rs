@@ -281,7 +281,7 @@ fn diverged_replica_is_detected_and_repaired() {
     let mut source = ReplicaSource::of(&topic);
     let cursor =
         Cursor::new(Arc::clone(&topic.logs()[0]), &from_snapshot(), None, ConsumeMode::Reads).unwrap();
-    let mut replica = Replica::new(Subscriber::one(cursor, Wait::Default), |_| Faulty::default());
+    let mut replica = Replica::new(Subscriber::one(cursor, WaitStrategy::Default), |_| Faulty::default());
     let mut diverged = 0;
     let deadline = Deadline::new();
     source.publish(10);

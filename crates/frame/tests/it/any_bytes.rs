@@ -1,6 +1,6 @@
 //! Properties that hold for any bytes. The random tests here and the fuzz target `frame` use them.
 
-use dunlin_frame::{BatchHeader, Frame, HEAD_BYTES, Meta};
+use dunlin_frame::{BatchHeader, Frame, HEAD_BYTES, RecordMeta};
 
 /// Reads the bytes as frames and as a batch header.
 pub fn try_frame(bytes: &[u8]) {
@@ -21,7 +21,7 @@ pub fn try_frame(bytes: &[u8]) {
 /// Checks that a valid frame, encoded again, gives the same bytes.
 fn check_encoding(frame: &Frame<'_>, bytes: &[u8]) {
     let headers: Vec<_> = frame.headers().collect();
-    let meta: Meta<'_> = frame.to_meta(&headers);
+    let meta: RecordMeta<'_> = frame.to_meta(&headers);
     let encoded = meta.measure(frame.payload().len()).expect("the fields of a frame fit into a frame");
     assert_eq!(encoded.head_bytes(), HEAD_BYTES + frame.meta_bytes().len());
     let mut encoded_again = vec![0xff; encoded.padded()];

@@ -1,8 +1,8 @@
 //! The encoding of known records never changes. `tests/golden/*.hex` holds the expected bytes.
 
-use dunlin_frame::{BatchHeader, Frame, Meta};
+use dunlin_frame::{BatchHeader, Frame, RecordMeta};
 
-fn encode(meta: &Meta<'_>, time: u64, payload: &[u8]) -> Vec<u8> {
+fn encode(meta: &RecordMeta<'_>, time: u64, payload: &[u8]) -> Vec<u8> {
     let encoded = meta.measure(payload.len()).unwrap();
     let mut out = vec![0xAA; encoded.padded()];
     meta.encode(encoded, time, payload, &mut out);
@@ -16,8 +16,8 @@ fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-fn full_meta<'a>() -> Meta<'a> {
-    Meta {
+fn full_meta<'a>() -> RecordMeta<'a> {
+    RecordMeta {
         event_time_ns: Some(1_700_000_000_000_000_001),
         expires_ns: Some(1_700_000_060_000_000_000),
         subject_tail: "eu.42",
@@ -29,7 +29,7 @@ fn full_meta<'a>() -> Meta<'a> {
 
 #[test]
 fn plain_record_encoding_does_not_change() {
-    assert_eq!(hex(&encode(&Meta::default(), 7, b"hello")), include_str!("../golden/plain.hex"));
+    assert_eq!(hex(&encode(&RecordMeta::default(), 7, b"hello")), include_str!("../golden/plain.hex"));
 }
 
 #[test]

@@ -1,12 +1,12 @@
-use dunlin_frame::{BatchHeader, FLAG_BY_REF, FLAG_HEADERS, Frame, FrameError, Meta};
+use dunlin_frame::{BatchHeader, FLAG_BY_REF, FLAG_HEADERS, Frame, FrameError, RecordMeta};
 use proptest::prelude::*;
 
 use crate::any_bytes::try_frame;
 
 fn plain(payload: &[u8]) -> Vec<u8> {
-    let encoded = Meta::default().measure(payload.len()).unwrap();
+    let encoded = RecordMeta::default().measure(payload.len()).unwrap();
     let mut out = vec![0; encoded.padded()];
-    Meta::default().encode(encoded, 1, payload, &mut out);
+    RecordMeta::default().encode(encoded, 1, payload, &mut out);
     out
 }
 
@@ -52,7 +52,7 @@ fn frame_with_nonzero_padding_is_refused() {
 #[test]
 fn frame_fields_too_long_for_their_layout_are_refused() {
     let key = vec![0; 70_000];
-    let meta = Meta { key: Some(&key), ..Meta::default() };
+    let meta = RecordMeta { key: Some(&key), ..RecordMeta::default() };
     assert!(matches!(meta.measure(0), Err(FrameError::FieldTooLong { field: "meta", .. })));
 }
 
@@ -78,7 +78,8 @@ proptest! {
 
     #[test]
     fn decoding_a_damaged_frame_never_panics(at in 0usize..60, value in any::<u8>(), flags in any::<u8>()) {
-        let meta = Meta { key: Some(b"key"), subject_tail: "a.b", headers: &[("n", b"v")], ..Meta::default() };
+        let headers: &[(&str, &[u8])] = &[("n", b"v")];
+        let meta = RecordMeta { key: Some(b"key"), subject_tail: "a.b", headers, ..RecordMeta::default() };
         let encoded = meta.measure(9).unwrap();
         let mut bytes = vec![0; encoded.padded()];
         meta.encode(encoded, 1, b"123456789", &mut bytes);

@@ -1,4 +1,4 @@
-use dunlin_frame::{Frame, Meta};
+use dunlin_frame::{Frame, RecordMeta};
 use proptest::prelude::*;
 
 proptest! {
@@ -14,7 +14,7 @@ proptest! {
         time in any::<u64>(),
     ) {
         let headers: Vec<(&str, &[u8])> = headers.iter().map(|(n, v)| (n.as_str(), v.as_slice())).collect();
-        let meta = Meta {
+        let meta = RecordMeta {
             event_time_ns: event,
             expires_ns: expires,
             subject_tail: &tail,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dunlin_frame::{Frame, Meta};
+use dunlin_frame::{Frame, RecordMeta};
 use dunlin_journal::{
     AppendBatch, AppendError, FakeDisk, Hole, Journal, JournalConfig, OpenError, Position, Reader, Records,
     RecoveredLog, ScanItem,
@@ -46,10 +46,10 @@ pub fn frames(epoch: u32, first_seq: u64, count: u32, bytes: usize) -> Vec<u8> {
     let mut out = Vec::new();
     for seq in first_seq..first_seq + u64::from(count) {
         let payload = payload(epoch, seq, bytes);
-        let encoded = Meta::default().measure(payload.len()).unwrap();
+        let encoded = RecordMeta::default().measure(payload.len()).unwrap();
         let start = out.len();
         out.resize(start + encoded.padded(), 0);
-        Meta::default().encode(encoded, time_of(epoch, seq), &payload, &mut out[start..]);
+        RecordMeta::default().encode(encoded, time_of(epoch, seq), &payload, &mut out[start..]);
     }
     out
 }

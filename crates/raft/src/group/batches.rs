@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::OurRaft;
-use crate::commands::Commands;
+use crate::commands::CommandBatch;
 use crate::error::RaftGroupError;
 use crate::limits::RaftLimits;
 use crate::log::{DiskSpace, SpaceLevel};
@@ -22,10 +22,10 @@ use crate::type_config::{EntryResponses, Proposal};
 
 /// Proposed commands, and the channel through which their responses are sent.
 pub(super) struct PendingCommands {
-    pub(super) commands: Commands,
+    pub(super) commands: CommandBatch,
     pub(super) since: Instant,
     pub(super) _counted: CountedBytes,
-    pub(super) response: oneshot::Sender<Result<Vec<Bytes>, (RaftGroupError, Commands)>>,
+    pub(super) response: oneshot::Sender<Result<Vec<Bytes>, (RaftGroupError, CommandBatch)>>,
 }
 
 /// The size of a group's commands without a response.

@@ -1,6 +1,6 @@
 //! Applies the provider's events.
 
-use crate::fleet::{FleetMember, Phase};
+use crate::fleet::{FleetMember, InstancePhase};
 use crate::provider::{Instance, InstanceMarket, ProviderAction, ProviderEvent};
 
 use super::Scaler;
@@ -12,8 +12,8 @@ impl Scaler {
         let Some(&member) = self.fleet.get(instance) else { return };
         match *event {
             ProviderEvent::Ready { .. } => self.on_ready(now_ms, instance, member),
-            ProviderEvent::Prepared { .. } if member.phase == Phase::Preparing => {
-                self.fleet.set(instance, Phase::Warm, now_ms);
+            ProviderEvent::Prepared { .. } if member.phase == InstancePhase::Preparing => {
+                self.fleet.set(instance, InstancePhase::Warm, now_ms);
                 self.on_gone(now_ms, instance);
             }
             ProviderEvent::Prepared { .. } => {}
@@ -33,22 +33,25 @@ impl Scaler {
                 self.on_gone(now_ms, instance);
                 match member.phase {
                     // The instance disappeared without a request of the scaler, so it is replaced.
-                    Phase::Ready => self.replace(now_ms, None, actions),
-                    Phase::Starting | Phase::Waking | Phase::Preparing | Phase::Warm => {
+                    InstancePhase::Ready => self.replace(now_ms, None, actions),
+                    InstancePhase::Starting
+                    | InstancePhase::Waking
+                    | InstancePhase::Preparing
+                    | InstancePhase::Warm => {
                         self.on_failed(now_ms, instance, member, actions);
                     }
-                    Phase::Draining | Phase::Stopping => {}
+                    InstancePhase::Draining | InstancePhase::Stopping => {}
                 }
             }
         }
     }
 
     fn on_ready(&mut self, now_ms: u64, instance: Instance, member: FleetMember) {
-        if !matches!(member.phase, Phase::Starting | Phase::Waking) {
+        if !matches!(member.phase, InstancePhase::Starting | InstancePhase::Waking) {
             return;
         }
         self.failures = 0;
-        self.fleet.set(instance, Phase::Ready, now_ms);
+        self.fleet.set(instance, InstancePhase::Ready, now_ms);
         if let Some(decision) = member.decision.and_then(|number| self.decisions.scale_out_mut(number)) {
             decision.missing = decision.missing.saturating_sub(1);
             decision.ready_ms = now_ms;
@@ -70,7 +73,7 @@ impl Scaler {
             self.paused_until_ms = now_ms + self.limits.failure_pause_ms;
         }
         match member.phase {
-            Phase::Starting | Phase::Waking => {
+            InstancePhase::Starting | InstancePhase::Waking => {
                 if let Some(decision) =
                     member.decision.and_then(|number| self.decisions.scale_out_mut(number))
                 {
@@ -101,16 +104,17 @@ impl Scaler {
         actions: &mut Vec<ProviderAction>,
     ) {
         self.record_spot_failure(now_ms);
-        let was_serving = matches!(member.phase, Phase::Ready | Phase::Starting | Phase::Waking);
-        if !was_serving && member.phase != Phase::Draining {
+        let was_serving =
+            matches!(member.phase, InstancePhase::Ready | InstancePhase::Starting | InstancePhase::Waking);
+        if !was_serving && member.phase != InstancePhase::Draining {
             return;
         }
-        if let Some(member) = self.fleet.set(instance, Phase::Draining, now_ms) {
+        if let Some(member) = self.fleet.set(instance, InstancePhase::Draining, now_ms) {
             member.is_lost = true;
         }
         actions.push(ProviderAction::Drain { instance, grace_ms: notice_ms });
         if was_serving {
-            self.replace(now_ms, member.decision.filter(|_| member.phase != Phase::Ready), actions);
+            self.replace(now_ms, member.decision.filter(|_| member.phase != InstancePhase::Ready), actions);
         }
     }
 
@@ -133,7 +137,7 @@ impl Scaler {
         member: FleetMember,
         actions: &mut Vec<ProviderAction>,
     ) {
-        if member.phase != Phase::Draining {
+        if member.phase != InstancePhase::Draining {
             return;
         }
         if let Some(decision) =
@@ -141,17 +145,19 @@ impl Scaler {
         {
             decision.drained_ms = now_ms;
         }
-        let (warm, pool) =
-            (self.fleet.count(Phase::Warm) + self.fleet.count(Phase::Preparing), self.policy.warm);
+        let (warm, pool) = (
+            self.fleet.count(InstancePhase::Warm) + self.fleet.count(InstancePhase::Preparing),
+            self.policy.warm,
+        );
         if pool.takes_drained
             && warm < pool.size
             && !member.is_lost
             && member.market == InstanceMarket::OnDemand
         {
-            self.fleet.set(instance, Phase::Preparing, now_ms);
+            self.fleet.set(instance, InstancePhase::Preparing, now_ms);
             actions.push(ProviderAction::Park { instance });
         } else {
-            self.fleet.set(instance, Phase::Stopping, now_ms);
+            self.fleet.set(instance, InstancePhase::Stopping, now_ms);
             actions.push(ProviderAction::Terminate { instance });
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::decision::ScaleIn;
-use crate::fleet::Phase;
+use crate::fleet::InstancePhase;
 use crate::provider::{Instance, ProviderAction};
 use crate::sample::SchedulerSample;
 
@@ -44,7 +44,7 @@ impl Scaler {
         let is_fewer = low_enough
             && sample.cpu < self.policy.triggers.cpu_low
             && sample.startable <= self.policy.triggers.queue_max / 10
-            && self.fleet.count(Phase::Ready) == serving;
+            && self.fleet.count(InstancePhase::Ready) == serving;
         let Some(low_ms) = self.fewer_since.update(is_fewer, now_ms) else { return };
         if now_ms < (low_ms + rules.cooldown_ms + rules.decide_ms).max(self.next_scale_in_ms) {
             return;
@@ -67,7 +67,7 @@ impl Scaler {
                 workers,
             };
             self.decisions.push_scale_in(decision, self.limits.decisions_max);
-            self.fleet.set(instance, Phase::Draining, now_ms);
+            self.fleet.set(instance, InstancePhase::Draining, now_ms);
             actions.push(ProviderAction::Drain { instance, grace_ms });
         }
     }
@@ -75,8 +75,9 @@ impl Scaler {
     /// Returns the instances to remove: the longest idle ones, never one whose worker holds a task.
     fn victims(&self, sample: &SchedulerSample, count: u32) -> Vec<Instance> {
         let idle = sample.idle.iter().map(|(instance, _)| *instance);
-        let idle = idle
-            .filter(|&instance| self.fleet.get(instance).is_some_and(|member| member.phase == Phase::Ready));
+        let idle = idle.filter(|&instance| {
+            self.fleet.get(instance).is_some_and(|member| member.phase == InstancePhase::Ready)
+        });
         idle.take(count as usize).collect()
     }
 }

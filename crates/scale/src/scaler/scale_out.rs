@@ -1,7 +1,7 @@
 //! Adds workers when a threshold is exceeded.
 
 use crate::decision::ScaleOut;
-use crate::fleet::{FleetMember, Phase};
+use crate::fleet::{FleetMember, InstancePhase};
 use crate::provider::{InstanceMarket, ProviderAction};
 use crate::sample::SchedulerSample;
 use crate::trigger::ScaleOutTrigger;
@@ -27,7 +27,7 @@ impl Scaler {
             self.launch_for(trigger, (now_ms, now_ms, now_ms), required.floor - serving, 0, actions);
         }
         let triggers = self.policy.triggers;
-        let ready = self.fleet.count(Phase::Ready);
+        let ready = self.fleet.count(InstancePhase::Ready);
         let is_late = sample.oldest_ms.max(sample.latency_ms.unwrap_or(0)) > triggers.latency_ms_max;
         let reactive = required.cpu.max(required.backlog);
         let is_rising = u64::from(required.forecast) * 100
@@ -64,7 +64,7 @@ impl Scaler {
             if trigger == ScaleOutTrigger::Predictive { 0 } else { self.policy.scale_out.detect_ms };
         let decide_ms = self.policy.decide_ms(trigger);
         let more = workers.saturating_sub(self.fleet.serving()).min(self.step_left(now_ms));
-        let warm = self.fleet.count(Phase::Warm);
+        let warm = self.fleet.count(InstancePhase::Warm);
         let warm_detect_ms = detect_ms.min(self.policy.warm.detect_ms);
         if now_ms >= passed_ms + detect_ms + decide_ms {
             let times = (passed_ms, passed_ms + detect_ms, now_ms);
@@ -122,10 +122,10 @@ impl Scaler {
     }
 
     fn wake(&mut self, now_ms: u64, count: u32, number: u64, actions: &mut Vec<ProviderAction>) {
-        let warm = self.fleet.iter().filter(|(_, member)| member.phase == Phase::Warm);
+        let warm = self.fleet.iter().filter(|(_, member)| member.phase == InstancePhase::Warm);
         let warm: Vec<_> = warm.take(count as usize).map(|(instance, _)| instance).collect();
         for instance in warm {
-            if let Some(member) = self.fleet.set(instance, Phase::Waking, now_ms) {
+            if let Some(member) = self.fleet.set(instance, InstancePhase::Waking, now_ms) {
                 member.decision = Some(number);
             }
             actions.push(ProviderAction::Wake { instance });
@@ -143,8 +143,9 @@ impl Scaler {
         if count == 0 {
             return;
         }
-        let serves =
-            |member: &&FleetMember| matches!(member.phase, Phase::Ready | Phase::Starting | Phase::Waking);
+        let serves = |member: &&FleetMember| {
+            matches!(member.phase, InstancePhase::Ready | InstancePhase::Starting | InstancePhase::Waking)
+        };
         let members = || self.fleet.iter().map(|(_, member)| member).filter(serves);
         let mut spot = members().filter(|member| member.market == InstanceMarket::Spot).count() as u64;
         let mut all = members().count() as u64;
@@ -155,28 +156,28 @@ impl Scaler {
                 && (spot + 1) * 100 <= beyond * u64::from(self.policy.spot.percent);
             spot += u64::from(is_spot);
             let market = if is_spot { InstanceMarket::Spot } else { InstanceMarket::OnDemand };
-            self.start(now_ms, Phase::Starting, market, decision, actions);
+            self.start(now_ms, InstancePhase::Starting, market, decision, actions);
         }
     }
 
     fn start(
         &mut self,
         now_ms: u64,
-        phase: Phase,
+        phase: InstancePhase,
         market: InstanceMarket,
         decision: Option<u64>,
         actions: &mut Vec<ProviderAction>,
     ) {
         let member = FleetMember { phase, market, since_ms: now_ms, decision, is_lost: false };
         let instance = self.fleet.add(member);
-        actions.push(ProviderAction::Launch { instance, market, is_warm: phase == Phase::Preparing });
+        actions.push(ProviderAction::Launch { instance, market, is_warm: phase == InstancePhase::Preparing });
     }
 
     pub(super) fn refill_warm_pool(&mut self, now_ms: u64, actions: &mut Vec<ProviderAction>) {
-        let pooled = self.fleet.count(Phase::Warm) + self.fleet.count(Phase::Preparing);
+        let pooled = self.fleet.count(InstancePhase::Warm) + self.fleet.count(InstancePhase::Preparing);
         if now_ms >= self.paused_until_ms {
             for _ in pooled..self.policy.warm.size {
-                self.start(now_ms, Phase::Preparing, InstanceMarket::OnDemand, None, actions);
+                self.start(now_ms, InstancePhase::Preparing, InstanceMarket::OnDemand, None, actions);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::decision::Decisions;
-use crate::fleet::{Fleet, Phase};
+use crate::fleet::{Fleet, InstancePhase};
 use crate::limits::ScalerLimits;
 use crate::policy::{Policy, ScaleInPolicy, ScaleOutPolicy, ScaleThresholds, WarmPoolPolicy};
 use crate::provider::{Instance, InstanceMarket, Provider, ProviderAction, ProviderEvent};
@@ -153,20 +153,20 @@ impl ScaledFleet {
         let until_ms = now_ms + self.provider.delays().ready_ms + 2 * self.sample_ms;
         let per_s: f64 = workloads.iter().map(|workload| workload.highest(now_ms, until_ms)).sum();
         let load = per_s * mean_us / 1e6;
-        sample.workers = f64::from(self.scaler.fleet().count(Phase::Ready).max(1));
+        sample.workers = f64::from(self.scaler.fleet().count(InstancePhase::Ready).max(1));
         sample.cpu = (load + 2.0 * load.sqrt()) / sample.workers;
     }
 
     pub(super) fn charge(&mut self, passed_ms: u64) {
         for (_, member) in self.scaler.fleet().iter() {
             let at = match (member.phase, member.market) {
-                (Phase::Warm | Phase::Preparing, _) => 2,
+                (InstancePhase::Warm | InstancePhase::Preparing, _) => 2,
                 (_, InstanceMarket::Spot) => 1,
                 (_, InstanceMarket::OnDemand) => 0,
             };
             self.paid_ms[at] += passed_ms;
         }
-        self.workers_most = self.workers_most.max(self.scaler.fleet().count(Phase::Ready));
+        self.workers_most = self.workers_most.max(self.scaler.fleet().count(InstancePhase::Ready));
     }
 
     pub(super) fn fleet(&self) -> &Fleet {

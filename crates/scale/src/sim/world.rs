@@ -194,7 +194,7 @@ impl<'s> SimulatedWorld<'s> {
         }
         self.process_inbox(now_ms, step_ms);
         if let Some(scaled) = &self.scaled {
-            self.ready_ms += u64::from(scaled.fleet().count(crate::fleet::Phase::Ready)) * step_ms;
+            self.ready_ms += u64::from(scaled.fleet().count(crate::fleet::InstancePhase::Ready)) * step_ms;
         }
         self.sample(now_ms);
         self.end_minute(now_ms);
@@ -503,7 +503,7 @@ impl<'s> SimulatedWorld<'s> {
             scaled.charge(now_ms - self.paid_ms);
         }
         let present = match &self.scaled {
-            Some(scaled) => u64::from(scaled.fleet().count(crate::fleet::Phase::Ready)),
+            Some(scaled) => u64::from(scaled.fleet().count(crate::fleet::InstancePhase::Ready)),
             None => self.workers.len() as u64,
         };
         self.workers_ms += present * (now_ms - self.paid_ms);

@@ -1,8 +1,8 @@
 //! Tests the autoscaler from a scheduler's signals to a provider's instances, as in a node, in virtual time.
 
 use dunlin_scale::{
-    Autoscaler, LoadMeter, Phase, Policy, ProviderDelays, ScalerLimits, SchedulerSnapshot, SchedulerTotals,
-    SimulatedProvider,
+    Autoscaler, InstancePhase, LoadMeter, Policy, ProviderDelays, ScalerLimits, SchedulerSnapshot,
+    SchedulerTotals, SimulatedProvider,
 };
 use dunlin_tasks::Signals;
 
@@ -37,7 +37,7 @@ fn snapshot(ready: u32, waiting: u64, idle_since_ms: Option<u64>) -> SchedulerSn
 }
 
 fn ready(autoscaler: &Autoscaler<SimulatedProvider>) -> u32 {
-    autoscaler.members().filter(|(_, member)| member.phase == Phase::Ready).count() as u32
+    autoscaler.members().filter(|(_, member)| member.phase == InstancePhase::Ready).count() as u32
 }
 
 fn run(

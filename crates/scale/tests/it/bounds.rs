@@ -1,7 +1,8 @@
 //! Tests that the scaler is deterministic and stays within its bounds, for any measurements.
 
 use dunlin_scale::{
-    Phase, Policy, PolicyError, ProviderDelays, SchedulerSample, SpotPolicy, WarmPoolPolicy, WeeklyWindow,
+    InstancePhase, Policy, PolicyError, ProviderDelays, SchedulerSample, SpotPolicy, WarmPoolPolicy,
+    WeeklyWindow,
 };
 use proptest::prelude::*;
 
@@ -52,7 +53,7 @@ proptest! {
         let least = 4;
         simulations[0].run(600, |_| super::simulation::calm());
         let fleet = simulations[0].scaler.fleet();
-        let on_the_way = fleet.serving() + fleet.count(Phase::Draining);
+        let on_the_way = fleet.serving() + fleet.count(InstancePhase::Draining);
         prop_assert!(on_the_way >= least, "{on_the_way} of {least}");
     }
 }

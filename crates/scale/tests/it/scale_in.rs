@@ -1,6 +1,6 @@
 //! Tests of removing workers: when it happens, which workers end, and how much time they get.
 
-use dunlin_scale::{Instance, Phase, Policy, SchedulerSample, WarmPoolPolicy};
+use dunlin_scale::{Instance, InstancePhase, Policy, SchedulerSample, WarmPoolPolicy};
 
 use super::simulation::{ScalerSimulation, calm, load_sample};
 
@@ -13,7 +13,7 @@ fn oversized_fleet(policy: Policy) -> ScalerSimulation {
 }
 
 fn low_load_sample(simulation: &ScalerSimulation) -> SchedulerSample {
-    let ready = simulation.instances(Phase::Ready);
+    let ready = simulation.instances(InstancePhase::Ready);
     // The later half of the workers is idle. The list begins with the youngest worker, as if it had been idle longest.
     let idle = ready.iter().rev().take(10).map(|&instance| (instance, 100 + instance)).collect();
     SchedulerSample { idle, ..load_sample(80.0, ready.len() as u32) }
@@ -23,7 +23,7 @@ fn run_low_load(simulation: &mut ScalerSimulation, seconds: u64) {
     for _ in 0..seconds {
         let sample = low_load_sample(simulation);
         simulation.step(&sample);
-        let draining: Vec<Instance> = simulation.instances(Phase::Draining);
+        let draining: Vec<Instance> = simulation.instances(InstancePhase::Draining);
         draining.into_iter().for_each(|instance| simulation.provider.report_drained(instance));
     }
 }
@@ -63,7 +63,7 @@ fn load_during_the_cool_down_restarts_the_cool_down() {
 #[test]
 fn scale_in_drains_only_idle_workers() {
     let mut simulation = oversized_fleet(Policy::cloud(5, 50));
-    let busy: Vec<Instance> = simulation.instances(Phase::Ready).into_iter().take(10).collect();
+    let busy: Vec<Instance> = simulation.instances(InstancePhase::Ready).into_iter().take(10).collect();
     run_low_load(&mut simulation, 361);
     assert!(!simulation.drained().is_empty());
     assert!(simulation.drained().iter().all(|(instance, _)| !busy.contains(instance)));
@@ -92,7 +92,8 @@ fn draining_grace_is_the_longer_of_a_minute_and_the_task_time() {
 #[test]
 fn cpu_use_between_the_thresholds_keeps_the_worker_count() {
     let mut simulation = oversized_fleet(Policy::cloud(5, 50));
-    let idle: Vec<_> = simulation.instances(Phase::Ready).into_iter().map(|instance| (instance, 0)).collect();
+    let idle: Vec<_> =
+        simulation.instances(InstancePhase::Ready).into_iter().map(|instance| (instance, 0)).collect();
     for cpu in [0.57, 0.60, 0.65, 0.69, 0.70] {
         simulation.run(1_000, |_| SchedulerSample { cpu, workers: 20.0, idle: idle.clone(), ..calm() });
         assert_eq!((simulation.ready(), simulation.drained().len()), (20, 0), "at {cpu}");
@@ -107,9 +108,9 @@ fn drained_workers_fill_the_warm_pool() {
     run_low_load(&mut simulation, 358);
     let policy = Policy { warm, ..simulation.scaler.policy().clone() };
     run_low_load(&mut simulation, 3);
-    assert!(!simulation.instances(Phase::Draining).is_empty());
+    assert!(!simulation.instances(InstancePhase::Draining).is_empty());
     simulation.scaler.set_policy(policy).unwrap();
-    let leaving: Vec<Instance> = simulation.instances(Phase::Draining);
+    let leaving: Vec<Instance> = simulation.instances(InstancePhase::Draining);
     let mut actions = Vec::new();
     for &instance in &leaving {
         let event = dunlin_scale::ProviderEvent::Drained { instance };
@@ -126,7 +127,7 @@ fn drained_local_workers_end_even_if_the_warm_pool_has_room() {
     run_low_load(&mut simulation, 361);
     let policy = simulation.scaler.policy().clone().with_local_pool(30);
     simulation.scaler.set_policy(policy).unwrap();
-    let leaving = simulation.instances(Phase::Draining);
+    let leaving = simulation.instances(InstancePhase::Draining);
     assert!(!leaving.is_empty());
     let mut actions = Vec::new();
     for &instance in &leaving {

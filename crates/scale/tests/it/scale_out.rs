@@ -1,7 +1,7 @@
 //! Tests of adding workers: when it happens, for which reason, and how many.
 
 use dunlin_scale::{
-    Phase, Policy, ProviderAction, ScaleOutTrigger, SchedulerSample, WarmPoolPolicy, WeeklyWindow,
+    InstancePhase, Policy, ProviderAction, ScaleOutTrigger, SchedulerSample, WarmPoolPolicy, WeeklyWindow,
 };
 
 use super::simulation::{ScalerSimulation, calm, load_sample};
@@ -49,7 +49,7 @@ fn empty_fleet_starts_one_worker_and_drops_it_when_idle() {
         ..SchedulerSample::default()
     });
     assert_eq!(simulation.ready(), 1, "no second worker starts before the first is ready");
-    let instance = simulation.instances(Phase::Ready)[0];
+    let instance = simulation.instances(InstancePhase::Ready)[0];
     let idle = |ready| SchedulerSample {
         workers: f64::from(ready),
         idle: vec![(instance, 0)],
@@ -105,13 +105,13 @@ fn warm_pool_shortens_scale_out_and_is_refilled() {
     let warm = WarmPoolPolicy { size: 5, detect_ms: 15_000, takes_drained: true };
     let mut simulation = ScalerSimulation::settled(Policy { warm, ..Policy::cloud(10, 50) });
     simulation.run(60, |_| calm());
-    assert_eq!(simulation.instances(Phase::Warm).len(), 5);
+    assert_eq!(simulation.instances(InstancePhase::Warm).len(), 5);
     simulation.run(200, |ready| load_sample(100.0, ready));
     let (detected, decided, ready) = times(&simulation, ScaleOutTrigger::Cpu);
     assert_eq!((detected, decided, ready), (15_000, 15_000, 20_000));
     assert!(detected + decided + ready <= 55_000, "the required maximum");
     assert_eq!(simulation.ready(), 15);
-    assert_eq!(simulation.instances(Phase::Warm).len(), 5, "the pool is refilled");
+    assert_eq!(simulation.instances(InstancePhase::Warm).len(), 5, "the pool is refilled");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn failing_worker_launches_are_retried_at_a_limited_rate() {
 #[test]
 fn dead_worker_is_replaced() {
     let mut simulation = ScalerSimulation::settled(Policy::cloud(10, 50));
-    for instance in simulation.instances(Phase::Ready).into_iter().take(3) {
+    for instance in simulation.instances(InstancePhase::Ready).into_iter().take(3) {
         simulation.provider.kill(instance);
     }
     simulation.run(1, |_| calm());

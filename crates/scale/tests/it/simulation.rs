@@ -1,8 +1,8 @@
 //! Runs a scaler and a simulated provider, second by second.
 
 use dunlin_scale::{
-    Instance, Phase, Policy, Provider, ProviderAction, ProviderDelays, ProviderEvent, Scaler, ScalerLimits,
-    SchedulerSample, SimulatedProvider,
+    Instance, InstancePhase, Policy, Provider, ProviderAction, ProviderDelays, ProviderEvent, Scaler,
+    ScalerLimits, SchedulerSample, SimulatedProvider,
 };
 
 /// A scaler, a simulated provider and their time.
@@ -76,10 +76,10 @@ impl ScalerSimulation {
     }
 
     pub fn ready(&self) -> u32 {
-        self.scaler.fleet().count(Phase::Ready)
+        self.scaler.fleet().count(InstancePhase::Ready)
     }
 
-    pub fn instances(&self, phase: Phase) -> Vec<Instance> {
+    pub fn instances(&self, phase: InstancePhase) -> Vec<Instance> {
         let members = self.scaler.fleet().iter().filter(|(_, member)| member.phase == phase);
         members.map(|(instance, _)| instance).collect()
     }

@@ -1,7 +1,8 @@
 //! Tests of spot instances: their number, their interruptions, and the fallback to on-demand instances.
 
 use dunlin_scale::{
-    InstanceMarket, Phase, Policy, Provider, ProviderAction, ProviderDelays, ProviderEvent, SpotPolicy,
+    InstanceMarket, InstancePhase, Policy, Provider, ProviderAction, ProviderDelays, ProviderEvent,
+    SpotPolicy,
 };
 
 use super::simulation::{ScalerSimulation, calm, reliable_delays};
@@ -13,7 +14,7 @@ fn spot_count(simulation: &ScalerSimulation) -> usize {
         .scaler
         .fleet()
         .iter()
-        .filter(|(_, m)| m.market == InstanceMarket::Spot && m.phase == Phase::Ready)
+        .filter(|(_, m)| m.market == InstanceMarket::Spot && m.phase == InstancePhase::Ready)
         .count()
 }
 

@@ -265,7 +265,7 @@ fn pending_record_is_refused_after_its_permission_ends() {
     let options = SubscribeOptions { registered: true, ..SubscribeOptions::default() };
     let mut reader = fixture.node.subscribe("a", &options).unwrap();
     let frame = {
-        let meta = dunlin::topic::frame::Meta::default();
+        let meta = dunlin::topic::frame::RecordMeta::default();
         let payload = [0; 1_024];
         let encoded = meta.measure(payload.len()).unwrap();
         let mut frame = vec![0; encoded.padded()];

@@ -22,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dunlin::state::{ControlCommand, ControlState, KeyEvents};
-use dunlin::topic::{Event, Notice, OnGap, Start, Subscribe, SubscribeOptions, Subscriber, Wait};
+use dunlin::topic::{Event, Notice, OnGap, Start, Subscribe, SubscribeOptions, Subscriber, WaitStrategy};
 use dunlin::{
     ClusterCommandError, Consistency, Control, ControlError, KV, Node, Ownership, OwnershipLimits,
     TopicError, block_on,
@@ -275,7 +275,7 @@ fn watch(node: &Node) -> Result<Subscriber, dunlin::topic::SubscribeError> {
         start: Start::Earliest,
         // A starting node receives a new epoch first. It has read no change yet, and must not skip the history.
         on_gap: OnGap::Oldest,
-        wait: Wait::Parked,
+        wait: WaitStrategy::Parked,
         ..SubscribeOptions::default()
     };
     node.subscribe(KV, &options)

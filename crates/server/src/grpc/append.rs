@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use dunlin::topic::frame::Meta;
+use dunlin::topic::frame::RecordMeta;
 use dunlin::topic::{Position, ProducerMark, Receipt, Subject, Topic};
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, OwningTopic, Refused};
@@ -126,7 +126,7 @@ fn with_frame<R>(
     }
     let headers: Vec<_> =
         record.headers.iter().map(|header| (header.name.as_str(), &header.value[..])).collect();
-    let meta = Meta {
+    let meta = RecordMeta {
         event_time_ns: record.event_time_ns,
         expires_ns: record.expires_ns,
         subject_tail: &target.tail,

@@ -9,7 +9,7 @@ mod subscriptions;
 
 use std::sync::Arc;
 
-use dunlin::topic::{OnGap, Start, SubscribeOptions, Topic, Wait};
+use dunlin::topic::{OnGap, Start, SubscribeOptions, Topic, WaitStrategy};
 use dunlin::wire::ErrorCode;
 use dunlin::{Refused, TopicError, now_ns};
 use rata::message_broker_server::MessageBroker;
@@ -242,7 +242,7 @@ pub(super) async fn subscribe(
         protocol: "grpc",
         start: Start::Latest,
         on_gap: OnGap::Fail,
-        wait: Wait::Parked,
+        wait: WaitStrategy::Parked,
         ..SubscribeOptions::default()
     };
     let subjects = std::slice::from_ref(&topic);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use dunlin::topic::{NewLogs, Pattern, Position, Start, SubscribeOptions, Wait, Waiter};
+use dunlin::topic::{NewLogs, Pattern, Position, Start, SubscribeOptions, WaitStrategy, Waiter};
 use dunlin::wire::ErrorCode;
 use dunlin::{Inbox, MissingTopicPolicy, Refused, log_of_position};
 use v1::start::At;
@@ -30,7 +30,7 @@ pub(super) async fn reader(
         protocol: "grpc",
         start,
         on_gap: on_gap(request.on_gap()),
-        wait: Wait::Parked,
+        wait: WaitStrategy::Parked,
         registered: request.registered,
         conflate: request.conflate,
         test_loss_every: None,

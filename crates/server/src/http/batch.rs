@@ -14,7 +14,7 @@ use axum::http::{Request, StatusCode};
 use axum::{Extension, Json};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dunlin::topic::frame::{FrameError, Meta};
+use dunlin::topic::frame::{FrameError, RecordMeta};
 use dunlin::topic::{BATCH_BYTES_MAX, MemoryCharge, PublishError, Topic};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -182,7 +182,7 @@ async fn encode_lines(
 }
 
 fn encode_plain(target: &PublishTarget, line: &[u8], batch: &mut EncodedBatch) -> Result<(), Problem> {
-    let meta = Meta { subject_tail: &target.tail, ..Meta::default() };
+    let meta = RecordMeta { subject_tail: &target.tail, ..RecordMeta::default() };
     batch.add_frame(target, &meta, line)
 }
 
@@ -211,7 +211,7 @@ fn encode_json(target: &PublishTarget, line: &[u8], batch: &mut EncodedBatch) ->
         })?),
         (Some(_), Some(_)) => return Err(wrong("set event_time or event_time_ns, not both".to_owned())),
     };
-    let meta = Meta {
+    let meta = RecordMeta {
         event_time_ns,
         expires_ns: line.expires_ns,
         subject_tail: &target.tail,
@@ -249,7 +249,12 @@ fn bytes_of(name: &str, plain: Option<String>, base64: Option<String>) -> Result
 }
 
 impl EncodedBatch {
-    fn add_frame(&mut self, target: &PublishTarget, meta: &Meta<'_>, payload: &[u8]) -> Result<(), Problem> {
+    fn add_frame(
+        &mut self,
+        target: &PublishTarget,
+        meta: &RecordMeta<'_>,
+        payload: &[u8],
+    ) -> Result<(), Problem> {
         let part = self.parts.entry(target.topic.partition_of(meta.key)).or_default();
         let bytes_before = part.frames.len();
         encode(meta, payload, &mut part.frames)?;

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Request, header};
 use axum::{Extension, Json};
 use dunlin::OwningTopic;
-use dunlin::topic::frame::Meta;
+use dunlin::topic::frame::RecordMeta;
 use dunlin::topic::{Position, ProducerMark, Receipt, Subject, Topic};
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ pub(super) async fn publish(
     let content = body::read(&context, body, record_bytes_max).await?;
     let headers = record_headers(&parts.headers);
     let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-    let meta = Meta {
+    let meta = RecordMeta {
         event_time_ns: time(&parts.headers, "dunlin-event-time")?,
         expires_ns: time(&parts.headers, "dunlin-expires")?,
         subject_tail: &target.tail,
@@ -65,7 +65,7 @@ pub(super) async fn publish(
 pub(super) async fn publish_record(
     context: &Context,
     target: &PublishTarget,
-    meta: &Meta<'_>,
+    meta: &RecordMeta<'_>,
     payload: &[u8],
     options: PublishOptions,
 ) -> Result<Value, Problem> {
@@ -134,7 +134,7 @@ pub(super) fn position(text: &str) -> Result<Position, Problem> {
 }
 
 /// Appends the record's frame to `frames`.
-pub(super) fn encode(meta: &Meta<'_>, payload: &[u8], frames: &mut Vec<u8>) -> Result<(), Problem> {
+pub(super) fn encode(meta: &RecordMeta<'_>, payload: &[u8], frames: &mut Vec<u8>) -> Result<(), Problem> {
     let encoded =
         meta.measure(payload.len()).map_err(|error| Problem::from(dunlin::Refused::from(&error)))?;
     let start = frames.len();

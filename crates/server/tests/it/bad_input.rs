@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use dunlin::topic::Publish;
-use dunlin::topic::frame::Meta;
+use dunlin::topic::frame::RecordMeta;
 use dunlin::wire::{
     CreateTopic, ErrorCode, FromClient, FromNode, ListTopics, MessageHeader, MessageKind, NamedTopic,
     Preamble, StartAt, TopicConfig, VERSION, WhenFull,
@@ -109,7 +109,7 @@ fn publish_invalid(peer: &mut Peer, producer_seq: u64, frames: &[u8]) -> Option<
 fn invalid_reply_subject_is_a_bad_frame() {
     let (node, server) = serve();
     node.create_topic("a", dunlin::topic::TopicConfig::default(), false).unwrap();
-    let meta = Meta { reply: Some("r.Xyz"), ..Meta::default() };
+    let meta = RecordMeta { reply: Some("r.Xyz"), ..RecordMeta::default() };
     let encoded = meta.measure(1).unwrap();
     let mut sound = vec![0; encoded.padded()];
     meta.encode(encoded, 0, b"x", &mut sound);

@@ -1,7 +1,8 @@
 //! Tests the NATS protocol byte by byte.
 
 use dunlin::topic::{
-    Draft, Event, Meta, Payload, Publish, ReducerConfig, Retention, Subscribe, SubscribeOptions, TopicConfig,
+    Draft, Event, Payload, Publish, RecordMeta, ReducerConfig, Retention, Subscribe, SubscribeOptions,
+    TopicConfig,
 };
 
 use crate::nats_peer::{NatsPeer, serve_nats};
@@ -129,7 +130,7 @@ fn headers_and_reply_subject_pass_to_and_from_nats_clients() {
     let mut peer = NatsPeer::open(&server);
     peer.subscribe("h 1");
     let headers: [(&str, &[u8]); 4] = [("Nats-Msg-Id", b"7"), ("x", b"a b"), ("x", b""), ("y", b"1\r\nz: 2")];
-    let meta = Meta { reply: Some("_INBOX.me"), headers: &headers, ..Meta::default() };
+    let meta = RecordMeta { reply: Some("_INBOX.me"), headers: &headers, ..RecordMeta::default() };
     node.publisher("h").unwrap().publish(Draft { meta, payload: Payload::Copied(b"hello") }).unwrap();
     let got = peer.message();
     assert_eq!(got.headers, ["", "Nats-Msg-Id: 7", "x: a b", "x: ", "y: 1  z: 2"]);
@@ -511,7 +512,7 @@ fn publishers_cannot_forge_sequence_and_status_headers() {
     // A subscriber of `$DUNLIN.seq.f` must also not receive a publisher's headers with these names if the record was
     // published over another protocol.
     let headers: &[(&str, &[u8])] = &[("status", b"410"), ("Description", b"Gap"), ("B", b"2")];
-    let meta = Meta { headers, ..Meta::default() };
+    let meta = RecordMeta { headers, ..RecordMeta::default() };
     node.publisher("f").unwrap().publish(Draft { meta, payload: Payload::Copied(b"x") }).unwrap();
     assert_eq!(numbered.message().headers[..3], ["", "B: 2", "Dunlin-Seq: 2"]);
 }

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use dunlin::state::{ControlCommand, ControlEffects, ControlReply, ControlState, KeyEvents, node_key};
 use dunlin::topic::{
-    Draft, Event, Meta, Notice, Payload, Position, Publish, PublishError, Start, Subscribe, SubscribeOptions,
-    TopicConfig,
+    Draft, Event, Notice, Payload, Position, Publish, PublishError, RecordMeta, Start, Subscribe,
+    SubscribeOptions, TopicConfig,
 };
 use dunlin::{
     ClusterCommandError, Config, InFlightBatch, InterestQuery, MirrorFeed, Node, Ownership, OwnershipLimits,
@@ -391,7 +391,7 @@ fn subscriber_resumes_every_partition_through_any_node() {
     let mut publish = |from: u64| {
         for n in from..from + 200 {
             let (key, payload) = (n.to_le_bytes(), n.to_le_bytes());
-            let meta = Meta { key: Some(&key), ..Meta::default() };
+            let meta = RecordMeta { key: Some(&key), ..RecordMeta::default() };
             publisher.publish(Draft { meta, payload: Payload::Copied(&payload) }).unwrap();
         }
     };

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
-use dunlin::topic::frame::{Frame, Meta};
+use dunlin::topic::frame::{Frame, RecordMeta};
 use dunlin::wire::{
     DecodeOutcome, Decoder, DecoderLimits, FLAG_ACK, FromClient, FromNode, Hello, OnGap, OpenPublisher,
     Preamble, Publish, PublishHeader, StartAt, Subscribe, VERSION,
@@ -166,7 +166,7 @@ impl Peer {
 
 /// Encodes frames that have these payloads and no other contents.
 pub fn frames(payloads: &[&[u8]]) -> Vec<u8> {
-    let meta = Meta::default();
+    let meta = RecordMeta::default();
     let mut frames = Vec::new();
     for payload in payloads {
         let encoded = meta.measure(payload.len()).unwrap();

@@ -10,7 +10,7 @@ use dunlin::space::behaviour::Oscillation;
 use dunlin::space::{
     Entity, Host, Partition, RegionAuthority, RegionId, RegionSetup, WorldBox as Box3, WorldRequest,
 };
-use dunlin::topic::{Draft, Meta, Payload, Publish, TopicConfig};
+use dunlin::topic::{Draft, Payload, Publish, RecordMeta, TopicConfig};
 use dunlin::{Config, Node};
 use dunlin_client::space::{
     CommandError, EntityCommand, EntityId, SceneChange, Schema, SurroundingsWatch, ViewError, Viewer,
@@ -370,7 +370,7 @@ fn world_process_responds_only_to_inboxes() {
     WorldRequest::<3>::Despawn(CENTER).encode(&mut despawn);
     let mut requests = node.publisher(&spawn_subject(NAME, 1)).unwrap();
     for payload in [&b"no request"[..], &despawn] {
-        let meta = Meta { reply: Some("orders"), ..Meta::default() };
+        let meta = RecordMeta { reply: Some("orders"), ..RecordMeta::default() };
         requests.publish(Draft { meta, payload: Payload::Copied(payload) }).unwrap();
     }
     until("the entity is gone", || !has_center());

@@ -9,7 +9,7 @@
 //! The grid is the fastest index for neighbours within a fixed radius. If points crowd together, it checks too many of
 //! them; trees do not.
 
-use super::{Columns, NearItem, NearestItems, SpatialIndex, point_at};
+use super::{NearItem, NearestItems, PointColumns, SpatialIndex, point_at};
 use crate::shape::{Aabb, Shape, distance_sq};
 use crate::world::{Point, WorldBox};
 
@@ -362,7 +362,7 @@ impl<const D: usize> Iterator for RowsAround<'_, D> {
 }
 
 impl<const D: usize> SpatialIndex<D> for Grid<D> {
-    fn rebuild(&mut self, points: Columns<'_, D>) {
+    fn rebuild(&mut self, points: PointColumns<'_, D>) {
         self.rebuild_with(points[0].len(), |item| point_at(&points, item));
     }
 

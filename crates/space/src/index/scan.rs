@@ -1,6 +1,6 @@
 //! An index without a structure: each query compares every item. Tests compare the other indexes with it.
 
-use super::{Columns, NearItem, NearestItems, SpatialIndex};
+use super::{NearItem, NearestItems, PointColumns, SpatialIndex};
 use crate::shape::{Shape, distance_sq};
 use crate::world::Point;
 
@@ -25,7 +25,7 @@ impl<const D: usize> LinearScan<D> {
 }
 
 impl<const D: usize> SpatialIndex<D> for LinearScan<D> {
-    fn rebuild(&mut self, points: Columns<'_, D>) {
+    fn rebuild(&mut self, points: PointColumns<'_, D>) {
         self.points.clear();
         self.points.extend((0..points[0].len()).map(|at| super::point_at(&points, at)));
     }

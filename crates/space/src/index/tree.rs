@@ -16,7 +16,7 @@
 mod build;
 mod nearest_of_each;
 
-use super::{Columns, NearItem, NearestItems, SpatialIndex};
+use super::{NearItem, NearestItems, PointColumns, SpatialIndex};
 use crate::curve::{Curve, Morton, Tetrahedral};
 use crate::shape::{Aabb, Shape};
 use crate::world::{Point, WorldBox};
@@ -109,7 +109,7 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
 }
 
 impl<const D: usize, C: Curve<D>> SpatialIndex<D> for Tree<D, C> {
-    fn rebuild(&mut self, points: Columns<'_, D>) {
+    fn rebuild(&mut self, points: PointColumns<'_, D>) {
         self.sort_points(&points);
         self.build_nodes();
     }

@@ -5,7 +5,7 @@
 
 use crate::behaviour::LANES;
 use crate::curve::{Curve, Morton};
-use crate::index::Columns;
+use crate::index::PointColumns;
 use crate::shape::Aabb;
 use crate::world::{CELL_BITS, GRID_BITS, Point, WorldBox};
 
@@ -131,7 +131,7 @@ impl<const D: usize> InteriorCells<D> {
     /// Skips groups of rows, from row `from` on, of which no neighbour sees any row. Returns the first row that was not
     /// skipped.
     #[inline(always)]
-    pub(super) fn skip_unseen(&self, columns: &Columns<'_, D>, from: usize) -> usize {
+    pub(super) fn skip_unseen(&self, columns: &PointColumns<'_, D>, from: usize) -> usize {
         let len = columns.first().map_or(0, |column| column.len());
         let mut row = from;
         while row + LANES <= len {
@@ -295,7 +295,7 @@ mod tests {
         };
         let columns: [Vec<f32>; D] =
             std::array::from_fn(|axis| (0..COUNT).map(|nth| at(nth, axis)).collect());
-        let columns: Columns<'_, D> = std::array::from_fn(|axis| &columns[axis][..]);
+        let columns: PointColumns<'_, D> = std::array::from_fn(|axis| &columns[axis][..]);
         let point = |row: usize| std::array::from_fn(|axis| columns[axis][row]);
         let in_core = (0..COUNT).filter(|row| trial.is_in_core(&point(*row)));
         let in_core = in_core.inspect(|row| assert!(trial.interior.surely_contains(&point(*row)))).count();

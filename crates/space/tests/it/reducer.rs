@@ -13,7 +13,7 @@ fn reducer(region: u32) -> RegionReducer<3> {
 
 /// Encodes a record as it is in a log.
 fn framed(payload: &[u8]) -> Vec<u8> {
-    let meta = dunlin_topic::Meta::default();
+    let meta = dunlin_topic::RecordMeta::default();
     let encoded = meta.measure(payload.len()).unwrap();
     let mut bytes = vec![0; encoded.padded()];
     meta.encode(encoded, 1, payload, &mut bytes);

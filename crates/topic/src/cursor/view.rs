@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use dunlin_frame::{Frame, Meta};
+use dunlin_frame::{Frame, RecordMeta};
 
 use super::{Cursor, Hint, SkipBudget};
 use crate::log::MergedRecord;
@@ -78,7 +78,7 @@ impl Cursor {
 /// Copies the record with another payload.
 fn with_payload(frame: &Frame<'_>, payload: &[u8]) -> Option<Box<[u8]>> {
     let headers: Vec<(&str, &[u8])> = frame.headers().collect();
-    let meta = Meta {
+    let meta = RecordMeta {
         event_time_ns: frame.event_time_ns(),
         expires_ns: frame.expires_ns(),
         subject_tail: frame.subject_tail(),

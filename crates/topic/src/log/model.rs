@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use dunlin_frame::Meta;
+use dunlin_frame::RecordMeta;
 use loom::{sync::Notify, thread};
 
 use super::{AppendOptions, Log};
@@ -26,7 +26,7 @@ fn log() -> Arc<Log> {
 }
 
 fn publish(log: &Log) {
-    let draft = Draft { meta: Meta::default(), payload: Payload::Copied(b"x") };
+    let draft = Draft { meta: RecordMeta::default(), payload: Payload::Copied(b"x") };
     log.append(AppendOptions::default(), &draft).unwrap();
 }
 

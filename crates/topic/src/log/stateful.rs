@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use dunlin_frame::{FrameLayout, Meta};
+use dunlin_frame::{FrameLayout, RecordMeta};
 
 use crate::event::{Checksum, Position, Snapshot};
 use crate::log::{AppendOptions, Log, LogContents};
@@ -346,8 +346,8 @@ struct Raw {
 }
 
 impl Raw {
-    fn meta(event_time_ns: Option<u64>) -> Meta<'static> {
-        Meta { event_time_ns, ..Meta::default() }
+    fn meta(event_time_ns: Option<u64>) -> RecordMeta<'static> {
+        RecordMeta { event_time_ns, ..RecordMeta::default() }
     }
 
     fn encode(self) -> MergedRecord {

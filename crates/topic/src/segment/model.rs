@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use bytes::Bytes;
-use dunlin_frame::Meta;
+use dunlin_frame::RecordMeta;
 use loom::{sync::Mutex, thread};
 
 use super::{BUFFER_BYTES_MIN, Buffer, PinnedSegment, Segment, SegmentWriter};
@@ -27,9 +27,9 @@ fn segment(budget: &Arc<MemoryBudget>, first_seq: u64) -> SegmentWriter {
 }
 
 fn push(writer: &mut SegmentWriter, number: u64) {
-    let encoded = Meta::default().measure(8).unwrap();
+    let encoded = RecordMeta::default().measure(8).unwrap();
     let payload = number.to_le_bytes();
-    writer.push(encoded.padded(), 1, |out| Meta::default().encode(encoded, 0, &payload, out));
+    writer.push(encoded.padded(), 1, |out| RecordMeta::default().encode(encoded, 0, &payload, out));
 }
 
 /// The numbers in the segment's records, up to the length at the last check.
@@ -185,9 +185,9 @@ fn payload_by_reference_is_freed_once_and_not_while_it_is_read() {
         let budget = budget();
         let mut writer = segment(&budget, 1);
         let payload = Bytes::from_owner(CountedPayload(Arc::clone(&freed)));
-        let encoded = Meta::default().measure(payload.len()).unwrap();
+        let encoded = RecordMeta::default().measure(payload.len()).unwrap();
         budget.charge(payload.len() as u64).unwrap();
-        writer.push_by_ref(&Meta::default(), encoded, 0, payload);
+        writer.push_by_ref(&RecordMeta::default(), encoded, 0, payload);
         let old = Arc::clone(writer.segment());
         writer.seal();
         let (shared, watched) = (Arc::clone(&old), Arc::clone(&freed));

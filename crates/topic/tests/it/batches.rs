@@ -10,7 +10,7 @@ use crate::fixture::*;
 #[test]
 fn subscriber_sees_a_batch_whole_or_not_at_all() {
     let topic = large_topic(RUNNING);
-    let mut reader = subscriber(&topic, &SubscribeOptions { wait: Wait::Spin, ..earliest() });
+    let mut reader = subscriber(&topic, &SubscribeOptions { wait: WaitStrategy::Spin, ..earliest() });
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -88,8 +88,8 @@ fn record_up_to_record_bytes_max_is_accepted() {
     let payload = vec![5; bytes];
     topic.publisher("t").publish(payload.as_slice()).unwrap();
     let mut frame = vec![0; bytes + 64];
-    let encoded = Meta::default().measure(bytes).unwrap();
-    Meta::default().encode(encoded, 0, &payload, &mut frame);
+    let encoded = RecordMeta::default().measure(bytes).unwrap();
+    RecordMeta::default().encode(encoded, 0, &payload, &mut frame);
     frame.truncate(encoded.padded());
     let batch = CheckedBatch::check(&frame, 1, 32 << 20).unwrap();
     let append = BatchAppend {
@@ -142,7 +142,7 @@ fn received_batch_keeps_payloads_and_gets_a_new_append_time() {
     let topic = large_topic(MANUAL);
     let mut frames = Vec::new();
     for n in 1..=3u64 {
-        let meta = Meta { key: Some(b"k"), event_time_ns: Some(n), ..Meta::default() };
+        let meta = RecordMeta { key: Some(b"k"), event_time_ns: Some(n), ..RecordMeta::default() };
         let encoded = meta.measure(8).unwrap();
         let at = frames.len();
         frames.resize(at + encoded.padded(), 0);

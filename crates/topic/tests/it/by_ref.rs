@@ -176,7 +176,7 @@ fn destructor_of_a_shared_payload_may_publish_to_its_topic() {
     let mut publisher = topic.publisher("t");
     for _ in 0..100 {
         let payload = Bytes::from_owner(Echo(Arc::downgrade(&topic)));
-        publisher.publish(Draft { meta: Meta::default(), payload: Payload::Shared(payload) }).unwrap();
+        publisher.publish(Draft { meta: RecordMeta::default(), payload: Payload::Shared(payload) }).unwrap();
     }
     let mut dropped = 0;
     let mut reader = subscriber(&topic, &earliest());

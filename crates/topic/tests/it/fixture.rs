@@ -62,7 +62,7 @@ pub fn large_topic(clock: Clock) -> Arc<Topic> {
 }
 
 pub fn from(start: Start) -> SubscribeOptions {
-    SubscribeOptions { start, wait: Wait::Parked, ..SubscribeOptions::default() }
+    SubscribeOptions { start, wait: WaitStrategy::Parked, ..SubscribeOptions::default() }
 }
 
 pub fn earliest() -> SubscribeOptions {

@@ -85,7 +85,7 @@ fn read_with_a_spent_skip_budget_still_advances() {
 fn embedded_subscriber_finds_a_record_after_a_long_skip() {
     let topic = long_topic("orders");
     for filter in filters() {
-        let mut subscriber = Subscriber::one(filtered(&topic, filter), Wait::Parked);
+        let mut subscriber = Subscriber::one(filtered(&topic, filter), WaitStrategy::Parked);
         let Some(Event::Record(record)) = subscriber.try_next().unwrap() else { panic!("no record") };
         assert_eq!((record.seq(), record.prev_seq), (UNWANTED + 1, 0));
         assert!(subscriber.try_next().unwrap().is_none());
@@ -96,7 +96,7 @@ fn embedded_subscriber_finds_a_record_after_a_long_skip() {
 fn subscriber_with_limited_skips_does_not_sleep_during_a_skip() {
     let topic = long_topic("orders");
     let [filter, _] = filters();
-    let mut subscriber = Subscriber::one(filtered(&topic, filter), Wait::Parked);
+    let mut subscriber = Subscriber::one(filtered(&topic, filter), WaitStrategy::Parked);
     subscriber.limit_skips();
     let mut skipped = 0;
     while !subscriber.ready().unwrap() {

@@ -43,7 +43,7 @@ impl SlotValues {
 
     /// Applies a record's payload.
     pub fn take(&mut self, payload: &[u8], seq: u64) {
-        let meta = Meta::default();
+        let meta = RecordMeta::default();
         let encoded = meta.measure(payload.len()).unwrap();
         let mut bytes = vec![0; encoded.padded()];
         meta.encode(encoded, 0, payload, &mut bytes);

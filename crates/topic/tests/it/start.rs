@@ -142,7 +142,7 @@ fn filter_skips_only_records_of_other_subjects() {
     }
     let filter = Filter::new(|tail: &str| tail == "us");
     let cursor = Cursor::new(topic.logs()[0].clone(), &earliest(), Some(filter), ConsumeMode::Reads).unwrap();
-    let mut reader = Subscriber::one(cursor, Wait::Parked);
+    let mut reader = Subscriber::one(cursor, WaitStrategy::Parked);
     let mut seen = Vec::new();
     reader
         .drain(usize::MAX, |event| {
@@ -171,7 +171,7 @@ fn payload_view_replaces_payloads_and_skips_hidden_records() {
     let view = |transform| Some(Filter { view: Some(PayloadView::new(transform)), ..Filter::new(|_| true) });
     let filter = view(even_digits);
     let cursor = Cursor::new(topic.logs()[0].clone(), &earliest(), filter, ConsumeMode::Reads).unwrap();
-    let mut reader = Subscriber::one(cursor, Wait::Parked);
+    let mut reader = Subscriber::one(cursor, WaitStrategy::Parked);
     let (mut shown, mut last) = (0, 0);
     let mut take = |record: dunlin_topic::Record<'_>| {
         let digits = record.seq().to_string();

@@ -88,14 +88,15 @@ fn work_on_both(retention_bytes: u64) -> u64 {
     let twin = Twin::default();
     let publishing = AtomicBool::new(true);
     let views: Vec<_> = thread::scope(|scope| {
-        let readers: Vec<_> = [(Wait::Parked, usize::MAX), (Wait::Default, 3), (Wait::Parked, 50)]
-            .into_iter()
-            .map(|(wait, max)| {
-                let reader = subscriber(&topic, &SubscribeOptions { wait, ..earliest() });
-                let publishing = &publishing;
-                scope.spawn(move || read(reader, publishing, max))
-            })
-            .collect();
+        let readers: Vec<_> =
+            [(WaitStrategy::Parked, usize::MAX), (WaitStrategy::Default, 3), (WaitStrategy::Parked, 50)]
+                .into_iter()
+                .map(|(wait, max)| {
+                    let reader = subscriber(&topic, &SubscribeOptions { wait, ..earliest() });
+                    let publishing = &publishing;
+                    scope.spawn(move || read(reader, publishing, max))
+                })
+                .collect();
         let publishers: Vec<_> = (0..PUBLISHERS)
             .map(|by| {
                 let (topic, twin) = (&topic, &twin);

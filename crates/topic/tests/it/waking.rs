@@ -11,7 +11,7 @@ use dunlin_topic::*;
 use crate::fixture::*;
 
 /// Two threads send a record back and forth. A missed wake-up would stop both threads.
-fn ping_pong(wait: Wait, rounds: u64) {
+fn ping_pong(wait: WaitStrategy, rounds: u64) {
     let topics = [large_topic(RUNNING), large_topic(RUNNING)];
     let options = SubscribeOptions { wait, ..earliest() };
     let mut readers = topics.each_ref().map(|topic| subscriber(topic, &options));
@@ -36,17 +36,17 @@ fn ping_pong(wait: Wait, rounds: u64) {
 
 #[test]
 fn parked_reader_is_woken_by_every_record() {
-    ping_pong(Wait::Parked, 20_000);
+    ping_pong(WaitStrategy::Parked, 20_000);
 }
 
 #[test]
 fn reader_that_spins_and_then_parks_is_woken_by_every_record() {
-    ping_pong(Wait::Default, 20_000);
+    ping_pong(WaitStrategy::Default, 20_000);
 }
 
 #[test]
 fn spinning_reader_sees_every_record() {
-    ping_pong(Wait::Spin, 2_000);
+    ping_pong(WaitStrategy::Spin, 2_000);
 }
 
 /// A task's waker: marks the task and wakes the executor thread.
@@ -115,7 +115,7 @@ fn parked_spinning_and_async_subscribers_miss_no_record() {
     let counted = Arc::new(AtomicUsize::new(0));
     thread::scope(|scope| {
         for n in 0..6 {
-            let wait = [Wait::Parked, Wait::Default][n % 2];
+            let wait = [WaitStrategy::Parked, WaitStrategy::Default][n % 2];
             let mut reader = subscriber(&topic, &SubscribeOptions { wait, ..earliest() });
             let counted = Arc::clone(&counted);
             scope.spawn(move || {
@@ -252,7 +252,7 @@ fn wakeup_of_a_dropped_cursor_is_passed_to_the_next_cursor() {
 
 #[test]
 fn deletion_wakes_every_kind_of_waiter() {
-    for wait in [Wait::Parked, Wait::Default, Wait::Spin] {
+    for wait in [WaitStrategy::Parked, WaitStrategy::Default, WaitStrategy::Spin] {
         for published in [0, 3] {
             let topic = large_topic(RUNNING);
             NumberedPublisher::of(&topic).publish(published, 8);
@@ -262,7 +262,7 @@ fn deletion_wakes_every_kind_of_waiter() {
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| reader.wait(None));
                 // A spinning subscriber is never counted as waiting.
-                until("it waits", || wait == Wait::Spin || topic.logs()[0].info().waiting == 1);
+                until("it waits", || wait == WaitStrategy::Spin || topic.logs()[0].info().waiting == 1);
                 topic.close();
                 assert_eq!(waiting.join().unwrap(), Ok(true), "{wait:?} after {published}");
             });
@@ -274,7 +274,7 @@ fn deletion_wakes_every_kind_of_waiter() {
 
 #[test]
 fn wait_ends_at_its_timeout() {
-    for wait in [Wait::Parked, Wait::Default, Wait::Spin] {
+    for wait in [WaitStrategy::Parked, WaitStrategy::Default, WaitStrategy::Spin] {
         let topic = large_topic(RUNNING);
         let mut reader = subscriber(&topic, &SubscribeOptions { wait, ..earliest() });
         let began = RUNNING.now_ns();

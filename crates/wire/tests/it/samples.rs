@@ -1,6 +1,6 @@
 //! Samples: one message of every kind. The golden files use fixed values, and the round trips random ones.
 
-use dunlin_frame::{BatchHeader, Meta};
+use dunlin_frame::{BatchHeader, RecordMeta};
 use dunlin_wire::*;
 
 /// The values from which the fields of the sample messages are filled.
@@ -102,9 +102,9 @@ impl SampleValues {
 }
 
 pub fn frame(payload: &[u8]) -> Vec<u8> {
-    let encoded = Meta::default().measure(payload.len()).unwrap();
+    let encoded = RecordMeta::default().measure(payload.len()).unwrap();
     let mut out = vec![0; encoded.padded()];
-    Meta::default().encode(encoded, 0, payload, &mut out);
+    RecordMeta::default().encode(encoded, 0, payload, &mut out);
     out
 }
 

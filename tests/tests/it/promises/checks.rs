@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use dunlin::topic::{Draft, Meta, Payload, Publish, Retention, TopicConfig};
+use dunlin::topic::{Draft, Payload, Publish, RecordMeta, Retention, TopicConfig};
 
 use super::listener::{ListenerSubscriber, Message, SubscriberEvent, SubscriptionOptions};
 use super::trial::{GuaranteeTest, PATIENCE, number, numbered, publish_numbers, publish_padded};
@@ -99,7 +99,7 @@ fn headers(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     let mut reader = trial.reader("t.*")?;
     let headers = [("trace", "1-2"), ("empty", "")];
     trial.client()?.publish(&Message { subject: "t.eu", payload: b"one", headers: &headers })?;
-    let meta = Meta { headers: &[("from", b"inside")], ..Meta::default() };
+    let meta = RecordMeta { headers: &[("from", b"inside")], ..RecordMeta::default() };
     let mut publisher = trial.publisher("t.us")?;
     publisher.publish(Draft { meta, payload: Payload::Copied(b"two") })?;
     let (first, second) = (reader.record()?, reader.record()?);
@@ -232,7 +232,7 @@ fn state(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     let mut publisher = trial.publisher("t")?;
     let mut set = |key: u64| -> Result<u64> {
         let key = key.to_le_bytes();
-        let meta = Meta { key: Some(&key), ..Meta::default() };
+        let meta = RecordMeta { key: Some(&key), ..RecordMeta::default() };
         Ok(publisher.publish(Draft { meta, payload: Payload::Copied(b"value") })?.position.seq)
     };
     for key in 0..100 {

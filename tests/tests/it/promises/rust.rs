@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use dunlin::Node;
 use dunlin::topic::{
-    Draft, Event, Meta, Notice, OnGap, Payload, Publish, Start, Subscribe, SubscribeOptions,
+    Draft, Event, Notice, OnGap, Payload, Publish, RecordMeta, Start, Subscribe, SubscribeOptions,
 };
 use dunlin_client::{Client, ClientOptions, Credentials, Group, GroupEvent, GroupOptions, Member};
 
@@ -115,7 +115,7 @@ fn subscribe_options(options: &SubscriptionOptions<'_>) -> SubscribeOptions {
 
 fn publish(publisher: &mut impl Publish, message: &Message<'_>) -> Result<Option<u64>> {
     let headers: Vec<_> = message.headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
-    let meta = Meta { headers: &headers, ..Meta::default() };
+    let meta = RecordMeta { headers: &headers, ..RecordMeta::default() };
     let receipt = publisher.publish(Draft { meta, payload: Payload::Copied(message.payload) })?;
     Ok(Some(receipt.position.seq))
 }

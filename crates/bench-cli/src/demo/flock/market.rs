@@ -17,7 +17,7 @@ use dunlin_feed::recording::{
     RecordedBook, Recording as Parsed, RecordingFormat, RecordingItem, RecordingOptions,
 };
 use dunlin_topic::{
-    Draft, DurableOptions, Meta, Payload, Publish, PublishError, ReducerConfig, Retention, TopicConfig,
+    Draft, DurableOptions, Payload, Publish, PublishError, RecordMeta, ReducerConfig, Retention, TopicConfig,
 };
 
 use super::{ALL_LINES, ClusterDemoState, MarketResult, PATIENCE, POLL_INTERVAL};
@@ -151,7 +151,7 @@ impl<'a> MarketPublisher<'a> {
             let records_of_book = book_records.iter().filter(|(index, ..)| *index == book);
             let drafts: Vec<Draft<'_>> = records_of_book
                 .map(|(_, event_time_ns, payload)| Draft {
-                    meta: Meta { event_time_ns: Some(*event_time_ns), ..Meta::default() },
+                    meta: RecordMeta { event_time_ns: Some(*event_time_ns), ..RecordMeta::default() },
                     payload: Payload::Copied(payload),
                 })
                 .collect();

@@ -172,7 +172,7 @@ pub fn log_dirs(recording: &Path) -> Result<Vec<PathBuf>> {
 mod tests {
     use dunlin_feed::{BOOK, BookEntry, LAST, ORDERS, OrderEntry, Side, ValueEntry};
     use dunlin_topic::Reducer;
-    use dunlin_topic::frame::Meta;
+    use dunlin_topic::frame::RecordMeta;
 
     use super::*;
     use crate::state::State;
@@ -183,7 +183,7 @@ mod tests {
 
     fn frame(header: (&str, &str), payload: &[u8]) -> Vec<u8> {
         let (headers, mut bytes) = ([(header.0, header.1.as_bytes())], Vec::new());
-        encode(&Meta { headers: &headers, ..Meta::default() }, 1, payload, &mut bytes).unwrap();
+        encode(&RecordMeta { headers: &headers, ..RecordMeta::default() }, 1, payload, &mut bytes).unwrap();
         bytes
     }
 

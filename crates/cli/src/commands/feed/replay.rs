@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use dunlin::space::REGION;
 use dunlin_client::{CallError, Client, Publisher};
 use dunlin_journal::{Position, Reader, RealDisk, ScanItem};
-use dunlin_topic::frame::Meta;
+use dunlin_topic::frame::RecordMeta;
 use dunlin_topic::{Draft, Frame, Payload, Publish, ReducerConfig, TopicConfig};
 use dunlin_wire::ErrorCode;
 
@@ -255,7 +255,7 @@ impl Track {
                 return Ok(nothing);
             }
             FrameKind::State(_) => {
-                self.publisher.send(Draft { meta: Meta::default(), payload })?;
+                self.publisher.send(Draft { meta: RecordMeta::default(), payload })?;
                 RecordCounts { states: 1, ..nothing }
             }
             FrameKind::Record => {

@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes};
 use dunlin_control::Change;
-use dunlin_topic::{ConsumeMode, Cursor, Log, OnGap, Position, ReadOutcome, Start, SubscribeOptions, Wait};
+use dunlin_topic::{
+    ConsumeMode, Cursor, Log, OnGap, Position, ReadOutcome, Start, SubscribeOptions, WaitStrategy,
+};
 
 const VERSION: u8 = 1;
 const KIND: u8 = 6;
@@ -43,7 +45,7 @@ impl PastChanges {
         let options = SubscribeOptions {
             start: Start::Earliest,
             on_gap: OnGap::Oldest,
-            wait: Wait::Parked,
+            wait: WaitStrategy::Parked,
             ..SubscribeOptions::default()
         };
         let cursor = Cursor::new(Arc::clone(&self.log), &options, None, ConsumeMode::Reads);

@@ -1,7 +1,7 @@
 //! Topics that are deleted while a node cannot be reached.
 
 use dunlin::ShareOptions;
-use dunlin::topic::{Meta, SubscribeError};
+use dunlin::topic::{RecordMeta, SubscribeError};
 
 use super::*;
 
@@ -112,9 +112,9 @@ fn record_of_an_unknown_partition_ends_a_group_membership() {
     let mut member = cluster.node(2).join_share_with_waiter("t", "g", &options, wakeup).unwrap();
     until("the owner receives the request", || !cluster.hub.memberships.lock().unwrap().is_empty());
     let membership = cluster.hub.memberships.lock().unwrap()[0].clone();
-    let encoded = Meta::default().measure(4).unwrap();
+    let encoded = RecordMeta::default().measure(4).unwrap();
     let mut frame = vec![0; encoded.padded()];
-    Meta::default().encode(encoded, 0, b"here", &mut frame);
+    RecordMeta::default().encode(encoded, 0, b"here", &mut frame);
     let position = Position { epoch: cluster.owner("t").1, seq: 1 };
     [0, 1].into_iter().for_each(|partition| membership.receive_record(partition, position, &frame));
     let Some(Event::Record(record)) = member.try_next().unwrap() else { panic!("no record") };

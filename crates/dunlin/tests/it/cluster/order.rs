@@ -1,7 +1,7 @@
 //! The order of one publisher's records while their topic moves: an earlier record stays before later records, even if
 //! it was already sent to the previous owner.
 
-use dunlin::topic::{AckLevel, AckProgress, Draft, Meta, Payload, Receipt};
+use dunlin::topic::{AckLevel, AckProgress, Draft, Payload, Receipt, RecordMeta};
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn absent_owner_delays_no_publisher_to_another_owner() {
     cluster.hub.in_transit.lock().unwrap().insert((1, 2));
     let topic = cluster.node(1).topic("a").unwrap();
     let append = || {
-        let draft = Draft { meta: Meta::default(), payload: Payload::Copied(&[b'a'; 1 << 10]) };
+        let draft = Draft { meta: RecordMeta::default(), payload: Payload::Copied(&[b'a'; 1 << 10]) };
         topic.append_drafts(now_ns(), 0, false, [draft].iter())
     };
     let refused = std::iter::repeat_with(append).find_map(Result::err).unwrap();
@@ -35,7 +35,7 @@ fn absent_owner_delays_no_publisher_to_another_owner() {
 /// Publishes without waiting for the outcome, as a protocol without acknowledgements or with pipelining does.
 fn send(node: &Node, text: &str, mark: Option<ProducerMark>) -> Receipt {
     let topic = node.topic("t").unwrap();
-    let meta = Meta::default();
+    let meta = RecordMeta::default();
     let Some(_) = mark else {
         let draft = Draft { meta, payload: Payload::Copied(text.as_bytes()) };
         return topic.append_drafts(now_ns(), 0, false, [draft].iter()).unwrap();

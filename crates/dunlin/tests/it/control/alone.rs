@@ -232,7 +232,7 @@ fn key_put_with_full_memory_succeeds_but_watchers_get_a_gap() {
 fn invalid_command_bytes_are_refused_before_they_are_proposed() {
     let node = node();
     let control = node.control().unwrap();
-    let refused = block_on(control.propose(dunlin::raft::Commands::one(b"nonsense")));
+    let refused = block_on(control.propose(dunlin::raft::CommandBatch::one(b"nonsense")));
     assert!(matches!(refused, Err(ControlError::Malformed(_))), "{refused:?}");
     block_on(control.execute(&put("a", "1"))).unwrap();
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dunlin::topic::{
-    Draft, Event, Meta, Payload, Publish, ReliableOptions, Retention, Subscribe, TopicConfig, Waiter,
+    Draft, Event, Payload, Publish, RecordMeta, ReliableOptions, Retention, Subscribe, TopicConfig, Waiter,
 };
 use dunlin::{Node, WorkEvent, WorkOptions};
 
@@ -22,7 +22,7 @@ fn publish_expired(node: &Node) {
 }
 
 fn expired() -> Draft<'static> {
-    let meta = Meta { expires_ns: Some(1), ..Meta::default() };
+    let meta = RecordMeta { expires_ns: Some(1), ..RecordMeta::default() };
     Draft { meta, payload: Payload::Copied(b"expired") }
 }
 

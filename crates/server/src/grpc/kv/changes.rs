@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin::state::{KeyEvent, KeyEvents};
-use dunlin::topic::{LogName, Notice, OnGap, Position, Snapshot, Start, SubscribeOptions, Wait};
+use dunlin::topic::{LogName, Notice, OnGap, Position, Snapshot, Start, SubscribeOptions, WaitStrategy};
 use dunlin::wire::ErrorCode;
 use dunlin::{KV, Refused};
 use prost::Message as _;
@@ -64,7 +64,7 @@ pub(in super::super) async fn watch(
         protocol: Protocol::Grpc.name(),
         start,
         on_gap: OnGap::Fail,
-        wait: Wait::Parked,
+        wait: WaitStrategy::Parked,
         ..SubscribeOptions::default()
     };
     let reader = subscribe::begin(connection, &[KV.to_owned()], options, None, BATCH_BYTES).await?;

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use prost::Message;
 
-use dunlin::topic::Meta;
+use dunlin::topic::RecordMeta;
 
 use super::super::outgoing::HEAD_BYTES as GRPC_HEAD_BYTES;
 use super::super::proto::dunlin as v1;
@@ -21,7 +21,7 @@ struct TestRecord {
 impl TestRecord {
     fn frame(&self) -> Vec<u8> {
         let headers: Vec<_> = self.headers.iter().map(|(n, v)| (n.as_str(), v.as_slice())).collect();
-        let meta = Meta {
+        let meta = RecordMeta {
             event_time_ns: self.times.0,
             expires_ns: self.times.1,
             subject_tail: &self.tail,

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use axum::http::HeaderMap;
-use dunlin::topic::{OnGap, Position, Start, SubscribeOptions, Wait};
+use dunlin::topic::{OnGap, Position, Start, SubscribeOptions, WaitStrategy};
 use dunlin::wire::http::ResumeToken;
 
 use super::format::RecordFormat;
@@ -74,7 +74,7 @@ impl EventsRequest {
             protocol: raw.protocol.name(),
             start: raw.from.map_or(Ok(Start::Latest), parse_start)?,
             on_gap: raw.on_gap.map_or(Ok(OnGap::Oldest), on_gap)?,
-            wait: Wait::Parked,
+            wait: WaitStrategy::Parked,
             conflate: raw.conflate,
             ..SubscribeOptions::default()
         };

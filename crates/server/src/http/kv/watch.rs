@@ -10,7 +10,7 @@ use axum::response::Response;
 use dunlin::state::{ControlQuery, KeyEvent, KeyEvents, prefix_end};
 use dunlin::topic::{
     self, MemoryCharge, Notice, OnGap, Position, Record, Start, Subscribe, SubscribeError, SubscribeOptions,
-    Subscriber, Wait,
+    Subscriber, WaitStrategy,
 };
 use dunlin::wire::ErrorCode;
 use dunlin::wire::http::{write_comment, write_event, write_id};
@@ -67,7 +67,7 @@ async fn subscribe(
         protocol: Protocol::Http.name(),
         start: parse_start(query, headers, epoch)?,
         on_gap: OnGap::Fail,
-        wait: Wait::Parked,
+        wait: WaitStrategy::Parked,
         ..SubscribeOptions::default()
     };
     context.node().check_start(KV, options.start).await?;

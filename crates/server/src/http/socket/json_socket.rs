@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use dunlin::Refused;
-use dunlin::topic::frame::Meta;
+use dunlin::topic::frame::RecordMeta;
 use dunlin::topic::{MemoryCharge, PublishError, Waiter};
 use dunlin::wire::ErrorCode;
 use serde_json::{Value, json};
@@ -511,7 +511,7 @@ async fn publish(context: &Context, message: &Publish<'_>) -> Result<Value, Prob
     let target = PublishTarget::find(context, &message.subject, payload.len(), after).await?;
     let headers: Vec<_> =
         message.headers.iter().map(|header| (header.name.as_str(), header.value.as_bytes())).collect();
-    let meta = Meta {
+    let meta = RecordMeta {
         event_time_ns: message.event_time_ns,
         expires_ns: message.expires_ns,
         subject_tail: &target.tail,

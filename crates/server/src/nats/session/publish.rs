@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use dunlin::topic::{
-    AckLevel, Draft, Meta, OnFull, Pattern, Payload, PublishError, Receipt, Subject, SubjectError,
+    AckLevel, Draft, OnFull, Pattern, Payload, PublishError, Receipt, RecordMeta, Subject, SubjectError,
 };
 use dunlin::wire::nats::{self, HEADERS_MAX, HeaderBlock, NatsMessageHead, PublishOperation};
 use dunlin::{TopicError, now_ns, steady_ns};
@@ -525,7 +525,7 @@ fn draft<'a>(
 ) -> Draft<'a> {
     // The reply subject was already checked when the record was added to the batch.
     let reply = published.reply.and_then(|reply| std::str::from_utf8(reply).ok());
-    let meta = Meta { subject_tail: tail, reply, headers, ..Meta::default() };
+    let meta = RecordMeta { subject_tail: tail, reply, headers, ..RecordMeta::default() };
     Draft { meta, payload: Payload::Copied(published.payload) }
 }
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use dunlin::topic::{
     ConsumeMode, Cursor, Filter, Log, MemoryCharge, NewLogs, OnGap, Pattern, Position, Start, Subject,
-    SubjectError, SubscribeError, SubscribeOptions, Wait,
+    SubjectError, SubscribeError, SubscribeOptions, WaitStrategy,
 };
 use dunlin::wire::{ErrorCode, nats};
 use dunlin::{Refused, TopicError};
@@ -270,7 +270,7 @@ impl Session {
             protocol: Protocol::Nats.name(),
             start,
             on_gap: OnGap::Oldest,
-            wait: Wait::Parked,
+            wait: WaitStrategy::Parked,
             // The cursor is registered, so that a reliable topic waits for this subscriber as for any other.
             registered: true,
             conflate: false,

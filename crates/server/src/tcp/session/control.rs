@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use dunlin::raft::Commands;
+use dunlin::raft::CommandBatch;
 use dunlin::state::{ControlCommand, ControlOutcome, ControlQuery};
 use dunlin::topic::{MemoryCharge, Waiter};
 use dunlin::wire::{self, ControlKind, ControlResult, FromNode, RequestRefused, U32PrefixedBytes};
@@ -33,7 +33,7 @@ const REQUEST_BYTES_MAX: usize = 32 << 20;
 
 #[derive(Debug, Default)]
 pub(super) struct ControlRequests {
-    commands: Commands,
+    commands: CommandBatch,
     command_requests: Vec<PendingRequest>,
     queries: Vec<(PendingRequest, Bytes)>,
     outcomes: Arc<Mutex<VecDeque<RequestOutcome>>>,

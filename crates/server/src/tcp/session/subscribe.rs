@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use dunlin::topic::{
     self, ConsumeMode, Cursor, Filter, Log, MemoryCharge, NewLogs, OnGap, Pattern, Position, Start,
-    SubscribeError, SubscribeOptions, Wait,
+    SubscribeError, SubscribeOptions, WaitStrategy,
 };
 use dunlin::wire::{
     self, Credit, ErrorCode, Follow, FromNode, Resume, Resync, StartAt, Subscribed, SubscriptionEnded,
@@ -432,7 +432,7 @@ fn plain_options(subscribe: &wire::Subscribe<'_>, protocol: Protocol) -> Subscri
             StartAt::Time(ns) => Start::Time(ns),
         },
         on_gap: on_gap_from_wire(subscribe.on_gap),
-        wait: Wait::Parked,
+        wait: WaitStrategy::Parked,
         registered: subscribe.registered,
         conflate: false,
         test_loss_every: None,

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
-use dunlin::raft::Commands;
+use dunlin::raft::CommandBatch;
 use dunlin::scheduler::{AttachRequest, AttachResponse, TaskCommand, TaskQuery, WorkerOrder};
 use dunlin::topic::{MemoryCharge, Waiter};
 use dunlin::wire::{self, FromNode, RequestRefused, TaskOrders, TasksKind, TasksResult, U32PrefixedBytes};
@@ -44,8 +44,8 @@ const ORDERS_BYTES_MAX: usize = 256 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct TaskRequests {
-    commands: Commands,
-    command_batches: Vec<CommandBatch>,
+    commands: CommandBatch,
+    command_batches: Vec<BatchedRequest>,
     queries: Vec<(PendingRequest, Bytes)>,
     outcomes: OutcomeQueue,
     pending_count: usize,
@@ -82,7 +82,7 @@ struct AttachedWorker {
 
 /// The commands of one request within a proposal.
 #[derive(Debug)]
-struct CommandBatch {
+struct BatchedRequest {
     request: PendingRequest,
     /// For each command, true if the client sent it, and false if the session added it.
     is_own: Vec<bool>,
@@ -153,7 +153,7 @@ impl Session {
 
     /// Takes all commands of a request, or refuses the request and takes none.
     fn accept_task_commands(&mut self, request: PendingRequest, bytes: &[u8]) -> Result<(), Refused> {
-        let (mut accepted, mut is_own) = (Commands::default(), Vec::new());
+        let (mut accepted, mut is_own) = (CommandBatch::default(), Vec::new());
         let (mut rest, rule) = (bytes, self.node.task_rule());
         let short = || protocol("the commands are incomplete");
         let mut new_tenants = HashSet::new();
@@ -172,7 +172,7 @@ impl Session {
         if self.task_requests.known_tenants.len() + new_tenants.len() <= KNOWN_TENANTS_MAX {
             self.task_requests.known_tenants.extend(new_tenants);
         }
-        self.task_requests.command_batches.push(CommandBatch { request, is_own });
+        self.task_requests.command_batches.push(BatchedRequest { request, is_own });
         Ok(())
     }
 
@@ -180,7 +180,7 @@ impl Session {
         &self,
         (mut command, bytes): (TaskCommand<'c>, &[u8]),
         rule: &'c TaskRule,
-        accepted: &mut Commands,
+        accepted: &mut CommandBatch,
         is_own: &mut Vec<bool>,
         new_tenants: &mut HashSet<Vec<u8>>,
     ) -> Result<(), Refused> {
@@ -212,7 +212,7 @@ impl Session {
     fn create_unknown_tenant(
         &self,
         tenant: &[u8],
-        accepted: &mut Commands,
+        accepted: &mut CommandBatch,
         is_own: &mut Vec<bool>,
         new_tenants: &mut HashSet<Vec<u8>>,
     ) {
@@ -456,11 +456,11 @@ fn limit_query_to_tenant<'a>(query: &mut TaskQuery<'a>, own: &'a [u8]) {
     }
 }
 
-fn outcomes_of(batches: Vec<CommandBatch>, results: Result<Vec<Bytes>, TasksError>) -> Vec<RequestOutcome> {
+fn outcomes_of(batches: Vec<BatchedRequest>, results: Result<Vec<Bytes>, TasksError>) -> Vec<RequestOutcome> {
     match results {
         Ok(results) => {
             let mut results = results.into_iter();
-            let outcome_of = |CommandBatch { request, is_own }: CommandBatch| {
+            let outcome_of = |BatchedRequest { request, is_own }: BatchedRequest| {
                 // A command without a result gets empty bytes, so that the order of the results is kept.
                 let mut next = || results.next().unwrap_or_default();
                 let own = is_own.into_iter().map(|is_own| (is_own, next()));

@@ -64,7 +64,7 @@ fn user_publishes_only_to_its_subjects_of_a_shared_topic() {
     // A publisher with the whole pattern needs a check of each record.
     let mut publisher = ana.publisher("orders.>").unwrap();
     let to = |tail: &'static str| {
-        let meta = dunlin::topic::Meta { subject_tail: tail, ..Default::default() };
+        let meta = dunlin::topic::RecordMeta { subject_tail: tail, ..Default::default() };
         dunlin::topic::Draft { meta, payload: dunlin::topic::Payload::Copied(b"x") }
     };
     publisher.publish(to("eu")).unwrap();

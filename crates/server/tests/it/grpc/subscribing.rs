@@ -265,7 +265,7 @@ fn state_is_sent_in_parts_before_its_changes() {
         let mut publisher = node.publisher("s").unwrap();
         for number in 0..1_000u32 {
             let key = number.to_le_bytes();
-            let meta = dunlin::topic::Meta { key: Some(&key), ..Default::default() };
+            let meta = dunlin::topic::RecordMeta { key: Some(&key), ..Default::default() };
             let payload = dunlin::topic::Payload::Copied(&[5; 200]);
             publisher.publish(dunlin::topic::Draft { meta, payload }).unwrap();
         }
@@ -290,7 +290,7 @@ fn state_is_sent_in_parts_before_its_changes() {
         let mut mine = dunlin::feed::make_reducer("last", &Default::default()).unwrap();
         mine.restore(1_000, &state).unwrap();
         let mut publish = || {
-            let meta = dunlin::topic::Meta { key: Some(b"new"), ..Default::default() };
+            let meta = dunlin::topic::RecordMeta { key: Some(b"new"), ..Default::default() };
             let payload = dunlin::topic::Payload::Copied(b"value");
             publisher.publish(dunlin::topic::Draft { meta, payload }).unwrap();
         };
@@ -300,7 +300,7 @@ fn state_is_sent_in_parts_before_its_changes() {
             match next(&mut stream).await.unwrap() {
                 Event::Records(records) => {
                     let record = &records.records[0];
-                    let meta = dunlin::topic::Meta { key: record.key.as_deref(), ..Default::default() };
+                    let meta = dunlin::topic::RecordMeta { key: record.key.as_deref(), ..Default::default() };
                     let encoded = meta.measure(record.payload.len()).unwrap();
                     let mut frame = vec![0; encoded.padded()];
                     meta.encode(encoded, record.append_time_ns, &record.payload, &mut frame);

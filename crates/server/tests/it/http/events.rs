@@ -1,4 +1,4 @@
-use dunlin::topic::{Draft, Meta, Payload, Publish, TopicConfig};
+use dunlin::topic::{Draft, Payload, Publish, RecordMeta, TopicConfig};
 use serde_json::json;
 
 use super::{HttpServer, short};
@@ -39,7 +39,8 @@ fn event_stream_delivers_payloads_unchanged() {
 fn json_event_has_every_field_of_a_record() {
     let fixture = HttpServer::new();
     let headers = [("a", b"b".as_slice())];
-    let meta = Meta { key: Some(b"k"), event_time_ns: Some(7), headers: &headers, ..Meta::default() };
+    let meta =
+        RecordMeta { key: Some(b"k"), event_time_ns: Some(7), headers: &headers, ..RecordMeta::default() };
     let draft = Draft { meta, payload: Payload::Copied(b"\xff") };
     fixture.node.publisher("t.x").unwrap().publish(draft).unwrap();
     let event = fixture.events("/v1/topics/t.*/events?from=earliest&as=json", &[]).next().unwrap();

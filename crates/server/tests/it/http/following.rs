@@ -15,7 +15,7 @@ fn create_state_topic(fixture: &HttpServer) {
 }
 
 fn publish_value(fixture: &HttpServer, key: &str, value: &str) {
-    let meta = dunlin::topic::Meta { key: Some(key.as_bytes()), ..Default::default() };
+    let meta = dunlin::topic::RecordMeta { key: Some(key.as_bytes()), ..Default::default() };
     let payload = dunlin::topic::Payload::Copied(value.as_bytes());
     fixture.node.publisher("state").unwrap().publish(dunlin::topic::Draft { meta, payload }).unwrap();
 }

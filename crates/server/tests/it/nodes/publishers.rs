@@ -158,7 +158,7 @@ fn owner_refuses_relayed_records_that_follow_a_refused_one() {
     let node =
         Client::connect(&url, ClientOptions { name: "$node-7".to_owned(), ..patient_options() }).unwrap();
     let record = |text: &str| {
-        let (meta, mut frame) = (Meta::default(), Vec::new());
+        let (meta, mut frame) = (RecordMeta::default(), Vec::new());
         let encoded = meta.measure(text.len()).unwrap();
         frame.resize(encoded.padded(), 0);
         meta.encode(encoded, 0, text.as_bytes(), &mut frame);
@@ -253,7 +253,7 @@ fn record_returned_by_a_node_that_is_no_owner_keeps_its_order() {
     });
     *cluster.forwarding.lock().unwrap() = Some(forwarding);
     for text in ["first", "second", "third"] {
-        let draft = Draft { meta: Meta::default(), payload: Payload::Copied(text.as_bytes()) };
+        let draft = Draft { meta: RecordMeta::default(), payload: Payload::Copied(text.as_bytes()) };
         cluster.node(1).topic("t").unwrap().append_drafts(now_ns(), 0, false, [draft].iter()).unwrap();
     }
     let mut texts = Vec::new();

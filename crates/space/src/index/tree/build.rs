@@ -2,13 +2,13 @@
 
 use super::{LEAF_MAX, Node, Tree};
 use crate::curve::Curve;
-use crate::index::{Columns, point_at};
+use crate::index::{PointColumns, point_at};
 use crate::shape::Aabb;
 
 impl<const D: usize, C: Curve<D>> Tree<D, C> {
     /// Sorts the points along the curve. Starts from the last order, which is nearly sorted when points moved
     /// little.
-    pub(super) fn sort_points(&mut self, points: &Columns<'_, D>) {
+    pub(super) fn sort_points(&mut self, points: &PointColumns<'_, D>) {
         let count = points[0].len();
         if self.keys.len() == count {
             for (key, item) in &mut self.keys {

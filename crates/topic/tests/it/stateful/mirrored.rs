@@ -231,7 +231,7 @@ fn wrong_mirrored_state_is_detected_and_repaired() {
 /// A record that was never published.
 fn unpublished_record() -> Encoded {
     let payload = sets(&[(3, 12_345)]);
-    let meta = Meta::default();
+    let meta = RecordMeta::default();
     let encoded = meta.measure(payload.len()).unwrap();
     let mut bytes = vec![0; encoded.padded()];
     meta.encode(encoded, 0, &payload, &mut bytes);
@@ -322,9 +322,9 @@ fn publisher_is_refused_if_the_new_owner_lacks_its_record() {
     setter.set(5);
     let acknowledged = owned.logs()[0].last();
     let bytes = {
-        let encoded = Meta::default().measure(sets(&[(1, 2)]).len()).unwrap();
+        let encoded = RecordMeta::default().measure(sets(&[(1, 2)]).len()).unwrap();
         let mut bytes = vec![0; encoded.padded()];
-        Meta::default().encode(encoded, 0, &sets(&[(1, 2)]), &mut bytes);
+        RecordMeta::default().encode(encoded, 0, &sets(&[(1, 2)]), &mut bytes);
         bytes
     };
     let append = |claim: &Arc<StateClaim>| {

@@ -31,7 +31,7 @@ fn new_subscriber_learns_when_the_last_publisher_left() {
     let left_ns = MANUAL.now_ns();
     drop(setter);
     advance_clock(Duration::from_secs(4));
-    let mut subscriber = Subscriber::one(cursor(&topic, &following()), Wait::Parked);
+    let mut subscriber = Subscriber::one(cursor(&topic, &following()), WaitStrategy::Parked);
     let first = subscriber.try_next().unwrap();
     assert!(matches!(first, Some(Event::Notice(Notice::Snapshot(_)))), "the state comes first: {first:?}");
     let publishers = PublisherStatus {
@@ -49,7 +49,7 @@ fn subscriber_learns_since_when_no_publisher_is_connected() {
     let opened_ns = MANUAL.now_ns();
     let topic = small();
     advance_clock(Duration::from_secs(5));
-    let mut subscriber = Subscriber::one(cursor(&topic, &following()), Wait::Parked);
+    let mut subscriber = Subscriber::one(cursor(&topic, &following()), WaitStrategy::Parked);
     let notices = read_notices(&mut subscriber);
     let seen: Vec<_> = notices.iter().map(|p| (p.connected, p.since_ns, p.last_append_ns)).collect();
     assert_eq!(seen, [(false, opened_ns, None)]);
@@ -60,7 +60,7 @@ fn arrival_of_first_and_exit_of_last_publisher_are_reported() {
     for options in [following(), conflated()] {
         let topic = small();
         let mut one = Setter::of(&topic);
-        let mut subscriber = Subscriber::one(cursor(&topic, &options), Wait::Parked);
+        let mut subscriber = Subscriber::one(cursor(&topic, &options), WaitStrategy::Parked);
         assert_eq!(read_notices(&mut subscriber), [], "a new reader gets no notice of connected publishers");
         let two = topic.publisher("t");
         drop(two);
@@ -84,7 +84,7 @@ fn resuming_subscriber_learns_that_publishers_are_connected() {
     let mut setter = Setter::of(&topic);
     setter.set(3);
     let after = SubscribeOptions { start: Start::After(topic.logs()[0].last()), ..following() };
-    let mut subscriber = Subscriber::one(cursor(&topic, &after), Wait::Parked);
+    let mut subscriber = Subscriber::one(cursor(&topic, &after), WaitStrategy::Parked);
     assert_eq!(connected(&read_notices(&mut subscriber)), [true], "it may have received the opposite before");
     let name = Arc::clone(topic.logs()[0].name());
     subscriber.resync(&name, Resync::State).unwrap();
@@ -96,7 +96,7 @@ fn plain_subscriber_receives_no_publisher_notices() {
     let (kept, plain) = (small(), small_topic());
     let mut readers = [(&kept, earliest()), (&plain, earliest())].map(|(topic, options)| {
         let publisher = topic.publisher("t");
-        let subscriber = Subscriber::one(cursor(topic, &options), Wait::Parked);
+        let subscriber = Subscriber::one(cursor(topic, &options), WaitStrategy::Parked);
         drop(publisher);
         subscriber
     });
@@ -109,7 +109,7 @@ fn exit_of_the_last_publisher_wakes_sleeping_subscribers() {
     let publisher = topic.publisher("t");
     let readers: Vec<_> = (0..4)
         .map(|_| {
-            let mut subscriber = Subscriber::one(cursor(&topic, &following()), Wait::Parked);
+            let mut subscriber = Subscriber::one(cursor(&topic, &following()), WaitStrategy::Parked);
             thread::spawn(move || {
                 loop {
                     if let Event::Notice(Notice::Publishers(publishers)) = subscriber.next().unwrap() {
@@ -130,7 +130,7 @@ fn exit_of_the_last_publisher_wakes_sleeping_subscribers() {
 fn subscriber_falling_asleep_misses_no_publisher_change() {
     let topic = stateful(64 << 10, &budget(), RUNNING);
     let mut publisher = Some(topic.publisher("t"));
-    let mut subscriber = Subscriber::one(cursor(&topic, &following()), Wait::Parked);
+    let mut subscriber = Subscriber::one(cursor(&topic, &following()), WaitStrategy::Parked);
     let (sender, receiver) = mpsc::channel();
     let reader = thread::spawn(move || {
         loop {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use dunlin_client::{Client, Publisher};
 use dunlin_feed::recording::RecordedBook;
 use dunlin_topic::{
-    Draft, Frame, Meta, Payload, Publish, PublishError, Reducer, ReducerConfig, Retention, TopicConfig,
+    Draft, Frame, Payload, Publish, PublishError, RecordMeta, Reducer, ReducerConfig, Retention, TopicConfig,
 };
 
 use crate::commands::feed::recording::list::{self, RecordedTopic, RecordedTopics};
@@ -120,7 +120,7 @@ impl ImportTarget for RecordingFolder {
 
     fn record(&mut self, book: usize, event_time_ns: u64, payload: &[u8]) -> Result<()> {
         let book = &mut self.books[self.log_indexes[book]];
-        let meta = Meta { event_time_ns: Some(event_time_ns), ..Meta::default() };
+        let meta = RecordMeta { event_time_ns: Some(event_time_ns), ..RecordMeta::default() };
         // A replay uses the exchange's times, which must not go back.
         book.time_ns = book.time_ns.max(event_time_ns);
         self.frame.clear();
@@ -213,7 +213,7 @@ impl ImportTarget for NodeTarget<'_> {
         if self.stop.is_set() {
             return Ok(());
         }
-        let meta = Meta { event_time_ns: Some(event_time_ns), ..Meta::default() };
+        let meta = RecordMeta { event_time_ns: Some(event_time_ns), ..RecordMeta::default() };
         self.retry(book, |publisher| publisher.send(Draft { meta, payload: Payload::Copied(payload) }))?;
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use dunlin_journal::{AppendBatch, AppendError, Journal, JournalConfig, RealDisk};
-use dunlin_topic::frame::Meta;
+use dunlin_topic::frame::RecordMeta;
 use dunlin_topic::{Frame, Reducer};
 
 use super::{END, RecordCounts, STATE, SUM, reducer_text, topic_dir};
@@ -92,7 +92,7 @@ impl RecordedLog {
 
     fn append_own(&mut self, header: (&str, &str), payload: &[u8]) -> Result<()> {
         let headers = [(header.0, header.1.as_bytes())];
-        let meta = Meta { headers: &headers, ..Meta::default() };
+        let meta = RecordMeta { headers: &headers, ..RecordMeta::default() };
         encode(&meta, self.last_time_ns, payload, &mut self.frames)?;
         self.after_append(self.last_time_ns)
     }
@@ -150,7 +150,7 @@ impl RecordedLog {
 }
 
 /// Appends a frame to `out`.
-pub fn encode(meta: &Meta<'_>, append_time_ns: u64, payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
+pub fn encode(meta: &RecordMeta<'_>, append_time_ns: u64, payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
     let measured = meta.measure(payload.len()).context("cannot encode a record of the recording")?;
     let at = out.len();
     out.resize(at + measured.padded(), 0);

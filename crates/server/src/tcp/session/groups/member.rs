@@ -243,7 +243,7 @@ impl GroupMembership {
 
 #[cfg(test)]
 mod tests {
-    use dunlin::topic::{Draft, Meta, Payload, Publish, Start, Waiter};
+    use dunlin::topic::{Draft, Payload, Publish, RecordMeta, Start, Waiter};
     use dunlin::{Config, ShareOptions};
 
     use super::*;
@@ -273,7 +273,7 @@ mod tests {
         let node = Node::start(Config::default()).unwrap();
         let mut publisher = node.publisher("t").unwrap();
         for _ in 0..20_000 {
-            let meta = Meta { expires_ns: Some(1), ..Meta::default() };
+            let meta = RecordMeta { expires_ns: Some(1), ..RecordMeta::default() };
             publisher.publish(Draft { meta, payload: Payload::Copied(b"expired") }).unwrap();
         }
         publisher.publish("current").unwrap();

@@ -1,6 +1,6 @@
 //! Detaches workers whose user has lost the permission for their tenants.
 
-use dunlin::raft::Commands;
+use dunlin::raft::CommandBatch;
 use dunlin::scheduler::TaskCommand;
 use dunlin::{Action, Refused, TopicError};
 
@@ -10,7 +10,7 @@ impl Session {
     /// Detaches workers without permission. Their tasks go to other workers, and the client receives the reason.
     pub(in crate::tcp::session) fn recheck_workers(&mut self) {
         let rule = self.node.task_rule();
-        let mut commands = Commands::default();
+        let mut commands = CommandBatch::default();
         let attached = &mut self.task_requests.attached;
         for (worker, ended) in
             attached.extract_if(|_, worker| !rule.serves(&worker.tenants)).collect::<Vec<_>>()
