@@ -296,7 +296,7 @@ def test_cancelled_lock_request_is_removed_from_the_queue(url: str, topic: str) 
     run(program())
 
 
-def test_entered_call_refuses_a_second_task(url: str, topic: str) -> None:
+def test_entering_an_entered_handle_raises_a_busy_error(url: str, topic: str) -> None:
     async def program() -> None:
         async with dunlin.aio.connect(url) as client:
             opening: list[Any] = [dunlin.aio.connect(url), client.kv.lease(60.0), client.subscribe(topic)]
@@ -315,7 +315,7 @@ def test_entered_call_refuses_a_second_task(url: str, topic: str) -> None:
     run(program())
 
 
-def test_held_lock_is_not_acquired_again(client: dunlin.Client, topic: str) -> None:
+def test_acquiring_a_held_lock_raises_a_busy_error(client: dunlin.Client, topic: str) -> None:
     lock = client.kv.lock(topic)
     for _ in range(2):
         with lock:

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn median_is_the_middle_value_or_the_mean_of_two() {
+    fn median_of_even_count_is_the_mean_of_the_two_middle_values() {
         assert_eq!(Summary::of(&[3.0, 1.0, 2.0]).unwrap().median, 2.0);
         assert_eq!(Summary::of(&[4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
         assert_eq!(Summary::of(&[]), None);

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn subjects_of_inboxes_have_the_whole_first_token() {
+    fn only_subjects_with_inbox_as_first_token_are_inbox_subjects() {
         assert!(["_INBOX", "_INBOX.a", "_INBOX.>"].into_iter().all(Inbox::is_of_any));
         assert!(["_INBOXES", "_INBOX2.a", "a._INBOX", ">"].into_iter().all(|other| !Inbox::is_of_any(other)));
     }

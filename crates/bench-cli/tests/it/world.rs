@@ -28,7 +28,7 @@ mod long {
 }
 
 #[test]
-fn world_without_recordings_is_refused() {
+fn world_demo_without_recordings_is_refused() {
     let outcome = run(&["demo", "--space", "--data", "/nonexistent", "--once"]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.err.contains("cargo xtask data"), "{outcome:?}");

@@ -33,12 +33,12 @@ fn every_paced_update_is_applied_or_counted_as_missed() {
 }
 
 #[test]
-fn withheld_records_are_detected_and_repaired() {
+fn simulated_record_losses_are_detected_and_repaired() {
     assert_healed(&scenario("loss_1x10_1k", &[]));
 }
 
 #[test]
-fn withheld_records_are_repaired_over_tcp() {
+fn simulated_record_losses_are_repaired_over_tcp() {
     assert_healed(&scenario_over("tcp", "loss_1x10_1k", &[]));
 }
 

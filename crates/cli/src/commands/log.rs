@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn dumped_log_ends_at_the_position_of_its_last_record() {
+    fn log_dump_ends_at_the_position_of_the_logs_last_record() {
         let mut ends = ends([(2, 9), (2, 5)]);
         let gap = Gap { log: log(0), epoch: 2, first: 4, last: 9 };
         ends.advance(&Event::Notice(Notice::Gap(gap)));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn dumped_log_ends_with_its_epoch() {
+    fn log_dump_waits_for_no_record_of_an_empty_or_later_epoch() {
         // The present epoch has no record yet.
         let mut without_records = ends([(2, 5)]);
         assert!(without_records.advance_to(&[(log(0), Position { epoch: 1, seq: 5 })]));

@@ -187,7 +187,7 @@ fn failed_task_becomes_a_dead_letter_that_can_be_retried() {
 }
 
 #[test]
-fn task_tenant_changes_only_the_given_settings() {
+fn dunlin_task_tenant_changes_only_the_given_settings() {
     let node = Node::start();
     let set = |arguments: &[&str]| {
         node.run(&[&["task", "tenant", "acme"], arguments].concat()).done();

@@ -13,7 +13,7 @@ use dunlin_wire::*;
 use crate::peer::ScriptedNode;
 
 #[test]
-fn viewer_repeats_a_read_of_the_processes_without_an_answer() {
+fn viewer_repeats_an_unanswered_query_for_world_processes() {
     let limits = ClientLimits { answer_ms_max: 300, ..ClientLimits::default() };
     let is_silent = Arc::new(AtomicBool::new(false));
     let (node_is_silent, (sender, unanswered)) = (Arc::clone(&is_silent), mpsc::channel());

@@ -275,7 +275,7 @@ fn anonymous_users_cannot_use_up_the_leases_of_nodes() {
 }
 
 #[test]
-fn number_of_due_leases_and_keys_is_known_in_advance() {
+fn more_due_leases_and_keys_than_a_limit_are_recognized() {
     let mut test = TestState::default();
     let lease = test.grant(1_000);
     test.put_with_lease("a", "1", lease);
@@ -290,7 +290,7 @@ fn number_of_due_leases_and_keys_is_known_in_advance() {
 }
 
 #[test]
-fn number_of_keys_that_commands_delete_is_known_in_advance() {
+fn keys_that_commands_will_delete_are_counted_in_advance() {
     let mut test = TestState::default();
     let lease = test.grant(1_000);
     for key in ["a", "b"] {

@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn settled_tickets_leave_no_bytes_in_use() {
+    fn forwarded_batches_free_their_bytes_when_settled() {
         let tickets = Tickets::new(100);
         let open = [(None, 10), (Some(1), 20), (Some(1), 0)];
         let open = open.map(|(owner, bytes)| tickets.open(owner, bytes).unwrap());

@@ -26,7 +26,7 @@ fn begin(host: &mut Host<3, RandomWalk>) -> Result<(), HostError> {
 }
 
 #[test]
-fn strip_narrower_than_the_sight_is_refused() {
+fn ghost_strip_narrower_than_the_sight_radius_is_refused() {
     let begin = |strip, regions: &[RegionId]| {
         let setup = RegionSetup::new(REGION, WorldBox::<3>::cube(100.0).unwrap(), strip);
         let flock = Flock { sight: 10.0, ..Flock::default() };

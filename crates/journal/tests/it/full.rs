@@ -85,7 +85,7 @@ fn sync_that_fails_on_a_full_disk_at_a_new_file_ends_the_log() {
 }
 
 #[test]
-fn file_whose_link_does_not_fit_is_removed() {
+fn new_file_is_removed_if_its_mark_in_the_old_file_does_not_fit() {
     let disk = FakeDisk::new(16);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 5, 100).unwrap();

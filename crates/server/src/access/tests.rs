@@ -190,7 +190,7 @@ fn publish_rate_is_measured_by_the_monotonic_clock() {
 }
 
 #[test]
-fn failed_creation_does_not_release_the_topic_of_another() {
+fn failed_creation_keeps_another_requests_topic_reservation() {
     let fixture = AccessFixture::new(ONE_TOPIC);
     let login = fixture.log_in();
     let account = login.account();

@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn connection_of_a_node_is_probed() {
+    async fn connection_from_a_node_has_tcp_keep_alive_enabled() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (_peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_number_of_a_repeated_batch_may_be_in_an_older_epoch() {
+    fn first_sequence_of_a_batch_in_two_epochs_is_unknown() {
         assert_eq!((first_seq(5, 5), first_seq(7, 1)), (Some(1), Some(7)));
         assert_eq!((first_seq(4, 5), first_seq(1, 5)), (None, None));
     }

@@ -113,7 +113,7 @@ fn late_checksum_reveals_a_lost_last_record() {
 }
 
 #[test]
-fn refused_subscription_leaves_no_follow_options() {
+fn options_of_a_refused_subscription_are_discarded() {
     let (node, server) = serve_with(|config| config.limits.subscriptions_max = 2);
     node.create_topic("plain", TopicConfig::default(), false).unwrap();
     let mut reader = Peer::connect(&server);

@@ -77,7 +77,7 @@ fn delayed_task_without_a_suitable_worker_overtakes_no_other() {
 }
 
 #[test]
-fn key_limit_moves_on_when_the_last_suitable_worker_leaves() {
+fn key_limit_is_released_when_the_last_suitable_worker_leaves() {
     let mut scene = scene_with_limit_of_one();
     scene.join_with(worker_for_kind(b"work", 1));
     let (first, last) =

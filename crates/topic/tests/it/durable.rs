@@ -361,7 +361,7 @@ fn unreadable_records_on_disk_are_a_gap() {
 
 /// If a log searched its list of waiters for each record, this test would make more than 10 billion comparisons.
 #[test]
-fn many_waiters_for_records_are_found_without_a_search() {
+fn hundred_thousand_ack_waiters_are_found_without_a_search() {
     const RECORDS: u64 = 100_000;
     let disk = MemoryStore::new();
     let topic = disk.topic(durable(AT_ONCE), 1);

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn topic_takeover_ends_a_wait_that_is_just_beginning() {
+    fn thread_that_begins_to_wait_during_a_takeover_is_woken() {
         let node = Node::start(Config::default()).unwrap();
         let limits =
             OwnershipLimits { mirror_wait_max: Duration::from_secs(60), ..OwnershipLimits::default() };

@@ -93,7 +93,7 @@ fn full() -> PublishError {
 }
 
 #[test]
-fn letter_refused_by_its_owner_is_sent_again_in_order() {
+fn dead_letter_refused_by_the_topic_owner_is_resent_in_order() {
     let mut group = FailedGroup::of(&["1", "2"]);
     let [first, second] = group.captured_letters();
     let mark = first.mark;
@@ -109,7 +109,7 @@ fn letter_refused_by_its_owner_is_sent_again_in_order() {
 }
 
 #[test]
-fn letter_refused_repeatedly_stays_before_newer_ones() {
+fn repeatedly_refused_dead_letter_stays_before_newer_ones() {
     let group = FailedGroup::of(&["1", "2", "3"]);
     let letters: [InFlightBatch; 3] = group.captured_letters();
     let mark = letters[0].mark;
@@ -124,7 +124,7 @@ fn letter_refused_repeatedly_stays_before_newer_ones() {
 }
 
 #[test]
-fn letters_get_new_numbers_after_the_owner_refused_theirs() {
+fn dead_letters_get_new_numbers_if_the_owner_refuses_the_old() {
     let group = FailedGroup::of(&["1", "2"]);
     let letters: [InFlightBatch; 2] = group.captured_letters();
     let mark = letters[0].mark.unwrap();
@@ -139,7 +139,7 @@ fn letters_get_new_numbers_after_the_owner_refused_theirs() {
 }
 
 #[test]
-fn letter_that_its_owner_can_never_store_becomes_a_gap() {
+fn dead_letter_that_its_topic_can_never_accept_becomes_a_gap() {
     let mut group = FailedGroup::of(&["1", "2"]);
     let [first, second] = group.captured_letters();
     let mark = second.mark.unwrap();
@@ -157,7 +157,7 @@ fn letter_that_its_owner_can_never_store_becomes_a_gap() {
 }
 
 #[test]
-fn letter_whose_response_was_lost_is_stored_once() {
+fn dead_letter_with_a_lost_response_is_stored_once() {
     let group = FailedGroup::of(&["1"]);
     let [first] = group.captured_letters();
     let mark = first.mark;
@@ -179,7 +179,7 @@ impl Wake for WakeCount {
 }
 
 #[test]
-fn outcome_of_a_dead_letter_wakes_the_deadline_handler() {
+fn outcome_of_publishing_a_dead_letter_wakes_housekeeping() {
     let group = FailedGroup::of(&["1"]);
     let mut letters = Vec::new();
     // The group has done nothing since it sent the letter.

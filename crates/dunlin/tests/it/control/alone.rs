@@ -105,7 +105,7 @@ fn acknowledged_keys_survive_a_crash_and_watches_resume() {
 }
 
 #[test]
-fn history_survives_a_snapshot_and_a_crash() {
+fn key_history_survives_a_snapshot_and_a_crash() {
     let disk = Arc::new(FakeDisk::new(7));
     let open = || Node::open(Config::default(), disk.clone(), std::path::Path::new("/data")).unwrap().0;
     let node = open();
@@ -196,7 +196,7 @@ fn lock_wait_fails_when_its_lease_ends_or_it_leaves_the_queue() {
 }
 
 #[test]
-fn lease_that_left_a_queue_is_not_put_back_by_its_wait() {
+fn lock_wait_does_not_requeue_a_lease_that_left_the_queue() {
     let node = node();
     let control = node.control().unwrap();
     let holder = grant(control, 60_000);

@@ -61,7 +61,7 @@ fn publish_over_the_rate_is_refused_with_a_retry_time() {
 }
 
 #[test]
-fn lease_is_renewed_on_every_listener_at_the_publish_rate() {
+fn lease_is_renewed_over_the_publish_rate_on_every_listener() {
     let guarded = Guarded::new(WRITER);
     let (ana, kv) = (basic("ana", PASSWORD), guarded.by_password("ana").kv());
     let lease = kv.lease(PATIENCE).unwrap();
@@ -83,7 +83,7 @@ fn rate_limit() -> (Code, String) {
 }
 
 #[test]
-fn lock_wait_counts_at_the_publish_rate_on_every_listener() {
+fn lock_wait_over_the_publish_rate_is_refused_on_all_listeners() {
     let guarded = Guarded::new(WRITER);
     let kv = guarded.by_password("ana").kv();
     let lease = kv.lease(PATIENCE).unwrap();
@@ -99,7 +99,7 @@ fn lock_wait_counts_at_the_publish_rate_on_every_listener() {
 }
 
 #[test]
-fn only_submissions_of_tasks_count_at_the_publish_rate() {
+fn publish_rate_limits_submissions_but_no_other_task_request() {
     let guarded = Guarded::new(WRITER);
     let (ana, tasks) = (basic("ana", PASSWORD), guarded.by_password("ana").tasks());
     let submit = || tasks.submit("acme", NewTask::new(b"k", b"")).map(|submitted| submitted.task);

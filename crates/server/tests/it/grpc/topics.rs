@@ -5,7 +5,7 @@ use tonic_types::StatusExt;
 use super::*;
 
 #[test]
-fn topic_is_managed_over_grpc() {
+fn topic_is_created_described_and_deleted_over_grpc() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;

@@ -4,7 +4,7 @@ use serde_json::json;
 use super::HttpServer;
 
 #[test]
-fn topic_is_managed_over_http() {
+fn topic_is_created_described_and_deleted_over_http() {
     let fixture = HttpServer::new();
     let put = |body: &str| fixture.peer().request("PUT", "/v1/topics/orders", &[], body.as_bytes());
     let config = r#"{"pattern": "orders.>", "partitions": 2, "retention": {"records": 1000, "age": "10m"}}"#;
