@@ -7,7 +7,9 @@ use std::time::Duration;
 use dunlin_topic::{
     Frame, LogName, Notice, Position, Start, SubjectError, Subscribe, SubscribeError, WaitStrategy,
 };
-use dunlin_wire::{FromClient, FromNode, JoinGroup, List, MessageKind, Nack, NackedToken, Settle, StartAt};
+use dunlin_wire::{
+    FromClient, FromNode, JoinGroup, MessageKind, MessageList, Nack, NackedToken, Settle, StartAt,
+};
 
 use crate::client::{Client, SharedClient};
 use crate::follow::lock;
@@ -324,7 +326,9 @@ impl ClaimSettler {
     /// Acknowledges claims: their records are done.
     pub fn ack(&self, tokens: &[u64]) -> Result<Settlement, CallError> {
         let subscription = self.subscription;
-        self.settle(|request| FromClient::Ack(Settle { request, subscription, tokens: List::new(tokens) }))
+        self.settle(|request| {
+            FromClient::Ack(Settle { request, subscription, tokens: MessageList::new(tokens) })
+        })
     }
 
     /// Returns claims, each given by its token and a delay. The node delivers the claim's record again after this delay
@@ -338,14 +342,18 @@ impl ClaimSettler {
                 delay_ms: delay.as_millis().try_into().unwrap_or(u32::MAX),
             })
             .collect();
-        self.settle(|request| FromClient::Nack(Nack { request, subscription, tokens: List::new(&tokens) }))
+        self.settle(|request| {
+            FromClient::Nack(Nack { request, subscription, tokens: MessageList::new(&tokens) })
+        })
     }
 
     /// Renews claims: each lasts a whole claim duration from now.
     pub fn renew(&self, tokens: &[u64]) -> Result<Settlement, CallError> {
         self.shared.check_version(MessageKind::Renew)?;
         let subscription = self.subscription;
-        self.settle(|request| FromClient::Renew(Settle { request, subscription, tokens: List::new(tokens) }))
+        self.settle(|request| {
+            FromClient::Renew(Settle { request, subscription, tokens: MessageList::new(tokens) })
+        })
     }
 
     fn settle<'a>(&self, request: impl FnOnce(u32) -> FromClient<'a>) -> Result<Settlement, CallError> {

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use dunlin_topic::{AckLevel, Position, PublishError, Receipt};
 use dunlin_wire::{
-    AckKind, ErrorCode, ExpectTopic, FromClient, LastAcknowledged, List, MessageKind, OpenPublisher,
+    AckKind, ErrorCode, ExpectTopic, FromClient, LastAcknowledged, MessageKind, MessageList, OpenPublisher,
     PublishRefused, Published, PublisherOpened, PublisherTopic, Refusal,
 };
 
@@ -117,7 +117,7 @@ impl PublisherShared {
                 Some(LastAcknowledged { partition: partition as u16, position })
             };
             let acknowledged: Vec<_> = state.lanes.iter().enumerate().filter_map(at).collect();
-            let (create, acknowledged) = (properties.created_automatically, List::new(&acknowledged));
+            let (create, acknowledged) = (properties.created_automatically, MessageList::new(&acknowledged));
             FromClient::ExpectTopic(ExpectTopic { publisher: self.number, create, acknowledged }).encode(out);
         }
         let open = OpenPublisher {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use dunlin_topic::{Position, ProducerMark, PublishError, Receipt};
 use dunlin_wire::{
-    ExpectTopic, FLAG_ACK, FLAG_EXPECT, FromClient, LastAcknowledged, List, NO_PRODUCER, OpenPublisher,
-    PublishHeader, PublishRefused, Published, RUN_HEAD_BYTES, Refusal, publish_head,
+    ExpectTopic, FLAG_ACK, FLAG_EXPECT, FromClient, LastAcknowledged, MessageList, NO_PRODUCER,
+    OpenPublisher, PublishHeader, PublishRefused, Published, RUN_HEAD_BYTES, Refusal, publish_head,
 };
 
 use crate::client::{Client, SharedClient};
@@ -148,7 +148,7 @@ impl Relay {
         if let Some(Position { epoch, seq }) = batch.after {
             let position = dunlin_wire::Position { epoch, seq };
             let last = [LastAcknowledged { partition: batch.partition as u16, position }];
-            let (publisher, acknowledged) = (self.inner.number, List::new(&last));
+            let (publisher, acknowledged) = (self.inner.number, MessageList::new(&last));
             FromClient::ExpectTopic(ExpectTopic { publisher, create: false, acknowledged })
                 .encode(&mut bytes);
         }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use dunlin_control::{ControlCommand, ControlReply};
 use dunlin_topic::{AckLevel, OnFull, Position, ReliableOptions, Retention, TopicConfig};
 use dunlin_wire::{
-    CreateTopic, CreateTopicWith, DecodeOutcome, Decoder, ErrorCode, FromClient, FromNode, List, ListTopics,
-    MessageKind, NamedTopic, Setting, TopicLine, TopicState, UNKNOWN, UNKNOWN_COUNT, WhenFull,
+    CreateTopic, CreateTopicWith, DecodeOutcome, Decoder, ErrorCode, FromClient, FromNode, ListTopics,
+    MessageKind, MessageList, NamedTopic, Setting, TopicLine, TopicState, UNKNOWN, UNKNOWN_COUNT, WhenFull,
 };
 
 use crate::client::{Client, SharedClient};
@@ -315,7 +315,7 @@ fn with_create<R>(
         }));
     }
     let settings: Vec<_> = settings.iter().map(|(name, value)| Setting { name, value }).collect();
-    let settings = List::new(&settings);
+    let settings = MessageList::new(&settings);
     with(Box::new(move |request| {
         FromClient::CreateTopicWith(CreateTopicWith { request, or_same: accept_same, config, settings })
     }))

@@ -25,7 +25,7 @@ const DAY_BUCKETS: usize = 288;
 
 /// The description of a cluster for capacity planning, as read from a file: nodes, workers and policy.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Document {
+pub struct ScalingDocument {
     /// The nodes that run the scheduler.
     pub coordinators: InstanceGroup,
     /// The workers, with their usual number.
@@ -151,9 +151,9 @@ struct RawWindow {
     min_workers: u32,
 }
 
-impl Document {
+impl ScalingDocument {
     /// Parses and validates a document.
-    pub fn parse(text: &str) -> Result<Document, DocumentError> {
+    pub fn parse(text: &str) -> Result<ScalingDocument, DocumentError> {
         let (bytes, bytes_max) = (text.len(), BYTES_MAX);
         if bytes > bytes_max {
             return Err(DocumentError::TooLong { bytes, bytes_max });
@@ -173,7 +173,7 @@ impl DocumentError {
 }
 
 impl RawDocument {
-    fn validate(self) -> Result<Document, DocumentError> {
+    fn validate(self) -> Result<ScalingDocument, DocumentError> {
         let RawDocument { coordinators, workers, scaling } = self;
         if let Some(value) = coordinators.spot_percentage {
             let expected = "absent, because coordinators must not be interrupted";
@@ -190,7 +190,7 @@ impl RawDocument {
         let percent = percent.map(|text| percentage("workers.spotPercentage", text)).transpose()?;
         let policy = scaling.policy(percent.unwrap_or(0.0))?;
         policy.check(&ScalerLimits::default())?;
-        Ok(Document {
+        Ok(ScalingDocument {
             coordinators: coordinators.validate("coordinators.memory")?,
             workers: workers.validate("workers.memory")?,
             policy,

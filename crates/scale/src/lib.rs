@@ -46,7 +46,7 @@ mod windows;
 pub use autoscaler::{Autoscaler, SchedulerSnapshot};
 pub use decision::{Decisions, ScaleIn, ScaleOut};
 #[cfg(feature = "planning")]
-pub use document::{Document, DocumentError, InstanceGroup};
+pub use document::{DocumentError, InstanceGroup, ScalingDocument};
 pub use fleet::{Fleet, FleetMember, InstancePhase};
 pub use forecast::{ArrivalForecast, ForecastStatus, Forecaster};
 pub use limits::ScalerLimits;

@@ -1,6 +1,6 @@
 //! Computes the cost and the load of a described cluster, and warns of problems.
 
-use crate::document::{Document, InstanceGroup};
+use crate::document::{InstanceGroup, ScalingDocument};
 use crate::prices::Prices;
 use crate::sim::SimulatedNode;
 use crate::sizing::MachineFit;
@@ -41,7 +41,12 @@ pub struct CapacityPlan {
 const TASK_BYTES: f64 = 400.0;
 
 /// Plans a document for a demand at given prices. A machine without a price costs nothing and causes a warning.
-pub fn plan(document: &Document, demand: &Demand, prices: &Prices, node: &SimulatedNode) -> CapacityPlan {
+pub fn plan(
+    document: &ScalingDocument,
+    demand: &Demand,
+    prices: &Prices,
+    node: &SimulatedNode,
+) -> CapacityPlan {
     let policy = &document.policy;
     let (min, max) = (policy.workers_min, policy.workers_max);
     let workers_for = |per_s: f64| per_s * demand.task_ms / 1_000.0 / policy.triggers.cpu_target;
@@ -106,7 +111,7 @@ pub fn plan(document: &Document, demand: &Demand, prices: &Prices, node: &Simula
     }
 }
 
-fn cost(document: &Document, workers: f64, prices: &Prices, warnings: &mut Vec<String>) -> [f64; 3] {
+fn cost(document: &ScalingDocument, workers: f64, prices: &Prices, warnings: &mut Vec<String>) -> [f64; 3] {
     let mut machine_fit = |group: &InstanceGroup, is_alone: bool| {
         let Some(machine) = prices.machine(&group.machine) else {
             warnings

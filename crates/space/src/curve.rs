@@ -13,9 +13,9 @@ use std::fmt::Debug;
 use crate::world::GridPoint;
 
 pub use cell::Cell;
-pub use morton::Morton;
+pub use morton::MortonCurve;
 pub use simplex::Simplex;
-pub use tetrahedral::Tetrahedral;
+pub use tetrahedral::TetrahedralCurve;
 
 /// A space-filling curve, which puts the world's smallest cells into an order.
 pub trait Curve<const D: usize>: Copy + Default + Debug + Send + Sync + 'static {

@@ -57,7 +57,7 @@ pub use census::{Census, RegionEntityCounts};
 pub use configured::{
     AnyRegion, REGION, WORLD_NAME_MAX, WorldNameError, check_world_name, reducer_config, topic_of,
 };
-pub use curve::{Curve, Morton, Tetrahedral};
+pub use curve::{Curve, MortonCurve, TetrahedralCurve};
 pub use entity::EntityId;
 pub use flights::{Flights, FlightsError};
 pub use ghost::{Ghost, GhostBatch, Ghosts};

@@ -59,8 +59,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
 
     /// Inserts an entity into the region of its position.
     pub fn spawn(&mut self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
-        use crate::curve::{Curve, Morton};
-        let owner = self.partition.owner(Morton::key(self.world.grid_point(&entity.position)));
+        use crate::curve::{Curve, MortonCurve};
+        let owner = self.partition.owner(MortonCurve::key(self.world.grid_point(&entity.position)));
         self.spawned = true;
         match self.regions.get_mut(&owner) {
             Some((region, out)) => region.spawn(entity, out),

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use crate::curve::Morton;
+use crate::curve::MortonCurve;
 use crate::handover::RegionId;
 use crate::layout::SpaceDecodeError;
 
@@ -56,7 +56,7 @@ pub enum PartitionError {
 impl Partition {
     /// Divides a world with `dimensions` dimensions evenly among regions.
     pub fn even(dimensions: usize, regions: &[RegionId]) -> Partition {
-        let (end, count) = (Morton::end(dimensions), regions.len() as u128);
+        let (end, count) = (MortonCurve::end(dimensions), regions.len() as u128);
         let cut = |at: usize| (u128::from(end) * at as u128 / count) as u64;
         let cuts = regions.iter().enumerate().map(|(at, region)| (cut(at), *region)).collect();
         Partition { version: 1, end, cuts }
@@ -68,7 +68,7 @@ impl Partition {
         version: u64,
         cuts: Vec<(u64, RegionId)>,
     ) -> Result<Partition, PartitionError> {
-        let end = Morton::end(dimensions);
+        let end = MortonCurve::end(dimensions);
         let mut known = HashSet::with_capacity(cuts.len());
         for (at, (first, region)) in cuts.iter().enumerate() {
             if !known.insert(*region) {

@@ -1,7 +1,7 @@
 //! Commands: changes to a [`SchedulerState`](crate::SchedulerState).
 
 use crate::error::TaskDecodeError;
-use crate::layout::{Later, WithLaterFields, choice, decode, encode, layout};
+use crate::layout::{ExtendedEncoding, Later, choice, decode, encode, layout};
 use crate::limits::SchedulerLimits;
 use crate::quota::Quota;
 use crate::rate::Rate;
@@ -299,10 +299,10 @@ choice! {
     /// A command with the fields that later versions added: its number is the basic command's number plus 128.
     #[derive(Debug)]
     pub enum ExtendedCommand<'a> {
-        Submit { tenant: &'a [u8], tasks: Vec<WithLaterFields<NewTask<'a>>> } = 130,
-        Join { worker: WithLaterFields<NewWorker<'a>> } = 135,
-        Schedule { tenant: &'a [u8], name: &'a [u8], cron: &'a [u8], task: WithLaterFields<NewTask<'a>> } = 144,
-        Enlist { id: u64, worker: WithLaterFields<NewWorker<'a>> } = 151,
+        Submit { tenant: &'a [u8], tasks: Vec<ExtendedEncoding<NewTask<'a>>> } = 130,
+        Join { worker: ExtendedEncoding<NewWorker<'a>> } = 135,
+        Schedule { tenant: &'a [u8], name: &'a [u8], cron: &'a [u8], task: ExtendedEncoding<NewTask<'a>> } = 144,
+        Enlist { id: u64, worker: ExtendedEncoding<NewWorker<'a>> } = 151,
     }
 }
 
@@ -313,17 +313,17 @@ impl<'a> ExtendedCommand<'a> {
             TaskCommand::Submit { tenant, tasks } if tasks.iter().any(Later::has_later_fields) => {
                 Some(ExtendedCommand::Submit {
                     tenant,
-                    tasks: tasks.iter().cloned().map(WithLaterFields).collect(),
+                    tasks: tasks.iter().cloned().map(ExtendedEncoding).collect(),
                 })
             }
             TaskCommand::Join { worker } if worker.has_later_fields() => {
-                Some(ExtendedCommand::Join { worker: WithLaterFields(worker.clone()) })
+                Some(ExtendedCommand::Join { worker: ExtendedEncoding(worker.clone()) })
             }
             TaskCommand::Enlist { id, worker } if worker.has_later_fields() => {
-                Some(ExtendedCommand::Enlist { id: *id, worker: WithLaterFields(worker.clone()) })
+                Some(ExtendedCommand::Enlist { id: *id, worker: ExtendedEncoding(worker.clone()) })
             }
             TaskCommand::Schedule { tenant, name, cron, task } if task.has_later_fields() => {
-                Some(ExtendedCommand::Schedule { tenant, name, cron, task: WithLaterFields(task.clone()) })
+                Some(ExtendedCommand::Schedule { tenant, name, cron, task: ExtendedEncoding(task.clone()) })
             }
             _ => None,
         }
@@ -333,13 +333,13 @@ impl<'a> ExtendedCommand<'a> {
         match self {
             ExtendedCommand::Submit { tenant, tasks } => TaskCommand::Submit {
                 tenant,
-                tasks: tasks.into_iter().map(|WithLaterFields(task)| task).collect(),
+                tasks: tasks.into_iter().map(|ExtendedEncoding(task)| task).collect(),
             },
-            ExtendedCommand::Join { worker: WithLaterFields(worker) } => TaskCommand::Join { worker },
-            ExtendedCommand::Enlist { id, worker: WithLaterFields(worker) } => {
+            ExtendedCommand::Join { worker: ExtendedEncoding(worker) } => TaskCommand::Join { worker },
+            ExtendedCommand::Enlist { id, worker: ExtendedEncoding(worker) } => {
                 TaskCommand::Enlist { id, worker }
             }
-            ExtendedCommand::Schedule { tenant, name, cron, task: WithLaterFields(task) } => {
+            ExtendedCommand::Schedule { tenant, name, cron, task: ExtendedEncoding(task) } => {
                 TaskCommand::Schedule { tenant, name, cron, task }
             }
         }

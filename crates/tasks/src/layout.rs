@@ -6,7 +6,7 @@
 //! its own version.
 //!
 //! Old bytes stay readable. Fields that are added to a struct later (`later { … }`) follow after its bytes, in a
-//! [`WithLaterFields`]. They are written only if they are used, and another part of the encoding announces them. Old
+//! [`ExtendedEncoding`]. They are written only if they are used, and another part of the encoding announces them. Old
 //! bytes therefore keep their meaning, and older versions refuse bytes with such fields.
 
 use std::sync::Arc;
@@ -193,13 +193,13 @@ pub(crate) trait Later<'a>: Layout<'a> {
 
 /// A value that is encoded together with the fields that later versions added to its type.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WithLaterFields<T>(pub T);
+pub struct ExtendedEncoding<T>(pub T);
 
-impl<'a, T: Later<'a>> Layout<'a> for WithLaterFields<T> {
-    fn read(fields: &mut Fields<'a>) -> Result<WithLaterFields<T>, TaskDecodeError> {
+impl<'a, T: Later<'a>> Layout<'a> for ExtendedEncoding<T> {
+    fn read(fields: &mut Fields<'a>) -> Result<ExtendedEncoding<T>, TaskDecodeError> {
         let mut read = T::read(fields)?;
         read.read_more(fields)?;
-        Ok(WithLaterFields(read))
+        Ok(ExtendedEncoding(read))
     }
 
     fn write(&self, out: &mut Vec<u8>) {

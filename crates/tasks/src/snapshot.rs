@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::ahead::TasksAhead;
 use crate::error::TaskDecodeError;
 use crate::lane::Class;
-use crate::layout::{Fields, Later, Layout, WithLaterFields, layout};
+use crate::layout::{ExtendedEncoding, Fields, Later, Layout, layout};
 use crate::limits::SchedulerLimits;
 use crate::rate::Bucket;
 use crate::state::SchedulerState;
@@ -117,7 +117,7 @@ layout! {
     /// The header of a snapshot of a state that was restored from a backup, with the lowest generations for ids.
     #[derive(Debug, Clone)]
     pub struct RestoredSnapshotHeader {
-        pub head: WithLaterFields<ExtendedSnapshotHeader>,
+        pub head: ExtendedEncoding<ExtendedSnapshotHeader>,
         /// Lowest generations of new tasks and workers.
         pub generations_min: [u32; 2],
     }
@@ -177,10 +177,10 @@ impl FrozenSchedulerState {
         let generations_min = [state.tasks.generation_min(), state.workers.generation_min()];
         match (head.has_later_fields(), head.ahead) {
             _ if generations_min != [0; 2] => {
-                let head = RestoredSnapshotHeader { head: WithLaterFields(head), generations_min };
+                let head = RestoredSnapshotHeader { head: ExtendedEncoding(head), generations_min };
                 write_all(HEAD_AHEAD, std::iter::once(head), &mut emit)?;
             }
-            (true, _) => write_all(HEAD_AHEAD, std::iter::once(WithLaterFields(head)), &mut emit)?,
+            (true, _) => write_all(HEAD_AHEAD, std::iter::once(ExtendedEncoding(head)), &mut emit)?,
             (false, 0) => write_all(HEAD, std::iter::once(head.head), &mut emit)?,
             (false, _) => write_all(HEAD_AHEAD, std::iter::once(head), &mut emit)?,
         }

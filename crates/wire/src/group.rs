@@ -8,7 +8,7 @@ use dunlin_frame::Frame;
 use crate::error::WireError;
 use crate::header::MessageKind;
 use crate::layout::{Fields, Layout, choice, layout};
-use crate::list::List;
+use crate::list::MessageList;
 use crate::subscribe::{Position, StartAt};
 
 choice! {
@@ -79,7 +79,7 @@ layout! {
         /// The membership's number.
         pub subscription: u32,
         /// The tokens of the claims to settle or renew.
-        pub tokens: List<'a, u64>,
+        pub tokens: MessageList<'a, u64>,
     }
 }
 
@@ -101,7 +101,7 @@ layout! {
         /// The membership's number.
         pub subscription: u32,
         /// The tokens of the claims to return, with their delays.
-        pub tokens: List<'a, NackedToken>,
+        pub tokens: MessageList<'a, NackedToken>,
     }
 }
 
@@ -113,7 +113,7 @@ layout! {
         /// Number of settled or renewed claims.
         pub settled: u32,
         /// Tokens of the claims whose deadline had already passed.
-        pub stale: List<'a, u64>,
+        pub stale: MessageList<'a, u64>,
     }
 }
 

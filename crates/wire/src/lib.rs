@@ -48,7 +48,7 @@ pub use header::{HEADER_BYTES, KINDS, KindRow, MESSAGE_ALIGN, MessageHeader, Mes
 pub use hello::{ALL_ANSWERED, Goodbye, Hello, NO_CLUSTER, Ping, Welcome};
 pub use layout::OptionalText;
 pub use limits::DecoderLimits;
-pub use list::List;
+pub use list::MessageList;
 pub use publish::{
     AckKind, ExpectTopic, FLAG_ACK, FLAG_EXPECT, FLAG_QUIET, LastAcknowledged, NO_PRODUCER, OpenPublisher,
     PRESENT, Publish, PublishHeader, PublishRefused, Published, PublisherOpened, PublisherRefused,

@@ -7,7 +7,7 @@ use crate::layout::{Fields, Layout};
 ///
 /// Decoding bytes that were checked cannot fail, so iteration yields items and no errors.
 #[derive(Clone, Copy)]
-pub struct List<'a, T>(Source<'a, T>);
+pub struct MessageList<'a, T>(Source<'a, T>);
 
 #[derive(Clone, Copy)]
 enum Source<'a, T> {
@@ -15,10 +15,10 @@ enum Source<'a, T> {
     Checked { count: u32, fields: Fields<'a> },
 }
 
-impl<'a, T> List<'a, T> {
+impl<'a, T> MessageList<'a, T> {
     /// Creates a list of items to send.
-    pub fn new(items: &'a [T]) -> List<'a, T> {
-        List(Source::Items(items))
+    pub fn new(items: &'a [T]) -> MessageList<'a, T> {
+        MessageList(Source::Items(items))
     }
 
     /// Number of items.
@@ -36,7 +36,7 @@ impl<'a, T> List<'a, T> {
 }
 
 #[allow(private_bounds)] // `Layout` is internal: no other crate implements it.
-impl<'a, T: Layout<'a> + Copy> List<'a, T> {
+impl<'a, T: Layout<'a> + Copy> MessageList<'a, T> {
     /// Iterates over the items.
     pub fn iter(&self) -> impl Iterator<Item = T> + use<'a, T> {
         let (items, mut checked) = match self.0 {
@@ -52,8 +52,8 @@ impl<'a, T: Layout<'a> + Copy> List<'a, T> {
     }
 }
 
-impl<'a, T: Layout<'a> + Copy> Layout<'a> for List<'a, T> {
-    fn read(fields: &mut Fields<'a>) -> Result<List<'a, T>, WireError> {
+impl<'a, T: Layout<'a> + Copy> Layout<'a> for MessageList<'a, T> {
+    fn read(fields: &mut Fields<'a>) -> Result<MessageList<'a, T>, WireError> {
         let count = u32::read(fields)?;
         let start = *fields;
         for _ in 0..count {
@@ -61,7 +61,7 @@ impl<'a, T: Layout<'a> + Copy> Layout<'a> for List<'a, T> {
             // latest.
             T::read(fields)?;
         }
-        Ok(List(Source::Checked { count, fields: start }))
+        Ok(MessageList(Source::Checked { count, fields: start }))
     }
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -72,15 +72,15 @@ impl<'a, T: Layout<'a> + Copy> Layout<'a> for List<'a, T> {
     }
 }
 
-impl<'a, T: Layout<'a> + Copy + PartialEq> PartialEq for List<'a, T> {
-    fn eq(&self, other: &List<'a, T>) -> bool {
+impl<'a, T: Layout<'a> + Copy + PartialEq> PartialEq for MessageList<'a, T> {
+    fn eq(&self, other: &MessageList<'a, T>) -> bool {
         self.len() == other.len() && self.iter().zip(other.iter()).all(|(a, b)| a == b)
     }
 }
 
-impl<'a, T: Layout<'a> + Copy + Eq> Eq for List<'a, T> {}
+impl<'a, T: Layout<'a> + Copy + Eq> Eq for MessageList<'a, T> {}
 
-impl<'a, T: Layout<'a> + Copy + std::fmt::Debug> std::fmt::Debug for List<'a, T> {
+impl<'a, T: Layout<'a> + Copy + std::fmt::Debug> std::fmt::Debug for MessageList<'a, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }

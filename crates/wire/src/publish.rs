@@ -45,7 +45,7 @@ layout! {
         pub create: bool,
         /// The last acknowledged record of each partition. If the topic keeps a state and has lost one of these
         /// records, the publisher is refused with `STATE_LOST`.
-        pub acknowledged: crate::list::List<'a, LastAcknowledged>,
+        pub acknowledged: crate::list::MessageList<'a, LastAcknowledged>,
     }
 }
 
@@ -85,7 +85,7 @@ layout! {
         /// The literal start of the topic's pattern. A record's subject consists of this prefix and the record's tail.
         pub subject_prefix: &'a str,
         /// The last sequence number of this producer in each partition; empty if the topic does not know the producer.
-        pub last_seqs: crate::list::List<'a, u64>,
+        pub last_seqs: crate::list::MessageList<'a, u64>,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::code::Refusal;
 use crate::error::WireError;
 use crate::layout::{Fields, Layout, choice, layout};
-use crate::list::List;
+use crate::list::MessageList;
 
 layout! {
     /// A position in a log: an epoch and a sequence number.
@@ -34,7 +34,7 @@ layout! {
         /// The subscription's number.
         pub subscription: u32,
         /// The positions, one for each log.
-        pub logs: List<'a, LogPosition<'a>>,
+        pub logs: MessageList<'a, LogPosition<'a>>,
     }
 }
 
@@ -135,7 +135,7 @@ layout! {
         pub granted: u64,
         /// For channels of reliable topics, the last record that was consumed. Channels without a change may be
         /// omitted.
-        pub consumed: List<'a, ChannelPosition>,
+        pub consumed: MessageList<'a, ChannelPosition>,
     }
 }
 
@@ -245,6 +245,6 @@ layout! {
     /// records.
     pub struct Heartbeat<'a> {
         /// The last sent position of each channel for which RUN, GAP or ADVANCE was sent since the last heartbeat.
-        pub channels: List<'a, ChannelPosition>,
+        pub channels: MessageList<'a, ChannelPosition>,
     }
 }

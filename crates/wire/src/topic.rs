@@ -4,7 +4,7 @@
 use crate::code::Refusal;
 use crate::group::GroupKind;
 use crate::layout::{choice, layout};
-use crate::list::List;
+use crate::list::MessageList;
 use crate::subscribe::Position;
 
 choice! {
@@ -79,7 +79,7 @@ layout! {
         /// The topic's configuration.
         pub config: TopicConfig<'a>,
         /// The named settings.
-        pub settings: List<'a, Setting<'a>>,
+        pub settings: MessageList<'a, Setting<'a>>,
     }
 }
 
@@ -89,7 +89,7 @@ layout! {
         /// The request's number.
         pub request: u32,
         /// The topic's settings.
-        pub settings: List<'a, Setting<'a>>,
+        pub settings: MessageList<'a, Setting<'a>>,
     }
 }
 
@@ -152,7 +152,7 @@ layout! {
         /// Whether there are more topics after the last one of this reply.
         pub more: bool,
         /// The topics of this page.
-        pub topics: List<'a, TopicLine<'a>>,
+        pub topics: MessageList<'a, TopicLine<'a>>,
     }
 }
 
@@ -218,11 +218,11 @@ layout! {
         /// Number of all subscribers. `subscribers` may list fewer.
         pub subscribers_total: u32,
         /// The topic's partitions.
-        pub logs: List<'a, LogState>,
+        pub logs: MessageList<'a, LogState>,
         /// The slowest subscribers, slowest first.
-        pub subscribers: List<'a, SubscriberState<'a>>,
+        pub subscribers: MessageList<'a, SubscriberState<'a>>,
         /// The topic's groups.
-        pub groups: List<'a, GroupState<'a>>,
+        pub groups: MessageList<'a, GroupState<'a>>,
     }
 }
 

@@ -17,7 +17,7 @@ use listener::Listener;
 use trial::{GuaranteeTest, NodeUnderTest};
 
 const LISTENERS: &[&dyn Listener] = &[
-    &rust::InProcess,
+    &rust::InProcessNode,
     &rust::Tcp,
     &rust::UnixSocket,
     &nats::PlainSubscription,
@@ -52,7 +52,7 @@ fn check_all(listener: &dyn Listener, start: fn() -> anyhow::Result<NodeUnderTes
 
 #[test]
 fn in_process_access_keeps_every_documented_guarantee() {
-    check_guarantees(&rust::InProcess);
+    check_guarantees(&rust::InProcessNode);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use dunlin_cli::commands::scale::{Arguments, LoadArguments, Subcommand};
 use dunlin_cli::console::Console;
-use dunlin_scale::{Demand, Document, PRICES_TOML, Prices};
+use dunlin_scale::{Demand, PRICES_TOML, Prices, ScalingDocument};
 use dunlin_server::read_text;
 use serde_json::json;
 
@@ -69,8 +69,8 @@ fn prices(path: Option<&PathBuf>) -> Result<Prices> {
     Prices::parse(&read(path)?).with_context(|| format!("cannot read {}", path.display()))
 }
 
-fn document(path: &Path) -> Result<Document> {
-    Document::parse(&read(path)?).with_context(|| format!("cannot read {}", path.display()))
+fn document(path: &Path) -> Result<ScalingDocument> {
+    ScalingDocument::parse(&read(path)?).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Formats a share: `12.3 %`.

@@ -15,7 +15,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use dunlin::space::curve::{Curve, Morton};
+use dunlin::space::curve::{Curve, MortonCurve};
 use dunlin::space::{Host, Partition, RegionAuthority, RegionId, RegionLoad, RegionReport, WorldTopics};
 use dunlin::{Config, Node, NodeLimits};
 use dunlin_server::space::{Secret, Space, SpaceConfig, SpaceLimits, TickPace, WorldPeer, WorldRunner};
@@ -329,7 +329,7 @@ fn load(space: &Worker, region: RegionId) -> Result<RegionWeight> {
         let world = host.setup().world;
         let store = host.region(region).map(|region| region.store());
         let key = |row: usize, store: &dunlin::space::EntityStore<3>| {
-            Morton::key(world.grid_point(&store.position(row)))
+            MortonCurve::key(world.grid_point(&store.position(row)))
         };
         let mut keys: Vec<u64> =
             store.map(|store| (0..store.len()).map(|row| key(row, store)).collect()).unwrap_or_default();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin_wire::{
-    ChannelPosition, Claim, Credit, ErrorCode, Follow, FromClient, GroupKind, JoinGroup, List, LogPosition,
-    NO_CLUSTER, Position, Resume, StartAt, Subscribe, Welcome,
+    ChannelPosition, Claim, Credit, ErrorCode, Follow, FromClient, GroupKind, JoinGroup, LogPosition,
+    MessageList, NO_CLUSTER, Position, Resume, StartAt, Subscribe, Welcome,
 };
 
 use crate::inbox::SubscriberInbox;
@@ -225,7 +225,7 @@ impl ClientSession {
             .collect();
         let granted =
             (consumed + subscription.request.credit_bytes).saturating_sub(subscription.received_before);
-        let consumed = List::new(&positions);
+        let consumed = MessageList::new(&positions);
         FromClient::Credit(Credit { subscription: number, granted, consumed }).encode(&mut out);
         out
     }
@@ -307,7 +307,7 @@ impl Subscription {
                     position: *position,
                 })
                 .collect();
-            FromClient::Resume(Resume { subscription: number, logs: List::new(&logs) }).encode(out);
+            FromClient::Resume(Resume { subscription: number, logs: MessageList::new(&logs) }).encode(out);
         }
     }
 }

@@ -113,9 +113,9 @@ fn heartbeat_position_reveals_lost_last_records_as_a_gap() {
     let events = received_events(|link| {
         link.send_batch(2, 10, 11, &["a"]);
         let channels = [ChannelPosition { channel: 1, position: at(2, 11) }];
-        link.send(FromNode::Heartbeat(Heartbeat { channels: List::new(&channels) }));
+        link.send(FromNode::Heartbeat(Heartbeat { channels: MessageList::new(&channels) }));
         let channels = [ChannelPosition { channel: 1, position: at(2, 13) }];
-        link.send(FromNode::Heartbeat(Heartbeat { channels: List::new(&channels) }));
+        link.send(FromNode::Heartbeat(Heartbeat { channels: MessageList::new(&channels) }));
         link.send_batch(2, 13, 14, &["end"]);
     });
     assert_eq!(events, ["2-11 a", "gap 2-12..13", "2-14 end"]);

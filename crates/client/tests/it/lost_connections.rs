@@ -359,7 +359,7 @@ fn heartbeats_keep_a_quiet_connection_alive() {
                 let (mut last, mut slowest) = (Instant::now(), Duration::ZERO);
                 for _ in 0..8 {
                     std::thread::sleep(Duration::from_millis(FAST_HEARTBEAT_MS.into()) / 2);
-                    link.send(FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }));
+                    link.send(FromNode::Heartbeat(Heartbeat { channels: MessageList::new(&[]) }));
                     slowest = slowest.max(last.elapsed());
                     last = Instant::now();
                 }
@@ -542,7 +542,7 @@ fn valid_messages() -> Vec<u8> {
     encode(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 32, last: 40 }));
     encode(FromNode::Advance(Advance { channel: 1, through: at(2, 50) }));
     let channels = [ChannelPosition { channel: 1, position: at(2, 50) }];
-    encode(FromNode::Heartbeat(Heartbeat { channels: List::new(&channels) }));
+    encode(FromNode::Heartbeat(Heartbeat { channels: MessageList::new(&channels) }));
     encode(FromNode::EpochChanged(EpochChanged {
         channel: 1,
         old: 2,

@@ -76,7 +76,7 @@ fn member_claims_acknowledges_renews_and_returns_records() {
             }
             other => panic!("{other:?}"),
         });
-        link.send(FromNode::Settled(Settled { request, settled: 1, stale: List::new(&[108]) }));
+        link.send(FromNode::Settled(Settled { request, settled: 1, stale: MessageList::new(&[108]) }));
         let request = link.next(|message| match message {
             FromClient::Renew(renew) => {
                 assert_eq!(renew.tokens.iter().collect::<Vec<_>>(), [108]);
@@ -84,7 +84,7 @@ fn member_claims_acknowledges_renews_and_returns_records() {
             }
             other => panic!("{other:?}"),
         });
-        link.send(FromNode::Settled(Settled { request, settled: 1, stale: List::new(&[]) }));
+        link.send(FromNode::Settled(Settled { request, settled: 1, stale: MessageList::new(&[]) }));
         let request = link.next(|message| match message {
             FromClient::Nack(nack) => {
                 let expected = NackedToken { token: 108, delay_ms: 50 };
@@ -93,7 +93,7 @@ fn member_claims_acknowledges_renews_and_returns_records() {
             }
             other => panic!("{other:?}"),
         });
-        link.send(FromNode::Settled(Settled { request, settled: 1, stale: List::new(&[]) }));
+        link.send(FromNode::Settled(Settled { request, settled: 1, stale: MessageList::new(&[]) }));
         link.wait_until_closed();
     });
     let mut member = join(&client);

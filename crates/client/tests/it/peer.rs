@@ -236,7 +236,7 @@ impl Link {
             record_bytes_max: 1 << 20,
             topic: "orders",
             subject_prefix: "orders.",
-            last_seqs: List::new(&[]),
+            last_seqs: MessageList::new(&[]),
         }));
         opened
     }
@@ -327,7 +327,7 @@ pub fn event_text(event: &Event<'_>) -> String {
 pub fn heartbeats() -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..10_000 {
-        FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }).encode(&mut bytes);
+        FromNode::Heartbeat(Heartbeat { channels: MessageList::new(&[]) }).encode(&mut bytes);
     }
     bytes
 }

@@ -32,7 +32,7 @@ fn confirm_subscriber(link: &mut crate::peer::Link) {
         FromClient::DescribeSettings(NamedTopic { request, topic: "$DUNLIN.heard.orders.eu" }) => request,
         other => panic!("{other:?}"),
     });
-    link.send(FromNode::Settings(Settings { request, settings: List::new(&[]) }));
+    link.send(FromNode::Settings(Settings { request, settings: MessageList::new(&[]) }));
 }
 
 fn accept_request(link: &mut crate::peer::Link) -> String {
@@ -218,7 +218,7 @@ fn topics_are_listed_page_by_page() {
                 subscribers: 0,
             };
             let lines: Vec<TopicLine<'_>> = names.iter().map(|&name| line(name)).collect();
-            link.send(FromNode::Topics(Topics { request, more, topics: List::new(&lines) }));
+            link.send(FromNode::Topics(Topics { request, more, topics: MessageList::new(&lines) }));
         }
         let request = link.next(|message| match message {
             FromClient::DeleteTopic(delete) => delete.request,

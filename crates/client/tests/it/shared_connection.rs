@@ -127,7 +127,7 @@ fn threads_publish_and_subscribe_over_one_connection() {
                         record_bytes_max: 1 << 20,
                         topic: "t",
                         subject_prefix: "t",
-                        last_seqs: List::new(&[]),
+                        last_seqs: MessageList::new(&[]),
                     }));
                 }
                 ClientMessage::Publish(header) => {

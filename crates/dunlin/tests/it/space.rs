@@ -1,7 +1,7 @@
 //! Regions of a world, and their topics.
 
 use dunlin::space::behaviour::{Flock, RandomWalk};
-use dunlin::space::curve::{Curve, Morton};
+use dunlin::space::curve::{Curve, MortonCurve};
 use dunlin::space::{
     Entity, EntityId, Host, HostError, Partition, RegionAuthority, RegionId, RegionSetup, StandbyMode,
     StoreError, WorldBox, WorldTopics, topic_of,
@@ -179,7 +179,7 @@ fn entity_that_returned_to_its_region_is_no_duplicate() {
     hosts[1].record_peer_epoch(regions[0], 1, 0).unwrap();
     exchange(&mut hosts, 0);
     let (stays, goes) = (EntityId(1), EntityId(2));
-    let key = |at: &[f32; 3]| Morton::key(hosts[0].setup().world.grid_point(at));
+    let key = |at: &[f32; 3]| MortonCurve::key(hosts[0].setup().world.grid_point(at));
     let corner = |nth: u32| [0, 1, 2].map(|axis| if nth >> axis & 1 == 0 { 10.0 } else { 90.0 });
     let mut own: Vec<_> = (0..8).map(corner).filter(|at| hosts[0].owner_of(at) == regions[0]).collect();
     own.sort_unstable_by_key(key);

@@ -1,7 +1,7 @@
 //! Tests of cluster documents: parsing, planning and recommending.
 
 use dunlin_scale::sim::SimulatedNode;
-use dunlin_scale::{Demand, Document, Prices, WeeklyWindow, WorkerNeed, plan, recommend};
+use dunlin_scale::{Demand, Prices, ScalingDocument, WeeklyWindow, WorkerNeed, plan, recommend};
 
 const SEED: &str = "\
 coordinators:
@@ -35,7 +35,7 @@ const DEMAND: Demand =
 
 #[test]
 fn example_cluster_document_is_read() {
-    let document = Document::parse(SEED).unwrap();
+    let document = ScalingDocument::parse(SEED).unwrap();
     assert_eq!((document.coordinators.count, document.coordinators.memory_gib), (5, 32.0));
     assert_eq!((document.workers.count, document.workers.cpus), (95, 2.0));
     assert!(document.is_vertical);
@@ -48,7 +48,7 @@ fn example_cluster_document_is_read() {
 #[test]
 fn schedule_and_warm_pool_are_read_from_a_document() {
     let more = "  warmPool: { size: 7 }\n  schedule: [{ days: \"Fri-Sun, Tue\", from: \"22:30\", to: \"06:00\", minWorkers: 80 }]\n";
-    let document = Document::parse(&format!("{SEED}{more}")).unwrap();
+    let document = ScalingDocument::parse(&format!("{SEED}{more}")).unwrap();
     assert_eq!(document.policy.warm.size, 7);
     let window = WeeklyWindow { days: 0b111_0010, from_minute: 1_350, to_minute: 360, workers_min: 80 };
     assert_eq!(document.policy.windows, [window]);
@@ -59,7 +59,7 @@ fn document_error_names_the_wrong_field() {
     let refused = |from: &str, to: &str| {
         let text = SEED.replace(from, to);
         assert_ne!(text, SEED);
-        Document::parse(&text).unwrap_err().to_string()
+        ScalingDocument::parse(&text).unwrap_err().to_string()
     };
     for (from, to, message) in [
         ("minWorkers", "minWokers", "minWokers"),
@@ -76,13 +76,13 @@ fn document_error_names_the_wrong_field() {
         let error = refused(from, to);
         assert!(error.contains(message), "{to}: {error}");
     }
-    assert!(Document::parse("").is_err());
-    assert!(Document::parse(&" ".repeat(2 << 20)).unwrap_err().to_string().contains("the limit is"));
+    assert!(ScalingDocument::parse("").is_err());
+    assert!(ScalingDocument::parse(&" ".repeat(2 << 20)).unwrap_err().to_string().contains("the limit is"));
 }
 
 #[test]
 fn scaling_plan_has_workers_cost_and_warnings() {
-    let document = Document::parse(SEED).unwrap();
+    let document = ScalingDocument::parse(SEED).unwrap();
     let planned = plan(&document, &DEMAND, &Prices::default(), &SimulatedNode::default());
     assert_eq!(planned.workers_peak, 185);
     assert!((planned.workers - 84.0).abs() < 0.1, "{planned:?}");
@@ -91,15 +91,15 @@ fn scaling_plan_has_workers_cost_and_warnings() {
     let much = Demand { peak_per_s: 400_000.0, queued: 100_000_000, ..DEMAND };
     let warnings = plan(&document, &much, &Prices::default(), &SimulatedNode::default()).warnings;
     assert_eq!(warnings.len(), 3, "{warnings:?}");
-    let other =
-        Document::parse(&SEED.replace("m6i.large", "m9.huge").replace("count: 5", "count: 4")).unwrap();
+    let other = ScalingDocument::parse(&SEED.replace("m6i.large", "m9.huge").replace("count: 5", "count: 4"))
+        .unwrap();
     let little = Demand { per_s: 1.0, peak_per_s: 2.0, ..DEMAND };
     assert_eq!(
         plan(&document, &little, &Prices::default(), &SimulatedNode::default()).workers_peak,
         50,
         "the number of workers stays within its bounds"
     );
-    let large = Document::parse(&SEED.replace("cpu: 2", "cpu: 2.5")).unwrap();
+    let large = ScalingDocument::parse(&SEED.replace("cpu: 2", "cpu: 2.5")).unwrap();
     let warnings = plan(&large, &DEMAND, &Prices::default(), &SimulatedNode::default()).warnings;
     assert_eq!(warnings, ["2.5 processors and 8 GiB do not fit onto one m6i.large"]);
     let warnings = plan(&other, &DEMAND, &Prices::default(), &SimulatedNode::default()).warnings;
@@ -113,7 +113,7 @@ fn recommended_document_is_planned_without_warnings() {
     let prices = Prices::default();
     for demand in [DEMAND, Demand { per_s: 100.0, peak_per_s: 200.0, ..DEMAND }] {
         let recommended = recommend(&demand, &need, &prices, &SimulatedNode::default(), 70).unwrap();
-        let document = Document::parse(&recommended.to_yaml(70)).unwrap();
+        let document = ScalingDocument::parse(&recommended.to_yaml(70)).unwrap();
         let node = SimulatedNode { shards: recommended.shards, ..SimulatedNode::default() };
         let planned = plan(&document, &demand, &prices, &node);
         assert_eq!(planned.warnings, Vec::<String>::new());

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use dunlin::topic::{Draft, Publish, ReducerConfig, TopicConfig};
-use dunlin::wire::{ChannelPosition, Credit, Follow, FromClient, FromNode, List, Position, StartAt};
+use dunlin::wire::{ChannelPosition, Credit, Follow, FromClient, FromNode, MessageList, Position, StartAt};
 
 use crate::peer::Peer;
 use crate::{serve, serve_with};
@@ -41,7 +41,7 @@ fn conflated_record_queued_twice_is_sent_once() {
         scope.spawn(move || {
             // Reports a position far ahead as consumed, so that each record counts as consumed as soon as it is sent.
             let ahead = [ChannelPosition { channel, position: Position { epoch, seq: 1 << 40 } }];
-            let credit = Credit { subscription: 1, granted: PLENTY, consumed: List::new(&ahead) };
+            let credit = Credit { subscription: 1, granted: PLENTY, consumed: MessageList::new(&ahead) };
             let mut bytes = Vec::new();
             FromClient::Credit(credit).encode(&mut bytes);
             while !ended.load(Ordering::Relaxed) && saying.write_all(&bytes).is_ok() {}

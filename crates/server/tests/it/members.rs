@@ -3,7 +3,7 @@ use std::time::Duration;
 use dunlin::Node;
 use dunlin::topic::Publish;
 use dunlin::wire::{
-    Claim, Credit, ErrorCode, FromClient, FromNode, GroupKind, JoinGroup, List, Nack, Settle, StartAt,
+    Claim, Credit, ErrorCode, FromClient, FromNode, GroupKind, JoinGroup, MessageList, Nack, Settle, StartAt,
 };
 
 use crate::peer::Peer;
@@ -116,7 +116,7 @@ fn is_renewed_in_time(claim_ms: u32) -> bool {
         holder.send(FromClient::Renew(Settle {
             request: 1,
             subscription: 1,
-            tokens: List::new(&[token, 99]),
+            tokens: MessageList::new(&[token, 99]),
         }));
         let (renewed, stale) = read_settled(&mut holder);
         if renewed == 0 {
@@ -124,7 +124,7 @@ fn is_renewed_in_time(claim_ms: u32) -> bool {
         }
         assert_eq!((renewed, stale), (1, vec![99]));
     }
-    holder.send(FromClient::Ack(Settle { request: 2, subscription: 1, tokens: List::new(&[token]) }));
+    holder.send(FromClient::Ack(Settle { request: 2, subscription: 1, tokens: MessageList::new(&[token]) }));
     if read_settled(&mut holder).0 == 0 {
         return false;
     }
@@ -156,7 +156,7 @@ fn work_group_loses_no_record_over_100_killed_connections() {
         let deliveries = records(&mut peer, 10.min(RECORDS - done.len()));
         let acked = &deliveries[..deliveries.len().min(3 + round % 5)];
         let tokens: Vec<u64> = acked.iter().map(|(token, ..)| *token).collect();
-        peer.send(FromClient::Ack(Settle { request: 1, subscription: 1, tokens: List::new(&tokens) }));
+        peer.send(FromClient::Ack(Settle { request: 1, subscription: 1, tokens: MessageList::new(&tokens) }));
         assert_eq!(read_settled(&mut peer), (tokens.len() as u32, vec![]));
         done.extend(acked.iter().map(|(_, _, seq)| *seq));
         if done.len() == RECORDS {
@@ -186,7 +186,7 @@ fn unconfirmed_records_of_a_killed_member_are_a_gap_for_others() {
     killed.send(FromClient::Credit(Credit {
         subscription: 1,
         granted: CREDIT,
-        consumed: List::new(&consumed),
+        consumed: MessageList::new(&consumed),
     }));
     killed.send(FromClient::Ping(dunlin::wire::Ping { token: 7 }));
     killed.next(|message| matches!(message, FromNode::Pong(_)).then_some(())).unwrap();
@@ -210,7 +210,11 @@ fn member_without_credit_delays_no_other_member() {
         publish(&node, 1);
         assert_eq!(records(&mut reader, 1)[0].2, seq);
     }
-    stalled.send(FromClient::Credit(Credit { subscription: 1, granted: CREDIT, consumed: List::new(&[]) }));
+    stalled.send(FromClient::Credit(Credit {
+        subscription: 1,
+        granted: CREDIT,
+        consumed: MessageList::new(&[]),
+    }));
     drop(reader);
     let gap = stalled.next(|message| matches!(message, FromNode::Gap(_)).then_some(()));
     assert_eq!(gap, Some(()), "records that the other member had not confirmed");
@@ -251,11 +255,11 @@ fn sender_of_an_invalid_group_message_gets_an_error() {
             _ => None,
         })
     };
-    peer.send(FromClient::Ack(Settle { request: 5, subscription: 1, tokens: List::new(&[1]) }));
+    peer.send(FromClient::Ack(Settle { request: 5, subscription: 1, tokens: MessageList::new(&[1]) }));
     assert_eq!(read_refusal(&mut peer), Some((5, ErrorCode::NotOpen)));
-    peer.send(FromClient::Nack(Nack { request: 6, subscription: 9, tokens: List::new(&[]) }));
+    peer.send(FromClient::Nack(Nack { request: 6, subscription: 9, tokens: MessageList::new(&[]) }));
     assert_eq!(read_refusal(&mut peer), Some((6, ErrorCode::NotOpen)));
-    peer.send(FromClient::Renew(Settle { request: 7, subscription: 1, tokens: List::new(&[1]) }));
+    peer.send(FromClient::Renew(Settle { request: 7, subscription: 1, tokens: MessageList::new(&[1]) }));
     assert_eq!(read_refusal(&mut peer), Some((7, ErrorCode::NotOpen)));
     claim(&mut peer, 9);
     publish(&node, 1);
@@ -273,7 +277,7 @@ fn unknown_ack_tokens_are_stale_and_deletion_ends_membership() {
     claim(&mut peer, 5);
     let token = records(&mut peer, 1)[0].0;
     let tokens = [token, u64::MAX, token, 0];
-    peer.send(FromClient::Ack(Settle { request: 1, subscription: 1, tokens: List::new(&tokens) }));
+    peer.send(FromClient::Ack(Settle { request: 1, subscription: 1, tokens: MessageList::new(&tokens) }));
     assert_eq!(read_settled(&mut peer), (1, vec![u64::MAX, token, 0]));
     node.delete_topic("jobs").unwrap();
     assert!(peer.next_text().unwrap().starts_with("Deleted"));

@@ -7,8 +7,8 @@ use dunlin::scheduler::{AttemptReport, TaskCommand};
 use dunlin::state::ControlCommand;
 use dunlin::topic::{MemoryCharge, Publish, TopicConfig};
 use dunlin::wire::{
-    Control, ControlKind, ErrorCode, FromClient, FromNode, List, LogPosition, Position, Resume, StartAt,
-    Tasks, TasksKind, U32PrefixedBytes,
+    Control, ControlKind, ErrorCode, FromClient, FromNode, LogPosition, MessageList, Position, Resume,
+    StartAt, Tasks, TasksKind, U32PrefixedBytes,
 };
 use dunlin::{Config, Node, NodeLimits};
 use dunlin_server::{Server, ServerConfig};
@@ -121,7 +121,7 @@ fn resume_positions_count_towards_the_memory_budget() {
     for subscription in 0..100 {
         let position = Position { epoch: 1, seq: 1 };
         let logs: Vec<_> = topics.iter().map(|topic| LogPosition { topic, partition: 0, position }).collect();
-        peer.send(FromClient::Resume(Resume { subscription, logs: List::new(&logs) }));
+        peer.send(FromClient::Resume(Resume { subscription, logs: MessageList::new(&logs) }));
     }
     let limit = peer.next(|message| match message {
         FromNode::Error(error) => Some(error.text.to_owned()),
@@ -139,14 +139,14 @@ fn resume_messages_count_towards_the_subscription_limit() {
     // A RESUME must not count any more once its subscription has started. Subscription 0 starts, so 10 RESUMEs count
     // after the loop.
     for subscription in 0..11 {
-        peer.send(FromClient::Resume(Resume { subscription, logs: List::new(&[]) }));
+        peer.send(FromClient::Resume(Resume { subscription, logs: MessageList::new(&[]) }));
         if subscription == 0 {
             peer.subscribe(0, "t", StartAt::Latest, 1 << 20);
             peer.await_subscribed();
         }
     }
-    peer.send(FromClient::Resume(Resume { subscription: 10, logs: List::new(&[]) }));
-    peer.send(FromClient::Resume(Resume { subscription: 11, logs: List::new(&[]) }));
+    peer.send(FromClient::Resume(Resume { subscription: 10, logs: MessageList::new(&[]) }));
+    peer.send(FromClient::Resume(Resume { subscription: 11, logs: MessageList::new(&[]) }));
     let limit = peer.next(|message| match message {
         FromNode::Error(error) => Some(error.text.to_owned()),
         _ => None,

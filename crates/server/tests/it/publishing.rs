@@ -162,7 +162,8 @@ fn connection_can_read_a_full_topic_to_which_it_publishes() {
         last = header.last_seq();
         let position = wire::Position { epoch: header.epoch, seq: last };
         let consumed = [wire::ChannelPosition { channel: header.topic_id, position }];
-        let credit = wire::Credit { subscription: 1, granted: 1 << 40, consumed: wire::List::new(&consumed) };
+        let credit =
+            wire::Credit { subscription: 1, granted: 1 << 40, consumed: wire::MessageList::new(&consumed) };
         peer.send(FromClient::Credit(credit));
     }
 }

@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use dunlin::topic::{Publish, Retention, TopicConfig};
 use dunlin::wire::{
-    ChannelPosition, Credit, FromClient, FromNode, List, LogPosition, Position, Resume, StartAt,
+    ChannelPosition, Credit, FromClient, FromNode, LogPosition, MessageList, Position, Resume, StartAt,
 };
 use dunlin_wait::Deadline;
 
@@ -104,7 +104,7 @@ fn no_record_is_sent_beyond_the_credit_until_it_is_renewed() {
     let last = last.unwrap();
     let position = Position { epoch: last.epoch, seq: last.last_seq() };
     let consumed = [ChannelPosition { channel: last.topic_id, position }];
-    let credit = Credit { subscription: 1, granted: 50_000, consumed: List::new(&consumed) };
+    let credit = Credit { subscription: 1, granted: 50_000, consumed: MessageList::new(&consumed) };
     subscriber.send(FromClient::Credit(credit));
     let next =
         subscriber.next(|m| if let FromNode::Batch(run) = m { Some(run.header) } else { None }).unwrap();
@@ -139,7 +139,7 @@ fn slow_tcp_subscriber_gets_exact_gaps() {
     subscriber.send(FromClient::Credit(Credit {
         subscription: 1,
         granted: PLENTY,
-        consumed: List::new(&[]),
+        consumed: MessageList::new(&[]),
     }));
     let (mut read_seq, mut missed) = (0, 0);
     while read_seq < 10_000 {
@@ -241,7 +241,7 @@ fn resumed_wildcard_subscriber_continues_and_adds_new_topics() {
     let mut subscriber = Peer::connect(&server);
     let position = Position { epoch: position.epoch, seq: position.seq };
     let logs = [LogPosition { topic: "m.a", partition: 0, position }];
-    subscriber.send(FromClient::Resume(Resume { subscription: 3, logs: List::new(&logs) }));
+    subscriber.send(FromClient::Resume(Resume { subscription: 3, logs: MessageList::new(&logs) }));
     subscriber.subscribe(3, "m.*", StartAt::Resume, PLENTY);
     let mut payloads = Vec::new();
     while payloads.len() < 2 {

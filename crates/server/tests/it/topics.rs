@@ -1,7 +1,7 @@
 use dunlin::topic::Publish;
 use dunlin::wire::{
-    CreateTopic, CreateTopicWith, ErrorCode, FromClient, FromNode, List, ListTopics, NamedTopic, Setting,
-    TopicConfig, WhenFull,
+    CreateTopic, CreateTopicWith, ErrorCode, FromClient, FromNode, ListTopics, MessageList, NamedTopic,
+    Setting, TopicConfig, WhenFull,
 };
 
 use crate::peer::Peer;
@@ -106,7 +106,7 @@ fn repeated_topic_setting_is_refused() {
         Setting { name: "test_loss_every", value: "4" },
     ];
     let config = config("twice", "");
-    let (request, settings) = (7, List::new(&settings));
+    let (request, settings) = (7, MessageList::new(&settings));
     peer.send(FromClient::CreateTopicWith(CreateTopicWith { request, or_same: false, config, settings }));
     let refusal = peer.next(|message| match message {
         FromNode::RequestRefused(refused) => Some((refused.request, refused.refusal.text.to_owned())),

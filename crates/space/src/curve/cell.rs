@@ -1,6 +1,6 @@
 //! Squares and cubes of the Morton order.
 
-use super::{Curve, Morton};
+use super::{Curve, MortonCurve};
 use crate::world::{CELL_BITS, GRID_BITS, GridPoint};
 
 /// A cell of the Morton curve: a square or cube whose size depends on its level of refinement.
@@ -27,7 +27,7 @@ impl<const D: usize> Cell<D> {
     /// First key of the cell, and how many keys it has.
     pub fn keys(&self) -> (u64, u64) {
         let count = 1 << ((CELL_BITS - self.level) as usize * D);
-        (<Morton as Curve<D>>::key(self.anchor), count)
+        (<MortonCurve as Curve<D>>::key(self.anchor), count)
     }
 
     /// This cell and its neighbours of the same level, without those outside the world.
@@ -62,6 +62,6 @@ mod tests {
         let cell = Cell::<3>::of([1 << 22, 5 << 20, 3], 5);
         let (first, count) = cell.keys();
         let last = cell.anchor.map(|along| along + cell.edge() - 1);
-        assert_eq!(<Morton as Curve<3>>::key(last), first + count - 1);
+        assert_eq!(<MortonCurve as Curve<3>>::key(last), first + count - 1);
     }
 }

@@ -6,9 +6,9 @@ use crate::world::{CELL_BITS, GRID_BITS, GridPoint};
 /// The Morton curve (Z-order), in two or three dimensions.
 /// Bit `i` of a key's digit is set if the cell is in the upper half of its parent along axis `i`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Morton;
+pub struct MortonCurve;
 
-impl Morton {
+impl MortonCurve {
     /// Number of keys. All keys are lower than this.
     pub const fn end(dimensions: usize) -> u64 {
         1 << (CELL_BITS as usize * dimensions)
@@ -20,7 +20,7 @@ impl Morton {
     }
 }
 
-impl<const D: usize> Curve<D> for Morton {
+impl<const D: usize> Curve<D> for MortonCurve {
     type Key = u64;
     const DIGITS: u32 = CELL_BITS;
 
@@ -102,18 +102,18 @@ mod tests {
         #[test]
         fn morton_key_maps_back_to_its_cell(point in prop::array::uniform3(0_u32..1 << 24)) {
             let cell = point.map(|along| along >> 3 << 3);
-            prop_assert_eq!(Morton::grid_point::<3>(<Morton as Curve<3>>::key(point)), cell);
+            prop_assert_eq!(MortonCurve::grid_point::<3>(<MortonCurve as Curve<3>>::key(point)), cell);
             let flat = [point[0], point[1]];
-            prop_assert_eq!(Morton::grid_point::<2>(<Morton as Curve<2>>::key(flat)), [cell[0], cell[1]]);
+            prop_assert_eq!(MortonCurve::grid_point::<2>(<MortonCurve as Curve<2>>::key(flat)), [cell[0], cell[1]]);
         }
 
         #[test]
         fn morton_key_digits_are_child_numbers_from_coarse_to_fine(point in prop::array::uniform3(0_u32..1 << 24)) {
-            let key = <Morton as Curve<3>>::key(point);
+            let key = <MortonCurve as Curve<3>>::key(point);
             for index in 0..CELL_BITS {
                 let bit = GRID_BITS - 1 - index;
                 let child = (0..3).map(|axis| ((point[axis] >> bit & 1) as usize) << axis).sum::<usize>();
-                prop_assert_eq!(<Morton as Curve<3>>::digit(key, index), child);
+                prop_assert_eq!(<MortonCurve as Curve<3>>::digit(key, index), child);
             }
         }
 

@@ -17,12 +17,12 @@ use crate::world::{CELL_BITS, GRID_BITS, GridPoint};
 
 /// The tetrahedral Morton curve, through tetrahedra in three dimensions or triangles in two.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tetrahedral;
+pub struct TetrahedralCurve;
 
 const SOLID: [[[u8; 6]; 8]; 6] = child_numbers(3);
 const FLAT: [[[u8; 6]; 8]; 6] = child_numbers(2);
 
-impl<const D: usize> Curve<D> for Tetrahedral {
+impl<const D: usize> Curve<D> for TetrahedralCurve {
     type Key = u128;
     const DIGITS: u32 = CELL_BITS + 1;
 
@@ -65,9 +65,10 @@ mod tests {
             a in prop::array::uniform3(0_u32..1 << 24), near in prop::array::uniform3(0_u32..1 << 12), shift in 0_u32..13,
         ) {
             let b = std::array::from_fn(|axis| a[axis] ^ near[axis] << shift);
-            let (of_a, of_b) = (<Tetrahedral as Curve<3>>::key(a), <Tetrahedral as Curve<3>>::key(b));
+            let (of_a, of_b) = (<TetrahedralCurve as Curve<3>>::key(a), <TetrahedralCurve as Curve<3>>::key(b));
             prop_assert!(of_a < 6 << 63);
-            let same = |index| <Tetrahedral as Curve<3>>::digit(of_a, index) == <Tetrahedral as Curve<3>>::digit(of_b, index);
+            let digit = <TetrahedralCurve as Curve<3>>::digit;
+            let same = |index| digit(of_a, index) == digit(of_b, index);
             let digits = (0..=21).take_while(|index| same(*index)).count();
             let simplices = (0..=21).take_while(|level| Simplex::of(a, *level) == Simplex::of(b, *level)).count();
             prop_assert_eq!(digits, simplices);
@@ -78,9 +79,10 @@ mod tests {
             a in prop::array::uniform2(0_u32..1 << 24), near in prop::array::uniform2(0_u32..1 << 12), shift in 0_u32..13,
         ) {
             let b = std::array::from_fn(|axis| a[axis] ^ near[axis] << shift);
-            let (of_a, of_b) = (<Tetrahedral as Curve<2>>::key(a), <Tetrahedral as Curve<2>>::key(b));
+            let (of_a, of_b) = (<TetrahedralCurve as Curve<2>>::key(a), <TetrahedralCurve as Curve<2>>::key(b));
             prop_assert!(of_a < 2 << 42);
-            let same = |index| <Tetrahedral as Curve<2>>::digit(of_a, index) == <Tetrahedral as Curve<2>>::digit(of_b, index);
+            let digit = <TetrahedralCurve as Curve<2>>::digit;
+            let same = |index| digit(of_a, index) == digit(of_b, index);
             let digits = (0..=21).take_while(|index| same(*index)).count();
             let simplices = (0..=21).take_while(|level| Simplex::of(a, *level) == Simplex::of(b, *level)).count();
             prop_assert_eq!(digits, simplices);

@@ -7,8 +7,8 @@
 //!            [leaf][leaf ]        [..][..]      continues if it skips this node's children
 //! ```
 //! Invariants: a node's slots are all points of one cell of the curve. A leaf has at most [`LEAF_MAX`] points
-//! unless all of them are in one smallest cell. With [`Morton`] the tree is an octree (a quadtree in two
-//! dimensions), with [`Tetrahedral`] a tetree.
+//! unless all of them are in one smallest cell. With [`MortonCurve`] the tree is an octree (a quadtree in two
+//! dimensions), with [`TetrahedralCurve`] a tetree.
 //!
 //! The curve determines the cells. Searches use the boxes around the points, which are never larger than the
 //! cells and much smaller than the cube around a tetrahedron.
@@ -17,15 +17,15 @@ mod build;
 mod nearest_of_each;
 
 use super::{NearItem, NearestItems, PointColumns, SpatialIndex};
-use crate::curve::{Curve, Morton, Tetrahedral};
+use crate::curve::{Curve, MortonCurve, TetrahedralCurve};
 use crate::shape::{Aabb, Shape};
 use crate::world::{Point, WorldBox};
 
 /// A spatial index along the Morton curve: a linear octree, or a quadtree in two dimensions.
-pub type Octree<const D: usize> = Tree<D, Morton>;
+pub type Octree<const D: usize> = Tree<D, MortonCurve>;
 
 /// A spatial index along the tetrahedral Morton curve: a linear tree of tetrahedra or triangles.
-pub type TetrahedralTree<const D: usize> = Tree<D, Tetrahedral>;
+pub type TetrahedralTree<const D: usize> = Tree<D, TetrahedralCurve>;
 
 /// Maximum number of points in a leaf, unless all its points are in one smallest cell.
 pub(crate) const LEAF_MAX: usize = 16;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{GHOSTS, Region, RegionOutputs, RegionReport, StepError};
 use crate::behaviour::{Behaviour, LANES};
-use crate::curve::{Curve, Morton};
+use crate::curve::{Curve, MortonCurve};
 use crate::ghost::GhostBatch;
 use crate::handover::{RegionId, TransferredEntity};
 use crate::world::{Point, WorldBox};
@@ -12,7 +12,7 @@ use crate::world::{Point, WorldBox};
 /// Morton key of the smallest cell that holds a point.
 #[inline(always)]
 pub(super) fn key<const D: usize>(world: &WorldBox<D>, at: &Point<D>) -> u64 {
-    Morton::key(world.grid_point(at))
+    MortonCurve::key(world.grid_point(at))
 }
 
 /// Whether a point's key is outside these keys.

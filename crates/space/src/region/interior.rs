@@ -4,7 +4,7 @@
 //! region is a box, as in a world that is divided into two, four or eight regions.
 
 use crate::behaviour::LANES;
-use crate::curve::{Curve, Morton};
+use crate::curve::{Curve, MortonCurve};
 use crate::index::PointColumns;
 use crate::shape::Aabb;
 use crate::world::{CELL_BITS, GRID_BITS, Point, WorldBox};
@@ -42,7 +42,7 @@ impl<const D: usize> InteriorCells<D> {
         let is_own = |cell: usize| {
             let anchor = |axis: usize| (cell >> (axis as u32 * Self::LEVEL)) & (along - 1);
             let place = std::array::from_fn(|axis| (anchor(axis) as u32) << (GRID_BITS - Self::LEVEL));
-            let first = <Morton as Curve<D>>::key(place);
+            let first = <MortonCurve as Curve<D>>::key(place);
             first >= stretch.0 && first + keys <= stretch.1
         };
         let own = (0..along.pow(D as u32)).map(|cell| if is_own(cell) { OWN } else { BORDER });
@@ -210,7 +210,7 @@ mod tests {
         }
 
         fn is_own(&self, at: &Point<D>) -> bool {
-            (self.stretch.0..self.stretch.1).contains(&Morton::key(self.world.grid_point(at)))
+            (self.stretch.0..self.stretch.1).contains(&MortonCurve::key(self.world.grid_point(at)))
         }
 
         /// Panics if a neighbour may see a point: if a corner of the box around it, which extends as far as neighbours

@@ -7,7 +7,7 @@
 //! only memory locality.
 
 use super::{EntityStore, hash};
-use crate::curve::{Curve, Morton};
+use crate::curve::{Curve, MortonCurve};
 use crate::layout::{Fields, SpaceDecodeError, put_u32};
 use crate::world::WorldBox;
 
@@ -80,9 +80,9 @@ impl<const D: usize> EntityStore<D> {
         let rows = (0..window.count as usize).map(|nth| window.row(nth));
         let mut order: Vec<(u64, u32)> = rows
             .clone()
-            .map(|row| (Morton::key(world.grid_point(&self.position(row))), row as u32))
+            .map(|row| (MortonCurve::key(world.grid_point(&self.position(row))), row as u32))
             .collect();
-        <Morton as Curve<D>>::sort(&mut order, &mut Vec::new());
+        <MortonCurve as Curve<D>>::sort(&mut order, &mut Vec::new());
         for run in order.chunk_by_mut(|a, b| a.0 == b.0).filter(|run| run.len() > 1) {
             run.sort_unstable_by_key(|(_, row)| self.ids[*row as usize]);
         }
@@ -141,7 +141,7 @@ mod tests {
 
     /// Mean distance of rows from their place in the sorted order.
     fn disorder(store: &EntityStore<3>, world: &WorldBox<3>) -> f64 {
-        let key = |row: &usize| (Morton::key(world.grid_point(&store.position(*row))), store.ids[*row]);
+        let key = |row: &usize| (MortonCurve::key(world.grid_point(&store.position(*row))), store.ids[*row]);
         let mut order: Vec<usize> = (0..store.len()).collect();
         order.sort_by_key(key);
         order.iter().enumerate().map(|(at, row)| at.abs_diff(*row) as f64).sum::<f64>() / store.len() as f64

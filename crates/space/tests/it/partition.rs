@@ -17,8 +17,8 @@ fn every_key_has_one_owner_and_every_region_its_key_range() {
             assert_eq!((partition.owner(first), partition.owner(end - 1)), (region, region));
             next = end;
         }
-        assert_eq!(next, Morton::end(3));
-        assert!(partition.owners(0, Morton::end(3)).eq(ids(count)));
+        assert_eq!(next, MortonCurve::end(3));
+        assert!(partition.owners(0, MortonCurve::end(3)).eq(ids(count)));
     }
 }
 
@@ -33,7 +33,7 @@ fn splits_and_merges_leave_no_region_empty() {
     let three = two.split(RegionId(2), 5_000, RegionId(3)).unwrap();
     assert_eq!(three.merge(RegionId(1), RegionId(3)), Err(PartitionError::Apart(RegionId(1), RegionId(3))));
     let merged = three.merge(RegionId(3), RegionId(2)).unwrap();
-    assert_eq!(merged.stretch(RegionId(3)), Some((1_000, Morton::end(2))));
+    assert_eq!(merged.stretch(RegionId(3)), Some((1_000, MortonCurve::end(2))));
     assert_eq!(merged.stretch(RegionId(2)), None);
 }
 
@@ -43,7 +43,7 @@ fn crowd(dice: &mut Dice) -> Vec<u64> {
     let mut keys: Vec<u64> = (0..20_000)
         .map(|nth| {
             let spread = if nth % 5 == 0 { 100.0 } else { 8.0 };
-            Morton::key(world.grid_point(&[30.0 + dice.unit() * spread, 60.0 + dice.unit() * spread]))
+            MortonCurve::key(world.grid_point(&[30.0 + dice.unit() * spread, 60.0 + dice.unit() * spread]))
         })
         .collect();
     keys.sort_unstable();
@@ -111,7 +111,7 @@ fn moving_region_borders_neither_loses_nor_changes_entities() {
                     .flat_map(|region| {
                         (0..region.store().len()).map(|row| region.store().position(row)).collect::<Vec<_>>()
                     })
-                    .map(|at| Morton::key(world.grid_point(&at)))
+                    .map(|at| MortonCurve::key(world.grid_point(&at)))
                     .collect();
                 keys.sort_unstable();
                 if let Some(next) = stage.partition().rebalance(&loads(stage.partition(), &keys), 1.1) {

@@ -77,7 +77,7 @@ fn message_with_reserved_bits_is_refused() {
 fn list_whose_item_count_exceeds_its_message_is_refused() {
     let decoder = Decoder::new(DecoderLimits::default());
     let mut bytes = Vec::new();
-    FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }).encode(&mut bytes);
+    FromNode::Heartbeat(Heartbeat { channels: MessageList::new(&[]) }).encode(&mut bytes);
     bytes[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
     assert!(matches!(
         decoder.next_from_node(&bytes),

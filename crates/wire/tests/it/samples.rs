@@ -133,7 +133,7 @@ pub fn for_each_from_client(values: &SampleValues, mut visit: impl FnMut(FromCli
     visit(FromClient::ClosePublisher { publisher: number });
     let logs =
         [LogPosition { topic: &values.name, partition: values.small_number, position: values.position() }; 2];
-    visit(FromClient::Resume(Resume { subscription: number, logs: List::new(&logs) }));
+    visit(FromClient::Resume(Resume { subscription: number, logs: MessageList::new(&logs) }));
     visit(FromClient::Subscribe(Subscribe {
         subscription: number,
         credit: seq,
@@ -147,7 +147,7 @@ pub fn for_each_from_client(values: &SampleValues, mut visit: impl FnMut(FromCli
     visit(FromClient::Credit(Credit {
         subscription: number,
         granted: seq,
-        consumed: List::new(&values.positions),
+        consumed: MessageList::new(&values.positions),
     }));
     visit(FromClient::Ping(Ping { token: seq }));
     visit(FromClient::CreateTopic(CreateTopic {
@@ -176,9 +176,13 @@ pub fn for_each_from_client(values: &SampleValues, mut visit: impl FnMut(FromCli
         member: &values.text,
     }));
     visit(FromClient::Claim(Claim { subscription: number, wanted: seq }));
-    visit(FromClient::Ack(Settle { request: number, subscription: 2, tokens: List::new(&values.tokens) }));
+    visit(FromClient::Ack(Settle {
+        request: number,
+        subscription: 2,
+        tokens: MessageList::new(&values.tokens),
+    }));
     let nacked = [NackedToken { token: seq, delay_ms: number }];
-    visit(FromClient::Nack(Nack { request: number, subscription: 2, tokens: List::new(&nacked) }));
+    visit(FromClient::Nack(Nack { request: number, subscription: 2, tokens: MessageList::new(&nacked) }));
     visit(FromClient::Leave);
     visit(FromClient::Follow(Follow {
         subscription: number,
@@ -193,10 +197,14 @@ pub fn for_each_from_client(values: &SampleValues, mut visit: impl FnMut(FromCli
         request: number,
         or_same: values.flag,
         config: values.config(),
-        settings: List::new(&settings),
+        settings: MessageList::new(&settings),
     }));
     visit(FromClient::DescribeSettings(NamedTopic { request: number, topic: &values.name }));
-    visit(FromClient::Renew(Settle { request: number, subscription: 2, tokens: List::new(&values.tokens) }));
+    visit(FromClient::Renew(Settle {
+        request: number,
+        subscription: 2,
+        tokens: MessageList::new(&values.tokens),
+    }));
     let kind = if values.flag { ControlKind::Command } else { ControlKind::StaleQuery };
     visit(FromClient::Control(Control { request: number, kind, bytes: U32PrefixedBytes(&values.blob) }));
     let kind = if values.flag { TasksKind::Commands } else { TasksKind::Attach };
@@ -205,7 +213,7 @@ pub fn for_each_from_client(values: &SampleValues, mut visit: impl FnMut(FromCli
     visit(FromClient::ExpectTopic(ExpectTopic {
         publisher: number,
         create: values.flag,
-        acknowledged: List::new(&acknowledged),
+        acknowledged: MessageList::new(&acknowledged),
     }));
 }
 
@@ -225,7 +233,11 @@ pub fn for_each_from_node(values: &SampleValues, mut visit: impl FnMut(FromNode<
     };
     assert_eq!(consumed, values.deliver.len());
     visit(deliver);
-    visit(FromNode::Settled(Settled { request: number, settled: 2, stale: List::new(&values.tokens) }));
+    visit(FromNode::Settled(Settled {
+        request: number,
+        settled: 2,
+        stale: MessageList::new(&values.tokens),
+    }));
     visit(FromNode::Error(values.refusal()));
     visit(FromNode::Goodbye(Goodbye { reconnect_after_ms: number, reason: values.refusal() }));
     let (position, checksum) = (values.position(), values.seq);
@@ -235,7 +247,7 @@ pub fn for_each_from_node(values: &SampleValues, mut visit: impl FnMut(FromNode<
     visit(FromNode::Snapshot(SnapshotPart { channel: number, position, checksum, total, offset, bytes }));
     visit(FromNode::Checksum(Checksum { channel: number, position, checksum }));
     let settings = [Setting { name: "fold", value: &values.name }];
-    visit(FromNode::Settings(Settings { request: number, settings: List::new(&settings) }));
+    visit(FromNode::Settings(Settings { request: number, settings: MessageList::new(&settings) }));
     visit(FromNode::ControlResult(ControlResult { request: number, bytes: U32PrefixedBytes(&values.blob) }));
     visit(FromNode::TasksResult(TasksResult { request: number, bytes: U32PrefixedBytes(&values.blob) }));
     visit(FromNode::TaskOrders(TaskOrders { bytes: U32PrefixedBytes(&values.blob) }));
@@ -277,7 +289,7 @@ fn visit_publisher_messages(values: &SampleValues, visit: &mut impl FnMut(FromNo
         record_bytes_max: 1 << 20,
         topic: &values.name,
         subject_prefix: &values.text,
-        last_seqs: List::new(&values.tokens),
+        last_seqs: MessageList::new(&values.tokens),
     }));
     visit(FromNode::PublisherRefused(PublisherRefused {
         publisher: values.number,
@@ -333,7 +345,7 @@ fn visit_subscription_messages(values: &SampleValues, visit: &mut impl FnMut(Fro
     }));
     visit(FromNode::Advance(Advance { channel, through: values.position() }));
     visit(FromNode::Deleted(Deleted { channel, last: values.position() }));
-    visit(FromNode::Heartbeat(Heartbeat { channels: List::new(&values.positions) }));
+    visit(FromNode::Heartbeat(Heartbeat { channels: MessageList::new(&values.positions) }));
     visit(FromNode::Pong(Ping { token: seq }));
 }
 
@@ -351,7 +363,7 @@ fn visit_topic_messages(values: &SampleValues, visit: &mut impl FnMut(FromNode<'
     visit(FromNode::Topics(Topics {
         request: values.number,
         more: values.flag,
-        topics: List::new(&[line, line]),
+        topics: MessageList::new(&[line, line]),
     }));
     let log = LogState {
         partition: values.small_number,
@@ -380,9 +392,9 @@ fn visit_topic_messages(values: &SampleValues, visit: &mut impl FnMut(FromNode<'
         config: values.config(),
         publishers: 1,
         subscribers_total: 2,
-        logs: List::new(&[log]),
-        subscribers: List::new(&[subscriber]),
-        groups: List::new(&[group]),
+        logs: MessageList::new(&[log]),
+        subscribers: MessageList::new(&[subscriber]),
+        groups: MessageList::new(&[group]),
     }));
 }
 

@@ -1,5 +1,5 @@
 use dunlin_wire::{
-    DecodeOutcome, Decoder, DecoderLimits, ErrorCode, FromClient, FromNode, List, Position, Preamble,
+    DecodeOutcome, Decoder, DecoderLimits, ErrorCode, FromClient, FromNode, MessageList, Position, Preamble,
     Publishers, Resync, Settle, VERSION, VERSION_MIN, WireError,
 };
 
@@ -14,7 +14,7 @@ fn current_and_previous_protocol_version_are_accepted() {
 #[test]
 fn newer_client_messages_are_unknown_to_earlier_versions() {
     let resync = Resync { channel: 1, state: true, after: Position { epoch: 1, seq: 2 } };
-    let renew = Settle { request: 1, subscription: 1, tokens: List::new(&[7]) };
+    let renew = Settle { request: 1, subscription: 1, tokens: MessageList::new(&[7]) };
     let decode = |message: FromClient<'_>, version| {
         let (mut bytes, mut decoder) = (Vec::new(), Decoder::new(DecoderLimits::default()));
         message.encode(&mut bytes);

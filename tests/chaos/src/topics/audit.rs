@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use dunlin_client::topic::Position;
 
 use super::publisher::PublishedBatches;
-use super::reader::{ReaderEvent, Trace};
+use super::reader::{ReaderEvent, SubscriberTrace};
 
 /// How many events the subscribers of a successful run received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,7 +32,11 @@ struct EpochEnd {
 }
 
 /// Compares all subscribers of a topic with its publisher.
-pub fn check_topic(is_durable: bool, ledger: &PublishedBatches, traces: &[&Trace]) -> Result<ReadCounts> {
+pub fn check_topic(
+    is_durable: bool,
+    ledger: &PublishedBatches,
+    traces: &[&SubscriberTrace],
+) -> Result<ReadCounts> {
     let (mut counts, mut all) = (ReadCounts::default(), BTreeMap::new());
     for trace in traces {
         let context = || format!("{} through node {}", trace.topic, trace.node + 1);
@@ -63,7 +67,7 @@ fn at_seq(epoch: u32, seq: u64) -> Position {
 type ReaderHistory = (BTreeMap<Position, u64>, EndedEpochs, Vec<(u32, u64, u64)>);
 
 /// Checks that every record follows the previous one, or that the missing records were reported.
-fn check_sequence(trace: &Trace) -> Result<ReaderHistory> {
+fn check_sequence(trace: &SubscriberTrace) -> Result<ReaderHistory> {
     let (mut records, mut ended, mut gaps) = (BTreeMap::new(), EndedEpochs::new(), vec![]);
     let mut at: Option<Position> = None;
     for event in &trace.events {

@@ -33,7 +33,7 @@ pub enum ReaderEvent {
 
 /// All events that one subscriber received.
 #[derive(Debug, Clone)]
-pub struct Trace {
+pub struct SubscriberTrace {
     /// The name of the topic that the subscriber reads.
     pub topic: &'static str,
     /// The node through which the subscriber reads, counted from 0.
@@ -52,9 +52,9 @@ pub fn read(
     url: &str,
     ends: &TopicEnds,
     stop: &AtomicBool,
-) -> Result<Trace> {
+) -> Result<SubscriberTrace> {
     let mut subscriber = subscribe(topic, url)?;
-    let (mut trace, mut at) = (Trace { topic, node, events: vec![] }, Position::default());
+    let (mut trace, mut at) = (SubscriberTrace { topic, node, events: vec![] }, Position::default());
     while !stop.load(Ordering::Relaxed) {
         let events = &mut trace.events;
         let drained = subscriber.drain(EVENTS_MAX, |event| record_event(topic, &event, events, &mut at));

@@ -15,7 +15,7 @@ use super::audit::{self, ReadCounts};
 use super::nodes::Nodes;
 use super::plan::plan;
 use super::publisher::{PublishedBatches, Writer};
-use super::reader::{TopicEnds, Trace, read};
+use super::reader::{SubscriberTrace, TopicEnds, read};
 use super::{NODES, TOPICS};
 use crate::history::RunClock;
 use crate::nemesis::PATIENCE;
@@ -66,7 +66,7 @@ struct Clients {
     ends: Arc<TopicEnds>,
     acknowledged: Arc<AtomicU64>,
     writers: Vec<JoinHandle<Result<PublishedBatches>>>,
-    readers: Vec<JoinHandle<Result<Trace>>>,
+    readers: Vec<JoinHandle<Result<SubscriberTrace>>>,
 }
 
 /// Runs one seed: starts the nodes and clients, injects the faults, and checks the histories.
@@ -140,7 +140,7 @@ impl Clients {
     }
 
     /// Stops all clients. Returns their histories if the run succeeded.
-    fn finish(mut self, outcome: Result<()>) -> Result<(Vec<PublishedBatches>, Vec<Trace>)> {
+    fn finish(mut self, outcome: Result<()>) -> Result<(Vec<PublishedBatches>, Vec<SubscriberTrace>)> {
         let panicked = |_| anyhow!("a client thread panicked");
         self.stop.store(true, Ordering::Relaxed);
         self.abort.store(outcome.is_err(), Ordering::Relaxed);
@@ -161,7 +161,7 @@ impl Clients {
             std::thread::sleep(POLL_INTERVAL);
         }
         self.abort.store(true, Ordering::Relaxed);
-        let traces: Result<Vec<Trace>> =
+        let traces: Result<Vec<SubscriberTrace>> =
             self.readers.drain(..).map(|reader| reader.join().map_err(panicked)?).collect();
         outcome?;
         Ok((ledgers?, traces?))
@@ -178,13 +178,14 @@ fn topic_ends(ledgers: &[PublishedBatches]) -> BTreeMap<&'static str, Position> 
 
 fn check(
     ledgers: &[PublishedBatches],
-    traces: &[Trace],
+    traces: &[SubscriberTrace],
     faults: &[(u64, String)],
     steps: usize,
 ) -> Result<TopicsReport> {
     let mut report = TopicsReport { steps, ..TopicsReport::default() };
     for ((topic, is_durable), ledger) in TOPICS.into_iter().zip(ledgers) {
-        let topic_traces: Vec<&Trace> = traces.iter().filter(|trace| trace.topic == topic).collect();
+        let topic_traces: Vec<&SubscriberTrace> =
+            traces.iter().filter(|trace| trace.topic == topic).collect();
         let counts = audit::check_topic(is_durable, ledger, &topic_traces)?;
         report.counts.read += counts.read;
         report.counts.gaps += counts.gaps;

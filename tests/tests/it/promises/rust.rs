@@ -20,13 +20,13 @@ use super::listener::{
 use super::trial::{NodeUnderTest, TOKEN};
 
 /// The node in this process, without a listener.
-pub struct InProcess;
+pub struct InProcessNode;
 /// The TCP listener of Dunlin's own protocol.
 pub struct Tcp;
 /// The Unix socket of Dunlin's own protocol.
 pub struct UnixSocket;
 
-impl Listener for InProcess {
+impl Listener for InProcessNode {
     fn name(&self) -> &'static str {
         "in process"
     }

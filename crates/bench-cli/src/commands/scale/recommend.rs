@@ -7,7 +7,7 @@ use dunlin_cli::commands::scale::RecommendArguments;
 use dunlin_cli::console::Console;
 use dunlin_cli::outcome::CommandRefusal;
 use dunlin_scale::sim::SimulatedNode;
-use dunlin_scale::{Document, Recommendation, WorkerNeed, recommend};
+use dunlin_scale::{Recommendation, ScalingDocument, WorkerNeed, recommend};
 use serde_json::json;
 
 use super::{demand, document, prices, read};
@@ -51,7 +51,7 @@ pub fn run(arguments: &RecommendArguments, console: &Console) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn changes(now: &Document, found: &Recommendation) -> Vec<String> {
+fn changes(now: &ScalingDocument, found: &Recommendation) -> Vec<String> {
     let policy = &now.policy;
     let pairs = [
         ("coordinators.count", now.coordinators.count.to_string(), found.coordinators.to_string()),

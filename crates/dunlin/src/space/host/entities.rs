@@ -2,7 +2,7 @@
 
 use dunlin_space::{
     Behaviour, CommandError, Entity, EntityId, RegionId, RegionReport, StoreError, curve::Curve,
-    curve::Morton,
+    curve::MortonCurve,
 };
 
 use super::{Host, HostedRegion};
@@ -127,7 +127,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
 
     /// The region that owns a point.
     pub fn owner_of(&self, at: &[f32; D]) -> RegionId {
-        self.partition.owner(Morton::key(self.setup.world.grid_point(at)))
+        self.partition.owner(MortonCurve::key(self.setup.world.grid_point(at)))
     }
 
     /// The id, generation and state hash of each entity of this host, sorted by id.

@@ -4,7 +4,7 @@
 //! after it. A client that receives GOODBYE knows that its other requests were not executed.
 
 use dunlin::Refused;
-use dunlin::wire::{ALL_ANSWERED, ErrorCode, FromNode, Goodbye, Heartbeat, List, Preamble};
+use dunlin::wire::{ALL_ANSWERED, ErrorCode, FromNode, Goodbye, Heartbeat, MessageList, Preamble};
 
 use crate::departures::describe_refusal;
 use crate::tcp::session::access::LoginState;
@@ -94,7 +94,7 @@ impl Session {
             closing.waited_ms += wait_ms;
             self.timer.set_ms(wait_ms);
             // Sends a heartbeat, because the client would otherwise take the node for dead.
-            self.outbound.push(FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }));
+            self.outbound.push(FromNode::Heartbeat(Heartbeat { channels: MessageList::new(&[]) }));
         }
     }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use dunlin::topic::{Position, Start, SubscribeError, Waiter};
 use dunlin::wire::{
-    self, Claim, Credit, ErrorCode, FromNode, GroupKind, JoinGroup, List, Nack, RequestRefused, Settle,
-    Settled, StartAt, Subscribed,
+    self, Claim, Credit, ErrorCode, FromNode, GroupKind, JoinGroup, MessageList, Nack, RequestRefused,
+    Settle, Settled, StartAt, Subscribed,
 };
 use dunlin::{
     DeadLetterTarget, JoinError, Refused, ShareMember, ShareOptions, TopicError, WorkMember, WorkOptions,
@@ -235,7 +235,7 @@ impl Session {
                 (token, false) => stale.push(token),
             }
         }
-        self.outbound.push(FromNode::Settled(Settled { request, settled, stale: List::new(&stale) }));
+        self.outbound.push(FromNode::Settled(Settled { request, settled, stale: MessageList::new(&stale) }));
         self.member_queue.push_back(subscription);
     }
 

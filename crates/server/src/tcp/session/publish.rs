@@ -12,7 +12,7 @@ use dunlin::topic::{
     AckLevel, BatchAppend, CheckedBatch, Log, OnFull, Pattern, ProducerMark, PublishError, Receipt, Topic,
 };
 use dunlin::wire::{
-    self, ErrorCode, ExpectTopic, FLAG_EXPECT, FLAG_QUIET, FromNode, List, MessageKind, NO_PRODUCER,
+    self, ErrorCode, ExpectTopic, FLAG_EXPECT, FLAG_QUIET, FromNode, MessageKind, MessageList, NO_PRODUCER,
     OpenPublisher, PRESENT, PublishHeader, PublishRefused, Published, PublisherOpened, PublisherRefused,
     PublisherTopic,
 };
@@ -208,7 +208,7 @@ impl Session {
             record_bytes_max: topic.config().record_bytes_max,
             topic: topic.name(),
             subject_prefix: &topic.logs()[0].name().subject_prefix,
-            last_seqs: List::new(&last_seqs),
+            last_seqs: MessageList::new(&last_seqs),
         }));
         let OpenPublisher { publisher, producer_epoch, .. } = *open;
         let topic = match (self.from_node, producer, producer_epoch) {

@@ -1,7 +1,7 @@
 //! The session's timer. It limits how long the session waits for the handshake, room in a topic, and the end of a
 //! closing connection, and it triggers heartbeats.
 
-use dunlin::wire::{ChannelPosition, FromNode, Heartbeat, List};
+use dunlin::wire::{ChannelPosition, FromNode, Heartbeat, MessageList};
 
 use super::subscription::Channel;
 use super::{Phase, Session};
@@ -59,7 +59,7 @@ impl Session {
                 channel.touch(number, &mut self.touched);
             }
         }
-        self.outbound.push(FromNode::Heartbeat(Heartbeat { channels: List::new(&channels) }));
+        self.outbound.push(FromNode::Heartbeat(Heartbeat { channels: MessageList::new(&channels) }));
     }
 }
 

@@ -8,9 +8,9 @@ use dunlin::topic::{
     SubscriberInfo, Topic, TopicConfig,
 };
 use dunlin::wire::{
-    CreateTopic, CreateTopicWith, ErrorCode, FromNode, GroupKind, GroupState, List, ListTopics, LogState,
-    NamedTopic, RequestRefused, Setting, Settings, SubscriberState, TopicLine, TopicState, Topics, UNKNOWN,
-    UNKNOWN_COUNT,
+    CreateTopic, CreateTopicWith, ErrorCode, FromNode, GroupKind, GroupState, ListTopics, LogState,
+    MessageList, NamedTopic, RequestRefused, Setting, Settings, SubscriberState, TopicLine, TopicState,
+    Topics, UNKNOWN, UNKNOWN_COUNT,
 };
 use dunlin::{GroupInfo, Refused, RefusedTopic, TopicError, TopicFuture};
 
@@ -89,7 +89,7 @@ impl Session {
             settings.extend(owner.settings());
         }
         let lines: Vec<_> = settings.iter().map(|(name, value)| Setting { name, value }).collect();
-        let settings = Settings { request: describe.request, settings: List::new(&lines) };
+        let settings = Settings { request: describe.request, settings: MessageList::new(&lines) };
         self.outbound.push(FromNode::Settings(settings));
     }
 
@@ -105,7 +105,7 @@ impl Session {
         };
         match result {
             Ok(()) => {
-                let settings = List::new(&[]);
+                let settings = MessageList::new(&[]);
                 self.outbound.push(FromNode::Settings(Settings { request, settings }));
             }
             Err(refused) => self.refuse_request(request, &refused),
@@ -139,7 +139,7 @@ impl Session {
         interest.inbox_user = user.or(interest.inbox_user);
         let settings = interest::encode_interest(&interest);
         let lines: Vec<_> = settings.into_iter().map(|(name, value)| Setting { name, value }).collect();
-        self.outbound.push(FromNode::Settings(Settings { request, settings: List::new(&lines) }));
+        self.outbound.push(FromNode::Settings(Settings { request, settings: MessageList::new(&lines) }));
     }
 
     /// Reports each group of a topic that has unstored dead letters: their number, and the error with which one of them
@@ -157,7 +157,7 @@ impl Session {
         let pending = groups.iter().filter(|group| group.pending_dead_letters > 0).take(self.lines_max());
         let texts: Vec<_> = pending.map(|group| (&group.name, text(group))).collect();
         let lines: Vec<_> = texts.iter().map(|(name, value)| Setting { name, value }).collect();
-        self.outbound.push(FromNode::Settings(Settings { request, settings: List::new(&lines) }));
+        self.outbound.push(FromNode::Settings(Settings { request, settings: MessageList::new(&lines) }));
     }
 
     pub(super) fn delete_topic(&mut self, delete: NamedTopic<'_>) {
@@ -210,7 +210,7 @@ impl Session {
         lines.extend(
             refused.iter().filter(matches_pattern).take(fit - lines.len().min(fit)).map(refused_topic_line),
         );
-        let topics = Topics { request: list.request, more: page.more, topics: List::new(&lines) };
+        let topics = Topics { request: list.request, more: page.more, topics: MessageList::new(&lines) };
         self.outbound.push(FromNode::Topics(topics));
     }
 
@@ -275,9 +275,9 @@ impl Session {
             config: config_to_wire(topic.name(), topic.pattern(), topic.config()),
             publishers: clients.publishers,
             subscribers_total: clients.subscribers_total,
-            logs: List::new(&logs),
-            subscribers: List::new(&subscribers),
-            groups: List::new(&groups),
+            logs: MessageList::new(&logs),
+            subscribers: MessageList::new(&subscribers),
+            groups: MessageList::new(&groups),
         }));
     }
 }

@@ -5,8 +5,8 @@ fn at(epoch: u32, seq: u64) -> Position {
     at_seq(epoch, seq)
 }
 
-fn trace(events: Vec<ReaderEvent>) -> Trace {
-    Trace { topic: "t", node: 0, events }
+fn trace(events: Vec<ReaderEvent>) -> SubscriberTrace {
+    SubscriberTrace { topic: "t", node: 0, events }
 }
 
 /// Returns a ledger of batches. Each batch is given by its first and last number, and the acknowledged position of its
