@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::space::behaviour::RandomWalk;
 use dunlin::space::{
-    Entity, HandoverTiming, Host, Morton, Partition, RegionAuthority, RegionId, RegionSetup, StandbyMode,
-    Takeover, TickContext, WorldBox,
+    Entity, HandoverTiming, Host, MortonCurve, Partition, RegionAuthority, RegionId, RegionSetup,
+    StandbyMode, Takeover, TickContext, WorldBox,
 };
 use dunlin_server::space::{Secret, Space, SpaceConfig, SpaceLimits, TickPace, WorldPeer};
 
@@ -143,7 +143,7 @@ fn run_command(space: &Process, words: &[&str], number: u32) -> Result<()> {
             println!("knows {tick}");
         }
         "cut" => {
-            let part = |word: &&str| Ok(Morton::end(3) / 12 * word.parse::<u64>()?);
+            let part = |word: &&str| Ok(MortonCurve::end(3) / 12 * word.parse::<u64>()?);
             let firsts: Vec<u64> = words[1..].iter().map(part).collect::<Result<_>>()?;
             let cuts = firsts.into_iter().zip((1..).map(RegionId)).collect();
             space.call(move |runner| {

@@ -42,7 +42,7 @@ impl Echo for Plain {
 
 /// The main function of the peer's process. It serves until it is killed.
 pub fn serve(args: &RoleArgs) -> Result<()> {
-    let _pinned = cores::Pin::parse(args.text("pin")?)?.side(1)?;
+    let _pinned = cores::CorePinning::parse(args.text("pin")?)?.side(1)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener =
