@@ -199,7 +199,7 @@ fn world_of_an_external_program_is_shown() {
 
 /// The map that `--once` prints is not older than the request for it.
 #[test]
-fn space_watch_once_prints_a_map_no_older_than_its_request() {
+fn space_watch_with_once_prints_no_map_older_than_its_request() {
     let words = ["run", "two", "--processes", "1", "--flock", "4000", "--listen", "127.0.0.1:0"];
     let world = Process::start(&words);
     let url = world.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
@@ -316,7 +316,7 @@ fn space_near_lists_entities_and_space_command_changes_them() {
 
 /// Two processes: an entity goes to the region of its position, and its id exists once.
 #[test]
-fn spawned_entity_exists_once_until_despawned() {
+fn spawned_entity_exists_exactly_once_until_it_is_despawned() {
     let words =
         ["run", "two", "--processes", "2", "--no-standby", "--flock", "50", "--listen", "127.0.0.1:0"];
     let first = Process::start(&[&words[..], &["--ttl", "4s"]].concat());

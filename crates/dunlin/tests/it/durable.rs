@@ -315,7 +315,7 @@ fn first_record_on_a_full_disk_is_refused() {
 
 /// A group appends its letters without waiting, but the disk reserves room for a topic only on request.
 #[test]
-fn dead_letter_is_stored_once_a_full_disk_has_room() {
+fn dead_letter_is_stored_when_a_full_disk_has_room() {
     let disk = FakeDisk::new(14);
     let (node, _) = open(&disk);
     node.create_topic("jobs", TopicConfig::default(), false).unwrap();
@@ -340,7 +340,7 @@ fn dead_letter_is_stored_once_a_full_disk_has_room() {
 
 /// The topic was granted more room than the disk has now. It accepts a record, which waits until there is room.
 #[test]
-fn topic_has_room_again_once_its_waiting_record_is_stored() {
+fn topic_has_room_again_when_its_waiting_record_is_stored() {
     let disk = FakeDisk::new(11);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();
@@ -356,7 +356,7 @@ fn topic_has_room_again_once_its_waiting_record_is_stored() {
 }
 
 #[test]
-fn node_has_room_once_its_only_full_topic_is_deleted() {
+fn node_has_room_when_its_only_full_topic_is_deleted() {
     let disk = FakeDisk::new(12);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();
@@ -369,7 +369,7 @@ fn node_has_room_once_its_only_full_topic_is_deleted() {
 }
 
 #[test]
-fn durable_topic_is_created_once_a_full_disk_has_room_again() {
+fn durable_topic_is_created_when_a_full_disk_has_room_again() {
     let disk = FakeDisk::new(9);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();

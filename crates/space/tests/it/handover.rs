@@ -84,7 +84,7 @@ fn handover_without_standbys_takes_two_messages_each_way() {
 }
 
 #[test]
-fn handover_is_committed_once_both_standbys_have_received_it() {
+fn handover_is_committed_when_both_standbys_have_received_it() {
     let (mut source, mut target) = pair(StandbyMode::Required);
     let prepare = offer(&mut source, &[7], 0);
     let staged = receive_all(&mut target, sent(&prepare), &TargetStub(None), 0);
