@@ -40,7 +40,7 @@ impl CorePinning {
         }
     }
 
-    /// Pins the calling thread as side 0 or side 1; does nothing for [`CorePinning::Free`]. On a machine with one core, both
+    /// Pins the calling thread as side 0 or side 1; does nothing for [`CorePinning::Free`]. On a machine with one core,
     /// both sides use that core; the preflight checks warn about it.
     pub fn side(self, side: usize) -> Result<Option<CpuPin>> {
         match self {

@@ -48,7 +48,7 @@ fn audit_allows_no_missing_record_of_a_durable_topic() {
     let truncated = complete[..3].to_vec();
     assert!(error_text(true, &ledger, truncated).contains("record 3 was acknowledged at"));
     let repeated = vec![record(1, 1, 1), record(1, 2, 2), record(1, 3, 2)];
-    assert!(error_text(true, &ledger, repeated).contains("expected 3"));
+    assert!(error_text(true, &ledger, repeated).contains("expected record 3"));
 }
 
 #[test]
