@@ -8,6 +8,7 @@ mod messages;
 mod subscriptions;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dunlin::topic::{OnGap, Start, SubscribeOptions, Topic, WaitStrategy};
 use dunlin::wire::ErrorCode;
@@ -22,6 +23,7 @@ use super::connection::GrpcConnection;
 use super::delivery::SubscriptionBody;
 use super::proto::{dunlin as v1, ratatoskr as rata};
 use super::subscribe as dunlin_subscribe;
+use crate::access::pause;
 use crate::figures::TopicFigures;
 use messages::{MessageWriter, message_id};
 pub(super) use subscriptions::MessageSubscriptions;
@@ -43,20 +45,17 @@ impl Ratatoskr {
         &self,
         topic: &str,
         message: rata::PublishRequest,
-    ) -> Result<rata::PublishResponse, String> {
+    ) -> Result<rata::PublishResponse, PublishFailure> {
         check_name(topic)?;
-        let target = PublishTarget::find(&self.0, topic, &message.payload, None)
-            .await
-            .map_err(|refused| error_name(&refused))?;
+        let target = PublishTarget::find(&self.0, topic, &message.payload, None).await?;
         let headers = message.metadata.into_iter();
         let headers = headers.map(|(name, value)| v1::Header { name, value: value.into() }).collect();
         let record = v1::Draft { payload: message.payload, headers, ..v1::Draft::default() };
         let incoming = IncomingRecord { record: &record, mark: None, expect_last: None, after: None };
-        self.0.admit_publish(record.payload.len()).map_err(|refused| error_name(&refused))?;
-        let receipt = append(&target, incoming).await.map_err(|refused| error_name(&refused))?;
+        self.0.admit_publish(record.payload.len())?;
+        let receipt = append(&target, incoming).await?;
         self.0.record_publish(&target.topic);
-        let receipt =
-            wait_until_stored(&target.topic, &receipt).await.map_err(|refused| error_name(&refused))?;
+        let receipt = wait_until_stored(&target.topic, &receipt).await?;
         let log = &target.topic.logs()[usize::from(receipt.partition)];
         let appended_ns = log.read(receipt.position.seq, |record| record.frame.append_time_ns());
         Ok(rata::PublishResponse {
@@ -65,6 +64,32 @@ impl Ratatoskr {
             success: true,
             error: String::new(),
         })
+    }
+}
+
+/// The reason why a message was not published.
+#[derive(Debug)]
+struct PublishFailure {
+    error: String,
+    /// How long the node does not respond, because the client exceeded its rate.
+    pause: Option<Duration>,
+}
+
+impl PublishFailure {
+    fn into_response(self) -> rata::PublishResponse {
+        rata::PublishResponse { error: self.error, ..rata::PublishResponse::default() }
+    }
+}
+
+impl From<Refused> for PublishFailure {
+    fn from(refused: Refused) -> PublishFailure {
+        PublishFailure { error: error_name(&refused), pause: pause(&refused) }
+    }
+}
+
+impl From<String> for PublishFailure {
+    fn from(error: String) -> PublishFailure {
+        PublishFailure { error, pause: None }
     }
 }
 
@@ -181,7 +206,10 @@ impl Ratatoskr {
         let mut request = request.into_inner();
         let topic = std::mem::take(&mut request.topic);
         let published = self.publish_message(&topic, request).await;
-        Ok(Response::new(published.unwrap_or_else(refused)))
+        if let Some(pause) = published.as_ref().err().and_then(|failure| failure.pause) {
+            tokio::time::sleep(pause).await;
+        }
+        Ok(Response::new(published.unwrap_or_else(PublishFailure::into_response)))
     }
 
     async fn publish_batch(
@@ -190,10 +218,18 @@ impl Ratatoskr {
     ) -> Result<Response<rata::PublishBatchResponse>, Status> {
         let rata::PublishBatchRequest { topic, messages } = request.into_inner();
         let mut results = Vec::with_capacity(messages.len());
+        let mut last_pause = None;
         for mut message in messages {
             let own = std::mem::take(&mut message.topic);
             let topic = if own.is_empty() { &topic } else { &own };
-            results.push(self.publish_message(topic, message).await.unwrap_or_else(refused));
+            let published = self.publish_message(topic, message).await;
+            results.push(published.unwrap_or_else(|failure| {
+                last_pause = failure.pause.or(last_pause);
+                failure.into_response()
+            }));
+        }
+        if let Some(pause) = last_pause {
+            tokio::time::sleep(pause).await;
         }
         let success_count = results.iter().filter(|result| result.success).count() as i32;
         let error_count = results.len() as i32 - success_count;
@@ -291,10 +327,6 @@ fn error_name(refused: &Refused) -> String {
 
 fn success_and_error(outcome: Result<(), String>) -> (bool, String) {
     (outcome.is_ok(), outcome.err().unwrap_or_default())
-}
-
-fn refused(error: String) -> rata::PublishResponse {
-    rata::PublishResponse { error, ..rata::PublishResponse::default() }
 }
 
 fn ms(ns: u64) -> i64 {

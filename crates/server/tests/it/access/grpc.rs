@@ -122,6 +122,42 @@ fn grpc_refusal_over_the_rate_carries_a_retry_delay() {
     });
 }
 
+/// The node responds to a refused call only when the client may publish again, so a client that ignores the refusal is
+/// not refused a second time.
+#[test]
+fn ratatoskr_client_over_its_rate_is_slowed_down() {
+    run(async {
+        let guarded = Guarded::new(
+            "[users.ana]\npassword = \"HASH\"\ntokens = [\"DIGEST\"]\npublish = [\">\"]\n\
+             [users.ana.limits]\npublish_records_per_s = 5\n",
+        );
+        let mut broker = MessageBrokerClient::new(channel(&guarded.server).await);
+        let message = || rata::PublishRequest {
+            topic: "rata".to_owned(),
+            payload: b"x".to_vec().into(),
+            ..Default::default()
+        };
+        for is_batch in [false, true] {
+            let refused = loop {
+                let last = if is_batch {
+                    let messages = (0..20).map(|_| message()).collect();
+                    let batch = rata::PublishBatchRequest { topic: "rata".to_owned(), messages };
+                    let batch = broker.publish_batch(of(&bearer(&TOKEN.0), batch)).await.unwrap();
+                    batch.into_inner().results.pop().unwrap()
+                } else {
+                    broker.publish(of(&bearer(&TOKEN.0), message())).await.unwrap().into_inner()
+                };
+                if !last.success {
+                    break last;
+                }
+            };
+            assert!(refused.error.contains("publish_records_per_s"), "{refused:?}");
+            let next = broker.publish(of(&bearer(&TOKEN.0), message())).await.unwrap().into_inner();
+            assert!(next.success, "{next:?}");
+        }
+    });
+}
+
 #[test]
 fn node_stats_need_the_survey_permission_of_all_tenants() {
     let guarded = Guarded::new(
