@@ -1,6 +1,6 @@
 //! A viewer's connection to one process of a world.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dunlin_space::{
     Scene, SceneChange, SurroundingsWatch, ViewerId, WorldRefusal, WorldRequest, WorldResponse,
@@ -9,6 +9,7 @@ use dunlin_topic::{Draft, Event, Publish, PublishError, Start, Subscribe, Subscr
 
 use super::viewer::ViewError;
 use crate::client::Client;
+use crate::pending_request::deadline;
 use crate::publisher::{Publisher, PublisherOptions};
 use crate::request::requester_prefix;
 use crate::subscriber::Subscriber;
@@ -29,6 +30,8 @@ struct OpenLink {
     inbox: String,
     subscriber: Subscriber,
     publisher: Publisher,
+    /// The time until which the node may accept the subscriber and the publisher.
+    until: Instant,
     /// Whether the node has accepted the subscriber and the publisher, and the request to watch was sent.
     is_watching: bool,
 }
@@ -113,10 +116,13 @@ impl ViewerLink {
         let quiet = PublisherOptions { quiet: true, identity: None };
         let publisher = self.client.publisher_nowait(&self.subject, quiet);
         let inbox = format!("{prefix}sight");
-        self.open_link = Some(OpenLink { connection, inbox, subscriber, publisher, is_watching: false });
+        let until = deadline(Duration::from_millis(shared.limits.answer_ms_max));
+        self.open_link =
+            Some(OpenLink { connection, inbox, subscriber, publisher, until, is_watching: false });
     }
 
-    /// Sends the request to watch once the node has accepted the subscriber and the publisher.
+    /// Sends the request to watch once the node has accepted the subscriber and the publisher. If the node does not
+    /// respond in time, the next call of [`drain`](ViewerLink::drain) opens them again.
     fn try_watch(&mut self) -> Result<bool, ViewError> {
         let Some(open_link) = &mut self.open_link else { return Ok(false) };
         drop(self.client.shared.try_pump());
@@ -125,7 +131,12 @@ impl ViewerLink {
             (_, Err(PublishError::Forbidden(why) | PublishError::Refused(why))) => {
                 return Err(ViewError::Refused(why));
             }
-            (Ok(_), Ok(_)) => return Ok(false),
+            (Ok(_), Ok(_)) => {
+                if Instant::now() >= open_link.until {
+                    self.open_link = None;
+                }
+                return Ok(false);
+            }
             // The next call of `drain` tries again.
             (Err(_), _) | (_, Err(_)) => {
                 self.open_link = None;

@@ -1,16 +1,52 @@
-//! Viewers of a world whose node does not answer.
+//! Viewers of a world whose nodes do not answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::thread;
 
-use dunlin_client::space::{EntityId, Schema, SurroundingsWatch};
+use dunlin_client::space::{EntityId, Schema, SurroundingsWatch, Viewer};
 use dunlin_client::state::{ControlQueryResult, FoundKeys, KeyItem, KeyWithItem};
-use dunlin_client::{ClientLimits, ClientOptions};
+use dunlin_client::{Client, ClientLimits, ClientOptions};
 use dunlin_wait::until;
 use dunlin_wire::*;
 
-use crate::peer::ScriptedNode;
+use crate::peer::{Link, ScriptedNode};
+
+/// Reads the client's messages until its next request for keys. Returns the number of this request; `None` once the
+/// client has closed the connection.
+fn next_query(link: &mut Link) -> Option<u32> {
+    loop {
+        let request = link.try_next(|message| match message {
+            FromClient::Control(control) => Some(control.request),
+            _ => None,
+        })?;
+        if request.is_some() {
+            return request;
+        }
+    }
+}
+
+fn send_keys(link: &mut Link, request: u32, keys: &[(&str, &str)]) {
+    let items = keys.iter().map(|(key, value)| {
+        let item = KeyItem { value: value.as_bytes().into(), ..KeyItem::default() };
+        KeyWithItem { key: key.as_bytes().into(), item }
+    });
+    let found = FoundKeys { items: items.collect(), more: false };
+    let mut answer = Vec::new();
+    ControlQueryResult::Found { revision: 1, found }.encode(&mut answer);
+    link.send(FromNode::ControlResult(ControlResult { request, bytes: U32PrefixedBytes(&answer) }));
+}
+
+fn watch(client: &Client) -> Viewer<3> {
+    let mut watched = None;
+    until("the node answers in time", || {
+        let watch = SurroundingsWatch::around(EntityId(1), 5.0);
+        watched = client.world("flock").watch::<3>(watch, Schema::default()).ok();
+        watched.is_some()
+    });
+    watched.unwrap()
+}
 
 #[test]
 fn viewer_repeats_an_unanswered_query_for_world_processes() {
@@ -19,31 +55,16 @@ fn viewer_repeats_an_unanswered_query_for_world_processes() {
     let (node_is_silent, (sender, unanswered)) = (Arc::clone(&is_silent), mpsc::channel());
     let options = ClientOptions { limits, ..ClientOptions::default() };
     let (client, node) = ScriptedNode::serve_with(options, move |_, mut link| {
-        while let Some(request) = link.try_next(|message| match message {
-            FromClient::Control(control) => Some(control.request),
-            _ => None,
-        }) {
-            let Some(request) = request else { continue };
+        while let Some(request) = next_query(&mut link) {
             if node_is_silent.load(Ordering::Acquire) {
                 // The send fails if the test has ended.
                 let _ = sender.send(());
                 continue;
             }
-            let item = KeyItem { value: b"{}"[..].into(), ..KeyItem::default() };
-            let world = KeyWithItem { key: b"space/flock/world"[..].into(), item };
-            let found = FoundKeys { items: vec![world], more: false };
-            let mut answer = Vec::new();
-            ControlQueryResult::Found { revision: 1, found }.encode(&mut answer);
-            link.send(FromNode::ControlResult(ControlResult { request, bytes: U32PrefixedBytes(&answer) }));
+            send_keys(&mut link, request, &[("space/flock/world", "{}")]);
         }
     });
-    let mut watched = None;
-    until("the node answers in time", || {
-        let watch = SurroundingsWatch::around(EntityId(1), 5.0);
-        watched = client.world("flock").watch::<3>(watch, Schema::default()).ok();
-        watched.is_some()
-    });
-    let mut viewer = watched.unwrap();
+    let mut viewer = watch(&client);
     is_silent.store(true, Ordering::Release);
     let mut count = 0;
     until("the viewer reads the processes again", || {
@@ -52,5 +73,41 @@ fn viewer_repeats_an_unanswered_query_for_world_processes() {
         count >= 2
     });
     drop((viewer, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn viewer_repeats_an_opening_without_an_answer() {
+    let limits = ClientLimits { answer_ms_max: 300, ..ClientLimits::default() };
+    let options = ClientOptions { limits, ..ClientOptions::default() };
+    let process = ScriptedNode::new();
+    let described = format!(r#"{{"url":"{}"}}"#, process.url());
+    let (sender, unanswered) = mpsc::channel();
+    let process_node = thread::spawn(move || {
+        let mut link = process.accept();
+        let is_subscribe = |message: FromClient<'_>| matches!(message, FromClient::Subscribe(_));
+        while let Some(is_subscribe) = link.try_next(is_subscribe) {
+            if is_subscribe {
+                // The send fails if the test has ended.
+                let _ = sender.send(());
+            }
+        }
+    });
+    let (client, node) = ScriptedNode::serve_with(options, move |_, mut link| {
+        while let Some(request) = next_query(&mut link) {
+            let keys = [("space/flock/process/1", described.as_str()), ("space/flock/world", "{}")];
+            send_keys(&mut link, request, &keys);
+        }
+    });
+    let mut viewer = watch(&client);
+    let mut count = 0;
+    until("the viewer opens its subscriber again", || {
+        assert!(viewer.try_next().unwrap().is_none());
+        count += unanswered.try_iter().count();
+        count >= 2
+    });
+    assert_eq!(viewer.processes(), 0);
+    drop((viewer, client));
+    process_node.join().unwrap();
     node.join().unwrap();
 }
