@@ -11,8 +11,10 @@
 //! - A `share` group has all records of its owner's epoch if one of its members was in the group before that epoch,
 //!   regardless of the order in which members join. The group does not deliver records that an earlier group of the
 //!   same name has delivered in that epoch.
-//! - A group of a deleted topic sends its waiting dead letters for `deleted_age_max`, even if a topic and a group of
-//!   the same names are created meanwhile. The new group has nothing to do with these letters.
+//! - A group of a deleted topic, and a group that ends after `group_idle_max`, sends its waiting dead letters for
+//!   `deleted_age_max`, even if a topic and a group of the same names are created meanwhile. The new group has nothing
+//!   to do with these letters.
+//! - A dead letter that a group drops because it could not be stored is counted, and reported for the log.
 //! - A group delivers only records of epochs in which this node owns its topic. Records of another owner's epoch
 //!   belong to the group at that owner.
 //! - A member receives a copy of a record, so that a slow member does not keep memory of the log in use.
@@ -20,7 +22,7 @@
 //! Limits: `groups_max`, `group_idle_max`, and those of [`dunlin_topic::LogLimits`] for each partition. One user may
 //! create a quarter of `groups_max`, and one tenant [`TENANT_SHARE`] times the number of groups that are still free.
 //!
-//! Lock order: the map of groups, then a group, the ended groups or the groups of deleted topics.
+//! Lock order: the map of groups, then a group, the ended groups or the orphaned groups. The dropped letters are last.
 
 mod any;
 mod dead_letters;
@@ -54,7 +56,8 @@ use crate::error::TopicError;
 use crate::node::Node;
 
 use any::{AnyGroup, OfKind};
-use dead_letters::LetterTarget;
+pub use dead_letters::DroppedDeadLetters;
+use dead_letters::{DroppedLetters, LetterTarget};
 use deadline::NextDeadline;
 use delivered::EndedGroups;
 pub use error::{JoinError, StaleClaim};
@@ -76,12 +79,13 @@ pub(crate) struct Groups {
     ending: Mutex<Vec<AnyGroup>>,
     /// Ended groups whose topics may move to another owner.
     ended: Mutex<EndedGroups>,
-    /// Groups of deleted topics with waiting dead letters, and the time until which each sends them, ns. At most
-    /// `groups_max`, of which the oldest are dropped.
+    /// Groups that nobody can join any more, with waiting dead letters, and the time until which each sends them, ns.
+    /// At most `groups_max`, of which the oldest are dropped.
     orphaned: Mutex<VecDeque<(u64, AnyGroup)>>,
+    dropped_letters: DroppedLetters,
     groups_max: usize,
     idle_ns_max: u64,
-    /// How long a group of a deleted topic sends dead letters, ns.
+    /// How long a group that nobody can join any more sends dead letters, ns.
     deleted_ns_max: u64,
     deadline: Arc<NextDeadline>,
 }
@@ -263,6 +267,18 @@ impl Node {
         of_topic.iter().map(|group| group.info(self)).collect()
     }
 
+    /// The number of dead letters that this node's groups could not store and have dropped since the start. Groups that
+    /// drop dead letters on request are not counted.
+    pub fn dropped_dead_letters(&self) -> u64 {
+        self.groups_of_node().dropped_letters.count()
+    }
+
+    /// Takes the reports of dead letters that were dropped since the last call, one for each group, for a log. If very
+    /// many groups drop letters between two calls, only [`dropped_dead_letters`](Node::dropped_dead_letters) has all.
+    pub fn take_dropped_dead_letters(&self) -> Vec<DroppedDeadLetters> {
+        self.groups_of_node().dropped_letters.take()
+    }
+
     /// Ends the topic's groups at this node because another node owns the topic, and refers their members to that node.
     /// If that node begins an epoch after `last_epoch`, members of `share` groups first receive the remaining records.
     pub(crate) fn end_topic_groups(&self, topic: &Topic, last_epoch: Option<u32>, why: &TopicError) {
@@ -347,7 +363,7 @@ impl Node {
                 let entry = GroupEntry { group: AnyGroup::wrap(Arc::clone(&group)), creator };
                 if let Some(replaced) = by_name.insert(key, entry) {
                     // Its topic was deleted, and a topic of the same name was created.
-                    groups.add_orphan(replaced.group, now_ns());
+                    groups.add_orphan(self, replaced.group, now_ns());
                 }
                 (group, notices)
             }
@@ -447,6 +463,7 @@ impl Groups {
             ending: Mutex::default(),
             ended: Mutex::default(),
             orphaned: Mutex::default(),
+            dropped_letters: DroppedLetters::default(),
             groups_max: limits.groups_max,
             idle_ns_max: limits.group_idle_max.as_nanos().min(u64::MAX.into()) as u64,
             deleted_ns_max: limits.deleted_age_max.as_nanos().min(u64::MAX.into()) as u64,
@@ -460,31 +477,41 @@ impl Groups {
         self.lock().retain(|_, GroupEntry { group, .. }| {
             let Some(since_ns) = group.idle_since_ns(node) else { return true };
             let topic = group.topic();
-            if node.with_topic(topic.name(), |known| Arc::ptr_eq(known, topic)) == Some(true) {
-                return now_ns < since_ns.saturating_add(self.idle_ns_max);
+            let has_topic = node.with_topic(topic.name(), |known| Arc::ptr_eq(known, topic)) == Some(true);
+            if has_topic && now_ns < since_ns.saturating_add(self.idle_ns_max) {
+                return true;
             }
             orphans.push(group.clone());
             false
         });
-        orphans.into_iter().for_each(|group| self.add_orphan(group, now_ns));
+        orphans.into_iter().for_each(|group| self.add_orphan(node, group, now_ns));
         self.all().iter().for_each(|group| group.tick(node));
+        let mut expired = Vec::new();
         self.orphaned().retain(|(until_ns, group)| {
-            let is_needed = || group.has_dead_letters(node) || group.idle_since_ns(node).is_none();
-            now_ns < *until_ns && is_needed()
+            let is_needed = group.has_dead_letters(node) || group.idle_since_ns(node).is_none();
+            let is_expired = now_ns >= *until_ns;
+            if is_needed && is_expired {
+                expired.push(group.clone());
+            }
+            is_needed && !is_expired
         });
+        expired.iter().for_each(|group| group.drop_dead_letters(node));
         self.ending().retain(AnyGroup::is_ending);
     }
 
-    /// Lets a group whose topic was deleted send its dead letters. A `share` group has none.
-    fn add_orphan(&self, group: AnyGroup, now_ns: u64) {
-        if group.kind() == GroupKind::Share {
+    /// Lets a group that nobody can join any more send its dead letters.
+    fn add_orphan(&self, node: &Node, group: AnyGroup, now_ns: u64) {
+        if !group.may_send_dead_letters() {
             return;
         }
-        let mut orphaned = self.orphaned();
-        if orphaned.len() >= self.groups_max {
-            orphaned.pop_front();
+        let oldest = {
+            let mut orphaned = self.orphaned();
+            orphaned.push_back((now_ns.saturating_add(self.deleted_ns_max), group));
+            if orphaned.len() > self.groups_max { orphaned.pop_front() } else { None }
+        };
+        if let Some((_, oldest)) = oldest {
+            oldest.drop_dead_letters(node);
         }
-        orphaned.push_back((now_ns.saturating_add(self.deleted_ns_max), group));
     }
 
     fn of_topic(&self, topic: &Topic) -> Vec<AnyGroup> {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use dunlin::now_ns;
 use dunlin::topic::Topic;
+use dunlin::{DroppedDeadLetters, now_ns};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -122,6 +122,9 @@ async fn tick(shared: &Arc<SharedServer>) {
             shared.housekeeping.record_run();
         }
         disk_full_report.update(shared.node.lacks_room());
+        for DroppedDeadLetters { topic, group, count, why } in shared.node.take_dropped_dead_letters() {
+            tracing::error!("dropped {count} dead letters of group {group:?} of topic {topic:?}: {why}");
+        }
         if shared.grpc.has_health_clients() {
             shared.grpc.report_health(crate::http::missing(shared).is_empty()).await;
         }

@@ -129,6 +129,21 @@ impl AnyGroup {
         }
     }
 
+    /// Whether the group may still send dead letters, although nobody can join it any more.
+    pub(super) fn may_send_dead_letters(&self) -> bool {
+        match self {
+            AnyGroup::Share(_) => false,
+            AnyGroup::Work(group) => group.may_send_dead_letters(),
+        }
+    }
+
+    /// Drops the dead letters that may not be stored yet, and reports their number.
+    pub(super) fn drop_dead_letters(&self, node: &Node) {
+        if let AnyGroup::Work(group) = self {
+            group.drop_dead_letters(node);
+        }
+    }
+
     pub(super) fn info(&self, node: &Node) -> GroupInfo {
         match self {
             AnyGroup::Share(group) => group.info(node, GroupKind::Share),

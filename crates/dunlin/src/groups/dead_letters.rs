@@ -3,6 +3,7 @@
 //! A dead letter is a copy of the record with its key, reply, event time and headers, and with headers about its
 //! origin. Sending a dead letter does not wait. A [`LetterQueue`] keeps the letter until it is stored.
 
+mod dropped;
 mod queue;
 
 use std::sync::Arc;
@@ -20,6 +21,8 @@ use crate::error::TopicError;
 use crate::node::Node;
 use crate::select::MissingTopicPolicy;
 
+pub use dropped::DroppedDeadLetters;
+pub(super) use dropped::DroppedLetters;
 pub(super) use queue::LetterQueue;
 use queue::{LetterNumber, LetterNumbers, SentLetter};
 
@@ -105,11 +108,19 @@ pub(super) fn default_subject(topic: &str) -> String {
 /// The group for which letters are sent.
 pub(super) struct LetterSender<'a> {
     pub(super) node: &'a Node,
+    pub(super) topic: &'a str,
     pub(super) group: &'a str,
     pub(super) target: &'a LetterTarget,
 }
 
 impl LetterSender<'_> {
+    /// Counts letters that were dropped because they could not be stored.
+    pub(super) fn report_dropped(&self, count: u64, why: String) {
+        let (topic, group) = (self.topic.to_owned(), self.group.to_owned());
+        let dropped = DroppedDeadLetters { topic, group, count, why };
+        self.node.groups_of_node().dropped_letters.add(dropped);
+    }
+
     /// Sends the letter of a record in `log`. `number` is the letter's number if the letter was sent before. Returns
     /// `None` if the record has left the log, and [`ReadDeferred`] if the record cannot be read at present.
     fn send(

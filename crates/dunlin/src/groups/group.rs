@@ -21,7 +21,7 @@ use dunlin_topic::{
     MemberDeparture, MemberId, Notice, SkipBudget, SubscribeError, SubscribeOptions, Topic, Waiter,
 };
 
-use super::dead_letters::LetterTarget;
+use super::dead_letters::{LetterSender, LetterTarget};
 use super::delivered::DeliveredRanges;
 use super::error::JoinError;
 use super::machine::GroupMachine;
@@ -112,7 +112,7 @@ impl<M: GroupMachine> Group<M> {
     pub(super) fn with<R>(&self, node: &Node, op: impl FnOnce(&mut MembershipState<M>, u64) -> R) -> R {
         let now_ns = now_ns();
         let (outcome, woken) = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.lock();
             self.logs.take_ready(|part| state.parts[part as usize].cursor.handle_wake());
             state.skips = SkipBudget::default();
             state.parts.iter_mut().for_each(|part| part.tick(now_ns));
@@ -225,6 +225,28 @@ impl<M: GroupMachine> Group<M> {
         self.with(node, |state, _| state.parts.iter().any(|part| part.dead_letters() > 0))
     }
 
+    /// Whether the group may still send dead letters, although nobody can join it any more.
+    pub(super) fn may_send_dead_letters(&self) -> bool {
+        let state = self.lock();
+        let has_letters = || state.parts.iter().any(|part| part.dead_letters() > 0);
+        self.dead_letters.is_some() && (!state.members.is_empty() || has_letters())
+    }
+
+    /// Drops the dead letters that may not be stored yet, and reports their number.
+    pub(super) fn drop_dead_letters(&self, node: &Node) {
+        let Some(target) = &self.dead_letters else { return };
+        let (count, refusal): (u64, _) = {
+            let mut state = self.lock();
+            let refusal = state.parts.iter().find_map(|part| part.letters.refusal());
+            (state.parts.iter_mut().map(GroupPartition::drop_dead_letters).sum(), refusal)
+        };
+        if count > 0 {
+            let why = refusal.unwrap_or_else(|| "the owner of their topic did not respond".to_owned());
+            let sender = LetterSender { node, topic: self.topic.name(), group: &self.name, target };
+            sender.report_dropped(count, format!("the group has ended: {why}"));
+        }
+    }
+
     /// The time since which the group has had no members; `None` while it has some.
     pub(super) fn idle_since_ns(&self, node: &Node) -> Option<u64> {
         self.with(node, |state, _| state.members.is_empty().then_some(state.idle_since_ns))
@@ -309,6 +331,10 @@ impl<M: GroupMachine> Group<M> {
         let can_take = |sleeper: &Sleeper| sleeper.accepts_records && state.has_records_for(sleeper.member);
         let at = sleepers.iter().position(can_take).or_else(|| state.arm(&sleepers, self));
         at.and_then(|at| sleepers.remove(at)).into_iter().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, MembershipState<M>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sleepers(&self) -> MutexGuard<'_, VecDeque<Sleeper>> {

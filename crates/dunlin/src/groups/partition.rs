@@ -210,6 +210,12 @@ impl<M: GroupMachine> GroupPartition<M> {
         self.letters.len() + self.machine.dead_letters()
     }
 
+    /// Drops the dead letters that may not be stored yet. Returns their number.
+    pub(super) fn drop_dead_letters(&mut self) -> u64 {
+        let of_machine = std::iter::from_fn(|| self.machine.take_dead_letter()).count();
+        self.letters.drop_all() + of_machine as u64
+    }
+
     pub(super) fn release(&mut self) {
         self.cursor.release();
         if self.cursor.is_registered() {

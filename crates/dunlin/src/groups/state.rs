@@ -149,7 +149,7 @@ impl<M: GroupMachine> MembershipState<M> {
         if target.is_due() || self.has_sent_letters() {
             target.reset_alarm();
         }
-        let sender = LetterSender { node, group: &group.name, target };
+        let sender = LetterSender { node, topic: group.topic.name(), group: &group.name, target };
         for part in &mut self.parts {
             part.letters.advance(&sender, part.cursor.log(), &mut part.machine);
         }

@@ -5,7 +5,8 @@
 //! letter is then sent again.
 //!
 //! Invariants:
-//! - A letter leaves the queue only if it is stored, or if the group's members receive a gap for its record.
+//! - A letter leaves the queue only if it is stored, if the group's members receive a gap for its record, or if the
+//!   group has ended. A letter that is not stored is counted as dropped.
 //! - Letters are sent in order. After a refusal, the queue waits for the outcomes of all letters, and then sends the
 //!   refused ones before newer ones.
 //! - A letter has a number like the records of a producer. A letter that is sent again keeps its number, so that the
@@ -153,7 +154,7 @@ impl LetterQueue {
     /// The reason why letters wait, if one was refused: an error code and a text.
     pub(in crate::groups) fn refusal(&self) -> Option<String> {
         let refusal = self.refusal.as_ref().filter(|_| self.len() > 0)?;
-        Some(Refused { text: refusal.to_string(), ..Refused::from(refusal) }.to_line())
+        Some(line_of(refusal))
     }
 
     /// Whether letters were sent that have no outcome.
@@ -175,7 +176,7 @@ impl LetterQueue {
         machine: &mut impl GroupMachine,
     ) {
         loop {
-            self.take_outcomes(&sender.target.outcomes, machine);
+            self.take_outcomes(sender, machine);
             let had_sent = self.has_sent();
             self.send(sender, log, machine);
             // The first letter that was sent needs another call of `take_outcomes`. Only that call registers the waiter
@@ -196,8 +197,12 @@ impl LetterQueue {
                         _ => self.sent.push_back(sent),
                     }
                 }
-                Ok(None | Some(Err(PublishError::Batch(_)))) => self.lose(next, machine),
-                Ok(Some(Err(error))) if error.concerns_one_record() => self.lose(next, machine),
+                Ok(None) => self.lose(next, "its record is not retained".to_owned(), sender, machine),
+                Ok(Some(Err(error)))
+                    if matches!(error, PublishError::Batch(_)) || error.concerns_one_record() =>
+                {
+                    self.lose(next, line_of(&error), sender, machine);
+                }
                 Ok(Some(Err(error))) => {
                     self.must_renumber |= is_out_of_order(&error);
                     if matches!(error, PublishError::DiskBehind { .. }) {
@@ -214,8 +219,9 @@ impl LetterQueue {
         }
     }
 
-    /// Takes the outcomes in the order of sending. `outcomes` is notified when the next outcome is known.
-    fn take_outcomes(&mut self, outcomes: &Arc<Waiter>, machine: &mut impl GroupMachine) {
+    /// Takes the outcomes in the order of sending. The target's waiter is notified when the next outcome is known.
+    fn take_outcomes(&mut self, sender: &LetterSender<'_>, machine: &mut impl GroupMachine) {
+        let outcomes: &Arc<Waiter> = &sender.target.outcomes;
         while let Some(first) = self.sent.front() {
             let error = match first.log.poll_ack(first.position, first.level, outcomes, OUTCOME) {
                 AckProgress::Waiting if first.is_overdue() => {
@@ -232,7 +238,7 @@ impl LetterQueue {
                     self.is_probing = true;
                     let refused = PendingLetter { letter, number: Some(number) };
                     if error.concerns_one_record() {
-                        self.lose(refused, machine);
+                        self.lose(refused, line_of(&error), sender, machine);
                     } else {
                         self.retry_later(refused, error);
                     }
@@ -268,10 +274,27 @@ impl LetterQueue {
         self.retry_at_ns = steady_ns().saturating_add(RETRY_PAUSE.as_nanos() as u64);
     }
 
+    /// Drops all letters because the group has ended. Returns their number.
+    pub(in crate::groups) fn drop_all(&mut self) -> u64 {
+        let count = self.len() as u64;
+        self.must_renumber |= count > 0;
+        self.sent.clear();
+        self.pending.clear();
+        self.refused_before_sent = 0;
+        count
+    }
+
     /// Reports the record of a letter that can never be stored as lost.
-    fn lose(&mut self, lost: PendingLetter, machine: &mut impl GroupMachine) {
+    fn lose(
+        &mut self,
+        lost: PendingLetter,
+        why: String,
+        sender: &LetterSender<'_>,
+        machine: &mut impl GroupMachine,
+    ) {
         self.must_renumber |= lost.number.is_some();
         machine.lose_dead_letter(lost.letter);
+        sender.report_dropped(1, why);
     }
 
     /// The next letter, if one can be sent now.
@@ -298,6 +321,11 @@ impl LetterQueue {
         let new = || Some(PendingLetter { letter: machine.take_dead_letter()?, number: None });
         self.pending.pop_front().or_else(new)
     }
+}
+
+/// The code and the text of the error.
+fn line_of(error: &PublishError) -> String {
+    Refused { text: error.to_string(), ..Refused::from(error) }.to_line()
 }
 
 /// Whether the owner refuses the letter because of its number.

@@ -329,6 +329,54 @@ fn dead_letters_of_a_deleted_topic_do_not_concern_its_successor() {
     assert_eq!((number(claimed.record().payload()), claimed.attempt), (3, 1));
 }
 
+/// A node with a group `g` of the topic `jobs`, whose two dead letters have no topic. The group has no members.
+fn node_with_waiting_letters(limits: NodeLimits) -> Node {
+    let node = Node::start(Config { limits, auto_create: false, ..Config::default() }).unwrap();
+    node.create_topic("jobs", TopicConfig::default(), false).unwrap();
+    publish(&node, "jobs", [1, 2]);
+    let options = WorkOptions { attempts_max: 1, ..work_from_start() };
+    let mut member = node.join_work("jobs", "g", &options).unwrap();
+    node.delete_topic("dead.jobs").unwrap();
+    while let Some(claimed) = claim(&mut member) {
+        member.nack(claimed.token, Duration::ZERO).unwrap();
+    }
+    member.leave();
+    node
+}
+
+#[test]
+fn unsent_dead_letters_of_a_deleted_topic_are_reported() {
+    let limits = NodeLimits { deleted_age_max: Duration::from_millis(1), ..NodeLimits::default() };
+    let node = node_with_waiting_letters(limits);
+    assert_eq!(node.dropped_dead_letters(), 0);
+    node.delete_topic("jobs").unwrap();
+    until("the letters are dropped", || {
+        node.tick();
+        node.dropped_dead_letters() == 2
+    });
+    let reports = node.take_dropped_dead_letters();
+    let [dropped] = &reports[..] else { panic!("{reports:?}") };
+    assert_eq!((&dropped.topic[..], &dropped.group[..], dropped.count), ("jobs", "g", 2));
+    assert!(!dropped.why.is_empty());
+    assert!(node.take_dropped_dead_letters().is_empty());
+}
+
+#[test]
+fn ended_idle_group_still_sends_its_dead_letters() {
+    let limits = NodeLimits { group_idle_max: Duration::from_millis(1), ..NodeLimits::default() };
+    let node = node_with_waiting_letters(limits);
+    until("the group has ended", || {
+        node.tick();
+        node.groups(&node.topic("jobs").unwrap()).is_empty()
+    });
+    node.create_topic("dead.jobs", TopicConfig::default(), false).unwrap();
+    until("the letters are stored", || {
+        node.tick();
+        node.topic("dead.jobs").unwrap().logs()[0].last().seq == 2
+    });
+    assert_eq!(node.dropped_dead_letters(), 0);
+}
+
 #[test]
 fn reliable_topic_keeps_the_record_of_a_waiting_dead_letter() {
     let node = node();

@@ -32,6 +32,12 @@ pub(super) fn write(shared: &SharedServer, survey: &Survey, out: &mut Exposition
         "Times that a listener's thread made no progress for a second while it had work.",
         shared.stalls.load(Ordering::Relaxed),
     );
+    out.metric(
+        Counter,
+        "dunlin_dead_letters_dropped_total",
+        "Dead letters that could not be stored and were dropped.",
+        node.dropped_dead_letters(),
+    );
     let since = shared.housekeeping.since_last().as_secs_f64();
     out.metric(
         Gauge,

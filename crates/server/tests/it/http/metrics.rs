@@ -63,6 +63,7 @@ fn metrics_count_published_lost_and_lagging_records() {
     assert!(series["dunlin_bytes_total"] > 500_000.0);
     assert!(series["dunlin_gap_records_total"] > 4_000.0);
     assert!(series["dunlin_lagging_total"] >= 1.0);
+    assert_eq!(series["dunlin_dead_letters_dropped_total"], 0.0);
     assert_eq!((series["dunlin_topics"], series["dunlin_subscriptions"]), (1.0, 2.0));
     let labels = r#"{protocol="in_process",name="asleep",topic="a.\"b",partition="0"}"#;
     assert_eq!(series[&format!("dunlin_subscription_lag_records{labels}")], 5_000.0);
