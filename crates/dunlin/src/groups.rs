@@ -11,9 +11,9 @@
 //! - A `share` group has all records of its owner's epoch if one of its members was in the group before that epoch,
 //!   regardless of the order in which members join. The group does not deliver records that an earlier group of the
 //!   same name has delivered in that epoch.
-//! - A group of a deleted topic, and a group that ends after `group_idle_max`, sends its waiting dead letters for
-//!   `deleted_age_max`, even if a topic and a group of the same names are created meanwhile. The new group has nothing
-//!   to do with these letters.
+//! - A group of a deleted topic, a group whose topic moves to another owner, and a group that ends after
+//!   `group_idle_max`, sends its waiting dead letters for `deleted_age_max`, even if a topic and a group of the same
+//!   names are created meanwhile. The new group has nothing to do with these letters.
 //! - A dead letter that a group drops because it could not be stored is counted, and reported for the log.
 //! - A group delivers only records of epochs in which this node owns its topic. Records of another owner's epoch
 //!   belong to the group at that owner.
@@ -281,14 +281,18 @@ impl Node {
 
     /// Ends the topic's groups at this node because another node owns the topic, and refers their members to that node.
     /// If that node begins an epoch after `last_epoch`, members of `share` groups first receive the remaining records.
+    /// `work` groups still send their dead letters.
     pub(crate) fn end_topic_groups(&self, topic: &Topic, last_epoch: Option<u32>, why: &TopicError) {
         let ended: Vec<AnyGroup> = {
             let mut by_name = self.groups_of_node().lock();
             let of_topic = |entry: &GroupEntry| std::ptr::eq(Arc::as_ptr(entry.group.topic()), topic);
             by_name.extract_if(.., |_, entry| of_topic(entry)).map(|(_, entry)| entry.group).collect()
         };
-        let why = SubscribeError::from(why.clone());
-        ended.iter().for_each(|group| group.end(self, last_epoch, &why));
+        let (why, now_ns) = (SubscribeError::from(why.clone()), now_ns());
+        for group in &ended {
+            group.end(self, last_epoch, &why);
+            self.groups_of_node().add_orphan(self, group.clone(), now_ns);
+        }
         self.groups_of_node().ended().remove_topic(topic.name());
         let mut ending = self.groups_of_node().ending();
         ending.retain(AnyGroup::is_ending);

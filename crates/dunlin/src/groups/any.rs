@@ -91,7 +91,11 @@ impl AnyGroup {
         match (self, last_epoch) {
             (AnyGroup::Share(group), Some(last_epoch)) => group.end_after(node, last_epoch, why),
             (AnyGroup::Share(group), None) => group.end(why),
-            (AnyGroup::Work(group), _) => group.end(why),
+            (AnyGroup::Work(group), _) => {
+                group.end(why);
+                // Publishers wait for the group at the next owner.
+                group.unregister();
+            }
         }
     }
 

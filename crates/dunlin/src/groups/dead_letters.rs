@@ -113,6 +113,14 @@ pub(super) struct LetterSender<'a> {
     pub(super) target: &'a LetterTarget,
 }
 
+/// The log with the records of a partition's letters.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LetterSource<'a> {
+    pub(super) log: &'a Log,
+    /// The newest epoch whose records the group delivered.
+    pub(super) newest_epoch: u32,
+}
+
 impl LetterSender<'_> {
     /// Counts letters that were dropped because they could not be stored.
     pub(super) fn report_dropped(&self, count: u64, why: String) {
@@ -121,16 +129,22 @@ impl LetterSender<'_> {
         self.node.groups_of_node().dropped_letters.add(dropped);
     }
 
-    /// Sends the letter of a record in `log`. `number` is the letter's number if the letter was sent before. Returns
-    /// `None` if the record has left the log, and [`ReadDeferred`] if the record cannot be read at present.
+    /// Sends the letter of a record. `number` is the letter's number if the letter was sent before. Returns `None` if
+    /// the record has left the log, and [`ReadDeferred`] if the record cannot be read at present.
     fn send(
         &self,
-        log: &Log,
+        records: LetterSource<'_>,
         letter: DeadLetter,
         number: Option<LetterNumber>,
         numbers: &LetterNumbers,
     ) -> Result<Option<Result<SentLetter, PublishError>>, ReadDeferred> {
-        log.try_read(letter.seq, |record| self.append(&record, letter, number, numbers))
+        let LetterSource { log, newest_epoch } = records;
+        // If the topic has moved and its sequence numbers have restarted, another record has the letter's number.
+        let sent = log.try_read(letter.seq, |record| {
+            let is_of_group = record.position.epoch <= newest_epoch;
+            is_of_group.then(|| self.append(&record, letter, number, numbers))
+        });
+        sent.map(Option::flatten)
     }
 
     fn append(

@@ -194,6 +194,11 @@ impl<M: GroupMachine> Group<M> {
         woken.iter().for_each(Sleeper::wake);
     }
 
+    /// Lets no publisher wait for the group any more.
+    pub(super) fn unregister(&self) {
+        self.lock().parts.iter_mut().for_each(|part| part.cursor.unregister());
+    }
+
     /// Ends the group because its topic has moved, after its members have received the epochs through `last_epoch`.
     pub(super) fn end_after(&self, node: &Node, last_epoch: u32, why: &SubscribeError) {
         let _ = self.moved.set(why.clone());

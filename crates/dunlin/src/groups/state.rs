@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use dunlin_topic::{MemberId, SkipBudget, SubscribeError};
 
-use super::dead_letters::LetterSender;
+use super::dead_letters::{LetterSender, LetterSource};
 use super::group::{Group, Sleeper};
 use super::machine::GroupMachine;
 use super::partition::GroupPartition;
@@ -151,7 +151,8 @@ impl<M: GroupMachine> MembershipState<M> {
         }
         let sender = LetterSender { node, topic: group.topic.name(), group: &group.name, target };
         for part in &mut self.parts {
-            part.letters.advance(&sender, part.cursor.log(), &mut part.machine);
+            let records = LetterSource { log: part.cursor.log(), newest_epoch: part.epochs.newest() };
+            part.letters.advance(&sender, records, &mut part.machine);
         }
         if self.has_sent_letters() {
             target.arm();

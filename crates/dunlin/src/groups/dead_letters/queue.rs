@@ -27,7 +27,7 @@ use dunlin_topic::{
     AckLevel, AckProgress, DeadLetter, Log, Position, ProducerMark, PublishError, ReadDeferred, Waiter,
 };
 
-use super::LetterSender;
+use super::{LetterSender, LetterSource};
 use crate::clock::steady_ns;
 use crate::groups::machine::GroupMachine;
 use crate::refusal::Refused;
@@ -172,13 +172,13 @@ impl LetterQueue {
     pub(in crate::groups) fn advance(
         &mut self,
         sender: &LetterSender<'_>,
-        log: &Log,
+        records: LetterSource<'_>,
         machine: &mut impl GroupMachine,
     ) {
         loop {
             self.take_outcomes(sender, machine);
             let had_sent = self.has_sent();
-            self.send(sender, log, machine);
+            self.send(sender, records, machine);
             // The first letter that was sent needs another call of `take_outcomes`. Only that call registers the waiter
             // for the letter's outcome.
             if had_sent || !self.has_sent() {
@@ -187,9 +187,14 @@ impl LetterQueue {
         }
     }
 
-    fn send(&mut self, sender: &LetterSender<'_>, log: &Log, machine: &mut impl GroupMachine) {
+    fn send(
+        &mut self,
+        sender: &LetterSender<'_>,
+        records: LetterSource<'_>,
+        machine: &mut impl GroupMachine,
+    ) {
         while let Some(next) = self.next_to_send(machine) {
-            match sender.send(log, next.letter, next.number, &self.numbers) {
+            match sender.send(records, next.letter, next.number, &self.numbers) {
                 Ok(Some(Ok(sent))) => {
                     self.numbers.advance_past(&sent.number);
                     match sent.level {

@@ -194,3 +194,44 @@ fn outcome_of_publishing_a_dead_letter_wakes_housekeeping() {
     assert_eq!(woken.0.load(Ordering::SeqCst), 1);
     assert_eq!(group.cluster.node(1).handle_deadlines(&waker), None, "the outcome was taken");
 }
+
+#[test]
+fn waiting_dead_letters_of_a_moved_topic_are_sent() {
+    let group = FailedGroup::of(&["1", "2"]);
+    let letters: [InFlightBatch; 2] = group.captured_letters();
+    letters.into_iter().for_each(|letter| letter.complete(Err(full())));
+    group.cluster.ownership(1).move_topic("jobs", 2).unwrap();
+    group.cluster.until_owned_by("jobs", 2);
+    let jobs = group.cluster.node(1).topic("jobs").unwrap();
+    until("the group has ended", || group.cluster.node(1).groups(&jobs).is_empty());
+    group.deliver_letters([]);
+    group.until_stored(2);
+    assert_eq!(group.stored_letters(), ["1", "2"]);
+    assert_eq!(group.cluster.node(1).dropped_dead_letters(), 0);
+}
+
+#[test]
+fn letter_of_a_moved_topic_is_not_a_later_record() {
+    let group = FailedGroup::of(&["1"]);
+    let [letter] = group.captured_letters();
+    letter.complete(Err(full()));
+    // The next owner has none of the topic's records, so it numbers its own from 1.
+    let cluster = &group.cluster;
+    let state = cluster.hub.state.lock().unwrap().clone();
+    let now = state.placement(b"jobs").unwrap();
+    let next = Placement { owner: 2, epoch: now.epoch + 1, from: 0, ..now };
+    for id in [2, 1] {
+        cluster.ownership(id).apply_placement("jobs", &next).unwrap();
+    }
+    assert_eq!(publish(&cluster.node(2), "jobs", "other").seq, 1);
+    let _reader = cluster.node(1).subscribe("jobs", &from(Start::Earliest)).unwrap();
+    let jobs = cluster.node(1).topic("jobs").unwrap();
+    until("the record has replaced the letter's", || {
+        jobs.logs()[0].read(1, |record| record.payload() == b"other") == Some(true)
+    });
+    until("the letter is dropped", || {
+        cluster.node(1).tick();
+        cluster.node(1).dropped_dead_letters() == 1
+    });
+    assert!(cluster.hub.captured.lock().unwrap().as_ref().unwrap().is_empty(), "no other record is sent");
+}
