@@ -18,6 +18,8 @@ pub(crate) struct OutboundBuffer {
     /// Complete messages. The first `control_sent` bytes were already sent.
     pub(crate) control: Vec<u8>,
     pub(crate) control_sent: usize,
+    /// The charges for large messages in `control`.
+    control_charges: Vec<Charge>,
     /// Whether the socket's send buffer is full.
     pub(crate) full: bool,
 }
@@ -63,6 +65,11 @@ impl OutboundBuffer {
         &self.control[self.control_sent..]
     }
 
+    /// Holds the charge for a message in [`control`](OutboundBuffer::control) until all these messages are sent.
+    pub(crate) fn hold_charge(&mut self, charge: Charge) {
+        self.control_charges.push(charge);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.partial.is_empty() && self.control.is_empty()
     }
@@ -83,6 +90,7 @@ impl OutboundBuffer {
         if self.control_sent == self.control.len() {
             // Frees the memory, because an idle session must hold none for output.
             self.control = Vec::new();
+            self.control_charges = Vec::new();
             self.control_sent = 0;
         }
         bytes - control

@@ -246,6 +246,16 @@ impl Session {
         }
     }
 
+    /// Charges the result of a query to the memory budget if it is large. The charge is to be held until the result is
+    /// sent.
+    fn charge_query_result(&self, bytes: usize) -> Result<Option<Charge>, Refused> {
+        if bytes <= CONTROL_BYTES_MAX {
+            return Ok(None);
+        }
+        let charge = Charge::of(self.shared.node.budget(), bytes);
+        charge.map(Some).map_err(|spent| Refused::from(&PublishError::from(spent)))
+    }
+
     /// Charges a request to the memory budget if the session has too many bytes of requests without a response. The
     /// charge is held until the request has its response, or until the cluster has handled it if the session ends.
     fn charge_request(&self, bytes: usize, pending_bytes: usize) -> Result<Option<MemoryCharge>, Refused> {

@@ -4,7 +4,7 @@
 use std::io::Write;
 
 use dunlin::scheduler::{AttemptReport, TaskCommand};
-use dunlin::state::ControlCommand;
+use dunlin::state::{ControlCommand, ControlQuery, KeyOperation};
 use dunlin::topic::{MemoryCharge, Publish, TopicConfig};
 use dunlin::wire::{
     Control, ControlKind, ErrorCode, FromClient, FromNode, LogPosition, MessageList, Position, Resume,
@@ -229,6 +229,52 @@ fn pending_requests_count_towards_the_memory_budget() {
         for request in 2..22 {
             send(&mut peer, request);
             assert_eq!(next_refusal(&mut peer), usual, "request {request}");
+        }
+    }
+}
+
+/// Sends a transaction that reads the key `k`.
+fn send_reading_transaction(peer: &mut Peer, request: u32) {
+    let (then, mut bytes) = (vec![KeyOperation::Get { key: b"k" }], Vec::new());
+    ControlCommand::Transaction { compare: Vec::new(), then, otherwise: Vec::new() }.encode(&mut bytes);
+    let (kind, bytes) = (ControlKind::Command, U32PrefixedBytes(&bytes));
+    peer.send(FromClient::Control(Control { request, kind, bytes }));
+}
+
+/// Sends a query for the key `k`.
+fn send_query(peer: &mut Peer, request: u32) {
+    let mut bytes = Vec::new();
+    ControlQuery::Get { key: b"k" }.encode(&mut bytes);
+    let (kind, bytes) = (ControlKind::Query, U32PrefixedBytes(&bytes));
+    peer.send(FromClient::Control(Control { request, kind, bytes }));
+}
+
+#[test]
+fn large_results_for_keys_count_towards_the_memory_budget() {
+    let sends: [(fn(&mut Peer, u32), ErrorCode); 2] =
+        [(send_reading_transaction, ErrorCode::CommandUnknown), (send_query, ErrorCode::BudgetSpent)];
+    let (node, server) = serve_with_memory(16 << 20);
+    let mut peer = Peer::connect(&server);
+    let (value, mut bytes) = (vec![7; 100 << 10], Vec::new());
+    ControlCommand::Put { key: b"k", value: &value, lease: 0 }.encode(&mut bytes);
+    let (kind, bytes) = (ControlKind::Command, U32PrefixedBytes(&bytes));
+    peer.send(FromClient::Control(Control { request: 0, kind, bytes }));
+    assert_eq!(next_refusal(&mut peer), None);
+    // Leaves this much room in the budget.
+    let charge_rest = |room: u64| {
+        let bytes = node.budget().room() - room;
+        Charge::of(node.budget(), bytes as usize).unwrap()
+    };
+    for (send, refusal) in sends {
+        let rest = charge_rest(50 << 10);
+        send(&mut peer, 1);
+        assert_eq!(next_refusal(&mut peer), Some(refusal));
+        drop(rest);
+        // Each charge is released once the result is sent.
+        let _rest = charge_rest(1 << 20);
+        for request in 2..22 {
+            send(&mut peer, request);
+            assert_eq!(next_refusal(&mut peer), None, "request {request}");
         }
     }
 }

@@ -4,6 +4,8 @@
 //! Invariants:
 //! - One read of the socket causes one proposal and one notification of its result, however many commands were read.
 //! - A query is evaluated when there is room for its result, so that results take no memory while they wait.
+//! - The results of transactions wait until there is room. A large result is charged to the memory budget until it is
+//!   sent. If the budget has no room for it, the client is informed that the outcome is unknown.
 //!
 //! Limits: at most [`REQUESTS_MAX`] requests of a session may be without a response, with at most [`REQUEST_BYTES_MAX`]
 //! bytes together. Further requests are refused. Their bytes above [`UNCHARGED_REQUEST_BYTES_MAX`](super::UNCHARGED_REQUEST_BYTES_MAX) are charged to
@@ -16,7 +18,9 @@ use bytes::Bytes;
 use dunlin::raft::CommandBatch;
 use dunlin::state::{ControlCommand, ControlOutcome, ControlQuery};
 use dunlin::topic::{MemoryCharge, Waiter};
-use dunlin::wire::{self, ControlKind, ControlResult, FromNode, RequestRefused, U32PrefixedBytes};
+use dunlin::wire::{
+    self, ControlKind, ControlResult, ErrorCode, FromNode, RequestRefused, U32PrefixedBytes,
+};
 use dunlin::{Control, ControlError, Refused};
 use tokio::task::AbortHandle;
 
@@ -30,6 +34,10 @@ pub(super) const CONTROL_RESULT: u32 = u32::MAX - 6;
 const REQUESTS_MAX: usize = 4_096;
 /// Maximum size of the requests that have no response yet, bytes.
 const REQUEST_BYTES_MAX: usize = 32 << 20;
+/// Maximum size of the unsent results of commands that are not charged to the memory budget, bytes.
+const UNCHARGED_RESULT_BYTES_MAX: usize = 64 << 10;
+/// Size up to which a result is never charged, bytes. Only transactions that read keys have larger results.
+const SMALL_RESULT_BYTES: usize = 1 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct ControlRequests {
@@ -47,7 +55,7 @@ pub(super) struct ControlRequests {
 struct PendingRequest {
     number: u32,
     bytes: usize,
-    _charge: Option<MemoryCharge>,
+    _charge: Option<Charge>,
 }
 
 #[derive(Debug)]
@@ -55,10 +63,19 @@ struct RequestOutcome(PendingRequest, Result<ResponseContent, Refused>);
 
 #[derive(Debug)]
 enum ResponseContent {
-    /// The encoded [`ControlOutcome`] of a command.
-    CommandOutcome(Bytes),
+    /// The encoded [`ControlOutcome`] of a command, and its charge if it is large.
+    CommandOutcome(Bytes, Option<Charge>),
     /// A query, which can be evaluated from now on.
     Query(Bytes),
+}
+
+impl RequestOutcome {
+    fn result_bytes(&self) -> usize {
+        match &self.1 {
+            Ok(ResponseContent::CommandOutcome(bytes, _)) => bytes.len(),
+            _ => 0,
+        }
+    }
 }
 
 type OutcomeQueue = Arc<Mutex<VecDeque<RequestOutcome>>>;
@@ -70,6 +87,40 @@ fn lock(outcomes: &OutcomeQueue) -> MutexGuard<'_, VecDeque<RequestOutcome>> {
 fn push_outcomes(outcomes: &OutcomeQueue, waiter: &Arc<Waiter>, new: impl Iterator<Item = RequestOutcome>) {
     lock(outcomes).extend(new);
     waiter.notify(CONTROL_RESULT);
+}
+
+/// Adds the outcomes of commands to the queue, and charges large ones to the memory budget.
+fn push_command_outcomes(
+    outcomes: &OutcomeQueue,
+    waiter: &Arc<Waiter>,
+    requests: Vec<PendingRequest>,
+    results: Result<Vec<Bytes>, ControlError>,
+    budget: &Arc<Budget>,
+) {
+    let results = match results {
+        Ok(results) => results,
+        Err(error) => {
+            let refused = Refused::from(&error);
+            let failed = requests.into_iter().map(|request| RequestOutcome(request, Err(refused.clone())));
+            return push_outcomes(outcomes, waiter, failed);
+        }
+    };
+    let mut unsent_bytes: usize = lock(outcomes).iter().map(RequestOutcome::result_bytes).sum();
+    let new = requests.into_iter().zip(results).map(|(request, bytes)| {
+        unsent_bytes += bytes.len();
+        let is_free = bytes.len() <= SMALL_RESULT_BYTES || unsent_bytes <= UNCHARGED_RESULT_BYTES_MAX;
+        let charge = if is_free { Ok(None) } else { Charge::of(budget, bytes.len()).map(Some) };
+        let content = charge.map(|charge| ResponseContent::CommandOutcome(bytes, charge));
+        RequestOutcome(request, content.map_err(|spent| result_dropped(&spent)))
+    _charge: Option<MemoryCharge>,
+});
+    push_outcomes(outcomes, waiter, new.collect::<Vec<_>>().into_iter());
+}
+
+/// The refusal of a result for which the memory budget has no room. The command was executed.
+fn result_dropped(spent: &BudgetSpent) -> Refused {
+    let text = format!("the command was executed, but the node has no memory for its result: {spent}");
+    Refused::new(ErrorCode::CommandUnknown, text)
 }
 
 impl Session {
@@ -152,7 +203,7 @@ impl Session {
             let content = held.map(|token| {
                 let mut out = Vec::new();
                 ControlOutcome::Done { reply: dunlin::state::ControlReply::Held { token } }.encode(&mut out);
-                ResponseContent::CommandOutcome(out.into())
+                ResponseContent::CommandOutcome(out.into(), None)
             });
             let outcome = RequestOutcome(request, content);
             push_outcomes(&outcomes, &waiter, std::iter::once(outcome));
@@ -189,9 +240,10 @@ impl Session {
         if !command_requests.is_empty() {
             let (control, outcomes, waiter) =
                 (Arc::clone(&control), Arc::clone(outcomes), Arc::clone(waiter));
+            let budget = Arc::clone(self.shared.node.budget());
             tokio::spawn(async move {
                 let results = control.propose_decoded(commands).await;
-                push_outcomes(&outcomes, &waiter, outcomes_of(command_requests, results).into_iter());
+                push_command_outcomes(&outcomes, &waiter, command_requests, results, &budget);
             });
         }
         if !queries.is_empty() {
@@ -216,7 +268,10 @@ impl Session {
             self.control_requests.pending_count -= 1;
             self.control_requests.pending_bytes -= request.bytes;
             let sent = content.and_then(|content| match content {
-                ResponseContent::CommandOutcome(bytes) => self.send_command_result(request.number, &bytes),
+                ResponseContent::CommandOutcome(bytes, charge) => {
+                    charge.into_iter().for_each(|charge| self.outbound.hold_charge(charge));
+                    self.send_command_result(request.number, &bytes)
+                }
                 ResponseContent::Query(bytes) => self.send_query_result(request.number, &bytes),
             });
             if let Err(refused) = sent {
@@ -242,6 +297,8 @@ impl Session {
         let found = self.cluster()?.with(|state| self.node.query_state(state, &query));
         let mut out = Vec::new();
         found.map_err(|error| Refused::from(&error))??.encode(&mut out);
+        let charge = self.charge_query_result(out.len())?;
+        charge.into_iter().for_each(|charge| self.outbound.hold_charge(charge));
         self.outbound.push(FromNode::ControlResult(ControlResult { request, bytes: U32PrefixedBytes(&out) }));
         Ok(())
     }
@@ -267,20 +324,3 @@ impl Drop for ControlRequests {
 
 /// The second byte of an encoded [`ControlOutcome`] that is a refusal.
 const REFUSED: u8 = 2;
-
-fn outcomes_of(
-    requests: Vec<PendingRequest>,
-    results: Result<Vec<Bytes>, ControlError>,
-) -> Vec<RequestOutcome> {
-    match results {
-        Ok(results) => requests
-            .into_iter()
-            .zip(results)
-            .map(|(request, bytes)| RequestOutcome(request, Ok(ResponseContent::CommandOutcome(bytes))))
-            .collect(),
-        Err(error) => {
-            let refused = Refused::from(&error);
-            requests.into_iter().map(|request| RequestOutcome(request, Err(refused.clone()))).collect()
-        }
-    }
-}

@@ -359,7 +359,9 @@ impl Session {
         self.node.may_query_tasks(&query).map_err(|error| Refused::from(&error))?;
         let mut out = Vec::new();
         self.scheduler()?.answer(&query).map_err(|error| Refused::from(&error))?.encode(&mut out);
+        let charge = self.charge_query_result(out.len())?;
         self.send_task_result(request, &out);
+        charge.into_iter().for_each(|charge| self.outbound.hold_charge(charge));
         Ok(())
     }
 
