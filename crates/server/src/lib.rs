@@ -14,6 +14,7 @@
 
 pub mod access;
 mod append;
+mod charged_result;
 pub mod cluster;
 mod config;
 mod departures;

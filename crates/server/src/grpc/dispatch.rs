@@ -4,9 +4,13 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dunlin::Refused;
+use dunlin::topic::{BudgetSpent, Charge};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use prost::Message;
 use tonic::Status;
@@ -34,6 +38,7 @@ use super::subscribe;
 use super::tasks::TasksService;
 use super::writer::DunlinWriter;
 use crate::access::Access;
+use crate::charged_result::{charge_result, charged_bytes};
 use crate::departures::{DepartureKind, describe_refusal};
 use crate::spans::{self, TracedBody};
 
@@ -43,6 +48,39 @@ pub(super) const TASKS: &str = "dunlin.v1.Tasks";
 pub(super) const RATATOSKR: &str = "ratatoskr.MessageBroker";
 
 pub(super) type CallFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+/// The charge for a large response, as an extension of the response.
+#[derive(Debug, Clone)]
+struct ResponseCharge(Arc<Charge>);
+
+/// Charges a large message to the memory budget until it is sent, in a service of keys or tasks. Without room, `refuse`
+/// creates the error.
+pub(super) fn charged_response<T: Message>(
+    connection: &GrpcConnection,
+    outcome: Result<T, Refused>,
+    refuse: fn(BudgetSpent) -> Refused,
+) -> Result<tonic::Response<T>, Status> {
+    let message = outcome.map_err(|refused| status(&refused))?;
+    let charge = charge_result(connection.node.budget(), message.encoded_len());
+    let charge = charge.map_err(|spent| status(&refuse(spent)))?;
+    let mut response = tonic::Response::new(message);
+    if let Some(charge) = charge {
+        response.extensions_mut().insert(ResponseCharge(Arc::new(charge)));
+    }
+    Ok(response)
+}
+
+/// Moves the charge of a response from its extensions to the parts of its body.
+fn charge_until_sent(mut response: Response<Body>) -> Response<Body> {
+    let Some(ResponseCharge(charge)) = response.extensions_mut().remove::<ResponseCharge>() else {
+        return response;
+    };
+    let charge_part = move |part: Frame<Bytes>| {
+        let charge = Arc::clone(&charge);
+        part.map_data(|bytes| charged_bytes(bytes, charge))
+    };
+    response.map(|body| Body::new(body.map_frame(charge_part)))
+}
 
 #[derive(Debug, Clone)]
 pub(super) struct CallRouter {
@@ -161,7 +199,7 @@ impl CallRouter {
         // Holds the charge until the call has handled the message, because the body ends earlier.
         Box::pin(async move {
             let _charge = charge;
-            response.await
+            response.await.map(charge_until_sent)
         })
     }
 

@@ -23,9 +23,11 @@ use v1::kv_server::Kv;
 
 use super::calls::calls;
 use super::connection::GrpcConnection;
+use super::dispatch::charged_response;
 use super::proto::dunlin as v1;
 use super::status::status;
 use crate::access::slow_down;
+use crate::charged_result::{query_refused, result_dropped};
 pub(super) use changes::watch;
 
 #[derive(Debug, Clone)]
@@ -162,7 +164,8 @@ impl KvService {
     async fn range(self, request: Request<v1::RangeRequest>) -> Result<Response<v1::RangeResponse>, Status> {
         let request = request.into_inner();
         let consistency = if request.serializable { Consistency::Stale } else { Consistency::Linearizable };
-        response(self.find(&translate::query(&request), consistency).await)
+        let found = self.find(&translate::query(&request), consistency).await;
+        charged_response(&self.0, found, query_refused)
     }
 
     async fn put(self, request: Request<v1::PutRequest>) -> Result<Response<v1::PutResponse>, Status> {
@@ -182,7 +185,7 @@ impl KvService {
     }
 
     async fn txn(self, request: Request<v1::TxnRequest>) -> Result<Response<v1::TxnResponse>, Status> {
-        response(self.transact(request.get_ref()).await)
+        charged_response(&self.0, self.transact(request.get_ref()).await, result_dropped)
     }
 
     /// This method is never called: [`SubscriptionBody`](super::delivery::SubscriptionBody) serves the call.

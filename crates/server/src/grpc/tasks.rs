@@ -15,9 +15,11 @@ use v1::tasks_server::Tasks;
 
 use super::calls::calls;
 use super::connection::GrpcConnection;
+use super::dispatch::charged_response;
 use super::proto::dunlin as v1;
 use super::status::status;
 use crate::access::slow_down;
+use crate::charged_result::query_refused;
 use crate::submitting::{Submitted, submit, unexpected_reply};
 
 #[derive(Debug, Clone)]
@@ -131,14 +133,14 @@ impl TasksService {
         self,
         request: Request<v1::GetTaskRequest>,
     ) -> Result<Response<v1::GetTaskResponse>, Status> {
-        response(self.describe(request.get_ref()).await)
+        charged_response(&self.0, self.describe(request.get_ref()).await, query_refused)
     }
 
     async fn list(
         self,
         request: Request<v1::ListTasksRequest>,
     ) -> Result<Response<v1::ListTasksResponse>, Status> {
-        response(self.list_tasks(request.get_ref()).await)
+        charged_response(&self.0, self.list_tasks(request.get_ref()).await, query_refused)
     }
 
     async fn why(self, request: Request<v1::WhyRequest>) -> Result<Response<v1::WhyResponse>, Status> {

@@ -1,17 +1,21 @@
-//! Reads a request's body with limits on size and time. Its memory is charged to the node's budget.
+//! Reads a request's body with limits on size and time, and creates large responses. The memory of both is charged to
+//! the node's budget.
 
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
 use bytes::Bytes;
 use dunlin::Refused;
 use dunlin::topic::{MemoryCharge, PublishError};
 use dunlin::wire::ErrorCode;
 use http_body_util::BodyExt;
+use serde_json::Value;
 
 use super::context::Context;
 use super::problem::Problem;
+use crate::charged_result::{charge_result, charged_bytes};
 
 /// A body that was read; its bytes are charged to the memory budget until it is dropped.
 #[derive(Debug)]
@@ -81,6 +85,31 @@ async fn collect_frames(
         }
     }
     Ok(ChargedBody { bytes: first.unwrap_or_else(|| all.into()), _charge: charge })
+}
+
+/// The body of a response. Many bytes are charged to the memory budget until they are sent; without room, `refuse`
+/// creates the error.
+pub(super) fn charged(
+    context: &Context,
+    bytes: Vec<u8>,
+    refuse: fn(BudgetSpent) -> Refused,
+) -> Result<Body, Problem> {
+    let charge = charge_result(context.node().budget(), bytes.len());
+    Ok(match charge.map_err(|spent| Problem::from(refuse(spent)))? {
+        Some(charge) => Body::from(charged_bytes(bytes, charge)),
+        None => Body::from(bytes),
+    })
+}
+
+/// A response with a JSON text, whose body is [`charged`].
+pub(super) fn charged_json(
+    context: &Context,
+    value: &Value,
+    refuse: fn(BudgetSpent) -> Refused,
+) -> Result<Response, Problem> {
+    let mut response = Response::new(charged(context, value.to_string().into_bytes(), refuse)?);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
 }
 
 fn record_too_large(bytes: u64, bytes_max: usize) -> Problem {

@@ -22,6 +22,7 @@ use super::context::Context;
 use super::problem::Problem;
 use super::query::QueryParameters;
 use super::routes::PathName;
+use crate::charged_result::query_refused;
 pub(super) use leases::{acquire, grant, holder, keep_alive, lease, release, revoke};
 pub(super) use txn::transact;
 pub(super) use watch::watch;
@@ -86,7 +87,7 @@ pub(super) async fn get(
         return Err(unexpected_reply());
     };
     let item = items.pop().ok_or_else(|| key_not_found(&key))?.item;
-    let mut response = Response::new(Body::from(item.value.to_vec()));
+    let mut response = Response::new(body::charged(&context, item.value.to_vec(), query_refused)?);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -159,7 +160,7 @@ fn changed_json(reply: &ControlReply) -> Result<Json<Value>, Problem> {
 pub(super) async fn range(
     Extension(context): Extension<Context>,
     RawQuery(query): RawQuery,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Response, Problem> {
     let query =
         QueryParameters::parse(query.as_deref(), &["prefix", "start", "end", "after", "limit", "stale"])?;
     let prefix = query.get("prefix").unwrap_or("");
@@ -183,7 +184,8 @@ pub(super) async fn range(
         ControlQueryResult::Found { revision, found } => {
             let entries: Vec<Value> = found.items.iter().map(json::pair).collect();
             let more = found.more;
-            Ok(Json(json!({"epoch": epoch, "revision": revision, "entries": entries, "more": more})))
+            let found = json!({"epoch": epoch, "revision": revision, "entries": entries, "more": more});
+            body::charged_json(&context, &found, query_refused)
         }
         _ => Err(unexpected_reply()),
     }

@@ -8,6 +8,7 @@ mod draft;
 use axum::body::Body;
 use axum::extract::RawQuery;
 use axum::http::{Request, StatusCode};
+use axum::response::Response;
 use axum::{Extension, Json};
 use dunlin::scheduler::{
     Backoff, ListFilter, NewTask, RetryPolicy, SubmittedTask, TaskCommand, TaskQuery, TaskQueryResult,
@@ -22,6 +23,7 @@ use super::context::Context;
 use super::problem::Problem;
 use super::query::QueryParameters;
 use super::routes::PathName;
+use crate::charged_result::query_refused;
 use crate::submitting::{self, Submitted};
 use draft::{JsonTask, JsonTasks, TASKS_MAX};
 
@@ -43,7 +45,7 @@ const STAGES: [TaskStage; 9] = [
 pub(super) async fn list(
     Extension(context): Extension<Context>,
     RawQuery(query): RawQuery,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Response, Problem> {
     let known = ["tenant", "queue", "kind", "stage", "state", "limit", "from"];
     let query = QueryParameters::parse(query.as_deref(), &known)?;
     let named = |name: &str| query.get(name).unwrap_or("").as_bytes();
@@ -62,13 +64,14 @@ pub(super) async fn list(
     let from = query.get("from").map_or(Ok(0), str::parse);
     let from = from.map_err(|_| Problem::bad_request("from: expected the `next` of the previous page"))?;
     let found = run_query(&context, &TaskQuery::List { filter, from, limit, whole: false }).await?;
-    Ok(Json(match found {
+    let page = match found {
         Some(TaskQueryResult::Tasks { tasks, next, now_ms }) => {
             let tasks: Vec<_> = tasks.iter().map(|task| task_json(task, now_ms)).collect();
             json!({"tasks": tasks, "next": next})
         }
         _ => json!({"tasks": [], "next": null}),
-    }))
+    };
+    body::charged_json(&context, &page, query_refused)
 }
 
 pub(super) async fn describe(

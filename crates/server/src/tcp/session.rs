@@ -44,6 +44,7 @@ use dunlin::wire::{Decoder, DecoderLimits, Follow};
 use dunlin::{Inbox, Node, Refused};
 use hashbrown::HashMap;
 
+use crate::charged_result::{charge_result, query_refused};
 use crate::figures::ClusterFigures;
 use crate::node_connections::NodeConnection;
 use crate::session::{ConnectionLost, RoundProgress, pace, scratch, spin};
@@ -249,11 +250,7 @@ impl Session {
     /// Charges the result of a query to the memory budget if it is large. The charge is to be held until the result is
     /// sent.
     fn charge_query_result(&self, bytes: usize) -> Result<Option<Charge>, Refused> {
-        if bytes <= CONTROL_BYTES_MAX {
-            return Ok(None);
-        }
-        let charge = Charge::of(self.shared.node.budget(), bytes);
-        charge.map(Some).map_err(|spent| Refused::from(&PublishError::from(spent)))
+        charge_result(self.shared.node.budget(), bytes).map_err(query_refused)
     }
 
     /// Charges a request to the memory budget if the session has too many bytes of requests without a response. The

@@ -3,9 +3,10 @@
 //! Limit: each list has at most [`OPERATIONS_MAX`] elements, because a decoded operation takes more memory than its
 //! shortest JSON.
 
+use axum::Extension;
 use axum::body::Body;
 use axum::http::Request;
-use axum::{Extension, Json};
+use axum::response::Response;
 use dunlin::state::{
     Compare, ComparedProperty, Comparison, ControlCommand, ControlReply, KeyOperation, OperationOutcome,
 };
@@ -13,6 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{body, command, json as kv_json, unexpected_reply};
+use crate::charged_result::result_dropped;
 use crate::http::context::Context;
 use crate::http::limited;
 use crate::http::problem::Problem;
@@ -130,7 +132,7 @@ impl RawOperation {
 pub(in crate::http) async fn transact(
     Extension(context): Extension<Context>,
     request: Request<Body>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Response, Problem> {
     let content = body::read_for_keys(&context, request.into_body()).await?;
     let raw: RawTransaction = serde_json::from_slice(&content.bytes)
         .map_err(|error| Problem::bad_request(format!("the transaction: {error}")))?;
@@ -151,5 +153,6 @@ pub(in crate::http) async fn transact(
         }
     });
     let results: Vec<Value> = results.collect();
-    Ok(Json(json!({"revision": revision, "succeeded": succeeded, "results": results})))
+    let done = json!({"revision": revision, "succeeded": succeeded, "results": results});
+    body::charged_json(&context, &done, result_dropped)
 }

@@ -18,14 +18,13 @@ use bytes::Bytes;
 use dunlin::raft::CommandBatch;
 use dunlin::state::{ControlCommand, ControlOutcome, ControlQuery};
 use dunlin::topic::{MemoryCharge, Waiter};
-use dunlin::wire::{
-    self, ControlKind, ControlResult, ErrorCode, FromNode, RequestRefused, U32PrefixedBytes,
-};
+use dunlin::wire::{self, ControlKind, ControlResult, FromNode, RequestRefused, U32PrefixedBytes};
 use dunlin::{Control, ControlError, Refused};
 use tokio::task::AbortHandle;
 
 use super::outbound::protocol;
 use super::{CONTROL_BYTES_MAX, Session};
+use crate::charged_result::result_dropped;
 
 /// Token with which results notify the session's waiter.
 pub(super) const CONTROL_RESULT: u32 = u32::MAX - 6;
@@ -111,16 +110,10 @@ fn push_command_outcomes(
         let is_free = bytes.len() <= SMALL_RESULT_BYTES || unsent_bytes <= UNCHARGED_RESULT_BYTES_MAX;
         let charge = if is_free { Ok(None) } else { Charge::of(budget, bytes.len()).map(Some) };
         let content = charge.map(|charge| ResponseContent::CommandOutcome(bytes, charge));
-        RequestOutcome(request, content.map_err(|spent| result_dropped(&spent)))
+        RequestOutcome(request, content.map_err(result_dropped))
     _charge: Option<MemoryCharge>,
 });
     push_outcomes(outcomes, waiter, new.collect::<Vec<_>>().into_iter());
-}
-
-/// The refusal of a result for which the memory budget has no room. The command was executed.
-fn result_dropped(spent: &BudgetSpent) -> Refused {
-    let text = format!("the command was executed, but the node has no memory for its result: {spent}");
-    Refused::new(ErrorCode::CommandUnknown, text)
 }
 
 impl Session {

@@ -2,6 +2,7 @@
 
 use dunlin::Config;
 use dunlin::state::{ControlCommand, KeyOperation};
+use dunlin::topic::Charge;
 use dunlin_server::grpc::proto::dunlin as v1;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
@@ -358,6 +359,32 @@ fn waiting_request_for_keys_counts_towards_the_memory_budget() {
         assert!(node.budget().used() >= before + 500_000);
         waiting.abort();
         until(async || node.budget().used() < before + 500_000).await;
+    });
+}
+
+#[test]
+fn large_grpc_results_for_keys_count_towards_the_budget() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut kv = connect_kv(&server).await;
+        kv.put(put("k", &"v".repeat(100 << 10))).await.unwrap();
+        let read = v1::RequestOp { request: Some(request_op::Request::Range(get("k"))) };
+        let transaction = v1::TxnRequest { success: vec![read], ..Default::default() };
+        // Leaves this much room in the budget.
+        let charge_rest = |room: u64| {
+            let bytes = node.budget().room() - room;
+            Charge::of(node.budget(), bytes as usize).unwrap()
+        };
+        let rest = charge_rest(50 << 10);
+        assert_eq!(refused(kv.txn(transaction.clone()).await).1, "COMMAND_UNKNOWN");
+        assert_eq!(refused(kv.range(get("k")).await).1, "BUDGET_SPENT");
+        drop(rest);
+        // Each charge is released once the result is sent.
+        let _rest = charge_rest(1 << 20);
+        for _ in 0..20 {
+            kv.txn(transaction.clone()).await.unwrap();
+            kv.range(get("k")).await.unwrap();
+        }
     });
 }
 

@@ -1,5 +1,6 @@
 use dunlin::Config;
 use dunlin::state::ControlCommand;
+use dunlin::topic::Charge;
 use serde_json::{Value, json};
 
 use super::{HttpResponse, HttpServer};
@@ -75,6 +76,32 @@ fn http_txn_runs_exactly_one_branch() {
     let second = send(&fixture, "POST", "/v1/kv", &[], &transaction.to_string()).json();
     assert_eq!((&second["succeeded"], &second["results"][1]["keys"]), (&json!(false), &json!(1)));
     assert_eq!(send(&fixture, "POST", "/v1/kv", &[], r#"{"then": [{"dance": {}}]}"#).status, 400);
+}
+
+#[test]
+fn large_http_results_for_keys_count_towards_the_budget() {
+    let fixture = HttpServer::new();
+    assert_eq!(send(&fixture, "PUT", "/v1/kv/k", &[], &"v".repeat(100 << 10)).status, 200);
+    let transaction = json!({"then": [{"get": {"key": "k"}}]}).to_string();
+    // Leaves this much room in the budget.
+    let charge_rest = |room: u64| {
+        let bytes = fixture.node.budget().room() - room;
+        Charge::of(fixture.node.budget(), bytes as usize).unwrap()
+    };
+    for (method, path, content, code) in [
+        ("POST", "/v1/kv", transaction.as_str(), "COMMAND_UNKNOWN"),
+        ("GET", "/v1/kv?prefix=k", "", "BUDGET_SPENT"),
+        ("GET", "/v1/kv/k", "", "BUDGET_SPENT"),
+    ] {
+        let rest = charge_rest(50 << 10);
+        assert_eq!(send(&fixture, method, path, &[], content).code(), code, "{path}");
+        drop(rest);
+        // Each charge is released once the result is sent.
+        let _rest = charge_rest(1 << 20);
+        for _ in 0..20 {
+            assert_eq!(send(&fixture, method, path, &[], content).status, 200, "{path}");
+        }
+    }
 }
 
 #[test]
