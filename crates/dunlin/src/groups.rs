@@ -1,7 +1,7 @@
 //! Groups: members that divide the records of a topic among them.
 //!
 //! The state machines in `dunlin-topic` decide which member receives which record. This module provides the logs, the
-//! time, waiting, and dead letters.
+//! time, waiting, and dead letters. Deadlines and delays are measured by the monotonic clock.
 //!
 //! Invariants:
 //! - A group belongs to one topic and has one kind. Its first member creates it with its own options.
@@ -50,7 +50,7 @@ use dunlin_topic::{
 };
 
 use crate::access::{Action, TENANT_SHARE, User};
-use crate::clock::now_ns;
+use crate::clock::steady_ns;
 use crate::config::NodeLimits;
 use crate::error::TopicError;
 use crate::node::Node;
@@ -219,13 +219,13 @@ impl Node {
     }
 
     /// Handles claims and delays of groups that have expired, without waiting for the next [`tick`](Node::tick).
-    /// Returns when to call this again, in ns since the Unix epoch, or `None` if there is no deadline. A deadline that
-    /// is set later and is earlier than this one wakes `waker`.
+    /// Returns when to call this again, in ns by the monotonic clock ([`steady_ns`](crate::steady_ns)), or `None` if
+    /// there is no deadline. A deadline that is set later and is earlier than this one wakes `waker`.
     ///
     /// A program whose members wait as tasks calls this from one task.
     pub fn handle_deadlines(&self, waker: &Waker) -> Option<u64> {
         let groups = self.groups_of_node();
-        let now_ns = now_ns();
+        let now_ns = steady_ns();
         groups.deadline.run(waker, || {
             for group in groups.all() {
                 if group.is_due(now_ns) {
@@ -288,7 +288,7 @@ impl Node {
             let of_topic = |entry: &GroupEntry| std::ptr::eq(Arc::as_ptr(entry.group.topic()), topic);
             by_name.extract_if(.., |_, entry| of_topic(entry)).map(|(_, entry)| entry.group).collect()
         };
-        let (why, now_ns) = (SubscribeError::from(why.clone()), now_ns());
+        let (why, now_ns) = (SubscribeError::from(why.clone()), steady_ns());
         for group in &ended {
             group.end(self, last_epoch, &why);
             self.groups_of_node().add_orphan(self, group.clone(), now_ns);
@@ -367,7 +367,7 @@ impl Node {
                 let entry = GroupEntry { group: AnyGroup::wrap(Arc::clone(&group)), creator };
                 if let Some(replaced) = by_name.insert(key, entry) {
                     // Its topic was deleted, and a topic of the same name was created.
-                    groups.add_orphan(self, replaced.group, now_ns());
+                    groups.add_orphan(self, replaced.group, steady_ns());
                 }
                 (group, notices)
             }
@@ -475,7 +475,8 @@ impl Groups {
         }
     }
 
-    /// Handles expired claims, expired delays and lost records, and ends idle groups.
+    /// Handles expired claims, expired delays and lost records, and ends idle groups. `now_ns` is the time by the
+    /// monotonic clock.
     pub(crate) fn tick(&self, node: &Node, now_ns: u64) {
         let mut orphans = Vec::new();
         self.lock().retain(|_, GroupEntry { group, .. }| {

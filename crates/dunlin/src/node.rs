@@ -19,7 +19,7 @@ use dunlin_topic::{
 };
 
 use crate::access::{Action, User, Users};
-use crate::clock::{CLOCK, now_ns};
+use crate::clock::{CLOCK, now_ns, steady_ns};
 use crate::config::Config;
 use crate::control::{LazyControl, block_on};
 use crate::deleted::DeletedLogs;
@@ -535,7 +535,7 @@ impl Node {
         }
         self.0.registry.aging().iter().for_each(|topic| topic.expire(now_ns));
         self.0.deleted.drop_expired(now_ns);
-        self.0.groups.tick(self, now_ns);
+        self.0.groups.tick(self, steady_ns());
         self.retry_starts();
     }
 

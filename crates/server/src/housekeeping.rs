@@ -7,7 +7,7 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use dunlin::topic::Topic;
-use dunlin::{DroppedDeadLetters, now_ns};
+use dunlin::{DroppedDeadLetters, now_ns, steady_ns};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -66,7 +66,7 @@ pub(crate) async fn run(shared: Arc<SharedServer>) {
     let waker = Waker::from(Arc::clone(&notify));
     let due = async {
         loop {
-            let due_ns = node.handle_deadlines(&waker).map(|due_ns| due_ns.saturating_sub(now_ns()));
+            let due_ns = node.handle_deadlines(&waker).map(|due_ns| due_ns.saturating_sub(steady_ns()));
             let due = Instant::now()
                 + due_ns
                     .map_or(HOUSEKEEPING_INTERVAL, |ns| Duration::from_nanos(ns).min(HOUSEKEEPING_INTERVAL));

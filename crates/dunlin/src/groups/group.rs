@@ -28,7 +28,7 @@ use super::machine::GroupMachine;
 use super::partition::{self, GroupPartition};
 use super::state::MembershipState;
 use super::{GroupInfo, GroupKind};
-use crate::clock::now_ns;
+use crate::clock::{now_ns, steady_ns};
 use crate::node::Node;
 
 /// A group of one topic.
@@ -94,7 +94,7 @@ impl<M: GroupMachine> Group<M> {
         let group = Arc::new_cyclic(|group| Group {
             topic,
             name,
-            state: Mutex::new(MembershipState::new(parts, now_ns())),
+            state: Mutex::new(MembershipState::new(parts, now_ns(), steady_ns())),
             sleepers: Mutex::default(),
             logs: Waiter::new(),
             alarm: Waker::from(Arc::new(Alarm(Weak::clone(group)))),
@@ -107,10 +107,10 @@ impl<M: GroupMachine> Group<M> {
         Ok((group, notices))
     }
 
-    /// Runs `op` on the group's state with the present time. Then wakes the members that can receive something as a
-    /// result.
+    /// Runs `op` on the group's state with the present time of the monotonic clock. Then wakes the members that can
+    /// receive something as a result.
     pub(super) fn with<R>(&self, node: &Node, op: impl FnOnce(&mut MembershipState<M>, u64) -> R) -> R {
-        let now_ns = now_ns();
+        let now_ns = steady_ns();
         let (outcome, woken) = {
             let mut state = self.lock();
             self.logs.take_ready(|part| state.parts[part as usize].cursor.handle_wake());

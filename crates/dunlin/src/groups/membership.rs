@@ -13,7 +13,7 @@ use dunlin_topic::{
 use super::group::{EventsAvailable, Group, Sleeper};
 use super::machine::GroupMachine;
 use super::state::MembershipState;
-use crate::clock::{now_ns, steady_ns};
+use crate::clock::steady_ns;
 use crate::node::Node;
 
 /// One member of a group. Dropping the value counts as the member's death.
@@ -147,7 +147,7 @@ impl<M: GroupMachine> GroupMember<M> {
         });
         loop {
             let Ok(Some(tick_ns)) = self.register_waker(&thread_waker()) else { return true };
-            park_until(tick_ns, until_ns);
+            park_until(tick_ns.min(until_ns));
             if self.waiter.take_ready(|_| ()) {
                 return true;
             }
@@ -191,13 +191,10 @@ fn notice(log: &Arc<dunlin_topic::LogName>, epoch: u32, lost: &LostRecords) -> N
     Notice::Gap(Gap { log: Arc::clone(log), epoch, first: lost.first, last: lost.last })
 }
 
-/// Parks the thread until the group's next deadline, which is a time of day, or until the wait ends by the monotonic
-/// clock. `u64::MAX` means never.
-fn park_until(tick_ns: u64, until_ns: u64) {
-    let remaining_ns =
-        |at_ns: u64, now_ns: fn() -> u64| (at_ns < u64::MAX).then(|| at_ns.saturating_sub(now_ns()));
-    match [remaining_ns(tick_ns, now_ns), remaining_ns(until_ns, steady_ns)].into_iter().flatten().min() {
-        Some(ns) => thread::park_timeout(Duration::from_nanos(ns)),
-        None => thread::park(),
+/// Parks the thread until this time by the monotonic clock. `u64::MAX` means never.
+fn park_until(at_ns: u64) {
+    match at_ns {
+        u64::MAX => thread::park(),
+        at_ns => thread::park_timeout(Duration::from_nanos(at_ns.saturating_sub(steady_ns()))),
     }
 }

@@ -15,10 +15,10 @@ use crate::node::Node;
 pub(super) struct MembershipState<M> {
     pub(super) parts: Vec<GroupPartition<M>>,
     pub(super) members: BTreeMap<MemberId, String>,
-    /// Time at which the group was created. Claim tokens are numbered from this time. A token of an earlier group of
-    /// the same name therefore settles no claim of this one, even after a restart.
+    /// Time at which the group was created, ns since the Unix epoch. Claim tokens are numbered from this time. A token
+    /// of an earlier group of the same name therefore settles no claim of this one, even after a restart.
     pub(super) created_ns: u64,
-    /// Time at which the last member left.
+    /// Time at which the last member left, by the monotonic clock.
     pub(super) idle_since_ns: u64,
     /// Whether publishers of a reliable topic wait for the group.
     registered: bool,
@@ -31,14 +31,15 @@ pub(super) struct MembershipState<M> {
 }
 
 impl<M: GroupMachine> MembershipState<M> {
-    pub(super) fn new(parts: Vec<GroupPartition<M>>, created_ns: u64) -> MembershipState<M> {
+    /// `created_ns` is the time of day, and `now_ns` the time by the monotonic clock.
+    pub(super) fn new(parts: Vec<GroupPartition<M>>, created_ns: u64, now_ns: u64) -> MembershipState<M> {
         let registered = parts.iter().any(|part| part.cursor.is_registered());
         let members = BTreeMap::new();
         MembershipState {
             parts,
             members,
             created_ns,
-            idle_since_ns: created_ns,
+            idle_since_ns: now_ns,
             registered,
             next_part: 0,
             skips: SkipBudget::default(),

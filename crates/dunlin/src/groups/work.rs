@@ -13,7 +13,7 @@ use dunlin_topic::{
 use super::error::StaleClaim;
 use super::membership::GroupMember;
 use super::state::MembershipState;
-use crate::clock::{now_ns, steady_ns};
+use crate::clock::steady_ns;
 
 /// If a member has at least this number of claims, expired claims are removed from its list.
 const SWEEP_MIN: usize = 1_024;
@@ -53,7 +53,7 @@ pub enum WorkEvent {
 pub struct ClaimedRecord {
     /// The token that settles the claim.
     pub token: u64,
-    /// Time at which the claim ends, ns since the Unix epoch.
+    /// Time at which the claim ends, ns by the monotonic clock ([`steady_ns`]).
     pub deadline_ns: u64,
     /// The number of this attempt, from 1.
     pub attempt: u32,
@@ -178,7 +178,7 @@ impl WorkMember {
         })
     }
 
-    /// Extends the claim by a whole claim duration from now. Returns the new deadline.
+    /// Extends the claim by a whole claim duration from now. Returns the new deadline, by the monotonic clock.
     pub fn renew(&mut self, token: u64) -> Result<u64, StaleClaim> {
         let OpenClaim { part, seq, .. } = *self.open.get(&token).ok_or(StaleClaim { token })?;
         let renewed = self.membership.with(|state, member, now_ns| {
@@ -198,7 +198,7 @@ impl WorkMember {
     /// Removes expired claims from the list, because they cannot be settled.
     fn remove_expired_claims(&mut self) {
         if self.open.len() >= SWEEP_MIN {
-            let now_ns = now_ns();
+            let now_ns = steady_ns();
             self.open.retain(|_, open| open.deadline_ns > now_ns);
         }
     }

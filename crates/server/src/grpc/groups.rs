@@ -13,7 +13,7 @@ use dunlin::topic::{Event, Notice, Record, Start, Subscribe, SubscribeError, Top
 use dunlin::wire::ErrorCode;
 use dunlin::{
     ClaimedRecord, DeadLetterTarget, Node, Refused, ShareMember, ShareOptions, WorkEvent, WorkMember,
-    WorkOptions, now_ns,
+    WorkOptions, steady_ns,
 };
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
@@ -362,7 +362,7 @@ fn notice_response(notice: &Notice) -> Option<MemberResponse> {
 fn delivery(record: &Record<'_>, claimed: Option<&ClaimedRecord>) -> v1::Delivery {
     let (token, attempt, claim_ms) = match claimed {
         Some(claimed) => {
-            let left_ms = claimed.deadline_ns.saturating_sub(now_ns()) / 1_000_000;
+            let left_ms = claimed.deadline_ns.saturating_sub(steady_ns()) / 1_000_000;
             (claimed.token, claimed.attempt, u32::try_from(left_ms).unwrap_or(u32::MAX))
         }
         None => (0, 1, 0),

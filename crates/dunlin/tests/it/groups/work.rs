@@ -7,7 +7,9 @@ use dunlin::topic::{
     Event, Publish, PublishError, ReducerConfig, ReliableOptions, Retention, Subscribe, SubscribeError,
     TopicConfig,
 };
-use dunlin::{Config, DeadLetterTarget, JoinError, Node, NodeLimits, StaleClaim, WorkEvent, WorkOptions};
+use dunlin::{
+    Config, DeadLetterTarget, JoinError, Node, NodeLimits, StaleClaim, WorkEvent, WorkOptions, steady_ns,
+};
 use dunlin_wait::until;
 
 use super::{
@@ -36,6 +38,24 @@ fn late_ack_of_a_redelivered_record_is_refused() {
     quick.ack(again.token).unwrap();
     assert_eq!(quick.ack(again.token), Err(StaleClaim { token: again.token }));
     assert!(claim(&mut quick).is_none() && claim(&mut slow).is_none());
+}
+
+/// The deadline does not depend on the system's time, which can be set.
+#[test]
+fn deadlines_of_claims_are_measured_by_the_monotonic_clock() {
+    let node = node();
+    publish(&node, "jobs", [1]);
+    let duration = Duration::from_secs(60);
+    let options = WorkOptions { claim: duration, ..work_from_start() };
+    let mut member = node.join_work("jobs", "g", &options).unwrap();
+    let duration_ns = duration.as_nanos() as u64;
+    let before_ns = steady_ns();
+    let claimed = claim(&mut member).unwrap();
+    let renewed_ns = member.renew(claimed.token).unwrap();
+    let after_ns = steady_ns();
+    for deadline_ns in [claimed.deadline_ns, renewed_ns] {
+        assert!((before_ns..=after_ns).contains(&(deadline_ns - duration_ns)), "{deadline_ns}");
+    }
 }
 
 #[test]

@@ -106,5 +106,5 @@ impl DeliverWriter<'_> {
 }
 
 fn ms_until(deadline_ns: u64) -> u32 {
-    u32::try_from(deadline_ns.saturating_sub(dunlin::now_ns()) / 1_000_000).unwrap_or(u32::MAX)
+    u32::try_from(deadline_ns.saturating_sub(dunlin::steady_ns()) / 1_000_000).unwrap_or(u32::MAX)
 }
