@@ -27,7 +27,7 @@ use crate::sockets;
 /// The default limit of waits for a child, such as for its next line.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-const STDERR_BYTES_MAX: u64 = 8 * 1024;
+const STDERR_BYTES_MAX: usize = 8 * 1024;
 
 /// The command that starts this program again as a child process.
 #[derive(Clone, Debug)]
@@ -193,7 +193,7 @@ impl Child {
         Ok(kib.with_context(|| format!("{path} has no {field}"))? * 1024)
     }
 
-    /// Returns the beginning of the child's standard error, at most `STDERR_BYTES_MAX` bytes, for error messages.
+    /// Returns the last lines of the child's standard error, at most `STDERR_BYTES_MAX` bytes, for error messages.
     pub fn stderr_text(&self) -> String {
         let text = self.stderr.lock().map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
         match text {
@@ -207,9 +207,21 @@ fn collect_stderr(mut pipe: impl Read, text: &Mutex<Vec<u8>>) {
     let mut chunk = [0; 1024];
     while let Ok(read @ 1..) = pipe.read(&mut chunk) {
         let Ok(mut text) = text.lock() else { return };
-        let room = (STDERR_BYTES_MAX as usize).saturating_sub(text.len());
-        text.extend_from_slice(&chunk[..read.min(room)]);
+        text.extend_from_slice(&chunk[..read]);
+        remove_oldest_lines(&mut text);
     }
+}
+
+/// Removes the oldest bytes beyond `STDERR_BYTES_MAX`, and the rest of the line to which they belong. The last line
+/// loses only the oldest bytes.
+fn remove_oldest_lines(text: &mut Vec<u8>) {
+    let excess = text.len().saturating_sub(STDERR_BYTES_MAX);
+    if excess == 0 {
+        return;
+    }
+    let rest = text[excess - 1..].iter().position(|byte| *byte == b'\n');
+    let line_start = rest.map(|at| excess + at).filter(|start| *start < text.len());
+    text.drain(..line_start.unwrap_or(excess));
 }
 
 impl Drop for Child {
@@ -218,5 +230,30 @@ impl Drop for Child {
         let _ = self.process.kill();
         let _ = self.process.wait();
         sockets::remove_files_of(self.process.id());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collected(printed: &str) -> String {
+        let text = Mutex::default();
+        collect_stderr(printed.as_bytes(), &text);
+        String::from_utf8(text.into_inner().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn last_lines_of_standard_error_are_kept() {
+        let printed: String = (0..2_000).map(|line| format!("line {line}\n")).collect();
+        let kept = collected(&printed);
+        assert!(printed.ends_with(&format!("\n{kept}")), "{kept}");
+        assert!((STDERR_BYTES_MAX - 20..=STDERR_BYTES_MAX).contains(&kept.len()), "{} bytes", kept.len());
+    }
+
+    #[test]
+    fn end_of_a_long_line_of_standard_error_is_kept() {
+        let printed = format!("{}the reason\n", "x".repeat(2 * STDERR_BYTES_MAX));
+        assert_eq!(collected(&printed), printed[printed.len() - STDERR_BYTES_MAX..]);
     }
 }
