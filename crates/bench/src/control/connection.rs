@@ -58,7 +58,7 @@ impl ConnectionHandle {
 
 async fn run(address: String, mut requests: mpsc::UnboundedReceiver<OutgoingRequest>) {
     loop {
-        match TcpStream::connect(&address).await {
+        match open_stream(&address).await {
             Ok(stream) => {
                 if serve_connection(stream, &mut requests).await.is_none() {
                     return;
@@ -76,12 +76,17 @@ async fn run(address: String, mut requests: mpsc::UnboundedReceiver<OutgoingRequ
     }
 }
 
+async fn open_stream(address: &str) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
 /// Serves requests until the connection breaks. Returns `None` when all handles are dropped.
 async fn serve_connection(
     stream: TcpStream,
     requests: &mut mpsc::UnboundedReceiver<OutgoingRequest>,
 ) -> Option<()> {
-    stream.set_nodelay(true).ok()?;
     let (reader, mut writer) = stream.into_split();
     let pending = Pending::default();
     let mut reading = tokio::spawn(read(reader, Arc::clone(&pending)));
