@@ -136,7 +136,7 @@ pub const GOALS: &[Goal] = &[
         AtMost(64.0 * MIB),
     ),
     goal(
-        "1,000 subscribers join a book of 10,000 levels, publish p99 against nobody joining",
+        "1,000 subscribers join a book of 10,000 levels, p99 of `send` against nobody joining",
         "join",
         &[("subscribers", "1000")],
         "p99_ns",

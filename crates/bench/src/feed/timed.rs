@@ -12,7 +12,8 @@ use crate::stats::Latencies;
 /// The durations of the calls of `send` that [`TimedPublisher`]s have recorded. Clones share the same histogram.
 pub type PublishTimes = Rc<RefCell<Latencies>>;
 
-/// A publisher that records how long each call of `send` takes. Its other calls are not timed.
+/// A publisher that records how long each call of `send` takes. Its other calls are not timed: a simulation publishes
+/// with `send` only.
 #[derive(Debug)]
 pub struct TimedPublisher<P> {
     publisher: P,
