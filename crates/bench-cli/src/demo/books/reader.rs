@@ -203,7 +203,7 @@ pub fn levels(state: &State) -> SizeByPrice {
     of(Side::Bid).chain(of(Side::Ask)).collect()
 }
 
-/// Adds the counts of `more` to `sum`, except `retries` and `ignored`, which the demo does not show.
+/// Adds the counts of `more` to `sum`.
 pub fn add(sum: &mut ReplicaCounts, more: &ReplicaCounts) {
     sum.records += more.records;
     sum.conflated += more.conflated;
@@ -214,5 +214,7 @@ pub fn add(sum: &mut ReplicaCounts, more: &ReplicaCounts) {
     sum.divergent += more.divergent;
     sum.refused += more.refused;
     sum.resyncs += more.resyncs;
+    sum.retries += more.retries;
     sum.checked += more.checked;
+    sum.ignored += more.ignored;
 }
