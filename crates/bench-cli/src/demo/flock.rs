@@ -200,7 +200,7 @@ impl ClusterDemoOptions<'_> {
                 if started.elapsed() < due || stop.is_set() {
                     return Ok(node_kills);
                 }
-                let victim = self.victim(node_kills.len(), nodes);
+                let victim = victim(node_kills.len(), nodes.leader(), nodes.count());
                 node_kills.push(NodeKill::at(nodes, victim, state, stop, print)?);
             }
         }
@@ -212,17 +212,10 @@ impl ClusterDemoOptions<'_> {
             if stop.is_set() {
                 break;
             }
-            let victim = self.victim(kill, nodes);
+            let victim = victim(kill, nodes.leader(), nodes.count());
             node_kills.push(NodeKill::at(nodes, victim, state, stop, print)?);
         }
         Ok(node_kills)
-    }
-
-    /// Chooses the node to kill. Every second kill hits the leader. The other kills, and all kills while no node leads,
-    /// go through the nodes in turn.
-    fn victim(&self, kill: usize, nodes: &DemoNodes) -> usize {
-        let leader = if kill.is_multiple_of(2) { nodes.leader() } else { None };
-        leader.unwrap_or((kill / 2) % nodes.count())
     }
 
     fn judge(
@@ -302,6 +295,17 @@ impl ClusterDemoResult {
     }
 }
 
+/// Chooses the node to kill. Every second kill hits the leader. The other kills go through the other nodes in turn.
+/// While no node leads, all kills go through the nodes in turn.
+fn victim(kill: usize, leader: Option<usize>, nodes: usize) -> usize {
+    let next = (kill / 2) % nodes;
+    match leader {
+        Some(leader) if kill.is_multiple_of(2) => leader,
+        Some(leader) if leader == next => (next + 1) % nodes,
+        _ => next,
+    }
+}
+
 /// Deletes a topic. A missing topic is no error: an earlier call may have deleted it although its response was lost.
 fn delete(client: &Client, topic: &str) -> Result<()> {
     match client.delete_topic(topic) {
@@ -328,4 +332,23 @@ fn wait_for(
         std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_other_kill_hits_another_node_than_the_leader() {
+        for (nodes, leader) in [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)] {
+            for kill in 0..12 {
+                let victim = victim(kill, Some(leader), nodes);
+                let hits_leader = kill.is_multiple_of(2);
+                assert_eq!(victim == leader, hits_leader, "kill {kill}, {nodes} nodes, leader {leader}");
+                assert!(victim < nodes);
+            }
+        }
+        assert_eq!([0, 1, 2, 3, 4, 5, 6].map(|kill| victim(kill, None, 3)), [0, 0, 1, 1, 2, 2, 0]);
+        assert_eq!(victim(1, Some(0), 1), 0);
+    }
 }
