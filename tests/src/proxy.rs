@@ -48,7 +48,7 @@ impl Proxy {
         Proxy { address, cut, accepted, _runtime: runtime }
     }
 
-    /// Resets all connections, and still accepts new ones. Has no effect on a proxy with a delay.
+    /// Resets all connections, and still accepts new ones. Delayed bytes are lost.
     pub fn cut(&self) {
         self.cut.send_modify(|cuts| *cuts += 1);
     }
@@ -62,16 +62,19 @@ impl Proxy {
 async fn forward(mut client: TcpStream, node: SocketAddr, delay: Duration, mut cuts: watch::Receiver<u64>) {
     cuts.mark_unchanged();
     let Ok(mut node) = TcpStream::connect(node).await else { return };
-    if !delay.is_zero() {
-        let ((from_client, to_client), (from_node, to_node)) = (client.into_split(), node.into_split());
+    let forwarded = async {
+        if delay.is_zero() {
+            let _ = copy_bidirectional(&mut client, &mut node).await;
+            return;
+        }
+        let ((from_client, to_client), (from_node, to_node)) = (client.split(), node.split());
         tokio::select! {
             _ = forward_delayed(from_client, to_node, delay) => {}
             _ = forward_delayed(from_node, to_client, delay) => {}
         }
-        return;
-    }
+    };
     tokio::select! {
-        _ = copy_bidirectional(&mut client, &mut node) => {}
+        () = forwarded => {}
         _ = cuts.changed() => {
             // A reset discards the bytes in transit.
             let _ = client.set_zero_linger();
@@ -105,4 +108,30 @@ async fn forward_delayed(
         std::io::Result::Ok(())
     };
     tokio::try_join!(read, write).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read, Write};
+
+    use super::*;
+    use crate::process::PATIENCE;
+
+    #[test]
+    fn delayed_connection_is_reset_by_a_cut() {
+        let node = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = Proxy::with_delay(node.local_addr().unwrap(), Duration::from_millis(1));
+        let mut client = std::net::TcpStream::connect(proxy.address).unwrap();
+        let (mut served, _) = node.accept().unwrap();
+        client.write_all(b"request").unwrap();
+        let mut received = [0; 7];
+        served.read_exact(&mut received).unwrap();
+        assert_eq!(&received, b"request");
+        proxy.cut();
+        for mut stream in [client, served] {
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let outcome = stream.read(&mut received).map_err(|error| error.kind());
+            assert_eq!(outcome, Err(ErrorKind::ConnectionReset));
+        }
+    }
 }
