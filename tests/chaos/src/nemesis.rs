@@ -130,7 +130,7 @@ impl Nemesis<'_> {
                 from.min(to) < middle && from.max(to) > middle
             }),
             Fault::Moving => self.inject_moving(hold_ms),
-            Fault::Delay(ms) => self.cluster.network.delay(ms, ms / 4),
+            Fault::Delay(ms) => self.cluster.network.delay(ms / 2, ms / 8),
             Fault::Narrow(rate_kb) => self.cluster.network.limit_rate(rate_kb),
             Fault::Break => self.cluster.network.break_connections(),
             Fault::CloseListener(target) => {

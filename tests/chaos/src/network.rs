@@ -25,7 +25,8 @@ pub struct ProxyNetwork {
     /// The address at which clients reach each node.
     pub listeners: BTreeMap<u64, SocketAddr>,
     cut: BTreeSet<NodePair>,
-    toxics: Vec<(String, &'static str)>,
+    /// The proxies and names of all toxics that do not cut a direction.
+    toxics: Vec<(String, String)>,
     closed: Vec<String>,
 }
 
@@ -80,23 +81,27 @@ impl ProxyNetwork {
         Ok(())
     }
 
-    /// Delays all bytes from nodes that open connections to nodes that accept them. Responses are not delayed.
+    /// Delays requests and responses between nodes, each by this time, which varies by the jitter.
     pub fn delay(&mut self, latency_ms: u64, jitter_ms: u64) -> Result<()> {
-        self.add_toxic_everywhere("latency", json!({"latency": latency_ms, "jitter": jitter_ms}))
+        self.add_toxic_everywhere("latency", &json!({"latency": latency_ms, "jitter": jitter_ms}))
     }
 
-    /// Limits the rate from nodes that open connections to nodes that accept them to this many kB per second, and
-    /// splits the data into small pieces. Responses are not limited.
+    /// Limits the rate of each connection between nodes to this many kB per second in each direction, and splits the
+    /// data into small pieces.
     pub fn limit_rate(&mut self, rate_kb: u64) -> Result<()> {
-        self.add_toxic_everywhere("bandwidth", json!({"rate": rate_kb}))?;
-        self.add_toxic_everywhere("slicer", json!({"average_size": 700, "size_variation": 600, "delay": 100}))
+        self.add_toxic_everywhere("bandwidth", &json!({"rate": rate_kb}))?;
+        let pieces = json!({"average_size": 700, "size_variation": 600, "delay": 100});
+        self.add_toxic_everywhere("slicer", &pieces)
     }
 
-    fn add_toxic_everywhere(&mut self, kind: &'static str, attributes: serde_json::Value) -> Result<()> {
+    /// Adds a toxic to both directions of all connections between nodes.
+    fn add_toxic_everywhere(&mut self, kind: &str, attributes: &serde_json::Value) -> Result<()> {
         for (from, to) in self.links.keys() {
-            let proxy = format!("{from}-{to}");
-            self.proxies.add_toxic(&proxy, kind, ProxyDirection::Up, kind, attributes.clone())?;
-            self.toxics.push((proxy, kind));
+            for (direction, suffix) in [(ProxyDirection::Up, "up"), (ProxyDirection::Down, "down")] {
+                let (proxy, name) = (format!("{from}-{to}"), format!("{kind}_{suffix}"));
+                self.proxies.add_toxic(&proxy, &name, direction, kind, attributes.clone())?;
+                self.toxics.push((proxy, name));
+            }
         }
         Ok(())
     }
@@ -123,7 +128,7 @@ impl ProxyNetwork {
     pub fn mute_listener(&mut self, id: u64) -> Result<()> {
         let proxy = format!("c-{id}");
         self.proxies.add_toxic(&proxy, "mute", ProxyDirection::Down, "timeout", json!({"timeout": 0}))?;
-        self.toxics.push((proxy, "mute"));
+        self.toxics.push((proxy, "mute".to_owned()));
         Ok(())
     }
 
@@ -131,7 +136,7 @@ impl ProxyNetwork {
     pub fn heal(&mut self) -> Result<()> {
         self.cut(BTreeSet::new())?;
         for (proxy, toxic) in std::mem::take(&mut self.toxics) {
-            self.proxies.remove_toxic(&proxy, toxic)?;
+            self.proxies.remove_toxic(&proxy, &toxic)?;
         }
         for proxy in std::mem::take(&mut self.closed) {
             self.proxies.enable(&proxy, true)?;

@@ -37,9 +37,11 @@ pub enum Fault {
     /// The leader is isolated. Once another node leads, one of its followers loses power. When that follower restarts,
     /// it reaches the old leader but not the new one.
     Moving,
-    /// Delays requests between nodes by this time, in ms.
+    /// Round trips between nodes take this much longer, in ms: half of it in each direction. A round trip must stay
+    /// shorter than the heartbeat of a node, because a leader accepts no writes without timely responses.
     Delay(u64),
-    /// Limits the rate of requests between nodes to this many kB per second, and splits the data into small pieces.
+    /// Limits the rate of connections between nodes to this many kB per second in each direction, and splits the data
+    /// into small pieces.
     Narrow(u64),
     /// Closes every connection between nodes.
     Break,
