@@ -4,9 +4,11 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use dunlin::topic::frame::Meta;
 use dunlin::wire::{
-    DecodeOutcome, Decoder, DecoderLimits, ErrorCode, FromClient, FromNode, Hello, MessageHeader,
-    MessageKind, OnGap, Ping, Preamble, StartAt, Subscribe,
+    DecodeOutcome, Decoder, DecoderLimits, ErrorCode, FLAG_ACK, FromClient, FromNode, Hello, MessageHeader,
+    MessageKind, NO_PRODUCER, OnGap, OpenPublisher, Ping, Preamble, Publish, PublishHeader, StartAt,
+    Subscribe,
 };
 use dunlin_system_tests::process::PATIENCE;
 use dunlin_system_tests::seed::Seed;
@@ -48,6 +50,32 @@ fn subscribe(number: u32, pattern: &str) -> Vec<u8> {
     }))
 }
 
+fn open_publisher(publisher: u32, subject: &str) -> Vec<u8> {
+    encode(FromClient::OpenPublisher(OpenPublisher {
+        publisher,
+        producer: NO_PRODUCER,
+        producer_epoch: 0,
+        subject,
+    }))
+}
+
+/// Encodes a PUBLISH of one small record.
+fn publish(publisher: u32, producer_seq: u64) -> Vec<u8> {
+    let (meta, payload) = (Meta::default(), b"hostile");
+    let encoded = meta.measure(payload.len()).unwrap();
+    let mut frames = vec![0; encoded.padded()];
+    meta.encode(encoded, 0, payload, &mut frames);
+    let Ok(DecodeOutcome::Message(message, length)) = PublishHeader {
+        publisher,
+        partition: 0,
+        expect_seq: 0,
+        producer_seq,
+        count: 1,
+        bytes: frames.len() as u32,
+    };
+    encode(FromClient::Publish(Publish { flags: FLAG_ACK, header, frames: &frames }))
+}
+
 fn header(len: u32, kind: u8, flags: u8) -> Vec<u8> {
     MessageHeader { len, kind, flags }.to_bytes().to_vec()
 }
@@ -61,7 +89,7 @@ fn last_error(mut stream: TcpStream) -> Option<ErrorCode> {
     let mut at = 8;
     let decoder = Decoder::new(DecoderLimits::default());
     let mut code = None;
-    while let Ok(DecodeOutcome::Message(message, length)) = decoder.next_from_node(received.get(at..)?) {
+    while let Ok(Decoded::Message(message, length)) = decoder.next_from_node(received.get(at..)?) {
         if let FromNode::Refused(refusal) | FromNode::Error(refusal) = message {
             code = Some(refusal.code);
         }
@@ -149,27 +177,41 @@ fn open_and_close(node: SocketAddr, connections: u64) {
     }
 }
 
-/// Opens clients that read nothing. Three clients subscribe to the topic, and one client sends PINGs.
+/// Opens clients that read nothing. Three clients subscribe to the topic, one sends PINGs, and one publishes.
 fn open_deaf_clients(node: SocketAddr) -> Vec<TcpStream> {
-    let pings: Vec<u8> = (0..2_000).flat_map(|token| encode(FromClient::Ping(Ping { token }))).collect();
-    let subscribe_all =
-        |number: u32| (greeting(), (0..number).flat_map(|at| subscribe(at + 1, "t")).collect::<Vec<u8>>());
-    let mut streams = Vec::new();
-    for (greeting, requests) in [subscribe_all(1), subscribe_all(1), subscribe_all(200), subscribe_all(0)] {
+    let open = |requests: Vec<u8>| {
         let mut stream = connect(node);
-        stream.write_all(&greeting).unwrap();
+        stream.write_all(&greeting()).unwrap();
         let _ = stream.write_all(&requests);
-        if requests.is_empty() {
-            // The client sends PINGs and reads no PONG. The node must at some time stop reading from the client.
-            let mut sent = 0u64;
-            while stream.write_all(&pings).is_ok() {
-                sent += pings.len() as u64;
-                assert!(sent < 256 << 20, "the node takes questions from who reads no answers without end");
-            }
-        }
-        streams.push(stream);
-    }
+        stream
+    };
+    let subscribed = |count: u32| open((1..=count).flat_map(|number| subscribe(number, "t")).collect());
+    let mut streams = Vec::from([1, 1, 200].map(subscribed));
+    let mut pinging = open(Vec::new());
+    let pings: Vec<u8> = (0..2_000).flat_map(|token| encode(FromClient::Ping(Ping { token }))).collect();
+    send_until_unread(&mut pinging, || pings.clone());
+    // The records of two publishers alternate, because one response acknowledges consecutive records of a publisher.
+    let mut publishing = open([open_publisher(1, "hostile"), open_publisher(2, "hostile")].concat());
+    let mut numbers = 1..;
+    send_until_unread(&mut publishing, || {
+        let next = numbers.by_ref().take(1_000);
+        next.flat_map(|number| [publish(1, number), publish(2, number)].concat()).collect()
+    });
+    streams.extend([pinging, publishing]);
     streams
+}
+
+/// Sends requests until the node reads no more of them. This must happen, because the client reads no response.
+fn send_until_unread(stream: &mut TcpStream, mut next: impl FnMut() -> Vec<u8>) {
+    let mut sent = 0;
+    loop {
+        let requests = next();
+        if stream.write_all(&requests).is_err() {
+            return;
+        }
+        sent += requests.len();
+        assert!(sent < 256 << 20, "the node reads without end from a client that reads no responses");
+    }
 }
 
 #[test]
