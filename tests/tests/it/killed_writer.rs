@@ -42,7 +42,7 @@ fn kill_and_retry(seed: u64, mode: &str) -> (Vec<TraceLine>, Ledger) {
     let traces = readers.finish();
     let counts = audit_all(&traces, &ledger);
     println!("seed {seed}, {mode}: killed after {}, {counts:?}", before.attempted);
-    node.assert_no_panic();
+    node.assert_no_errors();
     (traces.into_values().next().unwrap_or_default(), ledger)
 }
 

@@ -53,7 +53,7 @@ impl NatsNode {
 impl Drop for NatsNode {
     fn drop(&mut self) {
         if let (Some(node), false) = (&self.node, std::thread::panicking()) {
-            node.assert_no_panic();
+            node.assert_no_errors();
         }
     }
 }

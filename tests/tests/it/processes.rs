@@ -50,15 +50,19 @@ impl Node {
         url(self.address)
     }
 
-    /// Kills the node with SIGKILL, and checks that the node did not panic.
+    /// Kills the node with SIGKILL. Checks that the node was still running and wrote no errors.
     pub fn kill(mut self) {
+        let status = self.process.exit_status();
+        assert_eq!(status, None, "the node ended by itself:\n{}", self.process.errors());
         self.process.kill();
-        self.assert_no_panic();
+        self.assert_no_errors();
     }
 
-    pub fn assert_no_panic(&self) {
+    /// Checks that the node's standard error is empty. A node writes there when a thread panics, when a listener's
+    /// thread stalls, and when the node ends with an error.
+    pub fn assert_no_errors(&self) {
         let errors = self.process.errors();
-        assert!(!errors.contains("panicked"), "the node panicked:\n{errors}");
+        assert!(errors.is_empty(), "the node wrote errors:\n{errors}");
     }
 }
 
@@ -115,10 +119,15 @@ impl Writer {
         self.wait_for_end()
     }
 
-    /// Waits until the writer's last record is acknowledged, and checks that no call of the writer hung. Returns the
-    /// ledger.
+    /// Waits until the writer's last record is acknowledged and its process has ended. Checks that the writer succeeded
+    /// and that none of its calls hung. Returns the ledger.
     pub fn wait_for_end(mut self) -> Ledger {
         self.wait_until(|ledger| ledger.last.is_some());
+        for line in self.process.finish(PATIENCE) {
+            self.add_line(&line);
+        }
+        let status = self.process.wait();
+        assert!(status.success(), "the writer ended with {status}:\n{}", self.process.errors());
         assert!(self.hangs.is_empty(), "calls of the writer hung: {:?}", self.hangs);
         self.ledger
     }
