@@ -32,13 +32,13 @@ pub trait Upstream: Send + Sync + Debug {
     fn forward(&self, batch: ForwardedBatch<'_>) -> Result<u64, PublishError>;
 
     /// The outcome of a batch. Returns [`AckProgress::ByOwner`] once, and then forgets the ticket. Until then,
-    /// notifies `waiter` of `token` when another call may give a different result.
+    /// notifies `waiter` with `token` when another call may give a different result.
     fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> AckProgress;
 
     /// Stops all notifications of `waiter`, for outcomes and for room.
     fn leave(&self, waiter: &Arc<Waiter>);
 
-    /// Notifies `waiter` of [`Waiter::ROOM`] when there is room for more batches.
+    /// Notifies `waiter` with [`Waiter::ROOM`] when there is room for more batches.
     fn await_room(&self, waiter: &Arc<Waiter>);
 
     /// Starts the feed of the mirror `log`, before a subscriber starts to read the mirror at `start`. Waits, for a
