@@ -265,13 +265,9 @@ impl TaskCalls {
         self.call(py, |tasks| tasks.retry(task))
     }
 
-    /// Queues at most `count` dead letters of a tenant again. Returns their number, and whether there are more dead
-    /// letters.
-    fn redrive(&self, py: Python<'_>, tenant: &str, count: u32, poisoned: bool) -> PyResult<(u64, bool)> {
-        self.call(py, |tasks| match poisoned {
-            true => tasks.redrive_with_poisoned(tenant, count),
-            false => tasks.redrive(tenant, count),
-        })
+    /// Queues at most `count` dead letters of a tenant again. Returns their number.
+    fn redrive(&self, py: Python<'_>, tenant: &str, count: u64, poisoned: bool) -> PyResult<u64> {
+        self.call(py, |tasks| tasks.redrive_many(tenant, count, poisoned))
     }
 
     /// Removes at most `count` dead letters of a tenant. Returns their number, and whether there are more dead letters.

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_tasks::{
-    CommandReply, ListFilter, NewTask, QueueView, Signals, SubmittedTask, TaskCommand, TaskQuery,
-    TaskQueryResult, TaskView, TenantSettings, TenantView, WorkerView,
+    AttemptFailure, CommandReply, ListFilter, NewTask, QueueView, SchedulerLimits, Signals, SubmittedTask,
+    TaskCommand, TaskQuery, TaskQueryResult, TaskStage, TaskView, TenantSettings, TenantView, WorkerView,
 };
 use dunlin_wire::TasksKind;
 
@@ -180,6 +180,47 @@ impl Tasks {
     /// Like [`redrive`](Self::redrive), including poisoned tasks.
     pub fn redrive_with_poisoned(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
         self.count_changed_with_more(&TaskCommand::Redrive { tenant: tenant.as_bytes(), count })
+    }
+
+    /// Runs the oldest dead letters of a tenant again, at most `count`, in as many steps as the cluster needs. Returns
+    /// their number. Skips poisoned tasks unless `poisoned` is set. Does not restart a task that fails again during the
+    /// call, unless another client restarts or removes dead letters at the same time.
+    pub fn redrive_many(&self, tenant: &str, count: u64, poisoned: bool) -> Result<u64, TasksError> {
+        // The cluster restarts dead letters in the order in which they failed, so tasks that fail again come last. The
+        // count of the first dead letters must exclude the poisoned ones, in place of which later ones would restart.
+        let has_one_step = count <= u64::from(SchedulerLimits::default().batch_max);
+        let count = match poisoned || has_one_step {
+            true => count,
+            false => count.min(self.count_unpoisoned_dead_letters(tenant)?),
+        };
+        let mut restarted = 0;
+        while restarted < count {
+            let left = u32::try_from(count - restarted).unwrap_or(u32::MAX);
+            let (tasks, more) = match poisoned {
+                true => self.redrive_with_poisoned(tenant, left)?,
+                false => self.redrive(tenant, left)?,
+            };
+            restarted += tasks;
+            if !more || tasks == 0 {
+                break;
+            }
+        }
+        Ok(restarted)
+    }
+
+    fn count_unpoisoned_dead_letters(&self, tenant: &str) -> Result<u64, TasksError> {
+        let stage = Some(TaskStage::Dead);
+        let filter = ListFilter { tenant: tenant.as_bytes(), stage, ..ListFilter::default() };
+        let is_poisoned = |task: &TaskView| {
+            task.outcome.as_ref().is_some_and(|outcome| outcome.failure == Some(AttemptFailure::Poisoned))
+        };
+        let (mut count, mut from) = (0, Some(0));
+        while let Some(start) = from {
+            let page = self.list(&filter, start, 0, false)?;
+            count += page.tasks.iter().filter(|task| !is_poisoned(task)).count() as u64;
+            from = page.next;
+        }
+        Ok(count)
     }
 
     /// Removes the oldest dead letters of a tenant, and cancels tasks that depend on them. Returns the number of

@@ -10,7 +10,7 @@ and `$tasks` show them. `docs/tasks.md` describes the guarantees.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -351,31 +351,32 @@ class Tasks:
     def redrive(self, tenant: str, count: int | None = None, *, poisoned: bool = False) -> int:
         """Restarts the oldest dead letters of a tenant, `count` or all. Returns their number.
 
-        Restarts at most as many tasks as were dead letters at the beginning, even if tasks fail again during the call.
+        Restarts only tasks that were dead letters at the beginning, and not those that fail again during the call.
         Without `poisoned`, skips tasks whose workers died (`failure == "poisoned"`).
         """
-        return self._of_dead(tenant, count, lambda tenant, count: self._calls.redrive(tenant, count, poisoned))
+        return self._calls.redrive(tenant, self._count_dead(tenant, count), poisoned)
 
     def discard(self, tenant: str, count: int | None = None) -> int:
         """Removes the oldest dead letters of a tenant, `count` or all, and cancels dependent tasks.
 
         Returns their number.
         """
-        return self._of_dead(tenant, count, self._calls.discard)
-
-    def _of_dead(self, tenant: str, count: int | None, call: Callable[[str, int], tuple[int, bool]]) -> int:
-        """Repeats the call for up to `count` dead letters, because one call handles only a limited number."""
-        count = None if count is None else _arguments.count("count", count, _arguments.U64_MAX)
-        found = self.tenants().get(tenant)
-        dead = found.dead if found is not None else 0
-        left = dead if count is None else min(count, dead)
+        left = self._count_dead(tenant, count)
         done, more = 0, True
+        # One call removes only a limited number.
         while left > done and more:
-            some, more = call(tenant, min(left - done, 0xFFFF_FFFF))
+            some, more = self._calls.discard(tenant, min(left - done, 0xFFFF_FFFF))
             if some == 0:
                 break
             done += some
         return done
+
+    def _count_dead(self, tenant: str, count: int | None) -> int:
+        """The number of dead letters of a tenant, at most `count`."""
+        count = None if count is None else _arguments.count("count", count, _arguments.U64_MAX)
+        found = self.tenants().get(tenant)
+        dead = found.dead if found is not None else 0
+        return dead if count is None else min(count, dead)
 
     def set_tenant(
         self,

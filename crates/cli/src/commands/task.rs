@@ -222,22 +222,12 @@ fn change_each(
     Ok(())
 }
 
-/// Runs dead letters again, in several steps because the cluster limits the number of tasks of one step.
+/// Runs dead letters again, and prints their number.
 fn redrive(tasks: &Tasks, tenant: &str, limit: Option<u32>, poisoned: bool, console: &Console) -> Result<()> {
     // Without a tenant, a user with permission `manage` receives all tenants, and only the node knows the user's own.
     let dead: u64 = tasks.tenants(tenant)?.iter().map(|found| found.dead).sum();
-    let (mut all, limit) = (0, limit.map_or(dead, u64::from).min(dead));
-    while all < limit {
-        let left = u32::try_from(limit - all).unwrap_or(u32::MAX);
-        let (restarted, more) = match poisoned {
-            true => tasks.redrive_with_poisoned(tenant, left)?,
-            false => tasks.redrive(tenant, left)?,
-        };
-        all += restarted;
-        if !more || restarted == 0 {
-            break;
-        }
-    }
+    let limit = limit.map_or(dead, u64::from).min(dead);
+    let all = tasks.redrive_many(tenant, limit, poisoned)?;
     let mut out = console.out();
     match console.json {
         true => writeln!(out, "{}", json!({ "redriven": all }))?,

@@ -161,6 +161,38 @@ fn failing_task_becomes_a_dead_letter_after_its_retries() {
 }
 
 #[test]
+fn redrive_in_steps_restarts_no_task_twice() {
+    let node = start();
+    let tasks = node.client().tasks();
+    let dead = || tasks.tenants("t").unwrap()[0].dead;
+    tasks.submit_all("t", vec![NewTask::new(b"k", b""); 3]).unwrap();
+    // A task is poisoned when three workers have left while they ran it.
+    for _ in 0..3 {
+        let attachment = node.client().tasks().attach(options("k", 3)).unwrap();
+        let mut assigned = Vec::new();
+        while assigned.len() < 3 {
+            assigned.extend(attachment.next_batch(3, PATIENCE).unwrap());
+        }
+    }
+    until("the tasks are poisoned", || dead() == 3);
+    // The cluster restarts at most 10,000 tasks in one step.
+    for count in [2_000, 2_000, 2_000, 2_000, 2_000, 10] {
+        find("the tasks are submitted before their deadline", || {
+            let deadline_ms = dunlin::now_ns() / 1_000_000 + 1_000;
+            tasks.submit_all("t", vec![NewTask { deadline_ms, ..NewTask::new(b"k", b"") }; count]).ok()
+        });
+    }
+    until("the tasks are dead letters", || dead() == 10_013);
+    let fail = |_: &Task| -> Result<Vec<u8>, TaskFailure> { Err(TaskFailure::for_good("no")) };
+    let worker = Worker::new(&node.client()).handle_blocking("k", fail);
+    let stop = worker.stop_handle();
+    let running = thread::spawn(move || worker.run().unwrap());
+    assert_eq!(tasks.redrive_many("t", u64::MAX, false).unwrap(), 10_010);
+    stop.stop();
+    running.join().unwrap();
+}
+
+#[test]
 fn worker_receives_only_tasks_of_its_labels_and_tenants() {
     let node = start();
     let tasks = node.client().tasks();
