@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use dunlin::topic::frame::Meta;
+use dunlin::topic::frame::RecordMeta;
 use dunlin::wire::{
     DecodeOutcome, Decoder, DecoderLimits, ErrorCode, FLAG_ACK, FromClient, FromNode, Hello, MessageHeader,
     MessageKind, NO_PRODUCER, OnGap, OpenPublisher, Ping, Preamble, Publish, PublishHeader, StartAt,
@@ -61,11 +61,11 @@ fn open_publisher(publisher: u32, subject: &str) -> Vec<u8> {
 
 /// Encodes a PUBLISH of one small record.
 fn publish(publisher: u32, producer_seq: u64) -> Vec<u8> {
-    let (meta, payload) = (Meta::default(), b"hostile");
+    let (meta, payload) = (RecordMeta::default(), b"hostile");
     let encoded = meta.measure(payload.len()).unwrap();
     let mut frames = vec![0; encoded.padded()];
     meta.encode(encoded, 0, payload, &mut frames);
-    let Ok(DecodeOutcome::Message(message, length)) = PublishHeader {
+    let header = PublishHeader {
         publisher,
         partition: 0,
         expect_seq: 0,
@@ -89,7 +89,7 @@ fn last_error(mut stream: TcpStream) -> Option<ErrorCode> {
     let mut at = 8;
     let decoder = Decoder::new(DecoderLimits::default());
     let mut code = None;
-    while let Ok(Decoded::Message(message, length)) = decoder.next_from_node(received.get(at..)?) {
+    while let Ok(DecodeOutcome::Message(message, length)) = decoder.next_from_node(received.get(at..)?) {
         if let FromNode::Refused(refusal) | FromNode::Error(refusal) = message {
             code = Some(refusal.code);
         }

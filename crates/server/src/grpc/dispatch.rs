@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin::Refused;
-use dunlin::topic::{BudgetSpent, Charge};
+use dunlin::topic::{MemoryBudgetError, MemoryCharge};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Frame;
@@ -51,14 +51,14 @@ pub(super) type CallFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, 
 
 /// The charge for a large response, as an extension of the response.
 #[derive(Debug, Clone)]
-struct ResponseCharge(Arc<Charge>);
+struct ResponseCharge(Arc<MemoryCharge>);
 
 /// Charges a large message to the memory budget until it is sent, in a service of keys or tasks. Without room, `refuse`
 /// creates the error.
 pub(super) fn charged_response<T: Message>(
     connection: &GrpcConnection,
     outcome: Result<T, Refused>,
-    refuse: fn(BudgetSpent) -> Refused,
+    refuse: fn(MemoryBudgetError) -> Refused,
 ) -> Result<tonic::Response<T>, Status> {
     let message = outcome.map_err(|refused| status(&refused))?;
     let charge = charge_result(connection.node.budget(), message.encoded_len());

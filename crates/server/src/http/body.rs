@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use dunlin::Refused;
-use dunlin::topic::{MemoryCharge, PublishError};
+use dunlin::topic::{MemoryBudgetError, MemoryCharge, PublishError};
 use dunlin::wire::ErrorCode;
 use http_body_util::BodyExt;
 use serde_json::Value;
@@ -92,7 +92,7 @@ async fn collect_frames(
 pub(super) fn charged(
     context: &Context,
     bytes: Vec<u8>,
-    refuse: fn(BudgetSpent) -> Refused,
+    refuse: fn(MemoryBudgetError) -> Refused,
 ) -> Result<Body, Problem> {
     let charge = charge_result(context.node().budget(), bytes.len());
     Ok(match charge.map_err(|spent| Problem::from(refuse(spent)))? {
@@ -105,7 +105,7 @@ pub(super) fn charged(
 pub(super) fn charged_json(
     context: &Context,
     value: &Value,
-    refuse: fn(BudgetSpent) -> Refused,
+    refuse: fn(MemoryBudgetError) -> Refused,
 ) -> Result<Response, Problem> {
     let mut response = Response::new(charged(context, value.to_string().into_bytes(), refuse)?);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -19,7 +19,7 @@ pub(crate) struct OutboundBuffer {
     pub(crate) control: Vec<u8>,
     pub(crate) control_sent: usize,
     /// The charges for large messages in `control`.
-    control_charges: Vec<Charge>,
+    control_charges: Vec<MemoryCharge>,
     /// Whether the socket's send buffer is full.
     pub(crate) full: bool,
 }
@@ -66,7 +66,7 @@ impl OutboundBuffer {
     }
 
     /// Holds the charge for a message in [`control`](OutboundBuffer::control) until all these messages are sent.
-    pub(crate) fn hold_charge(&mut self, charge: Charge) {
+    pub(crate) fn hold_charge(&mut self, charge: MemoryCharge) {
         self.control_charges.push(charge);
     }
 

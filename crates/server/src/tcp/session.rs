@@ -249,7 +249,7 @@ impl Session {
 
     /// Charges the result of a query to the memory budget if it is large. The charge is to be held until the result is
     /// sent.
-    fn charge_query_result(&self, bytes: usize) -> Result<Option<Charge>, Refused> {
+    fn charge_query_result(&self, bytes: usize) -> Result<Option<MemoryCharge>, Refused> {
         charge_result(self.shared.node.budget(), bytes).map_err(query_refused)
     }
 

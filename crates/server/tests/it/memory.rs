@@ -251,7 +251,8 @@ fn send_query(peer: &mut Peer, request: u32) {
 
 #[test]
 fn large_results_for_keys_count_towards_the_memory_budget() {
-    let sends: [(fn(&mut Peer, u32), ErrorCode); 2] =
+    type SendRequest = fn(&mut Peer, u32);
+    let sends: [(SendRequest, ErrorCode); 2] =
         [(send_reading_transaction, ErrorCode::CommandUnknown), (send_query, ErrorCode::BudgetSpent)];
     let (node, server) = serve_with_memory(16 << 20);
     let mut peer = Peer::connect(&server);
@@ -263,7 +264,7 @@ fn large_results_for_keys_count_towards_the_memory_budget() {
     // Leaves this much room in the budget.
     let charge_rest = |room: u64| {
         let bytes = node.budget().room() - room;
-        Charge::of(node.budget(), bytes as usize).unwrap()
+        MemoryCharge::of(node.budget(), bytes as usize).unwrap()
     };
     for (send, refusal) in sends {
         let rest = charge_rest(50 << 10);

@@ -36,9 +36,8 @@ impl DroppedLetters {
     pub(in crate::groups) fn add(&self, dropped: DroppedDeadLetters) {
         self.count.fetch_add(dropped.count, Ordering::Relaxed);
         let mut reports = self.reports();
-        let same_group = |other: &DroppedDeadLetters| {
-            (&other.topic, &other.group) == (&dropped.topic, &dropped.group)
-        };
+        let same_group =
+            |other: &DroppedDeadLetters| (&other.topic, &other.group) == (&dropped.topic, &dropped.group);
         match reports.iter().position(same_group) {
             Some(at) => {
                 reports[at].count += dropped.count;

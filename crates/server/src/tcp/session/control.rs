@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use dunlin::raft::CommandBatch;
 use dunlin::state::{ControlCommand, ControlOutcome, ControlQuery};
-use dunlin::topic::{MemoryCharge, Waiter};
+use dunlin::topic::{MemoryBudget, MemoryCharge, Waiter};
 use dunlin::wire::{self, ControlKind, ControlResult, FromNode, RequestRefused, U32PrefixedBytes};
 use dunlin::{Control, ControlError, Refused};
 use tokio::task::AbortHandle;
@@ -54,7 +54,7 @@ pub(super) struct ControlRequests {
 struct PendingRequest {
     number: u32,
     bytes: usize,
-    _charge: Option<Charge>,
+    _charge: Option<MemoryCharge>,
 }
 
 #[derive(Debug)]
@@ -63,7 +63,7 @@ struct RequestOutcome(PendingRequest, Result<ResponseContent, Refused>);
 #[derive(Debug)]
 enum ResponseContent {
     /// The encoded [`ControlOutcome`] of a command, and its charge if it is large.
-    CommandOutcome(Bytes, Option<Charge>),
+    CommandOutcome(Bytes, Option<MemoryCharge>),
     /// A query, which can be evaluated from now on.
     Query(Bytes),
 }
@@ -94,7 +94,7 @@ fn push_command_outcomes(
     waiter: &Arc<Waiter>,
     requests: Vec<PendingRequest>,
     results: Result<Vec<Bytes>, ControlError>,
-    budget: &Arc<Budget>,
+    budget: &Arc<MemoryBudget>,
 ) {
     let results = match results {
         Ok(results) => results,
@@ -108,11 +108,10 @@ fn push_command_outcomes(
     let new = requests.into_iter().zip(results).map(|(request, bytes)| {
         unsent_bytes += bytes.len();
         let is_free = bytes.len() <= SMALL_RESULT_BYTES || unsent_bytes <= UNCHARGED_RESULT_BYTES_MAX;
-        let charge = if is_free { Ok(None) } else { Charge::of(budget, bytes.len()).map(Some) };
+        let charge = if is_free { Ok(None) } else { MemoryCharge::of(budget, bytes.len()).map(Some) };
         let content = charge.map(|charge| ResponseContent::CommandOutcome(bytes, charge));
         RequestOutcome(request, content.map_err(result_dropped))
-    _charge: Option<MemoryCharge>,
-});
+    });
     push_outcomes(outcomes, waiter, new.collect::<Vec<_>>().into_iter());
 }
 

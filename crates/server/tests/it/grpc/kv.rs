@@ -2,7 +2,7 @@
 
 use dunlin::Config;
 use dunlin::state::{ControlCommand, KeyOperation};
-use dunlin::topic::Charge;
+use dunlin::topic::MemoryCharge;
 use dunlin_server::grpc::proto::dunlin as v1;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
@@ -373,7 +373,7 @@ fn large_grpc_results_for_keys_count_towards_the_budget() {
         // Leaves this much room in the budget.
         let charge_rest = |room: u64| {
             let bytes = node.budget().room() - room;
-            Charge::of(node.budget(), bytes as usize).unwrap()
+            MemoryCharge::of(node.budget(), bytes as usize).unwrap()
         };
         let rest = charge_rest(50 << 10);
         assert_eq!(refused(kv.txn(transaction.clone()).await).1, "COMMAND_UNKNOWN");

@@ -1,6 +1,6 @@
 use dunlin::Config;
 use dunlin::state::ControlCommand;
-use dunlin::topic::Charge;
+use dunlin::topic::MemoryCharge;
 use serde_json::{Value, json};
 
 use super::{HttpResponse, HttpServer};
@@ -86,7 +86,7 @@ fn large_http_results_for_keys_count_towards_the_budget() {
     // Leaves this much room in the budget.
     let charge_rest = |room: u64| {
         let bytes = fixture.node.budget().room() - room;
-        Charge::of(fixture.node.budget(), bytes as usize).unwrap()
+        MemoryCharge::of(fixture.node.budget(), bytes as usize).unwrap()
     };
     for (method, path, content, code) in [
         ("POST", "/v1/kv", transaction.as_str(), "COMMAND_UNKNOWN"),
