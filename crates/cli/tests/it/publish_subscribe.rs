@@ -95,7 +95,7 @@ fn sub_with_on_gap_fail_reports_the_gap_and_exits_with_1() {
     node.run(&["pub", "ticks", &"x".repeat(500), "--repeat", "1000", "--quiet"]).done();
     let outcome = node.run(&["sub", "ticks", "--from", first, "--on-gap", "fail", "--format", "{seq}"]);
     assert_eq!((outcome.code, outcome.out.as_str()), (Some(1), ""), "{outcome:?}");
-    assert!(outcome.err.contains("GAP ") && outcome.err.contains("ends at a gap"), "{outcome:?}");
+    assert!(outcome.err.contains("GAP ") && outcome.err.contains("end at a gap"), "{outcome:?}");
 }
 
 #[test]
