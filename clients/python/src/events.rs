@@ -15,7 +15,7 @@ use crate::handle::SharedHandle;
 use crate::notice;
 use crate::record::PyRecord;
 use crate::records::RecordGroup;
-use crate::runtime::{self, ReadyValue};
+use crate::runtime::{self, ReadyAwaitable};
 
 /// The largest number of records that one read takes from the client.
 const READ_RECORDS_MAX: usize = 512;
@@ -232,7 +232,7 @@ impl Events {
     fn __anext__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         if let Some(next) = slf.get().try_next(py)? {
-            return Ok(Bound::new(py, ReadyValue::new(next))?.into_any());
+            return Ok(Bound::new(py, ReadyAwaitable::new(next))?.into_any());
         }
         py.import("dunlin._asyncio")?.call_method1("next_of", (slf,))
     }

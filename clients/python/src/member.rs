@@ -16,7 +16,7 @@ use crate::job::{Job, settle};
 use crate::notice;
 use crate::record::PyRecord;
 use crate::records::RecordGroup;
-use crate::runtime::{self, ReadyValue};
+use crate::runtime::{self, ReadyAwaitable};
 
 /// A member of a group, which receives a share of the records. Iterate it with `for` or `async for`.
 #[pyclass(frozen, name = "Member", module = "dunlin")]
@@ -134,7 +134,7 @@ impl PyMember {
     fn __anext__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         if let Some(next) = slf.get().try_next(py)? {
-            return Ok(Bound::new(py, ReadyValue::new(next))?.into_any());
+            return Ok(Bound::new(py, ReadyAwaitable::new(next))?.into_any());
         }
         py.import("dunlin._asyncio")?.call_method1("next_of", (slf,))
     }
@@ -193,14 +193,14 @@ impl PyMember {
         self.close(py)
     }
 
-    fn __aenter__(slf: Bound<'_, Self>) -> ReadyValue {
-        ReadyValue::new(slf.into_any().unbind())
+    fn __aenter__(slf: Bound<'_, Self>) -> ReadyAwaitable {
+        ReadyAwaitable::new(slf.into_any().unbind())
     }
 
     #[pyo3(signature = (*_args))]
-    fn __aexit__(&self, py: Python<'_>, _args: &Bound<'_, PyTuple>) -> PyResult<ReadyValue> {
+    fn __aexit__(&self, py: Python<'_>, _args: &Bound<'_, PyTuple>) -> PyResult<ReadyAwaitable> {
         self.close(py)?;
-        Ok(ReadyValue::new(py.None()))
+        Ok(ReadyAwaitable::new(py.None()))
     }
 
     fn __repr__(&self) -> String {

@@ -21,7 +21,7 @@ use crate::handle::SharedHandle;
 use crate::levels::PyLevels;
 use crate::notice::PyPublishers;
 use crate::position::PyPosition;
-use crate::runtime::{self, ReadyValue};
+use crate::runtime::{self, ReadyAwaitable};
 use crate::state::State;
 
 /// A copy of a topic's state, for Python's `Book`, `Table` and `Region`.
@@ -241,7 +241,7 @@ impl PyReplica {
     fn __anext__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         if let Some(next) = slf.get().try_next(py)? {
-            return Ok(Bound::new(py, ReadyValue::new(next))?.into_any());
+            return Ok(Bound::new(py, ReadyAwaitable::new(next))?.into_any());
         }
         py.import("dunlin._asyncio")?.call_method1("next_of", (slf,))
     }

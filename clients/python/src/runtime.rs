@@ -72,16 +72,16 @@ fn resolve_future(
 
 /// A Python awaitable whose result is known, so awaiting it returns immediately.
 #[pyclass]
-pub struct ReadyValue(Option<Py<PyAny>>);
+pub struct ReadyAwaitable(Option<Py<PyAny>>);
 
-impl ReadyValue {
-    pub fn new(value: Py<PyAny>) -> ReadyValue {
-        ReadyValue(Some(value))
+impl ReadyAwaitable {
+    pub fn new(value: Py<PyAny>) -> ReadyAwaitable {
+        ReadyAwaitable(Some(value))
     }
 }
 
 #[pymethods]
-impl ReadyValue {
+impl ReadyAwaitable {
     fn __await__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
         slf
     }

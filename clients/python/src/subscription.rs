@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use crate::arguments;
 use crate::events::{BufferedSubscriber, Events, IterationMode};
 use crate::position::PyPosition;
-use crate::runtime::ReadyValue;
+use crate::runtime::ReadyAwaitable;
 
 /// The default maximum number of records in a batch.
 const BATCH_RECORDS_MAX: usize = 4096;
@@ -95,14 +95,14 @@ impl Subscription {
         self.close(py);
     }
 
-    fn __aenter__(slf: Bound<'_, Self>) -> ReadyValue {
-        ReadyValue::new(slf.into_any().unbind())
+    fn __aenter__(slf: Bound<'_, Self>) -> ReadyAwaitable {
+        ReadyAwaitable::new(slf.into_any().unbind())
     }
 
     #[pyo3(signature = (*_args))]
-    fn __aexit__(&self, py: Python<'_>, _args: &Bound<'_, pyo3::types::PyTuple>) -> ReadyValue {
+    fn __aexit__(&self, py: Python<'_>, _args: &Bound<'_, pyo3::types::PyTuple>) -> ReadyAwaitable {
         self.close(py);
-        ReadyValue::new(py.None())
+        ReadyAwaitable::new(py.None())
     }
 
     fn __repr__(&self) -> String {

@@ -14,7 +14,7 @@ mod stress;
 mod use_cases;
 
 use crate::options::BenchOptions;
-use crate::point::{PointGroup, Suite};
+use crate::point::{MeasurementGroup, Suite};
 
 pub use isolation::run_offender as offender_child;
 pub use stress::run_child as stress_child;
@@ -31,7 +31,7 @@ pub const SUITE: Suite = Suite {
     blocks: |_| String::new(),
 };
 
-fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
+fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let mut groups = stress::groups(options);
     groups.extend(protocols::groups(options));
     groups.extend(use_cases::groups(options, with_peers));
@@ -49,7 +49,7 @@ mod tests {
     use crate::options::RawOptions;
     use crate::row::RowPattern;
 
-    fn points() -> PointGroup {
+    fn points() -> MeasurementGroup {
         let options = RawOptions::default().validate(|_| None).unwrap();
         groups(&options, true).into_iter().flatten().collect()
     }

@@ -28,7 +28,7 @@ mod timed;
 
 use crate::layout;
 use crate::options::BenchOptions;
-use crate::point::{PointGroup, Suite};
+use crate::point::{MeasurementGroup, Suite};
 
 /// Suite `feed`.
 pub const SUITE: Suite = Suite {
@@ -54,7 +54,7 @@ pub const SUITE: Suite = Suite {
     blocks: block::blocks,
 };
 
-fn groups(options: &BenchOptions, _with_peers: bool) -> Vec<PointGroup> {
+fn groups(options: &BenchOptions, _with_peers: bool) -> Vec<MeasurementGroup> {
     if options.url.is_some() {
         return vec![points::running_node(options)];
     }
@@ -75,7 +75,7 @@ mod tests {
     use crate::options::RawOptions;
     use crate::row::RowPattern;
 
-    fn points() -> PointGroup {
+    fn points() -> MeasurementGroup {
         let options = RawOptions::default().validate(|_| None).unwrap();
         groups(&options, true).into_iter().flatten().collect()
     }

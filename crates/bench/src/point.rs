@@ -1,8 +1,8 @@
-//! Measuring points, groups of points, and suites.
+//! Measurements, groups of measurements, and suites.
 //!
-//! A *point* is a target with parameters. The points of a *group* are compared with each other. Each round therefore
-//! measures every point of the group once, so that other load on the machine affects all points alike. A point makes
-//! one measurement at a time; the runner computes medians.
+//! A measurement, or *point*, has a target and parameters. The points of a *group* are compared with each other. Each
+//! round therefore runs every point of the group once, so that other load on the machine affects all points alike. The
+//! runner computes the medians of the runs.
 
 use std::fmt;
 
@@ -119,20 +119,20 @@ impl std::error::Error for SystemNotInstalled {}
 /// missing or wrong, because the runner marks all figures as checked.
 pub type MeasureFn = Box<dyn FnMut(&BenchContext) -> Result<RunSample>>;
 
-/// One measurement to make: the system to measure, the case and the parameters.
-pub struct MeasuringPoint {
-    /// The case of the point.
+/// A measurement that the runner can make repeatedly: the case, the system to measure, and the parameters.
+pub struct Measurement {
+    /// The case of the measurement.
     pub case: &'static str,
     /// Name of the target.
     pub target: &'static str,
-    /// The parameters, which distinguish the point from others of the same case and target.
+    /// The parameters, which distinguish the measurement from others of the same case and target.
     pub params: Params,
-    /// The function that makes one run of the measurement.
+    /// The function that makes one run.
     pub measure: MeasureFn,
 }
 
-impl MeasuringPoint {
-    /// Creates a point.
+impl Measurement {
+    /// Creates a measurement.
     pub fn new(
         case: &'static str,
         target: &'static str,
@@ -143,14 +143,14 @@ impl MeasuringPoint {
     }
 }
 
-impl fmt::Debug for MeasuringPoint {
+impl fmt::Debug for Measurement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.case, self.target, self.params)
     }
 }
 
 /// Measurements to compare with each other; in each round, every one of them runs once.
-pub type PointGroup = Vec<MeasuringPoint>;
+pub type MeasurementGroup = Vec<Measurement>;
 
 /// A benchmark suite: its cases, its measurements, its tables and its goals.
 #[derive(Clone, Copy)]
@@ -160,7 +160,7 @@ pub struct Suite {
     /// Cases, in the order in which they run.
     pub cases: &'static [&'static str],
     /// Creates the groups, with or without peers.
-    pub groups: fn(&BenchOptions, with_peers: bool) -> Vec<PointGroup>,
+    pub groups: fn(&BenchOptions, with_peers: bool) -> Vec<MeasurementGroup>,
     /// Columns of the tables.
     pub layouts: &'static [CaseLayout],
     /// Goals that Dunlin sets itself.

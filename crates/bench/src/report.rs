@@ -15,7 +15,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use cases::Case;
+use cases::ReportSection;
 use cited::CitedRuns;
 use plot::Plot;
 
@@ -148,7 +148,7 @@ fn chapter(suite: &'static Suite, runs: &[&StoredRun]) -> Chapter {
         }
     }
     let mut plots = Vec::new();
-    for Case { title, table, rows } in cases {
+    for ReportSection { title, table, rows } in cases {
         let _ = write!(page, "\n### {title}\n\n{}", table.markdown());
         plots.extend(curves::of(&title, &rows));
         plots.extend(distributions::of(&title, &rows));

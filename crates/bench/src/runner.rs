@@ -10,7 +10,9 @@ use anyhow::{Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::params::ParamValue;
-use crate::point::{BenchContext, MeasuringPoint, PointGroup, RunSample, Suite, SystemNotInstalled, target};
+use crate::point::{
+    BenchContext, Measurement, MeasurementGroup, RunSample, Suite, SystemNotInstalled, target,
+};
 use crate::row::{FigureRow, RowSet};
 use crate::stats::Summary;
 
@@ -26,7 +28,7 @@ pub struct SuiteOutcome {
 }
 
 struct RunningPoint {
-    point: MeasuringPoint,
+    point: Measurement,
     samples: Vec<RunSample>,
     dropped: bool,
 }
@@ -55,7 +57,7 @@ pub fn run(suite: &Suite, bench: &BenchContext, with_peers: bool) -> Result<Suit
     Ok(outcome)
 }
 
-fn select_groups(suite: &Suite, bench: &BenchContext, with_peers: bool) -> Vec<PointGroup> {
+fn select_groups(suite: &Suite, bench: &BenchContext, with_peers: bool) -> Vec<MeasurementGroup> {
     let mut groups = (suite.groups)(&bench.options, with_peers);
     for group in &mut groups {
         group.retain(|point| bench.options.selects(point.case, &point.params));
@@ -69,7 +71,7 @@ fn select_groups(suite: &Suite, bench: &BenchContext, with_peers: bool) -> Vec<P
 
 /// Whether the point can be measured on a running node. This requires that publisher and subscriber are clients of the
 /// node, and that no parameter requires spinning or pinned threads.
-fn supports_running_node(point: &MeasuringPoint) -> bool {
+fn supports_running_node(point: &Measurement) -> bool {
     let is = |name, text: &str| point.params.get(name).is_none_or(|value| *value == ParamValue::from(text));
     point.target == target::DUNLIN
         && point.params.get("topology").is_some_and(|topology| *topology == ParamValue::from("brokered"))
@@ -104,7 +106,7 @@ fn run_round(
 }
 
 fn add_rows(suite: &str, running: &RunningPoint, rows: &mut RowSet) -> Result<()> {
-    let MeasuringPoint { case, target, params, .. } = &running.point;
+    let Measurement { case, target, params, .. } = &running.point;
     // A metric gets a row even if some runs do not have it, such as a latency without samples.
     let mut metrics: Vec<&'static str> = Vec::new();
     for (metric, _) in running.samples.iter().flat_map(|sample| &sample.figures) {

@@ -55,10 +55,10 @@ mod tests {
 
     use super::*;
     use crate::options::RawOptions;
-    use crate::point::PointGroup;
+    use crate::point::MeasurementGroup;
     use crate::row::RowPattern;
 
-    fn points() -> PointGroup {
+    fn points() -> MeasurementGroup {
         let options = RawOptions::default().validate(|_| None).unwrap();
         points::groups(&options, true).into_iter().flatten().collect()
     }

@@ -10,7 +10,7 @@ pub mod reference;
 
 use crate::layout;
 use crate::options::BenchOptions;
-use crate::point::{PointGroup, Suite};
+use crate::point::{MeasurementGroup, Suite};
 
 /// The message sizes of the SPOT document's throughput table, in bytes.
 pub const THROUGHPUT_BYTES: [usize; 4] = [64, 1024, 8192, 65536];
@@ -53,9 +53,9 @@ pub const SUITE: Suite = Suite {
 
 const TRANSPORTS: [&str; 3] = ["inproc", "tcp", "uds"];
 
-fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
+fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let mut groups = Vec::new();
-    let mut add = |mut ours: PointGroup, peers: &dyn Fn() -> PointGroup| {
+    let mut add = |mut ours: MeasurementGroup, peers: &dyn Fn() -> MeasurementGroup| {
         if with_peers {
             ours.extend(peers());
         }
@@ -75,16 +75,16 @@ fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
         add(ours::topics(topics), &|| peers::topics(topics));
     }
     for subscribers in FANOUT {
-        add(ours::fanout(subscribers), &PointGroup::new);
+        add(ours::fanout(subscribers), &MeasurementGroup::new);
     }
     for topics in MULTI_TOPIC {
-        add(ours::multi_topic(topics, options), &PointGroup::new);
+        add(ours::multi_topic(topics, options), &MeasurementGroup::new);
     }
-    add(ours::parked(options), &PointGroup::new);
-    add(ours::watch(options), &PointGroup::new);
-    add(ours::connections(options), &PointGroup::new);
-    add(ours::stalled(options), &PointGroup::new);
-    add(ours::memory(options), &PointGroup::new);
+    add(ours::parked(options), &MeasurementGroup::new);
+    add(ours::watch(options), &MeasurementGroup::new);
+    add(ours::connections(options), &MeasurementGroup::new);
+    add(ours::stalled(options), &MeasurementGroup::new);
+    add(ours::memory(options), &MeasurementGroup::new);
     groups
 }
 
@@ -96,7 +96,7 @@ mod tests {
     use crate::options::RawOptions;
     use crate::row::RowPattern;
 
-    fn points() -> PointGroup {
+    fn points() -> MeasurementGroup {
         let options = RawOptions::default().validate(|_| None).unwrap();
         groups(&options, true).into_iter().flatten().collect()
     }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use anyhow::Result;
 
 use crate::params::Params;
-use crate::point::{BenchContext, MeasuringPoint, RunSample};
+use crate::point::{BenchContext, Measurement, RunSample};
 
 /// The size and duration of a transfer, from the first send until the last message was received and checked.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +94,7 @@ pub fn points(
     params: Params,
     bytes: usize,
     transfer: impl Fn(&BenchContext, u64) -> Result<TimedTransfer> + 'static,
-) -> [MeasuringPoint; 2] {
+) -> [Measurement; 2] {
     let transfer = Rc::new(transfer);
     let params = params.with("bytes", bytes);
     let document = {
@@ -104,8 +104,8 @@ pub fn points(
     let first = move |bench: &BenchContext| document_count(bytes, bench.options.quick);
     let mut measure_sustained = sustained(first, move |bench, count| transfer(bench, count));
     [
-        MeasuringPoint::new("throughput", target, params.clone().with("length", DOCUMENT), document),
-        MeasuringPoint::new("throughput", target, params.with("length", SUSTAINED), move |bench| {
+        Measurement::new("throughput", target, params.clone().with("length", DOCUMENT), document),
+        Measurement::new("throughput", target, params.with("length", SUSTAINED), move |bench| {
             Ok(measure_sustained(bench)?.sample())
         }),
     ]

@@ -16,8 +16,9 @@ mod workload;
 mod world;
 
 pub use cases::{
-    CostRow, NoisyNeighbourRow, PolicyRow, ScaleInRow, ScaleOutRow, TenantRow, ThroughputRow, WarmPoolRow,
-    compare, noisy_neighbour, policy_scenario, savings, scale_in, scale_out, tenants, throughput, warm_pool,
+    CostRow, NoisyNeighbourRow, PolicyRow, ScaleInPhases, ScaleOutPhases, TenantRow, ThroughputRow,
+    WarmPoolRow, compare, noisy_neighbour, policy_scenario, savings, scale_in, scale_out, tenants,
+    throughput, warm_pool,
 };
 pub use node::{SimulatedNode, Utilization};
 pub use outcome::{SimulationOutcome, TenantOutcome, WaitTimes};

@@ -33,7 +33,7 @@ pub use description::{WorldDescription, WorldDescriptionError};
 pub use endpoint::{SpaceEndpoint, command_subject, spawn_subject, watch_subject};
 pub use error::{RunnerRefusal, SpaceError};
 pub use handle::Space;
-pub use hello::{VERSION, WorldKey};
+pub use hello::{VERSION, WorldIdentity};
 pub use owners::{
     RegionOwnership, RegionOwnershipConfig, RegionPopulator, TTL_MIN, WorldEvent, process_number,
 };

@@ -9,10 +9,10 @@
 
 mod begin;
 mod follower;
+mod payload_filter;
 mod select;
 mod spans;
 mod subject_sleep;
-mod view;
 mod walk;
 
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use crate::subscribe::{OnGap, SubscribeError};
 use crate::wake::Waiter;
 
 use follower::FollowerState;
+pub use payload_filter::PayloadFilter;
 pub use select::{Filter, SkipBudget};
 use select::{RecordVerdict, Selector};
 pub use spans::{Span, SpanContent, Spans};
-pub use view::PayloadView;
 
 /// The result of [`Cursor::fill`]: records, a notice, skipped records, nothing to read yet, or the end of the log.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl Cursor {
         if self.follower.is_some() {
             return filter.is_none();
         }
-        self.discard_view();
+        self.discard_reduced_copy();
         self.end_subject_sleep();
         let before = self.select.as_mut().and_then(|select| select.filter.take());
         if self.is_subscribed {
@@ -148,7 +148,9 @@ impl Cursor {
         loop {
             if let Hint::PinnedSegment(pinned) = &mut self.hint {
                 if self.offset < pinned.length().bytes || self.offset < pinned.refresh().bytes {
-                    if self.select.is_none() || self.skip_unselected(skips) && self.apply_view(skips) {
+                    if self.select.is_none()
+                        || self.skip_unselected(skips) && self.apply_payload_filter(skips)
+                    {
                         return ReadOutcome::Records;
                     }
                     if skips.is_spent() {

@@ -18,7 +18,7 @@ use std::thread::{self, Thread};
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 
-/// A handle that wakes a subscriber, or a listener's session, when it can read something.
+/// Where a subscriber, or a listener's session, waits for something to read; [`notify`](Waiter::notify) wakes it.
 #[derive(Debug, Default)]
 pub struct Waiter {
     is_ready: AtomicBool,

@@ -5,7 +5,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use serde_json::json;
 
-use super::stored::{BenchRun, Figure};
+use super::stored::{BenchRun, MeasuredValue};
 use super::{DUNLIN, INK, WIDTH, source_note, text_style};
 
 const HEIGHT: u32 = 380;
@@ -17,11 +17,12 @@ pub fn draw(run: &BenchRun) -> Option<Result<String>> {
         let params = [("bytes", json!(64)), ("subscribers", json!(subscribers))];
         run.figure("fanout", "dunlin", &params, "deliveries_per_s")
     };
-    let figures: Option<Vec<(u32, Figure)>> = SUBSCRIBERS.iter().map(|&n| Some((n, figure(n)?))).collect();
+    let figures: Option<Vec<(u32, MeasuredValue)>> =
+        SUBSCRIBERS.iter().map(|&n| Some((n, figure(n)?))).collect();
     Some(draw_figures(run, &figures?))
 }
 
-fn draw_figures(run: &BenchRun, figures: &[(u32, Figure)]) -> Result<String> {
+fn draw_figures(run: &BenchRun, figures: &[(u32, MeasuredValue)]) -> Result<String> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();

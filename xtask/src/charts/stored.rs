@@ -15,9 +15,9 @@ pub struct BenchRun {
     rows: Vec<Value>,
 }
 
-/// A measured value: its median, minimum and maximum.
+/// A measured value: the median, minimum and maximum of its runs.
 #[derive(Clone, Copy)]
-pub struct Figure {
+pub struct MeasuredValue {
     pub median: f64,
     pub min: f64,
     pub max: f64,
@@ -56,7 +56,13 @@ impl BenchRun {
     }
 
     /// Returns the value of one target in the row that has at least these parameters.
-    pub fn figure(&self, case: &str, target: &str, params: &[(&str, Value)], metric: &str) -> Option<Figure> {
+    pub fn figure(
+        &self,
+        case: &str,
+        target: &str,
+        params: &[(&str, Value)],
+        metric: &str,
+    ) -> Option<MeasuredValue> {
         let row = self.rows.iter().find(|row| {
             row["case"] == case
                 && row["target"] == target
@@ -65,6 +71,6 @@ impl BenchRun {
                 && params.iter().all(|(name, value)| row["params"][*name] == *value)
         })?;
         let number = |name| row[name].as_f64();
-        Some(Figure { median: number("median")?, min: number("min")?, max: number("max")? })
+        Some(MeasuredValue { median: number("median")?, min: number("min")?, max: number("max")? })
     }
 }

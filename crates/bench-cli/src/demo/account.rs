@@ -37,9 +37,9 @@ impl MissedRecords {
     }
 }
 
-/// The records of one log that a reader of the demo received, and the gaps that were reported to it.
+/// The records of one topic that a reader of the demo received, and the gaps that were reported to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LogReadReport {
+pub struct TopicReadReport {
     /// The position up to which every record is accounted for.
     pub through: Position,
     /// Records received.
@@ -54,11 +54,11 @@ pub struct LogReadReport {
     pub faults: Vec<String>,
 }
 
-/// The reports of one reader: for each topic that it reads, the [`LogReadReport`].
-pub type LogReadReports = BTreeMap<String, LogReadReport>;
+/// The reports of one reader, by the name of the topic.
+pub type ReadReportsByTopic = BTreeMap<String, TopicReadReport>;
 
 /// Adds a record or notice to the account of its topic.
-pub fn add_event(accounts: &mut LogReadReports, event: &Event<'_>) {
+pub fn add_event(accounts: &mut ReadReportsByTopic, event: &Event<'_>) {
     let topic = match event {
         Event::Record(record) => &record.log.topic,
         Event::Notice(notice) => match notice {
@@ -71,14 +71,14 @@ pub fn add_event(accounts: &mut LogReadReports, event: &Event<'_>) {
     };
     // `entry` would copy the topic's name for every record, although the topic usually has an account already.
     if !accounts.contains_key(topic) {
-        accounts.insert(topic.clone(), LogReadReport::default());
+        accounts.insert(topic.clone(), TopicReadReport::default());
     }
     if let Some(account) = accounts.get_mut(topic) {
         account.event(event);
     }
 }
 
-impl LogReadReport {
+impl TopicReadReport {
     fn event(&mut self, event: &Event<'_>) {
         match event {
             Event::Record(record) => self.record(record.position, record.payload()),
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn consecutive_records_and_reported_gaps_are_no_fault() {
-        let mut account = LogReadReport::default();
+        let mut account = TopicReadReport::default();
         account.gap(&gap(1, 4));
         account.record(at(5), b"a");
         account.record(at(6), b"b");
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn missing_and_repeated_records_and_new_epochs_are_faults() {
-        let mut account = LogReadReport::default();
+        let mut account = TopicReadReport::default();
         account.record(at(2), b"");
         account.record(at(2), b"");
         account.gap(&gap(9, 9));

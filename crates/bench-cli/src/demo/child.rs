@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use dunlin_topic::{OnGap, Position, Start, Subscribe, SubscribeError, SubscribeOptions};
 
-use super::account::LogReadReport;
+use super::account::TopicReadReport;
 use super::reader::DemoReader;
 use super::report::{ChildCommand, ChildReport, ReadReportLine, Reporter};
 
@@ -54,7 +54,7 @@ pub fn run<S: Subscribe + Send + 'static>(
 /// in this account.
 fn resume(reader: &DemoReader, reporter: &mut Reporter, topic: &str, account_line: &ReadReportLine) {
     let mut accounts = reader.accounts();
-    let mut account = LogReadReport::default();
+    let mut account = TopicReadReport::default();
     account_line.apply(&mut account);
     accounts.insert(topic.to_owned(), account);
     reporter.changes(&accounts);

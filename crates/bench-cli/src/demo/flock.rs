@@ -9,10 +9,10 @@
 //! At the end, each node's reader must have received every line of the recordings once and in order. Each node's
 //! replica of the books must equal the books of the [oracle](super::books::ExpectedBooks).
 
-mod copy;
 mod market;
 mod node_kill;
 mod nodes;
+mod progress;
 mod reader;
 mod verdict;
 
@@ -238,8 +238,8 @@ impl ClusterDemoOptions<'_> {
         let (mut lines, mut books) = (NodeVerdicts::default(), BookVerdicts::default());
         for (at, reader) in readers.into_iter().enumerate() {
             let name = format!("node {}", at + 1);
-            let (copies, book_result) = reader.join()?;
-            lines.judge(&name, self.recordings, &ends, &copies);
+            let (by_topic, book_result) = reader.join()?;
+            lines.judge(&name, self.recordings, &ends, &by_topic);
             books.judge(&name, &book_result, &expected_books);
         }
         Ok(ClusterDemoResult { node_kills, lines, books, topics: ends.into_keys().collect() })

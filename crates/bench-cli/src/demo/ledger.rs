@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::account::{ContentDigest, LogReadReport, MissedRecords};
+use super::account::{ContentDigest, MissedRecords, TopicReadReport};
 use super::recording::MarketRecording;
 
 /// For each topic, its recording and the number of published lines. The lines that readers received are compared with
@@ -64,7 +64,7 @@ impl<'a> LineLedger<'a> {
 
     /// Compares an account: every record must be received once or reported missing once, and the contents
     /// must be equal.
-    pub fn judge(&self, topic: &str, account: &LogReadReport) -> ReadVerdict {
+    pub fn judge(&self, topic: &str, account: &TopicReadReport) -> ReadVerdict {
         let published = self.count(topic);
         let missed = account.missed_records();
         let accounted = account.received.saturating_add(missed);
@@ -121,8 +121,8 @@ mod tests {
     }
 
     /// Returns the account of a reader that received the lines `received` and the gaps `missed`.
-    fn account(recording: &MarketRecording, received: &[u64], missed: &[(u64, u64)]) -> LogReadReport {
-        let mut account = LogReadReport { received: received.len() as u64, ..LogReadReport::default() };
+    fn account(recording: &MarketRecording, received: &[u64], missed: &[(u64, u64)]) -> TopicReadReport {
+        let mut account = TopicReadReport { received: received.len() as u64, ..TopicReadReport::default() };
         received.iter().for_each(|&seq| account.content.add(recording.line(seq as usize - 1)));
         account.missed = missed.iter().map(|&(first, last)| MissedRecords { first, last }).collect();
         let last = received.iter().copied().chain(missed.iter().map(|gap| gap.1)).max().unwrap_or(0);

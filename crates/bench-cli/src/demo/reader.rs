@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use dunlin_topic::{Event, Position, Subscribe, SubscribeError};
 
-use super::account::{LogReadReports, add_event};
+use super::account::{ReadReportsByTopic, add_event};
 
 /// The state of one reader of the demo: its received records and gaps, its stop flag, and its pauses.
 #[derive(Debug, Default)]
 pub struct DemoReader {
-    accounts: Mutex<LogReadReports>,
+    accounts: Mutex<ReadReportsByTopic>,
     stop: AtomicBool,
     /// The pause of a slow reader after each record; `None` for other readers.
     pub sleep: Option<Duration>,
@@ -30,7 +30,7 @@ impl DemoReader {
         DemoReader { sleep, ..DemoReader::default() }
     }
 
-    pub fn accounts(&self) -> MutexGuard<'_, LogReadReports> {
+    pub fn accounts(&self) -> MutexGuard<'_, ReadReportsByTopic> {
         // The accounts stay valid even if the lock is poisoned, because handling an event never panics.
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }

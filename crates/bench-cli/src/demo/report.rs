@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use dunlin_topic::Position;
 
-use super::account::{ContentDigest, LogReadReport, LogReadReports, MissedRecords};
+use super::account::{ContentDigest, MissedRecords, ReadReportsByTopic, TopicReadReport};
 
 /// A message from the demo to one of its reader processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub struct ReadReportLine {
 
 impl ReadReportLine {
     /// Returns the totals of `account`, and its gaps after the first `gaps_reported`.
-    pub fn of(account: &LogReadReport, gaps_reported: usize) -> ReadReportLine {
+    pub fn of(account: &TopicReadReport, gaps_reported: usize) -> ReadReportLine {
         ReadReportLine {
             through: account.through,
             received: account.received,
@@ -65,7 +65,7 @@ impl ReadReportLine {
     }
 
     /// Sets the totals of an account to those of this line, and adds this line's gaps to the account.
-    pub fn apply(&self, account: &mut LogReadReport) {
+    pub fn apply(&self, account: &mut TopicReadReport) {
         account.through = self.through;
         account.received = self.received;
         account.content = self.content;
@@ -77,11 +77,11 @@ impl ReadReportLine {
 /// Sends the changes of a reader's accounts since the last report to the demo's main process.
 #[derive(Debug, Default)]
 pub struct Reporter {
-    reported: LogReadReports,
+    reported: ReadReportsByTopic,
 }
 
 impl Reporter {
-    pub fn changes(&mut self, accounts: &LogReadReports) -> Vec<ChildReport> {
+    pub fn changes(&mut self, accounts: &ReadReportsByTopic) -> Vec<ChildReport> {
         let mut reports = Vec::new();
         for (topic, account) in accounts {
             let reported = self.reported.entry(topic.clone()).or_default();
@@ -259,8 +259,8 @@ mod tests {
     #[test]
     fn demo_reports_contain_each_gap_only_once() {
         let (mut reporter, mut accounts, mut copy) =
-            (Reporter::default(), LogReadReports::new(), LogReadReport::default());
-        let mut report_and_merge = |accounts: &LogReadReports| {
+            (Reporter::default(), ReadReportsByTopic::new(), TopicReadReport::default());
+        let mut report_and_merge = |accounts: &ReadReportsByTopic| {
             for report in reporter.changes(accounts) {
                 match report {
                     ChildReport::At { account_line, .. } => account_line.apply(&mut copy),
@@ -269,8 +269,8 @@ mod tests {
             }
             copy.clone()
         };
-        accounts.insert("t".into(), LogReadReport::default());
-        let account = |accounts: &mut LogReadReports, missed, seq| {
+        accounts.insert("t".into(), TopicReadReport::default());
+        let account = |accounts: &mut ReadReportsByTopic, missed, seq| {
             let account = accounts.get_mut("t").unwrap();
             account.missed.push(MissedRecords { first: missed, last: missed });
             account.record(position(seq), b"x");

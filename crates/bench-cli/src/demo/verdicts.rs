@@ -6,7 +6,7 @@ use dunlin_cli::console::{Console, grouped};
 use dunlin_cli::table::TextTable;
 use serde_json::json;
 
-use super::account::LogReadReport;
+use super::account::TopicReadReport;
 use super::ledger::{ContentMatch, LineLedger, ReadVerdict};
 use super::reader::DemoReader;
 
@@ -20,7 +20,7 @@ impl SubscriberVerdicts {
     /// Compares a subscriber's accounts of these topics with the ledger.
     pub fn judge(&mut self, name: &str, topics: &[String], reader: &DemoReader, ledger: &LineLedger<'_>) {
         let accounts = reader.accounts();
-        let nothing = LogReadReport::default();
+        let nothing = TopicReadReport::default();
         for topic in topics {
             let verdict = ledger.judge(topic, accounts.get(topic).unwrap_or(&nothing));
             self.rows.push((name.to_owned(), topic.clone(), verdict));

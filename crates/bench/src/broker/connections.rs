@@ -10,20 +10,20 @@ use crate::clock::monotonic_ns;
 use crate::cores::CorePinning;
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{BenchContext, MeasuringPoint, PointGroup, RunSample, SystemNotInstalled, target};
+use crate::point::{BenchContext, Measurement, MeasurementGroup, RunSample, SystemNotInstalled, target};
 use crate::pubsub::{Broker, CROWD, SubscribedConnection, fanout, throughput};
 
 const MESSAGES: u64 = 5;
 /// The number of files that a process opens in addition to its connections.
 const OTHER_FILES: u64 = 200;
 
-/// Returns the measuring points of Dunlin, and those of nats-server if `with_peers` is set.
-pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
+/// Returns the measurements of Dunlin, and those of nats-server if `with_peers` is set.
+pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let connections = options.count(10_000, 100);
     let point = |target: &'static str| {
         let params =
             Params::new().with("transport", "nats").with("driver", "raw").with("clients", connections);
-        MeasuringPoint::new("connections", target, params, move |bench: &BenchContext| {
+        Measurement::new("connections", target, params, move |bench: &BenchContext| {
             measure(bench, target, connections)
         })
     };

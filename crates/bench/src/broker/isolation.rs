@@ -19,7 +19,7 @@ use super::use_cases::{UseCase, run};
 use crate::child::{Child, TIMEOUT};
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{BenchContext, MeasuringPoint, PointGroup, RunSample, target};
+use crate::point::{BenchContext, Measurement, MeasurementGroup, RunSample, target};
 use crate::protocols::node::{ListenerNode, NodeSetup, TopicSetup};
 use crate::protocols::route::{TOPIC, nats_ends};
 use crate::pubsub::{Broker, BrokerEndpoint, RawClient};
@@ -52,7 +52,7 @@ const HISTORY_BYTES: u64 = 64 << 20;
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// Returns a group of points for each kind of offender.
-pub fn groups(options: &BenchOptions) -> Vec<PointGroup> {
+pub fn groups(options: &BenchOptions) -> Vec<MeasurementGroup> {
     let (pairs, records) = (options.count(PAIRS, 1), options.count(RECORDS, 50));
     let point = |kind: &'static str| {
         let params = Params::new()
@@ -60,7 +60,7 @@ pub fn groups(options: &BenchOptions) -> Vec<PointGroup> {
             .with("driver", "raw")
             .with("rate", OTHERS.per_s)
             .with("offender", kind);
-        MeasuringPoint::new("isolation", target::DUNLIN, params, move |bench: &BenchContext| {
+        Measurement::new("isolation", target::DUNLIN, params, move |bench: &BenchContext| {
             measure(bench, kind, pairs, records)
         })
     };

@@ -3,7 +3,7 @@
 use crate::cores::CorePinning;
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{BenchContext, MeasuringPoint, PointGroup, RunSample, target};
+use crate::point::{BenchContext, Measurement, MeasurementGroup, RunSample, target};
 use crate::pubsub::{Broker, fanout, go, request, throughput};
 use crate::raw;
 use crate::sockets::SocketKind;
@@ -20,10 +20,10 @@ const IN_FLIGHT: u64 = 256;
 const FLOOR_BYTES: usize = 65536;
 
 /// Returns the groups of points of case `nats_listener`.
-pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
+pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let targets: &[&'static str] =
         if with_peers { &[target::DUNLIN, target::NATS, target::REDIS] } else { &[target::DUNLIN] };
-    let mut groups: Vec<PointGroup> = STREAM_BYTES.map(|bytes| stream_group(bytes, targets)).into();
+    let mut groups: Vec<MeasurementGroup> = STREAM_BYTES.map(|bytes| stream_group(bytes, targets)).into();
     if with_peers {
         groups[STREAM_BYTES.len() - 1].push(floor_point());
     }
@@ -55,7 +55,7 @@ fn params(pattern: &str, driver: &str, bytes: usize) -> Params {
         .with("bytes", bytes)
 }
 
-fn stream_group(bytes: usize, targets: &[&'static str]) -> PointGroup {
+fn stream_group(bytes: usize, targets: &[&'static str]) -> MeasurementGroup {
     let point = |target: &'static str| {
         let mut measure = sustained(
             move |bench| document_count(bytes, bench.options.quick),
@@ -64,12 +64,12 @@ fn stream_group(bytes: usize, targets: &[&'static str]) -> PointGroup {
             },
         );
         let params = params("stream", "raw", bytes).with("subscribers", 1u64);
-        MeasuringPoint::new(CASE, target, params, move |bench: &BenchContext| Ok(measure(bench)?.sample()))
+        Measurement::new(CASE, target, params, move |bench: &BenchContext| Ok(measure(bench)?.sample()))
     };
     targets.iter().map(|target| point(target)).collect()
 }
 
-fn fanout_group(subscribers: usize, targets: &[&'static str]) -> PointGroup {
+fn fanout_group(subscribers: usize, targets: &[&'static str]) -> MeasurementGroup {
     let bytes = 64;
     let point = |target: &'static str| {
         let mut measure = sustained(
@@ -79,14 +79,14 @@ fn fanout_group(subscribers: usize, targets: &[&'static str]) -> PointGroup {
             },
         );
         let params = params("fanout", "raw", bytes).with("subscribers", subscribers);
-        MeasuringPoint::new(CASE, target, params, move |bench: &BenchContext| {
+        Measurement::new(CASE, target, params, move |bench: &BenchContext| {
             Ok(delivery_sample(&measure(bench)?))
         })
     };
     targets.iter().map(|target| point(target)).collect()
 }
 
-fn nats_go_group(bytes: usize, subscribers: usize) -> PointGroup {
+fn nats_go_group(bytes: usize, subscribers: usize) -> MeasurementGroup {
     let point = |target: &'static str| {
         let mut measure = sustained(
             move |bench| bench.options.count(100_000, 2_000) / subscribers as u64,
@@ -102,7 +102,7 @@ fn nats_go_group(bytes: usize, subscribers: usize) -> PointGroup {
         );
         let pattern = if subscribers == 1 { "stream" } else { "fanout" };
         let params = params(pattern, "nats.go", bytes).with("subscribers", subscribers);
-        MeasuringPoint::new(CASE, target, params, move |bench: &BenchContext| {
+        Measurement::new(CASE, target, params, move |bench: &BenchContext| {
             Ok(delivery_sample(&measure(bench)?))
         })
     };
@@ -116,12 +116,12 @@ fn delivery_sample(timed: &TimedTransfer) -> RunSample {
     sample.with("deliveries_per_s", timed.rate())
 }
 
-fn request_point(wait: &'static str, target: &'static str, requests: u64) -> MeasuringPoint {
+fn request_point(wait: &'static str, target: &'static str, requests: u64) -> Measurement {
     let params = params("request", "raw", 64)
         .with("wait", wait)
         .with("in_flight", 1u64)
         .with("pin", CorePinning::Apart.name());
-    MeasuringPoint::new(CASE, target, params, move |bench: &BenchContext| {
+    Measurement::new(CASE, target, params, move |bench: &BenchContext| {
         let times = request::measure(
             start_broker(bench, target, wait, CorePinning::Apart)?,
             CorePinning::Apart,
@@ -133,12 +133,12 @@ fn request_point(wait: &'static str, target: &'static str, requests: u64) -> Mea
     })
 }
 
-fn pipelined_request_point(target: &'static str, requests: u64) -> MeasuringPoint {
+fn pipelined_request_point(target: &'static str, requests: u64) -> Measurement {
     let params = params("request", "raw", 64)
         .with("wait", "parked")
         .with("in_flight", IN_FLIGHT)
         .with("pin", CorePinning::Free.name());
-    MeasuringPoint::new(CASE, target, params, move |bench: &BenchContext| {
+    Measurement::new(CASE, target, params, move |bench: &BenchContext| {
         let broker = Broker::start(bench, target, CorePinning::Free)?;
         Ok(request_sample(&request::measure(broker, CorePinning::Free, 64, requests, IN_FLIGHT)?))
     })
@@ -158,11 +158,11 @@ fn request_sample(times: &request::RequestTimes) -> RunSample {
 }
 
 /// Measures the floor: the throughput of a raw TCP stream, against which the figures of peers are checked.
-fn floor_point() -> MeasuringPoint {
+fn floor_point() -> Measurement {
     let mut measure = sustained(
         |bench| document_count(FLOOR_BYTES, bench.options.quick),
         |bench, count| raw::stream::measure(bench, SocketKind::Tcp, FLOOR_BYTES, count),
     );
     let params = Params::new().with("transport", "tcp").with("bytes", FLOOR_BYTES);
-    MeasuringPoint::new(CASE, target::RAW, params, move |bench: &BenchContext| Ok(measure(bench)?.sample()))
+    Measurement::new(CASE, target::RAW, params, move |bench: &BenchContext| Ok(measure(bench)?.sample()))
 }

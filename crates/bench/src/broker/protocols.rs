@@ -12,7 +12,7 @@ use super::payload::{BYTES, SequencePayload};
 use crate::clock::monotonic_ns;
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{BenchContext, MeasuringPoint, PointGroup, RunSample};
+use crate::point::{BenchContext, Measurement, MeasurementGroup, RunSample};
 use crate::protocols::node::TopicSetup;
 use crate::protocols::route::{ProtocolRoute, RouteEnds, Sink, TOPIC};
 use crate::stats::Latencies;
@@ -23,7 +23,7 @@ const CASE: &str = "protocols";
 const HISTORY_BYTES: u64 = 64 << 20;
 
 /// Returns the groups `one_in_flight` and `stream`, each with a point for each protocol.
-pub fn groups(options: &BenchOptions) -> Vec<PointGroup> {
+pub fn groups(options: &BenchOptions) -> Vec<MeasurementGroup> {
     let publishes = options.count(10_000, 100);
     vec![
         ProtocolRoute::OURS.map(|route| one_in_flight(route, publishes)).into(),
@@ -35,9 +35,9 @@ fn params(route: ProtocolRoute, pattern: &str) -> Params {
     Params::new().with("transport", route.name()).with("pattern", pattern).with("bytes", BYTES)
 }
 
-fn one_in_flight(route: ProtocolRoute, publishes: u64) -> MeasuringPoint {
+fn one_in_flight(route: ProtocolRoute, publishes: u64) -> Measurement {
     let params = params(route, "one_in_flight").with("in_flight", 1u64);
-    MeasuringPoint::new(CASE, route.target(), params, move |bench: &BenchContext| {
+    Measurement::new(CASE, route.target(), params, move |bench: &BenchContext| {
         publish_one_by_one(bench, route, publishes)
     })
 }
@@ -63,18 +63,13 @@ fn publish_one_by_one(bench: &BenchContext, route: ProtocolRoute, publishes: u64
     Ok(RunSample::new().with("msgs_per_s", rate).and(latencies.sample()))
 }
 
-fn stream(route: ProtocolRoute) -> MeasuringPoint {
+fn stream(route: ProtocolRoute) -> Measurement {
     let mut measure = sustained(
         |bench| bench.options.count(20_000, 1_000),
         move |bench, count| transfer(route.open(bench, route.lossless())?, count),
     );
     let params = params(route, "stream").with("subscribers", 1u64);
-    MeasuringPoint::new(
-        CASE,
-        route.target(),
-        params,
-        move |bench: &BenchContext| Ok(measure(bench)?.sample()),
-    )
+    Measurement::new(CASE, route.target(), params, move |bench: &BenchContext| Ok(measure(bench)?.sample()))
 }
 
 fn transfer(ends: RouteEnds, count: u64) -> Result<TimedTransfer> {

@@ -27,7 +27,7 @@ use crate::local::node::LocalNode;
 use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::payload::{NumberedPayload, ReadExtent};
-use crate::point::{BenchContext, MeasuringPoint, PointGroup, RunSample, target};
+use crate::point::{BenchContext, Measurement, MeasurementGroup, RunSample, target};
 use crate::role::{RoleArgs, print_line};
 use crate::stats::Latencies;
 use crate::workload::record_fault;
@@ -59,21 +59,21 @@ const CHUNK_SUBSCRIBERS: usize = 100;
 const AGE_SAMPLE_STEP: usize = 8;
 
 /// Returns a group of points for each row of the table.
-pub fn groups(options: &BenchOptions) -> Vec<PointGroup> {
+pub fn groups(options: &BenchOptions) -> Vec<MeasurementGroup> {
     let scaled = |(messages, topics, subscribers): (u64, u64, u64)| {
         (options.count(messages, messages / 50), topics, options.count(subscribers, subscribers.div_ceil(20)))
     };
     SHAPES.map(|shape| vec![point(scaled(shape))]).into()
 }
 
-fn point((messages, topics, subscribers): (u64, u64, u64)) -> MeasuringPoint {
+fn point((messages, topics, subscribers): (u64, u64, u64)) -> Measurement {
     let params = Params::new()
         .with("transport", "inproc")
         .with("bytes", BYTES)
         .with("messages", messages)
         .with("topics", topics)
         .with("subscribers", subscribers);
-    MeasuringPoint::new("stress", target::DUNLIN, params, move |bench: &BenchContext| {
+    Measurement::new("stress", target::DUNLIN, params, move |bench: &BenchContext| {
         let args = [("messages", messages), ("topics", topics), ("subscribers", subscribers)];
         let args = args.map(|(name, value)| (name, value.to_string()));
         let mut child: Child = bench.child.start("broker-stress", &args)?;

@@ -13,7 +13,7 @@ use super::protocols::receive;
 use crate::clock::monotonic_ns;
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{BenchContext, MeasuringPoint, PointGroup, RunSample};
+use crate::point::{BenchContext, Measurement, MeasurementGroup, RunSample};
 use crate::protocols::node::TopicSetup;
 use crate::protocols::route::{ProtocolRoute, RouteEnds, Sink, Source, TOPIC};
 use crate::stats::Latencies;
@@ -56,7 +56,7 @@ pub const USE_CASES: [UseCase; 7] = [
 
 /// Returns a group of points for each use case: one point for each protocol and, if `with_peers` is set, a point of
 /// nats-server with the raw client.
-pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
+pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let group = |case: UseCase| {
         let mut routes = ProtocolRoute::OURS.to_vec();
         if case.durable {
@@ -70,7 +70,7 @@ pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     USE_CASES.map(group).into()
 }
 
-fn point(route: ProtocolRoute, case: UseCase, options: &BenchOptions) -> MeasuringPoint {
+fn point(route: ProtocolRoute, case: UseCase, options: &BenchOptions) -> Measurement {
     let params = Params::new()
         .with("use", case.name)
         .with("transport", route.name())
@@ -79,7 +79,7 @@ fn point(route: ProtocolRoute, case: UseCase, options: &BenchOptions) -> Measuri
         .with("rate", case.per_s)
         .with("storage", if case.durable { "synced" } else { "memory" });
     let records_min = if options.quick { 50 } else { RECORDS_MIN };
-    MeasuringPoint::new(CASE, route.target(), params, move |bench: &BenchContext| {
+    Measurement::new(CASE, route.target(), params, move |bench: &BenchContext| {
         let count = ((case.per_s as f64 * bench.options.time.as_secs_f64()) as u64).max(records_min);
         let topic = if case.durable {
             TopicSetup::durable(TOPIC, HISTORY_BYTES)

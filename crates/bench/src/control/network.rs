@@ -12,7 +12,7 @@ use crate::grpc::{CallLoad, Callee, unary};
 use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::payload::NumberedPayload;
-use crate::point::{MeasuringPoint, RunSample, target};
+use crate::point::{Measurement, RunSample, target};
 use crate::stats::Latencies;
 
 const IN_FLIGHT: usize = 256;
@@ -21,7 +21,7 @@ const IN_FLIGHT: usize = 256;
 const PUTS_PER_SAMPLE: u64 = 100;
 
 /// Measures publishing through listener `grpc`, over one connection.
-pub fn grpc(options: &BenchOptions) -> MeasuringPoint {
+pub fn grpc(options: &BenchOptions) -> Measurement {
     let calls = options.count(100_000, 640);
     let load =
         CallLoad { clients: 1, in_flight: IN_FLIGHT, batch: 1, bytes: 64, calls, pin: CorePinning::Apart };
@@ -30,7 +30,7 @@ pub fn grpc(options: &BenchOptions) -> MeasuringPoint {
         .with("bytes", 64_usize)
         .with("clients", 1_usize)
         .with("in_flight", IN_FLIGHT);
-    MeasuringPoint::new("network", target::DUNLIN, params, move |bench| {
+    Measurement::new("network", target::DUNLIN, params, move |bench| {
         let sample = unary::measure(bench, Callee::Node, load)?;
         let per_s = sample.get("msgs_per_s");
         Ok(sample.with_optional("ops_per_s", per_s))
@@ -38,10 +38,10 @@ pub fn grpc(options: &BenchOptions) -> MeasuringPoint {
 }
 
 /// Measures the encoding and decoding of a put and its reply.
-pub fn serialisation(options: &BenchOptions) -> MeasuringPoint {
+pub fn serialisation(options: &BenchOptions) -> Measurement {
     let rounds = options.count(20_000, 100);
     let params = Params::new().with("bytes", 256_usize).with("of", "serialisation");
-    MeasuringPoint::new("network", target::DUNLIN, params, move |_| {
+    Measurement::new("network", target::DUNLIN, params, move |_| {
         let (mut payload, mut latencies, mut bytes) =
             (NumberedPayload::new(256), Latencies::default(), Vec::new());
         for round in 0..rounds {

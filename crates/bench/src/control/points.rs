@@ -5,7 +5,7 @@ use super::{disk, failover, large, load, network};
 use crate::cores::CorePinning;
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{MeasuringPoint, PointGroup, target};
+use crate::point::{Measurement, MeasurementGroup, target};
 use crate::raw::ping_pong::{self, PingPong, WaitMethod};
 use crate::sockets::SocketKind;
 
@@ -105,7 +105,7 @@ fn loads() -> Vec<(ControlLoad, &'static [&'static str])> {
 }
 
 /// The groups of points of suite `control`.
-pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
+pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let mut groups = vec![floor_points(options)];
     // Quick runs leave out clusters of more than three nodes.
     let is_chosen = |nodes: usize| nodes <= 3 || !options.quick;
@@ -125,7 +125,7 @@ pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     groups
 }
 
-fn floor_points(options: &BenchOptions) -> PointGroup {
+fn floor_points(options: &BenchOptions) -> MeasurementGroup {
     let round_trips = options.count(20_000, 200);
     let link = PingPong {
         transport: SocketKind::Tcp,
@@ -135,44 +135,42 @@ fn floor_points(options: &BenchOptions) -> PointGroup {
     };
     let link_params = Params::new().with("transport", "tcp").with("wait", "parked").with("bytes", BYTES);
     let disk = |bytes: usize| {
-        MeasuringPoint::new("disk", target::RAW, Params::new().with("bytes", bytes), move |bench| {
+        Measurement::new("disk", target::RAW, Params::new().with("bytes", bytes), move |bench| {
             disk::measure(bytes, bench.options.time)
         })
     };
-    let link = MeasuringPoint::new("network", target::RAW, link_params, move |bench| {
+    let link = Measurement::new("network", target::RAW, link_params, move |bench| {
         Ok(ping_pong::measure(bench, link, round_trips)?.sample())
     });
     vec![disk(disk::LARGE_BYTES), disk(disk::SMALL_BYTES), link]
 }
 
-fn load_point(target: &'static str, load: ControlLoad, options: &BenchOptions) -> MeasuringPoint {
+fn load_point(target: &'static str, load: ControlLoad, options: &BenchOptions) -> Measurement {
     let work = load.work(options);
-    MeasuringPoint::new(load.case, target, load.params(target), move |bench| {
+    Measurement::new(load.case, target, load.params(target), move |bench| {
         load::measure(bench, target, load.nodes, &work)
     })
 }
 
 /// The points that measure failovers. Dunlin's leaders are killed often enough for a 99th percentile. Leaders of etcd
 /// are killed less often, because each kill takes a second.
-fn failover_points(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
+fn failover_points(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let ours = |nodes: usize| failover_point(target::DUNLIN, nodes, options.count(100, 2));
     let counts = if options.quick { &NODES[1..2] } else { &NODES[1..] };
-    let mut groups: Vec<PointGroup> = counts.iter().map(|nodes| vec![ours(*nodes)]).collect();
+    let mut groups: Vec<MeasurementGroup> = counts.iter().map(|nodes| vec![ours(*nodes)]).collect();
     if with_peers {
         groups[0].push(failover_point(target::ETCD, 3, options.count(10, 1)));
     }
     groups
 }
 
-fn failover_point(target: &'static str, nodes: usize, kills: u64) -> MeasuringPoint {
+fn failover_point(target: &'static str, nodes: usize, kills: u64) -> Measurement {
     let params = Params::new().with("nodes", nodes);
-    MeasuringPoint::new("failover", target, params, move |bench| {
-        failover::measure(bench, target, nodes, kills)
-    })
+    Measurement::new("failover", target, params, move |bench| failover::measure(bench, target, nodes, kills))
 }
 
 /// The point that measures writes while many watchers read every event.
-fn watch_point(options: &BenchOptions) -> MeasuringPoint {
+fn watch_point(options: &BenchOptions) -> Measurement {
     let watchers = options.count(1_000, 20) as usize;
     let rate = 2_000.0;
     let base = ControlLoad { in_flight: 64, ..ControlLoad::of("watch", 3) };
@@ -180,43 +178,43 @@ fn watch_point(options: &BenchOptions) -> MeasuringPoint {
     work.time_ns = work.time_ns.max(options.count(10_000_000_000, 50_000_000));
     work.warmup_ns = work.time_ns / 2;
     let params = base.params(target::DUNLIN).with("subscribers", watchers).with("rate", rate as u64);
-    MeasuringPoint::new("watch", target::DUNLIN, params, move |bench| {
+    Measurement::new("watch", target::DUNLIN, params, move |bench| {
         load::measure_watch(bench, base.nodes, &work)
     })
 }
 
 /// The point that measures elections under full load. It runs for the whole time that the user requested, because
 /// elections without a killed node are rare.
-fn soak_point(options: &BenchOptions) -> MeasuringPoint {
+fn soak_point(options: &BenchOptions) -> Measurement {
     let base = ControlLoad::of("soak", 3);
     let work = base.work(options);
     let params = base.params(target::DUNLIN);
-    MeasuringPoint::new("soak", target::DUNLIN, params, move |bench| {
+    Measurement::new("soak", target::DUNLIN, params, move |bench| {
         load::measure_soak(bench, base.nodes, &work)
     })
 }
 
-fn round_trip_point(options: &BenchOptions) -> MeasuringPoint {
+fn round_trip_point(options: &BenchOptions) -> Measurement {
     let base = ControlLoad { in_flight: 1, ..ControlLoad::of("round_trip", 3) };
     let work = ControlWorkload { keys: options.count(5_000, 50) as usize, ..base.work(options) };
     let params = Params::new().with("of", "nodes").with("nodes", 3_usize);
-    MeasuringPoint::new("network", target::DUNLIN, params, move |bench| {
+    Measurement::new("network", target::DUNLIN, params, move |bench| {
         load::measure_round_trips(bench, base.nodes, &work)
     })
 }
 
-fn restart_point(options: &BenchOptions) -> MeasuringPoint {
+fn restart_point(options: &BenchOptions) -> Measurement {
     let keys = options.count(10_000_000, 10_000) as usize;
     let work = ControlWorkload { keys, ..ControlLoad::of("restart", 1).work(options) };
     let params = Params::new().with("bytes", BYTES).with("nodes", 1_usize).with("keys", keys);
-    MeasuringPoint::new("restart", target::DUNLIN, params, move |bench| large::restart(bench, &work))
+    Measurement::new("restart", target::DUNLIN, params, move |bench| large::restart(bench, &work))
 }
 
-fn snapshot_point(options: &BenchOptions) -> MeasuringPoint {
+fn snapshot_point(options: &BenchOptions) -> Measurement {
     let keys = options.count(1_000_000, 10_000) as usize;
     let base = ControlLoad { in_flight: 64, ..ControlLoad::of("snapshot", 3) };
     let mut work = ControlWorkload { keys, ..base.work(options) };
     work.time_ns = work.time_ns.max(options.count(4_000_000_000, 50_000_000));
     let params = Params::new().with("bytes", BYTES).with("nodes", 3_usize).with("keys", keys);
-    MeasuringPoint::new("snapshot", target::DUNLIN, params, move |bench| large::snapshot(bench, 3, &work))
+    Measurement::new("snapshot", target::DUNLIN, params, move |bench| large::snapshot(bench, 3, &work))
 }

@@ -13,7 +13,7 @@ use crate::feed::{
 };
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{BenchContext, MeasuringPoint, PointGroup, target};
+use crate::point::{BenchContext, Measurement, MeasurementGroup, target};
 
 /// Time that the MDD-Sim document's slow client spends on each message.
 const DELAY: Duration = Duration::from_millis(5);
@@ -32,7 +32,7 @@ const MULTI_RATES: [u32; 5] = [500, 750, 1_000, 2_000, 4_000];
 
 /// Returns the points of the MDD-Sim document's five scenarios. With `--config`, returns the points of a scenario with
 /// the user's instruments instead.
-pub fn scenarios(options: &BenchOptions) -> Vec<PointGroup> {
+pub fn scenarios(options: &BenchOptions) -> Vec<MeasurementGroup> {
     if let Some(config) = &options.feed.config {
         let base = scenario(config.clone(), options.feed.clients.unwrap_or(10), options);
         return placements(&base).map(|scenario| vec![point("custom", scenario)]).collect();
@@ -49,15 +49,15 @@ pub fn scenarios(options: &BenchOptions) -> Vec<PointGroup> {
 }
 
 /// The point that measures subscribers of a running node (`--url`).
-pub fn running_node(options: &BenchOptions) -> PointGroup {
+pub fn running_node(options: &BenchOptions) -> MeasurementGroup {
     let clients = options.feed.clients.unwrap_or(10);
     let params = Params::new().with("transport", "tcp").with("topology", "brokered").with("clients", clients);
-    vec![MeasuringPoint::new("custom", target::DUNLIN, params, move |bench: &BenchContext| {
+    vec![Measurement::new("custom", target::DUNLIN, params, move |bench: &BenchContext| {
         reading_from_running_node::measure(&bench.options, clients)
     })]
 }
 
-fn baseline(options: &BenchOptions) -> Vec<PointGroup> {
+fn baseline(options: &BenchOptions) -> Vec<MeasurementGroup> {
     let base = built_in(0, 1, options);
     let waits = [WaitMode::Spin, WaitMode::Default, WaitMode::Parked];
     let of = |placement: ReaderPlacement| {
@@ -66,7 +66,7 @@ fn baseline(options: &BenchOptions) -> Vec<PointGroup> {
     vec![of(ReaderPlacement::Inproc).into(), of(ReaderPlacement::Tcp).into()]
 }
 
-fn multi(options: &BenchOptions) -> Vec<PointGroup> {
+fn multi(options: &BenchOptions) -> Vec<MeasurementGroup> {
     let base = built_in(2, 10, options);
     let rates = if options.quick { &MULTI_RATES[..1] } else { &MULTI_RATES };
     let step = |rate: &u32| {
@@ -81,7 +81,7 @@ fn multi(options: &BenchOptions) -> Vec<PointGroup> {
     groups
 }
 
-fn slow(options: &BenchOptions) -> Vec<PointGroup> {
+fn slow(options: &BenchOptions) -> Vec<MeasurementGroup> {
     let mut base = built_in(1, 10, options);
     base.delay = base.delay.or(Some(DELAY));
     let of = |conflate: bool| {
@@ -93,7 +93,7 @@ fn slow(options: &BenchOptions) -> Vec<PointGroup> {
             // during the measurement.
             scenario.warmup = Duration::ZERO;
         }
-        placements(&scenario).map(|scenario| point("slow_client", scenario)).collect::<PointGroup>()
+        placements(&scenario).map(|scenario| point("slow_client", scenario)).collect::<MeasurementGroup>()
     };
     vec![of(true), of(false)]
 }
@@ -131,7 +131,7 @@ fn placements(base: &FeedScenario) -> impl Iterator<Item = FeedScenario> {
         .into_iter()
 }
 
-fn point(case: &'static str, scenario: FeedScenario) -> MeasuringPoint {
+fn point(case: &'static str, scenario: FeedScenario) -> Measurement {
     let mut params = Params::new()
         .with("transport", scenario.placement.name())
         .with("wait", scenario.wait.name())
@@ -149,7 +149,7 @@ fn point(case: &'static str, scenario: FeedScenario) -> MeasuringPoint {
     if let Some(every) = scenario.test_loss_every {
         params = params.with("drop_every_n", u64::from(every.get()));
     }
-    MeasuringPoint::new(case, target::DUNLIN, params, move |bench: &BenchContext| {
+    Measurement::new(case, target::DUNLIN, params, move |bench: &BenchContext| {
         let outcome = run::run(bench, &scenario)?;
         outcome.check(&scenario)?;
         Ok(outcome.sample())
@@ -161,7 +161,7 @@ fn yes_or_no(yes: bool) -> &'static str {
 }
 
 /// The points that measure the highest sustained rate and the highest delivery rate.
-pub fn limits(options: &BenchOptions) -> PointGroup {
+pub fn limits(options: &BenchOptions) -> MeasurementGroup {
     let sustained_rate = |clients: usize| {
         let base = FeedScenario { placement: ReaderPlacement::Tcp, ..built_in(0, clients, options) };
         let params = Params::new()
@@ -169,7 +169,7 @@ pub fn limits(options: &BenchOptions) -> PointGroup {
             .with("wait", "default")
             .with("clients", clients)
             .with("of", "rate");
-        MeasuringPoint::new("limits", target::DUNLIN, params, move |bench: &BenchContext| {
+        Measurement::new("limits", target::DUNLIN, params, move |bench: &BenchContext| {
             limit::measure_sustained_rate(bench, &base)
         })
     };
@@ -180,35 +180,32 @@ pub fn limits(options: &BenchOptions) -> PointGroup {
         .with("wait", "default")
         .with("clients", clients)
         .with("of", "deliveries");
-    let max_deliveries =
-        MeasuringPoint::new("limits", target::DUNLIN, params, move |bench: &BenchContext| {
-            limit::measure_max_deliveries(bench, &base)
-        });
+    let max_deliveries = Measurement::new("limits", target::DUNLIN, params, move |bench: &BenchContext| {
+        limit::measure_max_deliveries(bench, &base)
+    });
     vec![sustained_rate(1), sustained_rate(clients), max_deliveries]
 }
 
 /// The points that measure the cost of applying real recordings to books.
-pub fn apply() -> PointGroup {
+pub fn apply() -> MeasurementGroup {
     let point = |(book, recording): (&'static str, &'static str)| {
         let params = Params::new().with("book", book).with("recording", recording);
-        MeasuringPoint::new("apply", target::DUNLIN, params, move |_: &BenchContext| {
-            apply::measure(recording)
-        })
+        Measurement::new("apply", target::DUNLIN, params, move |_: &BenchContext| apply::measure(recording))
     };
     apply::RECORDINGS.map(point).into()
 }
 
 /// The point that replays a recording from files into a book.
-pub fn replay(options: &BenchOptions) -> PointGroup {
+pub fn replay(options: &BenchOptions) -> MeasurementGroup {
     let updates = options.count(4_000_000, 20_000);
     let params = Params::new().with("book", "l2").with("updates", updates);
-    vec![MeasuringPoint::new("replay", target::DUNLIN, params, move |bench: &BenchContext| {
+    vec![Measurement::new("replay", target::DUNLIN, params, move |bench: &BenchContext| {
         replaying::measure(bench, updates)
     })]
 }
 
 /// The points that compare a durable topic with its journal alone.
-pub fn durable(options: &BenchOptions) -> PointGroup {
+pub fn durable(options: &BenchOptions) -> MeasurementGroup {
     let commits = options.count(5_000, 50);
     let params = |transport: Option<&'static str>| {
         let params = Params::new();
@@ -216,20 +213,20 @@ pub fn durable(options: &BenchOptions) -> PointGroup {
         params.with("bytes", durability::BYTES).with("in_flight", durability::IN_FLIGHT)
     };
     let ours = |transport: &'static str| {
-        MeasuringPoint::new("durable", target::DUNLIN, params(Some(transport)), move |_: &BenchContext| {
+        Measurement::new("durable", target::DUNLIN, params(Some(transport)), move |_: &BenchContext| {
             durability::topic(transport, commits)
         })
     };
     let journal = move |_: &BenchContext| durability::journal(commits);
-    vec![MeasuringPoint::new("durable", target::JOURNAL, params(None), journal), ours("inproc"), ours("tcp")]
+    vec![Measurement::new("durable", target::JOURNAL, params(None), journal), ours("inproc"), ours("tcp")]
 }
 
 /// The points in which many subscribers join at the same time.
-pub fn join(options: &BenchOptions) -> PointGroup {
+pub fn join(options: &BenchOptions) -> MeasurementGroup {
     let subscribers = options.count(1_000, 20) as usize;
     let point = |subscribers: usize| {
         let params = Params::new().with("transport", "tcp").with("subscribers", subscribers);
-        MeasuringPoint::new("join", target::DUNLIN, params, move |bench: &BenchContext| {
+        Measurement::new("join", target::DUNLIN, params, move |bench: &BenchContext| {
             joining::measure(bench, subscribers)
         })
     };

@@ -1,4 +1,4 @@
-//! The measuring points and goals of listener `grpc`.
+//! The measurements and goals of listener `grpc`.
 
 use super::callee::Callee;
 use super::stream;
@@ -8,7 +8,7 @@ use crate::goal::{Goal, Threshold};
 use crate::layout::{CaseLayout, ColumnValue};
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{MeasuringPoint, PointGroup, Suite, target};
+use crate::point::{Measurement, MeasurementGroup, Suite, target};
 use crate::row::RowPattern;
 
 /// The numbers of records per call in the Ratatoskr document's table.
@@ -17,7 +17,7 @@ const BATCHES: [usize; 5] = [1, 5, 10, 20, 50];
 const CONCURRENT: [(usize, usize); 3] = [(1, 64), (16, 1), (64, 1)];
 
 /// Returns groups that each have a point of Dunlin and, if `with_peers` is set, a point of the echo server.
-pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
+pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let callees = || Callee::ALL.into_iter().filter(move |callee| with_peers || *callee == Callee::Node);
     let mut groups = Vec::new();
     for batch in BATCHES {
@@ -31,21 +31,14 @@ pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     groups
 }
 
-fn unary_point(callee: Callee, batch: usize, options: &BenchOptions) -> MeasuringPoint {
+fn unary_point(callee: Callee, batch: usize, options: &BenchOptions) -> Measurement {
     let calls = options.count(10_000, 100);
     let load = CallLoad { clients: 1, in_flight: 1, batch, bytes: 64, calls, pin: CorePinning::Apart };
     let params = Params::new().with("transport", "grpc").with("bytes", 64usize).with("batch", batch);
-    MeasuringPoint::new("grpc_unary", callee.target(), params, move |bench| {
-        unary::measure(bench, callee, load)
-    })
+    Measurement::new("grpc_unary", callee.target(), params, move |bench| unary::measure(bench, callee, load))
 }
 
-fn concurrent_point(
-    callee: Callee,
-    clients: usize,
-    in_flight: usize,
-    options: &BenchOptions,
-) -> MeasuringPoint {
+fn concurrent_point(callee: Callee, clients: usize, in_flight: usize, options: &BenchOptions) -> Measurement {
     let calls = options.count(100_000, 640);
     let load = CallLoad { clients, in_flight, batch: 1, bytes: 64, calls, pin: CorePinning::Apart };
     let params = Params::new()
@@ -53,15 +46,15 @@ fn concurrent_point(
         .with("bytes", 64usize)
         .with("clients", clients)
         .with("in_flight", in_flight);
-    MeasuringPoint::new("grpc_concurrent", callee.target(), params, move |bench| {
+    Measurement::new("grpc_concurrent", callee.target(), params, move |bench| {
         unary::measure(bench, callee, load)
     })
 }
 
-fn connect_point(callee: Callee, options: &BenchOptions) -> MeasuringPoint {
+fn connect_point(callee: Callee, options: &BenchOptions) -> Measurement {
     let connections = options.count(1_000, 20);
     let params = Params::new().with("transport", "grpc");
-    MeasuringPoint::new("grpc_connect", callee.target(), params, move |bench| {
+    Measurement::new("grpc_connect", callee.target(), params, move |bench| {
         unary::measure_connect(bench, callee, connections)
     })
 }
@@ -70,11 +63,11 @@ fn connect_point(callee: Callee, options: &BenchOptions) -> MeasuringPoint {
 /// `--time`.
 const STREAMED_PER_S: f64 = 5e6;
 
-fn stream_point(callee: Callee, options: &BenchOptions) -> MeasuringPoint {
+fn stream_point(callee: Callee, options: &BenchOptions) -> Measurement {
     let sustained = (options.time.as_secs_f64() * STREAMED_PER_S) as u64;
     let records = options.count(sustained, 10_000);
     let params = Params::new().with("transport", "grpc").with("bytes", 64usize);
-    MeasuringPoint::new("grpc_stream", callee.target(), params, move |bench| {
+    Measurement::new("grpc_stream", callee.target(), params, move |bench| {
         Ok(stream::measure(bench, callee, 64, records)?.sample())
     })
 }
@@ -188,7 +181,7 @@ mod tests {
     #[test]
     fn each_grpc_goal_matches_exactly_one_measurement() {
         let options = RawOptions::default().validate(|_| None).unwrap();
-        let points: PointGroup = groups(&options, true).into_iter().flatten().collect();
+        let points: MeasurementGroup = groups(&options, true).into_iter().flatten().collect();
         for pattern in GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.threshold.reference()]).flatten()
         {
             let matching =

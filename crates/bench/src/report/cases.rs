@@ -15,7 +15,7 @@ use crate::store::StoredRun;
 use crate::table::Table;
 
 /// A section of the report page that shows one benchmark case: title, table and rows.
-pub struct Case {
+pub struct ReportSection {
     /// The title, which contains the numbers of the cited runs.
     pub title: String,
     /// The table with the lines of all points.
@@ -26,7 +26,7 @@ pub struct Case {
 
 /// Returns the suite's cases that at least one of these runs measured. `runs` must be the runs that `cited` was created
 /// with, oldest first.
-pub fn of(suite: &Suite, runs: &[&StoredRun], cited: &mut CitedRuns) -> Vec<Case> {
+pub fn of(suite: &Suite, runs: &[&StoredRun], cited: &mut CitedRuns) -> Vec<ReportSection> {
     let order = point_order(suite);
     suite.cases.iter().filter_map(|case| build_case(suite, case, &order, runs, cited)).collect()
 }
@@ -56,7 +56,7 @@ fn build_case(
     order: &PointOrder,
     runs: &[&StoredRun],
     cited: &mut CitedRuns,
-) -> Option<Case> {
+) -> Option<ReportSection> {
     let sets: Vec<RowSet> = runs.iter().map(|run| rows_of_case(run, suite, case)).collect();
     let newest = sets.iter().rposition(|rows| rows.iter().next().is_some())?;
     let mut chosen: Vec<Chosen> = Vec::new();
@@ -92,7 +92,7 @@ fn build_case(
     }
     numbers.sort_by_key(|number| number.parse::<usize>().unwrap_or(usize::MAX));
     let named = if several { "runs" } else { "run" };
-    Some(Case { title: format!("{} ({named} {})", table.title, numbers.join(", ")), table, rows })
+    Some(ReportSection { title: format!("{} ({named} {})", table.title, numbers.join(", ")), table, rows })
 }
 
 fn rows_of_case(run: &StoredRun, suite: &Suite, case: &str) -> RowSet {

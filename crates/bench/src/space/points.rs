@@ -7,7 +7,7 @@ use super::setting::{InitialPositions, WorldSetting};
 use super::{capacity, crowd, flock, ghosts, handover, index, simultaneous};
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{BenchContext, MeasuringPoint, PointGroup, RunSample, target};
+use crate::point::{BenchContext, Measurement, MeasurementGroup, RunSample, target};
 
 /// The name of the geometry that the Luciferase document describes. The walls are at 0 and 100, so each entity crosses
 /// the border 0.25 times a second.
@@ -45,7 +45,7 @@ fn walls(geometry: &str) -> (f32, f32) {
 }
 
 /// The groups of points of suite `space`.
-pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
+pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let mut groups = vec![
         document(options),
         scaling(options),
@@ -64,11 +64,11 @@ fn point(
     case: &'static str,
     params: Params,
     measure: impl FnMut(&BenchContext) -> anyhow::Result<RunSample> + 'static,
-) -> MeasuringPoint {
-    MeasuringPoint::new(case, target::DUNLIN, params, measure)
+) -> Measurement {
+    Measurement::new(case, target::DUNLIN, params, measure)
 }
 
-fn paced(geometry: &'static str, entities: u64, at_least: Duration) -> MeasuringPoint {
+fn paced(geometry: &'static str, entities: u64, at_least: Duration) -> Measurement {
     let (low, high) = walls(geometry);
     let setting = WorldSetting::between(low, high, entities);
     let params = Params::new().with("entities", entities).with("geometry", geometry).with("nodes", 2_usize);
@@ -76,12 +76,12 @@ fn paced(geometry: &'static str, entities: u64, at_least: Duration) -> Measuring
 }
 
 /// Benchmark 1 of the Luciferase document.
-fn document(options: &BenchOptions) -> PointGroup {
+fn document(options: &BenchOptions) -> MeasurementGroup {
     let counts: &[u64] = if options.quick { &[50] } else { &[50, 100, 200] };
     counts.iter().map(|entities| paced(CLOSE, *entities, SHORT)).collect()
 }
 
-fn scaling(options: &BenchOptions) -> PointGroup {
+fn scaling(options: &BenchOptions) -> MeasurementGroup {
     let counts: &[u64] = if options.quick { &SCALING[1..2] } else { &SCALING };
     counts
         .iter()
@@ -91,7 +91,7 @@ fn scaling(options: &BenchOptions) -> PointGroup {
 
 /// The points in which every entity crosses the border in every tick. An entity moves one unit per tick, back and forth
 /// between two positions that are one unit apart.
-fn saturating(options: &BenchOptions) -> PointGroup {
+fn saturating(options: &BenchOptions) -> MeasurementGroup {
     let counts: &[u64] = if options.quick { &[400] } else { &[2_000, 10_000, 50_000] };
     let of = |entities: u64| {
         let setting = WorldSetting { speed: 50.0, ..WorldSetting::between(49.5, 50.5, entities) };
@@ -101,7 +101,7 @@ fn saturating(options: &BenchOptions) -> PointGroup {
     counts.iter().map(|entities| of(*entities)).collect()
 }
 
-fn simultaneous_points(options: &BenchOptions) -> PointGroup {
+fn simultaneous_points(options: &BenchOptions) -> MeasurementGroup {
     let counts: &[u64] = if options.quick { &[50] } else { &[50, 100, 1_000, 10_000] };
     let of = |entities: u64| {
         let walls = MovementPattern::Oscillate { low: 0.0, high: 100.0 };
@@ -119,7 +119,7 @@ fn simultaneous_points(options: &BenchOptions) -> PointGroup {
 
 /// The points that measure the duration of single handovers in a world of many entities. The world runs without
 /// lock-step, as worlds do by default.
-fn latency(options: &BenchOptions) -> PointGroup {
+fn latency(options: &BenchOptions) -> MeasurementGroup {
     let entities = options.count(20_000, 200);
     let of = |rtt_ms: u64, standby: bool| {
         let setting =
@@ -147,7 +147,7 @@ fn halves(per_region: u64, tick_ns: u64) -> WorldSetting {
     WorldSetting { publish: true, lockstep: false, tick_ns, ..of }
 }
 
-fn capacities(options: &BenchOptions) -> PointGroup {
+fn capacities(options: &BenchOptions) -> MeasurementGroup {
     let counts: &[u64] = if options.quick { &CAPACITIES[..1] } else { &CAPACITIES };
     let of = |entities: u64, standby: bool| {
         let tick_ns = if entities >= 500_000 { 50_000_000 } else { 20_000_000 };
@@ -160,7 +160,7 @@ fn capacities(options: &BenchOptions) -> PointGroup {
             .with(STANDBYS, setting.standbys());
         point("capacity", params, move |bench| capacity::measure(bench, setting, SHORT))
     };
-    let mut points: PointGroup =
+    let mut points: MeasurementGroup =
         counts.iter().flat_map(|entities| [of(*entities, false), of(*entities, true)]).collect();
     if !options.quick {
         points.push(million());
@@ -169,7 +169,7 @@ fn capacities(options: &BenchOptions) -> PointGroup {
 }
 
 /// The point with a million entities in two processes, without publication.
-fn million() -> MeasuringPoint {
+fn million() -> Measurement {
     let setting = WorldSetting { publish: false, ..halves(500_000, 50_000_000) };
     let params = Params::new()
         .with("entities", 500_000_u64)
@@ -181,7 +181,7 @@ fn million() -> MeasuringPoint {
 }
 
 /// The points that measure the processor use of one process. The other process has the same amount of work.
-fn cpu(options: &BenchOptions) -> PointGroup {
+fn cpu(options: &BenchOptions) -> MeasurementGroup {
     let counts: &[u64] = if options.quick { &[100] } else { &[100, 1_000, 10_000] };
     let of = |entities: u64, standby: bool| {
         let setting = WorldSetting { standby, ..halves(entities, 20_000_000) };
@@ -197,11 +197,11 @@ fn cpu(options: &BenchOptions) -> PointGroup {
 
 /// The points that correspond to the Luciferase document's buckets of 100 ms. A bucket is a tick with movement,
 /// handovers, publication and ghosts.
-fn buckets(options: &BenchOptions) -> PointGroup {
+fn buckets(options: &BenchOptions) -> MeasurementGroup {
     [false, true].map(|standby| bucket(options, standby)).into()
 }
 
-fn bucket(options: &BenchOptions, standby: bool) -> MeasuringPoint {
+fn bucket(options: &BenchOptions, standby: bool) -> Measurement {
     let entities = options.count(20_000, 200);
     let setting = WorldSetting {
         tick_ns: 100_000_000,
@@ -219,7 +219,7 @@ fn bucket(options: &BenchOptions, standby: bool) -> MeasuringPoint {
     point("bucket", params, move |bench| capacity::measure(bench, setting, SHORT))
 }
 
-fn ghost_points(options: &BenchOptions) -> PointGroup {
+fn ghost_points(options: &BenchOptions) -> MeasurementGroup {
     let of = |entities: u64, rtt_ms: u64| {
         let walls = MovementPattern::Halves { middle: 50.0 };
         let spread = InitialPositions::Between(46.0, 54.0);
@@ -240,7 +240,7 @@ fn ghost_points(options: &BenchOptions) -> PointGroup {
 /// The points with flocks in which each member has 30 neighbours on average at the start: in space with two processes
 /// and with one, and in a plane with two processes. If `with_peers` is set, there is also a point for krABMaga, with a
 /// flock in a plane.
-fn flock_points(options: &BenchOptions, with_peers: bool) -> PointGroup {
+fn flock_points(options: &BenchOptions, with_peers: bool) -> MeasurementGroup {
     let entities = options.count(100_000, 500);
     let (edge, neighbours) = (100.0_f32, 31.0 / entities as f32);
     // Around an entity, a ball or circle of this radius holds 30 other entities on average.
@@ -253,7 +253,7 @@ fn flock_points(options: &BenchOptions, with_peers: bool) -> PointGroup {
     let (space, plane) = (of(InitialPositions::Anywhere, ball), of(InitialPositions::Plane, circle));
     let params = |geometry: &str| Params::new().with("entities", entities).with("geometry", geometry);
     // The flock in space also runs in a single process, for comparison.
-    let mut points: PointGroup = [("space", space, 2), ("space", space, 1), ("plane", plane, 2)]
+    let mut points: MeasurementGroup = [("space", space, 2), ("space", space, 1), ("plane", plane, 2)]
         .into_iter()
         .map(|(geometry, setting, processes)| {
             let setting = WorldSetting { processes, ..setting };
@@ -263,14 +263,14 @@ fn flock_points(options: &BenchOptions, with_peers: bool) -> PointGroup {
         .collect();
     if with_peers {
         let params = params("plane").with("nodes", 1_usize);
-        points.push(MeasuringPoint::new("flock", "krabmaga", params, move |bench| {
+        points.push(Measurement::new("flock", "krabmaga", params, move |bench| {
             flock::measure_peer(bench, plane)
         }));
     }
     points
 }
 
-fn crowd_point(options: &BenchOptions) -> MeasuringPoint {
+fn crowd_point(options: &BenchOptions) -> Measurement {
     let entities = options.count(20_000, 400);
     let walks = MovementPattern::Gather { at: [12.0, 12.0, 12.0], radius: 10.0 };
     let setting = WorldSetting {
@@ -282,18 +282,18 @@ fn crowd_point(options: &BenchOptions) -> MeasuringPoint {
     point("crowd", params, move |bench| crowd::measure(bench, setting))
 }
 
-fn index_points(options: &BenchOptions, with_peers: bool) -> PointGroup {
+fn index_points(options: &BenchOptions, with_peers: bool) -> MeasurementGroup {
     let entities = options.count(100_000, 1_000);
     let setting =
         WorldSetting::of(MovementPattern::Halves { middle: 50.0 }, InitialPositions::Anywhere, entities);
     let params = |name: &str| Params::new().with("index", name).with("entities", entities);
-    let mut points: PointGroup = ["grid", "octree", "tetree"]
+    let mut points: MeasurementGroup = ["grid", "octree", "tetree"]
         .into_iter()
         .map(|name| point("index", params(name), move |bench| index::ours(bench, name, setting)))
         .collect();
     if with_peers {
         for name in ["rstar", "kiddo"] {
-            points.push(MeasuringPoint::new(
+            points.push(Measurement::new(
                 "index",
                 name,
                 Params::new().with("entities", entities),

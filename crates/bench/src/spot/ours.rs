@@ -1,4 +1,4 @@
-//! The measuring points of Dunlin in suite `spot`.
+//! The measurements of Dunlin in suite `spot`.
 
 use dunlin::topic::WaitStrategy;
 
@@ -6,7 +6,7 @@ use crate::cores::CorePinning;
 use crate::local;
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{BenchContext, MeasuringPoint, PointGroup, target};
+use crate::point::{BenchContext, Measurement, MeasurementGroup, target};
 use crate::raw::ping_pong::WaitMethod;
 use crate::remote;
 use crate::sockets::SocketKind;
@@ -15,10 +15,10 @@ use crate::timed;
 use crate::workload::PublishMode;
 
 /// Returns the points that measure the throughput for one transport and message size.
-pub fn throughput(transport: &'static str, bytes: usize) -> PointGroup {
+pub fn throughput(transport: &'static str, bytes: usize) -> MeasurementGroup {
     match transport {
         "inproc" => {
-            let mut group: PointGroup = local_throughput(PublishMode::OneByOne, bytes).into();
+            let mut group: MeasurementGroup = local_throughput(PublishMode::OneByOne, bytes).into();
             if bytes == 64 {
                 group.extend(local_throughput(PublishMode::Batches(64), bytes));
             }
@@ -32,8 +32,8 @@ pub fn throughput(transport: &'static str, bytes: usize) -> PointGroup {
     }
 }
 
-fn remote_throughput(transport: SocketKind, bytes: usize) -> PointGroup {
-    let mut group: PointGroup = embedded_throughput(transport, PublishMode::OneByOne, bytes).into();
+fn remote_throughput(transport: SocketKind, bytes: usize) -> MeasurementGroup {
+    let mut group: MeasurementGroup = embedded_throughput(transport, PublishMode::OneByOne, bytes).into();
     if bytes >= 8192 {
         group.extend(embedded_throughput(transport, PublishMode::ByRef, bytes));
     }
@@ -49,7 +49,7 @@ fn remote_throughput(transport: SocketKind, bytes: usize) -> PointGroup {
     group
 }
 
-fn embedded_throughput(transport: SocketKind, mode: PublishMode, bytes: usize) -> [MeasuringPoint; 2] {
+fn embedded_throughput(transport: SocketKind, mode: PublishMode, bytes: usize) -> [Measurement; 2] {
     let copy = if mode == PublishMode::ByRef { "by_ref" } else { "copied" };
     let params = Params::new()
         .with("transport", transport.name())
@@ -62,7 +62,7 @@ fn embedded_throughput(transport: SocketKind, mode: PublishMode, bytes: usize) -
     })
 }
 
-fn local_throughput(mode: PublishMode, bytes: usize) -> [MeasuringPoint; 2] {
+fn local_throughput(mode: PublishMode, bytes: usize) -> [Measurement; 2] {
     let (copy, batch) = match mode {
         PublishMode::OneByOne => ("copied", 1),
         PublishMode::Batches(batch) => ("copied", batch),
@@ -75,7 +75,7 @@ fn local_throughput(mode: PublishMode, bytes: usize) -> [MeasuringPoint; 2] {
 }
 
 /// Returns the points that measure the latency for one transport and message size.
-pub fn latency(transport: &'static str, bytes: usize, options: &BenchOptions) -> PointGroup {
+pub fn latency(transport: &'static str, bytes: usize, options: &BenchOptions) -> MeasurementGroup {
     let iterations = options.count(ROUND_TRIPS.0, ROUND_TRIPS.1);
     match transport {
         "inproc" => vec![
@@ -89,8 +89,8 @@ pub fn latency(transport: &'static str, bytes: usize, options: &BenchOptions) ->
     }
 }
 
-fn remote_latency(transport: SocketKind, bytes: usize, iterations: u64) -> PointGroup {
-    let mut group = PointGroup::new();
+fn remote_latency(transport: SocketKind, bytes: usize, iterations: u64) -> MeasurementGroup {
+    let mut group = MeasurementGroup::new();
     for (wait_method, pin) in [
         (WaitMethod::Spin, CorePinning::Apart),
         (WaitMethod::Parked, CorePinning::Apart),
@@ -100,7 +100,7 @@ fn remote_latency(transport: SocketKind, bytes: usize, iterations: u64) -> Point
             .with("topology", "embedded")
             .with("wait", wait_method.name())
             .with("pin", pin.name());
-        group.push(MeasuringPoint::new("latency", target::DUNLIN, params, move |bench| {
+        group.push(Measurement::new("latency", target::DUNLIN, params, move |bench| {
             let round_trips = remote::round_trip::responder_in_the_node(
                 bench,
                 transport,
@@ -117,7 +117,7 @@ fn remote_latency(transport: SocketKind, bytes: usize, iterations: u64) -> Point
             .with("topology", "brokered")
             .with("wait", node_wait.name())
             .with("pin", pin.name());
-        group.push(MeasuringPoint::new("latency", target::DUNLIN, params, move |bench| {
+        group.push(Measurement::new("latency", target::DUNLIN, params, move |bench| {
             let round_trips =
                 remote::round_trip::two_clients(bench, transport, node_wait, pin, bytes, iterations);
             Ok(round_trips?.sample())
@@ -133,19 +133,19 @@ const FOUR_HOPS: [(WaitMethod, CorePinning); 4] = [
     (WaitMethod::Parked, CorePinning::Free),
 ];
 
-fn local_one_thread(bytes: usize, iterations: u64) -> MeasuringPoint {
+fn local_one_thread(bytes: usize, iterations: u64) -> Measurement {
     let params = round_trip("inproc", bytes).with("threads", 1u64);
-    MeasuringPoint::new("latency", target::DUNLIN, params, move |_| {
+    Measurement::new("latency", target::DUNLIN, params, move |_| {
         Ok(local::round_trip::one_thread(bytes, iterations)?.sample())
     })
 }
 
-fn local_two_threads(wait: WaitStrategy, name: &str, bytes: usize, iterations: u64) -> MeasuringPoint {
+fn local_two_threads(wait: WaitStrategy, name: &str, bytes: usize, iterations: u64) -> Measurement {
     let params = round_trip("inproc", bytes)
         .with("wait", name)
         .with("threads", 2u64)
         .with("pin", CorePinning::Apart.name());
-    MeasuringPoint::new("latency", target::DUNLIN, params, move |_| {
+    Measurement::new("latency", target::DUNLIN, params, move |_| {
         Ok(local::round_trip::two_threads(wait, bytes, iterations)?.sample())
     })
 }
@@ -155,49 +155,49 @@ fn round_trip(transport: &str, bytes: usize) -> Params {
 }
 
 /// Returns the points that measure the creation of `topics` topics, and look-ups among them.
-pub fn topics(topics: usize) -> PointGroup {
+pub fn topics(topics: usize) -> MeasurementGroup {
     let params = Params::new().with("transport", "inproc").with("topics", topics);
-    vec![MeasuringPoint::new("topics", target::DUNLIN, params, move |_| {
+    vec![Measurement::new("topics", target::DUNLIN, params, move |_| {
         local::registry::measure(topics, LOOKUPS)
     })]
 }
 
 /// Returns the points that measure a node with many idle topics and one subscriber. The subscriber subscribes to all
 /// topics, or to a single one.
-pub fn watch(options: &BenchOptions) -> PointGroup {
+pub fn watch(options: &BenchOptions) -> MeasurementGroup {
     let topics = options.count(100_000, 10_000) as usize;
     let records = options.count(2_000, 50);
     let point = |subscriber: &'static str, pattern: &'static str| {
         let params = Params::new().with("transport", "inproc").with("bytes", 64u64).with("topics", topics);
         let measure =
             move |bench: &BenchContext| local::watch::measure(topics, pattern, records, bench.options.time);
-        MeasuringPoint::new("watch", target::DUNLIN, params.with("subscriber", subscriber), measure)
+        Measurement::new("watch", target::DUNLIN, params.with("subscriber", subscriber), measure)
     };
     vec![point("one", "bench.0"), point("all", ">")]
 }
 
 /// Returns the points that measure one publisher and `subscribers` subscribers in this process.
-pub fn fanout(subscribers: usize) -> PointGroup {
+pub fn fanout(subscribers: usize) -> MeasurementGroup {
     let params =
         Params::new().with("transport", "inproc").with("bytes", 64u64).with("subscribers", subscribers);
     let measure = move |bench: &BenchContext| local::fanout::measure(subscribers, bench.options.time);
-    vec![MeasuringPoint::new("fanout", target::DUNLIN, params, measure)]
+    vec![Measurement::new("fanout", target::DUNLIN, params, measure)]
 }
 
 /// Returns the points that measure publishing to `topics` topics at the same time.
-pub fn multi_topic(topics: usize, options: &BenchOptions) -> PointGroup {
+pub fn multi_topic(topics: usize, options: &BenchOptions) -> MeasurementGroup {
     let messages = options.count(1_000, 100);
     let params = Params::new().with("transport", "inproc").with("bytes", 1024u64).with("topics", topics);
     let measure = move |_: &BenchContext| Ok(local::multi_topic::measure(topics, messages, 1024)?.sample());
-    vec![MeasuringPoint::new("multi_topic", target::DUNLIN, params, measure)]
+    vec![Measurement::new("multi_topic", target::DUNLIN, params, measure)]
 }
 
 /// Returns the points that measure the cost of a publish while one subscriber sleeps, or very many subscribers sleep.
-pub fn parked(options: &BenchOptions) -> PointGroup {
+pub fn parked(options: &BenchOptions) -> MeasurementGroup {
     let point = |subscribers: usize, records: u64| {
         let params =
             Params::new().with("transport", "inproc").with("bytes", 64u64).with("subscribers", subscribers);
-        MeasuringPoint::new("parked", target::DUNLIN, params, move |_| {
+        Measurement::new("parked", target::DUNLIN, params, move |_| {
             local::parked::measure(subscribers, records)
         })
     };
@@ -207,31 +207,31 @@ pub fn parked(options: &BenchOptions) -> PointGroup {
 }
 
 /// Returns the points that measure many connections with one subscriber each, at 1,000 records per second.
-pub fn connections(options: &BenchOptions) -> PointGroup {
+pub fn connections(options: &BenchOptions) -> MeasurementGroup {
     let subscribers = options.count(1_000, 50) as usize;
     let params = Params::new().with("transport", "tcp").with("bytes", 64u64).with("subscribers", subscribers);
     let measure =
         move |bench: &BenchContext| remote::crowd::measure(bench, subscribers, 1_000, bench.options.time);
-    vec![MeasuringPoint::new("connections", target::DUNLIN, params, measure)]
+    vec![Measurement::new("connections", target::DUNLIN, params, measure)]
 }
 
 /// Returns the points that measure the throughput of one subscriber while others never read.
-pub fn stalled(options: &BenchOptions) -> PointGroup {
+pub fn stalled(options: &BenchOptions) -> MeasurementGroup {
     let count = options.count(5_000_000, 20_000);
     let point = |stalled: usize| {
         let params = Params::new().with("transport", "tcp").with("bytes", 64u64).with("subscribers", stalled);
         let measure = move |bench: &BenchContext| remote::stalled::measure(bench, stalled, count);
-        MeasuringPoint::new("stalled", target::DUNLIN, params, measure)
+        Measurement::new("stalled", target::DUNLIN, params, measure)
     };
     vec![point(0), point(options.count(1_000, 50) as usize)]
 }
 
 /// Returns the points that measure the memory of idle subscribers and topics.
-pub fn memory(options: &BenchOptions) -> PointGroup {
+pub fn memory(options: &BenchOptions) -> MeasurementGroup {
     let count = options.count(100_000, 10_000);
     let point = |of: &'static str| {
         let params = Params::new().with("transport", "inproc").with("of", of);
-        MeasuringPoint::new("memory", target::DUNLIN, params, move |bench| {
+        Measurement::new("memory", target::DUNLIN, params, move |bench| {
             local::memory::measure(bench, of, count)
         })
     };

@@ -1,9 +1,9 @@
-//! The measuring points of peers in suite `spot`, and the floors of the machine.
+//! The measurements of peers in suite `spot`, and the floors of the machine.
 
 use crate::cores::CorePinning;
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{MeasuringPoint, PointGroup, target};
+use crate::point::{Measurement, MeasurementGroup, target};
 use crate::pubsub::{self, Broker};
 use crate::raw;
 use crate::raw::ping_pong::{PingPong, WaitMethod};
@@ -13,7 +13,7 @@ use crate::timed;
 use crate::zmq::{self, ZmqPattern};
 
 /// Returns the points that measure the throughput of peers for one transport and message size.
-pub fn throughput(transport: &'static str, bytes: usize) -> PointGroup {
+pub fn throughput(transport: &'static str, bytes: usize) -> MeasurementGroup {
     match transport {
         "inproc" => {
             let mut group = zmq_throughput(transport, bytes);
@@ -33,7 +33,7 @@ pub fn throughput(transport: &'static str, bytes: usize) -> PointGroup {
     }
 }
 
-fn zmq_throughput(transport: &'static str, bytes: usize) -> PointGroup {
+fn zmq_throughput(transport: &'static str, bytes: usize) -> MeasurementGroup {
     let patterns = [ZmqPattern::Pub, ZmqPattern::Router];
     let points = patterns.map(|pattern| {
         let setup = zmq::ZmqSetup { pattern, transport, bytes, pin: CorePinning::Free };
@@ -46,27 +46,27 @@ fn zmq_throughput(transport: &'static str, bytes: usize) -> PointGroup {
     points.into_iter().flatten().collect()
 }
 
-fn nats_throughput(bytes: usize) -> [MeasuringPoint; 2] {
+fn nats_throughput(bytes: usize) -> [Measurement; 2] {
     let params = Params::new().with("transport", "tcp").with("topology", "brokered").with("driver", "raw");
     timed::points(target::NATS, params, bytes, move |bench, count| {
         pubsub::throughput::measure(Broker::start(bench, target::NATS, CorePinning::Free)?, bytes, count)
     })
 }
 
-fn raw_throughput(transport: SocketKind, bytes: usize) -> [MeasuringPoint; 2] {
+fn raw_throughput(transport: SocketKind, bytes: usize) -> [Measurement; 2] {
     let params = Params::new().with("transport", transport.name());
     timed::points(target::RAW, params, bytes, move |bench, count| {
         raw::stream::measure(bench, transport, bytes, count)
     })
 }
 
-fn ring(batch: usize) -> [MeasuringPoint; 2] {
+fn ring(batch: usize) -> [Measurement; 2] {
     let params = Params::new().with("transport", "inproc").with("batch", batch);
     timed::points(target::RTRB, params, 64, move |_, count| raw::ring::measure(count, batch))
 }
 
 /// Returns the points that measure the latency of peers for one transport and message size.
-pub fn latency(transport: &'static str, bytes: usize, options: &BenchOptions) -> PointGroup {
+pub fn latency(transport: &'static str, bytes: usize, options: &BenchOptions) -> MeasurementGroup {
     let iterations = options.count(ROUND_TRIPS.0, ROUND_TRIPS.1);
     match transport {
         "inproc" => zmq_latency(transport, bytes, iterations, &[CorePinning::Apart, CorePinning::Free]),
@@ -83,7 +83,7 @@ pub fn latency(transport: &'static str, bytes: usize, options: &BenchOptions) ->
     }
 }
 
-fn raw_latency(transport: SocketKind, bytes: usize, iterations: u64) -> PointGroup {
+fn raw_latency(transport: SocketKind, bytes: usize, iterations: u64) -> MeasurementGroup {
     let variants = [
         (WaitMethod::Spin, CorePinning::Apart),
         (WaitMethod::Parked, CorePinning::Apart),
@@ -94,15 +94,20 @@ fn raw_latency(transport: SocketKind, bytes: usize, iterations: u64) -> PointGro
         let params = round_trip(transport.name(), wait.name(), bytes)
             .with("topology", "embedded")
             .with("pin", pin.name());
-        MeasuringPoint::new("latency", target::RAW, params, move |bench| {
+        Measurement::new("latency", target::RAW, params, move |bench| {
             Ok(raw::ping_pong::measure(bench, setup, iterations)?.sample())
         })
     };
     variants.map(point).into()
 }
 
-fn zmq_latency(transport: &'static str, bytes: usize, iterations: u64, pins: &[CorePinning]) -> PointGroup {
-    let mut group = PointGroup::new();
+fn zmq_latency(
+    transport: &'static str,
+    bytes: usize,
+    iterations: u64,
+    pins: &[CorePinning],
+) -> MeasurementGroup {
+    let mut group = MeasurementGroup::new();
     for &pin in pins {
         for pattern in [ZmqPattern::Pair, ZmqPattern::Router] {
             let setup = zmq::ZmqSetup { pattern, transport, bytes, pin };
@@ -110,7 +115,7 @@ fn zmq_latency(transport: &'static str, bytes: usize, iterations: u64, pins: &[C
                 .with("topology", "embedded")
                 .with("pattern", pattern.name())
                 .with("pin", pin.name());
-            group.push(MeasuringPoint::new("latency", target::LIBZMQ, params, move |bench| {
+            group.push(Measurement::new("latency", target::LIBZMQ, params, move |bench| {
                 zmq::latency(bench, setup, iterations)
             }));
         }
@@ -118,19 +123,19 @@ fn zmq_latency(transport: &'static str, bytes: usize, iterations: u64, pins: &[C
     group
 }
 
-fn raw_relay(pin: CorePinning, bytes: usize, iterations: u64) -> MeasuringPoint {
+fn raw_relay(pin: CorePinning, bytes: usize, iterations: u64) -> Measurement {
     let params = round_trip("tcp", "parked", bytes).with("topology", "brokered").with("pin", pin.name());
-    MeasuringPoint::new("latency", target::RAW, params, move |bench| {
+    Measurement::new("latency", target::RAW, params, move |bench| {
         Ok(raw::relay::measure(bench, SocketKind::Tcp, pin, bytes, iterations)?.sample())
     })
 }
 
-fn nats_latency(pin: CorePinning, bytes: usize, iterations: u64) -> MeasuringPoint {
+fn nats_latency(pin: CorePinning, bytes: usize, iterations: u64) -> Measurement {
     let params = round_trip("tcp", "parked", bytes)
         .with("topology", "brokered")
         .with("driver", "raw")
         .with("pin", pin.name());
-    MeasuringPoint::new("latency", target::NATS, params, move |bench| {
+    Measurement::new("latency", target::NATS, params, move |bench| {
         let broker = Broker::start(bench, target::NATS, pin)?;
         Ok(pubsub::request::measure(broker, pin, bytes, iterations, 1)?.latencies.sample())
     })
@@ -141,7 +146,7 @@ fn round_trip(transport: &str, wait: &str, bytes: usize) -> Params {
 }
 
 /// Returns the points that measure look-ups in the standard library's map with `topics` names.
-pub fn topics(topics: usize) -> PointGroup {
+pub fn topics(topics: usize) -> MeasurementGroup {
     let params = Params::new().with("transport", "inproc").with("topics", topics);
-    vec![MeasuringPoint::new("topics", target::STD, params, move |_| raw::lookup::measure(topics, LOOKUPS))]
+    vec![Measurement::new("topics", target::STD, params, move |_| raw::lookup::measure(topics, LOOKUPS))]
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{MeasuringPoint, PointGroup, target};
+use crate::point::{Measurement, MeasurementGroup, target};
 
 use super::forecast::{self, ArrivalPattern};
 use super::{local, scheduler, simulated, through};
@@ -25,7 +25,7 @@ const BACKLOGS: [(usize, usize); 7] = [
 const TARGETS: [u64; 4] = [70, 80, 85, 90];
 
 /// The groups of points of suite `tasks`.
-pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
+pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let mut groups = through::groups(options, with_peers);
     groups.extend([scaling(options), phases(), local_phases(options), tenants(options)]);
     groups.extend(forecast_points(options));
@@ -42,15 +42,15 @@ fn point(
     case: &'static str,
     params: Params,
     mut measure: impl FnMut(u64) -> anyhow::Result<crate::point::RunSample> + 'static,
-) -> MeasuringPoint {
+) -> Measurement {
     let mut seed = 0;
-    MeasuringPoint::new(case, target::DUNLIN, params, move |_| {
+    Measurement::new(case, target::DUNLIN, params, move |_| {
         seed += 1;
         measure(seed)
     })
 }
 
-fn scaling(options: &BenchOptions) -> PointGroup {
+fn scaling(options: &BenchOptions) -> MeasurementGroup {
     let tasks = options.count(200_000, 5_000);
     let workers = WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 50);
     let of = |workers: u32| {
@@ -63,7 +63,7 @@ fn scaling(options: &BenchOptions) -> PointGroup {
     workers.map(of).collect()
 }
 
-fn phases() -> PointGroup {
+fn phases() -> MeasurementGroup {
     let of = |phase: &'static str| {
         point("phases", simulator_params().with("phase", phase), move |seed| simulated::phase(seed, phase))
     };
@@ -72,16 +72,16 @@ fn phases() -> PointGroup {
 
 /// The points of case `phases` with real processes. A quick run omits phase `predictive`, because learning a forecast
 /// takes half a minute.
-fn local_phases(options: &BenchOptions) -> PointGroup {
+fn local_phases(options: &BenchOptions) -> MeasurementGroup {
     let phases = local::PHASES.iter().filter(|phase| !options.quick || **phase != "predictive");
     let of = |phase: &'static str| {
         let params = Params::new().with("via", "local").with("phase", phase);
-        MeasuringPoint::new("phases", target::DUNLIN, params, move |bench| local::measure(bench, phase))
+        Measurement::new("phases", target::DUNLIN, params, move |bench| local::measure(bench, phase))
     };
     phases.map(|phase| of(phase)).collect()
 }
 
-fn tenants(options: &BenchOptions) -> PointGroup {
+fn tenants(options: &BenchOptions) -> MeasurementGroup {
     let mut group = vec![point("tenants", simulator_params(), simulated::tenants)];
     for load in simulated::LOADS {
         let params = simulator_params().with("load", load);
@@ -96,7 +96,7 @@ fn tenants(options: &BenchOptions) -> PointGroup {
     group
 }
 
-fn forecast_points(options: &BenchOptions) -> Vec<PointGroup> {
+fn forecast_points(options: &BenchOptions) -> Vec<MeasurementGroup> {
     let targets = if options.quick { &TARGETS[2..3] } else { &TARGETS };
     let arrivals = if options.quick { &ArrivalPattern::ALL[..1] } else { &ArrivalPattern::ALL };
     let peak = options.count(200, 20) as u32;
@@ -110,20 +110,20 @@ fn forecast_points(options: &BenchOptions) -> Vec<PointGroup> {
     arrivals.iter().map(|arrivals| targets.iter().map(|target| of(*arrivals, *target)).collect()).collect()
 }
 
-fn backlog_points(options: &BenchOptions) -> PointGroup {
+fn backlog_points(options: &BenchOptions) -> MeasurementGroup {
     let backlogs = BACKLOGS.into_iter().filter(|(_, queued)| !options.quick || *queued <= 10_000);
     let dispatches = options.count(300_000, 5_000);
     let of = |(tenants, queued): (usize, usize)| {
         let case = if tenants == 1 { "backlog" } else { "dispatch" };
         let params = Params::new().with("tenants", tenants).with("queued", queued).with("of", "scheduler");
-        MeasuringPoint::new(case, target::DUNLIN, params, move |bench| {
+        Measurement::new(case, target::DUNLIN, params, move |bench| {
             scheduler::measure(bench, tenants, queued, dispatches)
         })
     };
     backlogs.map(of).collect()
 }
 
-fn large_point(options: &BenchOptions) -> MeasuringPoint {
+fn large_point(options: &BenchOptions) -> Measurement {
     let (workers, tasks) = (options.count(100_000, 1_000) as u32, options.count(10_000_000, 20_000));
     let params = simulator_params().with("workers", u64::from(workers)).with("tasks", tasks);
     point("simulator", params, move |seed| simulated::large(seed, workers, tasks))

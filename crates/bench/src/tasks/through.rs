@@ -6,7 +6,7 @@ use super::nodes::ClusterSize;
 use super::work::{NodeOptions, TaskWorkload, TenantWorkload};
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{MeasuringPoint, PointGroup, target};
+use crate::point::{Measurement, MeasurementGroup, target};
 
 /// The duration of a task in the Grey document, in ns: each worker does 85 tasks a second.
 const TASK_NS: u64 = 11_760_000;
@@ -33,7 +33,7 @@ const TENANTS_SHARDED: usize = 16;
 const TENANTS: [usize; 2] = [4, 1_000];
 
 /// The groups of points that go through nodes.
-pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
+pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let mut groups = vec![noop_points(options, with_peers)];
     groups.push(scaling_points(options));
     groups.push(TENANTS.into_iter().map(|tenants| tenants_point(tenants, options)).collect());
@@ -45,9 +45,9 @@ pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     groups
 }
 
-fn failover_point(killed: &'static str, victim: KillTarget, options: &BenchOptions) -> MeasuringPoint {
+fn failover_point(killed: &'static str, victim: KillTarget, options: &BenchOptions) -> Measurement {
     let (params, kills) = (Params::new().with("via", "node").with("killed", killed), options.count(100, 2));
-    MeasuringPoint::new("failover", target::DUNLIN, params.with("nodes", 3_usize), move |bench| {
+    Measurement::new("failover", target::DUNLIN, params.with("nodes", 3_usize), move |bench| {
         failover::measure(bench, victim, kills)
     })
 }
@@ -100,9 +100,9 @@ fn work(workers: usize, task_ns: u64, options: &BenchOptions) -> TaskWorkload {
     TaskWorkload { workers, task_ns, bytes: BYTES, warmup_ns, time_ns, ..TaskWorkload::default() }
 }
 
-fn noop_points(options: &BenchOptions, with_peers: bool) -> PointGroup {
+fn noop_points(options: &BenchOptions, with_peers: bool) -> MeasurementGroup {
     let backlog = options.count(20_000, 2_000) as usize;
-    let mut group: PointGroup = [1, 3]
+    let mut group: MeasurementGroup = [1, 3]
         .iter()
         .flat_map(|nodes| Spread::all().map(|spread| noop_point(*nodes, spread, backlog, options)))
         .collect();
@@ -110,7 +110,7 @@ fn noop_points(options: &BenchOptions, with_peers: bool) -> PointGroup {
         let peer = |target: &'static str, workers: usize, backlog: usize| {
             let work = TaskWorkload { backlog, ..work(workers, 0, options) };
             let params = params(1, workers).with("bytes", BYTES).with("backlog", backlog);
-            MeasuringPoint::new("noop", target, params, move |bench| {
+            Measurement::new("noop", target, params, move |bench| {
                 load::measure_cycles(bench, target, ClusterSize::of(1), &work)
             })
         };
@@ -121,19 +121,19 @@ fn noop_points(options: &BenchOptions, with_peers: bool) -> PointGroup {
     group
 }
 
-fn noop_point(nodes: usize, spread: Spread, backlog: usize, options: &BenchOptions) -> MeasuringPoint {
+fn noop_point(nodes: usize, spread: Spread, backlog: usize, options: &BenchOptions) -> Measurement {
     let ours = NodeOptions { submitters: 1, batch: 500, slots: NOOP_SLOTS, ..NodeOptions::default() };
     let work = spread.work(TaskWorkload { ours, ..work(NOOP_WORKERS, 0, options) }, backlog);
     let params = params(nodes, NOOP_WORKERS).with("bytes", BYTES).with("backlog", backlog);
     let size = ClusterSize { nodes, shards: spread.shards };
-    MeasuringPoint::new("noop", target::DUNLIN, spread.params(params), move |bench| {
+    Measurement::new("noop", target::DUNLIN, spread.params(params), move |bench| {
         load::measure_cycles(bench, target::DUNLIN, size, &work)
     })
 }
 
 /// The points with the Grey document's numbers of workers. The largest of these numbers (in a quick run, the smallest)
 /// is also measured with several shards.
-fn scaling_points(options: &BenchOptions) -> PointGroup {
+fn scaling_points(options: &BenchOptions) -> MeasurementGroup {
     let workers: Vec<usize> =
         WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 10).collect();
     let spread =
@@ -142,17 +142,17 @@ fn scaling_points(options: &BenchOptions) -> PointGroup {
     all.map(|(workers, spread)| scaling_point(workers, spread, options)).collect()
 }
 
-fn scaling_point(workers: usize, spread: Spread, options: &BenchOptions) -> MeasuringPoint {
+fn scaling_point(workers: usize, spread: Spread, options: &BenchOptions) -> Measurement {
     let ours = NodeOptions { submitters: 1, batch: 100, slots: 1, ahead: 1, ..NodeOptions::default() };
     let work = spread.work(TaskWorkload { ours, ..work(workers, TASK_NS, options) }, 20 * workers);
-    MeasuringPoint::new("scaling", target::DUNLIN, spread.params(params(1, workers)), move |bench| {
+    Measurement::new("scaling", target::DUNLIN, spread.params(params(1, workers)), move |bench| {
         load::measure_scaling(bench, spread.shards, &work)
     })
 }
 
 /// The point whose tenants have weights from one to four. Each tenant always has more waiting tasks than the workers
 /// can take.
-fn tenants_point(tenants: usize, options: &BenchOptions) -> MeasuringPoint {
+fn tenants_point(tenants: usize, options: &BenchOptions) -> Measurement {
     let loads = (0..tenants).map(|nth| TenantWorkload { weight: 1 + nth as u32 % 4, per_s: 0.0 }).collect();
     let ours = NodeOptions {
         submitters: 1,
@@ -164,17 +164,17 @@ fn tenants_point(tenants: usize, options: &BenchOptions) -> MeasuringPoint {
     };
     let work = TaskWorkload { backlog: 100, ours, ..work(50, 2_000_000, options) };
     let params = params(1, 50).with("tenants", tenants);
-    MeasuringPoint::new("tenants", target::DUNLIN, params, move |bench| load::measure_sharing(bench, &work))
+    Measurement::new("tenants", target::DUNLIN, params, move |bench| load::measure_sharing(bench, &work))
 }
 
-fn noisy_point(load: &'static str, workers: usize, options: &BenchOptions) -> MeasuringPoint {
+fn noisy_point(load: &'static str, workers: usize, options: &BenchOptions) -> Measurement {
     let loads = USUAL_PER_S.map(|per_s| TenantWorkload { weight: 1, per_s }).to_vec();
     let ours = NodeOptions { submitters: 1, batch: 100, slots: 1, tenants: loads, ..NodeOptions::default() };
     let mut work = TaskWorkload { ours, ..work(workers, TASK_NS, options) };
     // The time is long, so that even the smallest tenant completes over a thousand tasks.
     work.time_ns = work.time_ns.max(options.count(20_000_000_000, 1_000_000_000));
     let params = params(1, workers).with("load", load);
-    MeasuringPoint::new("noisy", target::DUNLIN, params, move |bench| {
+    Measurement::new("noisy", target::DUNLIN, params, move |bench| {
         load::measure_noisy_tenant(bench, &work, NOISY_TIMES)
     })
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use self::follow::{NodeEvent, StatusFollower};
+use self::follow::{StatusFollower, StatusUpdate};
 use self::report::NodeReport;
 use crate::arguments::GlobalOptions;
 use crate::console::Console;
@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
 fn wait_complete(report: &mut NodeReport, follow: &StatusFollower, stop: &StopFlag) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !report.is_complete() && !stop.is_set() {
-        if let Some(NodeEvent::Refused(error)) = follow.next(POLL_INTERVAL, report) {
+        if let Some(StatusUpdate::Refused(error)) = follow.next(POLL_INTERVAL, report) {
             return Err(error);
         }
         if Instant::now() > deadline {
@@ -93,7 +93,7 @@ fn objects(mut report: NodeReport, follow: &StatusFollower, once: bool, stop: &S
         }
         let (at, is_down) = (report.published_at(), report.outage().is_some());
         while !stop.is_set() && report.published_at() == at && report.outage().is_some() == is_down {
-            if let Some(NodeEvent::Refused(error)) = follow.next(POLL_INTERVAL, &mut report) {
+            if let Some(StatusUpdate::Refused(error)) = follow.next(POLL_INTERVAL, &mut report) {
                 return Err(error);
             }
         }
@@ -113,8 +113,8 @@ fn watch(mut report: NodeReport, follow: &StatusFollower, stop: &StopFlag) -> Re
                 (drawn, changed) = (Some(Instant::now()), false);
             }
             match follow.next(POLL_INTERVAL, &mut report) {
-                Some(NodeEvent::Refused(error)) => return Err(error),
-                Some(NodeEvent::NodeReport) => changed = true,
+                Some(StatusUpdate::Refused(error)) => return Err(error),
+                Some(StatusUpdate::NodeReport) => changed = true,
                 None => {}
             }
             while event::poll(Duration::ZERO)? {

@@ -4,7 +4,7 @@
 //! and no pattern denies any part of it. A watch shows only the changes of allowed keys.
 
 use dunlin_control::{ControlCommand, ControlQuery, KeyOperation, LOCKS, prefix_end, visible_events};
-use dunlin_topic::{Filter, PayloadView};
+use dunlin_topic::{Filter, PayloadFilter};
 
 /// A pattern of keys: a key, or a prefix with a trailing `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,11 +72,11 @@ impl KeyRule {
         }
         let rule = self.clone();
         // If a change cannot be decoded, the filter hides it.
-        let view = PayloadView::new(move |change| {
+        let payload_filter = PayloadFilter::new(move |change| {
             visible_events(change, |key| rule.check_key(key).is_ok()).ok().flatten()
         });
-        let view = Some(view);
-        Some(Some(Filter { view, ..filter.unwrap_or_else(|| Filter::new(|_| true)) }))
+        let payload_filter = Some(payload_filter);
+        Some(Some(Filter { payload_filter, ..filter.unwrap_or_else(|| Filter::new(|_| true)) }))
     }
 
     fn check_key(&self, key: &[u8]) -> Result<(), String> {

@@ -165,12 +165,12 @@ fn pattern_of(log: &LogName) -> Option<Pattern> {
 }
 
 fn without(denied: Vec<TailPattern>, filter: Option<Filter>) -> Filter {
-    let view = filter.as_ref().and_then(|filter| filter.view.clone());
+    let payload_filter = filter.as_ref().and_then(|filter| filter.payload_filter.clone());
     let accepts = move |tail: &str| {
         filter.as_ref().is_none_or(|filter| (filter.accepts)(tail))
             && !denied.iter().any(|denied| denied.matches(tail))
     };
-    Filter { view, ..Filter::new(accepts) }
+    Filter { payload_filter, ..Filter::new(accepts) }
 }
 
 fn is_inbox(subject: &str) -> bool {

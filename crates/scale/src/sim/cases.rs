@@ -9,5 +9,5 @@ mod throughput;
 pub use compare::{PolicyRow, compare, policy_scenario};
 pub use cost::{CostRow, savings};
 pub use neighbours::{NoisyNeighbourRow, TenantRow, noisy_neighbour, tenants};
-pub use phases::{ScaleInRow, ScaleOutRow, WarmPoolRow, scale_in, scale_out, warm_pool};
+pub use phases::{ScaleInPhases, ScaleOutPhases, WarmPoolRow, scale_in, scale_out, warm_pool};
 pub use throughput::{ThroughputRow, throughput};

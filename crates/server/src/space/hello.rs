@@ -26,15 +26,15 @@ const MAGIC: &[u8; 8] = b"dunlinSP";
 
 /// The identity of a world, which two processes compare when they connect: its name, and a hash of its setup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorldKey {
+pub struct WorldIdentity {
     /// The world's name.
     pub name: String,
     /// Hash of the setup that all processes must share.
     pub setup: u64,
 }
 
-impl WorldKey {
-    /// The key of a world.
+impl WorldIdentity {
+    /// Returns the identity of a world.
     pub fn of<const D: usize>(
         name: &str,
         setup: &RegionSetup<D>,
@@ -59,7 +59,7 @@ impl WorldKey {
         for (_, region) in partition.regions() {
             hash.add(&region.0.to_le_bytes());
         }
-        WorldKey { name: name.to_owned(), setup: hash.0 }
+        WorldIdentity { name: name.to_owned(), setup: hash.0 }
     }
 }
 
@@ -78,7 +78,7 @@ impl Hash {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RunnerHello {
     pub(super) process: u64,
-    pub(super) world: WorldKey,
+    pub(super) world: WorldIdentity,
     /// The regions that the side runs, with their epochs.
     pub(super) regions: Vec<(RegionId, u64)>,
 }
@@ -118,7 +118,7 @@ impl RunnerHello {
         let regions =
             (0..count).map(|_| Ok((body.region()?, body.u64()?))).collect::<Result<_, RunnerRefusal>>()?;
         body.take::<NONCE_BYTES>()?;
-        Ok(RunnerHello { process, world: WorldKey { name, setup }, regions })
+        Ok(RunnerHello { process, world: WorldIdentity { name, setup }, regions })
     }
 
     /// Checks that this side may connect to the side that sent the hello `theirs`.
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     fn hello() -> RunnerHello {
-        let world = WorldKey { name: "flock".to_owned(), setup: 5 };
+        let world = WorldIdentity { name: "flock".to_owned(), setup: 5 };
         RunnerHello { process: 3, world, regions: vec![(RegionId(1), 4), (RegionId(2), 1)] }
     }
 

@@ -24,7 +24,7 @@ use super::config::{SpaceConfig, WorldPeer};
 use super::error::RunnerRefusal;
 use super::frame::SpaceFrame;
 use super::handle::RunnerCalls;
-use super::hello::{RunnerHello, WorldKey};
+use super::hello::{RunnerHello, WorldIdentity};
 use super::links::{LinkEvent, ProcessLinks};
 use super::lockstep::ProcessLockstep;
 use super::pace::{TickPace, TickSchedule, monotonic_ns};
@@ -87,7 +87,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         calls: RunnerCalls<D, B>,
     ) -> WorldRunner<D, B> {
         let now_ns = monotonic_ns();
-        let world = WorldKey::of(&config.world, host.setup(), host.partition(), config.lockstep);
+        let world = WorldIdentity::of(&config.world, host.setup(), host.partition(), config.lockstep);
         let hello = RunnerHello { process: config.process, world, regions: regions(&host) };
         let mut links = ProcessLinks::new(listener, hello, config.secret, config.limits);
         config.peers.iter().for_each(|peer| links.add_peer(*peer, now_ns));

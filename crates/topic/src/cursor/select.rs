@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dunlin_frame::Frame;
 
-use super::PayloadView;
+use super::PayloadFilter;
 use crate::log::ResumeSeq;
 use crate::subject::{Pattern, TailPattern};
 
@@ -53,13 +53,13 @@ pub struct Filter {
     /// A pattern that covers all accepted tails, if known. The cursor then wakes only for matching records.
     pub tails: Option<TailPattern>,
     /// Reduces payloads if the subscriber may not see all parts of them.
-    pub view: Option<PayloadView>,
+    pub payload_filter: Option<PayloadFilter>,
 }
 
 impl Filter {
     /// Selects records whose subject tails `accepts` selects, with full payloads.
     pub fn new(accepts: impl Fn(&str) -> bool + Send + Sync + 'static) -> Filter {
-        Filter { accepts: Arc::new(accepts), tails: None, view: None }
+        Filter { accepts: Arc::new(accepts), tails: None, payload_filter: None }
     }
 
     /// Selects records whose subject tails match the pattern, with full payloads.
@@ -71,7 +71,7 @@ impl Filter {
 
 impl std::fmt::Debug for Filter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Filter").field("view", &self.view).finish_non_exhaustive()
+        f.debug_struct("Filter").field("payload_filter", &self.payload_filter).finish_non_exhaustive()
     }
 }
 

@@ -25,14 +25,14 @@ fn long_topic(name: &str) -> Arc<Topic> {
     topic
 }
 
-/// A view that hides all records except the wanted one.
+/// A payload filter that hides all records except the wanted one.
 fn wanted(payload: &[u8]) -> Option<Cow<'_, [u8]>> {
     (payload == b"wanted").then_some(Cow::Borrowed(payload))
 }
 
 fn filters() -> [Filter; 2] {
-    let view = Some(PayloadView::new(wanted));
-    [Filter::new(|tail: &str| tail == "eu"), Filter { view, ..Filter::new(|_| true) }]
+    let payload_filter = Some(PayloadFilter::new(wanted));
+    [Filter::new(|tail: &str| tail == "eu"), Filter { payload_filter, ..Filter::new(|_| true) }]
 }
 
 fn filtered(topic: &Topic, filter: Filter) -> Cursor {

@@ -155,21 +155,23 @@ fn filter_skips_only_records_of_other_subjects() {
     assert!(seen.iter().copied().eq((0..1_000).step_by(3)));
 }
 
-/// A view that removes odd digits; numbers with odd digits only are hidden.
+/// A payload filter that removes odd digits; numbers with odd digits only are hidden.
 fn even_digits(payload: &[u8]) -> Option<std::borrow::Cow<'_, [u8]>> {
     let kept: Vec<u8> = payload.iter().copied().filter(|digit| digit % 2 == 0).collect();
     (!kept.is_empty()).then_some(kept.into())
 }
 
 #[test]
-fn payload_view_replaces_payloads_and_skips_hidden_records() {
+fn payload_filter_replaces_payloads_and_skips_hidden_records() {
     let topic = large_topic(MANUAL);
     let mut publisher = topic.publisher("t");
     for n in 1..=2_000 {
         publisher.publish(n.to_string().as_bytes()).unwrap();
     }
-    let view = |transform| Some(Filter { view: Some(PayloadView::new(transform)), ..Filter::new(|_| true) });
-    let filter = view(even_digits);
+    let filter_with = |transform| {
+        Some(Filter { payload_filter: Some(PayloadFilter::new(transform)), ..Filter::new(|_| true) })
+    };
+    let filter = filter_with(even_digits);
     let cursor = Cursor::new(topic.logs()[0].clone(), &earliest(), filter, ConsumeMode::Reads).unwrap();
     let mut reader = Subscriber::one(cursor, WaitStrategy::Parked);
     let (mut shown, mut last) = (0, 0);
@@ -206,9 +208,12 @@ fn payload_view_replaces_payloads_and_skips_hidden_records() {
 fn changed_filter_applies_from_the_first_undelivered_record() {
     let topic = large_topic(MANUAL);
     topic.publisher("t").publish_batch(&[b"12".as_slice().into(), b"34".as_slice().into()]).unwrap();
-    let view = |transform| Some(Filter { view: Some(PayloadView::new(transform)), ..Filter::new(|_| true) });
+    let filter_with = |transform| {
+        Some(Filter { payload_filter: Some(PayloadFilter::new(transform)), ..Filter::new(|_| true) })
+    };
     let mut cursor =
-        Cursor::new(topic.logs()[0].clone(), &earliest(), view(even_digits), ConsumeMode::Reads).unwrap();
+        Cursor::new(topic.logs()[0].clone(), &earliest(), filter_with(even_digits), ConsumeMode::Reads)
+            .unwrap();
     assert!(matches!(cursor.fill(), ReadOutcome::Records));
     assert_eq!(cursor.peek_any().unwrap().0.payload(), b"2");
     assert!(cursor.set_filter(None));

@@ -1,4 +1,4 @@
-//! The two reading threads of one node: one copies all lines, the other keeps a replica of all books. When the node is
+//! The two reading threads of one node: one receives all lines, the other keeps a replica of all books. When the node is
 //! killed, they reconnect and continue.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use dunlin_client::{Client, ClientOptions, Subscriber};
 use dunlin_feed::{LastValue, Replica};
 use dunlin_topic::{OnGap, Start, Subscribe, SubscribeError, SubscribeOptions};
 
-use super::copy::{TopicCopies, add_event};
+use super::progress::{ReadProgressByTopic, add_event};
 use super::{ClusterDemoState, PATIENCE, POLL_INTERVAL};
 use crate::demo::books::{PATTERN, ReplicaResult, add, levels};
 use crate::demo::plan::MARKETS;
@@ -21,9 +21,9 @@ use crate::demo::plan::MARKETS;
 const EVENTS_MAX: usize = 512;
 const IDLE: Duration = Duration::from_millis(50);
 
-/// The two threads that read from one node: one copies all lines, one keeps all order books.
+/// The two threads that read from one node: one receives all lines, one keeps all order books.
 pub struct NodeReaders {
-    lines: JoinHandle<Result<TopicCopies>>,
+    lines: JoinHandle<Result<ReadProgressByTopic>>,
     books: JoinHandle<Result<ReplicaResult>>,
 }
 
@@ -32,7 +32,7 @@ impl NodeReaders {
     pub fn start(url: &str, state: &Arc<ClusterDemoState>) -> NodeReaders {
         let (of_lines, of_books) = ((url.to_owned(), Arc::clone(state)), (url.to_owned(), Arc::clone(state)));
         NodeReaders {
-            lines: std::thread::spawn(move || copy(&of_lines.0, &of_lines.1)),
+            lines: std::thread::spawn(move || receive_lines(&of_lines.0, &of_lines.1)),
             books: std::thread::spawn(move || follow(&of_books.0, &of_books.1)),
         }
     }
@@ -41,7 +41,7 @@ impl NodeReaders {
         self.lines.is_finished() && self.books.is_finished()
     }
 
-    pub fn join(self) -> Result<(TopicCopies, ReplicaResult)> {
+    pub fn join(self) -> Result<(ReadProgressByTopic, ReplicaResult)> {
         let lines =
             self.lines.join().map_err(|_| anyhow!("a subscriber of the recordings' lines panicked"))?;
         let books = self.books.join().map_err(|_| anyhow!("a replica of the order books panicked"))?;
@@ -99,18 +99,19 @@ impl<'s> ReaderLink<'s> {
     }
 }
 
-fn copy(url: &str, state: &ClusterDemoState) -> Result<TopicCopies> {
+fn receive_lines(url: &str, state: &ClusterDemoState) -> Result<ReadProgressByTopic> {
     let mut subscriber = subscribe(url, MARKETS, Start::Earliest, OnGap::Oldest)?;
-    let (mut copies, mut link) = (TopicCopies::default(), ReaderLink::of(state));
+    let (mut by_topic, mut link) = (ReadProgressByTopic::default(), ReaderLink::of(state));
     while !state.is_over() {
         if link
-            .default_if_disconnected(subscriber.drain(EVENTS_MAX, |event| add_event(&mut copies, &event)))?
+            .default_if_disconnected(subscriber.drain(EVENTS_MAX, |event| add_event(&mut by_topic, &event)))?
             > 0
         {
             link.record_event();
             continue;
         }
-        let through = |topic: &str, last: u64| copies.get(topic).map_or(0, |copy| copy.through.seq) >= last;
+        let through =
+            |topic: &str, last: u64| by_topic.get(topic).map_or(0, |progress| progress.through.seq) >= last;
         if let Some(ends) = state.ends.get()
             && ends
                 .iter()
@@ -121,7 +122,7 @@ fn copy(url: &str, state: &ClusterDemoState) -> Result<TopicCopies> {
         }
         link.default_if_disconnected(subscriber.wait(Some(IDLE)))?;
     }
-    Ok(copies)
+    Ok(by_topic)
 }
 
 fn follow(url: &str, state: &Arc<ClusterDemoState>) -> Result<ReplicaResult> {

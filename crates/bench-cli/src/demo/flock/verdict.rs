@@ -7,7 +7,7 @@ use dunlin_cli::console::{Console, grouped};
 use dunlin_cli::table::TextTable;
 use serde_json::json;
 
-use super::copy::{TopicCopies, TopicCopy};
+use super::progress::{ReadProgressByTopic, TopicReadProgress};
 use crate::demo::account::ContentDigest;
 use crate::demo::recording::MarketRecording;
 
@@ -35,23 +35,24 @@ impl NodeVerdicts {
         node: &str,
         recordings: &[MarketRecording],
         ends: &BTreeMap<String, u64>,
-        copies: &TopicCopies,
+        by_topic: &ReadProgressByTopic,
     ) {
-        let nothing = TopicCopy::default();
+        let nothing = TopicReadProgress::default();
         for recording in recordings {
             let published = ends.get(&recording.topic).copied().unwrap_or_default();
-            let copy = copies.get(&recording.topic).unwrap_or(&nothing);
+            let progress = by_topic.get(&recording.topic).unwrap_or(&nothing);
             let mut expected = ContentDigest::default();
             (0..published as usize).for_each(|at| expected.add(recording.line(at)));
-            let is_equal = copy.content == expected && copy.through.seq == published && copy.fault.is_none();
+            let is_equal =
+                progress.content == expected && progress.through.seq == published && progress.fault.is_none();
             self.rows.push(Row {
                 node: node.to_owned(),
                 topic: recording.topic.clone(),
                 published,
-                received: copy.through.seq,
-                epochs: copy.epochs,
+                received: progress.through.seq,
+                epochs: progress.epochs,
                 is_equal,
-                fault: copy.fault.clone(),
+                fault: progress.fault.clone(),
             });
         }
     }

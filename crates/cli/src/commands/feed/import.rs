@@ -20,7 +20,7 @@ use crate::input::{Chunk, Input};
 use crate::outcome::CommandRefusal;
 use crate::progress::TransferProgress;
 use crate::signals::{GRACE, StopFlag};
-use target::{CheckTarget, ImportTarget, NodeTarget, RecordingFolder};
+use target::{DryRunTarget, ImportTarget, NodeTarget, RecordingFolder};
 
 /// Maximum number of a file's defects that are printed. Further defects are only counted.
 const DEFECTS_PRINTED: u64 = 20;
@@ -81,7 +81,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     let stop = StopFlag::on_signal()?;
     let defects = match (&arguments.out, arguments.check) {
         (Some(out), _) => import_to_directory(arguments, out, &stop, console)?,
-        (None, true) => import_all(arguments, &mut CheckTarget, &stop, console)?,
+        (None, true) => import_all(arguments, &mut DryRunTarget, &stop, console)?,
         (None, false) => {
             let client = connect(global, "dunlin feed import")?;
             let bytes = arguments.retention_bytes.map_or(0, |size| size.0);

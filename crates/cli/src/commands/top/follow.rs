@@ -23,8 +23,8 @@ const EVENTS_MAX: usize = 64;
 /// The subjects to which a node publishes its status.
 const PATTERN: &str = "$node.>";
 
-/// A message of the thread that reads the status.
-enum StatusEvent {
+/// A message from the thread that reads the status to its [`StatusFollower`].
+enum FollowerMessage {
     Status {
         part: String,
         value: Value,
@@ -34,9 +34,9 @@ enum StatusEvent {
     Refused(anyhow::Error),
 }
 
-/// The outcome of waiting for a node's status: a new status, or the node's refusal.
-pub enum NodeEvent {
-    /// The status has changed.
+/// The result of a wait for a node's status: the report has changed, or the node refuses.
+pub enum StatusUpdate {
+    /// The report has changed.
     NodeReport,
     /// The node refuses this client.
     Refused(anyhow::Error),
@@ -44,7 +44,7 @@ pub enum NodeEvent {
 
 /// A thread that reads a node's status repeatedly. Dropping the handle ends the thread.
 pub struct StatusFollower {
-    events: Receiver<StatusEvent>,
+    events: Receiver<FollowerMessage>,
 }
 
 impl StatusFollower {
@@ -61,16 +61,16 @@ impl StatusFollower {
     }
 
     /// Applies the messages that have arrived, after waiting at most `wait` for the first.
-    pub fn next(&self, wait: Duration, report: &mut NodeReport) -> Option<NodeEvent> {
+    pub fn next(&self, wait: Duration, report: &mut NodeReport) -> Option<StatusUpdate> {
         let mut next = self.events.recv_timeout(wait).ok();
         let mut outcome = None;
         while let Some(event) = next {
             match event {
-                StatusEvent::Status { part, value } => report.update(part, value),
-                StatusEvent::Unreachable(why) => report.mark_unreachable(why),
-                StatusEvent::Refused(error) => return Some(NodeEvent::Refused(error)),
+                FollowerMessage::Status { part, value } => report.update(part, value),
+                FollowerMessage::Unreachable(why) => report.mark_unreachable(why),
+                FollowerMessage::Refused(error) => return Some(StatusUpdate::Refused(error)),
             }
-            outcome = Some(NodeEvent::NodeReport);
+            outcome = Some(StatusUpdate::NodeReport);
             next = self.events.try_recv().ok();
         }
         outcome
@@ -88,10 +88,10 @@ fn open(global: &GlobalOptions) -> Result<(Client, Subscriber)> {
 }
 
 /// Reads the status and connects again after a loss, until the receiver is dropped.
-fn follow(mut opened: (Client, Subscriber), global: &GlobalOptions, sender: &Sender<StatusEvent>) {
+fn follow(mut opened: (Client, Subscriber), global: &GlobalOptions, sender: &Sender<FollowerMessage>) {
     loop {
         let Err(error) = read(&opened.0, &mut opened.1, sender) else { return };
-        if sender.send(StatusEvent::Unreachable(format!("{error:#}"))).is_err() {
+        if sender.send(FollowerMessage::Unreachable(format!("{error:#}"))).is_err() {
             return;
         }
         opened = loop {
@@ -100,10 +100,12 @@ fn follow(mut opened: (Client, Subscriber), global: &GlobalOptions, sender: &Sen
                 Ok(opened) => break opened,
                 Err(error) if is_refusal(&error) => {
                     // The send fails if the receiver was dropped.
-                    let _ = sender.send(StatusEvent::Refused(error));
+                    let _ = sender.send(FollowerMessage::Refused(error));
                     return;
                 }
-                Err(error) if sender.send(StatusEvent::Unreachable(format!("{error:#}"))).is_err() => return,
+                Err(error) if sender.send(FollowerMessage::Unreachable(format!("{error:#}"))).is_err() => {
+                    return;
+                }
                 Err(_sent) => {}
             }
         };
@@ -114,7 +116,7 @@ fn follow(mut opened: (Client, Subscriber), global: &GlobalOptions, sender: &Sen
 fn read(
     client: &Client,
     subscriber: &mut Subscriber,
-    sender: &Sender<StatusEvent>,
+    sender: &Sender<FollowerMessage>,
 ) -> Result<(), SubscribeError> {
     loop {
         if let Some(lost) = unreachable(client) {
@@ -126,7 +128,7 @@ fn read(
             let part = record.frame.key().and_then(|key| String::from_utf8(key.to_vec()).ok());
             let value = serde_json::from_slice(record.payload()).ok();
             if let (Some(part), Some(value)) = (part, value) {
-                has_receiver &= sender.send(StatusEvent::Status { part, value }).is_ok();
+                has_receiver &= sender.send(FollowerMessage::Status { part, value }).is_ok();
             }
         })?;
         if !has_receiver {

@@ -10,7 +10,7 @@ use crate::trigger::ScaleOutTrigger;
 /// The simulated durations of adding workers, from the time at which a threshold is exceeded until the added workers
 /// are ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ScaleOutRow {
+pub struct ScaleOutPhases {
     /// The trigger that caused the scale-out.
     pub trigger: ScaleOutTrigger,
     /// Time from the start of the excess until it had lasted long enough, ms.
@@ -23,7 +23,7 @@ pub struct ScaleOutRow {
     pub workers: u32,
 }
 
-impl ScaleOutRow {
+impl ScaleOutPhases {
     /// Returns the sum of the steps' durations.
     pub fn total_ms(&self) -> u64 {
         self.detection_ms + self.decision_ms + self.ready_ms
@@ -32,7 +32,7 @@ impl ScaleOutRow {
 
 /// The simulated duration of each phase of removing a worker: cooldown, decision, drain and termination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ScaleInRow {
+pub struct ScaleInPhases {
     /// Time from when fewer workers began to suffice until they had sufficed long enough, ms.
     pub cooldown_ms: u64,
     /// Time from the end of the cooldown to the decision, ms.
@@ -43,7 +43,7 @@ pub struct ScaleInRow {
     pub termination_ms: u64,
 }
 
-impl ScaleInRow {
+impl ScaleInPhases {
     /// Returns the sum of the steps' durations.
     pub fn total_ms(&self) -> u64 {
         self.cooldown_ms + self.decision_ms + self.drain_ms + self.termination_ms
@@ -71,7 +71,7 @@ const STEP_MS: u64 = 20;
 const CHANGE_MS: u64 = 120_000;
 
 /// Simulates adding workers for each trigger, with the delays of Dunlin's requirements and without failed starts.
-pub fn scale_out(seed: u64) -> Vec<ScaleOutRow> {
+pub fn scale_out(seed: u64) -> Vec<ScaleOutPhases> {
     let triggers =
         [ScaleOutTrigger::Cpu, ScaleOutTrigger::Queue, ScaleOutTrigger::Latency, ScaleOutTrigger::Predictive];
     triggers
@@ -80,7 +80,7 @@ pub fn scale_out(seed: u64) -> Vec<ScaleOutRow> {
         .collect()
 }
 
-fn simulate_scale_out(seed: u64, trigger: ScaleOutTrigger, mut policy: Policy) -> Option<ScaleOutRow> {
+fn simulate_scale_out(seed: u64, trigger: ScaleOutTrigger, mut policy: Policy) -> Option<ScaleOutPhases> {
     // Disables the other triggers.
     let triggers = &mut policy.triggers;
     let never = u64::MAX / 4;
@@ -125,7 +125,7 @@ fn simulate_scale_out(seed: u64, trigger: ScaleOutTrigger, mut policy: Policy) -
         .scale_outs()
         .find(|decision| decision.trigger == trigger && decision.missing == 0)?;
     let decided_ms = decision.decided_ms.max(decision.detected_ms);
-    Some(ScaleOutRow {
+    Some(ScaleOutPhases {
         trigger,
         detection_ms: decision.detected_ms - decision.passed_ms,
         decision_ms: decided_ms - decision.detected_ms,
@@ -160,7 +160,7 @@ fn scenario(
 
 /// Simulates removing workers after a burst, with the delays of Dunlin's requirements. Returns the times of the slowest
 /// worker.
-pub fn scale_in(seed: u64) -> Option<ScaleInRow> {
+pub fn scale_in(seed: u64) -> Option<ScaleInPhases> {
     let full = 40.0 * 1e6 / SLOW.mean_us;
     let workload =
         Workload::Crowd { base_per_s: full * 0.2, peak_per_s: full * 0.65, from_ms: 0, for_ms: CHANGE_MS };
@@ -172,7 +172,7 @@ pub fn scale_in(seed: u64) -> Option<ScaleInRow> {
     }
     let outcome = super::super::run(&scenario);
     let rows =
-        outcome.decisions.scale_ins().filter(|decision| decision.gone_ms > 0).map(|decision| ScaleInRow {
+        outcome.decisions.scale_ins().filter(|decision| decision.gone_ms > 0).map(|decision| ScaleInPhases {
             cooldown_ms: decision.cooled_ms - decision.low_ms,
             decision_ms: decision.decided_ms - decision.cooled_ms,
             drain_ms: decision.drained_ms - decision.decided_ms,
@@ -181,7 +181,7 @@ pub fn scale_in(seed: u64) -> Option<ScaleInRow> {
     // Only the first scale-in counts: later ones have the same `low_ms`, so their times would be too long.
     let first = outcome.decisions.scale_ins().next()?.decided_ms;
     let count = outcome.decisions.scale_ins().take_while(|decision| decision.decided_ms == first).count();
-    rows.take(count).max_by_key(ScaleInRow::total_ms)
+    rows.take(count).max_by_key(ScaleInPhases::total_ms)
 }
 
 /// Simulates the same addition of workers without a warm pool and with one of 20, and counts the failures among

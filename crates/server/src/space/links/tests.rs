@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::space::hello::WorldKey;
+use crate::space::hello::WorldIdentity;
 
 const REGION: RegionId = RegionId(7);
 const EPOCH: u64 = 3;
@@ -11,7 +11,7 @@ const EPOCH: u64 = 3;
 fn links(process: u64, regions: Vec<(RegionId, u64)>) -> ProcessLinks {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
-    let world = WorldKey { name: "flock".to_owned(), setup: 5 };
+    let world = WorldIdentity { name: "flock".to_owned(), setup: 5 };
     let secret = Secret::of([1; 32]);
     ProcessLinks::new(listener, RunnerHello { process, world, regions }, secret, SpaceLimits::default())
 }
@@ -87,7 +87,7 @@ fn process_with_a_wrong_secret_gets_no_region() {
     let (mut lower, _higher) = half_connected(vec![(REGION, EPOCH)]);
     let key = lower.all().next().unwrap().0;
     let other = RegionId(9);
-    let world = WorldKey { name: "flock".to_owned(), setup: 5 };
+    let world = WorldIdentity { name: "flock".to_owned(), setup: 5 };
     let hello = RunnerHello { process: 999, world, regions: vec![(other, 1)] }.encode(&[3; 32]);
     let ours = lower.links[&key].hello.clone();
     let (secret, wrong) = (Secret::of([1; 32]), Secret::of([2; 32]));

@@ -24,9 +24,9 @@ pub enum StandbyItem {
     Tick(u64, Vec<(EntityId, u64)>),
 }
 
-/// An effect that a process sends to another process or to its standby.
+/// An effect of a process outside itself: a message to another region, an item for its standby, or lost entities.
 #[derive(Debug)]
-pub enum ProcessOutput {
+pub enum ProcessEffect {
     Send(RegionId, HandoverMessage),
     Stream(StandbyItem),
     Lost(Vec<EntityId>),
@@ -86,14 +86,14 @@ impl AdmissionCheck for ProcessEntities {
 
 impl SimulatedProcess {
     /// Carries out one effect; returns the message or item that leaves the process, if any.
-    pub fn apply_effect(&mut self, effect: HandoverEffect) -> Result<Option<ProcessOutput>, String> {
+    pub fn apply_effect(&mut self, effect: HandoverEffect) -> Result<Option<ProcessEffect>, String> {
         let region = self.region.0;
         match effect {
-            HandoverEffect::Send { to, message } => return Ok(Some(ProcessOutput::Send(to, message))),
+            HandoverEffect::Send { to, message } => return Ok(Some(ProcessEffect::Send(to, message))),
             HandoverEffect::Write(entry) => {
-                return Ok(Some(ProcessOutput::Stream(StandbyItem::HandoverEntry(entry))));
+                return Ok(Some(ProcessEffect::Stream(StandbyItem::HandoverEntry(entry))));
             }
-            HandoverEffect::Lost { ids, .. } => return Ok(Some(ProcessOutput::Lost(ids))),
+            HandoverEffect::Lost { ids, .. } => return Ok(Some(ProcessEffect::Lost(ids))),
             HandoverEffect::Suspend(ids) => self.set_suspended(&ids, true)?,
             HandoverEffect::Release(ids) => self.set_suspended(&ids, false)?,
             HandoverEffect::Refused(refused) => self.refused += refused.len() as u64,

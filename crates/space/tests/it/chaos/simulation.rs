@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use dunlin_space::{EntityId, Handover, HandoverMessage, HandoverTiming, RegionId, StandbyMode};
 
 use super::ledger::ExpectedEntities;
-use super::node::{EntityState, ProcessOutput, SimulatedProcess, StandbyItem};
+use super::node::{EntityState, ProcessEffect, SimulatedProcess, StandbyItem};
 use crate::Dice;
 
 const MS: u64 = 1_000_000;
@@ -245,11 +245,11 @@ impl ChaosSimulation {
         Ok(())
     }
 
-    fn dispatch(&mut self, from: usize, out: ProcessOutput) {
+    fn dispatch(&mut self, from: usize, out: ProcessEffect) {
         match out {
-            ProcessOutput::Send(to, message) => self.send(to, message),
-            ProcessOutput::Stream(item) => self.stream_to_standby(from, item),
-            ProcessOutput::Lost(ids) => {
+            ProcessEffect::Send(to, message) => self.send(to, message),
+            ProcessEffect::Stream(item) => self.stream_to_standby(from, item),
+            ProcessEffect::Lost(ids) => {
                 assert_eq!(self.standby, StandbyMode::None, "{ids:?} are given up beside a standby");
                 ids.into_iter().for_each(|id| self.ledger.allow_loss(id));
             }

@@ -28,10 +28,10 @@ pub trait ImportTarget {
     fn finish(&mut self) -> Result<Option<u64>>;
 }
 
-/// The import target of `--check`: it stores nothing, so that the files are only checked.
-pub struct CheckTarget;
+/// The import target of `--check`, which reads and checks the files, and stores nothing.
+pub struct DryRunTarget;
 
-impl ImportTarget for CheckTarget {
+impl ImportTarget for DryRunTarget {
     fn book(&mut self, _: &RecordedBook) -> Result<()> {
         Ok(())
     }

@@ -10,45 +10,49 @@ use dunlin_frame::{Frame, RecordMeta};
 use super::{Cursor, Hint, SkipBudget};
 use crate::log::MergedRecord;
 
-/// A function that, for one subscriber, shortens payloads to the visible part or leaves records out.
+/// A function that shortens each payload to the part that a subscriber may see, or leaves the record out.
 #[derive(Clone)]
-pub struct PayloadView(Arc<PayloadFn>);
+pub struct PayloadFilter(Arc<PayloadFn>);
 
-/// The function of a [`PayloadView`].
+/// The function of a [`PayloadFilter`].
 type PayloadFn = dyn for<'p> Fn(&'p [u8]) -> Option<Cow<'p, [u8]>> + Send + Sync;
 
-impl PayloadView {
-    /// Creates a view that applies `reduce` to each payload.
+impl PayloadFilter {
+    /// Creates a filter that applies `reduce` to each payload.
     pub fn new(
         reduce: impl for<'p> Fn(&'p [u8]) -> Option<Cow<'p, [u8]>> + Send + Sync + 'static,
-    ) -> PayloadView {
-        PayloadView(Arc::new(reduce))
+    ) -> PayloadFilter {
+        PayloadFilter(Arc::new(reduce))
     }
 }
 
-impl std::fmt::Debug for PayloadView {
+impl std::fmt::Debug for PayloadFilter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("View")
+        f.write_str("PayloadFilter")
     }
 }
 
 impl Cursor {
     /// Replaces the next record by its reduced copy; `false` if nothing of it is visible.
     #[inline(always)]
-    pub(super) fn apply_view(&mut self, skips: &mut SkipBudget) -> bool {
-        match self.select.as_ref().and_then(|select| select.filter.as_ref()?.view.clone()) {
+    pub(super) fn apply_payload_filter(&mut self, skips: &mut SkipBudget) -> bool {
+        match self.select.as_ref().and_then(|select| select.filter.as_ref()?.payload_filter.clone()) {
             None => true,
-            Some(view) => self.apply_view_slow_path(&view, skips),
+            Some(payload_filter) => self.apply_payload_filter_slow_path(&payload_filter, skips),
         }
     }
 
     #[cold]
-    fn apply_view_slow_path(&mut self, view: &PayloadView, skips: &mut SkipBudget) -> bool {
+    fn apply_payload_filter_slow_path(
+        &mut self,
+        payload_filter: &PayloadFilter,
+        skips: &mut SkipBudget,
+    ) -> bool {
         let Hint::PinnedSegment(pinned) = &self.hint else { return true };
         let Some(entry) = pinned.frames(self.offset).next() else { return true };
         let bytes = entry.bytes.len() as u32;
-        let Some(frame) =
-            (view.0)(entry.frame.payload()).and_then(|reduced| with_payload(&entry.frame, &reduced))
+        let Some(frame) = (payload_filter.0)(entry.frame.payload())
+            .and_then(|reduced| with_payload(&entry.frame, &reduced))
         else {
             self.skip(1, bytes);
             skips.count(bytes);
@@ -66,8 +70,8 @@ impl Cursor {
         true
     }
 
-    /// Drops an undelivered reduced copy, because the view may change.
-    pub(super) fn discard_view(&mut self) {
+    /// Drops an undelivered reduced copy, because the filter may change.
+    pub(super) fn discard_reduced_copy(&mut self) {
         if self.follower.is_none() && matches!(self.hint, Hint::MergedRecord(_)) && self.offset == 0 {
             // With this hint, the next read looks up the record again.
             self.hint = Hint::None;

@@ -1,0 +1,92 @@
+//! The lines of one topic as the reader of one node received them.
+
+use std::collections::BTreeMap;
+
+use dunlin_topic::{Event, Notice, Position};
+
+use crate::demo::account::ContentDigest;
+
+/// The part of a topic that one reader has received: the position up to which it is complete, and a hash of its lines.
+#[derive(Debug, Default)]
+pub struct TopicReadProgress {
+    /// The position up to which the reader has received every record.
+    pub through: Position,
+    /// A running hash of the lines.
+    pub content: ContentDigest,
+    /// The number of new epochs that the node reported.
+    pub epochs: u64,
+    /// The text of the first error.
+    pub fault: Option<String>,
+}
+
+/// The progress of one reader, by the name of the topic.
+pub type ReadProgressByTopic = BTreeMap<String, TopicReadProgress>;
+
+/// Adds a record or notice to the reader's progress in its topic.
+pub fn add_event(by_topic: &mut ReadProgressByTopic, event: &Event<'_>) {
+    match event {
+        Event::Record(record) => {
+            progress_in(by_topic, &record.log.topic).record(record.position, record.payload())
+        }
+        Event::Notice(Notice::EpochChanged(change)) => {
+            let progress = progress_in(by_topic, &change.log.topic);
+            progress.epochs += 1;
+            // A durable topic loses no records, so the new epoch must begin directly after the last record read.
+            if change.new_first.seq != progress.through.seq + 1 {
+                progress.fault(format!(
+                    "after {} epoch {} begins at {}",
+                    progress.through, change.new_first.epoch, change.new_first.seq
+                ));
+            }
+            progress.through.epoch = change.new_first.epoch;
+        }
+        Event::Notice(Notice::Gap(gap)) => {
+            progress_in(by_topic, &gap.log.topic).fault(format!("{} to {} are missing", gap.first, gap.last));
+        }
+        Event::Notice(_) => {}
+    }
+}
+
+fn progress_in<'p>(by_topic: &'p mut ReadProgressByTopic, topic: &str) -> &'p mut TopicReadProgress {
+    if !by_topic.contains_key(topic) {
+        by_topic.insert(topic.to_owned(), TopicReadProgress::default());
+    }
+    by_topic.get_mut(topic).expect("the topic has an entry")
+}
+
+impl TopicReadProgress {
+    fn record(&mut self, position: Position, line: &[u8]) {
+        let expected = self.through.seq + 1;
+        if position.seq != expected || position.epoch < self.through.epoch {
+            self.fault(format!("{position} after {}", self.through));
+        }
+        self.through = position;
+        self.content.add(line);
+    }
+
+    /// Stores an error, unless one is already stored.
+    pub fn fault(&mut self, text: String) {
+        self.fault.get_or_insert(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(epoch: u32, seq: u64) -> Position {
+        Position { epoch, seq }
+    }
+
+    #[test]
+    fn reader_accepts_new_epochs_but_no_missing_or_old_record() {
+        let mut progress = TopicReadProgress::default();
+        [at(1, 1), at(1, 2), at(3, 3)].iter().for_each(|position| progress.record(*position, b"line"));
+        assert_eq!((progress.through, &progress.fault), (at(3, 3), &None));
+        for wrong in [at(3, 5), at(3, 3), at(2, 4)] {
+            let mut progress = TopicReadProgress { through: at(3, 3), ..TopicReadProgress::default() };
+            progress.record(wrong, b"line");
+            assert!(progress.fault.is_some(), "{wrong}");
+        }
+    }
+}
