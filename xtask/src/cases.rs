@@ -16,7 +16,7 @@ pub struct Options {
 
 /// Runs the programs one after another. A program that cannot be run counts as failed.
 pub fn run(options: &Options) -> Result<()> {
-    let dunlin = workspace::dunlin()?;
+    let dunlin = workspace::build_dunlin()?;
     let python = python::prepare()?;
     let mut path = vec![clients::grpcurl()?];
     path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));

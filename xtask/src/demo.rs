@@ -105,7 +105,7 @@ pub fn prepare(options: &Options) -> Result<Command> {
             "demo: using generated data (--allow-generated), because recordings are missing: {error:#}"
         );
     }
-    let mut dunlin = workspace::dunlin()?;
+    let mut dunlin = workspace::build_dunlin()?;
     if part == DemoPart::Tasks {
         let mut demo = Command::new(python::prepare()?);
         demo.arg(python::examples().join("recordings.py")).args(&words);

@@ -40,7 +40,7 @@ pub fn run_one() -> Result<()> {
 fn suite(arguments: &[&str]) -> Result<()> {
     let clients = workspace::target_directory()?.join("nats-clients");
     let sources = workspace::root().join("tests/clients/nats_suites");
-    let dunlin = workspace::dunlin()?;
+    let dunlin = workspace::build_dunlin()?;
     std::fs::create_dir_all(&clients).with_context(|| format!("cannot create {}", clients.display()))?;
     let program = clients.join("nats_suites");
     let mut build = Command::new("go");

@@ -39,8 +39,8 @@ pub fn run(options: &Options) -> Result<()> {
     install()?;
     let dunlin = match &options.dunlin {
         Some(file) => file.clone(),
-        None if options.measure => PathBuf::from(workspace::released()?.get_program()),
-        None => PathBuf::from(workspace::dunlin()?.get_program()),
+        None if options.measure => PathBuf::from(workspace::build_release()?.get_program()),
+        None => PathBuf::from(workspace::build_dunlin()?.get_program()),
     };
     let program = match options {
         Options { measure: true, .. } => "tests/measure.mjs",

@@ -75,7 +75,7 @@ const COLOURS: [(&str, &str); 7] = [
 /// Runs every scene and writes its picture.
 pub fn run() -> Result<()> {
     data::run()?;
-    let dunlin = workspace::dunlin()?;
+    let dunlin = workspace::build_dunlin()?;
     let programs =
         Path::new(dunlin.get_program()).parent().context("the path of the dunlin program has no folder")?;
     let folder = workspace::root().join(FOLDER);

@@ -65,7 +65,7 @@ pub fn test_wheel() -> Result<()> {
 }
 
 fn try_package(python: &Path) -> Result<()> {
-    let dunlin = workspace::dunlin()?;
+    let dunlin = workspace::build_dunlin()?;
     let module = |name: &str| {
         let mut command = Command::new(python);
         command.args(["-m", name]).current_dir(package()).env("PYTHONDONTWRITEBYTECODE", "1");

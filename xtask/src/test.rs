@@ -95,7 +95,7 @@ fn bench_smoke() -> Result<()> {
 
 fn bench(suite: &str) -> Result<()> {
     let directory = workspace::target_directory()?.join("bench-quick");
-    process::run(workspace::dunlin()?.args(["bench", suite, "--quick", "--keep"]).arg(&directory))
+    process::run(workspace::build_dunlin()?.args(["bench", suite, "--quick", "--keep"]).arg(&directory))
 }
 
 /// Runs the requested steps or parts, and prints `N passed, M failed`.

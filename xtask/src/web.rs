@@ -28,7 +28,7 @@ fn install_packages() -> Result<()> {
 }
 
 fn test_client() -> Result<()> {
-    let dunlin = workspace::dunlin()?;
+    let dunlin = workspace::build_dunlin()?;
     process::run(&mut npm(&["run", "build", "--silent"]))?;
     process::run(npm(&["test", "--silent"]).env("DUNLIN_BINARY", dunlin.get_program()))
 }

@@ -31,13 +31,13 @@ pub fn build() -> Result<()> {
 pub const PROGRAMS: [&str; 2] = ["dunlin", "dunlin-bench"];
 
 /// Builds the product's program for tests, with `dunlin-bench` beside it. Returns its command.
-pub fn dunlin() -> Result<Command> {
+pub fn build_dunlin() -> Result<Command> {
     build()?;
     Ok(Command::new(target_directory()?.join("debug/dunlin")))
 }
 
 /// Builds the release program, for measurements. Returns its command.
-pub fn released() -> Result<Command> {
+pub fn build_release() -> Result<Command> {
     let packages = ["-p", "dunlin-cli", "-p", "dunlin-bench-cli"];
     process::run(process::cargo(&["build", "--release"]).args(packages))?;
     Ok(Command::new(target_directory()?.join("release").join(PROGRAMS[0])))

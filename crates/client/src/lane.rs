@@ -194,12 +194,12 @@ impl PublishLane {
     }
 
     /// Numbers the batch and passes its bytes to `send`. Keeps the batch if a response will come.
-    pub(crate) fn seal(
+    pub(crate) fn send_batch(
         &mut self,
         publisher: u32,
         flags: u8,
         expect_seq: u64,
-        answered: bool,
+        expects_response: bool,
         splittable: bool,
         mut send: impl FnMut(&[u8]),
     ) {
@@ -212,7 +212,7 @@ impl PublishLane {
         send(&bytes);
         self.next_seq += u64::from(self.count);
         self.count = 0;
-        if answered {
+        if expects_response {
             self.unanswered_bytes += bytes.len();
             let (first, count) = (header.producer_seq, header.count);
             let pushed_before = self.pushed - u64::from(count);
@@ -232,7 +232,7 @@ impl PublishLane {
     }
 
     /// Numbers the batch and passes it to `send` record by record, without keeping it.
-    pub(crate) fn seal_each_record(&mut self, publisher: u32, flags: u8, mut send: impl FnMut(&[u8])) {
+    pub(crate) fn send_each_record(&mut self, publisher: u32, flags: u8, mut send: impl FnMut(&[u8])) {
         let mut batch = std::mem::take(&mut self.batch);
         let mut out = Vec::with_capacity(batch.len() + self.count as usize * RUN_HEAD_BYTES);
         let mut rest = batch.get(RUN_HEAD_BYTES..).unwrap_or_default();
@@ -402,7 +402,7 @@ mod tests {
             lane.push(&RecordMeta::default(), payload, 1 << 20).unwrap();
         }
         let mut sent = Vec::new();
-        lane.seal(7, FLAG_ACK, 0, true, true, |bytes| sent.extend_from_slice(bytes));
+        lane.send_batch(7, FLAG_ACK, 0, true, true, |bytes| sent.extend_from_slice(bytes));
         sent
     }
 
@@ -487,7 +487,7 @@ mod tests {
         lane.handle_refusal(2, BatchOutcome::Refused, None);
         lane.push(&RecordMeta::default(), b"d", 1 << 20).unwrap();
         let mut again = Vec::new();
-        lane.seal(7, FLAG_ACK, 0, true, true, |bytes| again.push(bytes.to_vec()));
+        lane.send_batch(7, FLAG_ACK, 0, true, true, |bytes| again.push(bytes.to_vec()));
         assert_eq!(again[0], sent[0], "the very bytes, under their number");
         let last = publish(&again[1]);
         assert_eq!(
@@ -556,7 +556,7 @@ mod tests {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a"]);
         lane.push(&RecordMeta::default(), b"b", 1 << 20).unwrap();
-        lane.seal(7, FLAG_ACK | FLAG_EXPECT, 9, true, false, |_| ());
+        lane.send_batch(7, FLAG_ACK | FLAG_EXPECT, 9, true, false, |_| ());
         lane.handle_refusal(1, BatchOutcome::Refused, Some(1));
         lane.handle_refusal(2, BatchOutcome::Refused, None);
         let mut again = Vec::new();

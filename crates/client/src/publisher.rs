@@ -60,31 +60,37 @@ impl BatchHeader {
 
 impl PublisherShared {
     /// Numbers and sends the partly filled batch of a lane.
-    fn seal(&self, state: &mut PublisherState, shared: &SharedClient, lane: usize, header: BatchHeader) {
-        let answered = header.flags & FLAG_QUIET == 0;
+    fn send_batch(
+        &self,
+        state: &mut PublisherState,
+        shared: &SharedClient,
+        lane: usize,
+        header: BatchHeader,
+    ) {
+        let expects_response = header.flags & FLAG_QUIET == 0;
         let mut written = true;
         let mut write = |bytes: &[u8]| written = shared.outbox.write(bytes);
-        if !answered && state.sends_records_singly() {
-            state.lanes[lane].seal_each_record(self.number, header.flags, &mut write);
+        if !expects_response && state.sends_records_singly() {
+            state.lanes[lane].send_each_record(self.number, header.flags, &mut write);
         } else {
-            state.lanes[lane].seal(
+            state.lanes[lane].send_batch(
                 self.number,
                 header.flags,
                 header.expect_seq,
-                answered,
+                expects_response,
                 header.splittable,
                 &mut write,
             );
         }
-        if !written && !answered {
+        if !written && !expects_response {
             state.fail(PublishError::Unknown("no connection to the node".to_owned()));
         }
     }
 
-    fn seal_all(&self, state: &mut PublisherState, shared: &SharedClient, header: BatchHeader) {
+    fn send_all_batches(&self, state: &mut PublisherState, shared: &SharedClient, header: BatchHeader) {
         for lane in 0..state.lanes.len() {
             if state.lanes[lane].has_batch() {
-                self.seal(state, shared, lane, header);
+                self.send_batch(state, shared, lane, header);
             }
         }
     }
@@ -96,7 +102,7 @@ impl PublisherShared {
         state.listed = false;
         if !state.is_blocked() {
             let header = if state.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
-            self.seal_all(&mut state, shared, header);
+            self.send_all_batches(&mut state, shared, header);
         }
     }
 
@@ -135,7 +141,7 @@ impl Publisher {
     /// Sends all refused records again, in order. This includes the records of the call that reported the refusal, and
     /// of later calls. Publishing a new record instead discards the refused records.
     pub fn send_refused_again(&mut self) -> Result<(), PublishError> {
-        let mut state = self.ready()?;
+        let mut state = self.lock_when_ready()?;
         let number = self.publishing.number;
         for lane in &mut state.lanes {
             lane.resend_refused(number, |bytes| {
@@ -193,7 +199,7 @@ impl Publisher {
 
     /// Waits until nothing prevents sending, and returns the locked state. Fails with the error of an earlier record.
     #[inline(always)]
-    fn ready(&self) -> Result<MutexGuard<'_, PublisherState>, PublishError> {
+    fn lock_when_ready(&self) -> Result<MutexGuard<'_, PublisherState>, PublishError> {
         let state = self.publishing.lock();
         if state.is_blocked() { self.settle(state) } else { Ok(state) }
     }
@@ -251,13 +257,13 @@ impl Publisher {
     /// Sends `drafts` as one append and waits for the response.
     fn publish_and_wait(&self, drafts: &[Draft<'_>], header: BatchHeader) -> Result<Receipt, PublishError> {
         let (lane, seq) = {
-            let mut state = self.ready()?;
+            let mut state = self.lock_when_ready()?;
             let before = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
-            self.publishing.seal_all(&mut state, &self.shared, before);
+            self.publishing.send_all_batches(&mut state, &self.shared, before);
             let lane = self.push_all(&mut state, drafts)?;
             // Discard the receipt of an earlier call: it does not belong to these records.
             state.lanes[lane].receipt = None;
-            self.publishing.seal(&mut state, &self.shared, lane, header);
+            self.publishing.send_batch(&mut state, &self.shared, lane, header);
             (lane, state.lanes[lane].last_seq())
         };
         let done =
@@ -309,7 +315,7 @@ impl Publisher {
 
     #[inline]
     fn send_draft(&mut self, draft: &Draft<'_>) -> Result<(), PublishError> {
-        let mut state = self.ready()?;
+        let mut state = self.lock_when_ready()?;
         let (lane, bytes) = self.push(&mut state, draft)?;
         let refused_record = state.refused_record.take();
         if bytes < self.shared.limits.batch_bytes {
@@ -322,7 +328,7 @@ impl Publisher {
             return refused_record.map_or(Ok(()), Err);
         }
         let header = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
-        self.publishing.seal(&mut state, &self.shared, lane, header);
+        self.publishing.send_batch(&mut state, &self.shared, lane, header);
         // This call succeeds; the next call waits until enough records are acknowledged.
         state.over_limit = state.unanswered_bytes() > self.shared.limits.in_flight_bytes_max;
         drop(state);
@@ -332,14 +338,14 @@ impl Publisher {
 
     /// Writes all batches and requests an immediate response.
     fn begin_flush(&self) -> Result<(), PublishError> {
-        let mut state = self.ready()?;
+        let mut state = self.lock_when_ready()?;
         for lane in &mut state.lanes {
             lane.resend_unknown(|bytes| {
                 self.shared.outbox.write(bytes);
             });
         }
         let header = if self.quiet { BatchHeader::QUIET } else { BatchHeader::ACK };
-        self.publishing.seal_all(&mut state, &self.shared, header);
+        self.publishing.send_all_batches(&mut state, &self.shared, header);
         Ok(())
     }
 
@@ -361,7 +367,7 @@ impl Publisher {
 
     /// Returns the error of an earlier record.
     pub(crate) fn check_failure(&mut self) -> Result<(), PublishError> {
-        self.ready().map(drop)
+        self.lock_when_ready().map(drop)
     }
 
     pub(crate) fn has_failed(&self) -> bool {
@@ -374,9 +380,9 @@ impl Publisher {
 
     /// Sends all unsent batches without waiting for a response.
     pub fn send_batches(&mut self) -> Result<(), PublishError> {
-        let mut state = self.ready()?;
+        let mut state = self.lock_when_ready()?;
         let header = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
-        self.publishing.seal_all(&mut state, &self.shared, header);
+        self.publishing.send_all_batches(&mut state, &self.shared, header);
         drop(state);
         self.shared.wait_until_written(&self.publishing.waker);
         Ok(())
@@ -412,7 +418,7 @@ impl Publish for Publisher {
         loop {
             self.wait(Publisher::is_flushed)?;
             // Sends records again that were refused only because of another record.
-            drop(self.ready()?);
+            drop(self.lock_when_ready()?);
             if Publisher::is_flushed(&self.publishing.lock()) {
                 return self.end_flush();
             }
@@ -456,7 +462,7 @@ impl Drop for Publisher {
     fn drop(&mut self) {
         let mut state = self.publishing.lock();
         let header = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
-        self.publishing.seal_all(&mut state, &self.shared, header);
+        self.publishing.send_all_batches(&mut state, &self.shared, header);
         // The responses are not delivered any more. The flusher must not wait for them.
         state.lanes.iter_mut().for_each(crate::lane::PublishLane::discard_all);
         drop(state);

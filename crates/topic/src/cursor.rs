@@ -339,7 +339,7 @@ impl Cursor {
 
     /// The `retries` of the last read, if that read found a record on disk that cannot be read at present; otherwise
     /// `None`. The log uses this number to tell whether the read may be repeated.
-    fn deferred_read(&self) -> Option<u64> {
+    fn deferred_read_retries(&self) -> Option<u64> {
         match self.hint {
             Hint::Deferred { retries } => Some(retries),
             _ => None,
@@ -392,7 +392,8 @@ impl Cursor {
         }
         if self.armed.is_none() && !self.ended && self.can_deliver_pending() != Some(true) {
             let subscriber = self.subscriber.filter(|_| self.consumption == ConsumeMode::Reads);
-            self.armed = self.log.arm(self.awaited(), waiter, token, subscriber, self.deferred_read());
+            self.armed =
+                self.log.arm(self.awaited(), waiter, token, subscriber, self.deferred_read_retries());
             if self.has_publisher_change() {
                 // The notice was due before the cursor went to sleep, so the cursor is woken at once.
                 self.disarm(waiter, token);

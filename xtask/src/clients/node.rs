@@ -16,7 +16,7 @@ pub struct Node {
 impl Node {
     /// Starts a node on free ports.
     pub fn start() -> Result<Node> {
-        let mut command = workspace::dunlin()?;
+        let mut command = workspace::build_dunlin()?;
         command.args(["serve", "--listen", "off", "--grpc-listen", "127.0.0.1:0"]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();

@@ -174,7 +174,7 @@ mod tests {
         findings.failures()
     }
 
-    fn found(path: &str, text: &str) -> Vec<String> {
+    fn findings_in_file(path: &str, text: &str) -> Vec<String> {
         findings_for(PAGE, &[(path, text)])
     }
 
@@ -196,7 +196,7 @@ mod tests {
             "fn f() { unsafe { g() } }",
         ];
         for source in sources {
-            let found = found("crates/topic/src/log.rs", source);
+            let found = findings_in_file("crates/topic/src/log.rs", source);
             assert_eq!(found.len(), 1, "{source}: {found:?}");
             assert!(found[0].starts_with("crates/topic/src/log.rs:1: "), "{found:?}");
         }
@@ -204,17 +204,22 @@ mod tests {
 
     #[test]
     fn allowed_files_and_test_code_pass_the_capability_check() {
-        assert!(found("crates/server/src/protocol.rs", "use tokio::net::TcpListener;").is_empty());
-        assert!(found("crates/topic/src/segment.rs", "unsafe {}").is_empty());
-        assert!(found("crates/topic/src/segment/pool.rs", "unsafe {}").is_empty());
-        assert!(!found("crates/topic/src/segments.rs", "unsafe {}").is_empty());
-        assert!(found("crates/wire/src/hello.rs", "use std::net::{SocketAddr, IpAddr};").is_empty());
+        assert!(findings_in_file("crates/server/src/protocol.rs", "use tokio::net::TcpListener;").is_empty());
+        assert!(findings_in_file("crates/topic/src/segment.rs", "unsafe {}").is_empty());
+        assert!(findings_in_file("crates/topic/src/segment/pool.rs", "unsafe {}").is_empty());
+        assert!(!findings_in_file("crates/topic/src/segments.rs", "unsafe {}").is_empty());
         assert!(
-            found("crates/wire/src/a.rs", "use std::time::Instant; use std::process::ExitCode;").is_empty()
+            findings_in_file("crates/wire/src/hello.rs", "use std::net::{SocketAddr, IpAddr};").is_empty()
         );
-        assert!(found("crates/topic/src/log.rs", "#[cfg(test)] mod tests { use std::fs; }").is_empty());
-        assert!(found("crates/topic/tests/it/main.rs", "use std::fs;").is_empty());
-        assert!(found("xtask/src/data.rs", "use std::fs;").is_empty());
+        assert!(
+            findings_in_file("crates/wire/src/a.rs", "use std::time::Instant; use std::process::ExitCode;")
+                .is_empty()
+        );
+        assert!(
+            findings_in_file("crates/topic/src/log.rs", "#[cfg(test)] mod tests { use std::fs; }").is_empty()
+        );
+        assert!(findings_in_file("crates/topic/tests/it/main.rs", "use std::fs;").is_empty());
+        assert!(findings_in_file("xtask/src/data.rs", "use std::fs;").is_empty());
     }
 
     #[test]

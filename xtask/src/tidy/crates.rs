@@ -153,7 +153,7 @@ mod tests {
         vec![package("frame", &[]), package("topic", &["dunlin-frame"]), node]
     }
 
-    fn found(packages: Vec<Package>, manifest: &str) -> Findings {
+    fn findings_in_packages(packages: Vec<Package>, manifest: &str) -> Findings {
         let files = [(ARCHITECTURE, PAGE), ("crates/frame/Cargo.toml", manifest)];
         let mut repository = Repository::of(files);
         repository.packages = packages;
@@ -163,7 +163,7 @@ mod tests {
     }
 
     fn findings(packages: Vec<Package>, manifest: &str) -> Vec<String> {
-        found(packages, manifest).failures()
+        findings_in_packages(packages, manifest).failures()
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
         let mut packages = sample_packages();
         packages.push(package("stray", &[]));
         packages.remove(0);
-        let found = found(packages, "");
+        let found = findings_in_packages(packages, "");
         assert!(found.failures()[0].starts_with("crates/stray/Cargo.toml:1: is missing"));
         assert!(found.warnings()[0].starts_with("ARCHITECTURE.md:3: warning: names crate `frame`"));
     }

@@ -147,14 +147,14 @@ fn ends_sentence(word: &str, next: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn found<const N: usize>(files: [(&str, &str); N]) -> Findings {
+    fn findings_in_files<const N: usize>(files: [(&str, &str); N]) -> Findings {
         let mut findings = Findings::default();
         check(&Repository::of(files), &mut findings);
         findings
     }
 
     fn findings(page: &str) -> Vec<String> {
-        found([("docs/page.md", page)]).failures()
+        findings_in_files([("docs/page.md", page)]).failures()
     }
 
     fn words(count: usize) -> String {
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn only_readme_and_written_docs_pages_are_checked() {
         let page = "What is it.";
-        assert_eq!(found([(GENERATED, page), ("ARCHITECTURE.md", page)]).failures(), [""; 0]);
-        assert_eq!(found([("README.md", page), ("docs/how-to/x.md", page)]).failures().len(), 2);
+        assert_eq!(findings_in_files([(GENERATED, page), ("ARCHITECTURE.md", page)]).failures(), [""; 0]);
+        assert_eq!(findings_in_files([("README.md", page), ("docs/how-to/x.md", page)]).failures().len(), 2);
     }
 }

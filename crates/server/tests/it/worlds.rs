@@ -260,7 +260,7 @@ fn mark_entity_and_read_ticks(members: &[WorldMember<RandomWalk>]) -> BTreeMap<u
     members.iter().flat_map(WorldMember::ticks).collect()
 }
 
-fn count_marked(members: &[WorldMember<RandomWalk>]) -> usize {
+fn count_marked_entities(members: &[WorldMember<RandomWalk>]) -> usize {
     let of_kind = |host: &Host<3, RandomWalk>| {
         let kinds = host.regions().flat_map(|(_, region)| region.store().kinds().to_vec());
         kinds.filter(|kind| *kind == 7).count()
@@ -280,7 +280,11 @@ fn assert_continues(kv: &Kv, members: &[WorldMember<RandomWalk>], before: &BTree
         ids.sort_unstable();
         ids.iter().copied().eq(0..ENTITIES)
     });
-    assert_eq!(count_marked(members), 1, "{what}: entities are as they were, and not as they were populated");
+    assert_eq!(
+        count_marked_entities(members),
+        1,
+        "{what}: entities are as they were, and not as they were populated"
+    );
 }
 
 fn has_event(member: &WorldMember<RandomWalk>, prefix: &str) -> bool {

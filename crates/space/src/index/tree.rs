@@ -145,7 +145,7 @@ impl<const D: usize, C: Curve<D>> SpatialIndex<D> for Tree<D, C> {
     }
 
     fn nearest_of_each(&self, count: usize, found: &mut Vec<NearItem>) {
-        self.find_each(count, found);
+        self.find_nearest_of_each(count, found);
     }
 
     fn point(&self, item: u32) -> Point<D> {

@@ -27,27 +27,27 @@ fn apply(reducer: &mut RegionReducer<3>, payload: &[u8]) -> Result<(), String> {
     reducer.apply(1, &frame).map_err(|error| error.to_string())
 }
 
-fn stage() -> Lockstep<3, RandomWalk> {
+fn lockstep_with_entities() -> Lockstep<3, RandomWalk> {
     let world = WorldBox::<3>::cube(100.0).unwrap();
-    let mut stage = Lockstep::new(
+    let mut lockstep = Lockstep::new(
         &RegionSetup::new(RegionId(0), world, 1.0),
         &RandomWalk { speed_max: 40.0, turn: 6.0 },
         2,
     );
     let mut dice = Dice(9);
     for id in 0..100 {
-        stage.spawn(&Entity::at(id, std::array::from_fn(|_| dice.unit() * 100.0))).unwrap();
+        lockstep.spawn(&Entity::at(id, std::array::from_fn(|_| dice.unit() * 100.0))).unwrap();
     }
-    stage
+    lockstep
 }
 
 #[test]
 fn reducer_restored_from_a_snapshot_has_the_owners_state() {
-    let (mut stage, mut reducers) = (stage(), [reducer(1), reducer(2)]);
+    let (mut lockstep, mut reducers) = (lockstep_with_entities(), [reducer(1), reducer(2)]);
     let mut late: Option<[RegionReducer<3>; 2]> = None;
     for tick in 0..40 {
-        stage.tick().unwrap();
-        for (at, (_, record)) in stage.take_records().into_iter().enumerate() {
+        lockstep.tick().unwrap();
+        for (at, (_, record)) in lockstep.take_records().into_iter().enumerate() {
             apply(&mut reducers[at], &record).unwrap();
             if let Some(late) = &mut late {
                 apply(&mut late[at], &record).unwrap();
@@ -61,7 +61,7 @@ fn reducer_restored_from_a_snapshot_has_the_owners_state() {
                 restored
             }));
         }
-        for (region, reducer) in stage.regions().zip(&reducers) {
+        for (region, reducer) in lockstep.regions().zip(&reducers) {
             assert_eq!(region.store().ledger(), reducer.state().store().ledger());
         }
     }
@@ -77,20 +77,20 @@ fn reducer_has_its_owners_state_when_records_omit_velocities() {
     let world = WorldBox::<3>::cube(100.0).unwrap();
     let setup = RegionSetup { sort_every: 4, ..RegionSetup::new(RegionId(0), world, 1.0) };
     let (mut reducers, mut dice) = ([reducer(1), reducer(2)], Dice(3));
-    let mut stage = Lockstep::new(&setup, &Sees(Oscillation { low: 0.0, high: 100.0 }), 2);
+    let mut lockstep = Lockstep::new(&setup, &Sees(Oscillation { low: 0.0, high: 100.0 }), 2);
     for id in 0..4_000 {
         let velocity = std::array::from_fn(|_| (dice.unit() - 0.5) * 40.0);
         let position = std::array::from_fn(|_| dice.unit() * 100.0);
-        stage.spawn(&Entity { velocity, ..Entity::at(id, position) }).unwrap();
+        lockstep.spawn(&Entity { velocity, ..Entity::at(id, position) }).unwrap();
     }
     for tick in 0..20 {
-        stage.tick().unwrap();
-        for (reducer, (_, record)) in reducers.iter_mut().zip(stage.take_records()) {
+        lockstep.tick().unwrap();
+        for (reducer, (_, record)) in reducers.iter_mut().zip(lockstep.take_records()) {
             apply(reducer, &record).unwrap();
             let all = reducer.entries() as usize * 24;
             assert!(tick == 0 || record.len() < all * 3 / 4, "{} bytes of {all}", record.len());
         }
-        for (region, reducer) in stage.regions().zip(&reducers) {
+        for (region, reducer) in lockstep.regions().zip(&reducers) {
             assert_eq!(region.store().ids(), reducer.state().store().ids());
             assert_eq!(region.store().ledger(), reducer.state().store().ledger());
         }
@@ -99,23 +99,23 @@ fn reducer_has_its_owners_state_when_records_omit_velocities() {
 
 #[test]
 fn frozen_copy_of_a_state_does_not_change_with_the_state() {
-    let (mut stage, mut reducer) = (stage(), reducer(1));
-    stage.tick().unwrap();
-    apply(&mut reducer, &stage.take_records()[0].1).unwrap();
+    let (mut lockstep, mut reducer) = (lockstep_with_entities(), reducer(1));
+    lockstep.tick().unwrap();
+    apply(&mut reducer, &lockstep.take_records()[0].1).unwrap();
     let frozen = reducer.freeze();
     let (mut before, mut after) = (Vec::new(), Vec::new());
     frozen.write(&mut before);
-    stage.tick().unwrap();
-    apply(&mut reducer, &stage.take_records()[0].1).unwrap();
+    lockstep.tick().unwrap();
+    apply(&mut reducer, &lockstep.take_records()[0].1).unwrap();
     frozen.write(&mut after);
     assert_eq!(before, after);
 }
 
 #[test]
 fn invalid_records_are_refused_and_change_nothing() {
-    let (mut stage, mut reducer) = (stage(), reducer(1));
-    stage.tick().unwrap();
-    let record = stage.take_records().remove(0).1;
+    let (mut lockstep, mut reducer) = (lockstep_with_entities(), reducer(1));
+    lockstep.tick().unwrap();
+    let record = lockstep.take_records().remove(0).1;
     apply(&mut reducer, &record).unwrap();
     let before = reducer.checksum();
     assert!(apply(&mut reducer, &record).unwrap_err().contains("already exists"));

@@ -164,7 +164,7 @@ impl Cursor {
         self.follower.as_ref().is_some_and(|follower| {
             follower.request.is_none()
                 && follower.catch_up.is_none()
-                && self.deferred_read().is_none()
+                && self.deferred_read_retries().is_none()
                 && follower.reported.is_due(&self.log)
         })
     }
@@ -267,7 +267,7 @@ impl Cursor {
         }
         match follower.catch_up.as_ref() {
             Some(catch_up) => Some(self.log.visibility(catch_up.position()) != Visibility::Later),
-            None if self.deferred_read().is_some() => None,
+            None if self.deferred_read_retries().is_some() => None,
             None => follower.reported.is_due(&self.log).then_some(true),
         }
     }

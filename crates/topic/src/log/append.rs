@@ -160,7 +160,7 @@ impl Log {
         if let Some(reply) = draft.meta.reply {
             check_reply(reply)?;
         }
-        Ok(match self.by_ref(&draft.payload) {
+        Ok(match self.bytes_to_keep_by_ref(&draft.payload) {
             Some(payload) => RecordSize {
                 bytes: SegmentWriter::by_ref_stride(encoded),
                 by_ref_bytes: payload.len() as u64,
@@ -173,7 +173,7 @@ impl Log {
     fn push(&self, writer: &mut SegmentWriter, draft: &Draft<'_>, now: u64) -> Result<(), PublishError> {
         let payload = draft.payload.as_slice();
         let encoded = draft.meta.measure(payload.len())?;
-        match self.by_ref(&draft.payload) {
+        match self.bytes_to_keep_by_ref(&draft.payload) {
             Some(shared) => writer.push_by_ref(&draft.meta, encoded, now, shared.clone()),
             None => {
                 writer.push(encoded.padded(), 1, |out| draft.meta.encode(encoded, now, payload, out));
@@ -183,7 +183,7 @@ impl Log {
     }
 
     #[inline(always)]
-    fn by_ref<'d>(&self, payload: &'d Payload<'_>) -> Option<&'d Bytes> {
+    fn bytes_to_keep_by_ref<'d>(&self, payload: &'d Payload<'_>) -> Option<&'d Bytes> {
         match payload {
             Payload::Shared(bytes) if bytes.len() >= self.config.by_ref_bytes_min as usize => Some(bytes),
             _ => None,

@@ -350,7 +350,7 @@ fn dead_letters_of_a_deleted_topic_do_not_concern_its_successor() {
 }
 
 /// A node with a group `g` of the topic `jobs`, whose two dead letters have no topic. The group has no members.
-fn node_with_waiting_letters(limits: NodeLimits) -> Node {
+fn node_with_pending_dead_letters(limits: NodeLimits) -> Node {
     let node = Node::start(Config { limits, auto_create: false, ..Config::default() }).unwrap();
     node.create_topic("jobs", TopicConfig::default(), false).unwrap();
     publish(&node, "jobs", [1, 2]);
@@ -367,7 +367,7 @@ fn node_with_waiting_letters(limits: NodeLimits) -> Node {
 #[test]
 fn unsent_dead_letters_of_a_deleted_topic_are_reported() {
     let limits = NodeLimits { deleted_age_max: Duration::from_millis(1), ..NodeLimits::default() };
-    let node = node_with_waiting_letters(limits);
+    let node = node_with_pending_dead_letters(limits);
     assert_eq!(node.dropped_dead_letters(), 0);
     node.delete_topic("jobs").unwrap();
     until("the letters are dropped", || {
@@ -384,7 +384,7 @@ fn unsent_dead_letters_of_a_deleted_topic_are_reported() {
 #[test]
 fn ended_idle_group_still_sends_its_dead_letters() {
     let limits = NodeLimits { group_idle_max: Duration::from_millis(1), ..NodeLimits::default() };
-    let node = node_with_waiting_letters(limits);
+    let node = node_with_pending_dead_letters(limits);
     until("the group has ended", || {
         node.tick();
         node.groups(&node.topic("jobs").unwrap()).is_empty()

@@ -10,24 +10,31 @@ use crate::index::{NearItem, NearestItems, SpatialIndex};
 use crate::world::Point;
 
 impl<const D: usize, C: Curve<D>> Tree<D, C> {
-    pub(super) fn find_each(&self, count: usize, found: &mut Vec<NearItem>) {
+    pub(super) fn find_nearest_of_each(&self, count: usize, found: &mut Vec<NearItem>) {
         found.clear();
-        let each = count.min(self.len().saturating_sub(1));
-        found.resize(each * self.len(), NearItem { item: 0, distance_sq: 0.0 });
-        if each == 0 {
+        let count_each = count.min(self.len().saturating_sub(1));
+        found.resize(count_each * self.len(), NearItem { item: 0, distance_sq: 0.0 });
+        if count_each == 0 {
             return;
         }
-        let mut search = Search { nearest: NearestItems::new(each), reaches: Vec::new(), leaves: Vec::new() };
+        let mut search =
+            Search { nearest: NearestItems::new(count_each), reaches: Vec::new(), leaves: Vec::new() };
         for leaf in self.nodes.iter().filter(|node| node.leaf) {
-            self.find_for_leaf(leaf, each, &mut search, found);
+            self.find_nearest_for_leaf(leaf, count_each, &mut search, found);
         }
     }
 
-    fn find_for_leaf(&self, leaf: &Node<D>, each: usize, search: &mut Search<D>, found: &mut [NearItem]) {
+    fn find_nearest_for_leaf(
+        &self,
+        leaf: &Node<D>,
+        count_each: usize,
+        search: &mut Search<D>,
+        found: &mut [NearItem],
+    ) {
         let Search { nearest, reaches, leaves } = search;
         let slots = leaf.first as usize..leaf.end as usize;
         reaches.clear();
-        reaches.extend(slots.clone().map(|slot| self.first_reach(slot, each, nearest)));
+        reaches.extend(slots.clone().map(|slot| self.first_reach(slot, count_each, nearest)));
         let furthest = reaches.iter().fold(0.0, |far: f32, reach| far.max(*reach));
         leaves.clear();
         self.walk(
@@ -40,7 +47,7 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
             nearest.clear();
             self.search_leaves(leaves, slot, &at, *reach, nearest);
             let item = self.keys[slot].1 as usize;
-            let room = &mut found[item * each..(item + 1) * each];
+            let room = &mut found[item * count_each..(item + 1) * count_each];
             room.iter_mut().zip(nearest.found()).for_each(|(slot, near)| *slot = near);
         }
     }
