@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_are_created_once_with_private_key_files() {
+    fn certificates_are_created_once_with_keys_only_owners_can_read() {
         let dir = tempfile::tempdir().unwrap();
         let created = Certificates::open_or_create(&dir.path().join("tls")).unwrap();
         assert!(created.are_new);

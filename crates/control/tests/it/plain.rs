@@ -123,7 +123,7 @@ fn deleting_every_key_leaves_the_system_keys() {
 }
 
 #[test]
-fn deleted_ranges_end_before_and_begin_after_system_keys() {
+fn range_deletion_skips_the_system_keys_inside_the_range() {
     for (start, end, left) in [
         ("", "", vec!["$lock/gate"]),
         ("", "$", vec!["$lock/gate", "%", "a"]),

@@ -418,7 +418,7 @@ fn start_by_time_skips_no_record_if_the_search_fails() {
 }
 
 #[test]
-fn read_without_file_descriptors_waits_and_skips_no_record() {
+fn read_without_free_file_descriptors_waits_and_skips_no_record() {
     let disk = FakeDisk::new(14);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();

@@ -275,7 +275,7 @@ fn unconfirmed_records_of_tasks_delay_no_other_task() {
 }
 
 #[test]
-fn responder_does_not_wait_for_the_disk_of_its_reply() {
+fn responder_does_not_wait_until_its_reply_is_on_disk() {
     let disk = GatedDisk::new(5);
     let node = node(&disk, 1);
     node.create_topic("service", TopicConfig::default(), false).unwrap();

@@ -42,7 +42,7 @@ fn synced_records_survive_every_crash() {
 }
 
 #[test]
-fn flipped_bits_are_reported_as_exact_holes() {
+fn flipped_bits_are_reported_with_the_exact_lost_range() {
     each_seed(true, SEEDS / 2);
 }
 

@@ -136,7 +136,7 @@ fn reader_of_a_dropped_file_receives_the_exact_hole() {
 }
 
 #[test]
-fn readers_see_exact_holes_while_retention_drops_files() {
+fn readers_get_exact_lost_ranges_while_retention_drops_files() {
     let disk = FakeDisk::new(8);
     let config = JournalConfig { file_bytes: 4 << 10, retain_bytes: Some(16 << 10), ..small() };
     let (mut journal, _) = open_with(&disk, config).unwrap();

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_of_a_newer_identity_format_names_the_release() {
+    fn error_for_a_newer_identity_file_names_the_needed_release() {
         let dir = tempfile::tempdir().unwrap();
         let files = ClusterDirectory::of(dir.path());
         files.write("identity.json", br#"{"format": 9, "release": "7.0.0"}"#, PUBLIC).unwrap();

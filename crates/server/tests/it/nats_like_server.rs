@@ -26,7 +26,7 @@ fn pong_follows_the_messages_of_queue_groups() {
 }
 
 #[test]
-fn pong_follows_own_messages_on_a_busy_thread() {
+fn nats_pong_follows_earlier_messages_even_on_a_busy_thread() {
     const SUBSCRIBERS: usize = 200;
     let (node, server) = serve_nats(|_| {});
     let mut crowd: Vec<NatsPeer> = (0..SUBSCRIBERS).map(|_| NatsPeer::open(&server)).collect();

@@ -103,7 +103,7 @@ fn task_classes_without_tasks_are_freed_for_other_tenants() {
 }
 
 #[test]
-fn task_classes_of_ended_tasks_with_labels_are_freed() {
+fn task_classes_with_needed_labels_are_freed_with_their_tasks() {
     let mut scene =
         scene_with_two_tenants(SchedulerLimits { lanes_max: 10_000, ..SchedulerLimits::default() });
     for number in 0..3_000_u32 {

@@ -160,7 +160,7 @@ fn record_that_expires_between_ready_and_take_is_delivered() {
 }
 
 #[test]
-fn payloads_by_reference_count_towards_the_history_limit() {
+fn payloads_held_by_reference_are_part_of_the_history_limit() {
     let bytes = 1 << 20;
     let budget = budget();
     let topic = topic_of(config(bytes), &budget, MANUAL);

@@ -39,7 +39,7 @@ fn message_in_the_wrong_direction_is_refused() {
 }
 
 #[test]
-fn message_over_its_limit_is_refused_by_its_header() {
+fn oversized_message_is_refused_before_its_body_arrives() {
     let decoder = Decoder::new(DecoderLimits { run_bytes_max: 4096, control_bytes_max: 256 });
     let run = MessageHeader { len: 4104, kind: MessageKind::Batch as u8, flags: 0 };
     assert_eq!(

@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn changed_users_file_is_parsed_or_refused_with_its_line(
+    fn randomly_edited_users_file_parses_or_its_error_has_a_line(
         at in 0usize..600, with in "[\\[\\]=\"'.>*a0\n-]{0,3}", cut in 0usize..4,
     ) {
         let text = file();

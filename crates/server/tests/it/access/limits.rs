@@ -61,7 +61,7 @@ fn publish_over_the_rate_is_refused_with_a_retry_time() {
 }
 
 #[test]
-fn lease_is_renewed_over_the_publish_rate_on_every_listener() {
+fn lease_can_be_renewed_while_the_publish_rate_is_exceeded() {
     let guarded = Guarded::new(WRITER);
     let (ana, kv) = (basic("ana", PASSWORD), guarded.by_password("ana").kv());
     let lease = kv.lease(PATIENCE).unwrap();
@@ -83,7 +83,7 @@ fn rate_limit() -> (Code, String) {
 }
 
 #[test]
-fn lock_wait_over_the_publish_rate_is_refused_on_all_listeners() {
+fn lock_wait_is_refused_while_the_publish_rate_is_exceeded() {
     let guarded = Guarded::new(WRITER);
     let kv = guarded.by_password("ana").kv();
     let lease = kv.lease(PATIENCE).unwrap();

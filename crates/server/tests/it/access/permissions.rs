@@ -279,7 +279,7 @@ fn denied_group_is_refused_before_its_topic_exists() {
 }
 
 #[test]
-fn queue_subscriber_gets_an_error_for_a_later_denied_topic() {
+fn queue_subscriber_gets_an_error_when_denied_topic_is_created() {
     let guarded = Guarded::new(USERS);
     let mut nats = guarded.nats_by_password("ana");
     nats.send_line("SUB later.* workers 1");
