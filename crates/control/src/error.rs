@@ -109,7 +109,7 @@ choice! {
         TooManyLeasesOfUser { /// The limit.
             count_max: u64 } = 16,
         /// The tenant's keys have reached the tenant's share of `state_bytes_max`.
-        #[error("the tenant's keys and values would take {bytes} bytes, more than the tenant's present limit of {bytes_max}: delete keys, or raise kv.bytes_max (the limit is three times the free part of kv.bytes_max)")]
+        #[error("the tenant's keys and values would take {bytes} bytes; at present one tenant may use {bytes_max} bytes, three times the part of kv.bytes_max that would stay free: delete keys, or raise kv.bytes_max")]
         NoShare { /// The tenant's bytes with the command.
             bytes: u64, /// The tenant's limit.
             bytes_max: u64 } = 17,
