@@ -187,8 +187,8 @@ impl Snapshots {
         Ok(free.saturating_sub(for_reserve) >= need.saturating_mul(2))
     }
 
-    /// Whether there is room for this snapshot. If necessary, the reserve becomes the snapshot's file, because the log
-    /// and other logs on the disk would take any room that is free.
+    /// Whether there is room for this snapshot. If necessary, reuses the reserve as the snapshot's file. Deleting the
+    /// reserve instead would let the logs on the disk take the freed room.
     fn has_room(&mut self, blocks: &Blocks) -> io::Result<bool> {
         let (free, need) = self.free_and_needed(blocks)?;
         // An earlier attempt may have claimed room in the file with which this one begins.

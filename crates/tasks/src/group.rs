@@ -1,9 +1,11 @@
 //! Limits by key: they apply to a tenant's tasks that have the same value of a key, such as the same queue.
 //!
-//! A task takes a place in its group when it becomes ready, not when it starts. A lane therefore never holds more tasks
-//! of a group than may run, and the scheduler need not skip a task that is next. The place is returned when the task
-//! neither runs nor waits to run. Rates work in the same manner (`rate`): a ready task reserves a token, and takes it
-//! when it starts. Tasks without a place wait in a list of the group, ordered by priority and age.
+//! A place in a group is a permit of a counting semaphore: a group has as many places as the limit allows tasks to run
+//! at the same time. A task takes a place in its group when it becomes ready, not when it starts. A lane therefore
+//! never holds more tasks of a group than may run, and the scheduler need not skip a task that is next. The place is
+//! returned when the task neither runs nor waits to run. Rates work in the same manner (`rate`): a ready task reserves
+//! a token, and takes it when it starts. Tasks without a place wait in a list of the group, ordered by priority and
+//! age.
 //!
 //! Invariant: a task that no worker could run gives its place to a waiting task that a worker could run.
 
@@ -43,7 +45,7 @@ pub(crate) fn first_of_each_sort(members: &RankedTasks) -> impl Iterator<Item = 
 /// A tenant's tasks that have the same value of a key, such as the same queue.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskGroup {
-    /// Number of tasks that are ready or held by a worker.
+    /// Number of taken places: tasks that are ready or held by a worker.
     pub(crate) places: u32,
     /// Number of ready tasks that reserve a token; counted only for limits with a rate.
     pub(crate) ready: u32,

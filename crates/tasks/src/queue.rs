@@ -351,8 +351,8 @@ impl SchedulerState {
         all.min_by_key(|((_, rank, at), is_served)| (!is_served, *rank, *at))
     }
 
-    /// Redistributes places after the set of workers has changed, because workers may then be able to run other waiting
-    /// tasks. Takes time proportional to the number of groups.
+    /// Gives places in groups to waiting tasks, after the set of workers has changed: a task that a worker can now run
+    /// may take the place of a ready task that no worker can run. Takes time proportional to the number of groups.
     pub(crate) fn recheck_served_groups(&mut self) {
         let contested = self
             .groups

@@ -41,7 +41,7 @@ enum Subcommand {
     Submit(submit::Arguments),
     /// Run a worker, which executes a command for each task of the given kinds
     Worker(worker::Arguments),
-    /// Kill the commands of a `dunlin task worker` that was killed; the worker starts this process
+    /// Wait until the parent `dunlin task worker` ends; if it was killed, kill the commands that it started (internal)
     #[command(hide = true)]
     Warden,
     /// List tasks

@@ -98,7 +98,7 @@ impl Control {
         })
     }
 
-    /// Waits until this node has applied every command to which any node has responded so far.
+    /// Waits until this node has applied every command that any node has acknowledged so far.
     pub async fn catch_up(&self) -> Result<(), ControlError> {
         proposing::catch_up(&*self.group()?, &*self.transport, self.retry_deadline()).await
     }

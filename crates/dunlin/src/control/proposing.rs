@@ -90,7 +90,7 @@ async fn forward(
     Ok(Err((unapplied, why)))
 }
 
-/// Waits until this node has applied every command to which any node has responded so far.
+/// Waits until this node has applied every command that any node has acknowledged so far.
 pub(crate) async fn catch_up<M: StateMachine>(
     group: &GroupHandle<M>,
     transport: &dyn Transport,

@@ -53,7 +53,7 @@ impl Tasks {
         decode_reply(&self.propose_decoded(commands).await?)
     }
 
-    /// Waits until this node has applied every command to which any node has responded so far.
+    /// Waits until this node has applied every command that any node has acknowledged so far.
     pub async fn catch_up(&self) -> Result<(), TasksError> {
         join_all(self.shards.iter().map(|shard| shard.catch_up())).await.into_iter().collect()
     }
@@ -137,7 +137,7 @@ impl TaskShard {
         decode_reply(&self.propose_decoded(commands).await?)
     }
 
-    /// Waits until this node has applied every command of the shard to which any node has responded so far.
+    /// Waits until this node has applied every command of the shard that any node has acknowledged so far.
     pub async fn catch_up(&self) -> Result<(), TasksError> {
         Ok(proposing::catch_up(&*self.group()?, &*self.transport, self.retry_deadline()).await?)
     }

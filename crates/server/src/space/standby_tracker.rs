@@ -62,8 +62,8 @@ impl<const D: usize> StandbyTracker<D> {
         }
     }
 
-    /// Names the standby of a region. With `may_take_over`, the owner waits only for this standby, because no other
-    /// process would take over. Calling this again changes nothing.
+    /// Makes `process` the standby of a region. With `may_take_over`, only this standby may take over, so the owner
+    /// waits for the confirmations of no other process. A repeated call with the same arguments changes nothing.
     pub(super) fn set_standby(&mut self, region: RegionId, process: u64, may_take_over: bool) {
         if self.named.insert(region, process) != Some(process) {
             self.promoted.remove(&region);

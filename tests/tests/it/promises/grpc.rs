@@ -1,5 +1,5 @@
-//! The listener `grpc`, with the generated client of `dunlin.v1`. Its connections run on a runtime that is
-//! active only during calls.
+//! Tests of the gRPC listener use the generated client of `dunlin.v1`. Each client connection has its own runtime,
+//! which makes progress only while a call blocks on it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
