@@ -40,7 +40,7 @@ pub struct BenchRequest {
     pub child: ChildProgram,
 }
 
-/// Runs suites. Returns `false` if a point failed; a missed goal is not a failure.
+/// Runs suites. Returns `false` if a measurement failed; a missed goal is not a failure.
 pub fn run(request: BenchRequest) -> Result<bool> {
     let suites = suites::find(&request.suite).with_context(|| unknown_suite(&request.suite))?;
     let options = request.options.clone().validate(|name| std::env::var(name).ok())?;

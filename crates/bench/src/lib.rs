@@ -1,11 +1,11 @@
 //! Measures workloads, targets and peers side by side: the code of `dunlin bench` and `dunlin report`.
 //!
-//! A suite is a list of *points* (a target with parameters). The points of a *group* run alternately. The runner turns
-//! their samples into *rows*. The rows are compared with goals, with a document's claims and with known figures of
-//! peers. They are printed, and stored in a file, from which `dunlin report` makes its page.
+//! A suite is a list of *measurements*. Each has a target and parameters. The measurements of a *group* run
+//! alternately. The runner turns their samples into *rows*. The rows are compared with goals, with a document's claims
+//! and with known figures of peers. They are printed, and stored in a file, from which `dunlin report` makes its page.
 //!
-//! Invariants: a point fails unless all counted deliveries were checked. Throughput is measured without loss. A ratio
-//! compares figures of one run, and never a peer that is below its known figure. All child processes end with the
+//! Invariants: a measurement fails unless all counted deliveries were checked. Throughput is measured without loss. A
+//! ratio compares figures of one run, and never a peer that is below its known figure. All child processes end with the
 //! measurement. All traffic stays on this machine.
 //!
 //! Peers are built by `cargo xtask peers` from the sources in `peers/`. The CLI defines the options' flags.

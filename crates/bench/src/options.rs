@@ -19,7 +19,7 @@ pub use feed::{FeedOptions, RawFeedOptions};
 pub struct RawOptions {
     /// `--case`: only these cases.
     pub cases: Vec<String>,
-    /// `--param name=value`: only points with this parameter; a repeated name allows several values.
+    /// `--param name=value`: only measurements with this parameter; a repeated name allows several values.
     pub params: Vec<String>,
     /// `--runs`: the number of measured rounds.
     pub runs: Option<u32>,
@@ -45,7 +45,7 @@ pub struct RawOptions {
 pub struct BenchOptions {
     /// The cases to run; all if empty.
     pub cases: Vec<String>,
-    /// For each parameter name that the user gave, the values that a point may have to be run.
+    /// For each parameter name that the user gave, the values that a measurement may have to be run.
     pub params: Vec<(String, Vec<ParamValue>)>,
     /// The number of measured rounds.
     pub runs: u32,
@@ -133,7 +133,7 @@ fn parse_params(typed: &[String]) -> Result<Vec<(String, Vec<ParamValue>)>> {
 }
 
 impl BenchOptions {
-    /// Whether the options select the point with this case and these parameters.
+    /// Whether the options select the measurement with this case and these parameters.
     pub fn selects(&self, case: &str, params: &Params) -> bool {
         let is_case_selected = self.cases.is_empty() || self.cases.iter().any(|selected| selected == case);
         is_case_selected

@@ -1,6 +1,6 @@
-//! Parameters of a measured point, always in the same order. Target, case, metric and parameters identify a row of a
-//! run. The order of parameters therefore must not depend on the code that builds them. Names in [`KNOWN`] come first,
-//! in the order of [`KNOWN`]; other names follow in alphabetical order.
+//! Parameters of a measurement, always in the same order. Target, case, metric and parameters identify a row
+//! of a run. The order of parameters therefore must not depend on the code that builds them. Names in [`KNOWN`] come
+//! first, in the order of [`KNOWN`]; other names follow in alphabetical order.
 
 use std::fmt;
 

@@ -202,7 +202,7 @@ impl RowPattern {
         row.metric == self.metric && self.matches_point(&row.case, &row.target, &row.params)
     }
 
-    /// Whether a point with this case, target and parameters matches the pattern.
+    /// Whether a measurement with this case, target and parameters matches the pattern.
     pub fn matches_point(&self, case: &str, target: &str, params: &Params) -> bool {
         case == self.case && target == self.target && params.contains_all(self.params)
     }

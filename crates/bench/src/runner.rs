@@ -1,8 +1,8 @@
-//! Runs the selected points of a suite and summarises their samples in rows.
+//! Runs the selected measurements of a suite and summarises their samples in rows.
 //!
-//! Every round of a group measures each of its points once, so Dunlin and peers alternate. A point whose peer is not
-//! installed is skipped. A point that fails is not run in later rounds, and the whole run fails. Skipped and failed
-//! points are reported. A missed goal is not a failure.
+//! Every round of a group measures each of its measurements once, so Dunlin and peers alternate. A measurement whose
+//! peer is not installed is skipped. A measurement that fails is not run in later rounds, and the whole run fails.
+//! Skipped and failed measurements are reported. A missed goal is not a failure.
 
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ use crate::stats::Summary;
 pub struct SuiteOutcome {
     /// Measured rows.
     pub rows: RowSet,
-    /// Skipped points, with reasons.
+    /// Skipped measurements, with reasons.
     pub skipped: Vec<String>,
-    /// Failed points, with reasons.
+    /// Failed measurements, with reasons.
     pub failed: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ struct RunningPoint {
     dropped: bool,
 }
 
-/// Measures the selected points.
+/// Takes the selected measurements.
 pub fn run(suite: &Suite, bench: &BenchContext, with_peers: bool) -> Result<SuiteOutcome> {
     let groups = select_groups(suite, bench, with_peers);
     ensure!(!groups.is_empty(), "no measurement of suite {suite:?} matches the given --case and --param");
@@ -69,8 +69,8 @@ fn select_groups(suite: &Suite, bench: &BenchContext, with_peers: bool) -> Vec<M
     groups
 }
 
-/// Whether the point can be measured on a running node. This requires that publisher and subscriber are clients of the
-/// node, and that no parameter requires spinning or pinned threads.
+/// Whether the measurement can be taken on a running node. This requires that publisher and subscriber are clients
+/// of the node, and that no parameter requires spinning or pinned threads.
 fn supports_running_node(point: &Measurement) -> bool {
     let is = |name, text: &str| point.params.get(name).is_none_or(|value| *value == ParamValue::from(text));
     point.target == target::DUNLIN

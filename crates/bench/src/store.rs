@@ -32,10 +32,10 @@ pub struct StoredRun {
     pub debug_build: bool,
     /// The warnings of the preflight checks.
     pub warnings: Vec<String>,
-    /// The points that were skipped because their peer was not installed, with reasons.
+    /// The measurements that were skipped because their peer was not installed, with reasons.
     #[serde(default)]
     pub skipped: Vec<String>,
-    /// The points that failed, with reasons.
+    /// The measurements that failed, with reasons.
     #[serde(default)]
     pub failed: Vec<String>,
     /// The rows. This field must be the last one, because `StoredRun::text` writes it last.

@@ -1,15 +1,15 @@
 //! Suite `tasks`: measures the task scheduler. The Grey document, another system's documentation, has tables of
 //! workers, tenants, autoscaling and cost; this suite measures the rows of these tables.
 //!
-//! Some points run through nodes (`via=node`), which are started as in suite `control`. Empty tasks (`noop`) are
-//! compared with asynq, Celery and HyperQueue. In other points, each worker sleeps for each task, and has its own
+//! Some measurements run through nodes (`via=node`), which are started as in suite `control`. Empty tasks (`noop`) are
+//! compared with asynq, Celery and HyperQueue. In other measurements, each worker sleeps for each task, and has its own
 //! connection and lease. A result is reported only if each submitted task was done exactly once, even if the leading
 //! node or workers were killed (`failover`).
 //!
-//! Other points run without nodes: the scheduler alone (`dispatch`, `backlog`), and the cluster simulator, which runs
-//! the same scheduler and autoscaler in virtual time (`via=simulator`). Simulated figures do not depend on the machine.
-//! They show the decisions under the costs of `docs/autoscaling.md`. Each run of a simulated point uses another seed,
-//! so minimum and maximum show the effect of chance.
+//! Other measurements run without nodes: the scheduler alone (`dispatch`, `backlog`), and the cluster simulator, which
+//! runs the same scheduler and autoscaler in virtual time (`via=simulator`). Simulated figures do not depend on the
+//! machine. They show the decisions under the costs of `docs/autoscaling.md`. Each run of a simulated measurement uses
+//! another seed, so minimum and maximum show the effect of chance.
 
 pub mod clients;
 mod failover;

@@ -95,8 +95,8 @@ impl<const D: usize> Interests<D> {
         }
     }
 
-    /// Adds a viewer, or replaces its watch. After a replacement with a different watch, the viewer starts from the
-    /// beginning.
+    /// Adds a viewer, or replaces its watch. If the new watch differs, the viewer receives `Begin` and all visible
+    /// entities again. An equal watch changes nothing.
     pub fn watch(&mut self, viewer: ViewerId, watch: SurroundingsWatch) -> Result<(), InterestError> {
         let radius = watch.radius;
         if !(radius.is_finite() && radius > 0.0) {

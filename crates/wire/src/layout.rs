@@ -105,7 +105,7 @@ pub struct OptionalText<'a>(pub &'a str);
 
 impl<'a> Layout<'a> for OptionalText<'a> {
     fn read(fields: &mut Fields<'a>) -> Result<OptionalText<'a>, WireError> {
-        // Fewer bytes than the text's length field has are padding, and the text is empty.
+        // If fewer bytes remain than a length field needs, they are padding, and the sender omitted the text.
         match fields.rest.len() < size_of::<u16>() {
             true => Ok(OptionalText("")),
             false => <&str>::read(fields).map(OptionalText),

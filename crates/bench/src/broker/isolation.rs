@@ -51,7 +51,7 @@ const HISTORY_BYTES: u64 = 64 << 20;
 /// How long the offender runs before the measurement starts.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Returns a group of points for each kind of offender.
+/// Returns a group of measurements for each kind of offender.
 pub fn groups(options: &BenchOptions) -> Vec<MeasurementGroup> {
     let (pairs, records) = (options.count(PAIRS, 1), options.count(RECORDS, 50));
     let point = |kind: &'static str| {

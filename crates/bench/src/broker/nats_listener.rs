@@ -12,14 +12,14 @@ use crate::timed::{TimedTransfer, document_count, sustained};
 const CASE: &str = "nats_listener";
 const STREAM_BYTES: [usize; 4] = [64, 1024, 8192, 65536];
 const FANOUT: [usize; 2] = [10, 100];
-/// For each point with nats.go: the message size in bytes, and the number of subscribers.
+/// For each measurement with nats.go: the message size in bytes, and the number of subscribers.
 const NATS_GO_SHAPES: [(usize, usize); 3] = [(64, 1), (1024, 1), (64, 10)];
 const IN_FLIGHT: u64 = 256;
 /// The size in bytes of a write in the measurement of the floor. The floor is a raw TCP stream; it shows the highest
 /// throughput of the machine.
 const FLOOR_BYTES: usize = 65536;
 
-/// Returns the groups of points of case `nats_listener`.
+/// Returns the groups of measurements of case `nats_listener`.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let targets: &[&'static str] =
         if with_peers { &[target::DUNLIN, target::NATS, target::REDIS] } else { &[target::DUNLIN] };

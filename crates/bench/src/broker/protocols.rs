@@ -22,7 +22,7 @@ const CASE: &str = "protocols";
 /// The retention in bytes: enough for all records of a run.
 const HISTORY_BYTES: u64 = 64 << 20;
 
-/// Returns the groups `one_in_flight` and `stream`, each with a point for each protocol.
+/// Returns the groups `one_in_flight` and `stream`, each with a measurement for each protocol.
 pub fn groups(options: &BenchOptions) -> Vec<MeasurementGroup> {
     let publishes = options.count(10_000, 100);
     vec![

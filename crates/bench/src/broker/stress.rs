@@ -58,7 +58,7 @@ const CHUNK_SUBSCRIBERS: usize = 100;
 /// The age of deliveries is recorded only for one of this number of subscribers.
 const AGE_SAMPLE_STEP: usize = 8;
 
-/// Returns a group of points for each row of the table.
+/// Returns a group of measurements for each row of the table.
 pub fn groups(options: &BenchOptions) -> Vec<MeasurementGroup> {
     let scaled = |(messages, topics, subscribers): (u64, u64, u64)| {
         (options.count(messages, messages / 50), topics, options.count(subscribers, subscribers.div_ceil(20)))

@@ -54,8 +54,8 @@ pub const USE_CASES: [UseCase; 7] = [
     case("ultimate", 200_000, 1_000),
 ];
 
-/// Returns a group of points for each use case: one point for each protocol and, if `with_peers` is set, a point of
-/// nats-server with the raw client.
+/// Returns a group of measurements for each use case: one measurement for each protocol and, if `with_peers` is set, a
+/// measurement of nats-server with the raw client.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let group = |case: UseCase| {
         let mut routes = ProtocolRoute::OURS.to_vec();

@@ -1,4 +1,4 @@
-//! The points of suite `control`.
+//! The measurements of suite `control`.
 
 use super::work::ControlWorkload;
 use super::{disk, failover, large, load, network};
@@ -104,7 +104,7 @@ fn loads() -> Vec<(ControlLoad, &'static [&'static str])> {
     loads
 }
 
-/// The groups of points of suite `control`.
+/// The groups of measurements of suite `control`.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let mut groups = vec![floor_points(options)];
     // Quick runs leave out clusters of more than three nodes.
@@ -152,8 +152,8 @@ fn load_point(target: &'static str, load: ControlLoad, options: &BenchOptions) -
     })
 }
 
-/// The points that measure failovers. Dunlin's leaders are killed often enough for a 99th percentile. Leaders of etcd
-/// are killed less often, because each kill takes a second.
+/// The measurements of failovers. Dunlin's leaders are killed often enough for a 99th percentile. Leaders of
+/// etcd are killed less often, because each kill takes a second.
 fn failover_points(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let ours = |nodes: usize| failover_point(target::DUNLIN, nodes, options.count(100, 2));
     let counts = if options.quick { &NODES[1..2] } else { &NODES[1..] };
@@ -169,7 +169,7 @@ fn failover_point(target: &'static str, nodes: usize, kills: u64) -> Measurement
     Measurement::new("failover", target, params, move |bench| failover::measure(bench, target, nodes, kills))
 }
 
-/// The point that measures writes while many watchers read every event.
+/// The measurement of writes while many watchers read every event.
 fn watch_point(options: &BenchOptions) -> Measurement {
     let watchers = options.count(1_000, 20) as usize;
     let rate = 2_000.0;
@@ -183,7 +183,7 @@ fn watch_point(options: &BenchOptions) -> Measurement {
     })
 }
 
-/// The point that measures elections under full load. It runs for the whole time that the user requested, because
+/// The measurement of elections under full load. It runs for the whole time that the user requested, because
 /// elections without a killed node are rare.
 fn soak_point(options: &BenchOptions) -> Measurement {
     let base = ControlLoad::of("soak", 3);

@@ -17,7 +17,7 @@ use dunlin_feed::{
 use crate::clock::monotonic_ns;
 use crate::point::{RunSample, SystemNotInstalled};
 
-/// For each point: the kind of book, and the name of the recording.
+/// For each measurement: the kind of book, and the name of the recording.
 pub const RECORDINGS: [(&str, &str); 5] = [
     ("l2", "SELF-1.181223994"),
     ("l2", "PRO-1.170258213"),

@@ -1,4 +1,4 @@
-//! The points of suite `feed`.
+//! The measurements of suite `feed`.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -30,8 +30,8 @@ const HISTORY_BYTES: u64 = 4 << 20;
 /// be sustained.
 const MULTI_RATES: [u32; 5] = [500, 750, 1_000, 2_000, 4_000];
 
-/// Returns the points of the MDD-Sim document's five scenarios. With `--config`, returns the points of a scenario with
-/// the user's instruments instead.
+/// Returns the measurements of the MDD-Sim document's five scenarios. With `--config`, returns the measurements of a
+/// scenario with the user's instruments instead.
 pub fn scenarios(options: &BenchOptions) -> Vec<MeasurementGroup> {
     if let Some(config) = &options.feed.config {
         let base = scenario(config.clone(), options.feed.clients.unwrap_or(10), options);
@@ -48,7 +48,7 @@ pub fn scenarios(options: &BenchOptions) -> Vec<MeasurementGroup> {
     groups
 }
 
-/// The point that measures subscribers of a running node (`--url`).
+/// The measurement of subscribers of a running node (`--url`).
 pub fn running_node(options: &BenchOptions) -> MeasurementGroup {
     let clients = options.feed.clients.unwrap_or(10);
     let params = Params::new().with("transport", "tcp").with("topology", "brokered").with("clients", clients);
@@ -160,7 +160,7 @@ fn yes_or_no(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }
 }
 
-/// The points that measure the highest sustained rate and the highest delivery rate.
+/// The measurements of the highest sustained rate and the highest delivery rate.
 pub fn limits(options: &BenchOptions) -> MeasurementGroup {
     let sustained_rate = |clients: usize| {
         let base = FeedScenario { placement: ReaderPlacement::Tcp, ..built_in(0, clients, options) };
@@ -186,7 +186,7 @@ pub fn limits(options: &BenchOptions) -> MeasurementGroup {
     vec![sustained_rate(1), sustained_rate(clients), max_deliveries]
 }
 
-/// The points that measure the cost of applying real recordings to books.
+/// The measurements of the cost of applying real recordings to books.
 pub fn apply() -> MeasurementGroup {
     let point = |(book, recording): (&'static str, &'static str)| {
         let params = Params::new().with("book", book).with("recording", recording);
@@ -195,7 +195,7 @@ pub fn apply() -> MeasurementGroup {
     apply::RECORDINGS.map(point).into()
 }
 
-/// The point that replays a recording from files into a book.
+/// The measurement that replays a recording from files into a book.
 pub fn replay(options: &BenchOptions) -> MeasurementGroup {
     let updates = options.count(4_000_000, 20_000);
     let params = Params::new().with("book", "l2").with("updates", updates);
@@ -204,7 +204,7 @@ pub fn replay(options: &BenchOptions) -> MeasurementGroup {
     })]
 }
 
-/// The points that compare a durable topic with its journal alone.
+/// The measurements that compare a durable topic with its journal alone.
 pub fn durable(options: &BenchOptions) -> MeasurementGroup {
     let commits = options.count(5_000, 50);
     let params = |transport: Option<&'static str>| {
@@ -221,7 +221,7 @@ pub fn durable(options: &BenchOptions) -> MeasurementGroup {
     vec![Measurement::new("durable", target::JOURNAL, params(None), journal), ours("inproc"), ours("tcp")]
 }
 
-/// The points in which many subscribers join at the same time.
+/// Returns the measurements of many subscribers that join at the same time.
 pub fn join(options: &BenchOptions) -> MeasurementGroup {
     let subscribers = options.count(1_000, 20) as usize;
     let point = |subscribers: usize| {

@@ -1,7 +1,7 @@
-//! The table of each case. The newest run that measured a point supplies its whole line.
+//! The table of each case. The newest run that made a measurement supplies its whole line.
 //!
-//! Invariants: all figures of a line come from one run. A point that only older runs have is shown only if the suite
-//! still measures it. Renamed and removed points of old runs are therefore not shown.
+//! Invariants: all figures of a line come from one run. A measurement that only older runs have is shown only if the
+//! suite still measures it. Renamed and removed measurements of old runs are therefore not shown.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use crate::table::Table;
 pub struct ReportSection {
     /// The title, which contains the numbers of the cited runs.
     pub title: String,
-    /// The table with the lines of all points.
+    /// The table with the lines of all measurements.
     pub table: Table,
     /// The rows whose figures the lines show.
     pub rows: RowSet,
@@ -31,7 +31,7 @@ pub fn of(suite: &Suite, runs: &[&StoredRun], cited: &mut CitedRuns) -> Vec<Repo
     suite.cases.iter().filter_map(|case| build_case(suite, case, &order, runs, cited)).collect()
 }
 
-/// The position of each point in the suite. The key is the case, the target and the parameters.
+/// The position of each measurement in the suite. The key is the case, the target and the parameters.
 type PointOrder = HashMap<(String, String, Params), usize>;
 
 fn point_order(suite: &Suite) -> PointOrder {
@@ -72,7 +72,7 @@ fn build_case(
     }
     let several = chosen.iter().any(|other| other.run != newest);
     if several {
-        // Points without a position in the suite come last.
+        // Measurements without a position in the suite come last.
         chosen.sort_by_key(|chosen| chosen.position.unwrap_or(usize::MAX));
     }
     let mut table = layout::empty_table(suite.layouts, case, several.then_some("Run"));
@@ -86,7 +86,7 @@ fn build_case(
         if !numbers.contains(&number) {
             numbers.push(number);
         }
-        // Adds all rows of the point, which differ only in the metric, so that the point appears once.
+        // Adds all rows of the measurement, which differ only in the metric, so that the measurement appears once.
         let of_point = sets[run].iter().filter(|row| layout::same_point(row, point.row));
         of_point.for_each(|row| drop(rows.push(row.clone())));
     }

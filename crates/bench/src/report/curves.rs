@@ -98,7 +98,7 @@ pub fn other_params(params: &Params, excluded: &str) -> String {
     params.iter().filter(|(name, _)| *name != excluded).map(format_param).collect()
 }
 
-/// Groups the rows by point. Points and rows keep their order.
+/// Groups the rows by measurement. Measurements and rows keep their order.
 pub fn points(rows: &RowSet) -> Vec<Vec<&FigureRow>> {
     let mut points: Vec<Vec<&FigureRow>> = Vec::new();
     for row in rows.iter() {

@@ -10,7 +10,7 @@ use crate::row::{FigureRow, RowSet};
 const QUANTILES: [(&str, &str); 5] =
     [("p50_ns", "p50"), ("p95_ns", "p95"), ("p99_ns", "p99"), ("p999_ns", "p99.9"), ("p9999_ns", "p99.99")];
 
-/// Returns the plot of the distributions of a case; `None` if no point has several quantiles.
+/// Returns the plot of the distributions of a case; `None` if no measurement has several quantiles.
 pub fn of(title: &str, rows: &RowSet) -> Option<Plot> {
     let mut lines: Vec<(bool, PlotLine)> =
         points(rows).iter().filter_map(|point| Some((point[0].target != "dunlin", line(point)?))).collect();

@@ -1,4 +1,4 @@
-//! The points of suite `space`.
+//! The measurements of suite `space`.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ const CAPACITIES: [u64; 5] = [1_000, 5_000, 10_000, 100_000, 1_000_000];
 /// The shortest measuring time for the geometry that the Luciferase document describes. In it, an entity needs 8 s to
 /// move from one wall to the other and back.
 const LONG: Duration = Duration::from_secs(8);
-/// The shortest measuring time for other points.
+/// The shortest measuring time for other measurements.
 const SHORT: Duration = Duration::from_secs(2);
 const NO_DELAY: Duration = Duration::ZERO;
 
@@ -44,7 +44,7 @@ fn walls(geometry: &str) -> (f32, f32) {
     }
 }
 
-/// The groups of points of suite `space`.
+/// The groups of measurements of suite `space`.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let mut groups = vec![
         document(options),
@@ -89,8 +89,8 @@ fn scaling(options: &BenchOptions) -> MeasurementGroup {
         .collect()
 }
 
-/// The points in which every entity crosses the border in every tick. An entity moves one unit per tick, back and forth
-/// between two positions that are one unit apart.
+/// The measurements in which every entity crosses the border in every tick. An entity moves one unit per tick, back and
+/// forth between two positions that are one unit apart.
 fn saturating(options: &BenchOptions) -> MeasurementGroup {
     let counts: &[u64] = if options.quick { &[400] } else { &[2_000, 10_000, 50_000] };
     let of = |entities: u64| {
@@ -117,7 +117,7 @@ fn simultaneous_points(options: &BenchOptions) -> MeasurementGroup {
     counts.iter().map(|entities| of(*entities)).collect()
 }
 
-/// The points that measure the duration of single handovers in a world of many entities. The world runs without
+/// The measurements of the duration of single handovers in a world of many entities. The world runs without
 /// lock-step, as worlds do by default.
 fn latency(options: &BenchOptions) -> MeasurementGroup {
     let entities = options.count(20_000, 200);
@@ -168,7 +168,7 @@ fn capacities(options: &BenchOptions) -> MeasurementGroup {
     points
 }
 
-/// The point with a million entities in two processes, without publication.
+/// The measurement with a million entities in two processes, without publication.
 fn million() -> Measurement {
     let setting = WorldSetting { publish: false, ..halves(500_000, 50_000_000) };
     let params = Params::new()
@@ -180,7 +180,7 @@ fn million() -> Measurement {
     point("capacity", params, move |bench| capacity::measure(bench, setting, SHORT))
 }
 
-/// The points that measure the processor use of one process. The other process has the same amount of work.
+/// The measurements of the processor use of one process. The other process has the same amount of work.
 fn cpu(options: &BenchOptions) -> MeasurementGroup {
     let counts: &[u64] = if options.quick { &[100] } else { &[100, 1_000, 10_000] };
     let of = |entities: u64, standby: bool| {
@@ -195,7 +195,7 @@ fn cpu(options: &BenchOptions) -> MeasurementGroup {
     counts.iter().flat_map(|entities| [of(*entities, false), of(*entities, true)]).collect()
 }
 
-/// The points that correspond to the Luciferase document's buckets of 100 ms. A bucket is a tick with movement,
+/// The measurements that correspond to the Luciferase document's buckets of 100 ms. A bucket is a tick with movement,
 /// handovers, publication and ghosts.
 fn buckets(options: &BenchOptions) -> MeasurementGroup {
     [false, true].map(|standby| bucket(options, standby)).into()
@@ -237,9 +237,9 @@ fn ghost_points(options: &BenchOptions) -> MeasurementGroup {
     vec![of(20_000, 0), of(300_000, 0), of(120_000, 1), of(30_000, 50)]
 }
 
-/// The points with flocks in which each member has 30 neighbours on average at the start: in space with two processes
-/// and with one, and in a plane with two processes. If `with_peers` is set, there is also a point for krABMaga, with a
-/// flock in a plane.
+/// The measurements with flocks in which each member has 30 neighbours on average at the start: in space with two
+/// processes and with one, and in a plane with two processes. If `with_peers` is set, there is also a measurement for
+/// krABMaga, with a flock in a plane.
 fn flock_points(options: &BenchOptions, with_peers: bool) -> MeasurementGroup {
     let entities = options.count(100_000, 500);
     let (edge, neighbours) = (100.0_f32, 31.0 / entities as f32);

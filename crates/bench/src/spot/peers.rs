@@ -12,7 +12,7 @@ use crate::spot::{LOOKUPS, ROUND_TRIPS};
 use crate::timed;
 use crate::zmq::{self, ZmqPattern};
 
-/// Returns the points that measure the throughput of peers for one transport and message size.
+/// Returns the measurements of the throughput of peers for one transport and message size.
 pub fn throughput(transport: &'static str, bytes: usize) -> MeasurementGroup {
     match transport {
         "inproc" => {
@@ -65,7 +65,7 @@ fn ring(batch: usize) -> [Measurement; 2] {
     timed::points(target::RTRB, params, 64, move |_, count| raw::ring::measure(count, batch))
 }
 
-/// Returns the points that measure the latency of peers for one transport and message size.
+/// Returns the measurements of the latency of peers for one transport and message size.
 pub fn latency(transport: &'static str, bytes: usize, options: &BenchOptions) -> MeasurementGroup {
     let iterations = options.count(ROUND_TRIPS.0, ROUND_TRIPS.1);
     match transport {
@@ -145,7 +145,7 @@ fn round_trip(transport: &str, wait: &str, bytes: usize) -> Params {
     Params::new().with("transport", transport).with("wait", wait).with("bytes", bytes).with("in_flight", 1u64)
 }
 
-/// Returns the points that measure look-ups in the standard library's map with `topics` names.
+/// Returns the measurements of look-ups in the standard library's map with `topics` names.
 pub fn topics(topics: usize) -> MeasurementGroup {
     let params = Params::new().with("transport", "inproc").with("topics", topics);
     vec![Measurement::new("topics", target::STD, params, move |_| raw::lookup::measure(topics, LOOKUPS))]

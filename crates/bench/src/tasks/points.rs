@@ -1,4 +1,4 @@
-//! The points of suite `tasks`.
+//! The measurements of suite `tasks`.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use super::{local, scheduler, simulated, through};
 
 /// The numbers of workers in the Grey document, followed by higher numbers.
 const WORKERS: [u32; 10] = [10, 25, 50, 75, 100, 150, 200, 1_000, 10_000, 100_000];
-/// The number of tenants and the number of waiting tasks of each point that measures the scheduler alone.
+/// The number of tenants and the number of waiting tasks of each measurement of the scheduler alone.
 const BACKLOGS: [(usize, usize); 7] = [
     (1, 1_000),
     (1, 100_000),
@@ -24,7 +24,7 @@ const BACKLOGS: [(usize, usize); 7] = [
 /// The targets of processor use in percent, the Grey document's value first.
 const TARGETS: [u64; 4] = [70, 80, 85, 90];
 
-/// The groups of points of suite `tasks`.
+/// The groups of measurements of suite `tasks`.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let mut groups = through::groups(options, with_peers);
     groups.extend([scaling(options), phases(), local_phases(options), tenants(options)]);
@@ -70,8 +70,8 @@ fn phases() -> MeasurementGroup {
     simulated::PHASES.map(of).into()
 }
 
-/// The points of case `phases` with real processes. A quick run omits phase `predictive`, because learning a forecast
-/// takes half a minute.
+/// The measurements of case `phases` with real processes. A quick run omits phase `predictive`, because learning a
+/// forecast takes half a minute.
 fn local_phases(options: &BenchOptions) -> MeasurementGroup {
     let phases = local::PHASES.iter().filter(|phase| !options.quick || **phase != "predictive");
     let of = |phase: &'static str| {

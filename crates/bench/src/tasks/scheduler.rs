@@ -2,8 +2,8 @@
 //! and of a dispatch.
 //!
 //! A dispatch gives a task to a worker, completes it, and submits another one in its place, so the number of waiting
-//! tasks stays the same. Each point runs in its own process, because memory that one point has freed would distort the
-//! figure of the next.
+//! tasks stays the same. Each measurement runs in its own process, because memory that one measurement has freed would
+//! distort the figure of the next.
 
 use std::collections::VecDeque;
 use std::time::Duration;

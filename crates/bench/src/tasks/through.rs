@@ -1,4 +1,4 @@
-//! The points of suite `tasks` that run through nodes.
+//! The measurements of suite `tasks` that run through nodes.
 
 use super::failover::{self, KillTarget};
 use super::load;
@@ -26,13 +26,13 @@ const USUAL_PER_S: [f64; 4] = [85.0, 120.0, 75.0, 45.0];
 const NOISY_TIMES: f64 = 10.0;
 /// The numbers of shards (`tasks.shards`) that are compared.
 const SHARDS: [u8; 3] = [1, 2, 4];
-/// The number of tenants in the points with several shards. It is high, because all tasks of one tenant are in one
+/// The number of tenants in measurements with several shards. It is high, because all tasks of one tenant are in one
 /// shard.
 const TENANTS_SHARDED: usize = 16;
 /// The numbers of tenants that share the workers' capacity.
 const TENANTS: [usize; 2] = [4, 1_000];
 
-/// The groups of points that go through nodes.
+/// The groups of measurements that go through nodes.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let mut groups = vec![noop_points(options, with_peers)];
     groups.push(scaling_points(options));
@@ -56,7 +56,7 @@ fn params(nodes: usize, workers: usize) -> Params {
     Params::new().with("via", "node").with("nodes", nodes).with("workers", workers)
 }
 
-/// The numbers of shards and of tenants over which a point's tasks are spread.
+/// The numbers of shards and of tenants over which a measurement's tasks are spread.
 #[derive(Clone, Copy)]
 struct Spread {
     shards: u8,
@@ -131,8 +131,8 @@ fn noop_point(nodes: usize, spread: Spread, backlog: usize, options: &BenchOptio
     })
 }
 
-/// The points with the Grey document's numbers of workers. The largest of these numbers (in a quick run, the smallest)
-/// is also measured with several shards.
+/// The measurements with the Grey document's numbers of workers. The largest of these numbers (in a quick run, the
+/// smallest) is also measured with several shards.
 fn scaling_points(options: &BenchOptions) -> MeasurementGroup {
     let workers: Vec<usize> =
         WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 10).collect();
@@ -150,8 +150,8 @@ fn scaling_point(workers: usize, spread: Spread, options: &BenchOptions) -> Meas
     })
 }
 
-/// The point whose tenants have weights from one to four. Each tenant always has more waiting tasks than the workers
-/// can take.
+/// The measurement whose tenants have weights from one to four. Each tenant always has more waiting tasks than the
+/// workers can take.
 fn tenants_point(tenants: usize, options: &BenchOptions) -> Measurement {
     let loads = (0..tenants).map(|nth| TenantWorkload { weight: 1 + nth as u32 % 4, per_s: 0.0 }).collect();
     let ours = NodeOptions {

@@ -37,7 +37,7 @@ enum WorkerState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WorkerLifecycle {
     state: WorkerState,
-    /// Time since which no worker of the process's name is attached; `None` while one is.
+    /// Time since which no worker with this process's name is attached; `None` while one is.
     detached_since_ms: Option<u64>,
 }
 
@@ -90,7 +90,7 @@ impl WorkerLifecycle {
         is_warm
     }
 
-    /// Records whether a worker of the process's name is attached.
+    /// Records whether a worker with this process's name is attached. Returns the event that follows, if any.
     pub(super) fn record_attached(&mut self, now_ms: u64, is_attached: bool) -> Option<LifecycleEvent> {
         if !is_attached {
             self.detached_since_ms.get_or_insert(now_ms);

@@ -344,8 +344,8 @@ impl Log {
         woken.into_iter().for_each(|(waiter, token)| waiter.notify(token));
     }
 
-    /// Reports that staged records are stored: the records become visible, and publishers are notified. `granted_bytes`
-    /// further bytes may be appended.
+    /// Reports that staged records are stored: the records become visible, and publishers are notified. At most
+    /// `granted_bytes` may then be appended beyond the synced ones. Bytes that are not synced yet count towards them.
     pub fn mark_synced(&self, staged: StagedRecords, granted_bytes: u64) {
         let mut ended = Vec::new();
         let (woken, armed) = {
@@ -378,7 +378,8 @@ impl Log {
         }
     }
 
-    /// Grants `bytes` in addition to the bytes that are not stored yet. If the disk is full, `full` gives the reason.
+    /// Sets how many bytes may be appended beyond the synced ones. Appended bytes that are not synced yet count towards
+    /// `bytes`. If the disk is full, `full` gives the reason.
     pub fn grant(&self, bytes: u64, full: Option<&str>) {
         let woken = {
             let mut state = self.lock();

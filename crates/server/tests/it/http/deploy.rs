@@ -23,7 +23,7 @@ fn metrics(text: &str) -> BTreeSet<String> {
     words.filter(ours).map(str::to_owned).collect()
 }
 
-/// The labels by which an expression groups, or which it shows.
+/// The labels in a text: those of a `by (…)` clause, and those that a legend or message inserts as `{{label}}`.
 fn labels(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for part in text.split("by (").skip(1) {
