@@ -1,7 +1,7 @@
 //! Measurements, groups of measurements, and suites.
 //!
 //! A measurement has a target and parameters. The measurements of a *group* are compared with each other. Each round
-//! therefore runs every measurement of the group once, so that other load on the machine affects all measurements alike. The
+//! therefore runs every measurement of the group once, so that other load on the machine affects all alike. The
 //! runner computes the medians of the runs.
 
 use std::fmt;
