@@ -151,8 +151,8 @@ impl Permissions {
 fn restrict_to_tenant(tenant: String, filter: Option<Filter>) -> Filter {
     match filter {
         None => Filter::new(move |tail| tail == tenant),
-        Some(Filter { accepts: wants, tails: within, view }) => {
-            Filter { tails: within, view, ..Filter::new(move |tail| tail == tenant && wants(tail)) }
+        Some(Filter { accepts: wants, tails: within, payload_filter }) => {
+            Filter { tails: within, payload_filter, ..Filter::new(move |tail| tail == tenant && wants(tail)) }
         }
     }
 }

@@ -321,7 +321,10 @@ fn world_continues_after_the_cluster_lost_its_keys() {
     wait_until_all_tick("all regions begin", &kv, &members);
     let before = mark_entity_and_read_ticks(&members);
     delete_keys(&kv, "forgotten");
-    until("both know it", &kv, &members, || members.iter().all(|member| has_event(member, "Reclaimed")));
+    // On a slow machine, one process may have taken over both regions, and returns one after it has reclaimed them.
+    until("regions are reclaimed", &kv, &members, || {
+        members.iter().any(|member| has_event(member, "Reclaimed"))
+    });
     assert_continues(&kv, &members, &before, "after the keys were lost");
     until("the world can be found", &kv, &members, || WorldDescription::read(&kv, "forgotten").is_ok());
 }
