@@ -54,7 +54,7 @@ pub fn time_registry<R>(
         let start_ns = monotonic_ns();
         let found = probes.iter().filter(|name| has(&registry, black_box(name))).count();
         lookup_total_ns += monotonic_ns() - start_ns;
-        ensure!(found == lookups, "{found} of {lookups} names were found");
+        ensure!(found == lookups, "only {found} of {lookups} names were found");
     }
     let per_s = |count: u64, ns: u64| count as f64 * 1e9 / ns.max(1) as f64;
     let all_lookups = lookups as u64 * PASSES;

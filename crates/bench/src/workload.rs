@@ -48,7 +48,7 @@ impl FromStr for PublishMode {
             (_, Some(batch)) => Ok(Self::Batches(
                 batch.parse().with_context(|| format!("publish={text}: expected batches_of_COUNT"))?,
             )),
-            _ => bail!("unknown value publish=`{text}`"),
+            _ => bail!("unknown value `publish={text}`"),
         }
     }
 }

@@ -18,8 +18,12 @@ pub fn measure(bench: &BenchContext, setting: WorldSetting) -> Result<RunSample>
     let reports = workers.run(setting.tick_ns, TICKS)?;
     settle_and_check(&mut workers)?;
     let (departed, admitted) = (reports[0].departed, reports[1].admitted);
-    ensure!(departed == setting.entities, "{departed} of {} entities were handed over", setting.entities);
-    ensure!(admitted == departed, "{admitted} of {departed} entities were accepted");
+    ensure!(
+        departed == setting.entities,
+        "{departed} entities were handed over instead of {}",
+        setting.entities
+    );
+    ensure!(admitted == departed, "{admitted} entities were accepted instead of {departed}");
     let last_tick = reports[1].last_admitted;
     Ok(sample(&reports).with("ticks_taken", last_tick.saturating_sub(CROSSING_TICK) as f64).with("lost", 0.0))
 }

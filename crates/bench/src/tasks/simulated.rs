@@ -92,7 +92,7 @@ fn scale_in(seed: u64) -> Result<RunSample> {
 fn warm_pool(seed: u64, is_warm: bool) -> Result<RunSample> {
     let rows = sim::warm_pool(seed, STARTS);
     let row = rows.iter().find(|row| (row.size > 0) == is_warm).context("the autoscaler made no decision")?;
-    ensure!(row.starts >= STARTS, "{} of {STARTS} workers were started", row.starts);
+    ensure!(row.starts >= STARTS, "only {} of {STARTS} workers were started", row.starts);
     Ok(RunSample::new()
         .with("total_ns", row.total_ms as f64 * MS)
         .with("failed_share", row.failed as f64 / row.starts as f64)
