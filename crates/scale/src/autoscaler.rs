@@ -11,7 +11,7 @@ use crate::fleet::{FleetMember, InstancePhase};
 use crate::limits::ScalerLimits;
 use crate::meter::{LoadMeter, SchedulerTotals};
 use crate::policy::{Policy, PolicyError};
-use crate::provider::{Instance, Provider, ProviderAction, ProviderEvent};
+use crate::provider::{InstanceId, Provider, ProviderAction, ProviderEvent};
 use crate::sample::SchedulerSample;
 use crate::scaler::Scaler;
 
@@ -25,7 +25,7 @@ pub struct Autoscaler<P> {
     sample_ms: u64,
     next_ms: u64,
     /// The instances that still exist after `stop`; `None` before `stop`. After `stop` the scaler makes no decisions.
-    remaining: Option<BTreeSet<Instance>>,
+    remaining: Option<BTreeSet<InstanceId>>,
     actions: Vec<ProviderAction>,
     events: Vec<ProviderEvent>,
 }
@@ -95,7 +95,7 @@ impl<P: Provider> Autoscaler<P> {
         now_ms: u64,
         unix_ms: u64,
         snapshot: &SchedulerSnapshot,
-        instance_of: impl Fn(u64) -> Option<Instance>,
+        instance_of: impl Fn(u64) -> Option<InstanceId>,
     ) {
         self.poll(now_ms);
         self.meter.record(&snapshot.signals, self.scaler.fleet().count(InstancePhase::Ready));
@@ -112,7 +112,8 @@ impl<P: Provider> Autoscaler<P> {
     /// Launches no further instances and drains all existing ones, for at most `grace_ms`. Call `poll` until
     /// [`Autoscaler::is_stopped`].
     pub fn stop(&mut self, now_ms: u64, grace_ms: u64) {
-        let members: BTreeSet<Instance> = self.scaler.fleet().iter().map(|(instance, _)| instance).collect();
+        let members: BTreeSet<InstanceId> =
+            self.scaler.fleet().iter().map(|(instance, _)| instance).collect();
         for &instance in &members {
             self.provider.act(now_ms, &ProviderAction::Drain { instance, grace_ms });
         }
@@ -125,7 +126,7 @@ impl<P: Provider> Autoscaler<P> {
     }
 
     /// Iterates over the instances.
-    pub fn members(&self) -> impl Iterator<Item = (Instance, &FleetMember)> {
+    pub fn members(&self) -> impl Iterator<Item = (InstanceId, &FleetMember)> {
         self.scaler.fleet().iter()
     }
 

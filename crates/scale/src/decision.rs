@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::provider::Instance;
+use crate::provider::InstanceId;
 use crate::trigger::ScaleOutTrigger;
 
 /// A decision of the scaler to add workers: the reason, the number, and the times of its steps.
@@ -40,7 +40,7 @@ pub struct ScaleIn {
     /// The time of the decision, ms.
     pub decided_ms: u64,
     /// The instance that the decision removes.
-    pub instance: Instance,
+    pub instance: InstanceId,
     /// The time at which the instance's last task ended, ms; 0 until then.
     pub drained_ms: u64,
     /// The time at which the instance was gone or in the warm pool, ms; 0 until then.
@@ -89,7 +89,7 @@ impl Decisions {
         self.scale_ins.push_back(decision);
     }
 
-    pub(crate) fn scale_in_mut(&mut self, instance: Instance) -> Option<&mut ScaleIn> {
+    pub(crate) fn scale_in_mut(&mut self, instance: InstanceId) -> Option<&mut ScaleIn> {
         self.scale_ins.iter_mut().rev().find(|decision| decision.instance == instance)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::provider::{Instance, InstanceMarket};
+use crate::provider::{InstanceId, InstanceMarket};
 
 /// The phase of a worker instance between its start and its end, such as ready or draining.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,21 +42,21 @@ pub struct FleetMember {
 /// The worker instances that a scaler has started and that have not ended yet.
 #[derive(Debug, Clone, Default)]
 pub struct Fleet {
-    members: BTreeMap<Instance, FleetMember>,
+    members: BTreeMap<InstanceId, FleetMember>,
     counts: [u32; 7],
-    last: Instance,
+    last: InstanceId,
 }
 
 impl Fleet {
     /// Adds an instance and returns its number.
-    pub(crate) fn add(&mut self, member: FleetMember) -> Instance {
+    pub(crate) fn add(&mut self, member: FleetMember) -> InstanceId {
         self.last += 1;
         self.counts[member.phase as usize] += 1;
         self.members.insert(self.last, member);
         self.last
     }
 
-    pub(crate) fn remove(&mut self, instance: Instance) -> Option<FleetMember> {
+    pub(crate) fn remove(&mut self, instance: InstanceId) -> Option<FleetMember> {
         let member = self.members.remove(&instance)?;
         self.counts[member.phase as usize] -= 1;
         Some(member)
@@ -64,7 +64,7 @@ impl Fleet {
 
     pub(crate) fn set(
         &mut self,
-        instance: Instance,
+        instance: InstanceId,
         phase: InstancePhase,
         now_ms: u64,
     ) -> Option<&mut FleetMember> {
@@ -76,12 +76,12 @@ impl Fleet {
     }
 
     /// Returns an instance.
-    pub fn get(&self, instance: Instance) -> Option<&FleetMember> {
+    pub fn get(&self, instance: InstanceId) -> Option<&FleetMember> {
         self.members.get(&instance)
     }
 
     /// Iterates over all instances, the oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = (Instance, &FleetMember)> {
+    pub fn iter(&self) -> impl Iterator<Item = (InstanceId, &FleetMember)> {
         self.members.iter().map(|(instance, member)| (*instance, member))
     }
 

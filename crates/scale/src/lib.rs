@@ -59,7 +59,7 @@ pub use policy::{
 };
 #[cfg(feature = "planning")]
 pub use prices::{MachineType, PRICES_TOML, Prices, PricesError};
-pub use provider::{Instance, InstanceMarket, Provider, ProviderAction, ProviderEvent};
+pub use provider::{InstanceId, InstanceMarket, Provider, ProviderAction, ProviderEvent};
 #[cfg(feature = "planning")]
 pub use recommend::{Recommendation, recommend};
 pub use sample::{LoadMeasurement, SchedulerSample};

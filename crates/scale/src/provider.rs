@@ -4,7 +4,7 @@
 //! numbers instances and never reuses a number.
 
 /// The id of a worker instance, which the scaler assigns.
-pub type Instance = u64;
+pub type InstanceId = u64;
 
 /// The market in which an instance is bought: on demand, or as a cheaper spot instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,7 +22,7 @@ pub enum ProviderAction {
     /// [`ProviderEvent::Failed`].
     Launch {
         /// The instance.
-        instance: Instance,
+        instance: InstanceId,
         /// How the instance is paid for.
         market: InstanceMarket,
         /// Whether the instance starts for the warm pool.
@@ -31,25 +31,25 @@ pub enum ProviderAction {
     /// Wakes an instance of the warm pool. The result is [`ProviderEvent::Ready`] or [`ProviderEvent::Failed`].
     Wake {
         /// The instance.
-        instance: Instance,
+        instance: InstanceId,
     },
     /// Lets the instance finish its tasks and take no new ones. [`ProviderEvent::Drained`] follows within `grace_ms`,
     /// even if the instance still holds tasks.
     Drain {
         /// The instance.
-        instance: Instance,
+        instance: InstanceId,
         /// The longest time to drain, ms.
         grace_ms: u64,
     },
     /// Ends the instance. The result is [`ProviderEvent::Gone`].
     Terminate {
         /// The instance.
-        instance: Instance,
+        instance: InstanceId,
     },
     /// Moves a drained instance to the warm pool. The result is [`ProviderEvent::Prepared`] or [`ProviderEvent::Failed`].
     Park {
         /// The instance.
-        instance: Instance,
+        instance: InstanceId,
     },
 }
 
@@ -59,42 +59,42 @@ pub enum ProviderEvent {
     /// The instance can run tasks.
     Ready {
         /// The instance.
-        instance: Instance,
+        instance: InstanceId,
     },
     /// The instance is in the warm pool.
     Prepared {
         /// The instance.
-        instance: Instance,
+        instance: InstanceId,
     },
     /// The instance failed to start and is gone.
     Failed {
         /// The instance.
-        instance: Instance,
+        instance: InstanceId,
         /// Whether the market had no capacity; otherwise the instance has a defect.
         is_capacity: bool,
     },
     /// The market will interrupt the instance.
     Interrupted {
         /// The instance.
-        instance: Instance,
+        instance: InstanceId,
         /// Time until the interruption, ms.
         notice_ms: u64,
     },
     /// The instance's last task has ended.
     Drained {
         /// The instance.
-        instance: Instance,
+        instance: InstanceId,
     },
     /// The instance has ended, whether or not the scaler requested it.
     Gone {
         /// The instance.
-        instance: Instance,
+        instance: InstanceId,
     },
 }
 
 impl ProviderEvent {
     /// Returns the instance that the event is about.
-    pub fn instance(&self) -> Instance {
+    pub fn instance(&self) -> InstanceId {
         match *self {
             ProviderEvent::Ready { instance }
             | ProviderEvent::Prepared { instance }

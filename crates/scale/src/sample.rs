@@ -2,7 +2,7 @@
 
 use dunlin_tasks::Signals;
 
-use crate::provider::Instance;
+use crate::provider::InstanceId;
 
 /// The measurements of a task scheduler from which a scaler makes one decision.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -24,7 +24,7 @@ pub struct SchedulerSample {
     pub done_per_s: f64,
     /// The workers without tasks: their instances, and when they became idle, in ms. The longest idle workers come
     /// first.
-    pub idle: Vec<(Instance, u64)>,
+    pub idle: Vec<(InstanceId, u64)>,
     /// The longest timeout of a held task, ms.
     pub grace_ms: u64,
 }
@@ -50,7 +50,7 @@ impl SchedulerSample {
     pub fn new(
         signals: &Signals,
         measured: LoadMeasurement,
-        instance_of: impl Fn(u64) -> Option<Instance>,
+        instance_of: impl Fn(u64) -> Option<InstanceId>,
     ) -> SchedulerSample {
         let LoadMeasurement { cpu, workers, latency_ms, arrived_per_s, done_per_s } = measured;
         let idle = signals.idle.iter();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::provider::{Instance, InstanceMarket, Provider, ProviderAction, ProviderEvent};
+use crate::provider::{InstanceId, InstanceMarket, Provider, ProviderAction, ProviderEvent};
 use crate::random::Random;
 
 /// The delays and failure rates of a simulated provider of machines.
@@ -75,8 +75,8 @@ enum Due {
 pub struct SimulatedProvider {
     delays: ProviderDelays,
     random: Random,
-    machines: BTreeMap<Instance, Machine>,
-    due: BTreeSet<(u64, Instance, Due)>,
+    machines: BTreeMap<InstanceId, Machine>,
+    due: BTreeSet<(u64, InstanceId, Due)>,
     queued: Vec<ProviderEvent>,
     launches: (u64, u64),
     failures: (u64, u64),
@@ -104,7 +104,7 @@ impl SimulatedProvider {
     }
 
     /// Adds an instance as if it had been launched earlier, so that it is ready immediately.
-    pub(crate) fn insert_running(&mut self, instance: Instance, launch: &ProviderAction) {
+    pub(crate) fn insert_running(&mut self, instance: InstanceId, launch: &ProviderAction) {
         if let ProviderAction::Launch { market, is_warm, .. } = *launch {
             let state = if is_warm { State::Warm } else { State::Ready };
             self.machines.insert(instance, Machine { state, market, has_notice: false });
@@ -113,14 +113,14 @@ impl SimulatedProvider {
     }
 
     /// Reports that the last task of a draining instance has ended.
-    pub fn report_drained(&mut self, instance: Instance) {
+    pub fn report_drained(&mut self, instance: InstanceId) {
         if self.machines.get(&instance).is_some_and(|machine| machine.state == State::Draining) {
             self.queued.push(ProviderEvent::Drained { instance });
         }
     }
 
     /// Kills an instance without notice.
-    pub fn kill(&mut self, instance: Instance) {
+    pub fn kill(&mut self, instance: InstanceId) {
         if self.machines.remove(&instance).is_some() {
             self.queued.push(ProviderEvent::Gone { instance });
         }
@@ -141,7 +141,7 @@ impl SimulatedProvider {
         self.interruptions
     }
 
-    fn launch(&mut self, now_ms: u64, instance: Instance, market: InstanceMarket, is_warm: bool) {
+    fn launch(&mut self, now_ms: u64, instance: InstanceId, market: InstanceMarket, is_warm: bool) {
         let spot = || self.machines.values().filter(|machine| machine.market == InstanceMarket::Spot).count();
         if market == InstanceMarket::Spot && self.delays.spot_max.is_some_and(|most| spot() >= most as usize)
         {
@@ -154,14 +154,14 @@ impl SimulatedProvider {
         self.schedule_interruption(now_ms, instance, market);
     }
 
-    fn schedule_interruption(&mut self, now_ms: u64, instance: Instance, market: InstanceMarket) {
+    fn schedule_interruption(&mut self, now_ms: u64, instance: InstanceId, market: InstanceMarket) {
         if market == InstanceMarket::Spot && self.delays.interruptions_per_hour > 0.0 {
             let after_ms = self.random.exponential() * 3_600_000.0 / self.delays.interruptions_per_hour;
             self.due.insert((now_ms.saturating_add(after_ms as u64), instance, Due::InterruptionNotice));
         }
     }
 
-    fn apply_due(&mut self, at_ms: u64, instance: Instance, due: Due, events: &mut Vec<ProviderEvent>) {
+    fn apply_due(&mut self, at_ms: u64, instance: InstanceId, due: Due, events: &mut Vec<ProviderEvent>) {
         let Some(machine) = self.machines.get_mut(&instance) else { return };
         match (due, machine.state) {
             (Due::Started, State::Starting { is_warm }) => {
@@ -185,7 +185,7 @@ impl SimulatedProvider {
 
     fn finish_start(
         &mut self,
-        instance: Instance,
+        instance: InstanceId,
         is_for_pool: bool,
         was_warm: bool,
         events: &mut Vec<ProviderEvent>,

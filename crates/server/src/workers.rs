@@ -32,7 +32,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_scale::{
-    Autoscaler, ForecastStatus, Instance, InstancePhase, Policy, PolicyError, ScaleIn, ScaleOut,
+    Autoscaler, ForecastStatus, InstanceId, InstancePhase, Policy, PolicyError, ScaleIn, ScaleOut,
     SchedulerSnapshot,
 };
 
@@ -222,7 +222,7 @@ impl<L: FnMut() -> Option<SchedulerLoad>> WorkersThread<L> {
             }
             Some(SchedulerLoad { snapshot, workers }) => {
                 provider.update_attached(now_ms, workers.iter().map(|(_, name)| name.as_str()));
-                let instances: Vec<(u64, Instance)> = workers
+                let instances: Vec<(u64, InstanceId)> = workers
                     .iter()
                     .filter_map(|(worker, name)| Some((*worker, provider.instance_of(name)?)))
                     .collect();

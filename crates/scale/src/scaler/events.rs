@@ -1,7 +1,7 @@
 //! Applies the provider's events.
 
 use crate::fleet::{FleetMember, InstancePhase};
-use crate::provider::{Instance, InstanceMarket, ProviderAction, ProviderEvent};
+use crate::provider::{InstanceId, InstanceMarket, ProviderAction, ProviderEvent};
 
 use super::Scaler;
 
@@ -46,7 +46,7 @@ impl Scaler {
         }
     }
 
-    fn on_ready(&mut self, now_ms: u64, instance: Instance, member: FleetMember) {
+    fn on_ready(&mut self, now_ms: u64, instance: InstanceId, member: FleetMember) {
         if !matches!(member.phase, InstancePhase::Starting | InstancePhase::Waking) {
             return;
         }
@@ -63,7 +63,7 @@ impl Scaler {
     fn on_failed(
         &mut self,
         now_ms: u64,
-        instance: Instance,
+        instance: InstanceId,
         member: FleetMember,
         actions: &mut Vec<ProviderAction>,
     ) {
@@ -98,7 +98,7 @@ impl Scaler {
     fn on_interrupted(
         &mut self,
         now_ms: u64,
-        instance: Instance,
+        instance: InstanceId,
         member: FleetMember,
         notice_ms: u64,
         actions: &mut Vec<ProviderAction>,
@@ -133,7 +133,7 @@ impl Scaler {
     fn on_drained(
         &mut self,
         now_ms: u64,
-        instance: Instance,
+        instance: InstanceId,
         member: FleetMember,
         actions: &mut Vec<ProviderAction>,
     ) {
@@ -162,7 +162,7 @@ impl Scaler {
         }
     }
 
-    fn on_gone(&mut self, now_ms: u64, instance: Instance) {
+    fn on_gone(&mut self, now_ms: u64, instance: InstanceId) {
         if let Some(decision) = self.decisions.scale_in_mut(instance).filter(|decision| decision.gone_ms == 0)
         {
             decision.gone_ms = now_ms;

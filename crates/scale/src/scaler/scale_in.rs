@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::decision::ScaleIn;
 use crate::fleet::InstancePhase;
-use crate::provider::{Instance, ProviderAction};
+use crate::provider::{InstanceId, ProviderAction};
 use crate::sample::SchedulerSample;
 
 use super::Scaler;
@@ -73,7 +73,7 @@ impl Scaler {
     }
 
     /// Returns the instances to remove: the longest idle ones, never one whose worker holds a task.
-    fn victims(&self, sample: &SchedulerSample, count: u32) -> Vec<Instance> {
+    fn victims(&self, sample: &SchedulerSample, count: u32) -> Vec<InstanceId> {
         let idle = sample.idle.iter().map(|(instance, _)| *instance);
         let idle = idle.filter(|&instance| {
             self.fleet.get(instance).is_some_and(|member| member.phase == InstancePhase::Ready)

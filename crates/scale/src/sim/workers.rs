@@ -6,7 +6,7 @@ use crate::decision::Decisions;
 use crate::fleet::{Fleet, InstancePhase};
 use crate::limits::ScalerLimits;
 use crate::policy::{Policy, ScaleInPolicy, ScaleOutPolicy, ScaleThresholds, WarmPoolPolicy};
-use crate::provider::{Instance, InstanceMarket, Provider, ProviderAction, ProviderEvent};
+use crate::provider::{InstanceId, InstanceMarket, Provider, ProviderAction, ProviderEvent};
 use crate::sample::SchedulerSample;
 use crate::scaler::Scaler;
 use crate::simulated::{ProviderDelays, SimulatedProvider};
@@ -17,7 +17,7 @@ use super::workload::Workload;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SimulatedWorker {
     pub(super) id: u64,
-    pub(super) instance: Instance,
+    pub(super) instance: InstanceId,
     /// The time at which the worker has finished its present tasks, µs.
     pub(super) free_us: u64,
     pub(super) is_joined: bool,
@@ -31,7 +31,7 @@ pub(super) struct ScaledFleet {
     pub(super) is_oracle: bool,
     pub(super) next_ms: u64,
     /// The index of each instance's worker in the simulation's list of workers.
-    pub(super) workers: BTreeMap<Instance, u32>,
+    pub(super) workers: BTreeMap<InstanceId, u32>,
     /// The paid time of instances in ms: on-demand workers, spot workers, warm pool.
     pub(super) paid_ms: [u64; 3],
     pub(super) workers_most: u32,
@@ -42,9 +42,9 @@ pub(super) struct ScaledFleet {
 /// A request of the scaler or the provider to the scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SchedulerRequest {
-    Join(Instance),
-    Drain(Instance),
-    Leave(Instance),
+    Join(InstanceId),
+    Drain(InstanceId),
+    Leave(InstanceId),
 }
 
 impl ScaledFleet {

@@ -1,6 +1,6 @@
 //! Tests of removing workers: when it happens, which workers end, and how much time they get.
 
-use dunlin_scale::{Instance, InstancePhase, Policy, SchedulerSample, WarmPoolPolicy};
+use dunlin_scale::{InstanceId, InstancePhase, Policy, SchedulerSample, WarmPoolPolicy};
 
 use super::simulation::{ScalerSimulation, calm, load_sample};
 
@@ -23,7 +23,7 @@ fn run_low_load(simulation: &mut ScalerSimulation, seconds: u64) {
     for _ in 0..seconds {
         let sample = low_load_sample(simulation);
         simulation.step(&sample);
-        let draining: Vec<Instance> = simulation.instances(InstancePhase::Draining);
+        let draining: Vec<InstanceId> = simulation.instances(InstancePhase::Draining);
         draining.into_iter().for_each(|instance| simulation.provider.report_drained(instance));
     }
 }
@@ -63,7 +63,7 @@ fn load_during_the_cool_down_restarts_the_cool_down() {
 #[test]
 fn scale_in_drains_only_idle_workers() {
     let mut simulation = oversized_fleet(Policy::cloud(5, 50));
-    let busy: Vec<Instance> = simulation.instances(InstancePhase::Ready).into_iter().take(10).collect();
+    let busy: Vec<InstanceId> = simulation.instances(InstancePhase::Ready).into_iter().take(10).collect();
     run_low_load(&mut simulation, 361);
     assert!(!simulation.drained().is_empty());
     assert!(simulation.drained().iter().all(|(instance, _)| !busy.contains(instance)));
@@ -110,7 +110,7 @@ fn drained_workers_fill_the_warm_pool() {
     run_low_load(&mut simulation, 3);
     assert!(!simulation.instances(InstancePhase::Draining).is_empty());
     simulation.scaler.set_policy(policy).unwrap();
-    let leaving: Vec<Instance> = simulation.instances(InstancePhase::Draining);
+    let leaving: Vec<InstanceId> = simulation.instances(InstancePhase::Draining);
     let mut actions = Vec::new();
     for &instance in &leaving {
         let event = dunlin_scale::ProviderEvent::Drained { instance };

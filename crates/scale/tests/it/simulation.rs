@@ -1,7 +1,7 @@
 //! Runs a scaler and a simulated provider, second by second.
 
 use dunlin_scale::{
-    Instance, InstancePhase, Policy, Provider, ProviderAction, ProviderDelays, ProviderEvent, Scaler,
+    InstanceId, InstancePhase, Policy, Provider, ProviderAction, ProviderDelays, ProviderEvent, Scaler,
     ScalerLimits, SchedulerSample, SimulatedProvider,
 };
 
@@ -79,12 +79,12 @@ impl ScalerSimulation {
         self.scaler.fleet().count(InstancePhase::Ready)
     }
 
-    pub fn instances(&self, phase: InstancePhase) -> Vec<Instance> {
+    pub fn instances(&self, phase: InstancePhase) -> Vec<InstanceId> {
         let members = self.scaler.fleet().iter().filter(|(_, member)| member.phase == phase);
         members.map(|(instance, _)| instance).collect()
     }
 
-    pub fn drained(&self) -> Vec<(Instance, u64)> {
+    pub fn drained(&self) -> Vec<(InstanceId, u64)> {
         let actions = self.actions.iter().filter_map(|(_, action)| match action {
             ProviderAction::Drain { instance, grace_ms } => Some((*instance, *grace_ms)),
             _ => None,

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use dunlin_scale::{Instance, Provider, ProviderAction, ProviderEvent};
+use dunlin_scale::{InstanceId, Provider, ProviderAction, ProviderEvent};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
 use super::lifecycle::{LifecycleEvent, ProcessSignal, WorkerLifecycle};
@@ -54,7 +54,7 @@ impl Default for WorkersLimits {
 pub struct LocalWorkers {
     command: WorkerCommand,
     limits: WorkersLimits,
-    processes: BTreeMap<Instance, Process>,
+    processes: BTreeMap<InstanceId, Process>,
     events: Vec<ProviderEvent>,
 }
 
@@ -84,7 +84,7 @@ impl LocalWorkers {
 
     /// Records the names of the workers that are attached now.
     pub fn update_attached<'n>(&mut self, now_ms: u64, names: impl Iterator<Item = &'n str>) {
-        let attached: Vec<Instance> = names.filter_map(|name| self.instance_of(name)).collect();
+        let attached: Vec<InstanceId> = names.filter_map(|name| self.instance_of(name)).collect();
         for (instance, process) in &mut self.processes {
             let Some(event) = process.lifecycle.record_attached(now_ms, attached.contains(instance)) else {
                 continue;
@@ -112,17 +112,17 @@ impl LocalWorkers {
     }
 
     /// The process whose worker has this name; `None` if no running process of this provider has the name.
-    pub fn instance_of(&self, name: &str) -> Option<Instance> {
+    pub fn instance_of(&self, name: &str) -> Option<InstanceId> {
         let instance = name.strip_prefix(&self.command.prefix)?.strip_prefix('-')?.parse().ok()?;
         self.processes.contains_key(&instance).then_some(instance)
     }
 
     /// The processes, each with the id that the operating system gave it.
-    pub fn process_ids(&self) -> impl Iterator<Item = (Instance, u32)> {
+    pub fn process_ids(&self) -> impl Iterator<Item = (InstanceId, u32)> {
         self.processes.iter().map(|(instance, process)| (*instance, process.child.id()))
     }
 
-    fn launch(&mut self, now_ms: u64, instance: Instance, is_warm: bool) {
+    fn launch(&mut self, now_ms: u64, instance: InstanceId, is_warm: bool) {
         let result = match self.processes.len() < self.limits.processes_max {
             true => self.start(instance, is_warm),
             false => Err(io::Error::other(format!(
@@ -149,7 +149,7 @@ impl LocalWorkers {
         }
     }
 
-    fn start(&self, instance: Instance, is_warm: bool) -> io::Result<(Child, UnixStream)> {
+    fn start(&self, instance: InstanceId, is_warm: bool) -> io::Result<(Child, UnixStream)> {
         let WorkerCommand { words, environment, prefix } = &self.command;
         let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         // A worker's output goes to standard error, because other programs may parse this process's standard output.
@@ -164,7 +164,7 @@ impl LocalWorkers {
         Ok((command.spawn()?, socket))
     }
 
-    fn wake(&mut self, now_ms: u64, instance: Instance) {
+    fn wake(&mut self, now_ms: u64, instance: InstanceId) {
         let deadline_ms = now_ms.saturating_add(self.limits.ready_ms_max);
         let is_woken = self.processes.get_mut(&instance).is_some_and(|process| {
             // The write fails if the process has just ended; `sweep` removes it.
@@ -206,7 +206,7 @@ impl LocalWorkers {
     }
 }
 
-fn log_exit(instance: Instance, events: &[LifecycleEvent], status: ExitStatus) {
+fn log_exit(instance: InstanceId, events: &[LifecycleEvent], status: ExitStatus) {
     match events {
         [LifecycleEvent::Failed] => {
             tracing::error!(worker = instance, %status, "a worker's process ended before the worker was ready")
@@ -218,7 +218,7 @@ fn log_exit(instance: Instance, events: &[LifecycleEvent], status: ExitStatus) {
     }
 }
 
-fn provider_event(event: LifecycleEvent, instance: Instance) -> ProviderEvent {
+fn provider_event(event: LifecycleEvent, instance: InstanceId) -> ProviderEvent {
     match event {
         LifecycleEvent::Ready => ProviderEvent::Ready { instance },
         LifecycleEvent::Prepared => ProviderEvent::Prepared { instance },

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use dunlin_scale::{
-    Instance, InstanceMarket, Policy, Provider, ProviderAction, ProviderEvent, SchedulerSnapshot,
+    InstanceId, InstanceMarket, Policy, Provider, ProviderAction, ProviderEvent, SchedulerSnapshot,
 };
 use dunlin_server::workers::{LocalWorkers, SchedulerLoad, WorkerCommand, Workers, WorkersLimits};
 use dunlin_wait::{Deadline, PATIENCE, POLL, find, until};
@@ -19,7 +19,7 @@ fn command(script: &str) -> WorkerCommand {
     }
 }
 
-fn launch(instance: Instance) -> ProviderAction {
+fn launch(instance: InstanceId) -> ProviderAction {
     ProviderAction::Launch { instance, market: InstanceMarket::OnDemand, is_warm: false }
 }
 
@@ -39,7 +39,7 @@ impl WorkersTest {
         self.workers.act(self.now_ms, action);
     }
 
-    fn attach(&mut self, instance: Instance) {
+    fn attach(&mut self, instance: InstanceId) {
         self.workers.update_attached(self.now_ms, [format!("here-{instance}").as_str()].into_iter());
     }
 

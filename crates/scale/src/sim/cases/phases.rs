@@ -50,7 +50,8 @@ impl ScaleInPhases {
     }
 }
 
-/// The simulated time for adding workers with a warm pool of one size, and the hours that its machines wait.
+/// The result of a simulation with one warm-pool size: the time to add workers, failed starts, and the pool's instance
+/// hours per hour.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WarmPoolRow {
     /// The number of prepared workers in the pool.
