@@ -32,7 +32,7 @@ impl CountingPublisher for dunlin_client::Publisher {
     }
 }
 
-/// Sends records with the same key and headers to one publisher.
+/// Publishes records with the same key and headers through one publisher.
 #[derive(Debug)]
 pub struct RecordSender<'a, P> {
     publisher: P,

@@ -69,7 +69,7 @@ impl From<Bytes> for Draft<'_> {
 pub enum AckLevel {
     /// The owner holds the record in memory.
     Memory,
-    /// The owner has written the record to the disk's cache.
+    /// The owner has handed the record to the operating system, which may not have stored it on disk yet.
     Written,
     /// The owner's disk has confirmed that the record is stored.
     Synced,

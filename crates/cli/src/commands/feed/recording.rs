@@ -107,7 +107,7 @@ pub fn create_dir(recording: &Path) -> Result<()> {
     fs::create_dir_all(recording).with_context(|| format!("cannot create {shown}"))
 }
 
-/// The number of records in a recording, and the number of states that the recorder wrote. Checksums are not counted.
+/// The number of records in a recording, without checksum records, and the number of states that the recorder wrote.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RecordCounts {
     pub records: u64,

@@ -63,8 +63,8 @@ pub struct Arguments {
     /// Store the records on disk; needs a node with --data-dir
     #[arg(long, conflicts_with = "reliable")]
     durable: bool,
-    /// Level at which a record is acknowledged: memory, written (with the operating system) or synced (on disk)
-    /// [default: synced]
+    /// Level at which a record is acknowledged: memory, written (handed to the operating system) or synced (safe on
+    /// disk) [default: synced]
     #[arg(long, value_name = "LEVEL", requires = "durable", value_parser = ack_level)]
     ack: Option<AckLevel>,
     /// Reducer that keeps the topic's state: book or orders (order books), or last (the last value of each key)
