@@ -32,7 +32,7 @@ fn import_with_option_strict_refuses_lines_otherwise_skipped() {
         run_with(dunlin(&[&["feed", "import", "--check", "-"], more].concat()), input.as_bytes())
     };
     let lenient = check(&["--json"], ROWS);
-    assert!(lenient.err.contains("line 4: order 9 is deleted, but does not exist"), "{lenient:?}");
+    assert!(lenient.err.contains("line 4: the line deletes order 9, which does not exist"), "{lenient:?}");
     let summary: Value = serde_json::from_str(&lenient.done()).unwrap();
     assert_eq!((&summary["counts"]["records"], &summary["counts"]["defects"]), (&2.into(), &1.into()));
     assert_eq!(check(&["--strict"], ROWS).code, Some(1));

@@ -21,7 +21,7 @@ pub enum InstrumentsError {
     #[error("config must contain at least one instrument")]
     NoInstrument,
     /// There are more than [`INSTRUMENTS_MAX`] instruments.
-    #[error("config has {instruments} instruments, at most {} are allowed", INSTRUMENTS_MAX)]
+    #[error("the configuration has {instruments} instruments; at most {} are allowed", INSTRUMENTS_MAX)]
     TooMany {
         /// Number of instruments.
         instruments: usize,

@@ -86,11 +86,11 @@ pub enum DefectKind {
         wanted: &'static str,
     },
     /// An event names an order that was never created, or was deleted.
-    #[error("order {id} is {action}, but does not exist")]
+    #[error("the line {action} order {id}, which does not exist")]
     UnknownOrder {
         /// Id of the order.
         id: u64,
-        /// `changed` or `deleted`.
+        /// `changes` or `deletes`.
         action: &'static str,
     },
     /// An event creates an order that exists.

@@ -223,7 +223,7 @@ fn row_defects_are_reported_by_line_and_skipped() {
         result.messages,
         [
             "line 3: order 1 is created a second time",
-            "line 4: order 2 is deleted, but does not exist",
+            "line 4: the line deletes order 2, which does not exist",
             "line 5: order 1 is on the bid side, not on the ask side",
             "line 6: price: `10.05` has more than 1 decimals",
             "line 7: volume: -100000000 is not between 0 and 2^53",

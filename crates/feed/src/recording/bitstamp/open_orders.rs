@@ -102,7 +102,7 @@ impl OpenOrders {
         row: &BitstampRow,
         tally: &mut BitstampTally,
     ) -> Result<Option<OrderEntry>, DefectKind> {
-        let before = self.find_order(row, "changed")?;
+        let before = self.find_order(row, "changes")?;
         let (id, size) = (row.id, row.size);
         // The row has the price of the trade; without a trade, it has the order's new price.
         let amended = size == before.size && !before.market && !row.is_market_order();
@@ -123,7 +123,7 @@ impl OpenOrders {
         row: &BitstampRow,
         tally: &mut BitstampTally,
     ) -> Result<Option<OrderEntry>, DefectKind> {
-        let before = self.find_order(row, "deleted")?;
+        let before = self.find_order(row, "deletes")?;
         self.record_trade(row, row.size == 0 && before.size > 0, tally);
         tally.deleted += 1;
         self.orders.remove(&row.id);
