@@ -124,7 +124,7 @@ pub enum AppendError {
     #[error("the process lacks file descriptors or memory: {0}")]
     LacksResource(#[source] DiskError),
     /// The batch does not continue the log.
-    #[error("{got} does not follow the log's last record: expected {expected}")]
+    #[error("position {got} does not follow the log's last record: expected {expected}")]
     Order {
         /// The position of the batch.
         got: Position,

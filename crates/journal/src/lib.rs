@@ -76,7 +76,7 @@ pub use disk::{DirLock, Disk, DiskFile, FakeDisk, Faults, MemoryDisk, RealDisk, 
 pub use error::{AppendError, DiskError, OpenError, ReadError};
 pub use layout::{BLOCK_ALIGN, BLOCK_HEADER_BYTES, FILE_HEADER_BYTES, FORMAT_VERSION};
 pub use limits::{JournalConfig, JournalLimits};
-pub use measure::{CommitLoad, CommitMeasurement, MeasureError, measure_commits, measure_replay};
+pub use measure::{CommitLoad, DiskMeasurement, MeasureError, measure_commits, measure_replay};
 pub use position::{Hole, HoleCause, Position};
 pub use reader::{LoadOutcome, LoadedRecords, LogScan, Reader, Records, ScanItem};
 pub use reserve::DiskReserve;

@@ -27,9 +27,9 @@ pub struct CommitLoad {
     pub commits: u64,
 }
 
-/// The durations that a disk measurement recorded, for commits or for a replay.
+/// The result of a disk measurement, of commits or of a replay: records, bytes and durations.
 #[derive(Debug, Clone, Default)]
-pub struct CommitMeasurement {
+pub struct DiskMeasurement {
     /// Number of records written or read.
     pub records: u64,
     /// Bytes of the records' frames.
@@ -40,7 +40,7 @@ pub struct CommitMeasurement {
     pub commits_ns: Vec<u64>,
 }
 
-impl CommitMeasurement {
+impl DiskMeasurement {
     /// Records per second.
     pub fn records_per_s(&self) -> f64 {
         self.records as f64 * 1e9 / self.elapsed_ns.max(1) as f64
@@ -82,7 +82,7 @@ pub fn measure_commits(
     load: &CommitLoad,
     config: JournalConfig,
     now_ns: impl Fn() -> u64,
-) -> Result<CommitMeasurement, MeasureError> {
+) -> Result<DiskMeasurement, MeasureError> {
     RealDisk.create_dir(dir)?;
     if RealDisk.in_memory(dir)? {
         return Err(MeasureError::NotADisk(dir.display().to_string()));
@@ -91,9 +91,9 @@ pub fn measure_commits(
     let epoch = found.next.epoch.max(1);
     let mut frames = frames(load);
     let mut next_seq = found.next.seq;
-    let mut measured = CommitMeasurement {
+    let mut measured = DiskMeasurement {
         commits_ns: Vec::with_capacity(load.commits as usize),
-        ..CommitMeasurement::default()
+        ..DiskMeasurement::default()
     };
     let start_ns = now_ns();
     let mut before_ns = start_ns;
@@ -121,10 +121,10 @@ pub fn measure_commits(
 }
 
 /// Reads a whole log and validates every checksum and frame.
-pub fn measure_replay(dir: &Path, now_ns: impl Fn() -> u64) -> Result<CommitMeasurement, MeasureError> {
+pub fn measure_replay(dir: &Path, now_ns: impl Fn() -> u64) -> Result<DiskMeasurement, MeasureError> {
     let reader = Reader::open(Arc::new(RealDisk), dir)?;
     let mut scan = reader.scan(Position::default());
-    let mut measured = CommitMeasurement::default();
+    let mut measured = DiskMeasurement::default();
     let start_ns = now_ns();
     while let Some(item) = scan.next()? {
         if let ScanItem::Records(records) = item {
