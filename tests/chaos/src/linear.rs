@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use crate::history::Operation;
 
-/// The counts that the linearizability checker reports.
+/// The number of groups that the linearizability checker examined, and of those that it could not decide.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct CheckedHistory {
+pub struct CheckCounts {
     /// The number of groups that the checker examined.
     pub groups: u64,
     /// The number of groups that the checker could not decide in time.
@@ -19,7 +19,7 @@ pub struct CheckedHistory {
 }
 
 /// Checks a history with the checker. Writes the history to `dir`, and a page for each group that is not linearizable.
-pub fn check(program: &str, dir: &Path, operations: &[Operation]) -> Result<CheckedHistory> {
+pub fn check(program: &str, dir: &Path, operations: &[Operation]) -> Result<CheckCounts> {
     let path = dir.join("history.jsonl");
     let mut file = BufWriter::new(std::fs::File::create(&path)?);
     for operation in operations {
@@ -42,5 +42,5 @@ pub fn check(program: &str, dir: &Path, operations: &[Operation]) -> Result<Chec
     }
     let number =
         |name: &str| result[name].as_u64().with_context(|| format!("the checker's output has no {name}"));
-    Ok(CheckedHistory { groups: number("groups")?, undecided: number("undecided")? })
+    Ok(CheckCounts { groups: number("groups")?, undecided: number("undecided")? })
 }

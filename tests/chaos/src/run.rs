@@ -14,7 +14,7 @@ use crate::audit;
 use crate::cluster::Cluster;
 use crate::history::{Operation, RunClock};
 use crate::keys::{CLIENTS_PER_GROUP, KeyClient, SLICE_MS};
-use crate::linear::{self, CheckedHistory};
+use crate::linear::{self, CheckCounts};
 use crate::locks::{LockClient, LockHistory};
 use crate::nemesis::{Nemesis, PATIENCE};
 use crate::plan::plan;
@@ -66,7 +66,7 @@ pub struct Report {
     /// The number of steps of the plan.
     pub steps: u64,
     /// The checker's result.
-    pub linear: CheckedHistory,
+    pub linear: CheckCounts,
 }
 
 impl fmt::Display for Report {

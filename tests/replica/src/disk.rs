@@ -53,9 +53,9 @@ impl DiskFaults {
     }
 }
 
-/// A disk that loses unsynced data when the process ends.
+/// A disk that loses its power, and with it all unsynced data, when the process ends.
 #[derive(Debug, Default)]
-pub struct PowerDisk {
+pub struct PowerLossDisk {
     faults: Arc<DiskFaults>,
     unsynced: Mutex<HashMap<PathBuf, Arc<Mutex<Writes>>>>,
 }
@@ -64,7 +64,7 @@ pub struct PowerDisk {
 type Writes = Vec<(u64, Vec<u8>)>;
 
 #[derive(Debug)]
-struct PowerFile {
+struct PowerLossFile {
     file: Box<dyn DiskFile>,
     writes: Arc<Mutex<Writes>>,
     faults: Arc<DiskFaults>,
@@ -74,19 +74,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl PowerDisk {
+impl PowerLossDisk {
     /// Creates a disk that follows these faults.
-    pub fn new(faults: Arc<DiskFaults>) -> PowerDisk {
-        PowerDisk { faults, unsynced: Mutex::default() }
+    pub fn new(faults: Arc<DiskFaults>) -> PowerLossDisk {
+        PowerLossDisk { faults, unsynced: Mutex::default() }
     }
 
     fn file(&self, path: &Path, file: Box<dyn DiskFile>) -> Box<dyn DiskFile> {
         let writes = Arc::clone(lock(&self.unsynced).entry(path.to_owned()).or_default());
-        Box::new(PowerFile { file, writes, faults: Arc::clone(&self.faults) })
+        Box::new(PowerLossFile { file, writes, faults: Arc::clone(&self.faults) })
     }
 }
 
-impl Disk for PowerDisk {
+impl Disk for PowerLossDisk {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
         RealDisk.create_dir(dir)
     }
@@ -144,7 +144,7 @@ impl Disk for PowerDisk {
     }
 }
 
-impl DiskFile for PowerFile {
+impl DiskFile for PowerLossFile {
     fn bytes(&self) -> io::Result<u64> {
         Ok(written_end(&lock(&self.writes)).max(self.file.bytes()?))
     }
@@ -203,7 +203,7 @@ impl DiskFile for PowerFile {
     }
 }
 
-impl PowerFile {
+impl PowerLossFile {
     /// Writes a random selection of the sectors, some of them with a wrong bit, and ends the process.
     fn tear(&self, writes: &Writes) -> ! {
         let mut seed = Seed::new(self.faults.tear.load(Ordering::Relaxed));

@@ -11,7 +11,7 @@ pub mod protocol;
 mod replica_server;
 pub mod seed;
 
-pub use disk::{DiskFaults, PowerDisk};
+pub use disk::{DiskFaults, PowerLossDisk};
 pub use links::{Links, serve_peers};
 pub use machine::ReplicaMachine;
 pub use replica_server::serve;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use dunlin_raft::{GroupHandle, RaftLimits};
-use dunlin_replica::{DiskFaults, Links, PowerDisk, ReplicaMachine, serve, serve_peers};
+use dunlin_replica::{DiskFaults, Links, PowerLossDisk, ReplicaMachine, serve, serve_peers};
 use tokio::net::TcpListener;
 
 /// The interval at which the process checks whether raft has stopped.
@@ -35,7 +35,7 @@ fn main() -> Result<()> {
     let limits =
         RaftLimits { log_bytes_max: log.map_or(Ok(defaults.log_bytes_max), str::parse)?, ..defaults };
     let faults = Arc::new(DiskFaults::default());
-    let disk = Arc::new(PowerDisk::new(Arc::clone(&faults)));
+    let disk = Arc::new(PowerLossDisk::new(Arc::clone(&faults)));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let links = runtime.block_on(async { Links::start(peer_addresses) });
     let group =

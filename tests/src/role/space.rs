@@ -117,12 +117,14 @@ fn run_command(space: &Process, words: &[&str], number: u32) -> Result<()> {
         "run" => {
             let ticks: u64 = argument(1)?.parse()?;
             space.call(move |runner| runner.set_pace(TickPace::FlatOut, Some(ticks)))?;
-            wait_until(|| Ok(!space.call(|runner| runner.is_busy())?))?;
+            wait_until("the end of the ticks", || Ok(!space.call(|runner| runner.is_busy())?))?;
             println!("ran {}", space.call(|runner| runner.ticks())?);
         }
         "hold" => {
             space.call(|runner| runner.set_pace(TickPace::Hold, None))?;
-            wait_until(|| Ok(space.call(|runner| runner.host().pending_handovers() == (0, 0))?))?;
+            wait_until("the end of all handovers", || {
+                Ok(space.call(|runner| runner.host().pending_handovers() == (0, 0))?)
+            })?;
             println!("held");
         }
         "ledger" => {
@@ -134,7 +136,9 @@ fn run_command(space: &Process, words: &[&str], number: u32) -> Result<()> {
         "follow" => {
             let region = region(1)?;
             space.call(move |runner| runner.follow(region))?;
-            wait_until(|| Ok(space.call(move |runner| runner.copy_of(region).is_some())?))?;
+            wait_until("the arrival of the region's copy", || {
+                Ok(space.call(move |runner| runner.copy_of(region).is_some())?)
+            })?;
             println!("follows");
         }
         "known" => {
@@ -163,7 +167,7 @@ fn run_command(space: &Process, words: &[&str], number: u32) -> Result<()> {
         }
         "refusals" => {
             let mut refusals = Vec::new();
-            wait_until(|| {
+            wait_until("a refusal", || {
                 refusals.extend(space.call(|runner| runner.take_refusals())?);
                 Ok(!refusals.is_empty())
             })?;
@@ -202,10 +206,10 @@ fn take_over(space: &Process, region: RegionId, epoch: u64) -> Result<()> {
     Ok(())
 }
 
-fn wait_until(mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+fn wait_until(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !condition()? {
-        ensure!(Instant::now() < deadline, "the condition did not hold within {PATIENCE:?}");
+        ensure!(Instant::now() < deadline, "{what} did not happen within {PATIENCE:?}");
         sleep(Duration::from_millis(1));
     }
     Ok(())

@@ -13,7 +13,7 @@ use dunlin::wire::{
 use dunlin_system_tests::process::PATIENCE;
 use dunlin_system_tests::seed::Seed;
 
-use crate::processes::{Node, Readers, Writer, audit_all};
+use crate::processes::{Node, SubscriberProcess, Writer, audit_all};
 use crate::stopped::create_reliable;
 use crate::tier;
 
@@ -221,7 +221,7 @@ fn hostile_clients_are_disconnected_without_affecting_others() {
         let mut random = Seed::new(seed);
         let node = Node::start_anywhere(&["handshake=500"]);
         create_reliable(&node.url(), "t");
-        let reader = Readers::start(&node.url(), &["good=registered@t"]);
+        let reader = SubscriberProcess::start(&node.url(), &["good=registered@t"]);
         let mut writer = Writer::start(&node.url(), "t", &["mode=batch", "batch=20", "pause=1000"]);
         writer.wait_for_acks(100);
         let rss_before = node.process.rss_bytes();

@@ -7,7 +7,7 @@ use dunlin_system_tests::audit::AuditCounts;
 use dunlin_system_tests::port;
 use dunlin_system_tests::seed::Seed;
 
-use crate::processes::{Node, Readers, Writer, audit_all, url};
+use crate::processes::{Node, SubscriberProcess, Writer, audit_all, url};
 use crate::tier;
 
 /// The sums of the counts over all tries.
@@ -69,7 +69,7 @@ fn kill_and_restart(seed: u64, total: &mut Total) {
     let address = port::free();
     let mut node = Node::start(address);
     let url = url(address);
-    let readers = Readers::start(
+    let readers = SubscriberProcess::start(
         &url,
         &["a=next@t,b=drain@t", "c=drain@*", "d=poll@t", "e=task@t", "f=slow@t", "g=slow@>"],
     );
@@ -87,12 +87,12 @@ fn kill_and_restart(seed: u64, total: &mut Total) {
         writer.catch_up();
         writer.wait_for_acks(random.between(1, 400) as usize);
         if kill == 0 {
-            late = Some(Readers::start(&url, &["late=late-next@t"]));
+            late = Some(SubscriberProcess::start(&url, &["late=late-next@t"]));
         }
     }
     let ledger = writer.finish();
     let mut traces = readers.finish();
-    traces.extend(late.into_iter().flat_map(Readers::finish));
+    traces.extend(late.into_iter().flat_map(SubscriberProcess::finish));
     node.kill();
     let counts = audit_all(&traces, &ledger);
     let mut try_counts = AuditCounts::default();

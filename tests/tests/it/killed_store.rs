@@ -14,7 +14,7 @@ use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::port;
 use dunlin_system_tests::seed::Seed;
 
-use crate::processes::{Node, Readers, Writer, audit_all, url};
+use crate::processes::{Node, SubscriberProcess, Writer, audit_all, url};
 use crate::tier;
 
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ fn kill_repeatedly(seed: u64, dir: &Path, total: &mut Total) {
     let start = || Node::start_with(address, &[&data]);
     let mut node = start();
     let url = url(address);
-    let readers = Readers::start(&url, &["a=next@t,b=drain@t", "c=drain@*", "d=slow@t"]);
+    let readers = SubscriberProcess::start(&url, &["a=next@t,b=drain@t", "c=drain@*", "d=slow@t"]);
     let mut writer = Writer::start(&url, "t", &[&format!("seed={seed}"), "pause=100"]);
     writer.wait_for_acks(random.between(1, 400) as usize);
     for _ in 0..random.between(2, 3) {

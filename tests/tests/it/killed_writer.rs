@@ -5,7 +5,7 @@ use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::seed::Seed;
 use dunlin_system_tests::trace::TraceLine;
 
-use crate::processes::{Node, Readers, Writer, audit_all};
+use crate::processes::{Node, SubscriberProcess, Writer, audit_all};
 use crate::tier;
 
 /// Kills a publisher while it publishes, and starts another with the same identity and records. Returns the
@@ -13,7 +13,7 @@ use crate::tier;
 fn kill_and_retry(seed: u64, mode: &str) -> (Vec<TraceLine>, Ledger) {
     let mut random = Seed::new(seed);
     let node = Node::start_anywhere(&["retention=67108864"]);
-    let readers = Readers::start(&node.url(), &["a=drain@t"]);
+    let readers = SubscriberProcess::start(&node.url(), &["a=drain@t"]);
     let arguments = |count: u64| {
         let (seed, count) = (format!("seed={seed}"), format!("count={count}"));
         [
@@ -87,7 +87,7 @@ fn kill_publishers_of_batches(tries: u64) {
     for seed in tier::seeds(tries) {
         let mut random = Seed::new(seed);
         let node = Node::start_anywhere(&["retention=67108864"]);
-        let readers = Readers::start(&node.url(), &["a=next@t"]);
+        let readers = SubscriberProcess::start(&node.url(), &["a=next@t"]);
         let arguments = ["mode=batch", "batch=50", "pause=0", "producer=5"];
         let mut killed = Writer::start(&node.url(), "t", &arguments);
         killed.wait_for_acks(50 * random.between(1, 30) as usize);

@@ -134,7 +134,7 @@ fn async_nats_supports_groups_requests_limits_and_drain() {
 }
 
 #[test]
-fn async_nats_client_with_sequences_gets_exact_gaps() {
+fn nats_client_that_asks_for_sequences_gets_exact_gaps() {
     const COUNT: u64 = 40_000;
     with_client(|node, client| async move {
         let mut subscriber = subscribe(&client, "$DUNLIN.seq.gaps").await;

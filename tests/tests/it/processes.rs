@@ -140,20 +140,20 @@ impl Writer {
     }
 }
 
-/// A process with subscribers, whose traces the test reads.
-pub struct Readers {
+/// A process that runs subscribers. The test reads the trace that each subscriber prints.
+pub struct SubscriberProcess {
     pub process: Process,
     traces: BTreeMap<String, Vec<TraceLine>>,
 }
 
-impl Readers {
+impl SubscriberProcess {
     /// Starts the subscribers and waits for their subscriptions.
-    pub fn start(url: &str, clients: &[&str]) -> Readers {
+    pub fn start(url: &str, clients: &[&str]) -> SubscriberProcess {
         let process = role("readers", &[&["read", url], clients].concat());
         let names = clients.iter().flat_map(|client| client.split(','));
         let name = |client: &str| client.split('=').next().unwrap_or_default().to_owned();
         let traces = names.map(|client| (name(client), Vec::new())).collect();
-        let mut readers = Readers { process, traces };
+        let mut readers = SubscriberProcess { process, traces };
         while readers.traces.values().any(|trace| !trace.contains(&TraceLine::Up)) {
             let line = readers.process.line_within(PATIENCE).expect("the readers subscribe");
             readers.add_line(&line);

@@ -7,7 +7,7 @@ use dunlin_client::{Client, ClientOptions};
 use dunlin_system_tests::port;
 use dunlin_system_tests::seed::Seed;
 
-use crate::processes::{Node, Readers, SHORT_HEARTBEAT, Writer, audit_all, url};
+use crate::processes::{Node, SHORT_HEARTBEAT, SubscriberProcess, Writer, audit_all, url};
 use crate::tier;
 
 /// Creates a topic that retains 64 KiB, and whose publisher waits for registered subscribers. The publisher therefore
@@ -32,8 +32,8 @@ fn stopped_subscriber_gets_an_exact_gap_and_delays_no_others() {
         let mut random = Seed::new(seed);
         let node = Node::start_anywhere(&[]);
         create_reliable(&node.url(), "t");
-        let neighbours = Readers::start(&node.url(), &["a=registered@t", "b=registered@t"]);
-        let stopped = Readers::start(&node.url(), &["x=slow@t", "y=slow@t"]);
+        let neighbours = SubscriberProcess::start(&node.url(), &["a=registered@t", "b=registered@t"]);
+        let stopped = SubscriberProcess::start(&node.url(), &["x=slow@t", "y=slow@t"]);
         let mut writer = Writer::start(&node.url(), "t", &[&format!("seed={seed}"), "pause=100"]);
         writer.wait_for_acks(50);
         for _ in 0..2 {
@@ -67,8 +67,10 @@ fn clients_leave_a_frozen_node_and_reconnect_when_it_resumes() {
         println!("seed {seed}");
         let address = port::free();
         let node = Node::start_with(address, &[SHORT_HEARTBEAT]);
-        let readers =
-            Readers::start(&url(address), &["a=next@t,b=drain@t", "c=poll@*", "d=task@t", "e=slow@t"]);
+        let readers = SubscriberProcess::start(
+            &url(address),
+            &["a=next@t,b=drain@t", "c=poll@*", "d=task@t", "e=slow@t"],
+        );
         let mut writer = Writer::start(&url(address), "t", &[&format!("seed={seed}")]);
         writer.wait_for_acks(300);
         for _ in 0..2 {

@@ -107,7 +107,7 @@ enum Side {
 }
 
 fn ip(arguments: &[&str]) -> Result<()> {
-    let output = Command::new("ip").args(arguments).output().context("cannot start the program ip")?;
+    let output = Command::new("ip").args(arguments).output().context("cannot start the program `ip`")?;
     if !output.status.success() {
         bail!("`ip {}` failed: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
     }

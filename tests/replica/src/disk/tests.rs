@@ -12,7 +12,7 @@ fn dir(name: &str) -> PathBuf {
 #[test]
 fn write_is_readable_at_once_and_on_disk_after_its_sync() {
     let dir = dir("synced");
-    let (disk, path) = (PowerDisk::default(), dir.join("file"));
+    let (disk, path) = (PowerLossDisk::default(), dir.join("file"));
     let file = disk.create(&path).unwrap();
     file.write_at(&[b"abc", b"def"], 2).unwrap();
     file.write_at(&[b"X"], 3).unwrap();
@@ -33,7 +33,7 @@ fn write_is_readable_at_once_and_on_disk_after_its_sync() {
 fn full_disk_refuses_growth_until_there_is_room() {
     let dir = dir("full");
     let faults = Arc::new(DiskFaults::default());
-    let disk = PowerDisk::new(Arc::clone(&faults));
+    let disk = PowerLossDisk::new(Arc::clone(&faults));
     let file = disk.create(&dir.join("file")).unwrap();
     file.set_bytes(10).unwrap();
     faults.apply("full");
