@@ -275,7 +275,7 @@ fn anonymous_users_cannot_use_up_the_leases_of_nodes() {
 }
 
 #[test]
-fn more_due_leases_and_keys_than_a_limit_are_recognized() {
+fn due_leases_and_their_keys_are_compared_with_a_limit() {
     let mut test = TestState::default();
     let lease = test.grant(1_000);
     test.put_with_lease("a", "1", lease);

@@ -483,7 +483,7 @@ fn publishing_continues_while_a_topic_moves_back_and_forth() {
 }
 
 #[test]
-fn epoch_change_by_failover_reports_an_unknown_last_record() {
+fn epoch_change_by_failover_names_no_last_sequence() {
     let cluster = TestCluster::of(3);
     cluster.create_topic_at(1, "t");
     let mut reader = cluster.node(3).subscribe("t", &from(Start::Latest)).unwrap();

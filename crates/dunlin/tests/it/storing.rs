@@ -253,7 +253,7 @@ fn records_of_publishers_with_and_without_flush_are_all_stored() {
 }
 
 #[test]
-fn unconfirmed_records_of_tasks_delay_no_other_task() {
+fn tasks_with_unsynced_records_delay_no_other_task() {
     let disk = GatedDisk::new(4);
     let node = node(&disk, 1);
     node.create_topic("free", TopicConfig::default(), false).unwrap();
