@@ -19,7 +19,7 @@ pub struct Picture {
     pub steps: &'static [PictureCommand],
 }
 
-/// A command of a scene.
+/// One command of a picture: the line that is typed, when the next one follows, and what the picture shows of it.
 #[derive(Clone, Copy)]
 pub struct PictureCommand {
     line: &'static str,
@@ -27,7 +27,7 @@ pub struct PictureCommand {
     sight: StepView,
 }
 
-/// When the next command of the scene is typed.
+/// When the next command of the picture is typed.
 #[derive(Clone, Copy)]
 enum StepEnd {
     ByItself,
@@ -69,7 +69,7 @@ impl PictureCommand {
 }
 
 impl Picture {
-    /// Runs the commands of the scene with the programs in this directory. Returns the output with its colours.
+    /// Runs the commands of the picture with the programs in this directory. Returns the output with its colours.
     pub fn play(&self, programs: &Path) -> Result<String> {
         let mut picture = String::new();
         let mut background = Vec::new();

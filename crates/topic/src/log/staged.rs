@@ -24,8 +24,8 @@ pub struct StagedBatch {
     pub(super) by_ref: bool,
 }
 
-/// The producer of records that are written to disk. It is stored with the records, so that a restarted node recognizes
-/// retries.
+/// The producer of records that the store writes to disk next. It is stored with the records, so that a restarted node
+/// recognizes retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StagedProducer {
     /// The producer, and the producer's number for the first record.
