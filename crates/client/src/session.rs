@@ -168,7 +168,8 @@ pub(crate) struct ResponseSlot {
     is_unsent: AtomicBool,
 }
 
-/// Runs on the thread that drives the connection, and must not block.
+/// A function that receives the outcome of a request. It runs on the thread that drives the connection, and must not
+/// block.
 pub(crate) type Callback = Box<dyn FnOnce(RequestOutcome) + Send>;
 
 /// The outcome of a request. Pages of lists and descriptions are kept as the received bytes.

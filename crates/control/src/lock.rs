@@ -16,7 +16,7 @@ use crate::state::{CommandSource, ControlState};
 /// Prefix of a lock's key, before its name.
 pub const LOCKS: &[u8] = b"$lock/";
 
-/// Leases that wait for a lock, by ticket.
+/// The leases that wait for one lock, by ticket.
 pub(crate) type LockQueue = OrdMap<u64, Waiter>;
 
 /// The relation of a lease to a lock.

@@ -39,7 +39,7 @@ pub(crate) fn key(side: Side, price: i64) -> i64 {
     price ^ -i64::from(side as u8)
 }
 
-/// Levels by key, each with the last record that changed it.
+/// The levels of one side of an order book, by key, each with the last record that changed it.
 #[derive(Debug)]
 pub(crate) struct Ladder<L> {
     steps: Vec<Step>,

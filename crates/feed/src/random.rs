@@ -4,7 +4,7 @@
 //! This crate has its own implementation, because other crates may change their numbers in a later version. A
 //! new generator would invalidate recorded hashes of simulated feeds.
 
-/// A stream of numbers that its seed determines.
+/// A stream of pseudo-random numbers that its seed determines.
 #[derive(Debug, Clone)]
 pub(crate) struct Random([u64; 4]);
 

@@ -10,7 +10,7 @@ use crate::pages::{FrozenPages, Pages};
 
 const PAGE_ENTRIES: usize = 32;
 
-/// Entries by slot.
+/// A list of entries in numbered slots.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     pages: Pages<Page<T>>,
@@ -25,7 +25,7 @@ struct Page<T> {
     entries: [Option<T>; PAGE_ENTRIES],
 }
 
-/// All entries at one moment.
+/// All entries of a [`Slab`] at one moment.
 #[derive(Debug)]
 pub(crate) struct FrozenSlab<T>(FrozenPages<Page<T>>);
 

@@ -26,7 +26,7 @@ pub(crate) struct SharedLog {
     state: Mutex<LogFiles>,
 }
 
-/// The files, oldest first.
+/// The files of a log, oldest first, and the log's last synced record.
 #[derive(Debug, Default)]
 pub(crate) struct LogFiles {
     pub all: Vec<Arc<LogFile>>,

@@ -27,7 +27,7 @@ const FULL_PAUSE: Duration = Duration::from_millis(200);
 /// Longest pause before a snapshot that found no room is tried again.
 const FULL_PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// A handle to the machine and its snapshots. The handle hides the machine's type, so that openraft is
+/// A handle to a group's state machine and its snapshots. The handle hides the machine's type, so that openraft is
 /// compiled once.
 #[derive(Clone)]
 pub(crate) struct Machines {

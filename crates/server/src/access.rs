@@ -85,7 +85,7 @@ impl Default for AccessLimits {
     }
 }
 
-/// Users, tenants and logins of a node.
+/// The users, tenants and logins of a node.
 #[derive(Debug)]
 pub(crate) struct Access {
     path: PathBuf,
@@ -123,7 +123,7 @@ pub(crate) struct ChangedUsers {
     pub(crate) changed: Vec<String>,
 }
 
-/// Counters of a tenant.
+/// Counters of a tenant: connections, topics, and topics that were deleted because they were unused.
 #[derive(Debug)]
 pub(crate) struct TenantCounts {
     pub(crate) name: String,

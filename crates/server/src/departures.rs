@@ -78,7 +78,7 @@ impl ClientDeparture {
     }
 }
 
-/// The recent departures.
+/// The clients of a node that were recently refused or disconnected.
 #[derive(Debug)]
 pub(crate) struct Departures {
     departures_max: usize,

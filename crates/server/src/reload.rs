@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Interval of the checks for changed files.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A setting that is read from files.
+/// A setting that a running node reads from files again.
 pub(crate) trait Reload: Debug + Send + Sync {
     /// The setting's name in log messages.
     fn name(&self) -> &'static str;
@@ -26,7 +26,7 @@ pub(crate) trait Reload: Debug + Send + Sync {
     fn reload(&self) -> Result<(), String>;
 }
 
-/// All settings that are read again.
+/// All settings that a running node reads from files again.
 #[derive(Debug, Default)]
 pub(crate) struct Reloads(Mutex<Vec<Entry>>);
 

@@ -22,7 +22,7 @@ const STALL: Duration = Duration::from_secs(1);
 /// itself was delayed.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// State that a listener's thread reports.
+/// The state that a listener's thread reports to the watchdog.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
     name: String,
@@ -76,7 +76,7 @@ impl fmt::Display for Stall {
     }
 }
 
-/// Watches threads until it is dropped.
+/// Watches the listeners' threads for stalls, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     watched: Arc<Mutex<Vec<WatchedThread>>>,

@@ -52,7 +52,7 @@ pub struct EntityStore<const D: usize> {
     rows: HashTable<u32>,
 }
 
-/// The columns of all rows during a tick. Rows with a flag do not move.
+/// The columns of all rows of an entity store during a tick. Rows with a flag do not move.
 #[derive(Debug)]
 pub(crate) struct StoreRows<'a, const D: usize> {
     pub(crate) ids: &'a [EntityId],

@@ -28,7 +28,7 @@ const GROUP_BYTES: u64 = 192;
 /// needs.
 pub(crate) type TaskSort = (u32, u64, u64);
 
-/// Members of a group, ordered by sort, rank and slot. Each entry has these three values.
+/// The tasks of a group, ordered by sort, rank and slot. Each entry has these three values.
 pub(crate) type RankedTasks = OrdSet<(TaskSort, i64, u32)>;
 
 /// The first member of each sort.

@@ -84,7 +84,7 @@ pub(crate) fn needs_of(labels: &[Label<'_>]) -> Needs {
     sorted.into_iter().map(|label| StoredLabel { key: label.key.into(), value: label.value.into() }).collect()
 }
 
-/// A queue, a kind, and the labels that tasks need.
+/// A class of tasks: their queue, their kind, and the labels that they need.
 #[derive(Debug, Clone)]
 pub(crate) struct Class {
     pub(crate) queue: u32,

@@ -14,7 +14,7 @@ use crate::pages::Pages;
 pub(crate) type ByName =
     imbl::GenericHashMap<Arc<[u8]>, u32, BuildHasherDefault<DefaultHasher>, DefaultSharedPtr>;
 
-/// All names by number.
+/// All names that classes and pools use, by number.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NameTable {
     names: Pages<Arc<[u8]>>,

@@ -21,7 +21,7 @@ const SPAN: usize = PAGE * BRANCH;
 type Page<T> = [Option<T>; PAGE];
 type Branch<T> = [Option<Arc<Page<T>>>; BRANCH];
 
-/// Items by number; none is ever removed.
+/// A list of numbered items, whose clones share unchanged pages. No item is ever removed.
 #[derive(Debug)]
 pub(crate) struct Pages<T> {
     root: Vec<Arc<Branch<T>>>,

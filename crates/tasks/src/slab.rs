@@ -13,7 +13,7 @@ use crate::pages::Pages;
 /// The value that stands for no slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A slot, as stored in snapshots.
+/// A slot of a [`Slab`], as stored in snapshots.
 #[derive(Debug, Clone)]
 pub(crate) struct Slot<T> {
     /// Number of times that the slot was used.
@@ -36,7 +36,7 @@ impl<'a, T: Layout<'a>> Layout<'a> for Slot<T> {
     }
 }
 
-/// All slots.
+/// A list of items in numbered slots, whose clones share unchanged pages.
 #[derive(Debug, Clone)]
 pub(crate) struct Slab<T> {
     slots: Pages<Slot<T>>,

@@ -32,7 +32,7 @@ pub struct SubscriberProgress {
     changed_ns: AtomicU64,
 }
 
-/// The progress of all subscribers of a log that cannot receive gaps.
+/// The oldest unread record of all those subscribers of a log that cannot receive gaps.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct OldestUnread {
     /// The oldest record that one of these subscribers has not read.

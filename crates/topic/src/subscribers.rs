@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::cursor::Filter;
 use crate::log::Log;
 
-/// The cursors of one log.
+/// The number and the filters of the cursors that read one log.
 #[derive(Debug, Default)]
 pub(crate) struct LogSubscribers {
     /// Number of cursors without a filter. The upper half counts cursors that feed other nodes' mirrors.

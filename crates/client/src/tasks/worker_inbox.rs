@@ -14,7 +14,7 @@ pub(crate) struct WorkerInbox {
     messages: Mutex<WorkerMessages>,
 }
 
-/// The messages since the thread last took them, by kind, in order of arrival.
+/// The messages that have arrived since the worker's thread last took them, by kind, in order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct WorkerMessages {
     /// Whether the connection was lost, with all unanswered requests. The other messages arrived before the loss.

@@ -18,7 +18,7 @@ const VERSION: u8 = 1;
 const PROPOSE: u8 = 1;
 const READ_INDEX: u8 = 2;
 
-/// A request to the leader.
+/// A request that a node forwards to the leader of a Raft group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ForwardedRequest {
     Propose(CommandBatch),

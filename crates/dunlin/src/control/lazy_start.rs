@@ -22,7 +22,7 @@ pub(crate) struct LazyControl {
     failure: StartFailure,
 }
 
-/// The error of the last start, if it failed.
+/// The error of the last start of a node's membership, if the start failed.
 #[derive(Debug, Default)]
 pub(crate) struct StartFailure(Mutex<Option<FailedStart>>);
 

@@ -8,10 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use dunlin_control::{ControlRefusal, ControlState, Key};
 use tokio::sync::oneshot;
 
-/// The lock's token, or the reason why the wait failed.
+/// The outcome of a wait for a lock: the lock's token, or the reason why the wait failed.
 pub(super) type LockOutcome = Result<u64, ControlRefusal>;
 
-/// Callers that wait, by lease and lock name.
+/// The callers that wait for locks, by lease and lock name.
 #[derive(Debug, Default)]
 pub(super) struct LockWaiters(Mutex<Waiters>);
 

@@ -49,7 +49,8 @@ impl RetryDeadline {
     }
 }
 
-/// The responses to the commands. If the commands certainly were not applied, the commands and the reason instead.
+/// The outcome of proposed commands: their responses. If the commands certainly were not applied, the commands and the
+/// reason instead.
 pub(crate) type ProposalOutcome = Result<Vec<Bytes>, (CommandBatch, String)>;
 
 /// Proposes commands to the leader, once.

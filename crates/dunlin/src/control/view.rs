@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin_control::ControlState;
 
-/// A copy of the state after the last log entry. It is stored before the response to that entry is sent.
+/// A copy of the key-value state after the last log entry, for reads. It is stored before the response to that entry is
+/// sent.
 #[derive(Debug, Default)]
 pub(super) struct StateView(Mutex<Arc<ControlState>>);
 

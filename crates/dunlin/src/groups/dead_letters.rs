@@ -105,7 +105,7 @@ pub(super) fn default_subject(topic: &str) -> String {
     format!("dead.{topic}")
 }
 
-/// The group for which letters are sent.
+/// The group whose dead letters are sent: its node, topic and name, and the destination.
 pub(super) struct LetterSender<'a> {
     pub(super) node: &'a Node,
     pub(super) topic: &'a str,
@@ -113,7 +113,7 @@ pub(super) struct LetterSender<'a> {
     pub(super) target: &'a LetterTarget,
 }
 
-/// The log with the records of a partition's letters.
+/// The log that contains the records of a partition's dead letters.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LetterSource<'a> {
     pub(super) log: &'a Log,

@@ -53,7 +53,7 @@ pub(crate) struct Group<M> {
     ended: OnceLock<SubscribeError>,
 }
 
-/// A member that waits.
+/// A group member that waits for records or notices.
 #[derive(Debug)]
 pub(super) struct Sleeper {
     pub(super) member: MemberId,
@@ -347,7 +347,7 @@ impl<M: GroupMachine> Group<M> {
     }
 }
 
-/// Returned instead of sleeping: there are events for the member.
+/// The reason why a member does not begin to wait: there are events for it.
 #[derive(Debug)]
 pub(super) struct EventsAvailable;
 

@@ -76,7 +76,7 @@ struct State {
     consumed: Vec<(u16, Position)>,
 }
 
-/// An event from the owner.
+/// An event that a member of a remote group receives from the topic's owner.
 #[derive(Debug)]
 pub(crate) enum RemoteEvent {
     /// A record with its frame.

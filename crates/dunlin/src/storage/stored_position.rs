@@ -72,7 +72,7 @@ impl FileOrigin {
     }
 }
 
-/// The attributes of the files that were found at the start, before the log was opened.
+/// The attributes of a topic's file and of its log's files, as found at the start, before the log was opened.
 #[derive(Debug)]
 pub(super) struct Marks {
     topic_ns: Option<u64>,

@@ -49,7 +49,7 @@ pub(super) struct Dealer {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A handle with which a shard wakes the dealer.
+/// A handle with which a shard wakes the thread that divides slots among shards.
 #[derive(Debug)]
 pub(super) struct DealerSignal {
     sender: Sender<DealerMessage>,

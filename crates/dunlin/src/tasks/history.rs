@@ -28,7 +28,7 @@ pub(crate) fn is_tasks_pattern(pattern: &str) -> bool {
     pattern.strip_prefix(TASKS).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// Writes the events of one shard.
+/// Writes the events of one shard's tasks to a topic.
 #[derive(Debug)]
 pub(super) struct TaskHistory {
     /// The topic; `None` if no events are published.

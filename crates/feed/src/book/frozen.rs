@@ -6,7 +6,7 @@ use crate::ladder::{self, FrozenLadder};
 use crate::side::Side;
 use crate::snapshot::{self, StateKind};
 
-/// Parts of a book that a snapshot needs.
+/// The parts of an order book by price that a snapshot needs.
 #[derive(Debug)]
 pub(super) struct FrozenBook {
     halves: [FrozenLadder<i64>; 2],

@@ -1,4 +1,5 @@
-//! Errors of instrument files. The texts begin as MDD-Sim's do, for scripts that search for them.
+//! Errors of instrument files. The texts of errors that MDD-Sim also reports begin as its texts, so that scripts can
+//! search for them.
 
 use std::fmt;
 

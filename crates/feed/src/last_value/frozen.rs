@@ -6,7 +6,7 @@ use super::StoredValue;
 use crate::slab::FrozenSlab;
 use crate::snapshot::{self, StateKind};
 
-/// Parts of a state that a snapshot needs.
+/// The parts of a table of last values that a snapshot needs.
 #[derive(Debug)]
 pub(super) struct FrozenValues {
     values: FrozenSlab<StoredValue>,

@@ -8,7 +8,7 @@ use crate::side::Side;
 use crate::slab::FrozenSlab;
 use crate::snapshot::{self, StateKind};
 
-/// Parts of a book that a snapshot needs. Queues are rebuilt when the snapshot is written.
+/// The parts of an order book by order that a snapshot needs. Queues are rebuilt when the snapshot is written.
 #[derive(Debug)]
 pub(super) struct FrozenOrders {
     orders: FrozenSlab<QueuedOrder>,

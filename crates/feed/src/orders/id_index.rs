@@ -12,7 +12,7 @@ const EMPTY: u64 = 0;
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const BITS_MIN: u32 = 4;
 
-/// Slots by id.
+/// The slots of orders, by order id.
 #[derive(Debug)]
 pub(super) struct IdIndex {
     entries: Vec<u64>,

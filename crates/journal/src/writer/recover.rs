@@ -64,7 +64,7 @@ pub struct TornTail {
     pub last_good: Option<Position>,
 }
 
-/// A damaged part of a log's file, with the file and the offset.
+/// A damaged part of a log's file: the file, the offset and the defect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// The file.

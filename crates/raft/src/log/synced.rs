@@ -131,7 +131,7 @@ pub fn is_begun(disk: &dyn Disk, group: &Path) -> bool {
     has_files("log") || has_files("snapshots") || disk.open(&group.with_extension(EXTENSION), false).is_ok()
 }
 
-/// The reason why a mark was not opened.
+/// The reason why the file with the number of a log's last synced record was not opened.
 #[derive(Debug)]
 pub(super) enum MarkError {
     /// The log lacks synced records, or the mark at this path is damaged.

@@ -26,7 +26,7 @@ pub(super) enum CheckDecision {
     Rejected,
 }
 
-/// The threads and their queue.
+/// The threads that verify passwords, and the queue of their jobs.
 #[derive(Debug)]
 pub(super) struct Checker {
     limits: AccessLimits,

@@ -10,7 +10,7 @@ use super::throttle::ClientIp;
 use super::{Access, Credentials, Login};
 use crate::tls::ClientCertificate;
 
-/// The cached login of one connection.
+/// The login that the requests of one connection share.
 #[derive(Debug)]
 pub(crate) struct RequestLoginCache {
     entry: Mutex<Option<CachedLogin>>,

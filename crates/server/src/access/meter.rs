@@ -14,7 +14,7 @@ pub(crate) struct RateMeter {
     updated_ns: u64,
 }
 
-/// The error for an amount that would exceed the rate.
+/// The error for an amount that would exceed a rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OverRate {
     pub(crate) per_s: u64,

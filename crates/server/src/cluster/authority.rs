@@ -16,7 +16,7 @@ use super::error::ClusterError;
 /// First and last year of a certificate's validity.
 const YEARS: (i32, i32) = (2020, 2120);
 
-/// The authority's certificate and key, PEM.
+/// The certificate authority of a cluster: its certificate and key, PEM.
 #[derive(Debug)]
 pub(super) struct CertificateAuthority {
     cluster: String,

@@ -150,7 +150,7 @@ impl KnownMember {
     }
 }
 
-/// The cluster's directory.
+/// The directory with the files of a node's cluster, such as certificates.
 #[derive(Debug, Clone)]
 pub(super) struct ClusterDirectory {
     dir: PathBuf,

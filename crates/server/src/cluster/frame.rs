@@ -91,7 +91,7 @@ pub(super) async fn write_in_chunks(
     to.flush().await
 }
 
-/// Reads frames.
+/// Reads the frames of a cluster connection.
 #[derive(Debug)]
 pub(super) struct ClusterFrames<R> {
     reader: R,

@@ -9,7 +9,7 @@ pub(super) const VERSION: u32 = 1;
 /// The oldest supported version.
 const VERSION_OLDEST: u32 = 1;
 
-/// The purpose of a connection.
+/// The purpose of a cluster connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Purpose {
@@ -23,7 +23,7 @@ pub(super) enum Purpose {
     Start,
 }
 
-/// The first message of the connecting side.
+/// The first message on a cluster connection, which the connecting side sends.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ClusterHello {
     pub(super) version: u32,
@@ -45,7 +45,7 @@ pub(super) fn default_shards() -> u8 {
     1
 }
 
-/// The reply of the accepting side.
+/// The reply of the accepting side to a [`ClusterHello`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ClusterWelcome {
     pub(super) version: u32,

@@ -56,14 +56,14 @@ impl LinkCounters {
     }
 }
 
-/// A request, and the channel for its response.
+/// A request to another node, and the channel for its response.
 pub(super) struct QueuedRequest {
     /// The request's bytes in pieces.
     pub(super) request: Vec<Bytes>,
     pub(super) response: oneshot::Sender<io::Result<Bytes>>,
 }
 
-/// The node and lane of a connection.
+/// The target of a connection to another node: the node, the lane and the shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LinkTarget {
     pub(super) node: u64,

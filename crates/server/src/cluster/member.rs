@@ -80,7 +80,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A connection after its handshake.
+/// A cluster connection after its handshake: its reading and its writing half.
 pub(super) type MemberConnection = (ClusterFrames<ReadHalf<Stream>>, WriteHalf<Stream>);
 
 impl ClusterMember {

@@ -29,7 +29,7 @@ use crate::tls::poll_handshake;
 /// The ALPN name of the protocol between nodes.
 pub(super) const PROTOCOL: &[u8] = b"dunlin-cluster";
 
-/// TLS configurations for accepting and connecting.
+/// The TLS configurations with which a node accepts and opens cluster connections.
 #[derive(Debug, Clone)]
 pub(super) struct ClusterTls {
     cluster: String,

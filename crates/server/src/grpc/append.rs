@@ -73,7 +73,7 @@ impl PublishTarget {
     }
 }
 
-/// The parts of a record that is to be appended.
+/// A record that is to be appended, with its producer and the conditions of the append.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IncomingRecord<'a> {
     pub(super) record: &'a v1::Draft,

@@ -84,7 +84,7 @@ impl OutgoingMessages {
     }
 }
 
-/// A message that was started and not yet ended.
+/// An outgoing message that was started and not yet ended.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct OpenMessage {

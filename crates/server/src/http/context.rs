@@ -13,7 +13,7 @@ use crate::publishes::PublishedTopics;
 use crate::shared::SharedServer;
 use crate::tls::ClientCertificate;
 
-/// A request's context; cheap to clone.
+/// The connection and the user of an HTTP request. Clones are cheap.
 #[derive(Debug, Clone)]
 pub(super) struct Context {
     connection: Arc<ConnectionContext>,

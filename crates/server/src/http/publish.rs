@@ -20,7 +20,7 @@ const RECORD_HEADER: &str = "dunlin-header-";
 /// The media type that `curl -d` sends by default. It does not describe the record and is ignored.
 const IGNORED_MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
 
-/// Options of a request that apply to all its records.
+/// The options of a publish request, which apply to all of its records.
 #[derive(Debug)]
 pub(super) struct PublishOptions {
     pub(super) mark: Option<ProducerMark>,

@@ -13,7 +13,7 @@ use crate::shared::SharedServer;
 /// Maximum number of topics whose owners are compared between two checks.
 const OWNERS_COMPARED_MAX: usize = 1_000;
 
-/// Recent events, and the cluster's state at the last check.
+/// The recent events of a cluster, and the cluster's state at the last check.
 #[derive(Debug, Default)]
 pub(super) struct ClusterEvents {
     events: VecDeque<Value>,

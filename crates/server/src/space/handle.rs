@@ -16,7 +16,7 @@ use super::runner::WorldRunner;
 /// A function that the runner's thread runs between two ticks.
 pub(super) type RunnerCall<const D: usize, B> = Box<dyn FnOnce(&mut WorldRunner<D, B>) + Send>;
 
-/// The receiving end of the queue of orders.
+/// The receiving end of the queue of calls for the runner's thread.
 pub(super) struct RunnerCalls<const D: usize, B> {
     pub(super) calls: Receiver<RunnerCall<D, B>>,
     pub(super) waiting: Arc<AtomicUsize>,

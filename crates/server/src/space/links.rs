@@ -34,7 +34,7 @@ const ACCEPT_PAUSE_NS: u64 = 50_000_000;
 /// Maximum number of refusals that are kept for the program to take.
 const REFUSALS_MAX: usize = 64;
 
-/// A connection's number.
+/// The number of a connection between two processes of a world.
 pub(super) type LinkId = u64;
 
 #[derive(Debug)]
@@ -85,7 +85,7 @@ struct DialSchedule {
     pause_ns: u64,
 }
 
-/// A connection that was established or lost.
+/// An event of the connections to other processes: a connection was established or lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LinkEvent {
     Connected { process: u64, regions: Vec<(RegionId, u64)> },

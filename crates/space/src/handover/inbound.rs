@@ -10,7 +10,7 @@ use super::{
     RefusedEntity, RegionId, TransferId, TransferredEntity,
 };
 
-/// A transfer from another region.
+/// A transfer of entities from another region.
 #[derive(Debug, Clone)]
 pub(super) struct Inbound {
     state: InboundState,

@@ -8,7 +8,7 @@ use super::{
 use crate::entity::EntityId;
 use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
 
-/// A transfer to another region.
+/// A transfer of entities to another region.
 #[derive(Debug, Clone)]
 pub(super) struct OutboundTransfer {
     ids: Vec<EntityId>,

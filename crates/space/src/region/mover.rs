@@ -10,7 +10,7 @@ use crate::world::{Point, WorldBox};
 /// record contains the velocities of all rows.
 const LISTED_PART: usize = 8;
 
-/// Rows that a tick changed, in the order in which they were moved.
+/// The rows of an entity store that a tick changed, in the order in which they were moved.
 #[derive(Debug, Default)]
 pub(super) struct TickChanges {
     /// Rows in another region's stretch.
@@ -55,7 +55,7 @@ impl TickChanges {
     }
 }
 
-/// Moves rows of a store, and collects the changes.
+/// Moves the rows of an entity store in a tick, and collects the changes.
 pub(super) struct Mover<'a, const D: usize> {
     pub(super) rows: StoreRows<'a, D>,
     world: WorldBox<D>,

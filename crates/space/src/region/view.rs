@@ -24,7 +24,8 @@ struct SeenState<const D: usize> {
     kind: u32,
 }
 
-/// All visible entities. The region's own entities stay in the store; only their grid slots are copied.
+/// All entities that the entities of a region can see. The region's own entities stay in the store; only their grid
+/// slots are copied.
 #[derive(Debug)]
 pub(super) struct VisibleEntities<const D: usize> {
     sight: f32,

@@ -66,7 +66,7 @@ impl SortWindow {
     }
 }
 
-/// A row that changes its place.
+/// A row of an entity store that changes its place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowMove {
     pub(super) from: u32,

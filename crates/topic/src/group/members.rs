@@ -16,7 +16,7 @@ impl std::fmt::Display for MemberId {
     }
 }
 
-/// The members, each with its part `T` of the group's state.
+/// The members of a group, each with its part `T` of the group's state.
 ///
 /// A loss is reported to each member that is present when the loss occurs. If such a member leaves before it receives
 /// the loss, and no other member that was present at the loss remains, the loss is reported to all remaining members,

@@ -38,7 +38,7 @@ pub(super) use lookup::UnfedPolicy;
 const EPOCHS_MAX: usize = 64;
 const SKIPS_MAX: usize = 64;
 
-/// State of a log that is or was a mirror.
+/// The state of a log that is or was a mirror.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
     is_owner: bool,

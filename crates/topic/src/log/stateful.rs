@@ -55,7 +55,7 @@ pub struct StateInfo {
     pub checksum: u64,
 }
 
-/// Data that a follower of the state lacks.
+/// The data that a follower of a log's state lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CatchUpRequest {
     State,
@@ -93,7 +93,7 @@ pub(crate) enum Visibility {
     Never,
 }
 
-/// One record with all changes since an earlier record.
+/// One record that contains all changes since an earlier record.
 #[derive(Debug)]
 pub(crate) struct MergedRecord {
     pub(crate) position: Position,

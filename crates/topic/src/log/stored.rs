@@ -24,7 +24,7 @@ use crate::wake::Waiter;
 /// Bytes that the disk needs to store the producer of an append.
 const MARK_BYTES: u64 = 40;
 
-/// Storage progress of a durable log.
+/// The progress of storing a durable log's records.
 #[derive(Debug)]
 pub(crate) struct DiskProgress {
     pub(super) store: Arc<dyn Store>,

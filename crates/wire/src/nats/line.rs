@@ -5,7 +5,7 @@ use super::{NatsDecoderLimits, Violation};
 /// Maximum number of words after the verb.
 const WORDS_MAX: usize = 4;
 
-/// The words of a line, and the line's end.
+/// The words of one line of the NATS protocol, and the offset of the line's end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Line<'a> {
     words: [&'a [u8]; WORDS_MAX],

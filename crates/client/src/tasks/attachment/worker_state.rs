@@ -64,7 +64,7 @@ struct HeldTask {
     is_answered: bool,
 }
 
-/// A command that is queued or sent.
+/// A command of a worker that is queued or sent.
 #[derive(Debug)]
 pub(super) struct QueuedCommand {
     bytes: Vec<u8>,

@@ -61,7 +61,7 @@ pub(in crate::groups) struct LetterQueue {
     refusal: Option<PublishError>,
 }
 
-/// A letter that was accepted, but may not be stored yet.
+/// A dead letter that was accepted, but may not be stored yet.
 #[derive(Debug)]
 pub(super) struct SentLetter {
     pub(super) letter: DeadLetter,

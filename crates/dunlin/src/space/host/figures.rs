@@ -37,7 +37,7 @@ pub struct RegionFigures {
     pub standby_behind: u64,
 }
 
-/// Figures by world.
+/// The figures of the regions on this node, by world.
 pub(crate) type Figures = Mutex<BTreeMap<String, Vec<RegionFigures>>>;
 
 impl Node {

@@ -9,7 +9,7 @@ use dunlin::wire::nats;
 
 use super::{CONTROL_BYTES_MAX, Session};
 
-/// The refusals that are still to be sent, in order.
+/// The refusals that a session still has to send, in order.
 #[derive(Debug, Default)]
 pub(super) struct PendingRefusals(VecDeque<RepeatedRefusal>);
 

@@ -10,7 +10,8 @@ use super::Session;
 use super::access::LoginState;
 use super::publish::RetryFrom;
 
-/// The results that the next publish needs, and the query that is under way.
+/// Queries to other nodes for subscribers of a subject: the results that the next publish needs, and the query that is
+/// under way.
 #[derive(Debug, Default)]
 pub(super) struct SubscriberQueries {
     known: Vec<(Pattern, QueryScope, bool)>,
