@@ -38,7 +38,7 @@ impl AuditCounts {
     }
 }
 
-/// Where a subscriber started to read.
+/// The position at which a subscriber started to read: before or after the first record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReaderStart {
     /// Before the first record, so that no record may be missing.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The records of one writer, numbered from 1.
+/// The attempted, acknowledged and failed records of one writer, numbered from 1.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     /// The highest number of a record that the writer may have sent.

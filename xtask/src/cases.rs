@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::{clients, process, python, workspace};
 
-/// The programs to run.
+/// The option of the case tests: the directories whose programs run.
 #[derive(clap::Args, Default)]
 pub struct Options {
     /// Directories of tests/cases to run [default: all]

@@ -19,7 +19,7 @@ const MUTANT_SEEDS: u64 = 15;
 /// The number of seeds for each kind of handover test.
 const SPACE_SEEDS: u64 = 1_000;
 
-/// How many seeds to run.
+/// The options of the chaos tests: the number, duration and seeds of runs.
 #[derive(clap::Args)]
 pub struct Options {
     /// Number of times to run each test that kills or stops processes

@@ -15,7 +15,7 @@ use crate::process;
 use crate::workspace;
 use node::Node;
 
-/// The clients to test.
+/// The option of the client tests: the client to test.
 #[derive(clap::Args)]
 pub struct Options {
     /// Client to test: grpcio, grpc-go, grpc-js or grpcurl [default: all]

@@ -20,7 +20,7 @@ const FLAGS: &str = "-Zsanitizer=address --cfg fuzzing -Ccodegen-units=1 -Cpasse
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// The targets to run.
+/// The options of fuzzing: the target, and the duration.
 #[derive(clap::Args)]
 pub struct Options {
     /// Target to fuzz [default: all]

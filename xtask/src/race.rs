@@ -23,7 +23,7 @@ const SYNC: &str = "crates/topic/src/sync.rs";
 /// The message of loom when an access is not ordered by the required synchronisation.
 const RACE: &str = "Causality violation";
 
-/// The parts to run.
+/// The option of the race tests: whether to check only that the models detect weaker memory orderings.
 #[derive(clap::Args)]
 pub struct Options {
     /// Only check that the models detect weaker memory orderings: weaken each in turn and expect a failure

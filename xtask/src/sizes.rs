@@ -11,7 +11,7 @@ use crate::{process, workspace};
 /// The largest allowed size of the program `dunlin`, bytes.
 const DUNLIN_MAX: u64 = 40_000_000;
 
-/// The programs to measure.
+/// The options of the measurement of program sizes.
 #[derive(clap::Args)]
 pub struct Options {
     /// Cargo profile of the programs

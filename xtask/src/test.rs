@@ -20,7 +20,7 @@ use crate::{chaos, check, clients, demo, nats_clients, page, python, tidy, works
 use history::History;
 use nextest::TestSelection;
 
-/// Step or part to run.
+/// The options of a test run: the steps, parts or tests to run.
 #[derive(clap::Args)]
 pub struct Options {
     /// Name of a part or step (see --list), or text in the names of the tests to run, including long tests

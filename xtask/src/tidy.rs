@@ -56,7 +56,7 @@ pub fn run() -> Result<()> {
     }
 }
 
-/// The findings of all rules, in order.
+/// The findings of all tidiness rules, in order.
 #[derive(Default)]
 pub struct Findings {
     all: Vec<Finding>,

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{process, workspace};
 
-/// A program, and the package that contains it.
+/// A program that a task needs, and the package that contains it.
 pub struct Tool {
     program: &'static str,
     package: &'static str,

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The nodes' clocks.
+/// The clocks of a cluster's nodes, which can be set while the nodes run.
 #[derive(Debug)]
 pub struct Clocks {
     /// The path of the library that is loaded into each process.

@@ -21,7 +21,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_millis(300);
 /// The largest accepted difference, in seconds, when a test checks that a clock was set.
 const CLOCK_ERROR_S_MAX: i64 = 300;
 
-/// A cluster of replicas.
+/// A cluster of replicas under test: its processes, clocks and network.
 #[derive(Debug)]
 pub struct Cluster {
     program: String,

@@ -12,10 +12,10 @@ use serde_json::json;
 
 use crate::toxiproxy::{ProxyDirection, Toxiproxy};
 
-/// The direction from the first node to the second.
+/// A pair of nodes that stands for the direction from the first node to the second.
 pub type NodePair = (u64, u64);
 
-/// The proxies of a cluster.
+/// The proxies between the nodes of a cluster, and between nodes and clients.
 #[derive(Debug)]
 pub struct ProxyNetwork {
     proxies: Toxiproxy,

@@ -70,7 +70,7 @@ pub struct Step {
     pub rest_ms: u64,
 }
 
-/// The plan of a run.
+/// The plan of a run: the size of the cluster and of its logs, and the steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The number of nodes.

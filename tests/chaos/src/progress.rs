@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::locks::LOCK_COUNT;
 
-/// The counts of all clients.
+/// The progress of all clients: the changes of keys, and the changes of the locks' holders.
 #[derive(Debug, Default)]
 pub struct ClientProgress {
     changes: AtomicU64,
@@ -12,7 +12,7 @@ pub struct ClientProgress {
     holder_changes: [AtomicU64; LOCK_COUNT as usize],
 }
 
-/// The counts at one time.
+/// The progress of all clients at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgressCounts {
     /// The number of acknowledged changes of keys.

@@ -48,7 +48,7 @@ pub struct RunSetup {
     pub steps: u64,
 }
 
-/// Counts of the events in a successful run.
+/// The numbers of operations, changes and other events in a successful run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Report {
     /// The number of operations on keys.

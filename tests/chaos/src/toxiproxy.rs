@@ -13,7 +13,7 @@ use crate::process::{PATIENCE, Process};
 /// The time limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A running server, which is killed when the value is dropped.
+/// A running Toxiproxy server, which is killed when the value is dropped.
 #[derive(Debug)]
 pub struct Toxiproxy {
     _process: Process,

@@ -17,7 +17,7 @@ use crate::seed::Seed;
 
 const SECTOR: usize = 512;
 
-/// The faults that commands have requested.
+/// The disk faults that commands have requested.
 #[derive(Debug, Default)]
 pub struct DiskFaults {
     /// The duration of every sync, in ms.

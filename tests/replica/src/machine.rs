@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dunlin_control::{Change, ControlCommand, ControlEffects, ControlState, StateRestorer};
 use dunlin_raft::{FrozenMachine, StateMachine};
 
-/// The state and its changes since the start of the process or the last snapshot.
+/// A replica's state, and its changes since the start of the process or the last snapshot.
 #[derive(Debug, Default)]
 pub struct ReplicaMachine {
     state: ControlState,

@@ -13,7 +13,7 @@ use super::processes::role;
 /// The interval of status queries, each of which opens a connection to every node.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A node of the cluster.
+/// A node of a [`ClusterUnderTest`].
 pub struct ClusterNode {
     pub process: Process,
     pub number: u64,

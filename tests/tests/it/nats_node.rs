@@ -8,7 +8,7 @@ use dunlin_system_tests::port;
 
 use crate::processes::Node;
 
-/// The node, and the address of its NATS listener.
+/// A node with a NATS listener at a fixed address, which can be killed and restarted.
 pub struct NatsNode {
     node: Option<Node>,
     tcp: SocketAddr,

@@ -20,7 +20,7 @@ pub fn role(name: &str, arguments: &[&str]) -> Process {
     Process::start(name, env!("CARGO_BIN_EXE_system-role"), &arguments)
 }
 
-/// A node and its address.
+/// The process of a node, and the address of the node.
 pub struct Node {
     pub process: Process,
     pub address: SocketAddr,
@@ -70,7 +70,7 @@ pub fn url(address: SocketAddr) -> String {
     format!("dunlin://{address}")
 }
 
-/// A writer and its ledger.
+/// A process that publishes records, and the ledger of these records.
 pub struct Writer {
     pub process: Process,
     pub ledger: Ledger,

@@ -9,7 +9,7 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 /// The keywords before the name of a type in its declaration.
 const TYPE_KEYWORDS: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
 
-/// The names of one file.
+/// The names that one source file uses and declares.
 #[derive(Debug, Default)]
 pub struct SourceNames {
     /// Each path or single word in the source, with its line.

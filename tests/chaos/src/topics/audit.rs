@@ -8,7 +8,7 @@ use dunlin_client::topic::Position;
 use super::publisher::PublishedBatches;
 use super::reader::{ReaderEvent, SubscriberTrace};
 
-/// How many events the subscribers of a successful run received.
+/// The numbers of events that the subscribers of a successful run received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadCounts {
     /// Number of records received.

@@ -18,7 +18,7 @@ const NODES_PORT: u16 = 6222;
 /// The interval between two queries of the nodes' status.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The nodes of a run.
+/// The nodes of a run, with their processes and their network.
 pub struct Nodes {
     program: String,
     dir: PathBuf,

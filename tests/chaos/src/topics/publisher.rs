@@ -40,7 +40,7 @@ pub struct PublishedBatches {
     pub refused: u64,
 }
 
-/// A publisher of one topic.
+/// A client that publishes batches to one topic, and records the outcome of each batch.
 pub struct Writer {
     topic: &'static str,
     is_durable: bool,

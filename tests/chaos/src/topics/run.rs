@@ -36,7 +36,7 @@ pub struct TopicsSetup {
     pub steps: u64,
 }
 
-/// How many batches and events there were in a successful run.
+/// The numbers of steps, batches and events in a successful run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TopicsReport {
     steps: usize,

@@ -9,7 +9,7 @@ use dunlin::topic::{Draft, Payload, Publish, RecordMeta, Retention, TopicConfig}
 use super::listener::{ListenerSubscriber, Message, SubscriberEvent, SubscriptionOptions};
 use super::trial::{GuaranteeTest, PATIENCE, number, numbered, publish_numbers, publish_padded};
 
-/// A guarantee in the table's words, and its test.
+/// A guarantee in the words of the table in `docs/listeners.md`, and its test.
 pub struct Promise {
     pub name: &'static str,
     pub description: &'static str,
