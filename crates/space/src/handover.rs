@@ -50,7 +50,7 @@ pub use entry::{HandoverEntry, HandoverStep};
 pub use message::{HandoverMessage, MessageBody, MessageSummary};
 pub use parcel::{EntityRefusal, RefusedEntity, RegionId, TransferId, TransferredEntity};
 
-use inbound::Inbound;
+use inbound::InboundTransfer;
 use outbound::OutboundTransfer;
 
 /// The timeouts of handovers, in nanoseconds.
@@ -231,7 +231,7 @@ struct Peer {
     epoch: u64,
     next: u64,
     outbound: BTreeMap<TransferId, OutboundTransfer>,
-    inbound: BTreeMap<TransferId, Inbound>,
+    inbound: BTreeMap<TransferId, InboundTransfer>,
     /// All transfers from the peer with a lower id than this have ended.
     peer_settled: TransferId,
     /// Value of `settled` that was last sent to the peer.
@@ -320,7 +320,7 @@ impl Handover {
     pub(crate) fn bytes(&self) -> usize {
         let of_peer = |peer: &Peer| {
             let outbound: usize = peer.outbound.values().map(OutboundTransfer::bytes).sum();
-            let inbound: usize = peer.inbound.values().map(Inbound::bytes).sum();
+            let inbound: usize = peer.inbound.values().map(InboundTransfer::bytes).sum();
             size_of::<Peer>() + outbound + inbound
         };
         let staged = self.staged.capacity() * size_of::<(EntityId, (RegionId, TransferId))>();

@@ -34,7 +34,7 @@ const BYTES_MAX: u64 = 64 << 10;
 
 /// The content of a topic's file.
 #[derive(Debug, PartialEq)]
-pub(super) struct Listed {
+pub(super) struct TopicFileContent {
     pub(super) id: u64,
     pub(super) name: String,
     pub(super) config: TopicConfig,
@@ -44,7 +44,7 @@ pub(super) struct Listed {
 
 /// A topic's file that cannot be read.
 #[derive(Debug, PartialEq)]
-pub(super) struct Unreadable {
+pub(super) struct UnreadableTopicFile {
     pub(super) id: u64,
     /// The topic's name, if the file has one. The name may be damaged, too.
     pub(super) name: Option<String>,
@@ -57,8 +57,8 @@ pub(super) struct Unreadable {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Catalogue {
     /// The readable topics, sorted by number.
-    pub(super) listed: Vec<Listed>,
-    pub(super) unreadable: Vec<Unreadable>,
+    pub(super) listed: Vec<TopicFileContent>,
+    pub(super) unreadable: Vec<UnreadableTopicFile>,
     /// The numbers of topics that are being deleted.
     pub(super) deleted: Vec<u64>,
 }
@@ -78,7 +78,7 @@ pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Catalogue, StorageErro
             let text = read(disk, &path);
             let parsed = text.as_deref().map_err(ToString::to_string).and_then(parse);
             match parsed {
-                Ok((name, config, epoch)) => listed.push(Listed { id, name, config, epoch }),
+                Ok((name, config, epoch)) => listed.push(TopicFileContent { id, name, config, epoch }),
                 Err(why) => {
                     let text = text.unwrap_or_default();
                     let valid = |value: &&str| Pattern::parse(value).is_ok();
@@ -86,7 +86,7 @@ pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Catalogue, StorageErro
                     let name = name.map(str::to_owned);
                     let pattern = find_value(&text, "pattern").filter(valid).map(str::to_owned);
                     let why = format!("{}: {why}", path.display());
-                    unreadable.push(Unreadable { id, name, pattern, why });
+                    unreadable.push(UnreadableTopicFile { id, name, pattern, why });
                 }
             }
         }

@@ -12,7 +12,7 @@ use super::{
 
 /// A transfer of entities from another region.
 #[derive(Debug, Clone)]
-pub(super) struct Inbound {
+pub(super) struct InboundTransfer {
     state: InboundState,
     refused: Vec<RefusedEntity>,
     /// Whether the standby knows the last step of this transfer.
@@ -28,7 +28,7 @@ enum InboundState {
     Dropped,
 }
 
-impl Inbound {
+impl InboundTransfer {
     /// Accepted entities, for which the source has not decided yet.
     pub(super) fn staged(&self) -> &[TransferredEntity] {
         match &self.state {
@@ -39,7 +39,9 @@ impl Inbound {
 
     /// Approximate memory in use, bytes.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Inbound>() + bytes_of(self.staged()) + self.refused.len() * size_of::<RefusedEntity>()
+        size_of::<InboundTransfer>()
+            + bytes_of(self.staged())
+            + self.refused.len() * size_of::<RefusedEntity>()
     }
 
     pub(super) fn write_snapshot(&self, out: &mut Vec<u8>) {
@@ -54,14 +56,14 @@ impl Inbound {
         put_refused(out, &self.refused);
     }
 
-    pub(super) fn read_snapshot(fields: &mut Fields<'_>) -> Result<Inbound, SpaceDecodeError> {
+    pub(super) fn read_snapshot(fields: &mut Fields<'_>) -> Result<InboundTransfer, SpaceDecodeError> {
         let state = match fields.u8()? {
             0 => InboundState::Staged(parcels(fields)?),
             1 => InboundState::Taken,
             2 => InboundState::Dropped,
             number => return Err(SpaceDecodeError::Unknown { what: "state of a handover", number }),
         };
-        Ok(Inbound { state, refused: refused(fields)?, known: true, query_at: 0 })
+        Ok(InboundTransfer { state, refused: refused(fields)?, known: true, query_at: 0 })
     }
 
     pub(super) fn is_staged(&self) -> bool {
@@ -70,7 +72,7 @@ impl Inbound {
 }
 
 impl Handover {
-    fn inbound(&mut self, peer: RegionId, transfer: TransferId) -> Option<&mut Inbound> {
+    fn inbound(&mut self, peer: RegionId, transfer: TransferId) -> Option<&mut InboundTransfer> {
         self.peers.get_mut(&peer)?.inbound.get_mut(&transfer)
     }
 
@@ -265,7 +267,7 @@ impl Handover {
         refused: Vec<RefusedEntity>,
     ) {
         self.staged.extend(parcels.iter().map(|parcel| (parcel.id, (from, transfer))));
-        let one = Inbound { state: InboundState::Staged(parcels), refused, known: true, query_at: 0 };
+        let one = InboundTransfer { state: InboundState::Staged(parcels), refused, known: true, query_at: 0 };
         self.peers.entry(from).or_default().inbound.insert(transfer, one);
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::inbound::Inbound;
+use super::inbound::InboundTransfer;
 use super::outbound::OutboundTransfer;
 use super::parcel::{self, RegionId};
 use super::{Handover, HandoverTiming, Peer, StandbyMode};
@@ -54,7 +54,7 @@ impl Handover {
             }
             for _ in 0..fields.count(16)? {
                 let transfer = parcel::transfer(fields)?;
-                let one = Inbound::read_snapshot(fields)?;
+                let one = InboundTransfer::read_snapshot(fields)?;
                 let staged: HashMap<_, _> =
                     one.staged().iter().map(|parcel| (parcel.id, (id, transfer))).collect();
                 handover.staged.extend(staged);

@@ -19,7 +19,7 @@ use dunlin::wire::{
 use dunlin::{MissingTopicPolicy, Refused, now_ns, steady_ns};
 use hashbrown::HashMap;
 
-use self::open::{ExpectedTopic, Open};
+use self::open::{ExpectedTopic, OpenedPublisher};
 use super::Session;
 use super::outbound::protocol;
 use super::reading::HandleOutcome;
@@ -38,14 +38,14 @@ pub(super) struct SessionPublishers {
     expected: Option<ExpectedTopic>,
     /// Batches that were appended but not acknowledged yet.
     due_acks: Vec<Published>,
-    pub(super) blocked: Option<Blocked>,
+    pub(super) blocked: Option<BlockedPublish>,
     /// Whether the user exceeds a publish rate. The session reads nothing until the timer fires.
     pub(super) is_held: bool,
 }
 
 #[derive(Debug)]
 enum Publisher {
-    Open(Box<Open>),
+    Open(Box<OpenedPublisher>),
     /// The publisher was refused. Batches with its number are dropped.
     Refused,
 }
@@ -60,7 +60,7 @@ struct PublisherTarget {
 
 /// A publish that waits for room in a reliable topic. Its times are readings of the monotonic clock.
 #[derive(Debug)]
-pub(super) struct Blocked {
+pub(super) struct BlockedPublish {
     began_ns: u64,
     pub(super) deadline_ns: u64,
     retry: bool,
@@ -220,7 +220,7 @@ impl Session {
         for (partition, record) in expected.iter().flat_map(|expected| &expected.acknowledged) {
             claims.get(usize::from(*partition)).inspect(|claim| claim.record_ack(*record));
         }
-        let opened = Publisher::Open(Box::new(Open {
+        let opened = Publisher::Open(Box::new(OpenedPublisher {
             topic,
             pattern,
             requested,
@@ -310,7 +310,7 @@ impl Session {
     /// because room may have become free in between. `steady_ns` is the monotonic time if the batch has waited.
     fn append(
         &self,
-        open: &Open,
+        open: &OpenedPublisher,
         publish: &wire::Publish<'_>,
         batch: CheckedBatch<'_>,
         steady_ns: Option<u64>,
@@ -399,7 +399,7 @@ impl Session {
     ) -> HandleOutcome {
         let now_ns = steady_ns.unwrap_or_else(dunlin::steady_ns);
         let wait_max = self.wait_max_of(header.publisher);
-        let blocked = self.publishing.blocked.get_or_insert_with(|| Blocked {
+        let blocked = self.publishing.blocked.get_or_insert_with(|| BlockedPublish {
             began_ns: now_ns,
             deadline_ns: now_ns.saturating_add(wait_max.as_nanos() as u64),
             retry: false,

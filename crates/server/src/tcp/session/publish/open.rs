@@ -9,8 +9,9 @@ use dunlin::topic::{
 use dunlin::wire::{self, ErrorCode, PublishHeader};
 use dunlin::{Node, Refused};
 
+/// An open publisher of a session: its topic, its pattern and its producer.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenedPublisher {
     pub(super) topic: PublisherRegistration,
     /// The pattern that the subject tails of records must match; `None` if the topic has only one subject.
     pub(super) pattern: Option<Pattern>,
@@ -65,7 +66,7 @@ impl ExpectedTopic {
     }
 }
 
-impl Open {
+impl OpenedPublisher {
     pub(super) fn claim(&self, header: &PublishHeader) -> Option<&Arc<StateClaim>> {
         self.claims.get(header.partition as usize)
     }
