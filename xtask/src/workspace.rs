@@ -51,6 +51,7 @@ pub fn target_directory() -> Result<PathBuf> {
     Ok(directory.into())
 }
 
+/// A package of the workspace.
 pub struct Package {
     pub name: String,
     /// The path from the repository's root, with `/`.

@@ -101,6 +101,7 @@ impl std::fmt::Display for Address {
     }
 }
 
+/// The address of one node: a TCP address, or the path of a Unix socket.
 #[derive(Debug, Clone)]
 pub(crate) enum Endpoint {
     Tcp(SocketAddr),

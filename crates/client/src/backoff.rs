@@ -5,6 +5,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
+/// The pauses between attempts to connect.
 #[derive(Debug, Clone)]
 pub(crate) struct ReconnectBackoff {
     base_ms: u64,

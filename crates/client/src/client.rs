@@ -67,6 +67,7 @@ pub struct Client {
     pub(crate) shared: Arc<SharedClient>,
 }
 
+/// The state that all handles of one client share.
 #[derive(Debug)]
 pub(crate) struct SharedClient {
     pub(crate) address: Address,

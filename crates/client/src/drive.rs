@@ -12,6 +12,7 @@ use crate::interrupt::Interrupt;
 use crate::limits::TICK;
 use crate::link::{Link, PumpOutcome, PumpWait};
 
+/// The outcome of a wait for the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WaitOutcome {
     Done,

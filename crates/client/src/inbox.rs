@@ -17,6 +17,7 @@ pub(crate) struct InboxBatch {
     pub(crate) copied: Vec<u8>,
 }
 
+/// An item of a subscription: a batch of records, or a notice.
 #[derive(Debug)]
 pub(crate) enum InboxItem {
     Batch(BatchItem),
@@ -63,6 +64,7 @@ pub(crate) struct SubscriberInbox {
     state: Mutex<InboxState>,
 }
 
+/// The state of a subscription that its inbox protects with a lock.
 #[derive(Debug, Default)]
 pub(crate) struct InboxState {
     batch: InboxBatch,

@@ -23,6 +23,7 @@ use sent::SentBatch;
 /// Maximum number of empty batch buffers that are kept for later batches.
 const SPARE_BATCHES_MAX: usize = 32;
 
+/// A publisher's records for one partition, until the node responds to them.
 #[derive(Debug)]
 pub(crate) struct PublishLane {
     partition: u32,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::follow::lock;
 use crate::socket::Socket;
 
+/// The writing half of a client's connection, which all threads share.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox(Mutex<OutgoingBytes>);
 

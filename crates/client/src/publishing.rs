@@ -17,6 +17,7 @@ use crate::refusal::publish_error;
 /// refused, the records that are kept to be sent again are discarded.
 const REFUSED_RECORDS_MAX: u64 = 64;
 
+/// The state that a publisher shares with the thread that reads the connection.
 #[derive(Debug)]
 pub(crate) struct PublisherShared {
     pub(crate) number: u32,

@@ -29,6 +29,7 @@ pub(crate) struct Readiness {
     pub(crate) write: bool,
 }
 
+/// A connected socket, with or without TLS.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,

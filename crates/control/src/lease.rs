@@ -25,6 +25,7 @@ const FREE_SHARE: u64 = 3;
 /// One in this many leases is reserved for nodes.
 const NODES_SHARE: u64 = 100;
 
+/// A granted lease: its end, its keys, and the locks for which it waits.
 #[derive(Debug, Clone)]
 pub(crate) struct Lease {
     pub(crate) ttl_ms: u64,

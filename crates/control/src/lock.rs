@@ -31,6 +31,7 @@ pub enum LockStatus {
     Waiting,
 }
 
+/// A lease that waits for a lock.
 #[derive(Debug, Clone)]
 pub(crate) struct Waiter {
     pub(crate) lease: u64,

@@ -54,6 +54,7 @@ pub struct ControlState {
     pub(crate) topics: TopicIndex,
 }
 
+/// The origin of a command: a client, or the cluster itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommandSource {
     Client,

@@ -72,6 +72,7 @@ pub use work::{ClaimedRecord, WorkEvent, WorkMember};
 /// A user may create at most `groups_max` divided by this number of groups.
 const USER_SHARE: usize = 4;
 
+/// The groups of a node's topics.
 #[derive(Debug)]
 pub(crate) struct Groups {
     by_name: Mutex<BTreeMap<Name, GroupEntry>>,

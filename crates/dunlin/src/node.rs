@@ -63,6 +63,7 @@ fn with_storable_times(mut config: TopicConfig) -> TopicConfig {
 #[derive(Debug, Clone)]
 pub struct Node(pub(crate) Arc<Inner>, pub(crate) Option<Arc<dyn User>>);
 
+/// The state that all handles to a node share.
 #[derive(Debug)]
 pub(crate) struct Inner {
     config: Config,

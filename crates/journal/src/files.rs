@@ -34,6 +34,7 @@ pub(crate) struct LogFiles {
     pub durable: Option<Position>,
 }
 
+/// One file of a log, with its index.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     pub name: FileName,

@@ -97,11 +97,13 @@ impl<T: Transport + ?Sized> Transport for Arc<T> {
     }
 }
 
+/// Creates the clients for requests to the other members of a group.
 pub(crate) struct MemberClients {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) limits: RaftLimits,
 }
 
+/// A client for requests to one other member of a group.
 pub(crate) struct MemberClient {
     transport: Arc<dyn Transport>,
     member: RaftMember,

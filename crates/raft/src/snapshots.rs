@@ -42,6 +42,7 @@ impl ValueCodec for SnapshotMeta {
     }
 }
 
+/// A record of the journal that stores a snapshot.
 pub(crate) enum SnapshotRecord {
     Begin(SnapshotMeta),
     Block(Bytes),

@@ -1,6 +1,7 @@
 //! Seeded random numbers: SplitMix64 (Steele, Lea and Flood 2014). The generator is implemented here, so that a seed
 //! always gives the same numbers, with any version of any library.
 
+/// A generator of pseudo-random numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 

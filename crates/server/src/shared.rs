@@ -39,6 +39,7 @@ pub(crate) const NODES: u32 = u32::MAX - 9;
 /// The client's texts are charged in addition.
 const SUBSCRIPTION_BYTES: usize = 1 << 10;
 
+/// The state that all listeners and sessions of a server share.
 #[derive(Debug)]
 pub(crate) struct SharedServer {
     pub(crate) node: Node,

@@ -14,6 +14,7 @@ use crate::error::{Limit, TaskDecodeError, TaskRefusal};
 use crate::pages::Pages;
 use crate::retry::RetryPolicy;
 
+/// The retry policies of all tasks, each stored once, and their uses by tenant.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Policies {
     /// All policies by number; an unused one stays until another replaces it.

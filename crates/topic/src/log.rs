@@ -133,6 +133,7 @@ impl LossCounters {
     }
 }
 
+/// The part of a log that its lock protects.
 #[derive(Debug)]
 pub(crate) struct LogContents {
     epoch: u32,

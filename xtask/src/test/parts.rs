@@ -6,6 +6,7 @@ use super::nextest::{self, TestSelection};
 use super::{Step, bench, build, demo_once, doc_tests};
 use crate::{cases, chaos, check, clients, demo, nats_clients, page, process, python, race, tidy, web};
 
+/// A part of the tests: its name, its description and its steps.
 pub struct TestPart {
     pub name: &'static str,
     pub about: &'static str,

@@ -17,6 +17,7 @@ const READ_BYTES: usize = 64 << 10;
 /// The possible first bytes of a TLS record during the handshake: an alert, or a handshake message.
 const FIRST_BYTES: [u8; 2] = [0x15, 0x16];
 
+/// The TLS state of a connected socket.
 #[derive(Debug)]
 pub(super) struct TlsSocket {
     codec: Mutex<TlsCodec>,

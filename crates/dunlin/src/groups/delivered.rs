@@ -23,6 +23,7 @@ pub(super) struct DeliveredRanges {
     ranges: Vec<(u64, u64)>,
 }
 
+/// The names of ended groups, with the records that they have delivered.
 #[derive(Debug, Default)]
 pub(super) struct EndedGroups {
     /// The ended groups, oldest first; for each, the delivered records of every log.

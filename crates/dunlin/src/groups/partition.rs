@@ -16,6 +16,7 @@ use super::reader::GroupReader;
 /// The time after which a group reads a record again that it could not read, ns.
 const READ_RETRY_NS: u64 = 100_000_000;
 
+/// A group's state for one partition of its topic.
 #[derive(Debug)]
 pub(super) struct GroupPartition<M> {
     pub(super) cursor: Cursor,

@@ -62,6 +62,7 @@ struct KnownReply {
     inbox: Option<RemoteInbox>,
 }
 
+/// An inbox at another node, with the route of records to it.
 #[derive(Debug, Clone)]
 pub(crate) struct RemoteInbox {
     /// The topic to publish to.

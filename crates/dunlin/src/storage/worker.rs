@@ -258,6 +258,7 @@ impl QueueState {
     }
 }
 
+/// The logs of a deleted topic, which the storing thread removes.
 #[derive(Debug)]
 pub(super) struct Removal {
     pub(super) disk: Arc<dyn Disk>,

@@ -41,6 +41,7 @@ enum DealerMessage {
     End,
 }
 
+/// A handle of the thread that divides the slots of workers among shards.
 #[derive(Debug)]
 pub(super) struct Dealer {
     sender: Sender<DealerMessage>,

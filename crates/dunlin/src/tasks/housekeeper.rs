@@ -40,6 +40,7 @@ pub(super) enum HousekeeperCommand {
     End,
 }
 
+/// A handle of the thread that publishes the due tasks of a shard.
 #[derive(Debug)]
 pub(super) struct TasksHousekeeper {
     work: Sender<HousekeeperCommand>,

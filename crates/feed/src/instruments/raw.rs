@@ -7,6 +7,7 @@ use std::fmt;
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
+/// The content of an instrument file before its validation.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RawInstruments {
@@ -19,6 +20,7 @@ pub(super) struct RawInstruments {
     pub allow_crossed_books: bool,
 }
 
+/// One instrument of an instrument file before its validation.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RawInstrument {

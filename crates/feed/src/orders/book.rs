@@ -44,6 +44,7 @@ pub(super) struct RemovedOrder {
     pub(super) added_seq: u64,
 }
 
+/// The orders of both sides of an order book, by id and by price.
 #[derive(Debug)]
 pub(super) struct OrderBook {
     pub(super) orders: Slab<QueuedOrder>,

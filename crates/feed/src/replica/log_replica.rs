@@ -8,6 +8,7 @@ use dunlin_topic::{
 
 use super::report::{ChangeCause, ReplicaCounts, ReplicaFault, ReplicaReport, StateChange};
 
+/// A replica's copy of the state of one log.
 #[derive(Debug)]
 pub(super) struct LogReplica<F> {
     pub(super) log: Arc<LogName>,

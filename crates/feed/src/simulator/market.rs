@@ -31,6 +31,7 @@ const CROSSING_ONE_IN: u64 = 64;
 /// A crossed book is repaired in one of this many updates.
 const UNCROSSING_ONE_IN: u64 = 8;
 
+/// The simulated order book of one instrument.
 #[derive(Debug)]
 pub(super) struct SimulatedMarket {
     base_price: i64,

@@ -3,6 +3,7 @@
 //! Invariant: [`SimulatedSide::worst`] and [`SimulatedSide::best`] are levels, and all levels are between them. The
 //! caller keeps both less than the ring's length apart.
 
+/// One side of a simulated order book.
 #[derive(Debug)]
 pub(super) struct SimulatedSide {
     /// Size by key; zero for no level. The length is a power of two.

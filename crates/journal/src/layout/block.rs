@@ -79,6 +79,7 @@ impl std::fmt::Display for BlockDefect {
     }
 }
 
+/// The header of a block of a log file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockHeader {
     pub kind: BlockKind,

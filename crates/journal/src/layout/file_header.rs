@@ -30,6 +30,7 @@ const MAGIC: [u8; 8] = *b"DUNLINJ\n";
 const CRC_AT: usize = 56;
 const NAME_AT: usize = 64;
 
+/// The header of a log file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileHeader {
     pub identity: u64,
@@ -41,6 +42,7 @@ pub(crate) struct FileHeader {
     pub name: String,
 }
 
+/// The reason why a log file has no valid header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HeaderError {
     #[error("the file is empty")]

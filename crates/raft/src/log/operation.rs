@@ -5,6 +5,7 @@ use bytes::Bytes;
 use crate::codec::{CodecError, ValueCodec};
 use crate::type_config::{LogEntry, LogId, Vote};
 
+/// An operation on the Raft log, as the journal stores it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum LogOperation {
     /// Appends an entry after the last one.

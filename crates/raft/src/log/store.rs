@@ -16,6 +16,7 @@ use super::writer::{LogWriter, Purge, Write, WriterCommand};
 use crate::frames::EncodedRecords;
 use crate::type_config::{LogEntry, LogId, Types, Vote};
 
+/// The log of a Raft group on disk. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct RaftLog {
     log_index: Arc<Mutex<LogIndex>>,
@@ -36,6 +37,7 @@ pub(super) struct LogIndex {
     pub(super) next: Position,
 }
 
+/// An entry of the Raft log, with its position in the journal.
 #[derive(Debug)]
 pub(super) struct StoredEntry {
     pub(super) entry: LogEntry,

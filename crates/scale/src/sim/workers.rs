@@ -23,6 +23,7 @@ pub(super) struct SimulatedWorker {
     pub(super) is_joined: bool,
 }
 
+/// The simulated workers that a scaler adds and removes.
 pub(super) struct ScaledFleet {
     pub(super) scaler: Scaler,
     pub(super) provider: SimulatedProvider,

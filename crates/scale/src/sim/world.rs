@@ -39,6 +39,7 @@ struct TaskResult {
     at_us: u64,
 }
 
+/// The state of a running simulation.
 pub(super) struct SimulatedWorld<'s> {
     scenario: &'s SimulationScenario,
     state: SchedulerState,

@@ -40,6 +40,7 @@ pub(crate) struct AccessQuota {
     meters: Mutex<Meters>,
 }
 
+/// The rate limits for published records and bytes.
 #[derive(Debug, Default)]
 pub(super) struct Meters {
     records: Option<RateMeter>,

@@ -82,6 +82,7 @@ fn charge_until_sent(mut response: Response<Body>) -> Response<Body> {
     response.map(|body| Body::new(body.map_frame(charge_part)))
 }
 
+/// Passes each call of a gRPC connection to its service.
 #[derive(Debug, Clone)]
 pub(super) struct CallRouter {
     connection: Arc<GrpcConnection>,

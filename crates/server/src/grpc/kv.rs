@@ -30,6 +30,7 @@ use crate::access::slow_down;
 use crate::charged_result::{query_refused, result_dropped};
 pub(super) use changes::watch;
 
+/// The gRPC service for keys, leases and locks, for one connection.
 #[derive(Debug, Clone)]
 pub(super) struct KvService(pub(super) Arc<GrpcConnection>);
 

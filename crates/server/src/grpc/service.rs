@@ -24,6 +24,7 @@ use crate::append::with_epoch_change;
 /// The response of a bidirectional stream.
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
+/// The gRPC service for topics, for one connection.
 #[derive(Debug, Clone)]
 pub(super) struct DunlinService(pub(super) Arc<GrpcConnection>);
 

@@ -22,6 +22,7 @@ use crate::access::slow_down;
 use crate::charged_result::query_refused;
 use crate::submitting::{Submitted, submit, unexpected_reply};
 
+/// The gRPC service for tasks, for one connection.
 #[derive(Debug, Clone)]
 pub(super) struct TasksService(pub(super) Arc<GrpcConnection>);
 

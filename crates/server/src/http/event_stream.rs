@@ -30,6 +30,7 @@ use super::problem::Problem;
 use crate::access::SubscriptionAccess;
 use crate::shared::SharedServer;
 
+/// The source of the events of an [`EventStream`].
 pub(super) trait EventSource {
     /// The subscriber that wakes the stream.
     fn subscriber(&mut self) -> &mut Subscriber;

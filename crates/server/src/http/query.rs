@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::problem::Problem;
 
+/// The parameters in the query string of an HTTP request.
 #[derive(Debug)]
 pub(super) struct QueryParameters(Vec<(String, String)>);
 

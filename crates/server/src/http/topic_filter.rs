@@ -17,6 +17,7 @@ const EXAMINED_MAX: usize = 200_000;
 /// The value of `state` that matches all kinds of states.
 const ANY_STATE: &str = "any";
 
+/// The filter of a list of topics, from the parameters of an HTTP request.
 pub(super) struct TopicFilter {
     pattern: Option<Pattern>,
     /// A part that the name must contain, in lower case.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
+/// The timer of a session.
 #[derive(Debug)]
 pub(crate) struct Timer(Pin<Box<Sleep>>);
 

@@ -37,6 +37,7 @@ const REFUSALS_MAX: usize = 64;
 /// The number of a connection between two processes of a world.
 pub(super) type LinkId = u64;
 
+/// A connection to another process of the world.
 #[derive(Debug)]
 pub(super) struct ProcessLink {
     pub(super) connection: RunnerConnection,
@@ -92,6 +93,7 @@ pub(super) enum LinkEvent {
     Lost { process: u64, regions: Vec<RegionId> },
 }
 
+/// The connections of a process to all other processes of the world.
 #[derive(Debug)]
 pub(super) struct ProcessLinks {
     pub(super) listener: TcpListener,

@@ -28,6 +28,7 @@ const READS_MAX: usize = 4;
 /// The status of a close frame that reports no error.
 const NORMAL_CLOSURE: u16 = 1_000;
 
+/// A connection to a client over a WebSocket, after its handshake.
 #[derive(Debug)]
 pub(crate) struct WebSocketStream {
     inner: Stream,

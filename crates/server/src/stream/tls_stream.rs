@@ -24,6 +24,7 @@ thread_local! {
     static INCOMING: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
 }
 
+/// A connection to a client over TLS, after its handshake.
 #[derive(Debug)]
 pub(crate) struct TlsStream {
     socket: TcpStream,

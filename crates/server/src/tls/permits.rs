@@ -9,6 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::access::{ClientIp, network};
 
+/// The permits that limit concurrent TLS handshakes, in total and for each address.
 #[derive(Debug)]
 pub(crate) struct HandshakePermits {
     all: Semaphore,

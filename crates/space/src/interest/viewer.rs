@@ -96,6 +96,7 @@ impl VisibilityRule {
     }
 }
 
+/// The state of a viewer in one region: its request, and the entities that it knows.
 #[derive(Debug)]
 pub(super) struct ViewerState {
     pub(super) watch: SurroundingsWatch,

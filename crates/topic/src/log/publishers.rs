@@ -19,6 +19,7 @@ pub(crate) struct PublisherCount {
     nodes: AtomicU32,
 }
 
+/// The kind of a counted publisher: a publisher at this node, or another node that has publishers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PublisherKind {
     Local,

@@ -35,6 +35,7 @@ const FRESH_PART: u64 = 2;
 /// A snapshot is fresh while at most this many bytes were appended since the snapshot.
 const FRESH_BYTES_MIN: u64 = 1 << 10;
 
+/// The reducer of a log, with the state that it keeps.
 #[derive(Debug)]
 pub(super) struct ReducerState {
     reducer: Box<dyn Reducer>,
@@ -63,6 +64,7 @@ pub(crate) enum CatchUpRequest {
     Since(Position),
 }
 
+/// The data with which a follower of a log's state catches up.
 #[derive(Debug)]
 pub(crate) enum CatchUp {
     /// Nothing, because the follower has everything before this position.

@@ -17,6 +17,7 @@ pub(crate) const BUFFER_BYTES_MIN: usize = if cfg!(loom) { 64 } else { 4 << 10 }
 const CLASSES: usize = 9;
 const LARGEST_POOLED: usize = BUFFER_BYTES_MIN << (CLASSES - 1);
 
+/// A pool of freed buffers, which new segments reuse.
 #[derive(Debug)]
 pub(crate) struct BufferPool {
     free: [Mutex<Vec<Raw>>; CLASSES],

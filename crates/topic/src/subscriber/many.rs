@@ -113,6 +113,7 @@ impl NewLogs {
     }
 }
 
+/// The cursors of a subscriber that reads several logs.
 #[derive(Debug)]
 pub(super) struct ManyCursors {
     /// The cursors. The token of a cursor is its index in this list.

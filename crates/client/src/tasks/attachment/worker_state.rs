@@ -49,6 +49,7 @@ pub(super) struct WorkerState {
     pub(super) counts: TaskCounters,
 }
 
+/// Counters of a worker's tasks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TaskCounters {
     pub(super) assigned: u64,

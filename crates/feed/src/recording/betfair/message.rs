@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+/// A message of the Betfair Exchange Stream.
 #[derive(Debug, Deserialize)]
 pub(super) struct BetfairMessage<'a> {
     #[serde(borrow, default)]
@@ -19,6 +20,7 @@ pub(super) struct BetfairMessage<'a> {
     pub mc: Option<Vec<MarketChange<'a>>>,
 }
 
+/// The changes of one market in a Betfair message.
 #[derive(Debug, Deserialize)]
 pub(super) struct MarketChange<'a> {
     #[serde(borrow)]
@@ -35,6 +37,7 @@ pub(super) struct MarketChange<'a> {
     pub rc: Option<Vec<RunnerChange<'a>>>,
 }
 
+/// The definition of a Betfair market: its runners.
 #[derive(Debug, Deserialize)]
 pub(super) struct MarketDefinition<'a> {
     #[serde(borrow, default)]
@@ -50,6 +53,7 @@ pub(super) struct Definition<'a> {
     pub name: Option<Cow<'a, str>>,
 }
 
+/// The changes of one runner's prices in a Betfair message.
 #[derive(Debug, Deserialize)]
 pub(super) struct RunnerChange<'a> {
     pub id: u64,
@@ -65,5 +69,6 @@ pub(super) struct RunnerChange<'a> {
     pub batl: Option<IgnoredAny>,
 }
 
+/// A price and the new size at this price, as texts.
 #[derive(Debug, Deserialize)]
 pub(super) struct PriceSizePair<'a>(#[serde(borrow)] pub [&'a RawValue; 2]);

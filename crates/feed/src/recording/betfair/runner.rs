@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::book::BookEntry;
 use crate::side::Side;
 
+/// The order book of one runner in a Betfair recording.
 #[derive(Debug, Default)]
 pub(super) struct BetfairRunner {
     /// Whether a record was made. The first record clears the book, because the topic may already hold levels.

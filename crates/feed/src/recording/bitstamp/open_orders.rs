@@ -9,6 +9,7 @@ use super::{DefectKind, ORDERS_MAX};
 use crate::orders::OrderEntry;
 use crate::side::Side;
 
+/// The open orders of a Bitstamp recording, and its possible phantoms.
 #[derive(Debug, Default)]
 pub(super) struct OpenOrders {
     orders: HashMap<u64, RestingOrder>,

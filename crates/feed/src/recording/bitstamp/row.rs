@@ -19,6 +19,7 @@ const COLUMNS_MAX: usize = 32;
 
 const NAMES: [&str; 7] = ["id", "timestamp", "exchange_timestamp", "price", "volume", "action", "direction"];
 
+/// The action of a row in a Bitstamp recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowAction {
     Created,
@@ -26,6 +27,7 @@ pub(super) enum RowAction {
     Deleted,
 }
 
+/// One row of a Bitstamp recording: an event of one order.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BitstampRow {
     pub id: u64,

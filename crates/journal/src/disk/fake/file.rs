@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 pub(super) const SECTOR_BYTES: usize = 512;
 
+/// A simulated file: the content that programs see, and the content on the medium.
 #[derive(Debug, Default)]
 pub(super) struct FakeFile {
     /// Content as programs see it.

@@ -7,6 +7,7 @@ use toml::Spanned;
 
 type Texts = Vec<Spanned<String>>;
 
+/// The content of a users file before its validation.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawFile {
@@ -16,6 +17,7 @@ pub(super) struct RawFile {
     pub(super) users: BTreeMap<Spanned<String>, RawUser>,
 }
 
+/// A tenant of a users file before its validation.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawTenant {
@@ -25,6 +27,7 @@ pub(super) struct RawTenant {
     pub(super) limits: Option<RawTenantLimits>,
 }
 
+/// A tenant's limits in a users file before their validation.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawTenantLimits {
@@ -36,6 +39,7 @@ pub(super) struct RawTenantLimits {
     pub(super) memory_bytes: Option<Spanned<u64>>,
 }
 
+/// A user of a users file before its validation.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawUser {
@@ -78,6 +82,7 @@ pub(super) struct RawUser {
     pub(super) limits: Option<RawUserLimits>,
 }
 
+/// A user's limits in a users file before their validation.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawUserLimits {

@@ -2,6 +2,7 @@
 
 use std::fmt::{Display, Write};
 
+/// The type of a metric in the Prometheus format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MetricKind {
     /// A value that only grows until the node restarts.

@@ -11,6 +11,7 @@ use crate::http::limited::{self, HEADERS_MAX};
 use crate::http::problem::Problem;
 use crate::http::query::whole_number;
 
+/// A message from a client of the JSON protocol over WebSocket.
 #[derive(Debug)]
 pub(super) enum ClientMessage<'a> {
     Hello(SocketHello),
@@ -58,6 +59,7 @@ pub(super) struct Subscribe {
     pub(super) resume: Option<String>,
 }
 
+/// Ends a subscription.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Unsubscribe {
@@ -66,6 +68,7 @@ pub(super) struct Unsubscribe {
     pub(super) id: u64,
 }
 
+/// Publishes a record.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Publish<'a> {
@@ -90,6 +93,7 @@ pub(super) struct Publish<'a> {
     pub(super) last_position: Option<String>,
 }
 
+/// A header of a record to publish.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Header {

@@ -15,6 +15,7 @@ const VERSION: &str = "13";
 /// Length of the client's random key in the handshake, bytes.
 const KEY_BYTES: usize = 16;
 
+/// The protocol that a client speaks over a WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SubProtocol {
     /// Dunlin's own protocol, in binary messages.

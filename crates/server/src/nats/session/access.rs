@@ -13,6 +13,7 @@ use super::publish::RetryFrom;
 use crate::access::{Account, Credentials, Login, PendingLogin};
 use crate::shared::LOGIN;
 
+/// The progress of the login of a NATS connection.
 #[derive(Debug, Default)]
 pub(super) enum LoginState {
     /// The client has sent no credentials, or the node requires none.

@@ -11,6 +11,7 @@ const CLOSE_TIMEOUT_MS: u32 = 1_000;
 /// The reason that operators see for a client that reads too slowly.
 const SLOW_CONSUMER: &str = "Slow Consumer";
 
+/// The progress of closing a NATS connection.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     /// Whether the session has shut down its sending direction.

@@ -13,6 +13,7 @@ use dunlin::{CursorFuture, Inbox};
 /// The prefix by which a subscription asks for sequence numbers in its messages.
 pub(super) const SEQUENCED: &str = "$DUNLIN.seq.";
 
+/// A subscription of a NATS client.
 #[derive(Debug)]
 pub(super) struct Subscription {
     /// The client's name (`sid`) for the subscription.

@@ -129,6 +129,7 @@ pub struct RegionOwnership {
     thread: Option<JoinHandle<()>>,
 }
 
+/// The thread that acquires regions of a world for a process, and renews the process's lease.
 pub(super) struct OwnershipThread<const D: usize, B> {
     pub(super) kv: Kv,
     pub(super) config: RegionOwnershipConfig,

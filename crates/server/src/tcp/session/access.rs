@@ -11,6 +11,7 @@ use super::{Phase, Session};
 use crate::access::{Credentials, Login, MeteredCommand, PendingLogin, pause};
 use crate::shared::LOGIN;
 
+/// The progress of the login of a connection that uses Dunlin's own protocol.
 #[derive(Debug, Default)]
 pub(super) enum LoginState {
     /// The client has sent no credentials, or the node requires none.

@@ -17,6 +17,7 @@ const RESPONSES_MS_MAX: u32 = 7_000;
 /// Time after which clients should reconnect when the node stops, ms.
 const RECONNECT_AFTER_MS: u32 = 100;
 
+/// The progress of closing a connection that uses Dunlin's own protocol.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     /// Whether GOODBYE must still be sent, once all accepted requests have their responses.

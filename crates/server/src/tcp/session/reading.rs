@@ -15,6 +15,7 @@ use super::preparation::PreparationStatus;
 use super::scratch::{READ_BYTES, Scratch};
 use super::{CONTROL_BYTES_MAX, ConnectionLost, Phase, RoundProgress, Session};
 
+/// The outcome of handling a message: it was handled, or must be handled again later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HandleOutcome {
     Handled,

@@ -15,6 +15,7 @@ use hashbrown::HashMap;
 
 use super::plan::BATCH_BYTES_MAX;
 
+/// A subscription of a client that uses Dunlin's own protocol.
 #[derive(Debug)]
 pub(super) struct Subscription {
     pub(super) pattern: Pattern,

@@ -40,6 +40,7 @@ struct UnsettledRecord {
     state: RecordState,
 }
 
+/// The records of a work group that are not settled yet.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     records: BTreeMap<u64, UnsettledRecord>,

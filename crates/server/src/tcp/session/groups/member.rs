@@ -146,6 +146,7 @@ impl GroupMember {
     }
 }
 
+/// An event that is delivered to a member: a record or a notice.
 pub(super) enum MemberEvent<'a> {
     Record { partition: u16, position: Position, frame: Frame<'a>, claim: Option<&'a ClaimedRecord> },
     Notice(Notice),
