@@ -78,7 +78,7 @@ pub enum AckProgress {
 /// The position up to which a durable log is on disk, and the disk space that it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredInfo {
-    /// The last record written to the disk's cache.
+    /// The last record handed to the operating system.
     pub written_seq: u64,
     /// The last record that is stored and visible.
     pub synced_seq: u64,
@@ -333,7 +333,7 @@ impl Log {
         Some(StagedRecords { epoch, batches, marks, last_append_ns, appended_bytes })
     }
 
-    /// Reports that staged records are written to the disk's cache.
+    /// Reports that staged records were handed to the operating system.
     pub fn mark_written(&self, staged: &StagedRecords) {
         let woken = {
             let mut state = self.lock();
