@@ -2,6 +2,7 @@
 //!
 //! The holder of a lock is stored in the system key [`LOCKS`] plus the lock's name, under the holder's lease. The key
 //! can be watched, read and compared like other keys. The revision that created the key is the holder's fencing token.
+//! Tokens therefore begin again with an empty state. Lease numbers need not ([`ControlState::with_leases_after`]).
 
 use imbl::OrdMap;
 

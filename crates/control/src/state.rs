@@ -68,6 +68,12 @@ impl ControlState {
         ControlState { limits, ..ControlState::default() }
     }
 
+    /// An empty state whose leases have higher numbers than `lease_last`. For a node that loses its state in a restart:
+    /// its clients may still know leases from before.
+    pub fn with_leases_after(lease_last: u64) -> ControlState {
+        ControlState { lease_last, ..ControlState::default() }
+    }
+
     /// The epoch of revisions; 0 for none.
     pub fn epoch(&self) -> u32 {
         self.epoch

@@ -89,6 +89,11 @@ pub enum Consistency {
     Stale,
 }
 
+/// Number of leases that a node without a data directory can grant in 100 ms, in which epochs grow by 1, before its lease
+/// numbers could repeat after a restart, as a power of two. The numbers stay below 2^53, so that a JSON number holds them
+/// exactly.
+const LEASES_PER_EPOCH_BITS: u32 = 20;
+
 /// A node's membership in the Raft group for keys, leases and locks, until it is dropped or stopped.
 pub struct Control {
     group: Mutex<Option<Arc<GroupHandle<ControlMachine>>>>,
@@ -122,20 +127,26 @@ impl Control {
         Control::open(node, id, (disk, dir), transport, limits, true)
     }
 
-    /// Like [`Control::start_member`]. With `keeps_history`, snapshots contain the history of changes.
+    /// Like [`Control::start_member`]. If the log is not `durable`, snapshots do not contain the history of changes, and
+    /// lease numbers begin above those that the node granted before it was started.
     fn open(
         node: &Node,
         id: u64,
         (disk, dir): (Arc<dyn Disk>, &Path),
         transport: impl Transport,
         limits: ControlLimits,
-        keeps_history: bool,
+        durable: bool,
     ) -> io::Result<Arc<Control>> {
-        let history =
-            ChangeHistory::open(node, limits.history_bytes, keeps_history).map_err(io::Error::other)?;
+        let history = ChangeHistory::open(node, limits.history_bytes, durable).map_err(io::Error::other)?;
         let epoch = node.next_epoch(KV, now_ns());
         let (view, lock_waiters) = (Arc::<StateView>::default(), Arc::<LockWaiters>::default());
-        let machine = ControlMachine::new(history, Arc::clone(&view), Arc::clone(&lock_waiters));
+        // The state begins with this number on this node only. That is correct because no other node, and no later
+        // start, applies a log that is not durable.
+        let state = match durable {
+            true => ControlState::default(),
+            false => ControlState::with_leases_after(u64::from(epoch) << LEASES_PER_EPOCH_BITS),
+        };
+        let machine = ControlMachine::new(state, history, Arc::clone(&view), Arc::clone(&lock_waiters));
         let transport: Arc<dyn Transport> = Arc::new(transport);
         let group = GroupHandle::start(id, disk, dir, machine, Arc::clone(&transport), limits.raft);
         let group = group.inspect_err(|_| ChangeHistory::close(node))?;

@@ -165,7 +165,9 @@ class LockCall:
 
     @property
     def token(self) -> int:
-        """The fencing token, which grows with each holder."""
+        """The fencing token, which grows with each holder.
+
+        It begins again at a low number if a node without a data directory restarts."""
         return self._lock.token
 
     @property

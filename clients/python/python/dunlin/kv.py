@@ -415,7 +415,9 @@ class Lock:
 
     @property
     def token(self) -> int:
-        """The fencing token; 0 before the lock is held."""
+        """The fencing token, which grows with each holder; 0 before the lock is held.
+
+        It begins again at a low number if a node without a data directory restarts."""
         return self._token
 
     @property

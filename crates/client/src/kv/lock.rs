@@ -77,7 +77,8 @@ impl Kv {
 }
 
 impl HeldLock {
-    /// The fencing token, which grows with each holder.
+    /// The fencing token, which grows with each holder. It begins again at a low number if a node without a data
+    /// directory restarts.
     pub fn token(&self) -> u64 {
         self.token
     }

@@ -236,7 +236,7 @@ fn lock_request_is_repeated_after_a_lost_connection() {
         assert!(matches!(error, KvError::Unknown(_) | KvError::Disconnected(_)), "{error}")
     });
     // If the release was lost, the lock becomes free when the lease ends.
-    let _ = kv.command(&ControlCommand::Release { name: b"gate", lease: 1 });
+    let _ = kv.command(&ControlCommand::Release { name: b"gate", lease: lease.id() });
     waiting.join().unwrap().unwrap();
 }
 

@@ -31,12 +31,13 @@ pub(super) struct ControlMachine {
 
 impl ControlMachine {
     pub(super) fn new(
+        state: ControlState,
         history: ChangeHistory,
         view: Arc<StateView>,
         lock_waiters: Arc<LockWaiters>,
     ) -> ControlMachine {
         ControlMachine {
-            state: ControlState::default(),
+            state,
             effects: ControlEffects::default(),
             history,
             view,

@@ -135,6 +135,31 @@ fn node_without_a_data_directory_restarts_with_a_later_epoch() {
     assert!(epoch() > first);
 }
 
+/// A holder that does not notice the restart must not renew, use or release another client's lock.
+#[test]
+fn restart_without_a_data_directory_reuses_no_lease() {
+    let old = {
+        let node = node();
+        let lease = grant(node.control().unwrap(), 60_000);
+        block_on(node.control().unwrap().acquire(b"gate", lease, b"old")).unwrap();
+        node.wait_for_epoch();
+        lease
+    };
+    let node = node();
+    let control = node.control().unwrap();
+    let new = grant(control, 60_000);
+    let token = block_on(control.acquire(b"gate", new, b"new")).unwrap();
+    assert!(old < new && new < 1 << 53, "{old}, then {new}");
+    let renewed = block_on(control.execute(&ControlCommand::KeepAlive { leases: vec![old] }));
+    assert_eq!(renewed, Ok(ControlReply::KeptAlive { ended: vec![old] }));
+    let not_held: Result<ControlReply, ControlError> =
+        Err(ControlError::Refused(ControlRefusal::NotHeld { lease: old }));
+    let proclaim = ControlCommand::Proclaim { name: b"gate", lease: old, value: b"old" };
+    assert_eq!(block_on(control.execute(&proclaim)), not_held);
+    assert_eq!(block_on(control.execute(&ControlCommand::Release { name: b"gate", lease: old })), not_held);
+    assert_eq!(control.with(|state| state.lock_token(b"gate", new)).unwrap(), Some(token));
+}
+
 #[test]
 fn keys_in_a_data_directory_survive_a_clean_stop() {
     let dir = tempfile::tempdir().unwrap();
