@@ -48,7 +48,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dunlin_journal::Disk;
 use dunlin_raft::{Leadership, RaftMember, Status, Transport, seed};
-use dunlin_tasks::{SHARDS_MAX, SchedulerState, shard_of_id};
+use dunlin_tasks::{SHARDS_MAX, SchedulerLimits, SchedulerState, shard_of_id};
 
 pub(crate) use commands::decode_reply;
 pub use dispatcher::WorkerOrderQueue;
@@ -59,6 +59,7 @@ pub(crate) use lazy_start::LazyTasks;
 pub use shard::TaskShard;
 pub use workers::WorkerAttachment;
 
+use crate::clock::now_ns;
 use crate::node::Node;
 use dealer::Dealer;
 use dispatcher::Dispatcher;
@@ -104,19 +105,37 @@ impl Tasks {
         id: u64,
         disk: &Arc<dyn Disk>,
         dir: &Path,
+        transport: impl FnMut(u8) -> T,
+        limits: TasksLimits,
+    ) -> io::Result<Arc<Tasks>> {
+        Tasks::open(node, id, (disk, dir), transport, limits, true)
+    }
+
+    /// Like [`Tasks::start_member`]. If the log is not `durable`, fencing tokens and ids begin at numbers that follow the
+    /// clock.
+    fn open<T: Transport>(
+        node: &Node,
+        id: u64,
+        (disk, dir): (&Arc<dyn Disk>, &Path),
         mut transport: impl FnMut(u8) -> T,
         limits: TasksLimits,
+        durable: bool,
     ) -> io::Result<Arc<Tasks>> {
         check_shards(&**disk, dir, limits.shards)?;
         let topic = TaskHistory::open(node, limits.history_bytes, limits.shards).map_err(io::Error::other)?;
         let (dispatcher, dealer) = (Arc::new(Dispatcher::new(limits.shards)), Arc::new(Dealer::new()));
+        let start = node.next_epoch(TASKS, now_ns());
         let mut shards = Vec::new();
         // The first shard is created last, so that all shards exist if the first one does.
         for number in (0..limits.shards).rev() {
             let (housekeeper, receiver) = TasksHousekeeper::new();
             let history = TaskHistory::of(topic.clone(), number);
+            // The state begins with these numbers on this node only. That is correct because no other node, and no later
+            // start, applies a log that is not durable.
+            let state = SchedulerState::of_shard(SchedulerLimits::default(), number);
+            let state = if durable { state } else { state.started_at(start) };
             let machine = TasksMachine::new(
-                number,
+                state,
                 history,
                 Arc::clone(&dispatcher),
                 housekeeper.sender(),

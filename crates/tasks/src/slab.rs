@@ -44,7 +44,7 @@ pub(crate) struct Slab<T> {
     len: u32,
     /// The bits of an id that mark the shard (`shard`), above the slot's number.
     mark: u32,
-    /// Lowest generation of new items, which a restore raises; 0 before the first restore.
+    /// Lowest generation of new items, which a restore raises; 0 before the first restore of a state on a disk.
     generation_min: u32,
 }
 

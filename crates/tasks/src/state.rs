@@ -34,8 +34,13 @@ pub(crate) const SCHEDULE: u8 = 2;
 const RESTORE_SKIPS: u64 = 1_000_000_000;
 /// Number of uses of a slot that ids of tasks and workers skip after a restore. There were fewer uses since the backup,
 /// because a finished task keeps its slot for an hour, or until 100,000 later tasks have finished. After the first
-/// restore, ids are still below 2^53, so that a JSON number holds them exactly.
+/// restore of a state on a disk, ids are still below 2^53, so that a JSON number holds them exactly.
 const RESTORE_SKIPS_USES: u32 = 1 << 20;
+/// Number of starts of tasks in 100 ms, before fencing tokens could repeat after the loss of the state, as a power of two.
+/// Tokens stay below 2^53, so that a JSON number holds them exactly.
+const TOKENS_PER_START_BITS: u32 = 20;
+/// Number of different lowest generations with which ids can begin. Ids stay below 2^53, as after a first restore.
+const FIRST_GENERATIONS: u32 = 1 << 20;
 /// When the virtual time reaches this value, the tags of all tenants are reduced.
 const VIRTUAL_TIME_MAX: u64 = 1 << 60;
 
@@ -111,6 +116,18 @@ impl SchedulerState {
         let mark = shard::mark_of(shard);
         let (tasks, workers) = (Slab::with_mark(mark), Slab::with_mark(mark));
         SchedulerState { limits, shard, tasks, workers, ..SchedulerState::default() }
+    }
+
+    /// Lets fencing tokens and the ids of tasks and workers of an empty state begin at numbers that depend on the start,
+    /// which is a time in units of 100 ms. For a node that loses its state in a restart: workers and clients may still
+    /// know tokens and ids from before. Tokens are not used again. Ids can be used again only after 2^20 units of time (29
+    /// hours), or if a slot was used more than once in each unit since the earlier start.
+    #[must_use]
+    pub fn started_at(mut self, start: u32) -> SchedulerState {
+        self.token = u64::from(start) << TOKENS_PER_START_BITS;
+        self.tasks.set_generation_min(start % FIRST_GENERATIONS);
+        self.workers.set_generation_min(start % FIRST_GENERATIONS);
+        self
     }
 
     /// Number of the shard.

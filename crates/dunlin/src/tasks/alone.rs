@@ -45,7 +45,7 @@ impl Tasks {
                 // A log in memory needs no reserve of disk space.
                 limits.raft.reserve_bytes = 0;
                 let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
-                Tasks::start_member(node, ID, &disk, Path::new("/tasks"), |_| NoPeers, limits)
+                Tasks::open(node, ID, (&disk, Path::new("/tasks")), |_| NoPeers, limits, false)
             }
         };
         let tasks = tasks.map_err(start)?;

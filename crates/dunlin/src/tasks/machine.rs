@@ -7,8 +7,7 @@ use std::sync::mpsc::Sender;
 use bytes::Bytes;
 use dunlin_raft::{FrozenMachine, StateMachine};
 use dunlin_tasks::{
-    CommandReply, SchedulerLimits, SchedulerState, StateRestore, TaskCommand, TaskCommandOutcome,
-    TaskEffects, TaskPublication,
+    CommandReply, SchedulerState, StateRestore, TaskCommand, TaskCommandOutcome, TaskEffects, TaskPublication,
 };
 
 use super::dealer::DealerSignal;
@@ -41,13 +40,12 @@ pub(super) struct TasksMachine {
 
 impl TasksMachine {
     pub(super) fn new(
-        shard: u8,
+        state: SchedulerState,
         history: TaskHistory,
         dispatcher: Arc<Dispatcher>,
         housekeeper: Sender<HousekeeperCommand>,
         dealer: DealerSignal,
     ) -> TasksMachine {
-        let state = SchedulerState::of_shard(SchedulerLimits::default(), shard);
         let mut done = Vec::new();
         TaskCommandOutcome::Done { reply: CommandReply::Done }.encode(&mut done);
         let (effects, encoded, done) = (TaskEffects::default(), Vec::new(), done.into());

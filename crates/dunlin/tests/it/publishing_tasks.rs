@@ -53,6 +53,24 @@ fn full_topic_delays_no_task_that_publishes_elsewhere() {
     });
 }
 
+/// A client that still knows a task from before the restart must not read or cancel another client's task.
+#[test]
+fn restart_without_a_data_directory_reuses_no_task_id() {
+    let old = {
+        let node = node();
+        let task = submit(&node, "a", b"1");
+        node.wait_for_epoch();
+        task
+    };
+    let node = node();
+    let new = submit(&node, "a", b"2");
+    let tasks = node.tasks().unwrap();
+    assert!(tasks.answer(&TaskQuery::Get { task: old }).is_err(), "{old:x}, then {new:x}");
+    assert!(block_on(tasks.execute(&TaskCommand::Cancel { task: old })).is_err());
+    assert!(tasks.answer(&TaskQuery::Get { task: new }).is_ok());
+    assert!(new < 1 << 53, "a JSON number holds it");
+}
+
 #[test]
 fn task_with_a_record_over_the_limit_becomes_a_dead_letter() {
     let node = node();

@@ -74,6 +74,30 @@ fn restored_scheduler_issues_much_higher_fencing_tokens() {
     scene.complete(&before, 1).unwrap();
 }
 
+#[test]
+fn scheduler_that_lost_its_state_reuses_no_id_or_token() {
+    let (mut task_ids, mut workers, mut token) = (BTreeSet::new(), BTreeSet::new(), 0);
+    for start in [7, 700_000_000, 700_000_100, u32::MAX] {
+        let mut scene = Scene::new();
+        scene.state = scene.state.started_at(start);
+        assert!(workers.insert(scene.join(1)));
+        for _ in 0..5 {
+            let task = scene.submit_plain();
+            assert!(task_ids.insert(task), "{task:x} after the start at {start}");
+            let start = scene.only_start();
+            assert!(token < start.token && start.token < 1 << 53, "{token}, then {}", start.token);
+            token = start.token;
+            scene.fail(&start, false).unwrap();
+            // The next task uses the same slot.
+            scene.must_apply(TaskCommand::Discard { tenant: b"a", count: 0 });
+        }
+        let snapshot = blocks(&scene.state);
+        scene.state = restored(&snapshot).unwrap();
+        assert_eq!(blocks(&scene.state), snapshot);
+    }
+    assert!(task_ids.iter().chain(&workers).all(|id| *id < 1 << 53), "a JSON number holds the ids");
+}
+
 /// Each round continues from the same backup, and assigns ids to tasks and to a worker that the backup does not
 /// contain.
 #[test]
