@@ -515,10 +515,11 @@ impl Node {
             logs.extend(selected.logs);
         }
         let newcomers = newcomers.filter(|_| awaits_new_logs);
-        if let Start::After(position) = options.start
-            && waiting::is_allowed()
-        {
-            logs.iter().try_for_each(|(log, _)| block_on(self.check_position(log, position)))?;
+        // A cluster's nodes read the changes of keys while they apply their logs.
+        let may_wait = matches!(options.start, Start::After(_)) || !options.local_only;
+        if may_wait && waiting::is_allowed() {
+            let mut waits = logs.iter().filter(|(log, _)| self.must_wait_to_start(log, options.start));
+            waits.try_for_each(|(log, _)| block_on(self.wait_for_start(log, options.start)))?;
         }
         let cursor = |(log, filter)| Cursor::new(log, options, filter, ConsumeMode::Reads);
         let mut cursors = logs.into_iter().map(cursor).collect::<Result<Vec<_>, _>>()?;

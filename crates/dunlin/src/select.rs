@@ -136,12 +136,52 @@ impl Node {
         }
     }
 
-    /// Like [`Node::check_position`], but for a topic with a single log, and for callers that must not wait while
-    /// they subscribe.
+    /// Whether a subscriber has to wait before it starts here. The logs of [`KV`] and [`TASKS`] lack records until the
+    /// node has applied the entries that existed when it started. A subscriber would start too early, or in no epoch.
+    pub(crate) fn must_wait_to_start(&self, log: &Log, start: Start) -> bool {
+        match start {
+            Start::After(position) => log.must_catch_up_to(position),
+            Start::Earliest | Start::Latest | Start::Time(_) | Start::Snapshot => {
+                log.is_replicated() && !self.has_applied_log(log)
+            }
+        }
+    }
+
+    fn has_applied_log(&self, log: &Log) -> bool {
+        let has_applied = match log.name().topic.as_str() {
+            KV => self.control_if_any().is_none_or(|control| control.has_applied_log()),
+            TASKS => self.tasks_if_any().is_none_or(|tasks| tasks.has_applied_log()),
+            _ => return true,
+        };
+        // A node that joins a cluster has no entries at its start. Its log is in epoch 0 until it has some.
+        has_applied && log.last().epoch > 0
+    }
+
+    /// Waits until a subscriber can start here. A position that no subscriber can have received yet is refused
+    /// ([`Node::check_position`]). The wait for another start ends after `answer_ms_max` without a majority.
+    pub(crate) async fn wait_for_start(&self, log: &Log, start: Start) -> Result<(), SubscribeError> {
+        if !self.must_wait_to_start(log, start) {
+            return Ok(());
+        }
+        if let Start::After(position) = start {
+            return self.check_position(log, position).await;
+        }
+        if log.name().topic == KV {
+            if let Some(control) = self.control_if_any() {
+                let _ = control.catch_up().await;
+            }
+        } else if let Some(tasks) = self.tasks_if_any() {
+            let _ = tasks.catch_up().await;
+        }
+        Ok(())
+    }
+
+    /// Waits until a subscriber can start in this topic with a single log, or refuses the start. For callers that must
+    /// not wait while they subscribe.
     pub async fn check_start(&self, topic: &str, start: Start) -> Result<(), SubscribeError> {
         let Some(topic) = self.registry().get(topic) else { return Ok(()) };
-        match (start, topic.logs()) {
-            (Start::After(position), [log]) => self.check_position(log, position).await,
+        match topic.logs() {
+            [log] => self.wait_for_start(log, start).await,
             _ => Ok(()),
         }
     }

@@ -15,8 +15,8 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin_topic::{
-    ConsumeMode, Cursor, Filter, Log, Pattern, Position, Start, Subject, SubscribeError, SubscribeOptions,
-    Topic, TopicConfig,
+    ConsumeMode, Cursor, Filter, Log, Pattern, Start, Subject, SubscribeError, SubscribeOptions, Topic,
+    TopicConfig,
 };
 use tokio::sync::oneshot;
 
@@ -503,30 +503,28 @@ impl Node {
         let ownership =
             self.ownership().filter(|_| !options.local_only && needs_owner_records && log.is_mirror());
         let Some(ownership) = ownership else {
-            return match start {
-                Start::After(position) if log.must_catch_up_to(position) => {
-                    self.open_ahead(log, options, position, filter, consumption)
-                }
-                _ => NodeFuture::ready(Cursor::with_start(log, options, start, filter, consumption)),
+            return match self.must_wait_to_start(&log, start) {
+                true => self.open_later(log, options, start, filter, consumption),
+                false => NodeFuture::ready(Cursor::with_start(log, options, start, filter, consumption)),
             };
         };
         let options = options.clone();
         ownership.open_cursor(log, move |log| Cursor::with_start(log, &options, start, filter, consumption))
     }
 
-    /// Opens a cursor at a position ahead of this node's copy of the log.
-    fn open_ahead(
+    /// Opens a cursor once this node's copy of the log contains its start.
+    fn open_later(
         &self,
         log: Arc<Log>,
         options: &SubscribeOptions,
-        position: Position,
+        start: Start,
         filter: Option<Filter>,
         consumption: ConsumeMode,
     ) -> CursorFuture {
         let (node, options) = (self.clone(), options.clone());
         NodeFuture(Outcome::Pending(self.0.waiters.run_with_result(move || {
-            block_on(node.check_position(&log, position))?;
-            Cursor::with_start(log, &options, Start::After(position), filter, consumption)
+            block_on(node.wait_for_start(&log, start))?;
+            Cursor::with_start(log, &options, start, filter, consumption)
         })))
     }
 

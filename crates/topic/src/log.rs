@@ -278,7 +278,8 @@ impl Log {
         self.is_replicated() && start > self.last()
     }
 
-    fn is_replicated(&self) -> bool {
+    /// Whether several processes hold the same records, as set by [`Log::set_replicated`].
+    pub fn is_replicated(&self) -> bool {
         self.is_replicated.load(Ordering::Relaxed)
     }
 

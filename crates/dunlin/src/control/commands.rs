@@ -140,6 +140,11 @@ impl Control {
         }
     }
 
+    /// Whether this node has applied all log entries that existed when it started, or has stopped.
+    pub(crate) fn has_applied_log(&self) -> bool {
+        self.has_caught_up().unwrap_or(true)
+    }
+
     /// Whether this node has applied all log entries that existed when it started.
     fn has_caught_up(&self) -> Result<bool, ControlError> {
         let caught_up = self.caught_up.load(Ordering::Relaxed) || self.status()?.applied >= self.last_before;

@@ -64,6 +64,11 @@ impl Tasks {
         join_all(each).await.into_iter().all(|caught_up| caught_up)
     }
 
+    /// Whether this node has applied all log entries of all shards that existed when it started.
+    pub(crate) fn has_applied_log(&self) -> bool {
+        self.shards.iter().all(|shard| shard.has_caught_up())
+    }
+
     /// Answers a query from this node's state.
     pub fn answer(&self, query: &TaskQuery<'_>) -> Result<TaskQueryResult, TasksError> {
         match query.route(self.limits.shards) {
@@ -90,8 +95,7 @@ impl Tasks {
         consistency: Consistency,
         query: &TaskQuery<'_>,
     ) -> Result<TaskQueryResult, TasksError> {
-        let is_caught_up = self.shards.iter().all(|shard| shard.has_caught_up());
-        if consistency == Consistency::Linearizable || !is_caught_up {
+        if consistency == Consistency::Linearizable || !self.has_applied_log() {
             self.catch_up().await?;
         }
         self.answer(query)

@@ -276,6 +276,8 @@ fn watch(node: &Node) -> Result<Subscriber, dunlin::topic::SubscribeError> {
         // A starting node receives a new epoch first. It has read no change yet, and must not skip the history.
         on_gap: OnGap::Oldest,
         wait: WaitStrategy::Parked,
+        // The node must start before it has applied its log.
+        local_only: true,
         ..SubscribeOptions::default()
     };
     node.subscribe(KV, &options)

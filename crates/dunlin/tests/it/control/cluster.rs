@@ -248,6 +248,28 @@ fn watch_resumes_at_a_restarted_node_that_has_applied_nothing() {
     assert_eq!(watch.until(|seen| !seen.is_empty()), ["4 b=2"]);
 }
 
+/// Before the node has applied its log, the topic is in no epoch. A watch that began then would report a new epoch, and
+/// receive old revisions as new ones.
+#[test]
+fn watch_without_a_position_waits_for_a_restarted_nodes_log() {
+    let mut cluster = TestCluster::of(3, limits());
+    let (id, position) = restarted_follower(&mut cluster);
+    assert_eq!(cluster.nodes[&id].topic(KV).unwrap().logs()[0].last().epoch, 0, "nothing is applied yet");
+    let cluster = &cluster;
+    let open = |start| {
+        move || Watch::of(&cluster.nodes[&id], &SubscribeOptions { start, ..SubscribeOptions::default() })
+    };
+    let (mut oldest, mut latest) = std::thread::scope(|scope| {
+        let (oldest, latest) = (scope.spawn(open(Start::Earliest)), scope.spawn(open(Start::Latest)));
+        cluster.isolate(id, false);
+        (oldest.join().unwrap(), latest.join().unwrap())
+    });
+    cluster.execute_among(&[1, 2, 3], &put("b", "2"));
+    assert_eq!(oldest.until(|seen| seen.len() == 4), ["1 a=1", "2 a=1", "3 a=1", "4 b=2"]);
+    assert_eq!(latest.until(|seen| !seen.is_empty()), ["4 b=2"]);
+    assert_eq!(position.seq, 3);
+}
+
 #[test]
 fn stale_read_waits_until_a_restarted_node_has_applied_its_log() {
     let mut cluster = TestCluster::of(3, limits());
