@@ -112,6 +112,61 @@ fn late_checksum_reveals_a_lost_last_record() {
     assert_eq!(checksum, Some(10), "after {heartbeats} heartbeats");
 }
 
+/// A client cannot consume a record that it never receives, so the channel must not wait for this.
+#[test]
+fn conflated_channel_continues_after_a_withheld_record() {
+    let (node, server) = serve_with(|config| config.limits.heartbeat_ms = 50);
+    let reducer = Some(ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() });
+    node.create_topic("md", TopicConfig { reducer, ..TopicConfig::default() }, false).unwrap();
+    let mut publisher = node.publisher("md").unwrap();
+    let epoch = publisher.publish(key(1)).unwrap().position.epoch;
+    for number in 2..=8 {
+        publisher.publish(key(number)).unwrap();
+    }
+    let mut reader = Peer::connect(&server);
+    let (subscription, start, on_gap, conflate) = (1, true, true, true);
+    reader.send(FromClient::Follow(Follow { subscription, start, on_gap, conflate, test_loss_every: 10 }));
+    reader.subscribe(1, "md", StartAt::Latest, PLENTY);
+    let channel = reader.next(|message| match message {
+        FromNode::Log(log) => Some(log.channel),
+        _ => None,
+    });
+    let channel = channel.unwrap();
+    let snapshot = reader.next(|message| match message {
+        FromNode::Snapshot(part) => Some(part.position.seq),
+        _ => None,
+    });
+    assert_eq!(snapshot, Some(8));
+    let consume = |reader: &mut Peer, seq| {
+        let consumed = [ChannelPosition { channel, position: Position { epoch, seq } }];
+        let consumed = MessageList::new(&consumed);
+        reader.send(FromClient::Credit(Credit { subscription, granted: PLENTY, consumed }));
+    };
+    let next_record = |reader: &mut Peer| {
+        reader.next(|message| match message {
+            FromNode::Batch(run) => Some((run.header.prev_seq, run.header.first_seq)),
+            _ => None,
+        })
+    };
+    consume(&mut reader, 8);
+    publisher.publish(key(9)).unwrap();
+    assert_eq!(next_record(&mut reader), Some((8, 9)));
+    consume(&mut reader, 9);
+    publisher.publish(key(10)).unwrap();
+    let is_withheld = reader.next(|message| match message {
+        FromNode::Heartbeat(heartbeat) => heartbeat
+            .channels
+            .iter()
+            .any(|sent| sent.channel == channel && sent.position.seq == 10)
+            .then_some(true),
+        FromNode::Batch(_) => Some(false),
+        _ => None,
+    });
+    assert_eq!(is_withheld, Some(true));
+    publisher.publish(key(11)).unwrap();
+    assert_eq!(next_record(&mut reader), Some((10, 11)), "the next record, as if record 10 had been sent");
+}
+
 #[test]
 fn options_of_a_refused_subscription_are_discarded() {
     let (node, server) = serve_with(|config| config.limits.subscriptions_max = 2);

@@ -256,7 +256,12 @@ impl Session {
                 if moved.is_reported {
                     self.session_trace.sent(moved.records.into());
                     channel.cursor.advance(moved.records.into(), moved.advance_bytes);
+                    let in_flight = channel.in_flight;
                     channel.mark_all_reported();
+                    if message_bytes == 0 {
+                        // The records are withheld for tests, so the client will not consume them.
+                        channel.in_flight = in_flight;
+                    }
                 } else {
                     channel.cursor.skip(moved.records.into(), moved.advance_bytes);
                 }

@@ -136,6 +136,42 @@ fn topic_setting_simulates_losses_for_each_subscriber() {
 }
 
 #[test]
+fn withheld_merged_record_is_not_delivered() {
+    let topic = stateful(1 << 20, &budget(), MANUAL);
+    let mut setter = Setter::of(&topic);
+    setter.set(109);
+    let test_loss_every = NonZeroU32::new(10);
+    let mut reader = subscriber(&topic, &SubscribeOptions { test_loss_every, ..conflated() });
+    let mut delivered = Vec::new();
+    for _ in 109..=112 {
+        while let Some(event) = reader.try_next().unwrap() {
+            if let Event::Record(record) = event {
+                delivered.push((record.prev_seq, record.seq()));
+            }
+        }
+        setter.set(1);
+    }
+    assert_eq!(delivered, [(110, 111), (111, 112)], "the record 110 is withheld");
+}
+
+#[test]
+fn conflated_subscriber_repairs_each_simulated_loss() {
+    let topic = stateful(1 << 20, &budget(), MANUAL);
+    let mut setter = Setter::of(&topic);
+    setter.set(105);
+    let test_loss_every = NonZeroU32::new(10);
+    let mut reader = subscriber(&topic, &SubscribeOptions { test_loss_every, ..conflated() });
+    let mut follower = BoardFollower::default();
+    follower.drain(&mut reader);
+    for _ in 106..=155 {
+        setter.set(1);
+        follower.drain(&mut reader);
+    }
+    follower.assert_matches(&setter);
+    assert_eq!(follower.losses, [110, 120, 130, 140, 150]);
+}
+
+#[test]
 fn topic_that_simulates_losses_cannot_be_durable() {
     let test_loss_every = NonZeroU32::new(10);
     let refused =
