@@ -222,20 +222,28 @@ impl Connection {
             conflate,
             ..SubscribeOptions::default()
         };
-        let (replica, config, append_ns) = self.call(py, |client| {
+        let (replica, config) = self.call(py, |client| {
             let described = client.describe_topic(topic)?;
             let last_append_ns = described.logs.iter().map(|log| log.last_append_ns).max();
             let append_ns = last_append_ns.filter(|&append_ns| append_ns > 0);
+            let partitions = described.config.partitions;
             let reducer = described.config.reducer;
             let config = reducer.ok_or_else(|| Failure::Value(format!("topic {topic:?} keeps no state")))?;
-            State::of(&config)?;
+            let is_table = State::of(&config)?.values().is_some();
+            if partitions > 1 && !is_table {
+                let kind = &config.kind;
+                return Err(Failure::Value(format!(
+                    "topic {topic:?} has {partitions} partitions, each with a state of kind {kind:?} of its own: \
+                     create a topic with one partition for each state"
+                )));
+            }
             let state_config = config.clone();
             // `State::of` cannot fail here, because it has accepted the same configuration above.
             let make =
                 move |_: &_| State::of(&state_config).unwrap_or_else(|_| State::Last(Default::default()));
-            Ok((Replica::new(client.subscribe(topic, options)?, make), config, append_ns))
+            let replica = Replica::new(client.subscribe(topic, options)?, make);
+            Ok((PyReplica::new(replica, partitions.into(), append_ns), config))
         })?;
-        let replica = PyReplica::new(replica, append_ns);
         self.register_handle(&replica.following.closer());
         Ok((replica, config.kind, config.options))
     }

@@ -34,6 +34,8 @@ pub struct PyReplica {
 /// A replica of a topic's state, with the epoch and the times of its last change.
 pub struct FollowedReplica {
     replica: Replica<State, Subscriber>,
+    /// The number of partitions of the topic, each of which has a state.
+    partitions: usize,
     epoch: Option<u32>,
     /// The append time of the last record, in ns since the Unix epoch; `None` if unknown.
     append_ns: Option<u64>,
@@ -63,13 +65,18 @@ pub enum ReplicaEvent {
 }
 
 impl FollowedReplica {
-    pub fn new(replica: Replica<State, Subscriber>, append_ns: Option<u64>) -> FollowedReplica {
-        FollowedReplica { replica, epoch: None, append_ns, event_ns: None, started: Instant::now() }
+    pub fn new(
+        replica: Replica<State, Subscriber>,
+        partitions: usize,
+        append_ns: Option<u64>,
+    ) -> FollowedReplica {
+        let started = Instant::now();
+        FollowedReplica { replica, partitions, epoch: None, append_ns, event_ns: None, started }
     }
 
     /// Applies at most `max` available events. Returns the number of applied events.
     fn drain(&mut self, max: usize, events: &mut VecDeque<ReplicaEvent>) -> Result<usize, Failure> {
-        let FollowedReplica { replica, epoch, append_ns, event_ns, started } = self;
+        let FollowedReplica { replica, epoch, append_ns, event_ns, started, .. } = self;
         let drained = replica.drain(started.elapsed().as_nanos() as u64, max, |report| match report {
             ReplicaReport::Changed(change) => {
                 let (append, event) = (change.append_time_ns(), change.event_time_ns());
@@ -148,10 +155,11 @@ fn count_changes(events: &VecDeque<ReplicaEvent>) -> usize {
 }
 
 impl PyReplica {
-    /// Creates a replica. `append_ns` is the append time of the topic's last record, if known.
-    pub fn new(replica: Replica<State, Subscriber>, append_ns: Option<u64>) -> PyReplica {
+    /// Creates a replica of a topic with this number of partitions. `append_ns` is the append time of the topic's last
+    /// record, if known.
+    pub fn new(replica: Replica<State, Subscriber>, partitions: usize, append_ns: Option<u64>) -> PyReplica {
         PyReplica {
-            following: SharedHandle::new(FollowedReplica::new(replica, append_ns)),
+            following: SharedHandle::new(FollowedReplica::new(replica, partitions, append_ns)),
             pending: Mutex::default(),
         }
     }
@@ -297,7 +305,7 @@ impl PyReplica {
     #[getter]
     fn is_whole(&self, py: Python<'_>) -> PyResult<bool> {
         self.following.try_with(py, |following| {
-            Ok(following.replica.is_whole() && following.replica.states().next().is_some())
+            Ok(following.replica.is_whole() && following.replica.states().count() >= following.partitions)
         })
     }
 
@@ -331,9 +339,12 @@ impl PyReplica {
             .try_with(py, |following| Ok(following.replica.publishers().next().map(PyPublishers::of)))
     }
 
+    /// The checksum of the state; with several partitions, that of the first partition, as for the position.
     #[getter]
     fn checksum(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        self.with_states(py, |states| states.first().map(|(_, _, state)| state.checksum()))
+        self.with_states(py, |states| {
+            states.iter().min_by_key(|state| state.0).map(|(_, _, state)| state.checksum())
+        })
     }
 
     /// The numbers of events of each kind since the replica's start, by name.

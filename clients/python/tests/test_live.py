@@ -186,6 +186,23 @@ def test_wrong_kind_of_state_is_a_value_error(client: dunlin.Client, topic: str)
         client.table(f"{topic}.plain")
 
 
+def test_book_of_several_partitions_is_refused(client: dunlin.Client, topic: str) -> None:
+    for kind in ["book", "orders"]:
+        client.create_topic(f"{topic}.{kind}", reducer=kind, partitions=2)
+        with pytest.raises(ValueError, match="has 2 partitions, each with a state"):
+            client.book(f"{topic}.{kind}")
+
+
+def test_table_is_whole_once_all_partitions_are_known(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, reducer="last", partitions=64)
+    for number in range(200):
+        client.send(topic, b"x", key=f"k{number}")
+    client.flush()
+    with client.table(topic) as table:
+        until(lambda: table.update() >= 0 and table.is_whole)
+        assert len(table) == 200
+
+
 def test_subscription_from_snapshot_begins_with_the_state(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, reducer="book")
     at = client.publish(topic, level("bid", 100, 1)).position

@@ -15,7 +15,7 @@ pub use interpreter::Interpreters;
 pub use json::base64;
 use template::Template;
 pub use template::rfc3339;
-pub use text::publishers_text;
+pub use text::{log_name, publishers_text};
 
 /// The output format of records: the values of option `--format`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,6 +6,7 @@ state stays the same.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -81,12 +82,14 @@ class LiveState:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the state is complete and no error was detected. Otherwise the state is empty."""
+        """Whether the state is complete and no error was detected. Otherwise the state is empty; a table of several
+        partitions then has the keys of the complete partitions."""
         return self._replica.is_whole
 
     @property
     def position(self) -> Position | None:
-        """The state's position."""
+        """The state's position. Of a table of several partitions, the position in the first partition; `changes()`
+        has the positions of all."""
         return self._replica.position
 
     @property
@@ -120,7 +123,7 @@ class LiveState:
 
     @property
     def checksum(self) -> int | None:
-        """The state's checksum."""
+        """The state's checksum. Of a table of several partitions, the checksum of the first partition's keys."""
         return self._replica.checksum
 
     @property
@@ -194,7 +197,7 @@ class Book(LiveState):
 
 
 class Table(LiveState, Mapping[bytes | str, bytes]):
-    """The last value of each key."""
+    """The last value of each key, of all partitions of the topic."""
 
     def __getitem__(self, key: bytes | str) -> bytes:
         value = self._replica.value(_arguments.encoded("key", key))
@@ -240,5 +243,9 @@ def open_state(topic: str, followed: tuple[Replica, str, dict[str, str]], wanted
         replica.close()
         raise ValueError(f"topic {topic!r} keeps a state of kind {kind!r}: use {fitting.__name__.lower()}()")
     made = wanted(topic, replica, kind, options)
+    end = time.monotonic() + 5.0
     replica.update(5.0)
+    # Each partition has a state of its own.
+    while not replica.is_whole and (left := end - time.monotonic()) > 0:
+        replica.update(left)
     return made

@@ -137,7 +137,8 @@ fn epoch_line(change: &EpochChanged, paint: TextPainter) -> String {
     )
 }
 
-fn log_name(log: &LogName) -> String {
+/// The topic of a log. For another partition than 0, followed by `/` and the partition.
+pub fn log_name(log: &LogName) -> String {
     if log.partition == 0 { log.topic.clone() } else { format!("{}/{}", log.topic, log.partition) }
 }
 

@@ -76,6 +76,19 @@ fn unknown_or_repeated_instrument_is_refused() {
 }
 
 #[test]
+fn watched_books_of_a_topic_name_their_partitions() {
+    let node = Node::start();
+    node.run(&["topics", "create", "md.P", "--reducer", "book", "--partitions", "2"]).done();
+    let events = objects(&node.run(&["feed", "watch", "md.P", "--json", "--count", "2"]).done());
+    let books = events.iter().filter(|event| event["by"].is_string());
+    let mut partitions: Vec<_> = books.map(|book| book["partition"].as_u64()).collect();
+    partitions.sort();
+    assert_eq!(partitions, [Some(0), Some(1)], "{events:?}");
+    let lines = node.run(&["feed", "watch", "md.P", "--count", "2"]).done();
+    assert!(lines.contains("md.P/1 "), "{lines}");
+}
+
+#[test]
 fn commands_typed_while_watching_are_answered() {
     let source = Source::start(&BASELINE);
     let typed = "sub md.BTC-USD\nsub md.NOPE\nunsub md.OTHER\nhelp\ndance\nunsub md.BTC-USD\nquit\n";

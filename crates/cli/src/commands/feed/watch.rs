@@ -200,8 +200,8 @@ impl Watching<'_> {
                     ReplicaReport::Changed(change) => view.changed(change),
                     ReplicaReport::Agreed { .. } => Ok(()),
                     ReplicaReport::Publishers(publishers) => view.publishers(publishers),
-                    ReplicaReport::Fault { log, fault } => view.fault(&log.topic, fault),
-                    ReplicaReport::Deleted { log, .. } => view.deleted(&log.topic),
+                    ReplicaReport::Fault { log, fault } => view.fault(log, fault),
+                    ReplicaReport::Deleted { log, .. } => view.deleted(log),
                 };
                 if shown.is_ok() {
                     shown = drawn;

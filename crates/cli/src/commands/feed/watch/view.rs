@@ -9,12 +9,12 @@ use anyhow::Result;
 use dunlin::now_ns;
 use dunlin_client::Subscriber;
 use dunlin_feed::{ChangeCause, Replica, ReplicaFault, Side, StateChange};
-use dunlin_topic::{PublisherStatus, Reducer};
+use dunlin_topic::{LogName, PublisherStatus, Reducer};
 use serde_json::{Value, json};
 
 use super::window::TerminalSize;
 use crate::console::{Console, Screen, TextPainter};
-use crate::format::publishers_text;
+use crate::format::{log_name, publishers_text};
 use crate::ladder;
 use crate::state::State;
 
@@ -68,10 +68,12 @@ impl BookScreen {
         match &mut self.mode {
             OutputMode::Terminal { is_dirty, .. } => *is_dirty = true,
             OutputMode::Lines => match change.state.levels() {
-                Some(book) => writeln!(self.out, "{}", ladder::one_line(&change.log.topic, change.to, book))?,
+                Some(book) => {
+                    writeln!(self.out, "{}", ladder::one_line(&log_name(change.log), change.to, book))?
+                }
                 None => {
                     let entries = change.state.entries();
-                    writeln!(self.out, "{} {} {entries} values", change.log.topic, change.to)?;
+                    writeln!(self.out, "{} {} {entries} values", log_name(change.log), change.to)?;
                 }
             },
             OutputMode::Json => writeln!(self.out, "{}", change_object(change, self.depth))?,
@@ -80,7 +82,7 @@ impl BookScreen {
     }
 
     /// Reports a wrong book, which the replica is replacing.
-    pub fn fault(&mut self, topic: &str, fault: &ReplicaFault) -> Result<()> {
+    pub fn fault(&mut self, log: &LogName, fault: &ReplicaFault) -> Result<()> {
         let text = match fault {
             ReplicaFault::Hole { first, last } => {
                 format!("updates {first} to {last} are missing; requesting them")
@@ -98,23 +100,27 @@ impl BookScreen {
                 format!("updates from {at} on belong to an unknown book; requesting it")
             }
         };
-        self.print_notice(topic, &text)
+        self.print_notice(log, &text)
     }
 
     /// Shows how many publishers a book has.
     pub fn publishers(&mut self, publishers: &PublisherStatus) -> Result<()> {
-        self.print_notice(&publishers.log.topic, &publishers_text(publishers, now_ns()))
+        self.print_notice(&publishers.log, &publishers_text(publishers, now_ns()))
     }
 
-    pub fn deleted(&mut self, topic: &str) -> Result<()> {
-        self.print_notice(topic, "the topic was deleted")
+    pub fn deleted(&mut self, log: &LogName) -> Result<()> {
+        self.print_notice(log, "the topic was deleted")
     }
 
-    fn print_notice(&mut self, topic: &str, text: &str) -> Result<()> {
+    fn print_notice(&mut self, log: &LogName, text: &str) -> Result<()> {
+        let name = log_name(log);
         match &mut self.mode {
-            OutputMode::Json => writeln!(self.out, "{}", json!({ "topic": topic, "notice": text }))?,
-            OutputMode::Lines => writeln!(std::io::stderr(), "{topic}: {text}")?,
-            OutputMode::Terminal { .. } => self.print_response(&format!("{topic}: {text}"))?,
+            OutputMode::Json => {
+                let object = json!({ "topic": log.topic, "partition": log.partition, "notice": text });
+                writeln!(self.out, "{object}")?;
+            }
+            OutputMode::Lines => writeln!(std::io::stderr(), "{name}: {text}")?,
+            OutputMode::Terminal { .. } => self.print_response(&format!("{name}: {text}"))?,
         }
         Ok(())
     }
@@ -154,7 +160,7 @@ impl BookScreen {
             match state.levels() {
                 Some(book) => {
                     lines.extend(ladder::lines(
-                        &log.topic,
+                        &log_name(log),
                         at,
                         state.checksum(),
                         book,
@@ -163,9 +169,11 @@ impl BookScreen {
                         self.paint,
                     ));
                 }
-                None => {
-                    lines.push(format!("{}  {at}  {} values", self.paint.strong(&log.topic), state.entries()))
-                }
+                None => lines.push(format!(
+                    "{}  {at}  {} values",
+                    self.paint.strong(&log_name(log)),
+                    state.entries()
+                )),
             }
         }
         lines
@@ -215,7 +223,7 @@ fn change_object(change: &StateChange<'_, State>, depth: usize) -> Value {
         ChangeCause::Snapshot => "snapshot",
     };
     let mut object = json!({
-        "topic": change.log.topic, "position": change.to.to_string(), "by": by,
+        "topic": change.log.topic, "partition": change.log.partition, "position": change.to.to_string(), "by": by,
         "checksum": format!("{:016x}", change.state.checksum()),
         "event_time_ns": change.event_time_ns().map(|ns| ns.to_string()),
         "append_time_ns": change.append_time_ns().map(|ns| ns.to_string()),
