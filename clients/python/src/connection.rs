@@ -241,7 +241,9 @@ impl Connection {
             // `State::of` cannot fail here, because it has accepted the same configuration above.
             let make =
                 move |_: &_| State::of(&state_config).unwrap_or_else(|_| State::Last(Default::default()));
-            let replica = Replica::new(client.subscribe(topic, options)?, make);
+            // A topic's name need not be one of its subjects.
+            let pattern = described.config.pattern.as_deref().unwrap_or(topic);
+            let replica = Replica::new(client.subscribe(pattern, options)?, make);
             Ok((PyReplica::new(replica, partitions.into(), append_ns), config))
         })?;
         self.register_handle(&replica.following.closer());

@@ -203,6 +203,18 @@ def test_table_is_whole_once_all_partitions_are_known(client: dunlin.Client, top
         assert len(table) == 200
 
 
+def test_state_of_a_topic_with_a_pattern_is_followed_by_name(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(f"{topic}.book", reducer="book", pattern=f"{topic}.levels.>")
+    client.publish(f"{topic}.levels.a", level("bid", 10, 1))
+    client.publish(f"{topic}.levels.b", level("bid", 11, 1))
+    with client.book(f"{topic}.book") as book:
+        until(lambda: book.update() >= 0 and list(book.bids()) == [(11, 1), (10, 1)])
+    client.create_topic(f"{topic}.last", reducer="last", pattern=f"{topic}.values.>")
+    client.publish(f"{topic}.values.a", b"x", key="k")
+    with client.table(f"{topic}.last") as table:
+        until(lambda: table.update() >= 0 and table.snapshot() == {b"k": b"x"})
+
+
 def test_subscription_from_snapshot_begins_with_the_state(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, reducer="book")
     at = client.publish(topic, level("bid", 100, 1)).position

@@ -406,16 +406,17 @@ class Client:
         )
 
     def book(self, topic: str, *, conflate: bool = False, name: str = "") -> Book:
-        """Follows an order book. With `conflate`, each change merges all changes since the last one.
+        """Follows the order book of the topic with this name.
 
-        Fails with `ValueError` if the topic has several partitions, because each of them has a book of its own.
+        With `conflate`, each change merges all changes since the last one. Fails with `ValueError` if the topic
+        has several partitions, because each of them has a book of its own.
         """
         followed = self._connection.follow(topic, name=name, conflate=conflate, wait=self._wait)
         made: Book = open_state(topic, followed, Book)
         return made
 
     def table(self, topic: str, *, conflate: bool = False, name: str = "") -> Table:
-        """Follows the last value of each key."""
+        """Follows the last value of each key of the topic with this name."""
         followed = self._connection.follow(topic, name=name, conflate=conflate, wait=self._wait)
         made: Table = open_state(topic, followed, Table)
         return made

@@ -89,6 +89,18 @@ fn watched_books_of_a_topic_name_their_partitions() {
 }
 
 #[test]
+fn topic_with_a_pattern_is_watched_and_recorded_by_name() {
+    let node = Node::start();
+    node.run(&["topics", "create", "P", "--reducer", "last", "--pattern", "p.>"]).done();
+    let values = node.run(&["feed", "watch", "P", "--count", "1"]).done();
+    assert!(values.starts_with("P "), "{values}");
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("rec");
+    node.run(&["feed", "record", "--out", out.to_str().unwrap(), "P", "--time", "1500ms"]).done();
+    assert!(out.join("P").is_dir());
+}
+
+#[test]
 fn commands_typed_while_watching_are_answered() {
     let source = Source::start(&BASELINE);
     let typed = "sub md.BTC-USD\nsub md.NOPE\nunsub md.OTHER\nhelp\ndance\nunsub md.BTC-USD\nquit\n";

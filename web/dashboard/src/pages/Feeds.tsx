@@ -72,8 +72,10 @@ function Feed({ name }: { name: string }) {
   const asked = useAsked(`feed ${name}`, (signal) => ask<TopicInfo>(path(name), { signal }), 5000);
   if (!asked.data) return asked.error ? <Failed error={asked.error} /> : <Waiting what="the topic" />;
   const reducer = asked.data.config.reducer as Reducer | null;
-  if (reducer?.kind === "book" || reducer?.kind === "orders") return <BookView topic={name} reducer={reducer} partitions={Number(asked.data.config.partitions ?? 1)} />;
-  if (reducer?.kind === "last") return <LastView topic={name} />;
+  // A topic's name need not be one of its subjects.
+  const pattern = asked.data.config.pattern ?? name;
+  if (reducer?.kind === "book" || reducer?.kind === "orders") return <BookView topic={name} pattern={pattern} reducer={reducer} partitions={Number(asked.data.config.partitions ?? 1)} />;
+  if (reducer?.kind === "last") return <LastView pattern={pattern} />;
   return <section class="card"><Empty title={reducer ? `This page cannot show states of kind ${reducer.kind}` : "This topic keeps no state"}><a href={link("topics", name)}>Show the topic</a></Empty></section>;
 }
 

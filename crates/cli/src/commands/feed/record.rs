@@ -15,7 +15,7 @@ use dunlin_topic::{OnGap, Start, SubscribeError, SubscribeOptions};
 
 use super::recording::list::{self, RecordedTopic, RecordedTopics};
 use super::recording::{self, RecordCounts, RecordedLog};
-use super::watch::check_instrument_exists;
+use super::watch::pattern_of;
 use crate::arguments::GlobalOptions;
 use crate::commands::parse;
 use crate::connect::connect;
@@ -99,8 +99,8 @@ fn record(
     Ok(())
 }
 
-fn follow(client: &Client, pattern: &str) -> Result<Replica<State, Subscriber>> {
-    check_instrument_exists(client, pattern)?;
+fn follow(client: &Client, subject: &str) -> Result<Replica<State, Subscriber>> {
+    let pattern = &pattern_of(client, subject)?;
     let options = SubscribeOptions {
         name: "dunlin feed record".to_owned(),
         start: Start::Snapshot,

@@ -137,7 +137,7 @@ impl Watching<'_> {
         if self.watches.iter().any(|watch| watch.subject == subject) {
             return Err(CommandRefusal(format!("{subject} is already in the list")).into());
         }
-        check_instrument_exists(&self.client, subject)?;
+        let pattern = pattern_of(&self.client, subject)?;
         let options = SubscribeOptions {
             name: "dunlin feed watch".to_owned(),
             start: Start::Snapshot,
@@ -146,7 +146,7 @@ impl Watching<'_> {
             test_loss_every: self.arguments.test_loss_every,
             ..SubscribeOptions::default()
         };
-        let subscribed = self.client.subscribe(subject, options);
+        let subscribed = self.client.subscribe(&pattern, options);
         let subscriber = subscribed.with_context(|| format!("cannot subscribe to {subject}"))?;
         let client = self.client.clone();
         let replica = Replica::new(subscriber, move |log| State::of_topic(&client, &log.topic));
@@ -222,12 +222,16 @@ impl Watching<'_> {
     }
 }
 
-/// Fails with a list of the existing instruments if `subject` is not a pattern and no topic matches it. Without this
-/// check, the subscription would create a topic without a state.
-pub fn check_instrument_exists(client: &Client, subject: &str) -> Result<()> {
-    let is_pattern = subject.split('.').any(|token| matches!(token, "*" | ">"));
-    if is_pattern || !client.topics(subject)?.is_empty() {
-        return Ok(());
+/// Returns the pattern to which a subscriber of `subject` subscribes: of a topic's name the topic's pattern, of a
+/// pattern the pattern itself.
+///
+/// Fails with a list of the existing instruments if `subject` is neither a pattern nor the name of a topic.
+pub fn pattern_of(client: &Client, subject: &str) -> Result<String> {
+    if subject.split('.').any(|token| matches!(token, "*" | ">")) {
+        return Ok(subject.to_owned());
+    }
+    if let Some(topic) = client.topics(subject)?.into_iter().next() {
+        return Ok(if topic.pattern.is_empty() { topic.name } else { topic.pattern });
     }
     let mut names: Vec<String> = client.topics("md.>")?.into_iter().map(|topic| topic.name).take(6).collect();
     if let Some(sixth) = names.get_mut(5) {

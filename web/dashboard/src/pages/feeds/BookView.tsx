@@ -16,7 +16,7 @@ const SHOWN = 15;
 const STALE_S = 5;
 
 /** A topic's book. Each partition has a book of its own, of which the page shows one. */
-export function BookView({ topic, reducer, partitions }: { topic: string; reducer: Reducer; partitions: number }) {
+export function BookView({ topic, pattern, reducer, partitions }: { topic: string; pattern: string; reducer: Reducer; partitions: number }) {
   const [partition, choose] = useState(0);
   return (
     <>
@@ -27,13 +27,13 @@ export function BookView({ topic, reducer, partitions }: { topic: string; reduce
           </select></label>
         </div>
       )}
-      <PartitionBook key={partition} topic={topic} reducer={reducer} partition={partition} />
+      <PartitionBook key={partition} topic={topic} pattern={pattern} reducer={reducer} partition={partition} />
     </>
   );
 }
 
-function PartitionBook({ topic, reducer, partition }: { topic: string; reducer: Reducer; partition: number }) {
-  const seen = useBook(topic, partition);
+function PartitionBook({ topic, pattern, reducer, partition }: { topic: string; pattern: string; reducer: Reducer; partition: number }) {
+  const seen = useBook(pattern, partition);
   useClock(500);
   if (seen.ended) return <section class="card"><Empty title="This page no longer receives the feed">{seen.ended}</Empty></section>;
   if (!seen.book) return <Waiting what="the book's snapshot" />;

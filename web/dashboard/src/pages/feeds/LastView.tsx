@@ -13,8 +13,8 @@ import { preview } from "../../text.ts";
 const DRAW_MS = 200;
 const SHOWN_MAX = 500;
 
-export function LastView({ topic }: { topic: string }) {
-  const { values, loaded, ended } = useLast(topic);
+export function LastView({ pattern }: { pattern: string }) {
+  const { values, loaded, ended } = useLast(pattern);
   const [find, type] = useState("");
   if (ended) return <section class="card"><Empty title="This page no longer receives the feed">{ended}</Empty></section>;
   if (!loaded) return <Waiting what="the last values" />;
@@ -31,7 +31,7 @@ export function LastView({ topic }: { topic: string }) {
   );
 }
 
-function useLast(topic: string) {
+function useLast(pattern: string) {
   const [state, set] = useState<{ values: ReadonlyMap<string, Uint8Array>; loaded: boolean; ended: string | undefined }>({ values: new Map(), loaded: false, ended: undefined });
   const session = useSession();
   useEffect(() => {
@@ -42,7 +42,7 @@ function useLast(topic: string) {
       timer = 0;
       set({ values: replica.state, loaded: true, ended });
     };
-    const replica: LastReplica = followLast(live(), topic, {
+    const replica: LastReplica = followLast(live(), pattern, {
       conflate: true,
       onChange: () => (timer ||= window.setTimeout(draw, DRAW_MS)),
       onEvent: (event) => {
@@ -54,6 +54,6 @@ function useLast(topic: string) {
       clearTimeout(timer);
       replica.close();
     };
-  }, [topic, session]);
+  }, [pattern, session]);
   return state;
 }

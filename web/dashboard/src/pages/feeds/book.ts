@@ -17,7 +17,7 @@ export interface Seen {
   ended: string | undefined;
 }
 
-export function useBook(topic: string, partition: number): Seen {
+export function useBook(pattern: string, partition: number): Seen {
   const [seen, see] = useState<Seen>({ book: undefined, perSecond: undefined, gaps: 0, ended: undefined });
   const session = useSession();
   useEffect(() => {
@@ -30,7 +30,7 @@ export function useBook(topic: string, partition: number): Seen {
       see({ ...now });
     };
     let counted = false;
-    const replica = followBook(live(), topic, {
+    const replica = followBook(live(), pattern, {
       conflate: true,
       onChange: (book) => {
         if (book.partition !== partition) return;
@@ -55,6 +55,6 @@ export function useBook(topic: string, partition: number): Seen {
       clearTimeout(timer);
       replica.close();
     };
-  }, [topic, partition, session]);
+  }, [pattern, partition, session]);
   return seen;
 }
