@@ -5,7 +5,9 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use crate::dunlin::{Node, Outcome, dunlin, run, run_with};
+use dunlin_wait::until;
+
+use crate::dunlin::{Node, Outcome, RunningProgram, dunlin, read_stderr_until, run, run_with, signal};
 
 /// A running `dunlin feed serve`, which is killed when the value is dropped.
 struct Source {
@@ -179,6 +181,41 @@ fn recording_verifies_and_replays_to_the_same_book() {
         })
         .collect();
     assert_eq!(checksums[0], checksums[1]);
+}
+
+#[test]
+fn recording_of_a_topic_with_partitions_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("rec");
+    let node = Node::start();
+    node.run(&["topics", "create", "md.P", "--reducer", "last", "--partitions", "3"]).done();
+    for pattern in ["md.P", "md.>"] {
+        let out = out.join(pattern.replace('>', "all"));
+        let refused = node.run(&["feed", "record", "--out", out.to_str().unwrap(), pattern]);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.err.contains("\"md.P\" has 3 partitions, each with a state"), "{refused:?}");
+    }
+}
+
+#[test]
+fn recorder_leaves_out_new_topics_that_it_cannot_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("rec");
+    let node = Node::start();
+    node.run(&["topics", "create", "md.1", "--reducer", "last"]).done();
+    let record = ["feed", "record", "--out", out.to_str().unwrap(), "md.>"];
+    let spawned = node.command(&record).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let mut recorder = RunningProgram::from(spawned);
+    let describe = ["topics", "describe", "md.1", "--json"];
+    until("the recorder subscribes", || node.run(&describe).done().contains("dunlin feed record"));
+    node.run(&["topics", "create", "md.2", "--reducer", "last", "--partitions", "2"]).done();
+    read_stderr_until(&mut recorder, "\"md.2\" has several partitions, each with a state of its own");
+    node.run(&["pub", "md.plain", "text"]).done();
+    read_stderr_until(&mut recorder, "\"md.plain\" keeps no state, so it is not recorded");
+    signal("INT", recorder.id());
+    let recorded = Outcome::of(recorder);
+    assert!(recorded.code == Some(0) && recorded.err.contains(" of 1 topic"), "{recorded:?}");
+    verify(&out, true).done();
 }
 
 #[test]

@@ -2,8 +2,12 @@
 //!
 //! A recorder that falls behind receives a complete state, writes it, and continues from there. The recording then
 //! lacks some records. The command prints their number at the end. All recorded states are correct.
+//!
+//! A recording has one log for each topic, so a topic with several partitions, which have states of their own, is not
+//! recorded.
 
 use std::collections::{BTreeSet, HashMap};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,7 +15,7 @@ use anyhow::{Context, Result};
 use dunlin::now_ns;
 use dunlin_client::{Client, Subscriber};
 use dunlin_feed::{ChangeCause, Replica, ReplicaReport, StateChange};
-use dunlin_topic::{OnGap, Start, SubscribeError, SubscribeOptions};
+use dunlin_topic::{LogName, OnGap, Start, SubscribeError, SubscribeOptions};
 
 use super::recording::list::{self, RecordedTopic, RecordedTopics};
 use super::recording::{self, RecordCounts, RecordedLog};
@@ -82,13 +86,17 @@ fn record(
     while !stop.is_set() && arguments.time.is_none_or(|time| started.elapsed() < time) {
         recorder.check_states(client)?;
         for replica in &mut replicas {
-            let taken = recorder.apply_changes(replica)?;
+            let taken = recorder.apply_changes(client, replica)?;
             let outcome =
                 taken.and_then(|taken| if taken > 0 { Ok(true) } else { replica.wait(Some(POLL_INTERVAL)) });
             match outcome {
                 Ok(_) => outage.report_restored(),
                 Err(error) => progress.suspend(|| outage.handle_error(error, console.errors))?,
             }
+        }
+        for warning in recorder.warnings.drain(..) {
+            let line = format!("{} {warning}", console.errors.warning("warning:"));
+            progress.suspend(|| writeln!(std::io::stderr(), "{line}"))?;
         }
         progress.set_elapsed(started.elapsed(), || format!("{} records", grouped(recorder.counts().records)));
         if synced.elapsed() >= SYNC_EVERY {
@@ -109,8 +117,31 @@ fn follow(client: &Client, subject: &str) -> Result<Replica<State, Subscriber>> 
     };
     let subscriber =
         client.subscribe(pattern, options).with_context(|| format!("cannot subscribe to {pattern}"))?;
+    // The subscription would have been refused if one of the topics kept no state.
+    if let Some(topic) = client.topics(subject)?.into_iter().find(|topic| topic.partitions > 1) {
+        let (name, partitions) = (topic.name, topic.partitions);
+        let message = format!(
+            "topic {name:?} has {partitions} partitions, each with a state of its own, but a recording has one state \
+             for each topic: record other topics, or create the topic with one partition"
+        );
+        return Err(CommandRefusal(message).into());
+    }
     let client = client.clone();
     Ok(Replica::new(subscriber, move |log| State::of_topic(&client, &log.topic)))
+}
+
+/// The reason why a topic cannot be recorded; `None` if it can be, or if the reason is unknown because the node does not
+/// respond.
+fn obstacle(client: &Client, log: &LogName) -> Option<&'static str> {
+    let described = client.describe_topic(&log.topic).ok();
+    let config = described.map(|described| described.config);
+    if config.as_ref().is_some_and(|config| config.reducer.is_none()) {
+        Some("keeps no state")
+    } else if log.partition > 0 || config.is_some_and(|config| config.partitions > 1) {
+        Some("has several partitions, each with a state of its own")
+    } else {
+        None
+    }
 }
 
 struct Recorder {
@@ -120,6 +151,10 @@ struct Recorder {
     epochs: HashMap<String, u32>,
     /// Topics that began a new epoch, or whose state may be wrong.
     suspect: BTreeSet<String>,
+    /// Topics that match a pattern, but cannot be recorded.
+    unrecorded: BTreeSet<String>,
+    /// Warnings that were not printed yet.
+    warnings: Vec<String>,
     /// The number of records that are already part of a recorded state and therefore not recorded separately.
     skipped: u64,
 }
@@ -131,19 +166,22 @@ impl Recorder {
             logs: HashMap::new(),
             epochs: HashMap::new(),
             suspect: BTreeSet::new(),
+            unrecorded: BTreeSet::new(),
+            warnings: Vec::new(),
             skipped: 0,
         }
     }
 
     fn apply_changes(
         &mut self,
+        client: &Client,
         replica: &mut Replica<State, Subscriber>,
     ) -> Result<Result<usize, SubscribeError>> {
         let (mut written, mut suspect) = (Ok(()), Vec::new());
         let taken = replica.drain(now_ns(), CHANGES_MAX, |report| {
             if written.is_ok() {
                 written = match &report {
-                    ReplicaReport::Changed(change) => self.write(change),
+                    ReplicaReport::Changed(change) => self.write(client, change),
                     ReplicaReport::Agreed { log, state, .. } => self.append_checksum(&log.topic, state),
                     ReplicaReport::Fault { log, .. } => {
                         suspect.push(log.topic.clone());
@@ -154,27 +192,45 @@ impl Recorder {
                 };
             }
         });
-        self.suspect.extend(suspect);
+        self.suspect.extend(suspect.into_iter().filter(|topic| !self.unrecorded.contains(topic)));
         written?;
         Ok(taken)
     }
 
-    /// Returns an error if a topic was deleted and created again without a state: its records could not be interpreted.
+    /// Returns an error if a recorded topic was deleted and created again without a state: its records could not be
+    /// interpreted. Other topics without a state are not recorded.
     fn check_states(&mut self, client: &Client) -> Result<()> {
         for topic in std::mem::take(&mut self.suspect) {
             // If the node does not respond or the topic was deleted, the command cannot know whether the topic has a
             // state.
             if client.describe_topic(&topic).is_ok_and(|described| described.config.reducer.is_none()) {
-                let why = "was created again without a state, so the recording ends here";
-                return Err(CommandRefusal(format!("topic {topic:?} {why}")).into());
+                if self.logs.contains_key(&topic) {
+                    let why = "was created again without a state, so the recording ends here";
+                    return Err(CommandRefusal(format!("topic {topic:?} {why}")).into());
+                }
+                self.leave_out(&topic, "keeps no state");
             }
         }
         Ok(())
     }
 
-    fn write(&mut self, change: &StateChange<'_, State>) -> Result<()> {
+    /// Excludes a topic from the recording, with a warning.
+    fn leave_out(&mut self, topic: &str, why: &str) {
+        if self.unrecorded.insert(topic.to_owned()) {
+            self.warnings.push(format!("topic {topic:?} {why}, so it is not recorded"));
+        }
+    }
+
+    fn write(&mut self, client: &Client, change: &StateChange<'_, State>) -> Result<()> {
         let topic = &change.log.topic;
+        if self.unrecorded.contains(topic) {
+            return Ok(());
+        }
         let Some(log) = self.logs.get_mut(topic) else {
+            if let Some(why) = obstacle(client, change.log) {
+                self.leave_out(topic, why);
+                return Ok(());
+            }
             // The first record of a recording is a complete state.
             let mut log = RecordedLog::create(&self.out, topic)?;
             log.set_min_time(now_ns());
@@ -183,6 +239,10 @@ impl Recorder {
             self.logs.insert(topic.clone(), log);
             return Ok(());
         };
+        if change.log.partition > 0 {
+            let why = "was created again with several partitions, so the recording ends here";
+            return Err(CommandRefusal(format!("topic {topic:?} {why}")).into());
+        }
         let before = self.epochs.insert(topic.clone(), change.to.epoch);
         if before.is_some_and(|before| before != change.to.epoch) {
             // The topic's new epoch begins with a state that does not follow from the recorded one.
@@ -205,6 +265,7 @@ impl Recorder {
     /// Ends a topic's recording when the topic is deleted. A later topic of that name continues in the same
     /// log.
     fn end_topic(&mut self, topic: &str) -> Result<()> {
+        self.unrecorded.remove(topic);
         self.logs.get_mut(topic).map_or(Ok(()), RecordedLog::append_end)
     }
 
