@@ -305,11 +305,37 @@ fn recording_cut_off_by_a_full_disk_can_be_replayed() {
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     assert!(outcome.err.contains("the disk is full"), "{outcome:?}");
     let verified = verify(&out, false).done();
-    assert!(verified.starts_with("ok") && verified.contains(" of 1 topic, 0 gaps"), "{verified}");
+    assert!(verified.starts_with("ok, but not closed: "), "{verified}");
+    assert!(verified.contains(" of 1 topic, 0 gaps"), "{verified}");
     let node = Node::start();
-    node.run(&["feed", "replay", out.to_str().unwrap(), "--speed", "max"]).done();
+    let replayed = node.run(&["feed", "replay", out.to_str().unwrap(), "--speed", "max"]);
+    assert!(replayed.err.contains("may be missing: the recording is not closed"), "{replayed:?}");
+    replayed.done();
     let watch = ["feed", "watch", "md.BTC-USD", "--json", "--count", "1"];
     assert!(objects(&node.run(&watch).done())[0]["checksum"].is_string());
+}
+
+#[test]
+fn replay_of_a_truncated_recording_warns() {
+    let folder = tempfile::tempdir().unwrap();
+    let (recording, _source) = record(folder.path());
+    let replay = |directory: &Path| {
+        let replayed = Node::start().run(&["feed", "replay", directory.to_str().unwrap(), "--speed", "max"]);
+        assert_eq!(replayed.code, Some(0), "{replayed:?}");
+        replayed.err
+    };
+    let topic = recording.join("md.BTC-USD");
+    for directory in [&recording, &topic] {
+        let err = replay(directory);
+        assert!(!err.contains("warning:"), "{err}");
+    }
+    let log = log_path(&recording);
+    let bytes = fs::read(&log).unwrap();
+    fs::write(&log, &bytes[..bytes.len() / 2]).unwrap();
+    let err = replay(&recording);
+    assert!(err.contains("may be missing: md.BTC-USD has "), "{err}");
+    let err = replay(&topic);
+    assert!(err.contains("may be missing: not closed: "), "{err}");
 }
 
 #[test]

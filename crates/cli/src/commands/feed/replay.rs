@@ -16,6 +16,7 @@ use dunlin_topic::frame::RecordMeta;
 use dunlin_topic::{Draft, Frame, Payload, Publish, ReducerConfig, TopicConfig};
 use dunlin_wire::ErrorCode;
 
+use super::recording::list::{self, RecordedTopic, RecordedTopics};
 use super::recording::{self, FrameKind, RecordCounts};
 use crate::arguments::GlobalOptions;
 use crate::connect::connect;
@@ -35,8 +36,9 @@ Examples:
 The command creates each topic with its recorded configuration and publishes its records in order. The records of
 several topics keep their order in time.
 
-The command refuses a recording with a gap; `dunlin feed verify` shows where the gap is. It also refuses a topic that has
-another publisher, unless --force is given.")]
+The command refuses a recording with a gap; `dunlin feed verify` shows where the gap is. It warns if the last records of
+a recording may be missing, because the recorder did not close it or a file was cut short. It also refuses a topic that
+has another publisher, unless --force is given.")]
 pub struct Arguments {
     /// Directory of a recording; several are replayed together, by the times of their records
     #[arg(required = true, value_name = "DIRECTORY")]
@@ -73,14 +75,16 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     let stop = StopFlag::on_signal()?;
     let client = connect(global, "dunlin feed replay")?;
     let (mut tracks, mut bytes) = (Vec::new(), 0);
-    let dirs = arguments.directories.iter().map(|directory| recording::log_dirs(directory));
-    let dirs = dirs.collect::<Result<Vec<_>>>()?.concat();
+    let mut dirs = Vec::new();
+    for directory in &arguments.directories {
+        dirs.extend(recording::log_dirs(directory)?.into_iter().map(|dir| (directory, dir)));
+    }
     // Check all topics before publishing to any.
-    for dir in dirs.iter().filter(|_| !arguments.force) {
+    for (_, dir) in dirs.iter().filter(|_| !arguments.force) {
         check_no_other_publisher(&client, dir, console)?;
     }
-    for dir in dirs {
-        tracks.extend(Track::open(&client, &dir)?);
+    for (directory, dir) in dirs {
+        tracks.extend(Track::open(&client, directory, &dir)?);
         bytes += bytes_in(&dir);
     }
     mark_continued_topics(&mut tracks);
@@ -91,6 +95,9 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     });
     drop(progress);
     let published = played?.context("interrupted before the node acknowledged all records")?;
+    if !stop.is_set() {
+        warn_of_missing_ends(&arguments.directories, &tracks, console)?;
+    }
     let mark = console.errors.good("published");
     let seconds = start.elapsed().as_secs_f64();
     Ok(writeln!(std::io::stderr(), "{mark} {} in {seconds:.1} s", published.describe(tracks.len()))?)
@@ -124,6 +131,28 @@ fn check_no_other_publisher(client: &Client, dir: &Path, console: &Console) -> R
             std::io::stderr(),
             "{mark} {topic} already has records: the recording's state replaces its state"
         )?;
+    }
+    Ok(())
+}
+
+/// Warns of recordings whose last records may be missing.
+fn warn_of_missing_ends(directories: &[PathBuf], tracks: &[Track], console: &Console) -> Result<()> {
+    for directory in directories {
+        let found = tracks.iter().filter(|track| track.recording == *directory);
+        let entry = |track: &Track| RecordedTopic { records: track.records_read, identity: track.identity };
+        let found: RecordedTopics = found.map(|track| (track.topic.clone(), entry(track))).collect();
+        let problems: Vec<String> = if recording::log_dirs(directory)? == [directory.clone()] {
+            // The directory is a single log. The list of topics is in the recording's directory.
+            let report =
+                dunlin_journal::verify(&RealDisk, directory).context("cannot check the log's files")?;
+            report.unended.iter().map(|problem| format!("not closed: {problem}")).collect()
+        } else {
+            list::find_problems(directory, &found)
+        };
+        for problem in problems {
+            let (mark, shown) = (console.errors.warning("warning:"), directory.display());
+            writeln!(std::io::stderr(), "{mark} the last records of {shown} may be missing: {problem}")?;
+        }
     }
     Ok(())
 }
@@ -186,7 +215,13 @@ fn mark_continued_topics(tracks: &mut [Track]) {
 
 /// One topic of a recording, while its records are published again.
 struct Track {
+    /// The directory of the recording.
+    recording: PathBuf,
     topic: String,
+    /// The identity of the log's first file.
+    identity: Option<u64>,
+    /// The number of records that were read, including those that the recorder added.
+    records_read: u64,
     /// Whether another of the replayed recordings has later records of this topic.
     has_later_recording: bool,
     reader: dunlin_journal::LogScan,
@@ -201,7 +236,7 @@ struct Track {
 
 impl Track {
     /// Creates the topic with its recorded configuration; `None` for a log without records.
-    fn open(client: &Client, dir: &Path) -> Result<Option<Track>> {
+    fn open(client: &Client, recording: &Path, dir: &Path) -> Result<Option<Track>> {
         let reader = Reader::open(Arc::new(RealDisk), dir)
             .with_context(|| format!("cannot read {}", dir.display()))?;
         let topic = reader.name().to_owned();
@@ -214,9 +249,19 @@ impl Track {
         }
         client.create_topic(&topic, &config, true).with_context(|| format!("cannot create topic {topic}"))?;
         let publisher = client.publisher(&topic).with_context(|| format!("cannot publish to {topic}"))?;
-        let reader = reader.scan(Position::default());
-        let (has_later_recording, frames) = (false, Vec::new());
-        Ok(Some(Track { topic, has_later_recording, reader, publisher, frames, offset: 0, is_region }))
+        let (recording, identity) = (recording.to_owned(), reader.identity());
+        Ok(Some(Track {
+            recording,
+            topic,
+            identity,
+            records_read: 0,
+            has_later_recording: false,
+            reader: reader.scan(Position::default()),
+            publisher,
+            frames: Vec::new(),
+            offset: 0,
+            is_region,
+        }))
     }
 
     /// The append time of the next record; `None` at the end.
@@ -240,6 +285,7 @@ impl Track {
         let nothing = RecordCounts::default();
         let Some((frame, taken)) = Frame::split(&self.frames[self.offset..]) else { return Ok(nothing) };
         self.offset += taken;
+        self.records_read += 1;
         let payload = Payload::Copied(frame.payload());
         let published = match recording::frame_kind(&frame)? {
             FrameKind::Sum(_) => return Ok(nothing),

@@ -60,6 +60,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let Arguments { directory, strict } = arguments;
     let logs = recording::log_dirs(directory)?;
     let is_one_log = logs == [directory.clone()];
+    let is_closed = is_one_log || list::exists(directory);
     let progress = TransferProgress::of_bytes("verifying", Some(logs.iter().map(|dir| bytes_in(dir)).sum()));
     let (mut all, mut topics, mut bytes_done) = (VerifyReport::default(), RecordedTopics::new(), 0);
     let mut out = console.out();
@@ -70,6 +71,10 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         if found.is_recorded && !is_one_log && *dir != recording::topic_dir(directory, &found.topic) {
             let shown = dir.display();
             found.problems.push(format!("its directory {shown} has another name: it was copied or renamed"));
+        }
+        if !strict && found.is_recorded && !is_closed {
+            // A recorder that fails, as on a full disk, closes each log, but writes no list of topics.
+            found.unclosed = 1;
         }
         if console.json {
             writeln!(out, "{}", report_object(&found))?;

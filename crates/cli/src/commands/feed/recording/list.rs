@@ -51,6 +51,11 @@ pub fn write(recording: &Path, topics: &RecordedTopics) -> Result<()> {
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Whether the recording has a list of its topics. A recorder writes the list after it has closed all logs.
+pub fn exists(recording: &Path) -> bool {
+    recording.join(NAME).is_file()
+}
+
 /// Compares the list with the logs in the directory. Returns a description of each difference.
 pub fn find_problems(recording: &Path, found: &RecordedTopics) -> Vec<String> {
     let listed = match read_file_up_to(&recording.join(NAME), LIST_BYTES_MAX) {
