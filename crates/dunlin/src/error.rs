@@ -23,6 +23,12 @@ pub enum TopicError {
     /// There is no topic of this name.
     #[error("there is no topic {0:?}")]
     Unknown(String),
+    /// A work group's topic for dead letters does not exist, and the node does not create it.
+    #[error(
+        "no topic owns {0:?}, the subject of the group's dead letters, and the node creates no topics \
+         (topics.auto_create is off): create the topic, or let the group drop its dead letters"
+    )]
+    NoDeadLetterTopic(String),
     /// The name is reserved for the system or for sessions.
     #[error(
         "the name {0:?} is reserved: names that begin with $ are for the system, with _INBOX. for sessions"

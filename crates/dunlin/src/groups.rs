@@ -355,7 +355,8 @@ impl Node {
                 if new.after_epoch.is_some() && after_epoch.is_none() {
                     options.start = Start::Latest;
                 }
-                let letters = new.dead_letters.map(|subject| LetterTarget::new(subject, &groups.deadline));
+                let letters =
+                    new.dead_letters.map(|subject| LetterTarget::new(subject, &topic, &groups.deadline));
                 let (group, notices) = Group::new(
                     Arc::clone(&topic),
                     name.to_owned(),
@@ -383,7 +384,7 @@ impl Node {
         Ok(GroupMember::new(self.unguarded(), group, member, wakeup, notices))
     }
 
-    /// Does the steps of joining a group that may wait: creates its topic, and the topic for its dead letters.
+    /// Does the steps of joining a group that may wait: finds or creates its topic, and the topic for its dead letters.
     pub(crate) fn prepare_join(
         &self,
         topic: &str,
@@ -395,7 +396,7 @@ impl Node {
         if let Some(ownership) = self.ownership() {
             ownership.check_owner(&topic, "its groups are joined")?;
         }
-        match dead_letters.map(|subject| dead_letters::prepare(self, subject, topic.name())) {
+        match dead_letters.map(|subject| dead_letters::prepare(self, subject, &topic)) {
             Some(Err(JoinError::Topic(error))) => Err(error),
             // The join call, which does not wait, returns all other errors.
             _ => Ok(()),
@@ -446,7 +447,7 @@ impl NewGroup {
             return Err(SubscribeError::NoState { topic: topic.name().to_owned(), why }.into());
         }
         match &self.dead_letters {
-            Some(subject) => dead_letters::prepare(node, subject, topic.name()),
+            Some(subject) => dead_letters::prepare(node, subject, topic),
             None => Ok(()),
         }
     }

@@ -157,7 +157,9 @@ impl From<&TopicError> for Refused {
             TopicError::Overlaps(name) => Refused::new(Code::PatternOverlaps, name.as_str()),
             TopicError::Unknown(name) => Refused::new(Code::NoTopic, name.as_str()),
             TopicError::Reserved(_) => Refused::new(Code::Subject, error.to_string()),
-            TopicError::NoDataDir => Refused::new(Code::TopicConfig, error.to_string()),
+            TopicError::NoDataDir | TopicError::NoDeadLetterTopic(_) => {
+                Refused::new(Code::TopicConfig, error.to_string())
+            }
             TopicError::Elsewhere { node, why } => {
                 Refused { numbers: [*node, 0, 0], ..Refused::new(Code::Elsewhere, why.as_str()) }
             }

@@ -15,7 +15,8 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin_topic::{
-    ConsumeMode, Cursor, Filter, Log, Pattern, Start, Subject, SubscribeError, SubscribeOptions, Topic,
+    ConsumeMode, Cursor, DurableOptions, Filter, Log, Pattern, Start, Subject, SubscribeError,
+    SubscribeOptions, Topic,
     TopicConfig,
 };
 use tokio::sync::oneshot;
@@ -314,6 +315,20 @@ impl Node {
         !self.config().auto_create || self.creates_at_once(&self.config().topic)
     }
 
+    /// Whether the topic for the dead letters of a topic that is as durable as `durable` is found, created or refused
+    /// without waiting.
+    pub(crate) fn finds_letter_topic_at_once(
+        &self,
+        subject: Subject<'_>,
+        durable: Option<DurableOptions>,
+    ) -> bool {
+        let creates_at_once = || durable.is_none() && self.creates_at_once(&self.config().topic);
+        is_reserved(subject.as_str())
+            || self.has_owner(subject)
+            || !self.config().auto_create
+            || creates_at_once()
+    }
+
     /// Whether a topic of this configuration is created without the cluster or a disk.
     pub fn creates_at_once(&self, config: &TopicConfig) -> bool {
         self.ownership().is_none() && config.durable.is_none()
@@ -420,12 +435,14 @@ impl Node {
         let parsed = |name| Subject::parse(name).ok();
         let is_owned = |name| parsed(name).is_none_or(|name| self.registry().owner(name).is_some());
         // The topic is looked up by name, because a topic's name need not be one of its subjects.
-        let is_known = self.registry().get(topic).is_some();
-        let topic_at_once = is_known
+        let known = self.registry().get(topic);
+        let topic_at_once = known.is_some()
             || parsed(topic).is_none_or(|topic| self.finds_at_once(topic, MissingTopicPolicy::Create));
         let dead_letters_at_once = || {
             let has_topic = dead_letters.as_deref().is_none_or(is_owned);
-            has_topic || self.creates_at_once(&self.config().topic) || self.has_group(topic, group)
+            let is_durable = known.as_ref().is_some_and(|topic| topic.config().durable.is_some());
+            let creates_at_once = || !is_durable && self.creates_at_once(&self.config().topic);
+            has_topic || creates_at_once() || self.has_group(topic, group)
         };
         if topic_at_once && dead_letters_at_once() {
             return TopicFuture::ready(Ok(()));

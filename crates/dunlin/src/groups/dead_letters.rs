@@ -11,15 +11,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
 use dunlin_topic::{
-    BatchAppend, CheckedBatch, DeadCause, DeadLetter, Log, PublishError, ReadDeferred, Record, RecordMeta,
-    Subject, Topic, TopicConfig, Waiter,
+    BatchAppend, CheckedBatch, DeadCause, DeadLetter, DurableOptions, Log, PublishError, ReadDeferred,
+    Record, RecordMeta, Subject, Topic, Waiter,
 };
 
 use super::deadline::NextDeadline;
 use crate::clock::{now_ns, steady_ns};
 use crate::error::TopicError;
 use crate::node::Node;
-use crate::select::MissingTopicPolicy;
+use crate::waiting;
 
 pub use dropped::DroppedDeadLetters;
 pub(super) use dropped::DroppedLetters;
@@ -30,6 +30,8 @@ use queue::{LetterNumber, LetterNumbers, SentLetter};
 #[derive(Debug)]
 pub(super) struct LetterTarget {
     subject: String,
+    /// How durable the group's own topic is. If the node creates the topic for dead letters, it is as durable.
+    durable: Option<DurableOptions>,
     creation: Creation,
     /// Notified when the outcome of a sent letter is known.
     outcomes: Arc<Waiter>,
@@ -54,10 +56,19 @@ impl Wake for OutcomeAlarm {
 }
 
 impl LetterTarget {
-    pub(super) fn new(subject: String, deadline: &Arc<NextDeadline>) -> LetterTarget {
+    /// The letters of the groups of `source` to this subject.
+    pub(super) fn new(subject: String, source: &Topic, deadline: &Arc<NextDeadline>) -> LetterTarget {
         let alarm = Arc::new(OutcomeAlarm { is_due: AtomicBool::new(false), deadline: Arc::clone(deadline) });
         let waker = Waker::from(Arc::clone(&alarm));
-        LetterTarget { subject, creation: Creation::default(), outcomes: Waiter::new(), alarm, waker }
+        let durable = source.config().durable;
+        LetterTarget {
+            subject,
+            durable,
+            creation: Creation::default(),
+            outcomes: Waiter::new(),
+            alarm,
+            waker,
+        }
     }
 
     /// Whether the outcome of a sent letter may be known.
@@ -158,21 +169,22 @@ impl LetterSender<'_> {
         let parsed = Subject::parse(subject).map_err(TopicError::from)?;
         // The group sends its letters regardless of the user whose request has led here.
         let node = self.node.unguarded();
-        if !node.finds_at_once(parsed, MissingTopicPolicy::Create) {
-            // The topic was deleted, or the cluster has to create it. This call does not wait for the new topic, and
-            // the group tries again later.
+        let durable = self.target.durable;
+        if !node.finds_letter_topic_at_once(parsed, durable) {
+            // The topic was deleted, or the cluster or a disk has to create it. This call does not wait for the new
+            // topic, and the group tries again later.
             if let Some(underway) = self.target.creation.begin() {
                 let (retry_node, subject) = (node.clone(), subject.to_owned());
                 node.0.waiters.run(move || {
                     let _underway = underway;
                     let _ = Subject::parse(&subject)
                         .map_err(TopicError::from)
-                        .and_then(|subject| owner(&retry_node, subject));
+                        .and_then(|subject| owner(&retry_node, subject, durable));
                 });
             }
             return Err(PublishError::NoTopic(parsed.as_str().to_owned()));
         }
-        let topic = owner(&node, parsed)?;
+        let topic = owner(&node, parsed, durable)?;
         let origin = record.subject();
         let partition_position = format!("{}/{}", record.log.partition, record.position);
         let attempts = letter.attempts.to_string();
@@ -224,10 +236,15 @@ impl LetterSender<'_> {
     }
 }
 
-/// Finds the topic for the dead letter. A dead letter is not treated as a reply.
-fn owner(node: &Node, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
+/// Finds the topic for the dead letter. If there is none and `auto_create` is set, creates it, as durable as `durable`.
+/// A dead letter is not treated as a reply.
+fn owner(
+    node: &Node,
+    subject: Subject<'_>,
+    durable: Option<DurableOptions>,
+) -> Result<Arc<Topic>, TopicError> {
     node.may_publish(subject)?;
-    node.find_owning_topic(subject)
+    node.find_owning_topic_or_durable(subject, durable)
 }
 
 fn cause(cause: DeadCause) -> &'static str {
@@ -238,27 +255,29 @@ fn cause(cause: DeadCause) -> &'static str {
     }
 }
 
-/// Creates the topic for dead letters. Returns an error if the user may not publish to it, or if it is `source_topic`,
-/// whose records become dead letters.
-pub(super) fn prepare(node: &Node, subject: &str, source_topic: &str) -> Result<(), super::JoinError> {
+/// Finds the topic for dead letters, or creates it if `auto_create` is set. Returns an error if there is none, if the
+/// user may not publish to it, or if it is `source`, whose records become dead letters.
+pub(super) fn prepare(node: &Node, subject: &str, source: &Topic) -> Result<(), super::JoinError> {
     let parsed = Subject::parse(subject).map_err(TopicError::from)?;
-    let found = match owner(node, parsed) {
-        Err(TopicError::Unknown(_)) => {
-            let config = TopicConfig { pattern: None, ..node.config().topic.clone() };
-            node.create_topic(subject, config, true)
-        }
+    let mut found = owner(node, parsed, source.config().durable);
+    if matches!(found, Err(TopicError::Unknown(_))) && waiting::is_allowed() {
+        // Another node may have created the topic just before.
+        found = node.agreed_topic(parsed);
+    }
+    let found = found.map_err(|error| match error {
+        TopicError::Unknown(subject) => TopicError::NoDeadLetterTopic(subject),
         other => other,
-    };
+    });
     let topic = found.map_err(|error| match error {
         TopicError::Forbidden { action, subject } => {
             super::JoinError::DeadLettersForbidden { action, subject }
         }
         other => super::JoinError::Topic(other),
     })?;
-    if topic.name() == source_topic {
+    if topic.name() == source.name() {
         return Err(super::JoinError::DeadLetters {
             subject: subject.to_owned(),
-            topic: source_topic.to_owned(),
+            topic: source.name().to_owned(),
         });
     }
     Ok(())

@@ -46,7 +46,7 @@ pub enum JoinError {
         forbidden(*action, subject)
     )]
     DeadLettersForbidden {
-        /// The action: `Publish`, or `Create` if the node does not create topics by itself.
+        /// The action.
         action: Action,
         /// The subject.
         subject: String,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use dunlin_topic::{Pattern, PublishError, SERVICES, Subject, Topic, TopicConfig};
+use dunlin_topic::{DurableOptions, Pattern, PublishError, Retention, SERVICES, Subject, Topic, TopicConfig};
 
 use super::Node;
 use crate::access::Action;
@@ -30,7 +30,27 @@ impl Node {
     /// Like [`owning_topic`](Node::owning_topic), but for a record that is not a reply. The caller has checked the
     /// permission.
     pub(crate) fn find_owning_topic(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
-        self.owning_topic_or_new(subject, |_| Ok(())).map(OwningTopic::into_topic)
+        self.find_owning_topic_or_durable(subject, None)
+    }
+
+    /// Like [`find_owning_topic`](Node::find_owning_topic), but a topic that this call creates is as durable as
+    /// `durable`, unless new topics are durable by default.
+    pub(crate) fn find_owning_topic_or_durable(
+        &self,
+        subject: Subject<'_>,
+        durable: Option<DurableOptions>,
+    ) -> Result<Arc<Topic>, TopicError> {
+        self.owning_topic_or_new(subject, durable, |_| Ok(())).map(OwningTopic::into_topic)
+    }
+
+    /// The configuration of topics that the node creates by itself.
+    fn auto_created_config(&self, durable: Option<DurableOptions>) -> TopicConfig {
+        let config = TopicConfig { pattern: None, ..self.0.config.topic.clone() };
+        if durable.is_none() || config.durable.is_some() {
+            return config;
+        }
+        let retention = Retention { bytes: DurableOptions::RETENTION_BYTES_DEFAULT, ..config.retention };
+        TopicConfig { durable, retention, ..config }
     }
 
     /// Returns the topic that owns the subject, in this node or in the cluster. Creates no topic.
@@ -80,7 +100,7 @@ impl Node {
         subject: Subject<'_>,
         payload_bytes: usize,
     ) -> Result<OwningTopic, TopicError> {
-        self.owning_topic_or_new(subject, |config| {
+        self.owning_topic_or_new(subject, None, |config| {
             let bytes_max = config.record_bytes_max as usize;
             if payload_bytes > bytes_max {
                 let refused = PublishError::RecordTooLarge { bytes: payload_bytes, bytes_max };
@@ -103,6 +123,7 @@ impl Node {
     fn owning_topic_or_new(
         &self,
         subject: Subject<'_>,
+        durable: Option<DurableOptions>,
         check: impl FnOnce(&TopicConfig) -> Result<(), TopicError>,
     ) -> Result<OwningTopic, TopicError> {
         if let Some(topic) = self.0.registry.owner(subject) {
@@ -128,7 +149,7 @@ impl Node {
             let limits = &self.0.config.limits;
             (SERVICES, limits.inbox(format!("{SERVICES}.>"), limits.inbox_bytes_max))
         } else {
-            (subject.as_str(), TopicConfig { pattern: None, ..self.0.config.topic.clone() })
+            (subject.as_str(), self.auto_created_config(durable))
         };
         check(&config)?;
         let until_ns = steady_ns().saturating_add(ARRIVAL_MAX.as_nanos() as u64);

@@ -313,6 +313,32 @@ fn first_record_on_a_full_disk_is_refused() {
     }
 }
 
+/// Also the topic that the group creates again for a letter, after its topic for dead letters was deleted.
+#[test]
+fn dead_letters_of_a_durable_topic_survive_a_restart() {
+    let disk = FakeDisk::new(30);
+    let (node, _) = open(&disk);
+    node.create_topic("jobs", durable(), false).unwrap();
+    publish(&node, "jobs", 1..=1);
+    let options = WorkOptions { start: Start::Earliest, attempts_max: 1, ..WorkOptions::default() };
+    let mut member = node.join_work("jobs", "g", &options).unwrap();
+    assert_eq!(node.topic("dead.jobs").unwrap().config().durable, durable().durable);
+    node.delete_topic("dead.jobs").unwrap();
+    match member.claim_one(Some(dunlin_wait::PATIENCE)).unwrap() {
+        Some(WorkEvent::ClaimedRecord(claimed)) => member.nack(claimed.token, Duration::ZERO).unwrap(),
+        other => panic!("{other:?}"),
+    }
+    dunlin_wait::until("the letter is stored", || {
+        node.tick();
+        node.groups(&node.topic("jobs").unwrap()).remove(0).pending_dead_letters == 0
+    });
+    drop(member);
+    node.stop();
+    drop(node);
+    let (node, _) = open(&disk);
+    assert_eq!(read(&node, "dead.jobs", Start::Earliest).0, [1]);
+}
+
 /// A group appends its letters without waiting, but the disk reserves room for a topic only on request.
 #[test]
 fn dead_letter_is_stored_when_a_full_disk_has_room() {
@@ -445,6 +471,7 @@ fn deleted_topic_is_freed_although_its_dead_letters_wait() {
     let config = Config { limits, auto_create: false, ..Config::default() };
     let (node, _) = Node::open(config, Arc::new(FakeDisk::new(21)), Path::new("/data")).unwrap();
     node.create_topic("jobs", durable(), false).unwrap();
+    node.create_topic("dead.jobs", TopicConfig::default(), false).unwrap();
     publish(&node, "jobs", 1..=1);
     let options = WorkOptions { start: Start::Earliest, attempts_max: 1, ..WorkOptions::default() };
     let mut member = node.join_work("jobs", "g", &options).unwrap();

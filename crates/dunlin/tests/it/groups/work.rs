@@ -8,7 +8,8 @@ use dunlin::topic::{
     TopicConfig,
 };
 use dunlin::{
-    Config, DeadLetterTarget, JoinError, Node, NodeLimits, StaleClaim, WorkEvent, WorkOptions, steady_ns,
+    Config, DeadLetterTarget, JoinError, Node, NodeLimits, StaleClaim, TopicError, WorkEvent, WorkOptions,
+    steady_ns,
 };
 use dunlin_wait::until;
 
@@ -306,6 +307,7 @@ fn dead_letter_refused_by_a_state_is_lost_and_delays_no_other() {
 #[test]
 fn group_info_shows_waiting_dead_letters_and_the_reason() {
     let node = Node::start(Config { auto_create: false, ..Config::default() }).unwrap();
+    node.create_topic("dead.jobs", TopicConfig::default(), false).unwrap();
     node.create_topic("jobs", TopicConfig::default(), false).unwrap();
     publish(&node, "jobs", [1, 2]);
     let options = WorkOptions { attempts_max: 1, ..work_from_start() };
@@ -325,8 +327,29 @@ fn group_info_shows_waiting_dead_letters_and_the_reason() {
 }
 
 #[test]
+fn join_without_auto_create_creates_no_dead_letter_topic() {
+    let node = Node::start(Config { auto_create: false, ..Config::default() }).unwrap();
+    node.create_topic("jobs", TopicConfig::default(), false).unwrap();
+    let named = DeadLetterTarget::Subject("graves".to_owned());
+    for (dead_letters, subject) in [(DeadLetterTarget::Default, "dead.jobs"), (named, "graves")] {
+        let options = WorkOptions { dead_letters, ..work_from_start() };
+        let refused = node.join_work("jobs", "g", &options).map(drop).unwrap_err();
+        let no_topic = TopicError::NoDeadLetterTopic(subject.to_owned());
+        assert_eq!(refused, JoinError::Topic(no_topic));
+        assert!(node.topic(subject).is_none() && node.groups(&node.topic("jobs").unwrap()).is_empty());
+        node.create_topic(subject, TopicConfig::default(), false).unwrap();
+        drop(node.join_work("jobs", "g", &options).unwrap());
+        node.delete_topic(subject).unwrap();
+        node.delete_topic("jobs").unwrap();
+        node.create_topic("jobs", TopicConfig::default(), false).unwrap();
+    }
+    drop(node.join_work("jobs", "drops", &without_dead_letters()).unwrap());
+}
+
+#[test]
 fn dead_letters_of_a_deleted_topic_do_not_concern_its_successor() {
     let node = Node::start(Config { auto_create: false, ..Config::default() }).unwrap();
+    node.create_topic("dead.jobs", TopicConfig::default(), false).unwrap();
     node.create_topic("jobs", TopicConfig::default(), false).unwrap();
     publish(&node, "jobs", [1, 2]);
     let options = WorkOptions { attempts_max: 1, ..work_from_start() };
@@ -339,7 +362,7 @@ fn dead_letters_of_a_deleted_topic_do_not_concern_its_successor() {
     node.delete_topic("jobs").unwrap();
     node.create_topic("jobs", TopicConfig::default(), false).unwrap();
     publish(&node, "jobs", [3]);
-    // The new group creates the topic for dead letters again.
+    node.create_topic("dead.jobs", TopicConfig::default(), false).unwrap();
     let mut member = node.join_work("jobs", "g", &options).unwrap();
     node.tick();
     assert_eq!(node.topic("dead.jobs").unwrap().logs()[0].last().seq, 2, "letters of the deleted topic");
@@ -352,6 +375,7 @@ fn dead_letters_of_a_deleted_topic_do_not_concern_its_successor() {
 /// A node with a group `g` of the topic `jobs`, whose two dead letters have no topic. The group has no members.
 fn node_with_pending_dead_letters(limits: NodeLimits) -> Node {
     let node = Node::start(Config { limits, auto_create: false, ..Config::default() }).unwrap();
+    node.create_topic("dead.jobs", TopicConfig::default(), false).unwrap();
     node.create_topic("jobs", TopicConfig::default(), false).unwrap();
     publish(&node, "jobs", [1, 2]);
     let options = WorkOptions { attempts_max: 1, ..work_from_start() };
