@@ -12,6 +12,7 @@ use dunlin_wire::{
 
 use crate::client::{Client, SharedClient};
 use crate::follow::lock;
+use crate::interrupt::is_interrupted;
 use crate::kv::KvError;
 use crate::refusal::RefusedError;
 
@@ -20,6 +21,8 @@ const PAGE_TOPICS: u32 = 1_000;
 /// With this prefix before the topic's name, a request for settings returns the topic's groups that have dead letters
 /// which are not stored yet.
 const PENDING_DEAD_LETTERS: &str = "$DUNLIN.dead.";
+/// The pause before a request without side effects is sent again.
+const QUERY_PAUSE: Duration = Duration::from_millis(20);
 /// The number of requests for settings that are sent before the client waits for the first response.
 const SETTINGS_AHEAD: usize = 256;
 
@@ -172,7 +175,7 @@ impl Client {
                     after: &after,
                 })
             };
-            let bytes = self.shared.call(request_page)?;
+            let bytes = self.shared.query(request_page)?;
             let Some(FromNode::Topics(page)) = self.shared.decode_response(&bytes) else {
                 return Err(unexpected_response());
             };
@@ -185,7 +188,7 @@ impl Client {
 
     /// Describes a topic.
     pub fn describe_topic(&self, topic: &str) -> Result<TopicDescription, CallError> {
-        let bytes = self.shared.call(|request| FromClient::DescribeTopic(NamedTopic { request, topic }))?;
+        let bytes = self.shared.query(|request| FromClient::DescribeTopic(NamedTopic { request, topic }))?;
         match self.shared.decode_response(&bytes) {
             Some(FromNode::Topic(state)) => {
                 let mut description = description(&state);
@@ -202,7 +205,7 @@ impl Client {
     /// Returns a topic's settings (such as `durable` and `reducer`) and its status values, each with its name.
     pub fn topic_settings(&self, topic: &str) -> Result<Vec<(String, String)>, CallError> {
         let bytes =
-            self.shared.call(|request| FromClient::DescribeSettings(NamedTopic { request, topic }))?;
+            self.shared.query(|request| FromClient::DescribeSettings(NamedTopic { request, topic }))?;
         self.shared.read_settings(&bytes)
     }
 
@@ -228,7 +231,15 @@ impl Client {
             };
             let requests: Vec<_> = topics.iter().map(send_one).collect();
             let read = |bytes: Vec<u8>| self.shared.read_settings(&bytes);
-            settings.extend(requests.into_iter().map(|request| request?.wait(until).and_then(read)));
+            let responses = topics.iter().zip(requests).map(|(topic, request)| {
+                match request.and_then(|request| request.wait(until)) {
+                    Err(CallError::Unknown(_)) if !is_interrupted() && until > Some(Instant::now()) => {
+                        self.topic_settings(topic)
+                    }
+                    response => response.and_then(read),
+                }
+            });
+            settings.extend(responses);
         }
         settings
     }
@@ -355,6 +366,23 @@ impl SharedClient {
     ) -> Result<Vec<u8>, CallError> {
         let until = Instant::now() + Duration::from_millis(self.limits.answer_ms_max);
         self.send_request(request)?.wait(Some(until))
+    }
+
+    /// Like [`call`](SharedClient::call), for a request without side effects: sends it again if its response was lost
+    /// with the connection.
+    pub(crate) fn query<'a>(
+        self: &Arc<SharedClient>,
+        request: impl Fn(u32) -> FromClient<'a>,
+    ) -> Result<Vec<u8>, CallError> {
+        let until = Instant::now() + Duration::from_millis(self.limits.answer_ms_max);
+        loop {
+            match self.send_request(&request)?.wait(Some(until)) {
+                Err(CallError::Unknown(_)) if !is_interrupted() && Instant::now() + QUERY_PAUSE < until => {
+                    std::thread::sleep(QUERY_PAUSE);
+                }
+                response => return response,
+            }
+        }
     }
 
     /// Decodes the bytes of a response that was already found to be valid.

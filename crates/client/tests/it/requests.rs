@@ -237,6 +237,37 @@ fn topics_are_listed_page_by_page() {
 }
 
 #[test]
+fn reads_about_topics_are_repeated_after_a_lost_connection() {
+    let settings_request = |message: FromClient<'_>| match message {
+        FromClient::DescribeSettings(NamedTopic { request, topic: "jobs" }) => request,
+        other => panic!("{other:?}"),
+    };
+    let (client, node) = ScriptedNode::serve(move |node, mut link| {
+        link.next(|message| assert!(matches!(message, FromClient::ListTopics(_)), "{message:?}"));
+        drop(link);
+        let mut link = node.accept();
+        let request = link.next(|message| match message {
+            FromClient::ListTopics(list) => list.request,
+            other => panic!("{other:?}"),
+        });
+        link.send(FromNode::Topics(Topics { request, more: false, topics: MessageList::new(&[]) }));
+        for _ in 0..2 {
+            link.next(settings_request);
+            drop(link);
+            link = node.accept();
+            let request = link.next(settings_request);
+            link.send(FromNode::Settings(Settings { request, settings: MessageList::new(&[]) }));
+        }
+        link.wait_until_closed();
+    });
+    assert!(client.topics("").unwrap().is_empty());
+    assert!(client.topic_settings("jobs").unwrap().is_empty());
+    assert_eq!(client.settings_of_topics(&["jobs"]), [Ok(Vec::new())]);
+    drop(client);
+    node.join().unwrap();
+}
+
+#[test]
 fn request_with_a_lost_response_has_an_unknown_outcome() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.next(|message| assert!(matches!(message, FromClient::DeleteTopic(_))));
