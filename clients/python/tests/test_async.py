@@ -185,6 +185,30 @@ def test_async_errors_equal_those_of_the_blocking_client(url: str) -> None:
     run(program())
 
 
+def test_closed_async_client_raises_handle_closed(url: str, topic: str) -> None:
+    async def program() -> None:
+        async with dunlin.aio.connect(url) as client:
+            publisher = await client.publisher(topic)
+            async with client.subscribe(topic):
+                await client.close()
+            await client.close()
+            await publisher.close()
+            calls = [
+                lambda: client.publish(topic, b"late"),
+                lambda: publisher.publish(b"late"),
+                lambda: client.topics(),
+                lambda: client.kv.get("key"),
+            ]
+            for call in calls:
+                with pytest.raises(errors.HandleClosedError):
+                    await call()
+            with pytest.raises(errors.HandleClosedError):
+                async with client.kv.lock("gate"):
+                    pass
+
+    run(program())
+
+
 def test_pending_requests_do_not_block_replies_of_the_client(url: str, topic: str) -> None:
     async def echo_by_itself() -> None:
         async with dunlin.aio.connect(url) as client, client.subscribe(topic) as requests:

@@ -40,12 +40,16 @@ class _Caller:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="dunlin")
+        self._has_ended = False
         self.requests = asyncio.Semaphore(_REQUESTS_MAX)
 
     async def __call__(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         abandonable = CancellableCall()
         run: Callable[[], T] = partial(abandonable.run, partial(call, *args, **options))
         try:
+            if self._has_ended:
+                # The client is closed: the call raises HandleClosedError, or has nothing left to close.
+                return await self.apart(run)
             return await asyncio.get_running_loop().run_in_executor(self._threads, run)
         except asyncio.CancelledError:
             abandonable.abandon()
@@ -60,6 +64,7 @@ class _Caller:
             thread.shutdown(wait=False)
 
     def end(self) -> None:
+        self._has_ended = True
         self._threads.shutdown(wait=False)
 
 
@@ -387,7 +392,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connection, after all sent records are answered."""
+        """Closes the connection, after all sent records are answered. Does nothing if it is closed."""
         try:
             await self._caller(self._client.close)
         finally:
