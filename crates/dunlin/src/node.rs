@@ -48,6 +48,25 @@ pub(crate) fn make_reducer(config: &ReducerConfig) -> Result<Box<dyn Reducer>, R
     dunlin_feed::make_reducer(&config.kind, &config.options).map_err(|error| ReducerError(error.to_string()))
 }
 
+/// Whether two configurations of the topic `name` are the same: options of reducers may be left out or written
+/// differently, and the topic's name may be its pattern.
+pub(crate) fn is_same_config(name: &str, config: &TopicConfig, other: &TopicConfig) -> bool {
+    let completed = |config: &TopicConfig| {
+        let pattern = config.pattern.clone().filter(|pattern| pattern != name);
+        TopicConfig { pattern, reducer: config.reducer.as_ref().map(completed_reducer), ..config.clone() }
+    };
+    config == other || completed(config) == completed(other)
+}
+
+/// The reducer's configuration with all options, in one notation.
+fn completed_reducer(config: &ReducerConfig) -> ReducerConfig {
+    let options = match config.kind.as_str() {
+        REGION => AnyRegion::of(&config.options).map(|region| region.options()).ok(),
+        kind => dunlin_feed::complete_options(kind, &config.options).ok(),
+    };
+    ReducerConfig { kind: config.kind.clone(), options: options.unwrap_or_else(|| config.options.clone()) }
+}
+
 /// Limits times to 584 years, the longest time that a topic's description can hold as a number of nanoseconds.
 fn with_storable_times(mut config: TopicConfig) -> TopicConfig {
     let time_max = Duration::from_nanos(u64::MAX);
@@ -241,7 +260,8 @@ impl Node {
         &self.0.groups
     }
 
-    /// Creates a topic. With `or_same`, an existing topic of the same name and configuration is returned.
+    /// Creates a topic. With `or_same`, an existing topic of the same name and configuration is returned. The options of
+    /// reducers are compared by their meaning.
     pub fn create_topic(
         &self,
         name: &str,
@@ -305,7 +325,7 @@ impl Node {
         let config = self.share_config(config);
         match self.create_local(name, pattern, Arc::clone(&config), || self.0.epochs.next(name, now_ns())) {
             Err(TopicError::Exists(name)) if or_same => match self.0.registry.get(&name) {
-                Some(topic) if **topic.config() == *config => Ok(topic),
+                Some(topic) if is_same_config(&name, topic.config(), &config) => Ok(topic),
                 _ => Err(TopicError::Exists(name)),
             },
             other => other,

@@ -27,6 +27,18 @@ pub fn make_reducer(
     make_reducer_within(kind, options, FeedLimits::default())
 }
 
+/// All options of a kind with their values, also those that `options` leaves at their defaults. Options that make equal
+/// states have equal results.
+pub fn complete_options(
+    kind: &str,
+    options: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, OptionsError> {
+    match kind {
+        BOOK | ORDERS => Ok(Scale::parse(kind, options)?.options()),
+        _ => make_reducer(kind, options).map(|_| options.clone()),
+    }
+}
+
 /// Like [`make_reducer`], with limits.
 pub fn make_reducer_within(
     kind: &str,

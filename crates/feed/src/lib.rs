@@ -54,7 +54,7 @@ pub use instruments::{
     INSTRUMENTS_MAX, Instrument, Instruments, InstrumentsError, InstrumentsText, LEVELS_PER_SIDE_MAX,
     Notation, SCENARIOS, UPDATES_PER_SEC_MAX, VOLATILITY_MAX,
 };
-pub use kind::{BOOK, KINDS, LAST, ORDERS, make_reducer, make_reducer_within};
+pub use kind::{BOOK, KINDS, LAST, ORDERS, complete_options, make_reducer, make_reducer_within};
 pub use last_value::{LastValue, VALUE_HEAD_BYTES, ValueEntry};
 pub use limits::FeedLimits;
 pub use orders::{ORDER_ENTRY_BYTES, Order, OrderEntry, Orders, QueuePosition};

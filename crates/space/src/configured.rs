@@ -41,21 +41,29 @@ pub fn topic_of(world: &str, region: RegionId) -> String {
 
 /// Configuration of a region's topic.
 pub fn reducer_config<const D: usize>(setup: &RegionSetup<D>) -> ReducerConfig {
+    ReducerConfig { kind: REGION.to_owned(), options: options_of(setup.region, &setup.world, &setup.schema) }
+}
+
+fn options_of<const D: usize>(
+    region: RegionId,
+    world: &WorldBox<D>,
+    schema: &Schema,
+) -> BTreeMap<String, String> {
     let point = |point: [f32; D]| point.map(|along| along.to_string()).join(",");
     let component = |component: &Component| match component.kind {
         ComponentKind::F32 => format!("{}:f32", component.name),
         other => format!("{}:{}", component.name, other.size()),
     };
-    let components: Vec<String> = setup.schema.components().iter().map(component).collect();
+    let components: Vec<String> = schema.components().iter().map(component).collect();
     let mut options = BTreeMap::from([
-        ("region".to_owned(), setup.region.0.to_string()),
-        ("min".to_owned(), point(setup.world.min())),
-        ("max".to_owned(), point(setup.world.max())),
+        ("region".to_owned(), region.0.to_string()),
+        ("min".to_owned(), point(world.min())),
+        ("max".to_owned(), point(world.max())),
     ]);
     if !components.is_empty() {
         options.insert("components".to_owned(), components.join(","));
     }
-    ReducerConfig { kind: REGION.to_owned(), options }
+    options
 }
 
 /// The state of a region of a world with two or with three dimensions.
@@ -83,6 +91,18 @@ impl AnyRegion {
             (low, high) => Err(format!(
                 "min has {low} coordinates and max has {high}, but a world has 2 or 3 dimensions"
             )),
+        }
+    }
+
+    /// The options of an equal state, in one notation.
+    pub fn options(&self) -> BTreeMap<String, String> {
+        fn of<const D: usize>(reducer: &RegionReducer<D>) -> BTreeMap<String, String> {
+            let state = reducer.state();
+            options_of(state.handover().region(), state.world(), state.store().schema())
+        }
+        match self {
+            AnyRegion::Plane(reducer) => of(reducer),
+            AnyRegion::Space(reducer) => of(reducer),
         }
     }
 

@@ -15,7 +15,7 @@ use super::route::Route;
 use super::{ClusterCommandError, Ownership, lock};
 use crate::clock::{CLOCK, now_ns, steady_ns};
 use crate::error::TopicError;
-use crate::node::{Node, make_reducer};
+use crate::node::{Node, is_same_config, make_reducer};
 use crate::registry::cost_of;
 use crate::storage::{decode_config, encode_config};
 use crate::waiting::{self, poll_until_found};
@@ -243,10 +243,11 @@ impl Ownership {
         config: &TopicConfig,
         or_same: bool,
     ) -> Result<Arc<Topic>, TopicError> {
-        let check_same = |existing: Arc<Topic>| match or_same && **existing.config() == *config {
-            true => Ok(existing),
-            false => Err(TopicError::Exists(name.to_owned())),
-        };
+        let check_same =
+            |existing: Arc<Topic>| match or_same && is_same_config(name, existing.config(), config) {
+                true => Ok(existing),
+                false => Err(TopicError::Exists(name.to_owned())),
+            };
         if let Some(existing) = node.registry().get(name) {
             if self.may_exist(name) {
                 return check_same(existing);

@@ -125,6 +125,32 @@ fn create_topic_accepts_an_identical_topic_only_if_allowed() {
 }
 
 #[test]
+fn equal_reducer_options_in_another_notation_are_the_same() {
+    let node = node();
+    let with = |kind: &str, options: &[(&str, &str)]| {
+        let options = options.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let reducer = dunlin::topic::ReducerConfig { kind: kind.to_owned(), options };
+        TopicConfig { reducer: Some(reducer), ..TopicConfig::default() }
+    };
+    node.create_topic("book", with("book", &[("tick", "5")]), false).unwrap();
+    let same = [("tick", "05"), ("depth", "10"), ("price_decimals", "0")];
+    let named = TopicConfig { pattern: Some("book".to_owned()), ..with("book", &same) };
+    node.create_topic("book", named, true).unwrap();
+    let area = |max| with("region", &[("region", "1"), ("min", "0,0"), ("max", max)]);
+    node.create_topic("area", area("10,10"), false).unwrap();
+    node.create_topic("area", area("10.0, 1e1"), true).unwrap();
+    let others = [
+        ("book", with("book", &[("tick", "1")])),
+        ("book", with("orders", &[("tick", "5")])),
+        ("area", area("10,11")),
+    ];
+    for (name, other) in others {
+        let exists = TopicError::Exists(name.to_owned());
+        assert_eq!(node.create_topic(name, other, true).err(), Some(exists));
+    }
+}
+
+#[test]
 fn deletion_is_reported_and_the_next_topic_has_a_higher_epoch() {
     let node = node();
     let mut publisher = node.publisher("a").unwrap();
