@@ -93,6 +93,32 @@ def test_feed_handler_republishes_its_book_after_an_owner_outage(client: dunlin.
         assert (dict(book.bids()), dict(book.asks())) == exchange.sides
 
 
+class DeletingExchange(QuietExchange):
+    """An exchange during whose third change another client deletes the topic."""
+
+    def __init__(self, other: dunlin.Client, topic: str) -> None:
+        super().__init__()
+        self.other, self.topic = other, topic
+
+    def changes(self) -> Iterator[tuple[int, list[tuple[int, int]], list[tuple[int, int]]]]:
+        for change in super().changes():
+            if change[0] == 3:
+                self.other.delete_topic(self.topic)
+            yield change
+
+
+def test_feed_handler_creates_a_deleted_topic_again(client: dunlin.Client, url: str, topic: str) -> None:
+    (program,) = re.findall(r"^```python\n(.*?)^```", FEEDS.read_text(), re.M | re.S)
+    names: dict[str, Any] = {}
+    exec(program, names)
+    with dunlin.connect(url) as other:
+        exchange = DeletingExchange(other, topic)
+        names["handle"](client, topic, exchange)
+        with other.book(topic) as book:
+            assert (dict(book.bids()), dict(book.asks())) == exchange.sides
+            assert book.options["price_decimals"] == "2"
+
+
 def test_speed_example_reports_five_rates(own_node: Node) -> None:
     program = [sys.executable, str(PACKAGE / "examples" / "speed.py"), "20000"]
     assert output(program, own_node).count("M records/s") == 5
