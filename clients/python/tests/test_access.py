@@ -11,13 +11,13 @@ import pytest
 from conftest import STEADY_MS, Node
 from dunlin import errors, kv
 
-ANA, ROOT = "dunlin_" + "a" * 43, "dunlin_" + "r" * 43
+ANA, BOB, ROOT = ("dunlin_" + letter * 43 for letter in "abr")
 
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Node]:
     users = tmp_path / "users.toml"
-    digest = {token: hashlib.sha256(token.encode()).hexdigest() for token in (ANA, ROOT)}
+    digest = {token: hashlib.sha256(token.encode()).hexdigest() for token in (ANA, BOB, ROOT)}
     users.write_text(
         f"""
         [users.ana]
@@ -28,6 +28,10 @@ def guarded(tmp_path: Path) -> Iterator[Node]:
         [users.root]
         tokens = ["sha256:{digest[ROOT]}"]
         keys = ["*"]
+        [users.bob]
+        tokens = ["sha256:{digest[BOB]}"]
+        tenant = "bcorp"
+        tasks = ["submit"]
         """
     )
     node = Node(tmp_path, STEADY_MS, "--auth-users-file", str(users))
@@ -77,3 +81,12 @@ def test_user_reaches_only_its_permitted_keys(guarded: Node) -> None:
             both = root.kv.batch({"b/1": "hidden", "a/2": "seen", "a/secret": "hidden"})
             change = next(watch)
             assert (change.revision, [event.key for event in change.events]) == (both, [b"a/2"])
+
+
+def test_dead_letters_of_other_tenants_are_refused(guarded: Node) -> None:
+    with dunlin.connect(guarded.url, token=BOB) as bob:
+        bob.tasks.submit("bcorp", "mail")
+        assert (bob.tasks.redrive("bcorp"), bob.tasks.discard("bcorp")) == (0, 0)
+        for call in (lambda: bob.tasks.redrive("acme"), lambda: bob.tasks.discard("acme")):
+            with pytest.raises(errors.ForbiddenError):
+                call()

@@ -376,3 +376,9 @@ def test_closed_standard_output_does_not_fail_a_process_task() -> None:
     for program in ("import sys; sys.stdout.close()", "import sys; sys.stdout = None", ""):
         assert slot.run(exec, (program,), lambda: False).error is None
     slot.end()
+
+
+def test_dead_letters_of_an_unknown_tenant_are_refused(client: dunlin.Client, tenant: str) -> None:
+    for call in (lambda: client.tasks.redrive(tenant), lambda: client.tasks.discard(tenant)):
+        with pytest.raises(errors.TenantUnknownError):
+            call()

@@ -372,10 +372,16 @@ class Tasks:
         return done
 
     def _count_dead(self, tenant: str, count: int | None) -> int:
-        """The number of dead letters of a tenant, at most `count`."""
+        """The number of dead letters of a tenant, at most `count`.
+
+        For a tenant that does not exist or belongs to others, the result is 1: the node refuses the call that follows.
+        """
         count = None if count is None else _arguments.count("count", count, _arguments.U64_MAX)
-        found = self.tenants().get(tenant)
-        dead = found.dead if found is not None else 0
+        found = self.tenants()
+        if tenant == "":
+            dead = sum(info.dead for info in found.values())
+        else:
+            dead = found[tenant].dead if tenant in found else 1
         return dead if count is None else min(count, dead)
 
     def set_tenant(

@@ -225,7 +225,12 @@ fn change_each(
 /// Runs dead letters again, and prints their number.
 fn redrive(tasks: &Tasks, tenant: &str, limit: Option<u32>, poisoned: bool, console: &Console) -> Result<()> {
     // Without a tenant, a user with permission `manage` receives all tenants, and only the node knows the user's own.
-    let dead: u64 = tasks.tenants(tenant)?.iter().map(|found| found.dead).sum();
+    let found = tasks.tenants(tenant)?;
+    let dead: u64 = match found.as_slice() {
+        // The node refuses the command for a tenant that does not exist.
+        [] if !tenant.is_empty() => 1,
+        found => found.iter().map(|found| found.dead).sum(),
+    };
     let limit = limit.map_or(dead, u64::from).min(dead);
     let all = tasks.redrive_many(tenant, limit, poisoned)?;
     let mut out = console.out();

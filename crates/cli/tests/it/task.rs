@@ -233,6 +233,13 @@ fn redrive_counts_no_dead_letters_of_other_tenants() {
 }
 
 #[test]
+fn redrive_of_an_unknown_tenant_is_refused() {
+    let node = Node::start();
+    let refused = node.run(&["task", "redrive", "--tenant", "nobody"]);
+    assert!(refused.code != Some(0) && refused.err.contains("TENANT_UNKNOWN"), "{refused:?}");
+}
+
+#[test]
 fn cancelling_a_task_ends_its_command() {
     let node = Node::start();
     let worker = start_worker(&node, &["--kind", "long", "--", "sh", "-c", "echo began >&2; exec sleep 600"]);
