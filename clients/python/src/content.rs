@@ -18,6 +18,11 @@ pub enum PayloadContent {
 impl PayloadContent {
     /// Extracts the payload from `bytes`, `str`, or an object with a buffer.
     pub fn of(object: &Bound<'_, PyAny>) -> PyResult<PayloadContent> {
+        PayloadContent::named(object, || "a payload".to_owned())
+    }
+
+    /// Like [`of`](Self::of), for other bytes of a record, which `what` names in an error.
+    pub fn named(object: &Bound<'_, PyAny>, what: impl FnOnce() -> String) -> PyResult<PayloadContent> {
         if let Ok(bytes) = object.cast::<PyBytes>() {
             return Ok(PayloadContent::Bytes(bytes.clone().into()));
         }
@@ -29,7 +34,8 @@ impl PayloadContent {
         }
         let view = PyMemoryView::from(object).map_err(|_| {
             PyTypeError::new_err(format!(
-                "a payload must be bytes, str or a buffer, not {}",
+                "{} must be bytes, str or a buffer, not {}",
+                what(),
                 object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string())
             ))
         })?;
@@ -54,7 +60,8 @@ pub fn headers(object: &Bound<'_, PyAny>) -> PyResult<Vec<(String, Vec<u8>)>> {
     };
     let pair = |pair: PyResult<Bound<'_, PyAny>>| {
         let (name, value): (String, Bound<'_, PyAny>) = pair?.extract()?;
-        Ok((name, PayloadContent::of(&value)?.as_slice().to_vec()))
+        let content = PayloadContent::named(&value, || format!("the value of header {name:?}"))?;
+        Ok((name, content.as_slice().to_vec()))
     };
     pairs.try_iter()?.map(pair).collect()
 }

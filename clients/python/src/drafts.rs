@@ -64,7 +64,11 @@ impl OutgoingRecord {
             }
         };
         let extras = DraftExtras {
-            key: options.key.as_ref().map(PayloadContent::of).transpose()?,
+            key: options
+                .key
+                .as_ref()
+                .map(|key| PayloadContent::named(key, || "a key".to_owned()))
+                .transpose()?,
             headers: options.headers.as_ref().map(content::headers).transpose()?.unwrap_or_default(),
             tail,
             reply: options.reply,

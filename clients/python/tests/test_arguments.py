@@ -257,6 +257,22 @@ def test_errors_of_client_calls_name_the_invalid_argument(client: dunlin.Client)
     refused(-1, lambda: client.world("w").command(-1, kind=1), ValueError, "entity=-1 is not a whole number")
 
 
+def test_errors_name_the_header_the_time_unit_and_the_levels(client: dunlin.Client, topic: str) -> None:
+    for name in ("not_before", "deadline"):
+        milliseconds: dict[str, Any] = {name: 1_795_904_618_638.0}
+        text = f"{name}=1795904618638.0 is not a time in seconds since the Unix epoch, as time.time() gives it"
+        refused(name, lambda given=milliseconds: client.tasks.submit("t", "k", **given), ValueError, text)  # type: ignore[misc]
+    given: Any = {"size": 5}
+    text = 'the value of header "size" must be bytes, str or a buffer, not int'
+    refused(given, lambda: client.publish(topic, b"x", headers=given), TypeError, text)
+    key: Any = 5
+    refused(key, lambda: client.publish(topic, b"x", key=key), TypeError, "a key must be bytes, str or a buffer")
+    level: Any = "x"
+    refused(level, lambda: client.create_topic(topic, durable=level), ValueError, "use memory, written or synced")
+    with pytest.raises(errors.NoTopicError, match="publish to a subject, which has no wildcards"):
+        client.publish(f"{topic}.*", b"x")
+
+
 def test_empty_zero_or_duplicate_limits_are_refused(client: dunlin.Client) -> None:
     refused(0, lambda: Limit("kind", running=0), ValueError, "running=0 is not a whole number from 1")
     refused(None, lambda: Limit("kind"), ValueError, "Limit('kind') limits nothing")

@@ -53,7 +53,7 @@ def test_nacked_job_returns_with_the_next_attempt(client: dunlin.Client, topic: 
         assert (again.position, again.attempt) == (job.position, 2)
         again.renew()
         again.ack()
-        with pytest.raises(errors.StaleClaimError):
+        with pytest.raises(errors.StaleClaimError, match="the claim has ended: acknowledged, returned"):
             again.ack()
         client.publish(topic, b"next")
         assert next_job(member).payload == b"next"
@@ -112,7 +112,7 @@ def test_one_ack_settles_many_jobs_exactly_once(client: dunlin.Client, topic: st
     with client.work(topic, "crew", prefetch=8) as member:
         jobs = [next_job(member) for _ in range(8)]
         member.ack(jobs)
-        with pytest.raises(errors.StaleClaimError):
+        with pytest.raises(errors.StaleClaimError, match="8 claims have ended"):
             member.ack(jobs)
 
 

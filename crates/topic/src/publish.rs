@@ -102,9 +102,9 @@ impl std::str::FromStr for AckLevel {
 
     fn from_str(text: &str) -> Result<AckLevel, String> {
         let named = AckLevel::NAMES.iter().find(|(name, _)| *name == text);
-        named.map(|(_, level)| *level).ok_or_else(|| {
-            format!("{text:?} is not an acknowledgement level: use memory, written, synced or quorum")
-        })
+        named
+            .map(|(_, level)| *level)
+            .ok_or_else(|| format!("{text:?} is not an acknowledgement level: use memory, written or synced"))
     }
 }
 
@@ -280,7 +280,7 @@ pub enum PublishError {
     #[error("{0}")]
     OwnerAway(String),
     /// No topic owns the subject.
-    #[error("no topic owns the subject {0:?}")]
+    #[error("{}", no_topic_text(.0))]
     NoTopic(String),
     /// The topic was deleted, or its node is shutting down.
     #[error("the topic is closed")]
@@ -308,6 +308,15 @@ pub enum PublishError {
 
 fn more_text(more: u64) -> String {
     if more == 0 { String::new() } else { format!(", and {more} more") }
+}
+
+fn no_topic_text(subject: &str) -> String {
+    if subject.split('.').any(|token| token == "*" || token == ">") {
+        return format!(
+            "no topic has the pattern {subject:?}: publish to a subject, which has no wildcards, or create the topic"
+        );
+    }
+    format!("no topic owns the subject {subject:?}")
 }
 
 fn record_text(record: u32) -> String {

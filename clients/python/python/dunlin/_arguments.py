@@ -17,6 +17,9 @@ SPAN_SECONDS_MAX = 0xFFFF_FFFF / 1000
 """The longest time span that messages carry as milliseconds in 32 bits."""
 U64_MAX = 2**64 - 1
 
+_UNIX_SECONDS_MAX = 1e11
+"""The year 5138. A larger number is the present time in milliseconds or a smaller unit."""
+
 _LONE = "UTF-8 cannot encode the lone surrogate in it"
 
 _repr = Repr()
@@ -145,6 +148,6 @@ def wait(given: float, name: str = "timeout") -> float:
 def unix_ms(name: str, given: float) -> int:
     """Seconds since the Unix epoch as milliseconds, at least 1. The cluster refuses times far from now."""
     number = _number(name, given, "seconds since the Unix epoch")
-    if not 0 < number < 2**53:
+    if not 0 < number < _UNIX_SECONDS_MAX:
         raise ValueError(f"{name}={shown(given)} is not a time in seconds since the Unix epoch, as time.time() gives it")
     return max(round(number * 1000), 1)

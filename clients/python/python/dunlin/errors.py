@@ -34,7 +34,8 @@ class Error(Exception):
     advice: str = ""
     """The next step for the program or its operator."""
     numbers: tuple[int, ...] = ()
-    """Values such as a limit. The code's row in the table of errors describes them."""
+    """Values such as a limit. The code's row in the table of errors describes them. They are 0 in errors of publishers,
+    subscriptions and groups, whose texts name the values."""
 
 
 class DisconnectedError(Error, ConnectionError):
@@ -569,4 +570,8 @@ def _gap(notice: Gap | EpochChanged) -> GapError:
 
 
 def _stale(tokens: tuple[int, ...]) -> StaleClaimError:
-    return StaleClaimError(f"STALE_CLAIM: {len(tokens)} claims had already ended, with the tokens {tokens}")
+    which = "the claim has" if len(tokens) == 1 else f"{len(tokens)} claims have"
+    tokens_text = ", ".join(map(str, tokens))
+    return StaleClaimError(
+        f"STALE_CLAIM: {which} ended: acknowledged, returned, or the deadline passed (tokens {tokens_text})"
+    )

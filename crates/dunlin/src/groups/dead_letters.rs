@@ -258,7 +258,8 @@ fn cause(cause: DeadCause) -> &'static str {
 /// Finds the topic for dead letters, or creates it if `auto_create` is set. Returns an error if there is none, if the
 /// user may not publish to it, or if it is `source`, whose records become dead letters.
 pub(super) fn prepare(node: &Node, subject: &str, source: &Topic) -> Result<(), super::JoinError> {
-    let parsed = Subject::parse(subject).map_err(TopicError::from)?;
+    let invalid = |error| super::JoinError::DeadLetterSubject { subject: subject.to_owned(), error };
+    let parsed = Subject::parse(subject).map_err(invalid)?;
     let mut found = owner(node, parsed, source.config().durable);
     if matches!(found, Err(TopicError::Unknown(_))) && waiting::is_allowed() {
         // Another node may have created the topic just before.

@@ -40,6 +40,17 @@ pub enum JoinError {
         /// The topic.
         topic: String,
     },
+    /// The subject for dead letters is invalid, such as `dead.TOPIC` of a topic with a very long name.
+    #[error(
+        "the subject {subject:?} of the group's dead letters is invalid: {error}; choose another subject, or let the \
+         group drop them"
+    )]
+    DeadLetterSubject {
+        /// The subject.
+        subject: String,
+        /// The reason.
+        error: SubjectError,
+    },
     /// The user that creates the group lacks a permission for the subject of its dead letters.
     #[error(
         "{}, the subject of the group's dead letters: grant it, choose another subject, or let the group drop them",
@@ -88,6 +99,7 @@ impl From<&JoinError> for Refused {
             JoinError::Start(error) => error.into(),
             JoinError::Kind { kind, .. } => Refused::new(ErrorCode::GroupKind, kind.to_string()),
             JoinError::DeadLetters { .. } => Refused::new(ErrorCode::TopicConfig, error.to_string()),
+            JoinError::DeadLetterSubject { .. } => Refused::new(ErrorCode::Subject, error.to_string()),
             JoinError::DeadLettersForbidden { .. } => Refused::new(ErrorCode::Forbidden, error.to_string()),
             JoinError::Limit { limit, value } => Refused::limit(limit, *value),
         }

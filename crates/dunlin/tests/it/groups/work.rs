@@ -327,6 +327,18 @@ fn group_info_shows_waiting_dead_letters_and_the_reason() {
 }
 
 #[test]
+fn join_names_the_dead_letter_subject_that_is_too_long() {
+    let node = node();
+    let topic = "t".repeat(252);
+    node.create_topic(&topic, TopicConfig::default(), false).unwrap();
+    let refused = node.join_work(&topic, "g", &work_from_start()).map(drop).unwrap_err();
+    let text = refused.to_string();
+    assert!(matches!(refused, JoinError::DeadLetterSubject { .. }), "{refused:?}");
+    assert!(text.contains(&format!("\"dead.{topic}\" of the group's dead letters")), "{text}");
+    drop(node.join_work(&topic, "g", &without_dead_letters()).unwrap());
+}
+
+#[test]
 fn join_without_auto_create_creates_no_dead_letter_topic() {
     let node = Node::start(Config { auto_create: false, ..Config::default() }).unwrap();
     node.create_topic("jobs", TopicConfig::default(), false).unwrap();
