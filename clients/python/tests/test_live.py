@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from decimal import Decimal
+from typing import Any
 
 import dunlin
 import numpy as np
@@ -170,6 +171,11 @@ def test_table_holds_the_last_value_of_each_key(client: dunlin.Client, topic: st
         until(lambda: table.update() >= 0 and table.snapshot() == expected)
         assert table["k5"] == table[b"k5"] == b"45" and table.get("k0") is None
         assert "k5" in table and b"k0" not in table
+        keys: list[Any] = [bytearray(b"k5"), memoryview(b"k5")]
+        for key in keys:
+            assert key in table and table[key] == table["k5"]
+        number: Any = 5
+        assert number not in table
         assert len(table) == 19 and set(table) == set(expected)
         with pytest.raises(KeyError):
             table["k0"]

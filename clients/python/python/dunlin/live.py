@@ -206,8 +206,9 @@ class Table(LiveState, Mapping[bytes | str, bytes]):
         return value
 
     def __contains__(self, key: object) -> bool:
-        key = key.encode() if isinstance(key, str) else key
-        return isinstance(key, bytes) and self._replica.value(key) is not None
+        if not isinstance(key, str | bytes | bytearray | memoryview):
+            return False
+        return self._replica.value(_arguments.encoded("key", key)) is not None
 
     def __iter__(self) -> Iterator[bytes]:
         return (key for key, _ in self._replica.items())
