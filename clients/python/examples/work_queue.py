@@ -14,7 +14,7 @@ JOBS = 12
 async def worker(client: dunlin.aio.AsyncClient, done: "asyncio.Queue[bytes]") -> None:
     async for job in client.work("example.jobs", "crew", claim=30, attempts_max=5):
         if not isinstance(job, dunlin.Job):
-            print("lost", job.first, "to", job.last)
+            print(job)  # a notice, such as a Gap
         elif job.payload == b"job 3" and job.attempt == 1:
             await client.nack(job, delay=0.05)
         else:

@@ -22,7 +22,7 @@ from .live import Book, Region, Table
 from .topics import TopicInfo, TopicSummary
 
 if TYPE_CHECKING:
-    from ._dunlin import Event, Gap, Headers, Payload
+    from ._dunlin import Deleted, EpochChanged, Event, Gap, Headers, Payload
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -110,7 +110,7 @@ class SubscribeCall(_OpenCall[Subscription]):
 class JoinCall(_OpenCall[Member]):
     """A membership being opened."""
 
-    async def __aiter__(self) -> AsyncIterator[Job | Gap]:
+    async def __aiter__(self) -> AsyncIterator[Job | Gap | EpochChanged | Deleted]:
         async with self as jobs:
             async for job in jobs:
                 yield job
