@@ -16,8 +16,7 @@ use std::time::Duration;
 
 use dunlin_topic::{
     ConsumeMode, Cursor, DurableOptions, Filter, Log, Pattern, Start, Subject, SubscribeError,
-    SubscribeOptions, Topic,
-    TopicConfig,
+    SubscribeOptions, Topic, TopicConfig,
 };
 use tokio::sync::oneshot;
 
