@@ -147,14 +147,17 @@ impl CallRouter {
         let (service, call) =
             path.strip_prefix('/').and_then(|path| path.rsplit_once('/')).unwrap_or(("", ""));
         let this = self.clone();
+        let is_open = is_open(path);
         let shape = request_shape(service, call);
         let has_many_messages = has_many_messages(service, call);
         // Commands for keys and tasks may wait long for the cluster.
         let keeps_charge = matches!(service, KV | TASKS) && !has_many_messages;
         let charge = MessageCharge::default();
         let shared = &self.connection.shared;
-        let intake =
-            |body| BoundedRequestBody::new(body, shared, shape, has_many_messages, keeps_charge, &charge);
+        let intake = |body| {
+            let body = BoundedRequestBody::new(body, shared, shape, has_many_messages, keeps_charge, &charge);
+            if is_open { body.for_open_call() } else { body }
+        };
         let response: CallFuture = match (service, call) {
             (DUNLIN, "Subscribe") => {
                 let request = request.map(intake);

@@ -1,8 +1,9 @@
 //! The request body of a call, with limits on the size, elements and time of each message.
 //!
-//! A large message is charged to the node's memory budget while it is incomplete. If the message is for keys or tasks,
-//! it is charged until the call has its response. From its last byte until the call has handled it, its decoded
-//! elements are charged. An incomplete message that takes too long ends the call.
+//! While a large message is incomplete, the bytes that have arrived are charged to the node's memory budget. The length
+//! that its header announces is not charged. If the message is for keys or tasks, it is charged until the call has its
+//! response. From its last byte until the call has handled it, its decoded elements are charged. An incomplete message
+//! that takes too long ends the call.
 //!
 //! Limits: `grpc.message_bytes_max`, `grpc.message_elements_max`, `grpc.message_ms_max`.
 
@@ -23,10 +24,10 @@ use super::elements::{ElementCounter, MessageShape};
 use super::outgoing::HEAD_BYTES;
 use super::status::status;
 use crate::shared::SharedServer;
-use dunlin::topic::MemoryCharge;
+use dunlin::topic::{MemoryBudgetError, MemoryCharge};
 
-/// Size from which an incomplete message is charged to the memory budget. Every call may have fewer bytes in flight
-/// without a charge: about 4 MiB for a connection with 1,024 calls.
+/// Number of bytes from which the arrived part of an incomplete message is charged to the memory budget. Every call may
+/// have fewer bytes in flight without a charge: about 4 MiB for a connection with 1,024 calls.
 const CHARGED_BYTES_MIN: usize = 4 << 10;
 /// Size from which the decoded elements of a message are charged to the memory budget, bytes. Every call may hold
 /// smaller elements without a charge.
@@ -34,6 +35,8 @@ const CHARGED_ELEMENT_BYTES_MIN: usize = 16 << 10;
 /// Size from which the elements of a message are counted, bytes. A smaller message has at most 31 messages and texts,
 /// or about 60 numbers.
 const COUNTED_BYTES_MIN: usize = 64;
+/// Largest message of a call that needs no login, bytes. Such calls name a service or a symbol.
+const OPEN_MESSAGE_BYTES_MAX: usize = 1 << 10;
 
 /// The charges for a call's message and for its decoded elements. The body sets them, and the call holds them while it
 /// handles the message.
@@ -64,7 +67,12 @@ pub(super) struct BoundedRequestBody {
     head_bytes: usize,
     /// Number of bytes that the current message still lacks.
     missing_bytes: usize,
+    /// Number of bytes of the current message that have arrived.
+    arrived_bytes: usize,
+    /// The charge for the bytes of the current message that have arrived; `None` if they are not charged.
     charge: Option<MemoryCharge>,
+    /// The limit on the size of each message, bytes, and its name.
+    size_limit: (&'static str, usize),
     /// Where repeated elements are in the call's messages; `None` if the messages have none.
     shape: Option<&'static MessageShape>,
     /// Counts the elements of the current message; `None` if they need not be counted.
@@ -89,7 +97,9 @@ impl BoundedRequestBody {
         message_charge: &MessageCharge,
     ) -> BoundedRequestBody {
         let shared = Arc::clone(shared);
+        let size_limit = ("grpc.message_bytes_max", shared.limits.grpc.message_bytes_max);
         BoundedRequestBody {
+            size_limit,
             shape,
             elements: None,
             message_charge: message_charge.clone(),
@@ -101,9 +111,16 @@ impl BoundedRequestBody {
             head: [0; HEAD_BYTES],
             head_bytes: 0,
             missing_bytes: 0,
+            arrived_bytes: 0,
             charge: None,
             timeout: None,
         }
+    }
+
+    /// Limits the messages to the size that suffices for calls that need no login.
+    pub(super) fn for_open_call(mut self) -> BoundedRequestBody {
+        self.size_limit = ("open_message_bytes_max", OPEN_MESSAGE_BYTES_MAX.min(self.size_limit.1));
+        self
     }
 
     /// Updates the state of the current message with bytes that arrived.
@@ -116,6 +133,7 @@ impl BoundedRequestBody {
             let (part, rest) = bytes.split_at(self.missing_bytes.min(bytes.len()));
             self.missing_bytes -= part.len();
             bytes = rest;
+            self.charge_part(part.len())?;
             if let Some(elements) = &mut self.elements {
                 elements.read(part)?;
             }
@@ -155,9 +173,10 @@ impl BoundedRequestBody {
         let [_, a, b, c, d] = self.head;
         self.head_bytes = 0;
         self.missing_bytes = u32::from_be_bytes([a, b, c, d]) as usize;
-        let message_bytes_max = self.shared.limits.grpc.message_bytes_max;
+        self.arrived_bytes = 0;
+        let (limit_name, message_bytes_max) = self.size_limit;
         if self.missing_bytes > message_bytes_max {
-            return Err(Refused::limit("grpc.message_bytes_max", message_bytes_max as u64));
+            return Err(Refused::limit(limit_name, message_bytes_max as u64));
         }
         // Refuses further messages of a call that takes one message. Otherwise tonic would decode them while the call
         // still handles the first message, and then drop them.
@@ -165,7 +184,7 @@ impl BoundedRequestBody {
             return Err(Refused::new(ErrorCode::Protocol, "the call takes one message"));
         }
         if self.missing_bytes > available_bytes && self.missing_bytes >= CHARGED_BYTES_MIN {
-            self.charge = Some(self.charge_bytes(self.missing_bytes)?);
+            self.charge = Some(MemoryCharge::none(self.shared.node.budget()));
         }
         if self.missing_bytes >= COUNTED_BYTES_MIN {
             let elements_max = self.shared.limits.grpc.message_elements_max;
@@ -175,11 +194,18 @@ impl BoundedRequestBody {
         Ok(())
     }
 
+    /// Charges the next bytes of the current message, if the message is charged.
+    fn charge_part(&mut self, bytes: usize) -> Result<(), Refused> {
+        let Some(charge) = &mut self.charge else { return Ok(()) };
+        self.arrived_bytes += bytes;
+        if self.arrived_bytes < CHARGED_BYTES_MIN {
+            return Ok(());
+        }
+        charge.grow_to(self.arrived_bytes).map_err(budget_spent)
+    }
+
     fn charge_bytes(&self, bytes: usize) -> Result<MemoryCharge, Refused> {
-        MemoryCharge::of(self.shared.node.budget(), bytes).map_err(|spent| {
-            let numbers = [spent.requested, spent.used, spent.limit];
-            Refused { numbers, ..Refused::new(ErrorCode::BudgetSpent, "") }
-        })
+        MemoryCharge::of(self.shared.node.budget(), bytes).map_err(budget_spent)
     }
 
     fn is_between_messages(&self) -> bool {
@@ -196,6 +222,11 @@ impl BoundedRequestBody {
         let ms = u64::from(self.shared.limits.grpc.message_ms_max);
         Err(status(&Refused::limit("grpc.message_ms_max", ms)))
     }
+}
+
+fn budget_spent(spent: MemoryBudgetError) -> Refused {
+    let numbers = [spent.requested, spent.used, spent.limit];
+    Refused { numbers, ..Refused::new(ErrorCode::BudgetSpent, "") }
 }
 
 impl Body for BoundedRequestBody {

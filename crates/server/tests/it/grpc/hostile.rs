@@ -106,6 +106,67 @@ fn million_empty_elements_are_refused_without_decoding() {
     });
 }
 
+/// Begins a call with the header of a message of `announced` bytes and the first bytes of the message. Returns the end
+/// of its request, which keeps the call open.
+async fn begin_message(
+    client: &mut SendRequest<Bytes>,
+    path: &str,
+    announced: u32,
+    first: &[u8],
+) -> (h2::client::ResponseFuture, h2::SendStream<Bytes>) {
+    *client = client.clone().ready().await.unwrap();
+    let request = http::Request::post(format!("http://node{path}"));
+    let request = request.header("content-type", "application/grpc").body(()).unwrap();
+    let (response, mut sending) = client.send_request(request, false).unwrap();
+    let bytes = [&[0][..], &announced.to_be_bytes(), first].concat();
+    sending.send_data(bytes.into(), false).unwrap();
+    (response, sending)
+}
+
+#[test]
+fn announced_grpc_messages_are_charged_as_they_arrive() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut other = connect(&server).await;
+        other.publish(publish("t", "x")).await.unwrap();
+        let before = node.budget().used();
+        let mut client = connect_h2(&server, |_| ()).await;
+        let mut calls = Vec::new();
+        for _ in 0..100 {
+            calls.push(begin_message(&mut client, "/dunlin.v1.Dunlin/Publish", 16_000_000, &[]).await);
+        }
+        // Once these bytes are charged, the node has read the headers of all the calls before.
+        let first = vec![0x7a; 8 << 10];
+        calls.push(begin_message(&mut client, "/dunlin.v1.Dunlin/Publish", 16_000_000, &first).await);
+        until(async || node.budget().used() >= before + (8 << 10)).await;
+        let charged = node.budget().used() - before;
+        assert!(charged < 1 << 20, "{charged} bytes are charged");
+        drop(calls);
+        until(async || node.budget().used() < before + (8 << 10)).await;
+    });
+}
+
+#[test]
+fn large_message_of_a_call_without_login_is_refused() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut client = connect_h2(&server, |_| ()).await;
+        for path in ["/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"] {
+            let (response, _sending) = begin_message(&mut client, path, 2_000, &[]).await;
+            let response = response.await.unwrap();
+            let status = match response.headers().get("grpc-status") {
+                Some(status) => status.clone(),
+                None => {
+                    let mut body = response.into_body();
+                    assert!(body.data().await.is_none(), "{path}: only the end follows");
+                    body.trailers().await.unwrap().unwrap()["grpc-status"].clone()
+                }
+            };
+            assert_eq!(Code::from_bytes(status.as_bytes()), Code::ResourceExhausted, "{path}");
+        }
+    });
+}
+
 #[test]
 fn second_message_of_a_unary_call_is_refused() {
     run(async {
