@@ -2,8 +2,8 @@
 //!
 //! Limits: `sessions_max` connections, above which calls are refused and the connection is closed; `handshake_ms_max`
 //! for the client's preface; `grpc.idle_ms_max` without a call, after which the connection is closed;
-//! `grpc.streams_max` concurrent calls; the bytes that are read at a time ([`LimitedReads`]); `grpc.keep_alive_ms`
-//! between two keep-alive pings, and for each response to a ping.
+//! `grpc.streams_max` concurrent calls, of which at most [`OPEN_CALLS_MAX`] need no login; the bytes that are read at a
+//! time ([`LimitedReads`]); `grpc.keep_alive_ms` between two keep-alive pings, and for each response to a ping.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,12 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dunlin::topic::{ProducerMark, Topic, Waiter};
+use dunlin::topic::{MemoryCharge, ProducerMark, Topic, Waiter};
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused};
 use hyper::server::conn::http2::{Builder, Connection as Http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::dispatch::CallRouter;
@@ -51,6 +52,10 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of bytes that the connection holds for a stream whose client does not read. When it holds fewer, the
 /// next batch is passed on.
 const SEND_BUFFER_BYTES: usize = 48 << 10;
+/// Maximum number of concurrent calls of one connection that need no login (health and reflection).
+const OPEN_CALLS_MAX: usize = 16;
+/// The memory that is charged for each call that needs no login, bytes. It covers the call's state in hyper and tonic.
+const OPEN_CALL_BYTES: usize = 16 << 10;
 
 /// A connection, with the login and the permissions of one caller.
 #[derive(Debug)]
@@ -76,8 +81,17 @@ struct ConnectionState {
     publishes: PublishedTopics,
     /// Number of calls since the connection began.
     calls: AtomicU64,
+    /// Permits for the calls that need no login.
+    open_calls: Arc<Semaphore>,
     /// The requests that wait for replies; created with the first request.
     pub(super) requests: Mutex<Option<PendingRequests>>,
+}
+
+/// A running call that needs no login, with the charge for its memory. Dropping this makes room for another call.
+#[derive(Debug)]
+pub(super) struct OpenCall {
+    _permit: OwnedSemaphorePermit,
+    _charge: MemoryCharge,
 }
 
 /// A long call's entry in its connection; dropping this removes the entry.
@@ -99,6 +113,16 @@ impl GrpcConnection {
         let refused = self.shared.admission_refusal();
         self.record_departure(DepartureKind::Refused, "", &describe_refusal(&refused));
         Err(refused)
+    }
+
+    /// Admits a call that needs no login. Fails if the connection has too many such calls.
+    pub(super) fn begin_open_call(&self) -> Result<OpenCall, Refused> {
+        let Ok(permit) = Arc::clone(&self.state.open_calls).try_acquire_owned() else {
+            return Err(Refused::limit("open_calls_max", OPEN_CALLS_MAX as u64));
+        };
+        // Probes must also work while memory is used up.
+        let charge = MemoryCharge::forced(self.shared.node.budget(), OPEN_CALL_BYTES);
+        Ok(OpenCall { _permit: permit, _charge: charge })
     }
 
     pub(super) fn requests(&self) -> &Mutex<Option<PendingRequests>> {
@@ -259,6 +283,7 @@ pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream) {
         stream_last: AtomicU64::new(0),
         publishes: PublishedTopics::default(),
         calls: AtomicU64::new(0),
+        open_calls: Arc::new(Semaphore::new(OPEN_CALLS_MAX)),
         requests: Mutex::default(),
     };
     let node = shared.node.clone();

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use dunlin::Refused;
@@ -20,7 +20,7 @@ use tonic::codegen::Service;
 use tonic_prost::ProstDecoder;
 use tonic_reflection::server::Builder as Reflection;
 
-use super::connection::GrpcConnection;
+use super::connection::{GrpcConnection, OpenCall};
 use super::delivery::SubscriptionBody;
 use super::elements::{has_many_messages, request_shape};
 use super::intake::{BoundedRequestBody, MessageCharge};
@@ -80,6 +80,15 @@ fn charge_until_sent(mut response: Response<Body>) -> Response<Body> {
         part.map_data(|bytes| charged_bytes(bytes, charge))
     };
     response.map(|body| Body::new(body.map_frame(charge_part)))
+}
+
+/// Keeps a value until the response is sent or its call has ended.
+fn hold_until_sent(response: Response<Body>, held: OpenCall) -> Response<Body> {
+    let hold = move |part: Frame<Bytes>| {
+        let _ = &held;
+        part
+    };
+    response.map(|body| Body::new(body.map_frame(hold)))
 }
 
 /// Passes each call of a gRPC connection to its service.
@@ -148,6 +157,10 @@ impl CallRouter {
             path.strip_prefix('/').and_then(|path| path.rsplit_once('/')).unwrap_or(("", ""));
         let this = self.clone();
         let is_open = is_open(path);
+        let open_call = match is_open.then(|| self.connection.begin_open_call()).transpose() {
+            Ok(open_call) => open_call,
+            Err(refused) => return refuse(&status(&refused)),
+        };
         let shape = request_shape(service, call);
         let has_many_messages = has_many_messages(service, call);
         // Commands for keys and tasks may wait long for the cluster.
@@ -185,18 +198,19 @@ impl CallRouter {
                     health.call(request).await
                 })
             }
-            ("grpc.reflection.v1.ServerReflection", _) => match reflection().build_v1() {
-                Ok(mut reflection) => reflection.call(request.map(intake)),
-                Err(error) => refuse(&Status::internal(error.to_string())),
-            },
-            ("grpc.reflection.v1alpha.ServerReflection", _) => match reflection().build_v1alpha() {
-                Ok(mut reflection) => reflection.call(request.map(intake)),
-                Err(error) => refuse(&Status::internal(error.to_string())),
-            },
+            ("grpc.reflection.v1.ServerReflection", _) => reflect(&REFLECTION_V1, request.map(intake)),
+            ("grpc.reflection.v1alpha.ServerReflection", _) => {
+                reflect(&REFLECTION_V1_ALPHA, request.map(intake))
+            }
             _ => refuse(&Status::unimplemented(format!(
                 "{path} is not a method of this node's services; list them by reflection"
             ))),
         };
+        if let Some(open_call) = open_call {
+            return Box::pin(
+                async move { response.await.map(|response| hold_until_sent(response, open_call)) },
+            );
+        }
         if !keeps_charge && (shape.is_none() || has_many_messages) {
             return response;
         }
@@ -306,6 +320,30 @@ async fn one_message<M: Message + Default + Send + 'static>(
         let refused = Refused::new(dunlin::wire::ErrorCode::Protocol, "the call has no request message");
         status(&refused)
     })
+}
+
+/// A function that passes a call to a reflection service.
+type ReflectionCall = Box<dyn Fn(Request<BoundedRequestBody>) -> CallFuture + Send + Sync>;
+
+/// The reflection services. All calls share them, because each has a table of all messages and fields.
+static REFLECTION_V1: LazyLock<Result<ReflectionCall, String>> = LazyLock::new(reflection_v1);
+static REFLECTION_V1_ALPHA: LazyLock<Result<ReflectionCall, String>> = LazyLock::new(reflection_v1_alpha);
+
+fn reflection_v1() -> Result<ReflectionCall, String> {
+    let service = reflection().build_v1().map_err(|error| error.to_string())?;
+    Ok(Box::new(move |request: Request<BoundedRequestBody>| -> CallFuture { service.clone().call(request) }))
+}
+
+fn reflection_v1_alpha() -> Result<ReflectionCall, String> {
+    let service = reflection().build_v1alpha().map_err(|error| error.to_string())?;
+    Ok(Box::new(move |request: Request<BoundedRequestBody>| -> CallFuture { service.clone().call(request) }))
+}
+
+fn reflect(service: &Result<ReflectionCall, String>, request: Request<BoundedRequestBody>) -> CallFuture {
+    match service {
+        Ok(call) => call(request),
+        Err(error) => refuse(&Status::internal(error.clone())),
+    }
 }
 
 fn reflection() -> Reflection<'static> {

@@ -167,6 +167,40 @@ fn large_message_of_a_call_without_login_is_refused() {
     });
 }
 
+/// Starts a call of `Health/Watch`. Returns its response, which keeps the call open.
+async fn watch_health(client: &mut SendRequest<Bytes>) -> http::Response<h2::RecvStream> {
+    *client = client.clone().ready().await.unwrap();
+    let request = http::Request::post("http://node/grpc.health.v1.Health/Watch");
+    let request = request.header("content-type", "application/grpc").body(()).unwrap();
+    let (response, mut sending) = client.send_request(request, false).unwrap();
+    sending.send_data(grpc_frame(0, &[]), true).unwrap();
+    response.await.unwrap()
+}
+
+#[test]
+fn open_calls_without_login_are_limited_and_charged() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let before = node.budget().used();
+        let mut client = connect_h2(&server, |_| ()).await;
+        let mut open = Vec::new();
+        for _ in 0..16 {
+            let response = watch_health(&mut client).await;
+            assert!(!response.headers().contains_key("grpc-status"));
+            open.push(response);
+        }
+        assert!(node.budget().used() >= before + (16 << 14));
+        let refused = watch_health(&mut client).await;
+        assert_eq!(refused.headers()["grpc-status"], "8");
+        // Other calls are not affected.
+        let message = grpc_frame(0, &publish("t", "x").encode_to_vec());
+        assert_eq!(status_of(&mut client, "Publish", message).await, Some(Code::Ok));
+        // A call that has ended makes room for another one.
+        drop(open);
+        until(async || !watch_health(&mut client).await.headers().contains_key("grpc-status")).await;
+    });
+}
+
 #[test]
 fn second_message_of_a_unary_call_is_refused() {
     run(async {
