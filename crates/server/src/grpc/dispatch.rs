@@ -13,10 +13,10 @@ use http_body::Frame;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use prost::Message;
-use tonic::Status;
 use tonic::body::Body;
 use tonic::codec::Streaming;
 use tonic::codegen::Service;
+use tonic::{Code, Status};
 use tonic_prost::ProstDecoder;
 use tonic_reflection::server::Builder as Reflection;
 
@@ -33,7 +33,7 @@ use super::proto::dunlin::{SubscribeRequest, WatchRequest};
 use super::proto::ratatoskr::message_broker_server::MessageBrokerServer;
 use super::ratatoskr::{self, Ratatoskr};
 use super::service::DunlinService;
-use super::status::status;
+use super::status::{status, with_protocol_code};
 use super::subscribe;
 use super::tasks::TasksService;
 use super::writer::DunlinWriter;
@@ -80,6 +80,19 @@ fn charge_until_sent(mut response: Response<Body>) -> Response<Body> {
         part.map_data(|bytes| charged_bytes(bytes, charge))
     };
     response.map(|body| Body::new(body.map_frame(charge_part)))
+}
+
+/// Gives the code `PROTOCOL` to a response of tonic for a message that it cannot read.
+fn with_code(response: Response<Body>) -> Response<Body> {
+    match Status::from_header_map(response.headers()) {
+        Some(error) if error.code() == Code::Internal => with_protocol_code(error).into_http(),
+        _ => response,
+    }
+}
+
+/// A call whose errors of tonic get a code.
+fn coded(call: CallFuture) -> CallFuture {
+    Box::pin(async move { call.await.map(with_code) })
 }
 
 /// Keeps a value until the response is sent or its call has ended.
@@ -186,16 +199,16 @@ impl CallRouter {
                     Ok(this.subscribe_to_messages(request).await.unwrap_or_else(|s| s.into_http()))
                 })
             }
-            (DUNLIN, _) => self.dunlin.clone().call(request.map(intake)),
-            (KV, _) => self.kv.clone().call(request.map(intake)),
-            (TASKS, _) => self.tasks.clone().call(request.map(intake)),
-            (RATATOSKR, _) => self.ratatoskr.clone().call(request.map(intake)),
+            (DUNLIN, _) => coded(self.dunlin.clone().call(request.map(intake))),
+            (KV, _) => coded(self.kv.clone().call(request.map(intake))),
+            (TASKS, _) => coded(self.tasks.clone().call(request.map(intake))),
+            (RATATOSKR, _) => coded(self.ratatoskr.clone().call(request.map(intake))),
             ("grpc.health.v1.Health", _) => {
                 let request = request.map(intake);
                 Box::pin(async move {
                     let shared = &this.connection.shared;
                     let mut health = shared.grpc.health(crate::http::missing(shared).is_empty()).await;
-                    health.call(request).await
+                    health.call(request).await.map(with_code)
                 })
             }
             ("grpc.reflection.v1.ServerReflection", _) => reflect(&REFLECTION_V1, request.map(intake)),
@@ -315,7 +328,7 @@ async fn one_message<M: Message + Default + Send + 'static>(
 ) -> Result<M, Status> {
     let decoder = ProstDecoder::<M>::default();
     let mut messages = Streaming::new_request(decoder, request.into_body(), None, Some(usize::MAX));
-    let message = messages.message().await?;
+    let message = messages.message().await.map_err(with_protocol_code)?;
     message.ok_or_else(|| {
         let refused = Refused::new(dunlin::wire::ErrorCode::Protocol, "the call has no request message");
         status(&refused)

@@ -23,7 +23,7 @@ use v1::start::At;
 
 use super::connection::{GrpcConnection, StreamRegistration};
 use super::proto::dunlin as v1;
-use super::status::status;
+use super::status::{status, with_protocol_code};
 use super::translate;
 use crate::access::SubscriptionAccess;
 use crate::shared::STOP;
@@ -278,9 +278,9 @@ impl GroupMembership {
                     Err(refused) => return self.end(&refused),
                 },
                 Poll::Ready(Some(Err(broken))) => {
-                    // The connection broke: the member is dropped, so that its claims go to other members.
+                    // The connection broke, or the message is invalid: the member is dropped, so that its claims go to other members.
                     self.end_membership(drop);
-                    return Poll::Ready(Some(Err(broken)));
+                    return Poll::Ready(Some(Err(with_protocol_code(broken))));
                 }
                 Poll::Ready(None) => {
                     self.end_membership(GroupMember::leave);

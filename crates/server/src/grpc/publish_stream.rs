@@ -15,7 +15,7 @@ use tonic::{Status, Streaming};
 use super::append::{IncomingRecord, PublishTarget, append, wait_until_stored};
 use super::connection::{GrpcConnection, StreamRegistration};
 use super::proto::dunlin as v1;
-use super::status::{refusal, status};
+use super::status::{refusal, status, with_protocol_code};
 use super::translate;
 use super::unfold::unfold;
 use crate::access::{Admission, pause};
@@ -234,7 +234,7 @@ impl PublishStreamState {
             // The check runs before each message. A change of the users file also wakes the stream.
             self.check_user().map_err(|refused| status(&refused))?;
             if let Poll::Ready(next) = Pin::new(&mut self.messages).poll_next(cx) {
-                return Poll::Ready(next.transpose());
+                return Poll::Ready(next.transpose().map_err(with_protocol_code));
             }
             if self.waiter.set_waker(cx.waker()) {
                 return Poll::Pending;

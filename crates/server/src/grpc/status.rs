@@ -34,6 +34,15 @@ pub(super) fn status(refused: &Refused) -> Status {
     Status::with_error_details(code(refused.code), refused.as_wire().to_string(), details)
 }
 
+/// Gives the code `PROTOCOL` to an error of tonic for a message that it cannot read. tonic's code is INTERNAL, without
+/// details, which would blame the node for an error of the client. Other errors stay as they are.
+pub(super) fn with_protocol_code(error: Status) -> Status {
+    if error.code() != Code::Internal || !error.details().is_empty() {
+        return error;
+    }
+    status(&Refused::new(ErrorCode::Protocol, error.message()))
+}
+
 /// Converts a refusal to a message, for a response that has several outcomes.
 pub(super) fn refusal(refused: &Refused) -> v1::Refusal {
     let retry = match refused.code.row().map(|row| row.retry) {

@@ -12,7 +12,7 @@ use tonic::{Status, Streaming};
 
 use super::super::connection::GrpcConnection;
 use super::super::proto::dunlin as v1;
-use super::super::status::status;
+use super::super::status::{status, with_protocol_code};
 use super::super::unfold::unfold;
 use super::call_lifetime::CallLifetime;
 use super::{command, run_query, unexpected_reply};
@@ -114,6 +114,9 @@ impl KeepAliveState {
             return Poll::Ready(Err(status(&ended)));
         }
         let next = Pin::new(&mut self.requests).poll_next(cx);
-        next.map(|next| Ok(next.transpose()?.map(|request| request.lease)))
+        next.map(|next| {
+            let request = next.transpose().map_err(with_protocol_code)?;
+            Ok(request.map(|request| request.lease))
+        })
     }
 }

@@ -2,6 +2,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use tonic::Code;
+use tonic_types::StatusExt as _;
 
 use super::*;
 
@@ -127,8 +128,54 @@ fn invalid_protobuf_message_fails_only_its_call() {
         let codec: tonic_prost::ProstCodec<v1::Draft, v1::PublishResponse> = Default::default();
         let path = "/dunlin.v1.Dunlin/Publish".parse().unwrap();
         let response = grpc.unary(tonic::Request::new(wrong), path, codec).await;
-        assert_eq!(response.unwrap_err().code(), Code::Internal);
+        assert_eq!(response.unwrap_err().code(), Code::InvalidArgument);
     });
+}
+
+#[test]
+fn short_invalid_protobuf_has_the_code_protocol() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut grpc = tonic::client::Grpc::new(channel(&server).await);
+        for path in [
+            "/dunlin.v1.Dunlin/Publish",
+            "/dunlin.v1.Dunlin/CreateTopic",
+            "/dunlin.v1.Dunlin/ListTopics",
+            "/dunlin.v1.Dunlin/Subscribe",
+            "/dunlin.v1.Dunlin/PublishStream",
+            "/dunlin.v1.Dunlin/JoinGroup",
+            "/dunlin.v1.Kv/Txn",
+            "/dunlin.v1.Kv/Watch",
+            "/dunlin.v1.Kv/LeaseKeepAlive",
+            "/dunlin.v1.Tasks/Submit",
+            "/ratatoskr.MessageBroker/Publish",
+            "/ratatoskr.MessageBroker/Subscribe",
+            "/grpc.health.v1.Health/Check",
+        ] {
+            grpc.ready().await.unwrap();
+            let codec: tonic_prost::ProstCodec<WrongTypes, v1::PublishResponse> = Default::default();
+            let request = tonic::Request::new(WrongTypes { one: 1, two: 2, three: 3 });
+            let response = grpc.server_streaming(request, path.parse().unwrap(), codec).await;
+            let refused = match response {
+                Err(refused) => refused,
+                Ok(stream) => stream.into_inner().message().await.unwrap_err(),
+            };
+            assert_eq!(refused.code(), Code::InvalidArgument, "{path}: {refused}");
+            let info = refused.get_details_error_info().expect("the error has an ErrorInfo");
+            assert_eq!(info.reason, "PROTOCOL", "{path}");
+        }
+    });
+}
+
+/// Fields of a type that no request has.
+#[derive(Clone, PartialEq, prost::Message)]
+struct WrongTypes {
+    #[prost(fixed32, tag = "1")]
+    one: u32,
+    #[prost(fixed32, tag = "2")]
+    two: u32,
+    #[prost(fixed32, tag = "3")]
+    three: u32,
 }
 
 #[test]
