@@ -10,10 +10,12 @@ mod codec;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::time_provider::TimeProvider;
 use rustls::{AlertDescription, CertificateError, ClientConfig, Error, RootCertStore};
 
 pub use codec::{TlsCodec, UNSENT_BYTES_MAX};
@@ -83,6 +85,25 @@ pub fn provider() -> Arc<CryptoProvider> {
     Arc::clone(PROVIDER.get_or_init(|| Arc::new(rustls::crypto::ring::default_provider())))
 }
 
+/// Returns the clock by which clients and listeners check certificates.
+pub fn clock() -> Arc<dyn TimeProvider> {
+    Arc::new(TlsClock)
+}
+
+/// The system's time, in which times before 1970 count as 1970. rustls's own clock panics at such times.
+#[derive(Debug)]
+struct TlsClock;
+
+impl TimeProvider for TlsClock {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(unix_time(SystemTime::now()))
+    }
+}
+
+fn unix_time(now: SystemTime) -> UnixTime {
+    UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
 /// The certificates of a PEM text, at least one.
 pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
@@ -147,6 +168,7 @@ impl Connector {
             _ => return Err(TlsError::CertWithoutKey),
         };
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        config.time_provider = clock();
         Ok(Connector { config: Arc::new(config), name })
     }
 
@@ -224,5 +246,18 @@ pub(crate) fn explain(error: &Error) -> String {
             alert => format!("the node ended the TLS connection: {alert:?}"),
         },
         error => format!("TLS: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tls_time_before_1970_counts_as_1970() {
+        let epoch = UnixTime::since_unix_epoch(std::time::Duration::ZERO);
+        assert_eq!(unix_time(UNIX_EPOCH - std::time::Duration::from_secs(5)), epoch);
+        let later = UnixTime::since_unix_epoch(std::time::Duration::from_secs(5));
+        assert_eq!(unix_time(UNIX_EPOCH + std::time::Duration::from_secs(5)), later);
     }
 }

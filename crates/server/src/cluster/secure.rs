@@ -55,6 +55,7 @@ impl ClusterTls {
             .with_root_certificates(Arc::clone(&roots))
             .with_client_auth_cert(chain.clone(), key()?)?;
         client_config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        client_config.time_provider = tls::clock();
         // Adds the authority's certificate to the chain: a joining node compares the certificate's fingerprint with the
         // fingerprint in its join token.
         chain.extend(certificates(authority.cert_pem.as_bytes()).map_err(files("ca.pem"))?);
@@ -67,6 +68,7 @@ impl ClusterTls {
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key()?)?;
         server_config.alpn_protocols = vec![PROTOCOL.to_vec(), tls::PROTOCOL.to_vec()];
+        server_config.time_provider = tls::clock();
         let (server_config, client_config) = (Arc::new(server_config), Arc::new(client_config));
         Ok(ClusterTls { cluster: cluster.to_owned(), server_config, client_config })
     }
@@ -133,6 +135,7 @@ pub(super) async fn connect_by_token(
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    config.time_provider = tls::clock();
     let error = match secure(address, Arc::new(config), "any.dunlin").await {
         Ok(stream) => return Ok(Ok(stream)),
         Err(error) => error,

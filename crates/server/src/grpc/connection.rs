@@ -379,6 +379,8 @@ impl ConnectionDriver {
         let mut builder = Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
+            // gRPC has no use for the header `date`, and hyper panics when it writes a date before 1970.
+            .auto_date_header(false)
             .keep_alive_interval(keep_alive)
             .keep_alive_timeout(keep_alive)
             .max_concurrent_streams(limits.streams_max)

@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Context as TaskContext;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dunlin::Refused;
 use dunlin::topic::Waiter;
+use dunlin::wire::ErrorCode;
 use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -27,12 +28,20 @@ use crate::shared::SharedServer;
 use crate::stream::Stream;
 use crate::traffic::OpenConnection;
 
+/// The first second that has no HTTP date: the start of the year 10000, as seconds since the Unix epoch.
+const DATE_END_S: u64 = 253_402_300_800;
+
 /// Serves the connection to its end, as a WebSocket if it becomes one.
 pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream, open_connection: OpenConnection) {
     let waiter = Waiter::new();
     let Some(guard) = shared.admit(shared.node.next_session(), &waiter) else {
-        return refuse_connection(&shared, stream).await;
+        let refused = shared.admission_refusal();
+        return refuse_connection(&shared, stream, refused).await;
     };
+    if !has_http_date(SystemTime::now()) {
+        let text = "the node's clock is before 1970 or after 9999; set the system's time";
+        return refuse_connection(&shared, stream, Refused::new(ErrorCode::Internal, text)).await;
+    }
     // This listener has TCP connections only.
     let Some(socket) = stream.socket() else { return };
     enable_keep_alive(socket, &shared.limits);
@@ -114,9 +123,14 @@ fn enable_keep_alive(stream: &TcpStream, limits: &ServerLimits) {
     }
 }
 
-/// Refuses a connection over the limit without reading a request.
-async fn refuse_connection(shared: &SharedServer, mut stream: Stream) {
-    let refused = shared.admission_refusal();
+/// Whether an HTTP header can contain the date. hyper panics at other dates when it reads the clock, even if its
+/// responses have no date.
+fn has_http_date(now: SystemTime) -> bool {
+    now.duration_since(UNIX_EPOCH).is_ok_and(|since| since.as_secs() < DATE_END_S)
+}
+
+/// Refuses a connection without reading a request.
+async fn refuse_connection(shared: &SharedServer, mut stream: Stream, refused: Refused) {
     let peer = stream.socket().and_then(|socket| socket.peer_addr().ok());
     shared.departures.note(
         ClientDeparture::new(Protocol::Http, DepartureKind::Refused, &describe_refusal(&refused))
@@ -139,4 +153,18 @@ pub(crate) fn refusal(refused: Refused) -> String {
 
 fn peer_text(peer: Option<SocketAddr>) -> String {
     peer.map_or_else(String::new, |peer| peer.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clock_outside_the_range_of_http_dates_is_detected() {
+        assert!(has_http_date(SystemTime::now()));
+        assert!(has_http_date(UNIX_EPOCH));
+        assert!(!has_http_date(UNIX_EPOCH - Duration::from_nanos(1)));
+        assert!(has_http_date(UNIX_EPOCH + Duration::from_secs(DATE_END_S - 1)));
+        assert!(!has_http_date(UNIX_EPOCH + Duration::from_secs(DATE_END_S)));
+    }
 }

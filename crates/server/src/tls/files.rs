@@ -141,7 +141,8 @@ impl TlsConfigs {
                 })?)
             }
         };
-        let config = builder.with_single_cert(chain, key).map_err(|error| pair(tls::mismatch(&error)))?;
+        let mut config = builder.with_single_cert(chain, key).map_err(|error| pair(tls::mismatch(&error)))?;
+        config.time_provider = tls::clock();
         let with_alpn = |protocols: &[&[u8]]| {
             let mut config = config.clone();
             config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
