@@ -31,7 +31,8 @@ pub struct NodeLimits {
     pub memory_bytes_max: u64,
     /// Maximum size of the memory that histories have freed and that the node keeps for reuse, bytes.
     pub idle_bytes_max: usize,
-    /// Maximum number of topics, inboxes included. One more is refused.
+    /// Maximum number of topics, inboxes included. One more is refused. The node's own topics, such as
+    /// `$kv`, are never refused.
     pub topics_max: usize,
     /// Maximum number of subscriptions that wait for new topics. One more is refused.
     pub watchers_max: usize,

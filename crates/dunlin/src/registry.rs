@@ -6,8 +6,8 @@
 //!   `state`, then a shard of `names`.
 //! - A watching subscription receives each topic once: among the existing ones, or later as a newcomer.
 //!
-//! Limits: `topics_max`. The budget is charged for a topic's fixed memory while the topic is in the registry
-//! ([`cost_of`]).
+//! Limits: `topics_max`; the node's own topics (`$kv`, `$tasks`, `$node`) are always admitted. The budget is charged
+//! for a topic's fixed memory while the topic is in the registry ([`cost_of`]).
 
 mod name_ranges;
 mod names;
@@ -186,7 +186,7 @@ impl Registry {
     ) -> Result<Arc<Topic>, TopicError> {
         let mut state = self.write();
         state.check_name(name)?;
-        state.check_count(self.topics_max)?;
+        state.check_count(name, self.topics_max)?;
         if state.reply_inboxes.get_mut(&pattern).is_some() {
             return Err(TopicError::Exists(pattern.as_str().to_owned()));
         }
@@ -361,7 +361,7 @@ impl State {
         if let Some(other) = self.owners.find_overlapping(pattern) {
             return Err(TopicError::Overlaps(other.topic.name().to_owned()));
         }
-        self.check_count(topics_max)
+        self.check_count(name, topics_max)
     }
 
     fn check_name(&self, name: &str) -> Result<(), TopicError> {
@@ -369,8 +369,10 @@ impl State {
         is_free.then_some(()).ok_or_else(|| TopicError::Exists(name.to_owned()))
     }
 
-    fn check_count(&self, topics_max: usize) -> Result<(), TopicError> {
-        if self.by_name.len() >= topics_max {
+    /// Refuses a topic over `topics_max`. The node's own topics are always admitted: clients' topics must not stop keys
+    /// and tasks, whose topics are created at their first use.
+    fn check_count(&self, name: &str, topics_max: usize) -> Result<(), TopicError> {
+        if self.by_name.len() >= topics_max && !is_of_system(name) {
             return Err(TopicError::Limit { limit: "topics_max", value: topics_max as u64 });
         }
         Ok(())
@@ -433,8 +435,13 @@ fn pattern_matches(pattern: &Pattern, subject: Subject<'_>) -> bool {
 
 /// Whether the name or pattern is reserved for the system or for sessions.
 pub(crate) fn is_reserved(name: &str) -> bool {
+    is_of_system(name) || first_token(name) == crate::inbox::FIRST_TOKEN
+}
+
+/// Whether the name or pattern belongs to the node itself. Clients cannot create topics of these names.
+fn is_of_system(name: &str) -> bool {
     let first = first_token(name);
-    first.starts_with('$') && first != SERVICES || first == crate::inbox::FIRST_TOKEN
+    first.starts_with('$') && first != SERVICES
 }
 
 fn first_token(text: &str) -> &str {

@@ -184,6 +184,21 @@ fn topic_over_topics_max_is_refused() {
     assert_eq!(refused, Some(TopicError::Limit { limit: "topics_max", value: 1 }));
 }
 
+/// Keys, tasks and the node's report have topics of their own, which are created at the first use.
+#[test]
+fn keys_and_tasks_start_although_topics_max_is_reached() {
+    let mut config = Config::default();
+    config.limits.topics_max = 1;
+    let node = Node::start(config).unwrap();
+    node.publisher("a").unwrap();
+    node.control().unwrap();
+    node.tasks().unwrap();
+    node.node_topic().unwrap();
+    assert!(node.failed_parts().is_empty(), "{:?}", node.failed_parts());
+    let refused = node.create_topic("b", TopicConfig::default(), false).err();
+    assert_eq!(refused, Some(TopicError::Limit { limit: "topics_max", value: 1 }));
+}
+
 #[test]
 fn topics_are_listed_in_pages_ordered_by_name() {
     let node = node();
