@@ -113,7 +113,7 @@ pub enum OpenError {
 #[non_exhaustive]
 pub enum AppendError {
     /// The disk is full. No record is lost; a later retry may succeed.
-    #[error("the disk is full: {need} bytes are needed, but {free} are free")]
+    #[error("{}", lack_of_room(*need, *free))]
     Full {
         /// Bytes needed.
         need: u64,
@@ -156,6 +156,20 @@ pub enum AppendError {
     /// The disk failed. This log accepts no more records.
     #[error(transparent)]
     Disk(#[from] DiskError),
+}
+
+/// The text of [`AppendError::Full`]. A write that fails although the disk has much room has reached a quota or the
+/// size limit of a file.
+fn lack_of_room(need: u64, free: u64) -> String {
+    /// Room that other programs may have freed, or that the file system does not give out, bytes.
+    const UNCERTAIN_BYTES: u64 = 1 << 20;
+    match free > need.saturating_add(UNCERTAIN_BYTES) {
+        true => format!(
+            "{need} bytes are needed, but the file size limit (ulimit -f) or a quota is reached; the disk has {free} \
+             bytes free"
+        ),
+        false => format!("{need} bytes are needed, but {free} are free on the disk"),
+    }
 }
 
 impl AppendError {

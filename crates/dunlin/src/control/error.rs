@@ -67,7 +67,9 @@ pub enum ControlError {
 impl ControlError {
     pub(crate) fn from_start_error(error: io::Error) -> ControlError {
         match error.kind() {
-            io::ErrorKind::StorageFull => ControlError::DiskFull(error.to_string()),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                ControlError::DiskFull(error.to_string())
+            }
             _ => ControlError::Start(error.to_string()),
         }
     }

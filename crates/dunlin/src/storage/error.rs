@@ -87,9 +87,10 @@ impl From<StorageError> for TopicError {
     }
 }
 
-/// Whether the disk or the user's quota is full.
+/// Whether the disk or the user's quota is full, or a file has reached the size limit of the process.
 fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 impl From<DiskError> for StorageError {

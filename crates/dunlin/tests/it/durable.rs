@@ -264,6 +264,7 @@ fn full_disk_refuses_publishers_and_loses_no_record() {
         assert!(last_seq < 200, "the disk never fills up");
     };
     assert!(matches!(refused, PublishError::DiskFull(_)), "{refused}");
+    assert_eq!(refused.to_string().matches("the disk is full").count(), 1, "{refused}");
     let info = node.topic("a").unwrap().logs()[0].info();
     assert_eq!(
         (info.next_seq, info.stored.unwrap().synced_seq),

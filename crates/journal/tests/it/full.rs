@@ -35,6 +35,15 @@ fn full_disk_refuses_appends_until_there_is_room() {
     assert_eq!(read(&journal.reader(), Position::default()), expected(1, 1, 399, 100));
 }
 
+/// The callers' texts begin with `the disk is full` already.
+#[test]
+fn full_disk_error_names_a_file_size_limit_if_room_is_free() {
+    let text = |free| AppendError::Full { need: 1_000_064, free }.to_string();
+    assert_eq!(text(4_096), "1000064 bytes are needed, but 4096 are free on the disk");
+    let limited = text(49_898_418_176);
+    assert!(limited.contains("the file size limit (ulimit -f) or a quota is reached"), "{limited}");
+}
+
 #[test]
 fn reserved_room_is_usable_after_the_disk_fills_up() {
     let disk = FakeDisk::new(2);

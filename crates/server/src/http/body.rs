@@ -31,6 +31,20 @@ pub(super) async fn read(context: &Context, body: Body, bytes_max: usize) -> Res
     read_limited(context, body, bytes_max, record_too_large).await
 }
 
+/// Reads the body of a request that has neither records nor keys nor tasks, such as a configuration.
+pub(super) async fn read_control(context: &Context, body: Body) -> Result<ChargedBody, Problem> {
+    read_limited(context, body, context.limits().control_bytes_max as usize, body_too_large).await
+}
+
+/// Reads the lines of a batch of records.
+pub(super) async fn read_batch(
+    context: &Context,
+    body: Body,
+    bytes_max: usize,
+) -> Result<ChargedBody, Problem> {
+    read_limited(context, body, bytes_max, body_too_large).await
+}
+
 pub(super) async fn read_for_keys(context: &Context, body: Body) -> Result<ChargedBody, Problem> {
     read_limited(context, body, context.limits().run_bytes_max as usize, keys_too_large).await
 }
@@ -110,6 +124,11 @@ pub(super) fn charged_json(
     let mut response = Response::new(charged(context, value.to_string().into_bytes(), refuse)?);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
+}
+
+fn body_too_large(bytes: u64, bytes_max: usize) -> Problem {
+    let text = format!("the body has {bytes} bytes or more, but at most {bytes_max} are allowed");
+    Problem::of(StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::Protocol, text)
 }
 
 fn record_too_large(bytes: u64, bytes_max: usize) -> Problem {

@@ -145,8 +145,17 @@ fn address_of(origin: &HeaderValue, is_tls: bool) -> Option<&str> {
     (scheme == "https" || scheme == "http" && !is_tls).then_some(page_address)
 }
 
-/// Refuses compressed bodies, because a small body could expand without limit.
+/// Refuses compressed bodies, because a small body could expand without limit. hyper decodes only `chunked` of a
+/// transfer encoding, and hands over the rest as it is.
 fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
+    let transfer_encoded = headers
+        .get_all(header::TRANSFER_ENCODING)
+        .iter()
+        .any(|value| !value.to_str().is_ok_and(|value| value.trim().eq_ignore_ascii_case("chunked")));
+    if transfer_encoded {
+        let text = "Transfer-Encoding: only chunked is supported; send the body uncompressed";
+        return Err(Problem::of(StatusCode::NOT_IMPLEMENTED, ErrorCode::Protocol, text));
+    }
     let compressed = headers.get_all(header::CONTENT_ENCODING).iter().any(|value| {
         !value
             .to_str()

@@ -92,9 +92,13 @@ impl Problem {
     pub(super) fn to_http_response(&self) -> String {
         let body = self.json().to_string();
         let status = self.status;
+        let retry_after = match self.refused.code.row() {
+            Some(row) if row.retry == RetryAdvice::No => String::new(),
+            _ => format!("retry-after: {RETRY_AFTER_S}\r\n"),
+        };
         format!(
             "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\
-             retry-after: {RETRY_AFTER_S}\r\nconnection: close\r\n\r\n{body}",
+             {retry_after}connection: close\r\n\r\n{body}",
             body.len()
         )
     }

@@ -139,8 +139,7 @@ pub(super) async fn create(
     PathName(name): PathName,
     request: Request<Body>,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
-    let content =
-        body::read(&context, request.into_body(), context.limits().control_bytes_max as usize).await?;
+    let content = body::read_control(&context, request.into_body()).await?;
     let config = Settings::parse(&content.bytes)?.apply_to(&context.node().config().topic)?;
     let existed = context.node().topic(&name).is_some();
     let topic = context.node().create_topic_async(&name, config, true).await?;
@@ -161,8 +160,7 @@ pub(super) async fn move_to(
     PathName(name): PathName,
     request: Request<Body>,
 ) -> Result<Json<Value>, Problem> {
-    let content =
-        body::read(&context, request.into_body(), context.limits().control_bytes_max as usize).await?;
+    let content = body::read_control(&context, request.into_body()).await?;
     let to: MoveRequest = serde_json::from_slice(&content.bytes)
         .map_err(|error| Problem::bad_request(format!("expected {{\"node\": NUMBER}}: {error}")))?;
     let command = context.node().command_to_move(&name, to.node)?;

@@ -30,8 +30,7 @@ pub(in crate::http) async fn grant(
     Extension(context): Extension<Context>,
     request: Request<Body>,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
-    let content =
-        body::read(&context, request.into_body(), context.limits().control_bytes_max as usize).await?;
+    let content = body::read_control(&context, request.into_body()).await?;
     let RawLease { ttl_ms } = serde_json::from_slice(&content.bytes).map_err(|error| {
         Problem::bad_request(format!("the lease: {error}; expected {{\"ttl_ms\": 10000}}"))
     })?;
@@ -100,8 +99,7 @@ pub(in crate::http) async fn acquire(
 ) -> Result<Json<Value>, Problem> {
     let query = QueryParameters::parse(query.as_deref(), &["lease", "wait"])?;
     let (lease, wait) = (lease_parameter(&query)?, query.switch("wait")?);
-    let content =
-        body::read(&context, request.into_body(), context.limits().control_bytes_max as usize).await?;
+    let content = body::read_control(&context, request.into_body()).await?;
     let (name, value) = (name.as_bytes(), &content.bytes[..]);
     let operation = ControlCommand::Acquire { name, lease, value, wait };
     let bytes = name.len() + value.len();

@@ -135,6 +135,33 @@ fn compressed_bodies_are_refused_without_decoding() {
 }
 
 #[test]
+fn transfer_encodings_other_than_chunked_are_refused() {
+    let fixture = HttpServer::new();
+    for encoding in ["gzip, chunked", "deflate, chunked"] {
+        let mut peer = fixture.peer();
+        peer.head("POST", "/v1/topics/t", &[("transfer-encoding", encoding)]);
+        let response = peer.read_response();
+        assert_eq!((response.status, response.code().as_str()), (501, "PROTOCOL"), "{encoding}");
+    }
+    assert!(fixture.node.topic("t").is_none());
+    let mut peer = fixture.peer();
+    peer.head("POST", "/v1/topics/t", &[("transfer-encoding", "chunked")]);
+    peer.send_some(b"1\r\nx\r\n0\r\n\r\n");
+    assert_eq!(peer.read_response().status, 200);
+}
+
+#[test]
+fn large_bodies_without_records_are_refused_as_protocol_errors() {
+    let fixture = HttpServer::new();
+    for (method, path) in [("POST", "/v1/leases"), ("PUT", "/v1/topics/t"), ("POST", "/v1/topics/t/batch")] {
+        let mut peer = fixture.peer();
+        peer.head(method, path, &[("content-length", "1000000000")]);
+        let response = peer.read_response();
+        assert_eq!((response.status, response.code().as_str()), (413, "PROTOCOL"), "{path}");
+    }
+}
+
+#[test]
 fn invalid_http_gets_an_error_or_a_disconnect() {
     let fixture = HttpServer::new();
     let garbage: [&[u8]; 9] = [

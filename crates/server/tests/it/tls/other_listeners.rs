@@ -168,6 +168,7 @@ fn http_request_without_tls_gets_tls_required() {
     let head = text(&output.stdout);
     assert!(head.starts_with("HTTP/1.1 400 ") && head.contains("TLS_REQUIRED"), "{output:?}");
     assert!(head.contains("https:// instead of http://"), "{head}");
+    assert!(!head.contains("retry-after"), "a retry would be refused again: {head}");
 }
 
 #[test]
