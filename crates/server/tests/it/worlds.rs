@@ -13,7 +13,7 @@ use dunlin::space::{
 };
 use dunlin::topic::Subscriber;
 use dunlin::{Config, Node};
-use dunlin_client::Kv;
+use dunlin_client::{Kv, Transaction};
 use dunlin_server::space::{
     RegionOwnership, RegionOwnershipConfig, RegionPopulator, Secret, Space, SpaceConfig, SpaceLimits,
     SpawnError, TickPace, WorldDescription, monotonic_ns,
@@ -344,6 +344,42 @@ fn joining_process_does_not_repopulate_existing_regions() {
     members.push(member(3));
     assert_continues(&kv, &members, &before, "after one was killed with the keys");
     wait_until_all_tick("each has one", &kv, &members);
+}
+
+/// One of two processes is killed with the node that had the keys. The process that replaces it writes the world's
+/// description before the surviving process connects again.
+#[test]
+fn begun_regions_are_restored_beside_a_new_description() {
+    let keys = serve();
+    let kv = connect(&keys.1).kv();
+    let settings = settings("rerun", 2, StandbyMode::None);
+    let member = |number| WorldMember::start(&settings, connect(&keys.1).kv(), number);
+    let mut members = vec![member(1), member(2)];
+    wait_until_all_tick("all regions begin", &kv, &members);
+    let began = [1, 2].map(|region| format!("space/rerun/began/{region}"));
+    let have_begun = || began.iter().all(|key| kv.get(key).unwrap().is_some());
+    until("the keys say that both have begun", &kv, &members, have_begun);
+    // A process that has the second partition has also read that both regions have begun.
+    let cut = members[1].space.call(|runner| {
+        let stretches = runner.host().partition().regions().iter();
+        stretches.map(|(first, region)| (*first, region.0)).collect::<Vec<_>>()
+    });
+    kv.put("space/rerun/cut/0", serde_json::json!({"version": 2, "cuts": cut.unwrap()}).to_string()).unwrap();
+    until("the second has the new partition", &kv, &members, || {
+        members[1].space.call(|runner| runner.host().partition().version()).unwrap() == 2
+    });
+    members.remove(0).kill();
+    // Deletes all other keys at once, so that the surviving process never sees the world without its description.
+    let (description, entries) = (WorldDescription::key("rerun"), kv.prefix("space/rerun/").unwrap());
+    let deleted = entries.iter().filter(|entry| entry.key != description);
+    let all = deleted.fold(Transaction::new(), |all, entry| all.delete(&entry.key));
+    kv.transact(&all).unwrap();
+    until("the begun regions are written again", &kv, &members, have_begun);
+    assert!(kv.get("space/rerun/cut/0").unwrap().is_some(), "the partition is written before the regions");
+    assert!(has_event(&members[0], "KeysLost"), "{:?}", members[0].events);
+    members.push(member(3));
+    until("the survivor continues its region", &kv, &members, || has_event(&members[0], "Reclaimed"));
+    assert!(members[1].ids().is_empty(), "the lost region is not populated again");
 }
 
 #[test]

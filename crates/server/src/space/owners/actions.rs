@@ -141,7 +141,9 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         }
         (self.on_event)(WorldEvent::Owns { region, epoch: authority.epoch, from_tick: None });
         // If this write fails, a later turn repeats it.
-        let _ = self.kv.put(key(&self.config.world, "began", region.0.into()), b"1");
+        if self.kv.put(key(&self.config.world, "began", region.0.into()), b"1").is_ok() {
+            self.began.insert(region);
+        }
         Ok(())
     }
 

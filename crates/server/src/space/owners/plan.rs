@@ -1,7 +1,7 @@
 //! Decides the actions of a process from the world's keys and its own state. The decision depends only on its input.
 //! Instead of a clock, it receives the time for which each region has had no owner.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin::space::RegionId;
 
@@ -21,6 +21,8 @@ pub(super) struct LocalState {
     pub(super) copies: BTreeMap<RegionId, u64>,
     /// The regions whose state is in this process's memory although it does not own them.
     pub(super) memory: BTreeMap<RegionId, RegionMemory>,
+    /// The regions that this process knows to have begun, even if the cluster has lost the keys that say so.
+    pub(super) began: BTreeSet<RegionId>,
     /// The regions of this process whose named standby has received a copy.
     pub(super) begun_copies: Vec<RegionId>,
     /// Actions whose response was lost, so that they may or may not have taken effect.
@@ -158,7 +160,7 @@ fn plan_without_owner(
         let continues = candidate == local.process && memory.is_some() && enough_processes;
         return continues.then_some(RegionAction::TakeOver(region));
     }
-    if !snapshot.began.contains(&region) {
+    if !snapshot.began.contains(&region) && !local.began.contains(&region) {
         let share = local.regions.len().div_ceil(local.expected.max(1));
         let is_ours = snapshot.count(local.process) < share || free_ms > 2 * local.patience_ms;
         return (enough_processes && is_ours).then_some(RegionAction::Begin { region, lost: false });
@@ -290,6 +292,14 @@ mod tests {
         assert_eq!(plan(&fresh(&[1, 2]), &local(1)), [RegionAction::Begin { region: R, lost: false }]);
         let late = LocalState { free_ms: [(R, 101)].into(), ..local(1) };
         assert_eq!(plan(&fresh(&[1]), &late), [RegionAction::Begin { region: R, lost: false }]);
+    }
+
+    #[test]
+    fn region_known_to_have_begun_is_not_populated_again() {
+        let fresh = WorldSnapshot { began: [].into(), epochs: [].into(), ..snapshot(&[1, 2], None, None) };
+        let known = |free_ms| LocalState { began: [R].into(), free_ms: [(R, free_ms)].into(), ..local(1) };
+        assert_eq!(plan(&fresh, &known(0)), [], "a process with a copy may come back");
+        assert_eq!(plan(&fresh, &known(101)), [RegionAction::Begin { region: R, lost: true }]);
     }
 
     fn with_memory(process: u64, epoch: u64, owner: bool) -> LocalState {

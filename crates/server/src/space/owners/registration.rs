@@ -8,7 +8,7 @@ use dunlin::space::Behaviour;
 use dunlin::state::KeyOperation;
 use dunlin_client::Transaction;
 
-use super::keys::{CurveStretches, ProcessRecord, WorldSnapshot, key, secret_key};
+use super::keys::{CurveStretches, ProcessRecord, WorldSnapshot, key, prefix, secret_key};
 use super::thread::{OwnershipError, OwnershipThread, WorldEvent};
 use crate::space::config::WorldPeer;
 use crate::space::description::WorldDescription;
@@ -58,10 +58,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(until)
     }
 
-    /// Restores the world's keys after the cluster has lost them: the begun regions, and the partition.
+    /// Restores the world's keys after the cluster has lost them: the begun regions, and the partition. Another process
+    /// may already have written the description again, so the begun regions decide whether keys are lost.
     fn restore(&mut self) -> Result<(), OwnershipError> {
-        let description = WorldDescription::key(&self.config.world);
-        if self.began.is_empty() || self.kv.get(&description)?.is_some() {
+        if self.began.is_empty() {
+            return Ok(());
+        }
+        let snapshot = WorldSnapshot::of(&self.config.world, &self.kv.prefix(prefix(&self.config.world))?);
+        if snapshot.described && self.began.is_subset(&snapshot.began) {
             return Ok(());
         }
         (self.on_event)(WorldEvent::KeysLost);
@@ -73,8 +77,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         for region in self.began.clone() {
             self.create(key(&self.config.world, "began", region.0.into()), b"1")?;
         }
-        // Writes the description last, because a missing description is what causes this function to be called.
-        self.create(description, &self.description.bytes())
+        // Writes the description last. If an earlier write fails, the next turn restores the keys.
+        self.create(WorldDescription::key(&self.config.world), &self.description.bytes())
     }
 
     /// Writes the world's description if it is missing.

@@ -139,7 +139,7 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     pub(super) lease: Option<Lease>,
     /// The description that is written to the world's key.
     pub(super) description: WorldDescription,
-    /// Regions that are known to have begun.
+    /// Regions that have begun according to the keys. A region stays in this set if the cluster loses its keys.
     pub(super) began: BTreeSet<RegionId>,
     /// The regions whose state is in memory although this process does not own them.
     pub(super) memory: BTreeMap<RegionId, RegionMemory>,
@@ -381,7 +381,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             })?;
         }
         self.began.extend(&snapshot.began);
-        for region in self.claims.keys().filter(|region| !snapshot.began.contains(region)) {
+        let begun: BTreeSet<RegionId> = self.claims.keys().chain(&self.began).copied().collect();
+        for region in begun.difference(&snapshot.began) {
             self.kv.put(key(&self.config.world, "began", region.0.into()), b"1")?;
         }
         Ok(())
@@ -419,6 +420,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             standby: self.config.standby,
             copies,
             memory: self.memory.clone(),
+            began: self.began.clone(),
             begun_copies,
             in_doubt: self.in_doubt.clone(),
             free_ms: self.free_since.iter().map(since).collect(),
