@@ -516,6 +516,31 @@ fn spawn_is_refused_while_a_region_has_no_owner() {
     });
 }
 
+/// A process is killed while the check of an id that the other process spawned waits for its response.
+#[test]
+fn spawns_are_answered_after_a_takeover_during_an_id_check() {
+    let keys = serve();
+    let kv = connect(&keys.1).kv();
+    let settings = settings("asked", 2, StandbyMode::Required);
+    let member = |number| WorldMember::start(&settings, connect(&keys.1).kv(), number);
+    let mut members = vec![member(1), member(2)];
+    wait_until_all_tick("both regions begin", &kv, &members);
+    let killed = members.remove(1);
+    // The process responds no more, but still owns its region.
+    killed.space.stop().unwrap();
+    let own = RegionId(*members[0].ticks().keys().next().unwrap());
+    let unchecked = move |runner: &mut dunlin_server::space::WorldRunner<3, RandomWalk>| {
+        let entity = Entity::at(2_000, position_in(runner.host(), own));
+        runner.host_mut().spawn(&entity).is_ok()
+    };
+    assert!(members[0].space.call(unchecked).unwrap());
+    killed.kill();
+    until("the other takes the region over", &kv, &members, || members[0].ticks().len() == 2);
+    let spawned = spawn(&members[0], 2_001, own).recv_timeout(PATIENCE).expect("an answer");
+    assert!(spawned.is_ok(), "{spawned:?}");
+    assert!(members[0].ids().contains(&2_000), "the entity that was checked meanwhile remains");
+}
+
 /// Simulates that the node loses its keys, and that another process takes the region over and populates it again before
 /// its owner connects again.
 #[test]

@@ -66,6 +66,15 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
 
     /// The region of this host that contains the entity with this id, and the entity's status there.
     pub fn find_entity(&self, id: EntityId) -> Option<(RegionId, EntityStatus)> {
+        self.find_entity_where(id, |_| true)
+    }
+
+    /// Like [`Host::find_entity`], but searches only the regions that `filter` accepts.
+    pub fn find_entity_where(
+        &self,
+        id: EntityId,
+        filter: impl Fn(RegionId) -> bool,
+    ) -> Option<(RegionId, EntityStatus)> {
         let status_in = |hosted: &HostedRegion<D, B>| {
             let region = &hosted.region;
             match region.store().row(id) {
@@ -74,7 +83,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
                 None => region.handover().staged().contains(id).then_some(EntityStatus::Coming),
             }
         };
-        let mut all = self.regions.iter().filter_map(|(region, hosted)| Some((*region, status_in(hosted)?)));
+        let searched = self.regions.iter().filter(|(region, _)| filter(**region));
+        let mut all = searched.filter_map(|(region, hosted)| Some((*region, status_in(hosted)?)));
         let first = all.next()?;
         // During a handover between two regions here, one region has the entity and the other is about to receive it.
         Some(all.fold(first, |first, other| if first.1 == EntityStatus::Coming { other } else { first }))
@@ -114,7 +124,10 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         if !self.unconfirmed.remove(&id) {
             return;
         }
-        let Ok(hosted) = self.with_entity(id) else { return };
+        // The other region may run here, too, after a takeover.
+        let all = self.regions.iter_mut().filter(|(region, _)| **region != other);
+        let found = all.map(|(_, hosted)| hosted).find(|hosted| hosted.region.store().row(id).is_some());
+        let Some(hosted) = found else { return };
         if hosted.region.despawn(id, &mut hosted.out).is_ok() {
             hosted.out.reports.push(RegionReport::Duplicate { id, region: other });
         }

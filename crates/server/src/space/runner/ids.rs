@@ -12,7 +12,7 @@
 //! - An entity that was handed over since its spawn is not removed. Such an entity may have returned since, and another
 //!   region's response may have been about the same entity.
 //! - A query to a region without an owner waits until the region has an owner. A client's spawn is refused during this
-//!   time.
+//!   time. If the asking process itself takes the region over, it answers from its own state.
 //! - A lost query is repeated; a repeated response changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -166,7 +166,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     /// Removes the entities spawned here whose id is also used in another region.
     fn remove_duplicates(&mut self, others: &[RemoteEntity]) {
         for other in others.iter().filter(|other| !other.is_arriving) {
-            let Some((own, EntityStatus::Own)) = self.host.find_entity(other.id) else { continue };
+            let own = self.host.find_entity_where(other.id, |region| region != other.region);
+            let Some((own, EntityStatus::Own)) = own else { continue };
             if !self.host.is_unconfirmed(other.id) || other.is_fresh && other.region > own {
                 continue;
             }
@@ -209,8 +210,36 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// Repeats queries that have no response, and ends those that have timed out.
+    /// Answers queries for regions that this process has taken over since it sent the queries.
+    fn answer_local_regions(&mut self) {
+        let (host, mut answered) = (&self.host, Vec::new());
+        for (number, query) in &mut self.ids.queries {
+            let is_local = |region: &RegionId| host.region(*region).is_some();
+            let local: Vec<RegionId> = query.remaining.iter().copied().filter(is_local).collect();
+            if local.is_empty() {
+                continue;
+            }
+            answered.push(*number);
+            for region in local {
+                query.remaining.remove(&region);
+                let found = query.ids.iter().filter_map(|id| {
+                    let (_, status) = host.find_entity_where(*id, |searched| searched == region)?;
+                    let is_arriving = status == EntityStatus::Coming;
+                    // The entity was not spawned by this process, but is part of the state that was taken over.
+                    Some(RemoteEntity { id: *id, region, is_fresh: false, is_arriving })
+                });
+                query.others.extend(found);
+            }
+        }
+        for number in answered {
+            self.finish_if_complete(number);
+        }
+    }
+
+    /// Answers queries for regions that now run here, repeats queries that have no response, and ends those that have
+    /// timed out.
     pub(super) fn expire_queries(&mut self, now_ns: u64) {
+        self.answer_local_regions();
         let is_expired =
             |query: &IdQuery<D, B>| query.deadline_ns.is_some_and(|deadline_ns| now_ns >= deadline_ns);
         for number in self.query_numbers(is_expired) {
