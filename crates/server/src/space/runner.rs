@@ -11,7 +11,7 @@ mod receiving;
 mod ticking;
 mod viewing;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::TcpListener;
 use std::sync::atomic::Ordering;
 
@@ -41,6 +41,8 @@ pub use ids::SpawnError;
 const ELAPSE_NS: u64 = 5_000_000;
 /// Maximum number of reads from one connection before other connections and ticks are handled.
 const FILLS_MAX: usize = 16;
+/// Maximum number of processes whose conflicts with this process are kept.
+const CONFLICTS_MAX: usize = 64;
 /// Maximum number of handovers whose duration is measured at the same time.
 const PENDING_HANDOVERS_MAX: usize = 1 << 16;
 
@@ -64,6 +66,9 @@ pub struct WorldRunner<const D: usize, B> {
     /// Sent bytes, received bytes, dropped messages and established connections at the last reset of the statistics.
     counters_at_reset: (u64, u64, u64, u64),
     refusals: Vec<(Option<u64>, RunnerRefusal)>,
+    /// Why processes with other settings or another version are refused, for each process. The number is missing if the
+    /// other process connected to this one.
+    conflicts: BTreeMap<Option<u64>, String>,
     reports: Vec<(RegionId, RegionReport)>,
     reports_dropped: u64,
     watchers: Vec<Watcher<D, B>>,
@@ -106,6 +111,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
             stats: RunnerStats { since_ns: now_ns, ..RunnerStats::default() },
             counters_at_reset: (0, 0, 0, 0),
             refusals: Vec::new(),
+            conflicts: BTreeMap::new(),
             reports: Vec::new(),
             reports_dropped: 0,
             watchers: Vec::new(),
@@ -181,6 +187,18 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
             }
         }
         let refusals = self.links.take_refusals();
+        for (process, refused) in &refusals {
+            let is_conflict = match refused {
+                RunnerRefusal::Setup(_) | RunnerRefusal::Version { .. } => true,
+                RunnerRefusal::ByThem(why) => {
+                    *why == RunnerRefusal::Setup(self.config.world.clone()).to_string()
+                }
+                _ => false,
+            };
+            if is_conflict && self.conflicts.len() < CONFLICTS_MAX {
+                self.conflicts.entry(*process).or_insert_with(|| refused.to_string());
+            }
+        }
         let room = self.config.limits.reports_max.saturating_sub(self.refusals.len());
         for (process, refused) in refusals.into_iter().take(room) {
             tracing::warn!(process, "cannot connect to another process of this world: {refused}");
@@ -405,6 +423,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     /// other process, if that number is known.
     pub fn take_refusals(&mut self) -> Vec<(Option<u64>, RunnerRefusal)> {
         std::mem::take(&mut self.refusals)
+    }
+
+    /// Takes the reasons for which processes with other settings or another version were refused since the last call.
+    pub(super) fn take_conflicts(&mut self) -> BTreeMap<Option<u64>, String> {
+        std::mem::take(&mut self.conflicts)
     }
 
     /// Takes the reports since the last call.

@@ -396,6 +396,18 @@ fn process_with_a_number_in_use_is_refused() {
 }
 
 #[test]
+fn processes_with_different_settings_report_the_conflict() {
+    let keys = serve();
+    let kv = connect(&keys.1).kv();
+    let usual = settings("differing", 2, StandbyMode::None);
+    let mut slower = settings("differing", 2, StandbyMode::None);
+    slower.setup.tick_ns *= 2;
+    let member = |settings, number| WorldMember::start(settings, connect(&keys.1).kv(), number);
+    let members = [member(&usual, 1), member(&slower, 2)];
+    until("both report it", &kv, &members, || members.iter().all(|member| has_event(member, "Conflict")));
+}
+
+#[test]
 fn process_joining_without_standbys_is_given_a_region() {
     let keys = serve();
     let kv = connect(&keys.1).kv();

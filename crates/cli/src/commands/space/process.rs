@@ -253,6 +253,16 @@ fn print_event(what: &WorldEvent, console: &Console) -> Result<()> {
                 region.0
             ),
         ),
+        WorldEvent::Conflict { process, why } => {
+            let other = process.map_or_else(|| "a process".to_owned(), |process| format!("process {process}"));
+            (
+                json!({"event": "conflict", "process": process, "why": why}),
+                format!(
+                    "{other} of this world cannot exchange entities with this process: {why}. End one of them: either run the world \
+                     again with its former settings, or end the other processes and join again (`dunlin space join`)"
+                ),
+            )
+        }
         WorldEvent::Idle => (
             json!({"event": "idle"}),
             "every region has an owner: this process is idle until another ends (`dunlin space run --regions` creates more regions)"

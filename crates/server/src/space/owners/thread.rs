@@ -104,6 +104,14 @@ pub enum WorldEvent {
     /// A region continues without a standby, because there is no other process. If this process fails, the region's
     /// state is lost.
     Alone(RegionId),
+    /// This process and another one do not connect, because they have different settings of the world or different
+    /// versions. Reported once for each process.
+    Conflict {
+        /// The other process; `None` if it connected to this one.
+        process: Option<u64>,
+        /// Why the connection is refused.
+        why: String,
+    },
     /// This process has no region, and receives none until another process ends.
     Idle,
     /// A region was given to another process.
@@ -160,6 +168,8 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     /// The world's secret, once it is known.
     pub(super) secret: Option<Secret>,
     idle: bool,
+    /// The processes whose conflict with this process was reported.
+    conflicts: BTreeSet<Option<u64>>,
     /// The last error of a request to the cluster, kept so that each error is reported only once.
     last_error: Option<String>,
 }
@@ -228,6 +238,7 @@ impl RegionOwnership {
             is_on_hold: false,
             secret: None,
             idle: false,
+            conflicts: BTreeSet::new(),
             last_error: None,
         };
         let stopped = Arc::clone(&stop);
@@ -272,6 +283,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let snapshot = WorldSnapshot::of(&self.config.world, &self.kv.prefix(prefix(&self.config.world))?);
         self.adopt_secret(snapshot.secret)?;
         self.update_peers(&snapshot)?;
+        self.report_conflicts()?;
         self.adopt_partition(&snapshot)?;
         if snapshot.hold != self.is_on_hold {
             self.is_on_hold = snapshot.hold;
@@ -300,6 +312,17 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             self.perform(action, &snapshot)?;
         }
         self.balance(&snapshot)
+    }
+
+    /// Reports each process that is refused because of its settings or its version.
+    fn report_conflicts(&mut self) -> Result<(), OwnershipError> {
+        let conflicts = self.space.call(|runner| runner.take_conflicts())?;
+        for (process, why) in conflicts {
+            if self.conflicts.insert(process) {
+                (self.on_event)(WorldEvent::Conflict { process, why });
+            }
+        }
+        Ok(())
     }
 
     fn handle_error(&mut self, error: OwnershipError) {
