@@ -131,8 +131,8 @@ impl<const D: usize> Viewer<D> {
         Ok(())
     }
 
-    /// Reads the list of processes again at intervals, without waiting. If this fails, the viewer keeps the processes
-    /// that it knows.
+    /// Reads the list of processes again at intervals, without waiting. If this fails, or the node does not know the
+    /// world at present, the viewer keeps the processes that it knows.
     fn refresh(&mut self) -> Result<(), ViewError> {
         if self.pending_owners.is_none() && self.refreshed_at.elapsed() > REFRESH_INTERVAL {
             self.pending_owners = Some(self.world.begin_world_owners());
@@ -145,7 +145,8 @@ impl<const D: usize> Viewer<D> {
         }
         match polled {
             Ok(Some(owners)) => self.update_links(owners.processes),
-            Ok(None) | Err(WorldOwnersError::Kv(_)) => {}
+            // A node without a data directory has no keys after a restart. The world's processes write them again.
+            Ok(None) | Err(WorldOwnersError::Kv(_) | WorldOwnersError::NoWorld(_)) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(())

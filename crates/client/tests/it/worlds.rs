@@ -1,11 +1,11 @@
-//! Viewers of a world whose nodes do not answer.
+//! Viewers of a world, and requests to it, at nodes that do not answer or have lost their keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use dunlin_client::space::{EntityId, Schema, SurroundingsWatch, Viewer};
+use dunlin_client::space::{EntityId, Schema, SurroundingsWatch, ViewError, Viewer, WorldOwnersError};
 use dunlin_client::state::{ControlQueryResult, FoundKeys, KeyItem, KeyWithItem};
 use dunlin_client::{Client, ClientLimits, ClientOptions};
 use dunlin_wait::until;
@@ -72,6 +72,36 @@ fn viewer_repeats_an_unanswered_query_for_world_processes() {
         count += unanswered.try_iter().count();
         count >= 2
     });
+    drop((viewer, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn viewer_survives_a_node_that_lost_the_worlds_keys() {
+    let has_world = Arc::new(AtomicBool::new(true));
+    let (node_has_world, (sender, missing)) = (Arc::clone(&has_world), mpsc::channel());
+    let (client, node) = ScriptedNode::serve(move |_, mut link| {
+        while let Some(request) = next_query(&mut link) {
+            if node_has_world.load(Ordering::Acquire) {
+                send_keys(&mut link, request, &[("space/flock/world", "{}")]);
+            } else {
+                send_keys(&mut link, request, &[]);
+                // The send fails if the test has ended.
+                let _ = sender.send(());
+            }
+        }
+    });
+    let mut viewer = watch(&client);
+    has_world.store(false, Ordering::Release);
+    let mut count = 0;
+    until("the viewer reads the processes again after it found no world", || {
+        assert!(viewer.try_next().unwrap().is_none());
+        count += missing.try_iter().count();
+        count >= 2
+    });
+    let unknown =
+        client.world("flock").watch::<3>(SurroundingsWatch::around(EntityId(1), 5.0), Schema::default());
+    assert!(matches!(unknown, Err(ViewError::WorldOwners(WorldOwnersError::NoWorld(_)))));
     drop((viewer, client));
     node.join().unwrap();
 }
