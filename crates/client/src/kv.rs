@@ -15,7 +15,7 @@ mod transaction;
 mod watch;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dunlin_control::{
     ControlCommand, ControlQuery, ControlQueryResult, ControlReply, FoundKeys, KeyWithItem, LeaseState,
@@ -159,10 +159,26 @@ impl Kv {
     /// Reads all keys that begin with `prefix`, page by page. A later page may include changes made after the
     /// first page was read.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<KvEntry>, KvError> {
-        let (mut start, end) = (prefix.as_ref().to_vec(), prefix_end(prefix.as_ref()));
+        self.read_prefix(prefix.as_ref(), || self.response_timeout())
+    }
+
+    /// Like [`prefix`](Self::prefix), but fails at `until` at the latest.
+    pub(crate) fn prefix_until(&self, prefix: &str, until: Instant) -> Result<Vec<KvEntry>, KvError> {
+        let remaining = || until.saturating_duration_since(Instant::now());
+        self.read_prefix(prefix.as_bytes(), || remaining().min(self.response_timeout()))
+    }
+
+    /// Reads all keys that begin with `prefix`. Each page may take the time that `page_timeout` returns.
+    fn read_prefix(
+        &self,
+        prefix: &[u8],
+        page_timeout: impl Fn() -> Duration,
+    ) -> Result<Vec<KvEntry>, KvError> {
+        let (mut start, end) = (prefix.to_vec(), prefix_end(prefix));
         let mut entries: Vec<KvEntry> = Vec::new();
         loop {
-            let page = self.range(&start, &end, 0)?;
+            let query = ControlQuery::Range { start: &start, end: &end, limit: 0 };
+            let page = KvPage::from_answer(self.query_within(&query, page_timeout())?)?;
             entries.extend(page.entries);
             match entries.last() {
                 Some(last) if page.more => start = [&last.key[..], &[0]].concat(),
@@ -189,9 +205,17 @@ impl Kv {
 
     /// Sends any query, and waits for its response.
     pub fn query(&self, query: &ControlQuery<'_>) -> Result<ControlQueryResult, KvError> {
+        self.query_within(query, self.response_timeout())
+    }
+
+    fn query_within(
+        &self,
+        query: &ControlQuery<'_>,
+        timeout: Duration,
+    ) -> Result<ControlQueryResult, KvError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);
-        let answer = self.retry_until_answered(self.query_kind, &bytes, self.response_timeout())?;
+        let answer = self.retry_until_answered(self.query_kind, &bytes, timeout)?;
         Ok(ControlQueryResult::decode(&answer)?)
     }
 

@@ -32,7 +32,15 @@ impl SharedClient {
         self: &Arc<SharedClient>,
         request: impl FnOnce(u32) -> FromClient<'a>,
     ) -> Result<PendingRequest, CallError> {
-        let until = Instant::now() + Duration::from_millis(self.limits.answer_ms_max);
+        self.send_request_until(Instant::now() + Duration::from_millis(self.limits.answer_ms_max), request)
+    }
+
+    /// Like [`send_request`](Self::send_request), but waits for a connection until `until`.
+    pub(crate) fn send_request_until<'a>(
+        self: &Arc<SharedClient>,
+        until: Instant,
+        request: impl FnOnce(u32) -> FromClient<'a>,
+    ) -> Result<PendingRequest, CallError> {
         let slot = Arc::new(ResponseSlot::default());
         let is_up = || lock(&self.session).is_up;
         match self.wait_until(&slot.waker, self.options.wait, Some(until), is_up) {

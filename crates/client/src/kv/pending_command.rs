@@ -66,6 +66,16 @@ impl Kv {
     }
 
     pub(super) fn send(&self, kind: ControlKind, bytes: &[u8]) -> Result<PendingRequest, CallError> {
+        self.send_until(kind, bytes, Instant::now() + self.response_timeout())
+    }
+
+    /// Sends a request. Waits for a connection until `until`.
+    fn send_until(
+        &self,
+        kind: ControlKind,
+        bytes: &[u8],
+        until: Instant,
+    ) -> Result<PendingRequest, CallError> {
         // A node closes the connection if it receives a larger message. All other commands would then lose their
         // responses.
         let (size, size_max) =
@@ -76,7 +86,7 @@ impl Kv {
         }
         let control =
             |request| FromClient::Control(Control { request, kind, bytes: U32PrefixedBytes(bytes) });
-        let request = self.shared.send_request(control)?;
+        let request = self.shared.send_request_until(until, control)?;
         self.shared.check_version(MessageKind::Control)?;
         Ok(request)
     }
@@ -90,7 +100,7 @@ impl Kv {
     ) -> Result<Vec<u8>, KvError> {
         let until = Instant::now() + patience;
         loop {
-            let waited = self.send(kind, bytes).and_then(|request| request.wait(Some(until)));
+            let waited = self.send_until(kind, bytes, until).and_then(|request| request.wait(Some(until)));
             match waited.map_err(KvError::from) {
                 Err(error) if error.is_lost() && Instant::now() + PAUSE < until => std::thread::sleep(PAUSE),
                 Err(error) => return Err(error),

@@ -125,10 +125,14 @@ impl World {
     ) -> Result<CommandResult, CommandError> {
         let (mut bytes, until) = (Vec::new(), deadline(timeout));
         request.encode(&mut bytes);
-        let mut round = 0;
+        let (mut round, mut busy) = (0, None::<String>);
         loop {
             round += 1;
-            let map = self.world_owners()?;
+            let map = self.world_owners_until(until).map_err(|error| match (error, &busy) {
+                // The time has passed since a process was busy.
+                (WorldOwnersError::Kv(_), Some(why)) => CommandError::Busy(timeout, why.clone()),
+                (error, _) => error.into(),
+            })?;
             self.requesters.retain(|url, _| map.processes.values().any(|known| known == url));
             let mut round_result = QueryRound::default();
             for (process, url) in &map.processes {
@@ -149,7 +153,10 @@ impl World {
                         _ => error_without_owner(&map),
                     });
                 }
-                _ => sleep(RETRY_PAUSE),
+                _ => {
+                    busy = round_result.busy;
+                    sleep(RETRY_PAUSE);
+                }
             }
         }
     }

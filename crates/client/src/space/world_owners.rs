@@ -116,6 +116,13 @@ impl World {
         WorldOwners::from_entries(&self.name, &self.client.kv().prefix(prefix_of(&self.name))?)
     }
 
+    /// Like [`world_owners`](Self::world_owners), but fails at `until` at the latest.
+    pub(super) fn world_owners_until(&self, until: Instant) -> Result<WorldOwners, WorldOwnersError> {
+        check_world_name(&self.name)?;
+        let entries = self.client.kv().prefix_until(&prefix_of(&self.name), until)?;
+        WorldOwners::from_entries(&self.name, &entries)
+    }
+
     /// Starts to read the current owners without waiting.
     pub(super) fn begin_world_owners(&self) -> PendingWorldOwners {
         let prefix = prefix_of(&self.name).into_bytes();

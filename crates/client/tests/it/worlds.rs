@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
-use dunlin_client::space::{EntityId, Schema, SurroundingsWatch, ViewError, Viewer, WorldOwnersError};
+use dunlin_client::space::{
+    CommandError, EntityId, Schema, SurroundingsWatch, ViewError, Viewer, WorldOwnersError,
+};
 use dunlin_client::state::{ControlQueryResult, FoundKeys, KeyItem, KeyWithItem};
 use dunlin_client::{Client, ClientLimits, ClientOptions};
-use dunlin_wait::until;
+use dunlin_wait::{PATIENCE, until};
 use dunlin_wire::*;
 
 use crate::peer::{Link, ScriptedNode};
@@ -139,5 +142,17 @@ fn viewer_repeats_an_opening_without_an_answer() {
     assert_eq!(viewer.processes(), 0);
     drop((viewer, client));
     process_node.join().unwrap();
+    node.join().unwrap();
+}
+
+/// The test passes only if the request ends long before the client's time limit for a response.
+#[test]
+fn time_limit_of_a_request_covers_the_list_of_processes() {
+    let limits = ClientLimits { answer_ms_max: 10 * PATIENCE.as_millis() as u64, ..ClientLimits::default() };
+    let options = ClientOptions { limits, ..ClientOptions::default() };
+    let (client, node) = ScriptedNode::serve_with(options, |_, link| link.wait_until_closed());
+    let despawned = client.world("flock").despawn(EntityId(1), Duration::from_millis(1));
+    assert!(matches!(despawned, Err(CommandError::WorldOwners(WorldOwnersError::Kv(_)))), "{despawned:?}");
+    drop(client);
     node.join().unwrap();
 }
