@@ -111,6 +111,11 @@ impl Requester {
         inbox.await_reply(&tail, publisher, until, timeout)
     }
 
+    /// The number of requests that were sent, or that may have been sent although they failed.
+    pub(crate) fn sent_requests(&self) -> u64 {
+        self.requests
+    }
+
     fn open_inbox(&mut self) -> Result<(), RequestError> {
         let connections = self.client.connections();
         if self.inbox.as_ref().is_some_and(|inbox| inbox.connection == connections) && self.client.is_up() {

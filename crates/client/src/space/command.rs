@@ -123,6 +123,23 @@ impl World {
         timeout: Duration,
         error_without_owner: impl Fn(&WorldOwners) -> CommandError,
     ) -> Result<CommandResult, CommandError> {
+        let mut unanswered = None;
+        let sent = self.ask_processes(endpoint, request, timeout, error_without_owner, &mut unanswered);
+        // A process that did not respond may have carried out the request, and another process may have refused the
+        // request for this reason. The error of the other process then says nothing about the outcome.
+        sent.map_err(|error| unanswered.map_or(error, CommandError::Lost))
+    }
+
+    /// Like [`send_to_owner`](Self::send_to_owner). Stores in `unanswered` why a process that may have received the
+    /// request did not respond.
+    fn ask_processes<const D: usize>(
+        &mut self,
+        endpoint: &str,
+        request: &WorldRequest<'_, D>,
+        timeout: Duration,
+        error_without_owner: impl Fn(&WorldOwners) -> CommandError,
+        unanswered: &mut Option<String>,
+    ) -> Result<CommandResult, CommandError> {
         let (mut bytes, until) = (Vec::new(), deadline(timeout));
         request.encode(&mut bytes);
         let (mut round, mut busy) = (0, None::<String>);
@@ -136,8 +153,9 @@ impl World {
             self.requesters.retain(|url, _| map.processes.values().any(|known| known == url));
             let mut round_result = QueryRound::default();
             for (process, url) in &map.processes {
+                let endpoint = (*process, endpoint);
                 if let Some(done) =
-                    self.request((*process, endpoint), url, &bytes, until, &mut round_result)?
+                    self.request(endpoint, url, &bytes, until, &mut round_result, unanswered)?
                 {
                     return Ok(done);
                 }
@@ -169,6 +187,7 @@ impl World {
         bytes: &[u8],
         until: Instant,
         round_result: &mut QueryRound,
+        unanswered: &mut Option<String>,
     ) -> Result<Option<CommandResult>, CommandError> {
         if !self.requesters.contains_key(url) {
             match self.client.connect_to_node(url) {
@@ -181,18 +200,24 @@ impl World {
         }
         let Some(requester) = self.requesters.get_mut(url) else { return Ok(None) };
         let remaining = until.saturating_duration_since(Instant::now()).min(RESPONSE_TIMEOUT);
+        let sent_before = requester.sent_requests();
         let reply = match requester.request(&subject(&self.name, process, endpoint), bytes, remaining) {
             Ok(reply) => reply,
             Err(RequestError::Publish(PublishError::Forbidden(why) | PublishError::Refused(why))) => {
                 return Err(CommandError::Refused(why));
             }
-            // A process that has ended did not apply the request, or the change was lost together with the process.
+            // The process has ended, so that another may own its regions. If the request was sent, the process may have
+            // applied it before, and a standby may have the change.
             Err(why @ (RequestError::NoResponder(_) | RequestError::Inbox(_))) => {
+                if requester.sent_requests() != sent_before {
+                    *unanswered = Some(why.to_string());
+                }
                 round_result.unreachable = Some(why.to_string());
                 return Ok(None);
             }
             Err(why) => {
                 round_result.lost = Some(why.to_string());
+                unanswered.clone_from(&round_result.lost);
                 return Ok(None);
             }
         };

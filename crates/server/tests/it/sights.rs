@@ -288,6 +288,23 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
     assert!(connect(&fixture.keys.1).world("nowhere").command(&flat, PATIENCE).is_err());
 }
 
+/// A process that does not respond may have spawned the entity, so that another process refuses it.
+#[test]
+fn refusal_after_an_unanswered_request_is_lost() {
+    let fixture = ViewerTest::new();
+    let node = Node::start(Config::default()).unwrap();
+    let server = serve_node(&node, |_| ());
+    let subject = spawn_subject(NAME, 0);
+    node.create_topic(&subject, TopicConfig::default(), true).unwrap();
+    let _silent = node.respond(&subject, |_| ()).unwrap();
+    let refused = fixture.world().spawn(&entity(1), PATIENCE).unwrap_err();
+    assert!(matches!(&refused, CommandError::Invalid(why) if why.contains("already")), "{refused}");
+    let place = json!({"url": format!("dunlin://{}", server.tcp_addresses()[0])});
+    connect(&fixture.keys.1).kv().put(format!("space/{NAME}/process/0"), place.to_string()).unwrap();
+    let lost = fixture.world().spawn(&entity(1), PATIENCE).unwrap_err();
+    assert!(matches!(lost, CommandError::Lost(_)), "{lost}");
+}
+
 #[test]
 fn silent_process_does_not_delay_a_viewer() {
     let fixture = ViewerTest::new();
