@@ -135,6 +135,41 @@ fn world_watch_reports_a_frozen_node_and_ends_on_interrupt() {
     following.interrupt(&["space", "watch"]);
 }
 
+/// A proxy that forwards one connection until the node has sent `last`, and then forwards nothing.
+fn freezing_proxy(node: &Node, last: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("dunlin://{}", listener.local_addr().unwrap());
+    let mut from_node = TcpStream::connect(node.url.replace("dunlin://", "")).unwrap();
+    thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let (mut from_client, mut to_node) = (client.try_clone().unwrap(), from_node.try_clone().unwrap());
+        thread::spawn(move || std::io::copy(&mut from_client, &mut to_node));
+        let mut bytes = [0; 4096];
+        while let Ok(len @ 1..) = from_node.read(&mut bytes) {
+            client.write_all(&bytes[..len]).unwrap();
+            if bytes[..len].windows(last.len()).any(|window| window == last) {
+                break;
+            }
+        }
+        // Keeps the sockets open, also those that the listener has not accepted.
+        thread::park();
+        drop((listener, client, from_node));
+    });
+    url
+}
+
+#[test]
+fn near_reports_a_silent_node_before_a_missing_entity() {
+    let node = Node::start();
+    node.run(&["kv", "put", "space/w/world", "{}"]).done();
+    let url = freezing_proxy(&node, b"space/w/world");
+    let command = ["space", "near", "77", "w", "--within", "5", "--url", &url];
+    let following = Following::start(&node, &command);
+    let line = following.errors.recv_timeout(PATIENCE).expect("the command reports the silent node");
+    assert!(line.contains("connection lost"), "{line}");
+    following.interrupt(&command);
+}
+
 /// A proxy that accepts every connection and closes it at the first request. Counts the connections.
 fn closing_proxy(node: &Node) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

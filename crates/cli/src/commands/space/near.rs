@@ -83,21 +83,35 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     if arguments.once {
         gather(&mut viewer, &stop)?;
         if viewer.visible().is_empty() && !stop.is_set() {
-            return Err(no_entity_error(&world, center, rule).into());
+            let why = stop.run_interruptible(|| Ok(no_entity_error(&world, center, rule)))?;
+            if let Some(why) = why
+                && !stop.is_set()
+            {
+                return Err(why.into());
+            }
         }
         return print_all(&viewer, center, console);
     }
     let (mut hint_at, mut outage) = (Some(Instant::now() + QUIET.1), OutageReport::default());
-    while !stop.is_set() {
+    // Ends a wait if the node cannot be reached.
+    let should_interrupt = || {
         let (probe, stop_flag) = (client.clone(), stop.clone());
-        // Ends the wait if the node cannot be reached.
-        let should_interrupt = move || stop_flag.is_set() || unreachable(&probe).is_some();
+        move || stop_flag.is_set() || unreachable(&probe).is_some()
+    };
+    while !stop.is_set() {
         let change =
-            interruptible(should_interrupt, || viewer.next_timeout(POLL_INTERVAL)).map_err(refused)?;
+            interruptible(should_interrupt(), || viewer.next_timeout(POLL_INTERVAL)).map_err(refused)?;
         outage.check_connection(&client, console.errors)?;
         let Some(change) = change else {
-            if hint_at.take_if(|at| *at < Instant::now()).is_some() {
-                eprintln!("{}", no_entity_error(&world, center, rule));
+            let is_reachable = client.disconnection().is_none();
+            if is_reachable && hint_at.take_if(|at| *at < Instant::now()).is_some() {
+                let why = interruptible(should_interrupt(), || no_entity_error(&world, center, rule));
+                if client.disconnection().is_none() && !stop.is_set() {
+                    eprintln!("{why}");
+                } else {
+                    // The processes could not be read. The hint follows after the outage.
+                    hint_at = Some(Instant::now() + QUIET.1);
+                }
             }
             continue;
         };
