@@ -40,6 +40,12 @@ impl OutageReport {
     /// Reports a lost connection, unless this outage was already reported. Returns an error if the node refused the
     /// client permanently.
     pub fn report_once(&mut self, why: &str, paint: TextPainter) -> Result<()> {
+        self.report(why, paint)?;
+        thread::sleep(PAUSE);
+        Ok(())
+    }
+
+    fn report(&mut self, why: &str, paint: TextPainter) -> Result<()> {
         if let Some(refused) = permanent_refusal(why) {
             return Err(CallError::Refused(refused).into());
         }
@@ -48,15 +54,24 @@ impl OutageReport {
             let why = escaped_lines(why);
             writeln!(std::io::stderr(), "{} {why}; reconnecting", paint.warning("connection lost:"))?;
         }
-        thread::sleep(PAUSE);
         Ok(())
     }
 
     /// Reports a change of the connection's state. Commands that run until they are stopped call this in each iteration
     /// of their loop, because events may be rare.
     pub fn check_connection(&mut self, client: &Client, paint: TextPainter) -> Result<()> {
+        self.check_connection_nowait(client, paint)?;
+        if unreachable(client).is_some() {
+            thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Like [`check_connection`](Self::check_connection), but never pauses. Commands that also receive events over other
+    /// connections use it, because a pause for each of these events would let events pile up during an outage.
+    pub fn check_connection_nowait(&mut self, client: &Client, paint: TextPainter) -> Result<()> {
         match unreachable(client) {
-            Some(lost) => self.report_once(&lost.why, paint),
+            Some(lost) => self.report(&lost.why, paint),
             None if client.is_up() => {
                 self.report_restored();
                 Ok(())

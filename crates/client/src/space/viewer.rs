@@ -88,6 +88,9 @@ impl<const D: usize> Viewer<D> {
     pub fn try_next(&mut self) -> Result<Option<SceneChange>, ViewError> {
         if self.changes.is_empty() {
             self.drain()?;
+        } else {
+            // Also drives the connection to the node, which may be lost while changes of the processes are queued.
+            self.refresh()?;
         }
         Ok(self.changes.pop_front())
     }
@@ -166,5 +169,36 @@ impl<const D: usize> Viewer<D> {
                 self.links.insert(process, (url, ViewerLink::new(client, subject, self.watch)));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_wait::until;
+
+    use super::*;
+    use crate::client::{Client, ClientOptions};
+
+    #[test]
+    fn list_of_processes_is_read_while_changes_are_queued() {
+        let client = Client::open("dunlin://127.0.0.1:1", ClientOptions::default()).unwrap();
+        let mut viewer = Viewer::<3> {
+            world: client.world("flock"),
+            watch: SurroundingsWatch::around(EntityId(1), 5.0),
+            scene: Scene::new(Schema::default()),
+            links: BTreeMap::new(),
+            changes: VecDeque::new(),
+            new_changes: Vec::new(),
+            refreshed_at: Instant::now(),
+            pending_owners: None,
+            next_process: 0,
+        };
+        until("the viewer reads the list of processes", || {
+            viewer.changes.extend([SceneChange::Left(EntityId(1)), SceneChange::Left(EntityId(2))]);
+            while viewer.changes.len() > 1 {
+                assert!(viewer.try_next().unwrap().is_some());
+            }
+            viewer.pending_owners.is_some()
+        });
     }
 }

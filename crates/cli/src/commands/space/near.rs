@@ -101,7 +101,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     while !stop.is_set() {
         let change =
             interruptible(should_interrupt(), || viewer.next_timeout(POLL_INTERVAL)).map_err(refused)?;
-        outage.check_connection(&client, console.errors)?;
+        outage.check_connection_nowait(&client, console.errors)?;
         let Some(change) = change else {
             let is_reachable = client.disconnection().is_none();
             if is_reachable && hint_at.take_if(|at| *at < Instant::now()).is_some() {
