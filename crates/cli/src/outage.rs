@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use dunlin_client::{CallError, Client, Disconnection, RefusedError};
+use dunlin_client::{CallError, Client, DisconnectReason, Disconnection, RefusedError};
 use dunlin_topic::SubscribeError;
 use dunlin_wire::{CODES, RetryAdvice};
 
@@ -46,6 +46,10 @@ impl OutageReport {
     }
 
     fn report(&mut self, why: &str, paint: TextPainter) -> Result<()> {
+        // A signal ended the wait, and the command is about to end. The connection is not lost.
+        if why == DisconnectReason::Interrupted.to_string() {
+            return Ok(());
+        }
         if let Some(refused) = permanent_refusal(why) {
             return Err(CallError::Refused(refused).into());
         }
@@ -67,8 +71,8 @@ impl OutageReport {
         Ok(())
     }
 
-    /// Like [`check_connection`](Self::check_connection), but never pauses. Commands that also receive events over other
-    /// connections use it, because a pause for each of these events would let events pile up during an outage.
+    /// Like [`check_connection`](Self::check_connection), but never pauses. Commands that receive events over other
+    /// connections, too, use it, because a pause for each of these events would let events pile up during an outage.
     pub fn check_connection_nowait(&mut self, client: &Client, paint: TextPainter) -> Result<()> {
         match unreachable(client) {
             Some(lost) => self.report(&lost.why, paint),
@@ -105,6 +109,15 @@ fn permanent_refusal(why: &str) -> Option<RefusedError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn interrupted_wait_is_not_reported_as_a_lost_connection() {
+        let mut outage = OutageReport::default();
+        outage.report_once("interrupted", TextPainter::PLAIN).unwrap();
+        assert!(!outage.is_reported);
+        outage.report_once("connecting to 127.0.0.1:1: refused", TextPainter::PLAIN).unwrap();
+        assert!(outage.is_reported);
+    }
 
     #[test]
     fn temporary_refusal_is_retried_and_a_permanent_one_is_not() {

@@ -57,9 +57,13 @@ pub const DURATION_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let read = humantime::parse_duration(text)
-        .map_err(|_| "expected a duration like 500us, 10ms, 30s, 5m or 2h".to_owned())?;
+    let read = any_duration(text)?;
     if read > DURATION_MAX { Err("expected 100 years at most".to_owned()) } else { Ok(read) }
+}
+
+fn any_duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|_| "expected a duration like 500us, 10ms, 30s, 5m or 2h".to_owned())
 }
 
 /// Parses a duration above 0s.
@@ -86,7 +90,7 @@ pub fn tick(text: &str) -> Result<Duration, String> {
 }
 
 fn within(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
-    let read = duration(text)?;
+    let read = any_duration(text)?;
     let shown = humantime::format_duration;
     let expected =
         || format!("expected {} to {}", shown(least), days(most).unwrap_or_else(|| shown(most).to_string()));

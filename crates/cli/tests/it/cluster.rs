@@ -490,7 +490,7 @@ fn invalid_number_or_time_is_refused_with_an_example() {
     };
     let token = |ttl| ["cluster", "token", "--data-dir", "/nonexistent", "--ttl", ttl];
     assert_error(&token("0s"), "1ms to 366d");
-    assert_error(&token("9000y"), "100 years at most");
+    assert_error(&token("9000y"), "1ms to 366d");
     assert_error(&token("banana"), "30s, 5m or 2h");
     assert_error(&["cluster", "remove", "x"], "a node's number, as `dunlin cluster status` shows it");
     assert_error(&["topics", "move", "orders", "x"], "a node's number, as `dunlin cluster status` shows it");

@@ -70,7 +70,7 @@ fn world_options_out_of_range_are_refused() {
         assert!(outcome.code == Some(2) && outcome.err.contains(expected), "{words:?}: {outcome:?}");
     };
     let with_option = |option, value| ["space", "run", "x", "--listen", "127.0.0.1:0", option, value];
-    for ttl in ["0s", "99ms", "367d"] {
+    for ttl in ["0s", "99ms", "367d", "1000000h"] {
         assert_error(&with_option("--ttl", ttl), "100ms to 366d");
     }
     assert_error(&["lock", "a", "--ttl", "0s", "--", "true"], "1ms to 366d");
