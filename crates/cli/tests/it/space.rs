@@ -60,6 +60,9 @@ fn space_run_refuses_a_non_loopback_address_with_advice() {
     let outcome = run(&["space", "run", "--listen", "0.0.0.0:0"]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.err.contains("--url"), "{outcome:?}");
+    let outcome = run(&["space", "run", "--listen", "127.0.0.1:0", "--between", "0.0.0.0:0"]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.err.contains("--between 0.0.0.0:0: not a loopback address"), "{outcome:?}");
 }
 
 /// Invalid numbers, durations and names are errors of the command line.

@@ -102,6 +102,12 @@ impl SpaceProcess {
             let why = "not a loopback address, and this node does not authenticate clients: give a loopback address";
             bail!(CommandRefusal(format!("--http-listen {exposed}: {why}")));
         }
+        let between = options.between;
+        if !between.ip().is_loopback() {
+            let why = "not a loopback address, and connections between the processes of a world are not encrypted: \
+                       give a loopback address";
+            bail!(CommandRefusal(format!("--between {between}: {why}")));
+        }
         let http = options.http_listen.into_iter().collect();
         let config = ServerConfig { tcp: vec![listen], http, ..ServerConfig::default() };
         let server = Server::start(node.clone(), config);
