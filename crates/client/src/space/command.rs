@@ -124,7 +124,7 @@ impl World {
         error_without_owner: impl Fn(&WorldOwners) -> CommandError,
     ) -> Result<CommandResult, CommandError> {
         let mut unanswered = None;
-        let sent = self.ask_processes(endpoint, request, timeout, error_without_owner, &mut unanswered);
+        let sent = self.query_processes(endpoint, request, timeout, error_without_owner, &mut unanswered);
         // A process that did not respond may have carried out the request, and another process may have refused the
         // request for this reason. The error of the other process then says nothing about the outcome.
         sent.map_err(|error| unanswered.map_or(error, CommandError::Lost))
@@ -132,7 +132,7 @@ impl World {
 
     /// Like [`send_to_owner`](Self::send_to_owner). Stores in `unanswered` why a process that may have received the
     /// request did not respond.
-    fn ask_processes<const D: usize>(
+    fn query_processes<const D: usize>(
         &mut self,
         endpoint: &str,
         request: &WorldRequest<'_, D>,

@@ -349,7 +349,7 @@ fn joining_process_does_not_repopulate_existing_regions() {
 /// One of two processes is killed with the node that had the keys. The process that replaces it writes the world's
 /// description before the surviving process connects again.
 #[test]
-fn begun_regions_are_restored_beside_a_new_description() {
+fn known_regions_are_restored_beside_a_new_description() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let settings = settings("rerun", 2, StandbyMode::None);

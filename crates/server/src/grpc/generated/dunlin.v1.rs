@@ -2424,7 +2424,8 @@ pub struct LockRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LockResponse {
-    /// Increases from holder to holder. A resource must refuse a token lower than the last one that it received.
+    /// Increases from holder to holder within an epoch of revisions. A resource must refuse a token lower than the last
+    /// one that it received.
     #[prost(uint64, tag = "1")]
     pub token: u64,
 }
