@@ -172,10 +172,12 @@ impl OwnershipFollower {
     fn begin(&self, changes: &mut Subscriber, ownership: &Weak<Ownership>) -> bool {
         let mut deleted = BTreeSet::new();
         while !self.has_ended() {
-            let state = block_on(self.control.read(Consistency::Linearizable, ControlState::clone));
-            self.collect_deletions(changes, state.as_ref().map_or(0, |state| state.revision()), &mut deleted);
+            let revision = block_on(self.control.read(Consistency::Linearizable, ControlState::revision));
+            self.collect_deletions(changes, *revision.as_ref().unwrap_or(&0), &mut deleted);
             let Some(ownership) = ownership.upgrade() else { return false };
-            if let Ok(state) = state {
+            // Collected changes may be later than `revision`, and cannot be read again. This node's state has all of
+            // them, because it is updated before a change can be read.
+            if let (Ok(_), Ok(state)) = (revision, self.control.with(ControlState::clone)) {
                 ownership.apply_state(&state);
                 ownership.remove_deleted_topics(&state, deleted);
                 self.revision.store(state.revision(), Ordering::Release);
