@@ -211,6 +211,7 @@ fn expired_claim_goes_to_another_member_and_late_ack_is_stale() {
 #[test]
 fn record_without_attempts_left_goes_to_the_dead_letters() {
     let (running, client) = start(TopicConfig::default());
+    running.node.create_topic("graves", TopicConfig::default(), false).unwrap();
     publish(&client, [7]);
     let options = GroupOptions { attempts_max: 2, dead_letters: to_graves(), ..work_options() };
     let mut member = client.join(JOBS, options).unwrap();
@@ -239,6 +240,7 @@ fn dead_letters_are_dropped_only_on_request() {
     };
     fail("drops", DeadLetterTarget::Drop);
     assert!(running.node.topic("dead.jobs").is_none());
+    running.node.create_topic("dead.jobs", TopicConfig::default(), false).unwrap();
     fail("publishes", DeadLetterTarget::default());
     assert_eq!(running.node.topic("dead.jobs").unwrap().logs()[0].last().seq, 1);
     let dead_letters = DeadLetterTarget::Subject(String::new());
