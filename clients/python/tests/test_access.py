@@ -87,6 +87,10 @@ def test_dead_letters_of_other_tenants_are_refused(guarded: Node) -> None:
     with dunlin.connect(guarded.url, token=BOB) as bob:
         bob.tasks.submit("bcorp", "mail")
         assert (bob.tasks.redrive("bcorp"), bob.tasks.discard("bcorp")) == (0, 0)
-        for call in (lambda: bob.tasks.redrive("acme"), lambda: bob.tasks.discard("acme")):
+        calls: list[Callable[[], int]] = [
+            lambda: bob.tasks.redrive("acme"),
+            lambda: bob.tasks.discard("acme"),
+        ]
+        for call in calls:
             with pytest.raises(errors.ForbiddenError):
                 call()

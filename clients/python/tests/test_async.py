@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import dunlin
 import pytest
@@ -193,7 +194,7 @@ def test_closed_async_client_raises_handle_closed(url: str, topic: str) -> None:
                 await client.close()
             await client.close()
             await publisher.close()
-            calls = [
+            calls: list[Callable[[], Awaitable[object]]] = [
                 lambda: client.publish(topic, b"late"),
                 lambda: publisher.publish(b"late"),
                 lambda: client.topics(),

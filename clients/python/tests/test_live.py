@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import dunlin
 import numpy as np
@@ -174,8 +174,8 @@ def test_table_holds_the_last_value_of_each_key(client: dunlin.Client, topic: st
         keys: list[Any] = [bytearray(b"k5"), memoryview(b"k5")]
         for key in keys:
             assert key in table and table[key] == table["k5"]
-        number: Any = 5
-        assert number not in table
+        other: Any = 5
+        assert other not in table
         assert len(table) == 19 and set(table) == set(expected)
         with pytest.raises(KeyError):
             table["k0"]
@@ -193,7 +193,8 @@ def test_wrong_kind_of_state_is_a_value_error(client: dunlin.Client, topic: str)
 
 
 def test_book_of_several_partitions_is_refused(client: dunlin.Client, topic: str) -> None:
-    for kind in ["book", "orders"]:
+    kinds: list[Literal["book", "orders"]] = ["book", "orders"]
+    for kind in kinds:
         client.create_topic(f"{topic}.{kind}", reducer=kind, partitions=2)
         with pytest.raises(ValueError, match="has 2 partitions, each with a state"):
             client.book(f"{topic}.{kind}")

@@ -379,6 +379,10 @@ def test_closed_standard_output_does_not_fail_a_process_task() -> None:
 
 
 def test_dead_letters_of_an_unknown_tenant_are_refused(client: dunlin.Client, tenant: str) -> None:
-    for call in (lambda: client.tasks.redrive(tenant), lambda: client.tasks.discard(tenant)):
+    calls: list[Callable[[], int]] = [
+        lambda: client.tasks.redrive(tenant),
+        lambda: client.tasks.discard(tenant),
+    ]
+    for call in calls:
         with pytest.raises(errors.TenantUnknownError):
             call()

@@ -208,7 +208,8 @@ class Table(LiveState, Mapping[bytes | str, bytes]):
     def __contains__(self, key: object) -> bool:
         if not isinstance(key, str | bytes | bytearray | memoryview):
             return False
-        return self._replica.value(_arguments.encoded("key", key)) is not None
+        encoded = _arguments.encoded("key", key if isinstance(key, str) else bytes(key))
+        return self._replica.value(encoded) is not None
 
     def __iter__(self) -> Iterator[bytes]:
         return (key for key, _ in self._replica.items())
