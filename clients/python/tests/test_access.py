@@ -28,6 +28,7 @@ def guarded(tmp_path: Path) -> Iterator[Node]:
         [users.root]
         tokens = ["sha256:{digest[ROOT]}"]
         keys = ["*"]
+        [tenants.bcorp]
         [users.bob]
         tokens = ["sha256:{digest[BOB]}"]
         tenant = "bcorp"
