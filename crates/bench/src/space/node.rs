@@ -37,7 +37,8 @@ pub struct WorkerPort {
 /// A command from the parent to a process of the measured world.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum WorldCommand {
-    /// Insert the entities that start in the worker's region. The response is their number.
+    /// Insert the entities that start in the worker's region, and wait for the connections to all other workers. The
+    /// response is the number of entities.
     Spawn,
     /// Become the standby of the next process's region, and wait until the worker's own region has a standby.
     StandBy,
@@ -121,7 +122,17 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let mut before = (0, 0);
     loop {
         match read_line()? {
-            WorldCommand::Spawn => print_line(&spawn(&space, setting, region)?)?,
+            WorldCommand::Spawn => {
+                let spawned = spawn(&space, setting, region)?;
+                // Without lock-step, ticks do not wait for the connections, and messages to unconnected workers are
+                // dropped.
+                let others = setting.processes as usize - 1;
+                let is_waiting = move |runner: &mut WorldRunner<3, MovementPattern>| {
+                    runner.remote_regions().len() < others
+                };
+                wait_while(&space, is_waiting, "the workers did not connect to each other")?;
+                print_line(&spawned)?;
+            }
             WorldCommand::StandBy => {
                 let next = RegionId(number % setting.processes + 1);
                 space.call(move |runner| runner.follow(next))?;
