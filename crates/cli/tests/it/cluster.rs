@@ -50,6 +50,12 @@ fn has_leader(nodes: &[serde_json::Value]) -> bool {
     nodes.iter().any(|node| node["role"] == "leader")
 }
 
+/// Whether the cluster has `count` nodes, and each of them knows `count` voters.
+fn all_vote(nodes: &[serde_json::Value], count: usize) -> bool {
+    nodes.len() == count
+        && nodes.iter().all(|node| node["voters"].as_array().is_some_and(|voters| voters.len() == count))
+}
+
 fn leader(nodes: &[serde_json::Value]) -> u64 {
     let leader = nodes.iter().find(|node| node["role"] == "leader").expect("a node is the leader");
     leader["node"].as_u64().expect("a number")
@@ -63,11 +69,7 @@ fn cluster_of_three_nodes_can_be_administered() {
     assert!(output.iter().any(|line| line.contains("a cluster of 3")), "{output:#?}");
     let first = format!("{dir}/node-1");
     let nodes = until(&first, "all are ready", |nodes| {
-        nodes.len() == 3
-            && has_leader(nodes)
-            && nodes
-                .iter()
-                .all(|node| node["ready"] == true && node["voters"].as_array().is_some_and(|v| v.len() == 3))
+        all_vote(nodes, 3) && has_leader(nodes) && nodes.iter().all(|node| node["ready"] == true)
     });
     let before = leader(&nodes);
     let to = if before == 2 { "3" } else { "2" };
@@ -234,10 +236,7 @@ fn error_for_a_lost_identity_does_not_advise_cluster_init() {
     let join = [&member[..], &["--join", &address, "--token-file", &token]].concat();
     let second = Node::start_with(&join);
     until(&two, "its logs have both members", |nodes| {
-        nodes.len() == 2
-            && nodes.iter().all(|node| {
-                node["ready"] == true && node["voters"].as_array().is_some_and(|voters| voters.len() == 2)
-            })
+        all_vote(nodes, 2) && nodes.iter().all(|node| node["ready"] == true)
     });
     assert_eq!(second.stop(), Some(0));
     let identity_backup = dir("kept");
@@ -311,131 +310,110 @@ fn error_for_a_lost_identity_does_not_advise_cluster_init() {
     run(&["cluster", "init", "--data-dir", &two]).done();
 }
 
+/// A cluster with one node, and a reusable token with which other nodes join.
+struct NewCluster {
+    first: Node,
+    temporary: tempfile::TempDir,
+}
+
+impl NewCluster {
+    fn start() -> NewCluster {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
+        let (one, token) = (path("one"), path("token"));
+        run(&["cluster", "init", "--data-dir", &one]).done();
+        let first = Node::start_with(&["--data-dir", &one, "--cluster-listen", "127.0.0.1:0"]);
+        std::fs::write(&token, run(&["cluster", "token", "--reusable", "--data-dir", &one]).done()).unwrap();
+        NewCluster { first, temporary }
+    }
+
+    /// The path of a file or directory of this cluster. The first node's data directory is `one`.
+    fn path(&self, name: &str) -> String {
+        self.temporary.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Starts a node that joins the cluster.
+    fn join(&self, data_dir: &str, listen: &str) -> Node {
+        let ready = &self.first.ready;
+        let address = ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
+        let node = ["--data-dir", data_dir, "--cluster-listen", listen];
+        Node::start_with(&[&node[..], &["--join", address, "--token-file", &self.path("token")]].concat())
+    }
+
+    /// Starts two nodes that join the cluster. Waits until all three nodes are voters.
+    fn join_two(&self) -> [Node; 2] {
+        let joined = ["two", "three"].map(|name| self.join(&self.path(name), "127.0.0.1:0"));
+        until(&self.path("one"), "all nodes vote", |nodes| all_vote(nodes, 3) && has_leader(nodes));
+        joined
+    }
+}
+
 #[test]
 fn removed_node_exits_with_1_at_once_and_after_a_restart() {
-    let temporary = tempfile::tempdir().unwrap();
-    let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
-    let (one, two, token) = (dir("one"), dir("two"), dir("token"));
-    run(&["cluster", "init", "--data-dir", &one]).done();
-    let first = Node::start_with(&["--data-dir", &one, "--cluster-listen", "127.0.0.1:0"]);
-    let address = first.ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
-    std::fs::write(&token, run(&["cluster", "token", "--data-dir", &one]).done()).unwrap();
+    let cluster = NewCluster::start();
+    let (one, two) = (cluster.path("one"), cluster.path("two"));
     let listen = port::free([127, 0, 0, 1].into()).to_string();
-    let member = ["--data-dir", &two, "--cluster-listen", &listen];
-    let join = [&member[..], &["--join", address, "--token-file", &token]].concat();
-    let second = Node::start_with(&join);
-    until(&one, "both nodes vote", |nodes| {
-        nodes.len() == 2
-            && nodes.iter().all(|node| node["voters"].as_array().is_some_and(|voters| voters.len() == 2))
-    });
+    let second = cluster.join(&two, &listen);
+    until(&one, "both nodes vote", |nodes| all_vote(nodes, 2));
     run(&["cluster", "remove", "2", "--data-dir", &one]).done();
     assert_eq!(second.wait(), Some(1));
-    let again = run(&[&["serve", "--listen", "127.0.0.1:0"], &member[..]].concat());
+    let again = run(&["serve", "--listen", "127.0.0.1:0", "--data-dir", &two, "--cluster-listen", &listen]);
     assert!(again.code == Some(1) && again.err.contains("was removed from"), "{again:?}");
-    assert_eq!(first.stop(), Some(0));
+    assert_eq!(cluster.first.stop(), Some(0));
 }
 
 #[test]
 fn node_can_be_removed_while_it_joins_the_cluster() {
-    let temporary = tempfile::tempdir().unwrap();
-    let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
-    let (one, token) = (dir("one"), dir("token"));
-    run(&["cluster", "init", "--data-dir", &one]).done();
-    let first = Node::start_with(&["--data-dir", &one, "--cluster-listen", "127.0.0.1:0"]);
-    let address = first.ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
-    std::fs::write(&token, run(&["cluster", "token", "--reusable", "--data-dir", &one]).done()).unwrap();
-    for node in 2..6 {
-        let (data, listen) = (dir(&node.to_string()), port::free([127, 0, 0, 1].into()).to_string());
-        let join = ["--join", address, "--token-file", &token];
+    let cluster = NewCluster::start();
+    for number in ["2", "3", "4", "5"] {
         // A node that joins writes its entry several times.
-        let joining =
-            Node::start_with(&[&["--data-dir", &data, "--cluster-listen", &listen], &join[..]].concat());
-        run(&["cluster", "remove", &node.to_string(), "--data-dir", &one]).done();
+        let joining = cluster.join(&cluster.path(number), "127.0.0.1:0");
+        run(&["cluster", "remove", number, "--data-dir", &cluster.path("one")]).done();
         assert_eq!(joining.wait(), Some(1));
     }
-    assert_eq!(first.stop(), Some(0));
+    assert_eq!(cluster.first.stop(), Some(0));
 }
 
 #[test]
 fn node_that_died_while_it_joined_can_be_removed() {
-    let temporary = tempfile::tempdir().unwrap();
-    let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
-    let (one, token) = (dir("one"), dir("token"));
-    run(&["cluster", "init", "--data-dir", &one]).done();
-    let first = Node::start_with(&["--data-dir", &one, "--cluster-listen", "127.0.0.1:0"]);
-    let address = first.ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
-    std::fs::write(&token, run(&["cluster", "token", "--reusable", "--data-dir", &one]).done()).unwrap();
-    let join = |node: u64| {
-        let join = ["--cluster-listen", "127.0.0.1:0", "--join", address, "--token-file", &token];
-        Node::start_with(&[&["--data-dir", &dir(&node.to_string())], &join[..]].concat())
-    };
-    let _second = join(2);
-    until(&one, "both nodes vote", |nodes| {
-        nodes.len() == 2
-            && nodes.iter().all(|node| node["voters"].as_array().is_some_and(|voters| voters.len() == 2))
-    });
-    for node in 3..6 {
+    let cluster = NewCluster::start();
+    let one = cluster.path("one");
+    let _second = cluster.join(&cluster.path("2"), "127.0.0.1:0");
+    until(&one, "both nodes vote", |nodes| all_vote(nodes, 2));
+    for number in ["3", "4", "5"] {
         // The node is killed right after it joined. At that time, the leader usually still waits for it to catch up.
-        join(node).kill();
-        run(&["cluster", "remove", &node.to_string(), "--data-dir", &one]).done();
+        cluster.join(&cluster.path(number), "127.0.0.1:0").kill();
+        run(&["cluster", "remove", number, "--data-dir", &one]).done();
     }
-    assert_eq!(first.stop(), Some(0));
-}
-
-/// A cluster of three nodes, all voters. The first node leads.
-struct ThreeNodes {
-    temporary: tempfile::TempDir,
-    first: Node,
-    second: Node,
-    third: Node,
-}
-
-impl ThreeNodes {
-    fn start() -> ThreeNodes {
-        let temporary = tempfile::tempdir().unwrap();
-        let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
-        let (one, token) = (dir("one"), dir("token"));
-        run(&["cluster", "init", "--data-dir", &one]).done();
-        let first = Node::start_with(&["--data-dir", &one, "--cluster-listen", "127.0.0.1:0"]);
-        let address = first.ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
-        std::fs::write(&token, run(&["cluster", "token", "--reusable", "--data-dir", &one]).done()).unwrap();
-        let [second, third] = ["two", "three"].map(|name| {
-            let join = ["--cluster-listen", "127.0.0.1:0", "--join", address, "--token-file", &token];
-            Node::start_with(&[&["--data-dir", &dir(name)], &join[..]].concat())
-        });
-        let nodes = until(&one, "all nodes vote", |nodes| {
-            nodes.len() == 3
-                && has_leader(nodes)
-                && nodes.iter().all(|node| node["voters"].as_array().is_some_and(|voters| voters.len() == 3))
-        });
-        assert_eq!(leader(&nodes), 1);
-        ThreeNodes { temporary, first, second, third }
-    }
+    assert_eq!(cluster.first.stop(), Some(0));
 }
 
 #[test]
 fn leadership_is_not_transferred_to_an_unresponsive_node() {
-    let ThreeNodes { temporary, first, second: _second, third } = ThreeNodes::start();
-    let one = temporary.path().join("one").to_str().unwrap().to_owned();
+    let cluster = NewCluster::start();
+    let [_second, third] = cluster.join_two();
+    let one = cluster.path("one");
+    assert_eq!(leader(&until(&one, "a node leads", has_leader)), 1);
     third.kill();
     let Outcome { code, err, .. } = run(&["cluster", "transfer", "3", "--data-dir", &one]);
     assert!(code == Some(1) && err.contains("node 3 does not respond"), "{err}");
     assert_eq!(leader(&until(&one, "a node leads", has_leader)), 1);
-    assert_eq!(first.stop(), Some(0));
+    assert_eq!(cluster.first.stop(), Some(0));
 }
 
 #[test]
 fn dump_fails_if_the_owner_of_the_topic_does_not_respond() {
-    let ThreeNodes { temporary: _temporary, first, second: _second, third } = ThreeNodes::start();
+    let cluster = NewCluster::start();
+    let [_second, third] = cluster.join_two();
     // A durable topic stays at the node that created it.
     third.run(&["topics", "create", "orders", "--durable"]).done();
     third.run(&["pub", "orders", "one"]).done();
     dunlin_wait::until("the first node reads the records of the third", || {
-        let dumped = first.run(&["log", "dump", "orders"]);
+        let dumped = cluster.first.run(&["log", "dump", "orders"]);
         dumped.code == Some(0) && dumped.out.contains("| one")
     });
     third.kill();
-    let Outcome { code, out, err } = first.run(&["log", "dump", "orders"]);
+    let Outcome { code, out, err } = cluster.first.run(&["log", "dump", "orders"]);
     assert!(code != Some(0) && err.contains("orders"), "{code:?} {out} {err}");
 }
 
