@@ -27,8 +27,8 @@ use users_file::{edit, read, read_or_new};
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = "\
-The limits of users and tenants have no option: edit the users file. A running node reads it again within seconds.
-docs/security.md describes it.")]
+The limits of users and all settings of tenants have no option: edit the users file. A running node reads it again
+within seconds. docs/security.md describes it.")]
 pub struct Arguments {
     #[command(subcommand)]
     subcommand: Subcommand,
@@ -100,7 +100,7 @@ struct Change {
     #[arg(long, value_name = "FILE")]
     password_from: Option<PathBuf>,
     /// Setting to remove from the user; may be given several times
-    #[arg(long, value_name = "ENTRY", value_parser = REMOVABLE_SETTINGS)]
+    #[arg(long, value_name = "SETTING", value_parser = REMOVABLE_SETTINGS)]
     without: Vec<String>,
     #[command(flatten)]
     permissions: UserPermissions,

@@ -98,8 +98,10 @@ fn topic_with_a_pattern_is_watched_and_recorded_by_name() {
     assert!(values.starts_with("P "), "{values}");
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("rec");
-    node.run(&["feed", "record", "--out", out.to_str().unwrap(), "P", "--time", "1500ms"]).done();
-    assert!(out.join("P").is_dir());
+    let record = ["feed", "record", "--out", out.to_str().unwrap(), "P"];
+    let spawned = node.command(&record).stderr(Stdio::null()).spawn().expect("the program starts");
+    let _recorder = RunningProgram::from(spawned);
+    until("the recorder creates the topic's log", || out.join("P").is_dir());
 }
 
 #[test]

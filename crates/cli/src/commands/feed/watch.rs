@@ -222,8 +222,8 @@ impl Watching<'_> {
     }
 }
 
-/// Returns the pattern to which a subscriber of `subject` subscribes: of a topic's name the topic's pattern, of a
-/// pattern the pattern itself.
+/// Returns the pattern to subscribe to for `subject`. For the name of a topic with a pattern, this is the topic's
+/// pattern; otherwise, it is `subject`.
 ///
 /// Fails with a list of the existing instruments if `subject` is neither a pattern nor the name of a topic.
 pub fn pattern_of(client: &Client, subject: &str) -> Result<String> {

@@ -14,22 +14,20 @@ use crate::console::Console;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin task tenant acme --weight 3                     three times the share of a tenant with weight 1
-  dunlin task tenant acme --concurrency 10               at most 10 tasks at the same time
-  dunlin task tenant acme --concurrency 2,8,10,20        reserved, soft, hard and burst quota
+  dunlin task tenant acme --weight 3                        three times the share of a tenant with weight 1
+  dunlin task tenant acme --concurrency 10                  at most 10 tasks at the same time
+  dunlin task tenant acme --concurrency 2,8,10,20           reserved, soft, hard and burst quota
   dunlin task tenant acme --limit user=1 --limit tenant=10
-  dunlin task tenant acme --rate api=100/1s              100 starts per second for each value of api
+  dunlin task tenant acme --rate api=100/1s                 100 starts per second for each value of api
   dunlin task tenant acme --queued 100000
+  dunlin task tenant acme --without limits --limit user=2   this limit instead of all others
 
 A QUOTA is one number, the hard maximum, or four: RESERVED,SOFT,HARD,BURST. RESERVED is kept free for the tenant. Above
 SOFT, the tenant waits while other tenants below their SOFT have tasks. BURST is an amount that may exceed HARD for up to
 a minute. docs/tasks.md describes them.
 
-  dunlin task tenant acme --without limits --limit user=2   this limit instead of all others
-
 Each given option replaces its old value, and --limit and --rate replace the value of their KEY. All other settings
-stay. The command reads the settings, changes them and writes all of them. If two of these commands change one tenant
-at the same time, the later one can undo the change of the other.")]
+stay. Do not change one tenant with two commands at the same time: the later one can undo the change of the other.")]
 pub struct Arguments {
     /// Name of the tenant
     name: String,
