@@ -37,8 +37,8 @@ impl OutageReport {
         self.report_once(&why, paint)
     }
 
-    /// Reports a lost connection, unless this outage was already reported. Returns an error if the node refused the
-    /// client permanently.
+    /// Reports a lost connection, unless this outage was already reported, and pauses. Returns an error if the node
+    /// refused the client permanently.
     pub fn report_once(&mut self, why: &str, paint: TextPainter) -> Result<()> {
         self.report(why, paint)?;
         thread::sleep(PAUSE);
@@ -61,8 +61,8 @@ impl OutageReport {
         Ok(())
     }
 
-    /// Reports a change of the connection's state. Commands that run until they are stopped call this in each iteration
-    /// of their loop, because events may be rare.
+    /// Reports a change of the connection's state, and pauses during an outage. Commands that run until they are stopped
+    /// call this in each iteration of their loop, because events may be rare.
     pub fn check_connection(&mut self, client: &Client, paint: TextPainter) -> Result<()> {
         self.check_connection_nowait(client, paint)?;
         if unreachable(client).is_some() {
@@ -71,8 +71,8 @@ impl OutageReport {
         Ok(())
     }
 
-    /// Like [`check_connection`](Self::check_connection), but never pauses. Commands that receive events over other
-    /// connections, too, use it, because a pause for each of these events would let events pile up during an outage.
+    /// Like [`check_connection`](Self::check_connection), but never pauses. Commands that also receive events over other
+    /// connections use it: with a pause for each event, events would pile up during an outage.
     pub fn check_connection_nowait(&mut self, client: &Client, paint: TextPainter) -> Result<()> {
         match unreachable(client) {
             Some(lost) => self.report(&lost.why, paint),

@@ -144,10 +144,11 @@ fn freezing_proxy(node: &Node, last: &'static [u8]) -> String {
         let (mut client, _) = listener.accept().unwrap();
         let (mut from_client, mut to_node) = (client.try_clone().unwrap(), from_node.try_clone().unwrap());
         thread::spawn(move || std::io::copy(&mut from_client, &mut to_node));
-        let mut bytes = [0; 4096];
+        let (mut bytes, mut forwarded) = ([0; 4096], Vec::new());
         while let Ok(len @ 1..) = from_node.read(&mut bytes) {
             client.write_all(&bytes[..len]).unwrap();
-            if bytes[..len].windows(last.len()).any(|window| window == last) {
+            forwarded.extend_from_slice(&bytes[..len]);
+            if forwarded.windows(last.len()).any(|window| window == last) {
                 break;
             }
         }
