@@ -95,8 +95,8 @@ impl RawConfig {
         // Names of other programs' variables need not be valid UTF-8.
         let variables = variables.filter_map(|(name, text)| Some((name.into_string().ok()?, text)));
         for (name, text) in variables.filter(|(name, _)| name.starts_with(VARIABLE_PREFIX)) {
-            let Ok(text) = text.into_string() else { bail!("the variable {name} is not valid UTF-8") };
             if let Some(key) = KEYS.iter().position(|key| key.variable() == name) {
+                let Ok(text) = text.into_string() else { bail!("the variable {name} is not valid UTF-8") };
                 self.set(key, text, ValueOrigin::Variable(name));
             } else if !VARIABLES_OF_CLIENTS.contains(&name.as_str()) {
                 let nearest = keys::nearest(&name, KEYS.iter().map(keys::ConfigKey::variable));
@@ -176,6 +176,8 @@ fn line_of(text: &str, at: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
     fn parse(text: &str) -> Result<RawConfig> {
@@ -241,5 +243,12 @@ mod tests {
         let warnings = raw.apply_variables(variables.iter().map(|(n, v)| (n.into(), v.into()))).unwrap();
         assert_eq!(raw.get("listen").text, "127.0.0.1:2");
         assert_eq!(warnings, ["the variable DUNLIN_LISTN sets no key; did you mean DUNLIN_LISTEN?"]);
+    }
+
+    #[test]
+    fn client_variable_may_name_a_file_that_is_not_utf8() {
+        let variable = (OsString::from("DUNLIN_CA"), OsString::from_vec(b"/ca\xff".to_vec()));
+        let warnings = RawConfig::defaults().apply_variables(std::iter::once(variable)).unwrap();
+        assert_eq!(warnings, [""; 0]);
     }
 }
