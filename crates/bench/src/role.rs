@@ -92,7 +92,7 @@ pub fn child_main(args: &[String]) -> Result<()> {
         "feed-node" => feed::node::serve(&args),
         "space-delay" => space::delay::relay(&args),
         "space-node" => space::node::serve(&args),
-        "tasks-crew" => tasks::worker_processes::run(&args),
+        "tasks-worker" => tasks::worker_processes::run(&args),
         "tasks-clients" => tasks::clients::run(&args),
         "tasks-local-worker" => tasks::local::run(),
         "tasks-scheduler" => tasks::scheduler::run(&args),

@@ -57,7 +57,7 @@ impl WorkerProcesses {
     /// Starts another worker in place of a killed one.
     pub fn replace(&mut self, bench: &BenchContext) -> Result<()> {
         let args = [("url", self.url.clone())];
-        self.workers.push(Some(bench.child.start("tasks-crew", &args)?));
+        self.workers.push(Some(bench.child.start("tasks-worker", &args)?));
         Ok(())
     }
 
