@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,8 +18,9 @@ from . import client as sync
 from . import errors
 from ._dunlin import CancellableCall, Job, Member, Publisher, Receipt, Record, Subscription
 from .client import Client, Reply, Wait
-from .kv import Bytes, Change, Compare, Entry, Kv, Lease, Lock, Page, Step, TransactionResult, Watch, WriteResult
+from .kv import Bytes, Change, Compare, Entry, Kv, Page, Step, TransactionResult, Watch, WriteResult
 from .live import Book, Region, Table
+from .locks import Lease, Lock
 from .topics import TopicInfo, TopicSummary
 
 if TYPE_CHECKING:
@@ -32,7 +34,6 @@ _THREADS_MAX = 1024
 _REQUESTS_MAX = 768
 """The largest number of concurrent requests. Further requests wait, so that threads are left for responders."""
 _UNANSWERED_BYTES_MAX = 512 << 10
-_ENTERED = "another `async with` has entered this object: call the client again for each task"
 
 
 class _Caller:
@@ -68,34 +69,52 @@ class _Caller:
         self._threads.shutdown(wait=False)
 
 
-class _OpenCall(Generic[S]):
+class _Enterable(ABC, Generic[T]):
+    """An object that one task at a time can enter with `async with`."""
+
+    _is_entered = False
+
+    async def __aenter__(self) -> T:
+        if self._is_entered:
+            raise errors.BusyError("another `async with` has entered this object: call the client again for each task")
+        self._is_entered = True
+        try:
+            return await self._enter()
+        except BaseException:
+            self._is_entered = False
+            raise
+
+    async def __aexit__(self, *error: Any) -> None:
+        try:
+            await self._leave(*error)
+        finally:
+            self._is_entered = False
+
+    @abstractmethod
+    async def _enter(self) -> T: ...
+
+    @abstractmethod
+    async def _leave(self, *error: Any) -> None: ...
+
+
+class _OpenCall(_Enterable[S]):
     """A handle being opened: await it, enter it with `async with`, or iterate it with `async for`."""
 
     def __init__(self, caller: _Caller, begin: Callable[[], S]) -> None:
         self._caller = caller
         self._begin: Callable[[], S] = begin
         self._begun: S | None = None
-        self._is_entered = False
 
     def __await__(self) -> Generator[Any, None, S]:
         return self._caller(self._begin).__await__()
 
-    async def __aenter__(self) -> S:
-        if self._is_entered:
-            raise errors.BusyError(_ENTERED)
-        self._is_entered = True
-        try:
-            self._begun = begun = await self
-        except BaseException:
-            self._is_entered = False
-            raise
+    async def _enter(self) -> S:
+        self._begun = begun = await self
         return begun
 
-    async def __aexit__(self, *_: object) -> None:
-        begun, self._begun = self._begun, None
-        self._is_entered = False
-        if begun is not None:
-            await self._caller(begun.close)
+    async def _leave(self, *_: Any) -> None:
+        if self._begun is not None:
+            await self._caller(self._begun.close)
 
 
 class SubscribeCall(_OpenCall[Subscription]):
@@ -129,7 +148,7 @@ class LeaseCall(_OpenCall[Lease]):
     """A lease being granted: `async with kv.lease(10) as lease`."""
 
 
-class LockCall:
+class LockCall(_Enterable["LockCall"]):
     """A lock being acquired: `async with kv.lock("gate") as lock`. Cancelling ends the wait.
 
     One task at a time can enter it; another one receives `BusyError`.
@@ -139,20 +158,8 @@ class LockCall:
         self._caller = caller
         self._begin = begin
         self._lock = begin()
-        self._is_entered = False
 
-    async def __aenter__(self) -> LockCall:
-        if self._is_entered:
-            raise errors.BusyError(_ENTERED)
-        self._is_entered = True
-        try:
-            await self._acquire()
-        except BaseException:
-            self._is_entered = False
-            raise
-        return self
-
-    async def _acquire(self) -> None:
+    async def _enter(self) -> LockCall:
         # Every `async with` makes a new lock, because the thread of a cancelled one may still use the earlier lock.
         self._lock = lock = self._begin()
         try:
@@ -161,12 +168,10 @@ class LockCall:
             # This ends the wait of the thread that is acquiring the lock.
             await asyncio.shield(self._caller(lock._abandon))
             raise
+        return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        try:
-            await self._caller(self._lock.__exit__, kind, *rest)
-        finally:
-            self._is_entered = False
+    async def _leave(self, *error: Any) -> None:
+        await self._caller(self._lock.__exit__, *error)
 
     @property
     def token(self) -> int:
@@ -322,13 +327,12 @@ class AsyncPublisher:
         await self.close()
 
 
-class _ConnectCall:
+class _ConnectCall(_Enterable["AsyncClient"]):
     """A client that is being connected: await it, or enter it with `async with`."""
 
     def __init__(self, begin: Callable[[], Client]) -> None:
         self._begin: Callable[[], Client] = begin
         self._client: AsyncClient | None = None
-        self._is_entered = False
 
     async def _connect(self) -> AsyncClient:
         caller = _Caller()
@@ -341,22 +345,13 @@ class _ConnectCall:
     def __await__(self) -> Generator[Any, None, AsyncClient]:
         return self._connect().__await__()
 
-    async def __aenter__(self) -> AsyncClient:
-        if self._is_entered:
-            raise errors.BusyError(_ENTERED)
-        self._is_entered = True
-        try:
-            self._client = client = await self._connect()
-        except BaseException:
-            self._is_entered = False
-            raise
+    async def _enter(self) -> AsyncClient:
+        self._client = client = await self._connect()
         return client
 
-    async def __aexit__(self, *_: object) -> None:
-        client, self._client = self._client, None
-        self._is_entered = False
-        if client is not None:
-            await client.close()
+    async def _leave(self, *_: Any) -> None:
+        if self._client is not None:
+            await self._client.close()
 
 
 def connect(

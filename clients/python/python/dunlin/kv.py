@@ -12,7 +12,6 @@ Keys are bytes, or text encoded as UTF-8; reads return bytes. `docs/control.md` 
 
 from __future__ import annotations
 
-import threading
 from asyncio import Future
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,9 +21,11 @@ from . import _arguments, errors
 from ._arguments import encoded
 from ._asyncio import next_of
 from ._dunlin import Keys
+from .locks import Lease as Lease
+from .locks import Lock as Lock
 
 if TYPE_CHECKING:
-    from ._dunlin import Connection, RawChange, RawEntry, RawLease, RawLock, RawStep, RawWatch
+    from ._dunlin import Connection, RawChange, RawEntry, RawStep, RawWatch
 
 Bytes: TypeAlias = bytes | str
 """Bytes, or text encoded as UTF-8."""
@@ -203,7 +204,7 @@ class TransactionResult(NamedTuple):
     """For each step, the number of changed keys, or the keys read."""
 
 
-# ---- Watching, leases, locks
+# ---- Watching
 
 
 class Watch:
@@ -268,68 +269,6 @@ class Watch:
         self.close()
 
 
-class Lease:
-    """A lease, which ends `ttl` seconds after its last renewal. Keys and locks that depend on it end with it.
-
-    A context manager, which revokes the lease at the end. The client counts a lease as lost before the cluster ends it.
-    """
-
-    def __init__(self, raw: RawLease) -> None:
-        self._raw = raw
-
-    @property
-    def id(self) -> int:
-        """The lease's number."""
-        return self._raw.id
-
-    @property
-    def ttl(self) -> float:
-        """The time to live after each renewal, in seconds."""
-        return self._raw.ttl
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the lease certainly exists."""
-        try:
-            self._raw.check()
-        except errors.Error:
-            return False
-        return True
-
-    def check(self) -> None:
-        """Raises `NoLeaseError` unless the lease certainly exists."""
-        self._raw.check()
-
-    def keep_alive(self) -> None:
-        """Renews the lease. Only leases made with `keep=False` need this: a thread renews the others."""
-        self._raw.keep_alive()
-
-    def wait_lost(self, timeout: float | None = None) -> str | None:
-        """Waits until the lease is lost and returns the reason; `None` after `timeout` seconds."""
-        return self._raw.wait_lost(_arguments.timeout(timeout))
-
-    def leave(self) -> int:
-        """Stops renewing the lease without revoking it, and returns its number.
-
-        The lease ends unless another handle renews it.
-        """
-        self._raw.leave()
-        return self.id
-
-    def close(self) -> None:
-        """Revokes the lease, with all keys and locks that depend on it."""
-        self._raw.close()
-
-    def __enter__(self) -> Lease:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"Lease({self.id}, ttl={self.ttl})"
-
-
 def _number(lease: Lease | int) -> int:
     return lease.id if isinstance(lease, Lease) else _arguments.count("lease", lease, _arguments.U64_MAX)
 
@@ -363,122 +302,6 @@ def _pairs(puts: Iterable[Any]) -> Iterator[Put]:
         if isinstance(pair, str | bytes) or len(pair) != 2:
             raise TypeError(f"puts: expected pairs of key and value, not {_arguments.shown(pair)}")
         yield Put(*pair)
-
-
-class Lock:
-    """A lock or an election: one holder at a time, in order of arrival.
-
-    A context manager, which waits for the lock and releases it at the end. `token` grows with
-    each holder. Pass it to the resources that the lock guards, which refuse a lower token than
-    the highest one so far. One thread at a time can acquire or hold a `Lock`; another one receives `BusyError`.
-    """
-
-    def __init__(self, keys: Keys, name: bytes, value: bytes, lease: Lease | float, wait: bool) -> None:
-        self._keys = keys
-        self._name = name
-        self._value = value
-        self._wait = wait
-        self._ttl = None if isinstance(lease, Lease) else lease
-        self._lease = lease if isinstance(lease, Lease) else None
-        self._raw: RawLock | None = None
-        self._token = 0
-        self._is_abandoned = False
-        self._acquiring = threading.Lock()
-
-    def acquire(self) -> int:
-        """Waits for the lock as long as its lease lives, and returns its token.
-
-        Without `wait`, raises `LockHeldError` if another lease holds the lock. Raises `BusyError` if this object
-        already holds the lock, or another thread waits for it.
-        """
-        if not self._acquiring.acquire(blocking=False):
-            raise errors.BusyError("another thread is acquiring the lock: call `client.kv.lock` for each thread")
-        try:
-            if self.is_held:
-                raise errors.BusyError("the lock is held already: call `client.kv.lock` for each thread")
-            return self._acquire()
-        finally:
-            self._acquiring.release()
-
-    def _acquire(self) -> int:
-        try:
-            if self._lease is None or self._ttl is not None:
-                self._lease = Lease(self._keys.lease(self._ttl or 0.0, True))
-            self._raw = self._keys.lock(self._name, self._value, self._lease._raw)
-            if self._is_abandoned:
-                raise errors.HandleClosedError("the lock was closed")
-            self._token = self._raw.acquire(self._wait)
-        except BaseException:
-            self._let_go()
-            raise
-        return self._token
-
-    @property
-    def token(self) -> int:
-        """The fencing token, which grows with each holder; 0 before the lock is held.
-
-        It begins again at a low number if a node without a data directory restarts."""
-        return self._token
-
-    @property
-    def lease(self) -> Lease:
-        """The lease that holds the lock."""
-        if self._lease is None:
-            raise errors.HandleClosedError("the lock is not held")
-        return self._lease
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the lock is certainly held, according to its lease."""
-        held = self._raw is not None and not self._raw.closed and self._token > 0
-        return held and self._lease is not None and self._lease.is_alive
-
-    def proclaim(self, value: Bytes) -> None:
-        """Changes the value that other clients see; raises `LockNotHeldError` if the lock is lost."""
-        if self._raw is None:
-            raise errors.HandleClosedError("the lock is not held")
-        self._raw.proclaim(encoded("value", value))
-
-    def release(self) -> None:
-        """Releases the lock. Raises `LockNotHeldError` or `NoLeaseError` if it was lost before."""
-        raw = self._raw
-        try:
-            if raw is not None and not raw.closed:
-                raw.release()
-        except (errors.DisconnectedError, errors.UnknownOutcomeError):
-            # If the release fails, the lock ends with its lease.
-            pass
-        finally:
-            self._let_go()
-
-    def _abandon(self) -> None:
-        """Ends the wait of a thread for the lock."""
-        self._is_abandoned = True
-        self._let_go()
-
-    def _let_go(self) -> None:
-        """Releases lock and lease without waiting for a response."""
-        if self._raw is not None:
-            self._raw.close()
-        if self._lease is not None and self._ttl is not None:
-            self._lease.close()
-
-    def __enter__(self) -> Lock:
-        self.acquire()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.release()
-        else:
-            try:
-                self.release()
-            except errors.Error:
-                # The exception that the block raised is more important than this one.
-                pass
-
-    def __repr__(self) -> str:
-        return f"Lock({self._name!r}, token={self._token})"
 
 
 class Kv:
