@@ -246,7 +246,6 @@ def open_state(topic: str, followed: tuple[Replica, str, dict[str, str]], wanted
         raise ValueError(f"topic {topic!r} keeps a state of kind {kind!r}: use {fitting.__name__.lower()}()")
     made = wanted(topic, replica, kind, options)
     end = time.monotonic() + 5.0
-    replica.update(5.0)
     # Each partition has a state of its own.
     while not replica.is_whole and (left := end - time.monotonic()) > 0:
         replica.update(left)
