@@ -187,11 +187,11 @@ impl Tasks {
     /// call, unless another client restarts or removes dead letters at the same time.
     pub fn redrive_many(&self, tenant: &str, count: u64, poisoned: bool) -> Result<u64, TasksError> {
         // The cluster restarts dead letters in the order in which they failed, so tasks that fail again come last. The
-        // count of the first dead letters must exclude the poisoned ones, in place of which later ones would restart.
+        // count must leave out poisoned tasks that are not restarted: later ones would be restarted in their place.
         let has_one_step = count <= u64::from(SchedulerLimits::default().batch_max);
-        let count = match poisoned || has_one_step {
+        let count = match has_one_step {
             true => count,
-            false => count.min(self.count_unpoisoned_dead_letters(tenant)?),
+            false => count.min(self.count_dead_letters(tenant, poisoned)?),
         };
         let mut restarted = 0;
         while restarted < count {
@@ -208,7 +208,8 @@ impl Tasks {
         Ok(restarted)
     }
 
-    fn count_unpoisoned_dead_letters(&self, tenant: &str) -> Result<u64, TasksError> {
+    /// Counts the dead letters of a tenant, and among them the poisoned tasks only if `poisoned` is set.
+    fn count_dead_letters(&self, tenant: &str, poisoned: bool) -> Result<u64, TasksError> {
         let stage = Some(TaskStage::Dead);
         let filter = ListFilter { tenant: tenant.as_bytes(), stage, ..ListFilter::default() };
         let is_poisoned = |task: &TaskView| {
@@ -217,7 +218,7 @@ impl Tasks {
         let (mut count, mut from) = (0, Some(0));
         while let Some(start) = from {
             let page = self.list(&filter, start, 0, false)?;
-            count += page.tasks.iter().filter(|task| !is_poisoned(task)).count() as u64;
+            count += page.tasks.iter().filter(|task| poisoned || !is_poisoned(task)).count() as u64;
             from = page.next;
         }
         Ok(count)

@@ -184,10 +184,12 @@ fn redrive_in_steps_restarts_no_task_twice() {
     }
     until("the tasks are dead letters", || dead() == 10_013);
     let fail = |_: &Task| -> Result<Vec<u8>, TaskFailure> { Err(TaskFailure::for_good("no")) };
-    let worker = Worker::new(&node.client()).handle_blocking("k", fail);
+    let worker = Worker::new(&node.client()).slots(64).handle_blocking("k", fail);
     let stop = worker.stop_handle();
     let running = thread::spawn(move || worker.run().unwrap());
     assert_eq!(tasks.redrive_many("t", u64::MAX, false).unwrap(), 10_010);
+    until("the tasks have failed again", || dead() == 10_013);
+    assert_eq!(tasks.redrive_many("t", u64::MAX, true).unwrap(), 10_013);
     stop.stop();
     running.join().unwrap();
 }
