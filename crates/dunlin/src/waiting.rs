@@ -314,18 +314,15 @@ impl Node {
         !self.config().auto_create || self.creates_at_once(&self.config().topic)
     }
 
-    /// Whether the topic for the dead letters of a topic that is as durable as `durable` is found, created or refused
+    /// Whether a missing topic for the dead letters of a topic that is as durable as `durable` is created or refused
     /// without waiting.
-    pub(crate) fn finds_letter_topic_at_once(
+    pub(crate) fn creates_letter_topic_at_once(
         &self,
         subject: Subject<'_>,
         durable: Option<DurableOptions>,
     ) -> bool {
         let creates_at_once = || durable.is_none() && self.creates_at_once(&self.config().topic);
-        is_reserved(subject.as_str())
-            || self.has_owner(subject)
-            || !self.config().auto_create
-            || creates_at_once()
+        is_reserved(subject.as_str()) || !self.config().auto_create || creates_at_once()
     }
 
     /// Whether a topic of this configuration is created without the cluster or a disk.

@@ -170,21 +170,24 @@ impl LetterSender<'_> {
         // The group sends its letters regardless of the user whose request has led here.
         let node = self.node.unguarded();
         let durable = self.target.durable;
-        if !node.finds_letter_topic_at_once(parsed, durable) {
-            // The topic was deleted, or the cluster or a disk has to create it. This call does not wait for the new
-            // topic, and the group tries again later.
-            if let Some(underway) = self.target.creation.begin() {
-                let (retry_node, subject) = (node.clone(), subject.to_owned());
-                node.0.waiters.run(move || {
-                    let _underway = underway;
-                    let _ = Subject::parse(&subject)
-                        .map_err(TopicError::from)
-                        .and_then(|subject| owner(&retry_node, subject, durable));
-                });
+        let topic = match node.registry().owner(parsed) {
+            Some(topic) => topic,
+            None if node.creates_letter_topic_at_once(parsed, durable) => owner(&node, parsed, durable)?,
+            None => {
+                // The cluster or a disk has to create the topic. The group's lock is held here, so this call does not
+                // wait for the topic, and the group tries again later.
+                if let Some(underway) = self.target.creation.begin() {
+                    let (retry_node, subject) = (node.clone(), subject.to_owned());
+                    node.0.waiters.run(move || {
+                        let _underway = underway;
+                        let _ = Subject::parse(&subject)
+                            .map_err(TopicError::from)
+                            .and_then(|subject| owner(&retry_node, subject, durable));
+                    });
+                }
+                return Err(PublishError::NoTopic(parsed.as_str().to_owned()));
             }
-            return Err(PublishError::NoTopic(parsed.as_str().to_owned()));
-        }
-        let topic = owner(&node, parsed, durable)?;
+        };
         let origin = record.subject();
         let partition_position = format!("{}/{}", record.log.partition, record.position);
         let attempts = letter.attempts.to_string();
@@ -265,11 +268,8 @@ pub(super) fn prepare(node: &Node, subject: &str, source: &Topic) -> Result<(), 
         // Another node may have created the topic just before.
         found = node.agreed_topic(parsed);
     }
-    let found = found.map_err(|error| match error {
-        TopicError::Unknown(subject) => TopicError::NoDeadLetterTopic(subject),
-        other => other,
-    });
     let topic = found.map_err(|error| match error {
+        TopicError::Unknown(subject) => super::JoinError::Topic(TopicError::NoDeadLetterTopic(subject)),
         TopicError::Forbidden { action, subject } => {
             super::JoinError::DeadLettersForbidden { action, subject }
         }
