@@ -5,7 +5,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_topic::{
-    Frame, LogName, Notice, Position, Start, SubjectError, Subscribe, SubscribeError, WaitStrategy,
+    DeadLetterTarget, Frame, LogName, Notice, Position, Start, SubjectError, Subscribe, SubscribeError,
+    WaitStrategy,
 };
 use dunlin_wire::{
     FromClient, FromNode, JoinGroup, MessageKind, MessageList, Nack, NackedToken, Settle, StartAt,
@@ -31,29 +32,11 @@ pub enum GroupKind {
     Work,
 }
 
-/// The destination of a work group's dead letters: a subject, or none.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum DeadLetterTarget {
-    /// Dead letters go to the subject `dead.<topic>`.
-    #[default]
-    Default,
-    /// Dead letters go to this subject.
-    Subject(String),
-    /// Dead letters are dropped.
-    Drop,
-}
-
-impl DeadLetterTarget {
-    /// The subject that JOIN_GROUP names; empty to drop the dead letters.
-    fn into_wire(self, topic: &str) -> Result<String, SubscribeError> {
-        match self {
-            DeadLetterTarget::Default => Ok(format!("dead.{topic}")),
-            DeadLetterTarget::Subject(subject) if subject.is_empty() => {
-                Err(SubscribeError::Subject(SubjectError::Empty))
-            }
-            DeadLetterTarget::Subject(subject) => Ok(subject),
-            DeadLetterTarget::Drop => Ok(String::new()),
-        }
+/// The subject of dead letters that JOIN_GROUP names; empty to drop them.
+fn wire_subject(target: &DeadLetterTarget, topic: &str) -> Result<String, SubscribeError> {
+    match target.subject_for(topic) {
+        Some(subject) if subject.is_empty() => Err(SubscribeError::Subject(SubjectError::Empty)),
+        subject => Ok(subject.unwrap_or_default()),
     }
 }
 
@@ -187,7 +170,7 @@ impl Client {
                 },
                 dead_letter: match kind {
                     GroupKind::Share => options.for_user,
-                    GroupKind::Work => options.dead_letters.into_wire(group.topic)?,
+                    GroupKind::Work => wire_subject(&options.dead_letters, group.topic)?,
                 },
             }),
         })

@@ -75,11 +75,9 @@ pub use disconnect_reason::DisconnectReason;
 pub use dunlin_control as state;
 pub use dunlin_tasks as scheduler;
 pub use dunlin_topic as topic;
-pub use dunlin_topic::{Reply, RequestError};
+pub use dunlin_topic::{DeadLetterTarget, Reply, RequestError};
 pub use dunlin_wire::{ErrorCode, RetryAdvice};
-pub use group::{
-    ClaimSettler, DeadLetterTarget, Group, GroupEvent, GroupKind, GroupOptions, Member, Settlement,
-};
+pub use group::{ClaimSettler, Group, GroupEvent, GroupKind, GroupOptions, Member, Settlement};
 pub use interrupt::interruptible;
 pub use kv::{
     Change, HeldLock, KeyChange, Kv, KvEntry, KvError, KvPage, Lease, LeaseHandle, LeaseLostError,

@@ -64,7 +64,7 @@ pub use error::{JoinError, StaleClaim};
 use group::Group;
 use machine::GroupMachine;
 use membership::GroupMember;
-pub use options::{DeadLetterTarget, GroupKind, ShareOptions, WorkOptions};
+pub use options::{GroupKind, ShareOptions, WorkOptions};
 use share::ConsumptionMode;
 pub use share::ShareMember;
 pub use work::{ClaimedRecord, WorkEvent, WorkMember};

@@ -64,12 +64,12 @@ pub use dunlin_raft as raft;
 pub use dunlin_raft::Leadership;
 pub use dunlin_tasks as scheduler;
 pub use dunlin_topic as topic;
-pub use dunlin_topic::{Reply, RequestError};
+pub use dunlin_topic::{DeadLetterTarget, Reply, RequestError};
 pub use dunlin_wire as wire;
 pub use error::TopicError;
 pub use groups::{
-    ClaimedRecord, DeadLetterTarget, DroppedDeadLetters, GroupInfo, GroupKind, JoinError, ShareMember,
-    ShareOptions, StaleClaim, WorkEvent, WorkMember, WorkOptions,
+    ClaimedRecord, DroppedDeadLetters, GroupInfo, GroupKind, JoinError, ShareMember, ShareOptions,
+    StaleClaim, WorkEvent, WorkMember, WorkOptions,
 };
 pub use inbox::Inbox;
 pub use node::{Node, STATES};

@@ -22,7 +22,9 @@ mod work;
 pub use lost::LostRecords;
 pub use members::MemberId;
 pub use share::ShareGroup;
-pub use work::{Claim, ClaimError, DeadCause, DeadLetter, MemberDeparture, WorkConfig, WorkGroup};
+pub use work::{
+    Claim, ClaimError, DeadCause, DeadLetter, DeadLetterTarget, MemberDeparture, WorkConfig, WorkGroup,
+};
 
 /// A source of records, such as a log, whose records a group distributes to its members.
 pub trait RecordSource {

@@ -53,8 +53,8 @@ pub use event::{
     Record, Snapshot,
 };
 pub use group::{
-    Claim, ClaimError, DeadCause, DeadLetter, GroupError, LostRecords, MemberDeparture, MemberId,
-    RecordSource, ShareGroup, SourceItem, WorkConfig, WorkGroup,
+    Claim, ClaimError, DeadCause, DeadLetter, DeadLetterTarget, GroupError, LostRecords, MemberDeparture,
+    MemberId, RecordSource, ShareGroup, SourceItem, WorkConfig, WorkGroup,
 };
 pub use limits::LogLimits;
 #[cfg(not(loom))]

@@ -111,11 +111,6 @@ impl Drop for Underway {
     }
 }
 
-/// The default subject of dead letters of a topic's groups.
-pub(super) fn default_subject(topic: &str) -> String {
-    format!("dead.{topic}")
-}
-
 /// The group whose dead letters are sent: its node, topic and name, and the destination.
 pub(super) struct LetterSender<'a> {
     pub(super) node: &'a Node,

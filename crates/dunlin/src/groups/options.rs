@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use dunlin_topic::Start;
-
-use super::dead_letters;
+use dunlin_topic::{DeadLetterTarget, Start};
 
 /// The kind of a group, which decides how records go to its members: `share` or `work`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -87,27 +85,10 @@ pub struct WorkOptions {
     pub dead_letters: DeadLetterTarget,
 }
 
-/// The destination of a work group's dead letters: a subject, or none.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum DeadLetterTarget {
-    /// Dead letters go to the subject `dead.<topic>`.
-    #[default]
-    Default,
-    /// Dead letters go to this subject.
-    Subject(String),
-    /// Dead letters are dropped.
-    Drop,
-}
-
 impl WorkOptions {
     /// The subject of the topic's dead letters, if they are kept.
     pub(crate) fn dead_letters_of(&self, topic: &str) -> Option<String> {
-        match &self.dead_letters {
-            _ if self.attempts_max == 0 => None,
-            DeadLetterTarget::Default => Some(dead_letters::default_subject(topic)),
-            DeadLetterTarget::Subject(subject) => Some(subject.clone()),
-            DeadLetterTarget::Drop => None,
-        }
+        if self.attempts_max == 0 { None } else { self.dead_letters.subject_for(topic) }
     }
 }
 

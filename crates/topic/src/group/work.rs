@@ -24,7 +24,7 @@ use super::{GroupError, RecordSource, SourceItem};
 use crate::limits::LogLimits;
 
 use backlog::{Backlog, RecordState};
-pub use claim::{Claim, ClaimError, DeadCause, DeadLetter, MemberDeparture, WorkConfig};
+pub use claim::{Claim, ClaimError, DeadCause, DeadLetter, DeadLetterTarget, MemberDeparture, WorkConfig};
 
 /// The state machine of a work group: each record is claimed until a member acknowledges it.
 #[derive(Debug)]

@@ -64,10 +64,9 @@ const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
 impl GroupArguments {
     pub fn record_handling(&self, topic: &str) -> RecordHandling {
-        let last_attempt_note = match self.dead_letter_target() {
-            DeadLetterTarget::Default => format!("moved to dead.{topic}"),
-            DeadLetterTarget::Subject(subject) => format!("moved to {subject}"),
-            DeadLetterTarget::Drop => "dropped".to_owned(),
+        let last_attempt_note = match self.dead_letter_target().subject_for(topic) {
+            Some(subject) => format!("moved to {subject}"),
+            None => "dropped".to_owned(),
         };
         RecordHandling {
             attempts_max: self.attempts.unwrap_or(ATTEMPTS_DEFAULT),

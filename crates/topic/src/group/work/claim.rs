@@ -58,6 +58,29 @@ pub struct DeadLetter {
     pub cause: DeadCause,
 }
 
+/// The destination of a work group's dead letters: a subject, or none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum DeadLetterTarget {
+    /// Dead letters go to the subject `dead.<topic>`.
+    #[default]
+    Default,
+    /// Dead letters go to this subject.
+    Subject(String),
+    /// Dead letters are dropped.
+    Drop,
+}
+
+impl DeadLetterTarget {
+    /// The subject of the dead letters of this topic's groups; `None` if they are dropped.
+    pub fn subject_for(&self, topic: &str) -> Option<String> {
+        match self {
+            DeadLetterTarget::Default => Some(format!("dead.{topic}")),
+            DeadLetterTarget::Subject(subject) => Some(subject.clone()),
+            DeadLetterTarget::Drop => None,
+        }
+    }
+}
+
 /// The reason why the last attempt of a dead letter failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeadCause {
