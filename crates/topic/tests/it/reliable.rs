@@ -100,9 +100,9 @@ fn evicted_subscriber_gets_its_exact_gap_and_others_continue() {
     assert_eq!(topic.logs()[0].info().registered, 1);
 }
 
-#[test]
-fn leaving_reader_frees_room_for_publishers() {
-    let topic = topic_of(reliable(PATIENCE, OnFull::Refuse), &budget(), RUNNING);
+/// Publishes more records than the topic has room for. The topic's reader leaves when the topic is full.
+fn publish_while_the_reader_leaves(clock: Clock) {
+    let topic = topic_of(reliable(PATIENCE, OnFull::Refuse), &budget(), clock);
     let mut numbered = NumberedPublisher::of(&topic);
     let reader = subscriber(&topic, &registered("leaving"));
     thread::scope(|scope| {
@@ -114,6 +114,11 @@ fn leaving_reader_frees_room_for_publishers() {
     });
 }
 
+#[test]
+fn leaving_reader_frees_room_for_publishers() {
+    publish_while_the_reader_leaves(RUNNING);
+}
+
 /// A clock on which the time of day is set forward by an hour before each reading.
 const JUMPING: Clock = Clock::new(|| {
     advance_clock(Duration::from_secs(3_600));
@@ -123,16 +128,7 @@ const JUMPING: Clock = Clock::new(|| {
 
 #[test]
 fn time_set_forward_does_not_end_a_wait_for_room() {
-    let topic = topic_of(reliable(PATIENCE, OnFull::Refuse), &budget(), JUMPING);
-    let mut numbered = NumberedPublisher::of(&topic);
-    let reader = subscriber(&topic, &registered("leaving"));
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            until_full(&topic, 100);
-            drop(reader);
-        });
-        numbered.publish(1_000, 100);
-    });
+    publish_while_the_reader_leaves(JUMPING);
 }
 
 #[test]

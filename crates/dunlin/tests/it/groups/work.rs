@@ -304,9 +304,9 @@ fn dead_letter_refused_by_a_state_is_lost_and_delays_no_other() {
     assert_eq!(node.topic("dead.jobs").unwrap().logs()[0].last().seq, 1);
 }
 
-#[test]
-fn group_info_shows_waiting_dead_letters_and_the_reason() {
-    let node = Node::start(Config { auto_create: false, ..Config::default() }).unwrap();
+/// A node with a group `g` of the topic `jobs`, whose two dead letters have no topic. The group has no members.
+fn node_with_pending_dead_letters(limits: NodeLimits) -> Node {
+    let node = Node::start(Config { limits, auto_create: false, ..Config::default() }).unwrap();
     node.create_topic("dead.jobs", TopicConfig::default(), false).unwrap();
     node.create_topic("jobs", TopicConfig::default(), false).unwrap();
     publish(&node, "jobs", [1, 2]);
@@ -316,6 +316,13 @@ fn group_info_shows_waiting_dead_letters_and_the_reason() {
     while let Some(claimed) = claim(&mut member) {
         member.nack(claimed.token, Duration::ZERO).unwrap();
     }
+    member.leave();
+    node
+}
+
+#[test]
+fn group_info_shows_waiting_dead_letters_and_the_reason() {
+    let node = node_with_pending_dead_letters(NodeLimits::default());
     let info = || node.groups(&node.topic("jobs").unwrap()).remove(0);
     assert_eq!(info().pending_dead_letters, 2);
     let error = info().dead_letter_error.expect("the reason is shown");
@@ -360,44 +367,18 @@ fn join_without_auto_create_creates_no_dead_letter_topic() {
 
 #[test]
 fn dead_letters_of_a_deleted_topic_do_not_concern_its_successor() {
-    let node = Node::start(Config { auto_create: false, ..Config::default() }).unwrap();
-    node.create_topic("dead.jobs", TopicConfig::default(), false).unwrap();
-    node.create_topic("jobs", TopicConfig::default(), false).unwrap();
-    publish(&node, "jobs", [1, 2]);
-    let options = WorkOptions { attempts_max: 1, ..work_from_start() };
-    let mut member = node.join_work("jobs", "g", &options).unwrap();
-    node.delete_topic("dead.jobs").unwrap();
-    while let Some(claimed) = claim(&mut member) {
-        member.nack(claimed.token, Duration::ZERO).unwrap();
-    }
-    member.leave();
+    let node = node_with_pending_dead_letters(NodeLimits::default());
     node.delete_topic("jobs").unwrap();
     node.create_topic("jobs", TopicConfig::default(), false).unwrap();
     publish(&node, "jobs", [3]);
     node.create_topic("dead.jobs", TopicConfig::default(), false).unwrap();
-    let mut member = node.join_work("jobs", "g", &options).unwrap();
+    let mut member = node.join_work("jobs", "g", &work_from_start()).unwrap();
     node.tick();
     assert_eq!(node.topic("dead.jobs").unwrap().logs()[0].last().seq, 2, "letters of the deleted topic");
     let info = node.groups(&node.topic("jobs").unwrap()).remove(0);
     assert_eq!((info.pending_dead_letters, info.waiting), (0, 1));
     let claimed = claim(&mut member).unwrap();
     assert_eq!((number(claimed.record().payload()), claimed.attempt), (3, 1));
-}
-
-/// A node with a group `g` of the topic `jobs`, whose two dead letters have no topic. The group has no members.
-fn node_with_pending_dead_letters(limits: NodeLimits) -> Node {
-    let node = Node::start(Config { limits, auto_create: false, ..Config::default() }).unwrap();
-    node.create_topic("dead.jobs", TopicConfig::default(), false).unwrap();
-    node.create_topic("jobs", TopicConfig::default(), false).unwrap();
-    publish(&node, "jobs", [1, 2]);
-    let options = WorkOptions { attempts_max: 1, ..work_from_start() };
-    let mut member = node.join_work("jobs", "g", &options).unwrap();
-    node.delete_topic("dead.jobs").unwrap();
-    while let Some(claimed) = claim(&mut member) {
-        member.nack(claimed.token, Duration::ZERO).unwrap();
-    }
-    member.leave();
-    node
 }
 
 #[test]
