@@ -80,7 +80,7 @@ pub struct ReliableOptions {
     pub subscribers_max: u16,
     /// How long a publisher waits for the slowest subscriber if the history is full.
     pub wait_max: Duration,
-    /// What the topic does if there is still no room after `wait_max`.
+    /// Whether the topic refuses records or evicts the slowest subscriber if there is no room after `wait_max`.
     pub on_full: OnFull,
 }
 

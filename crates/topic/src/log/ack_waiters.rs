@@ -4,8 +4,8 @@
 //! thread may wait for tens of thousands of records with a waiter for each. The time to add, find or remove a waiter
 //! therefore grows only with the logarithm of the number of waiters.
 //!
-//! Invariant: for each entry of `seqs`, there is one entry in `written` or `synced`, under the same sequence number.
-//! That entry keeps the waiter alive, so that no other waiter can have the same address.
+//! Invariant: for each entry of `seqs`, `written` or `synced` has one entry, under the same sequence number. The entry
+//! there keeps the waiter alive, so that no other waiter can have the same address.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
