@@ -325,3 +325,60 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), ClusterE
     let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
     thread.map(drop).map_err(ClusterError::io("cannot start a thread"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Once;
+
+    use dunlin::Config;
+    use dunlin::state::ControlReply;
+    use dunlin::topic::{ConsumeMode, Cursor, Filter, Publish as _};
+
+    use super::*;
+
+    /// Makes node 2 a member of the cluster.
+    fn enlist(control: &Control) {
+        let granted = block_on(control.execute(&ControlCommand::Grant { ttl_ms: 24 * 3_600_000 })).unwrap();
+        let ControlReply::Granted { lease, .. } = granted else { panic!("{granted:?}") };
+        block_on(control.execute(&ControlCommand::Enlist { node: 2, lease, value: b"" })).unwrap();
+    }
+
+    #[test]
+    fn start_applies_changes_that_it_skips_as_history() {
+        let cluster = Node::start(Config::default()).unwrap();
+        let control = Arc::clone(cluster.control().unwrap());
+        let revision = || control.with(ControlState::revision).unwrap();
+        block_on(control.execute(&ControlCommand::Put { key: b"k", value: b"", lease: 0 })).unwrap();
+        assert_eq!(revision(), 1);
+        // This topic stands for the topic of all changes. Its filter makes the second change when the node reads the
+        // first one, which is after the node has read the cluster's revision.
+        let mut publisher = cluster.publisher("changes").unwrap();
+        for _ in 0..2 {
+            publisher.publish("").unwrap();
+        }
+        let (second, filter_control) = (Once::new(), Arc::clone(&control));
+        let filter = Filter::new(move |_: &str| {
+            second.call_once(|| enlist(&filter_control));
+            true
+        });
+        let log = Arc::clone(&cluster.topic("changes").unwrap().logs()[0]);
+        let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
+        let cursor = Cursor::new(log, &options, Some(filter), ConsumeMode::Reads).unwrap();
+        let mut changes = Subscriber::one(cursor, WaitStrategy::Parked);
+        assert_eq!(revision(), 1, "nothing is read yet");
+
+        let node = Node::start(Config::default()).unwrap();
+        let links = Arc::new(NodeLinks::new(1, |_| Vec::new(), |_| None));
+        let ownership = node.join_cluster(1, links, OwnershipLimits::default());
+        let follower = OwnershipFollower {
+            member: Weak::new(),
+            control: Arc::clone(&control),
+            revision: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+        };
+        assert!(follower.begin(&mut changes, &Arc::downgrade(&ownership)));
+        assert!(changes.try_next().unwrap().is_none(), "the node has skipped both changes");
+        assert_eq!((follower.revision.load(Ordering::Acquire), revision()), (2, 2));
+        assert!(ownership.is_alive(2));
+    }
+}
