@@ -403,8 +403,11 @@ impl Node {
         }
     }
 
-    pub(crate) fn has_group(&self, topic: &str, group: &str) -> bool {
-        self.groups_of_node().lock().contains_key(&(topic.to_owned(), group.to_owned()))
+    /// Whether the topic has a group of this name. The group of a deleted topic of the same name does not count.
+    pub(crate) fn has_group(&self, topic: &Arc<Topic>, group: &str) -> bool {
+        let by_name = self.groups_of_node().lock();
+        let entry = by_name.get(&(topic.name().to_owned(), group.to_owned()));
+        entry.is_some_and(|entry| Arc::ptr_eq(entry.group.topic(), topic))
     }
 
     /// The topic of this name, created if `auto_create` is set.

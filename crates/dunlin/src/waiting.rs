@@ -438,7 +438,8 @@ impl Node {
             let has_topic = dead_letters.as_deref().is_none_or(is_owned);
             let is_durable = known.as_ref().is_some_and(|topic| topic.config().durable.is_some());
             let creates_at_once = || !is_durable && self.creates_at_once(&self.config().topic);
-            has_topic || creates_at_once() || self.has_group(topic, group)
+            let has_group = || known.as_ref().is_some_and(|topic| self.has_group(topic, group));
+            has_topic || creates_at_once() || has_group()
         };
         if topic_at_once && dead_letters_at_once() {
             return TopicFuture::ready(Ok(()));

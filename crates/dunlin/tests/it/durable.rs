@@ -9,7 +9,7 @@ use dunlin::topic::*;
 use dunlin::wire::ErrorCode;
 use dunlin::{
     Config, Node, NodeLimits, RecoveredTopic, Refused, ShareMember, ShareOptions, StorageError, TopicError,
-    WorkEvent, WorkOptions,
+    WorkEvent, WorkOptions, block_on,
 };
 
 use crate::{all, from_earliest};
@@ -341,6 +341,20 @@ fn dead_letters_of_a_durable_topic_survive_a_restart() {
 }
 
 /// A group appends its letters without waiting, but the disk reserves room for a topic only on request.
+#[test]
+fn group_of_a_deleted_topic_prepares_no_join_of_its_successor() {
+    let (node, _) = open(&FakeDisk::new(31));
+    let options = WorkOptions::default();
+    node.create_topic("jobs", durable(), false).unwrap();
+    let _member = node.join_work("jobs", "g", &options).unwrap();
+    for topic in ["jobs", "dead.jobs"] {
+        node.delete_topic(topic).unwrap();
+    }
+    node.create_topic("jobs", durable(), false).unwrap();
+    block_on(node.prepare_work("jobs", "g", &options)).unwrap();
+    assert!(node.topic("dead.jobs").is_some(), "the join need not wait for this topic's disk");
+}
+
 #[test]
 fn dead_letter_is_stored_when_a_full_disk_has_room() {
     let disk = FakeDisk::new(14);
