@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use dunlin_topic::{Log, Topic};
 
-/// The logs of deleted topics, each with its end time.
+use crate::clock::steady_ns;
+
+/// The logs of deleted topics, each with its end time by the monotonic clock.
 #[derive(Debug)]
 pub(crate) struct DeletedLogs {
     logs: Mutex<Vec<(u64, Weak<Log>)>>,
@@ -19,15 +21,15 @@ impl DeletedLogs {
         DeletedLogs { logs: Mutex::default(), age_ns_max: age_max.as_nanos().min(u64::MAX.into()) as u64 }
     }
 
-    pub(crate) fn add(&self, topic: &Topic, now_ns: u64) {
-        let until_ns = now_ns.saturating_add(self.age_ns_max);
+    pub(crate) fn add(&self, topic: &Topic) {
+        let until_ns = steady_ns().saturating_add(self.age_ns_max);
         let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
         logs.extend(topic.logs().iter().map(|log| (until_ns, Arc::downgrade(log))));
     }
 
     /// Drops logs whose time has passed. Records that a subscriber is reading stay until the next call.
-    pub(crate) fn drop_expired(&self, now_ns: u64) {
-        let mut expired = Vec::new();
+    pub(crate) fn drop_expired(&self) {
+        let (mut expired, now_ns) = (Vec::new(), steady_ns());
         self.logs.lock().unwrap_or_else(PoisonError::into_inner).retain(|(until_ns, log)| {
             if *until_ns <= now_ns {
                 expired.extend(log.upgrade());

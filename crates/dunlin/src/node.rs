@@ -462,7 +462,7 @@ impl Node {
         if !is_reserved(name) {
             self.0.deleted_totals.add(&topic);
         }
-        self.0.deleted.add(&topic, now_ns());
+        self.0.deleted.add(&topic);
         Ok(topic)
     }
 
@@ -473,7 +473,7 @@ impl Node {
         }
         topic.close();
         self.0.deleted_totals.add(topic);
-        self.0.deleted.add(topic, now_ns());
+        self.0.deleted.add(topic);
         if let Some(storage) = &self.0.storage {
             storage.set_aside(topic, why);
         }
@@ -556,7 +556,7 @@ impl Node {
             storage.tick();
         }
         self.0.registry.aging().iter().for_each(|topic| topic.expire(now_ns));
-        self.0.deleted.drop_expired(now_ns);
+        self.0.deleted.drop_expired();
         self.0.groups.tick(self, steady_ns());
         self.retry_starts();
     }

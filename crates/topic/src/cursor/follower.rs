@@ -109,7 +109,7 @@ impl Cursor {
                 self.seek(Position { seq: at.seq + 1, ..at });
                 let snapshot = frozen.to_snapshot(&self.log);
                 if let Some(follower) = &mut self.follower {
-                    (follower.checked, follower.checked_ns) = (self.next, self.log.clock.now_ns());
+                    (follower.checked, follower.checked_ns) = (self.next, self.log.clock.steady_ns());
                 }
                 Some(ReadOutcome::Notice(Notice::Snapshot(snapshot)))
             }
@@ -143,7 +143,7 @@ impl Cursor {
         if follower.checked == self.next {
             return None;
         }
-        let now_ns = self.log.clock.now_ns();
+        let now_ns = self.log.clock.steady_ns();
         if now_ns < follower.checked_ns.saturating_add(CHECK_NS_MIN) {
             return None;
         }

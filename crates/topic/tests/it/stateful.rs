@@ -170,6 +170,21 @@ fn record_refused_by_the_state_leaves_no_trace() {
 }
 
 #[test]
+fn time_set_back_does_not_stop_checksums() {
+    let topic = stateful(64 << 10, &budget(), MANUAL.with_steady(|| STEADY.now_ns()));
+    let mut setter = Setter::of(&topic);
+    setter.set(1);
+    let (mut reader, mut follower) = (subscriber(&topic, &following()), BoardFollower::default());
+    follower.drain(&mut reader);
+    let before = follower.checks;
+    set_clock_back(Duration::from_secs(100));
+    advance_clock(Duration::from_secs(1));
+    setter.set(1);
+    follower.drain(&mut reader);
+    assert_eq!(follower.checks, before + 1);
+}
+
+#[test]
 fn joining_subscriber_gets_the_state_and_all_that_follows() {
     let topic = small();
     let mut setter = Setter::of(&topic);
