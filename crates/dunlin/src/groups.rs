@@ -22,7 +22,7 @@
 //! Limits: `groups_max`, `group_idle_max`, and those of [`dunlin_topic::LogLimits`] for each partition. One user may
 //! create a quarter of `groups_max`, and one tenant [`TENANT_SHARE`] times the number of groups that are still free.
 //!
-//! Lock order: the map of groups, then a group, the ended groups or the orphaned groups. The dropped letters are last.
+//! Lock order: the map of groups, the ended groups or the orphaned groups, a group, the dropped letters.
 
 mod any;
 mod dead_letters;
@@ -498,7 +498,7 @@ impl Groups {
         self.all().iter().for_each(|group| group.tick(node));
         let mut expired = Vec::new();
         self.orphaned().retain(|(until_ns, group)| {
-            let is_needed = group.has_dead_letters(node) || group.idle_since_ns(node).is_none();
+            let is_needed = group.may_send_dead_letters();
             let is_expired = now_ns >= *until_ns;
             if is_needed && is_expired {
                 expired.push(group.clone());

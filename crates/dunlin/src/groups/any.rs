@@ -125,14 +125,6 @@ impl AnyGroup {
         }
     }
 
-    /// Whether the group has dead letters to send. If so, it remains for a time after its topic was deleted.
-    pub(super) fn has_dead_letters(&self, node: &Node) -> bool {
-        match self {
-            AnyGroup::Share(_) => false,
-            AnyGroup::Work(group) => group.has_dead_letters(node),
-        }
-    }
-
     /// Whether the group may still send dead letters, although nobody can join it any more.
     pub(super) fn may_send_dead_letters(&self) -> bool {
         match self {

@@ -225,11 +225,6 @@ impl<M: GroupMachine> Group<M> {
         if has_outcome { 0 } else { self.due_ns.load(Ordering::Relaxed) }
     }
 
-    /// Whether some dead letters may not be stored yet.
-    pub(super) fn has_dead_letters(&self, node: &Node) -> bool {
-        self.with(node, |state, _| state.parts.iter().any(|part| part.dead_letters() > 0))
-    }
-
     /// Whether the group may still send dead letters, although nobody can join it any more.
     pub(super) fn may_send_dead_letters(&self) -> bool {
         let state = self.lock();
