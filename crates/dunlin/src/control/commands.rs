@@ -42,22 +42,10 @@ impl Control {
     }
 
     /// Like [`Control::propose`], but for commands that were decoded before.
-    pub async fn propose_decoded(&self, mut commands: CommandBatch) -> Result<Vec<Bytes>, ControlError> {
+    pub async fn propose_decoded(&self, commands: CommandBatch) -> Result<Vec<Bytes>, ControlError> {
         let group = self.group()?;
-        let retry_deadline = self.retry_deadline();
-        loop {
-            let leadership = group.leadership();
-            if leadership == Leadership::Local {
-                self.prepare_term(&group).await?;
-            }
-            match proposing::propose(&group, &*self.transport, leadership, commands).await? {
-                Ok(responses) => return Ok(responses),
-                Err((unapplied, why)) => {
-                    commands = unapplied;
-                    retry_deadline.wait(&group, why).await?;
-                }
-            }
-        }
+        let prepare = || self.prepare_term(&group);
+        proposing::propose(&group, &*self.transport, self.retry_deadline(), commands, prepare).await
     }
 
     fn retry_deadline(&self) -> RetryDeadline {

@@ -32,11 +32,7 @@ impl RetryDeadline {
     }
 
     /// Waits before another attempt. If the time for attempts has passed, returns `NoLeader` with the reason `why`.
-    pub(crate) async fn wait<M: StateMachine>(
-        &self,
-        group: &GroupHandle<M>,
-        why: String,
-    ) -> Result<(), ControlError> {
+    async fn wait<M: StateMachine>(&self, group: &GroupHandle<M>, why: String) -> Result<(), ControlError> {
         let waited = self.began.elapsed();
         if waited >= self.max {
             return Err(ControlError::NoLeader { waited_ms: waited.as_millis() as u64, why });
@@ -51,10 +47,38 @@ impl RetryDeadline {
 
 /// The outcome of proposed commands: their responses. If the commands certainly were not applied, the commands and the
 /// reason instead.
-pub(crate) type ProposalOutcome = Result<Vec<Bytes>, (CommandBatch, String)>;
+type ProposalOutcome = Result<Vec<Bytes>, (CommandBatch, String)>;
 
-/// Proposes commands to the leader, once.
-pub(crate) async fn propose<M: StateMachine>(
+/// Proposes commands to the leader. Commands that certainly were not applied are proposed again until the deadline.
+/// While this node leads, each attempt begins with `prepare`.
+pub(crate) async fn propose<M, E, F>(
+    group: &GroupHandle<M>,
+    transport: &dyn Transport,
+    retry_deadline: RetryDeadline,
+    mut commands: CommandBatch,
+    prepare: impl Fn() -> F,
+) -> Result<Vec<Bytes>, E>
+where
+    M: StateMachine,
+    E: From<ControlError>,
+    F: Future<Output = Result<(), E>>,
+{
+    loop {
+        let leadership = group.leadership();
+        if leadership == Leadership::Local {
+            prepare().await?;
+        }
+        match propose_once(group, transport, leadership, commands).await? {
+            Ok(responses) => return Ok(responses),
+            Err((unapplied, why)) => {
+                commands = unapplied;
+                retry_deadline.wait(group, why).await?;
+            }
+        }
+    }
+}
+
+async fn propose_once<M: StateMachine>(
     group: &GroupHandle<M>,
     transport: &dyn Transport,
     lead: Leadership,

@@ -112,22 +112,10 @@ pub(crate) fn decode_reply(responses: &[Bytes]) -> Result<CommandReply, TasksErr
 
 impl TaskShard {
     /// Like [`Tasks::propose_decoded`], but for commands for this shard.
-    pub(super) async fn propose_decoded(&self, mut commands: CommandBatch) -> Result<Vec<Bytes>, TasksError> {
+    pub(super) async fn propose_decoded(&self, commands: CommandBatch) -> Result<Vec<Bytes>, TasksError> {
         let group = self.group()?;
-        let retry_deadline = self.retry_deadline();
-        loop {
-            let leadership = group.leadership();
-            if leadership == Leadership::Local {
-                self.set_clock_of_term(&group).await?;
-            }
-            match proposing::propose(&group, &*self.transport, leadership, commands).await? {
-                Ok(responses) => return Ok(responses),
-                Err((unapplied, why)) => {
-                    commands = unapplied;
-                    retry_deadline.wait(&group, why).await?;
-                }
-            }
-        }
+        let prepare = || self.set_clock_of_term(&group);
+        proposing::propose(&group, &*self.transport, self.retry_deadline(), commands, prepare).await
     }
 
     fn retry_deadline(&self) -> RetryDeadline {
