@@ -39,8 +39,8 @@ mod entry;
 mod inbound;
 mod message;
 mod outbound;
-mod parcel;
 mod snapshot;
+mod transfer;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -48,7 +48,7 @@ use crate::entity::EntityId;
 
 pub use entry::{HandoverEntry, HandoverStep};
 pub use message::{HandoverMessage, MessageBody, MessageSummary};
-pub use parcel::{EntityRefusal, RefusedEntity, RegionId, TransferId, TransferredEntity};
+pub use transfer::{EntityRefusal, RefusedEntity, RegionId, TransferId, TransferredEntity};
 
 use inbound::InboundTransfer;
 use outbound::OutboundTransfer;
@@ -132,7 +132,7 @@ pub enum HandoverEffect {
 pub trait AdmissionCheck {
     /// Returns the reason why this entity cannot be taken while `others` entities are already reserved; `None` if it
     /// can.
-    fn refusal(&self, parcel: &TransferredEntity, others: usize) -> Option<EntityRefusal>;
+    fn refusal(&self, entity: &TransferredEntity, others: usize) -> Option<EntityRefusal>;
 }
 
 /// The reason why entities could not be offered to another region.
@@ -393,7 +393,7 @@ impl Handover {
     ) {
         let HandoverMessage { from, transfer, body, .. } = message;
         match body {
-            MessageBody::Prepare(parcels) => self.on_prepare(from, transfer, parcels, admission, effects),
+            MessageBody::Prepare(entities) => self.on_prepare(from, transfer, entities, admission, effects),
             MessageBody::Prepared(refused) => self.on_prepared(from, transfer, refused, effects),
             MessageBody::Commit => self.on_commit(from, transfer, effects),
             MessageBody::Taken(refused) => self.on_taken(from, transfer, refused, effects),
@@ -516,7 +516,9 @@ impl Handover {
             HandoverStep::Committed(refused) => self.apply_committed(peer, transfer, refused, effects),
             HandoverStep::Aborted => self.apply_aborted(peer, transfer, effects),
             HandoverStep::Settled => self.apply_settled(peer, transfer),
-            HandoverStep::Staged { parcels, refused } => self.apply_staged(peer, transfer, parcels, refused),
+            HandoverStep::Staged { entities, refused } => {
+                self.apply_staged(peer, transfer, entities, refused)
+            }
             HandoverStep::Taken => self.apply_taken(peer, transfer, effects),
             HandoverStep::Dropped => self.apply_dropped(peer, transfer),
             HandoverStep::PeerSettled => self.apply_peer_settled(peer, transfer),

@@ -262,8 +262,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             return Err(StoreError::Full { max });
         }
         let row = self.state.store_mut().insert_within(entity, &self.setup.world)?;
-        let parcel = self.state.store().parcel(row);
-        RecordSection::Insert(parcel).encode(&mut out.record);
+        let entity = self.state.store().transferred_entity(row);
+        RecordSection::Insert(entity).encode(&mut out.record);
         Ok(())
     }
 
@@ -290,8 +290,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             return Err(StoreError::Outside(entity.id));
         }
         self.state.store_mut().overwrite(row, entity)?;
-        let parcel = self.state.store().parcel(row);
-        RecordSection::Put(parcel).encode(&mut out.record);
+        let entity = self.state.store().transferred_entity(row);
+        RecordSection::Put(entity).encode(&mut out.record);
         Ok(())
     }
 
@@ -374,9 +374,9 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
                     }
                 }
                 HandoverEffect::Lost { to, ids } => self.report(RegionReport::Lost { to, ids }, out),
-                HandoverEffect::Admit(parcels) => {
-                    let ids: Vec<EntityId> = parcels.iter().map(|parcel| parcel.id).collect();
-                    self.state.apply_effect(HandoverEffect::Admit(parcels));
+                HandoverEffect::Admit(entities) => {
+                    let ids: Vec<EntityId> = entities.iter().map(|entity| entity.id).collect();
+                    self.state.apply_effect(HandoverEffect::Admit(entities));
                     ids.into_iter().for_each(|id| self.state.store_mut().start_cooldown(id, cooldown_until));
                 }
                 HandoverEffect::Depart(ids) => {

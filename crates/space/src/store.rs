@@ -388,14 +388,14 @@ pub(crate) fn row_of<const D: usize>(columns: &[impl Deref<Target = [f32]>; D], 
 }
 
 impl<const D: usize> AdmissionCheck for EntityStore<D> {
-    fn refusal(&self, parcel: &TransferredEntity, others: usize) -> Option<EntityRefusal> {
-        if self.row(parcel.id).is_some() {
+    fn refusal(&self, entity: &TransferredEntity, others: usize) -> Option<EntityRefusal> {
+        if self.row(entity.id).is_some() {
             return Some(EntityRefusal::Held);
         }
         if self.len() + others >= self.limits.entities_max as usize {
             return Some(EntityRefusal::Full);
         }
-        Entity::<D>::of_parcel(parcel, &self.schema).is_err().then_some(EntityRefusal::Unreadable)
+        Entity::<D>::decode(entity, &self.schema).is_err().then_some(EntityRefusal::Unreadable)
     }
 }
 

@@ -4,7 +4,7 @@
 //! that applied the same entries have the same handovers. Only the owner needs the deadlines and the copies of messages
 //! to resend, which a standby lacks.
 
-use super::parcel::{self, RefusedEntity, RegionId, TransferId, TransferredEntity};
+use super::transfer::{self, RefusedEntity, RegionId, TransferId, TransferredEntity};
 use crate::entity::EntityId;
 use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
 
@@ -38,7 +38,7 @@ pub enum HandoverStep {
     /// At the target: the entities can be taken, except the refused ones.
     Staged {
         /// Accepted entities.
-        parcels: Vec<TransferredEntity>,
+        entities: Vec<TransferredEntity>,
         /// Refused entities.
         refused: Vec<RefusedEntity>,
     },
@@ -65,17 +65,17 @@ impl HandoverEntry {
         };
         out.push(kind);
         put_u32(out, self.peer.0);
-        parcel::put_transfer(out, self.transfer);
+        transfer::put_transfer(out, self.transfer);
         match &self.step {
             HandoverStep::Leaving { addressed, ids } => {
                 put_u64(out, *addressed);
                 put_u32(out, ids.len() as u32);
                 ids.iter().for_each(|id| put_u64(out, id.0));
             }
-            HandoverStep::Committed(refused) => parcel::put_refused(out, refused),
-            HandoverStep::Staged { parcels, refused } => {
-                parcel::put_parcels(out, parcels);
-                parcel::put_refused(out, refused);
+            HandoverStep::Committed(refused) => transfer::put_refused(out, refused),
+            HandoverStep::Staged { entities, refused } => {
+                transfer::put_entities(out, entities);
+                transfer::put_refused(out, refused);
             }
             _ => {}
         }
@@ -83,18 +83,19 @@ impl HandoverEntry {
 
     pub(crate) fn read(fields: &mut Fields<'_>) -> Result<HandoverEntry, SpaceDecodeError> {
         let kind = fields.u8()?;
-        let (peer, transfer) = (RegionId(fields.u32()?), parcel::transfer(fields)?);
+        let (peer, transfer) = (RegionId(fields.u32()?), transfer::transfer(fields)?);
         let step = match kind {
             1 => {
                 let addressed = fields.u64()?;
                 HandoverStep::Leaving { addressed, ids: fields.list(8, |fields| fields.u64().map(EntityId))? }
             }
-            2 => HandoverStep::Committed(parcel::refused(fields)?),
+            2 => HandoverStep::Committed(transfer::refused(fields)?),
             3 => HandoverStep::Aborted,
             4 => HandoverStep::Settled,
-            5 => {
-                HandoverStep::Staged { parcels: parcel::parcels(fields)?, refused: parcel::refused(fields)? }
-            }
+            5 => HandoverStep::Staged {
+                entities: transfer::entities(fields)?,
+                refused: transfer::refused(fields)?,
+            },
             6 => HandoverStep::Taken,
             7 => HandoverStep::Dropped,
             8 => HandoverStep::PeerSettled,

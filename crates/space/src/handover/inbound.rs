@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::layout::{Fields, SpaceDecodeError};
 
-use super::parcel::{bytes_of, parcels, put_parcels, put_refused, refused};
+use super::transfer::{bytes_of, entities, put_entities, put_refused, refused};
 use super::{
     AdmissionCheck, Direction, EntityRefusal, Handover, HandoverEffect, HandoverStep, MessageBody,
     RefusedEntity, RegionId, TransferId, TransferredEntity,
@@ -32,7 +32,7 @@ impl InboundTransfer {
     /// Accepted entities, for which the source has not decided yet.
     pub(super) fn staged(&self) -> &[TransferredEntity] {
         match &self.state {
-            InboundState::Staged(parcels) => parcels,
+            InboundState::Staged(entities) => entities,
             InboundState::Taken | InboundState::Dropped => &[],
         }
     }
@@ -46,9 +46,9 @@ impl InboundTransfer {
 
     pub(super) fn write_snapshot(&self, out: &mut Vec<u8>) {
         match &self.state {
-            InboundState::Staged(parcels) => {
+            InboundState::Staged(entities) => {
                 out.push(0);
-                put_parcels(out, parcels);
+                put_entities(out, entities);
             }
             InboundState::Taken => out.push(1),
             InboundState::Dropped => out.push(2),
@@ -58,7 +58,7 @@ impl InboundTransfer {
 
     pub(super) fn read_snapshot(fields: &mut Fields<'_>) -> Result<InboundTransfer, SpaceDecodeError> {
         let state = match fields.u8()? {
-            0 => InboundState::Staged(parcels(fields)?),
+            0 => InboundState::Staged(entities(fields)?),
             1 => InboundState::Taken,
             2 => InboundState::Dropped,
             number => return Err(SpaceDecodeError::Unknown { what: "state of a handover", number }),
@@ -85,7 +85,7 @@ impl Handover {
         &mut self,
         from: RegionId,
         transfer: TransferId,
-        parcels: Vec<TransferredEntity>,
+        entities: Vec<TransferredEntity>,
         admission: &dyn AdmissionCheck,
         effects: &mut Vec<HandoverEffect>,
     ) {
@@ -98,16 +98,18 @@ impl Handover {
             return self.resend_response(from, transfer, effects);
         }
         let busy = self.peers.get(&from).is_none_or(|peer| peer.inbound.len() >= self.limits.transfers_max);
-        let refused = if busy || parcels.len() > self.limits.batch_max {
-            (0..parcels.len() as u32).map(|index| RefusedEntity { index, why: EntityRefusal::Busy }).collect()
+        let refused = if busy || entities.len() > self.limits.batch_max {
+            (0..entities.len() as u32)
+                .map(|index| RefusedEntity { index, why: EntityRefusal::Busy })
+                .collect()
         } else {
-            self.find_refused(&parcels, admission)
+            self.find_refused(&entities, admission)
         };
-        if refused.len() == parcels.len() {
+        if refused.len() == entities.len() {
             return self.send(from, transfer, MessageBody::Prepared(refused), effects);
         }
-        let parcels = super::parcel::split_refused(&parcels, &refused).0;
-        let entry = self.write(from, transfer, HandoverStep::Staged { parcels, refused }, effects);
+        let entities = super::transfer::split_refused(&entities, &refused).0;
+        let entry = self.write(from, transfer, HandoverStep::Staged { entities, refused }, effects);
         let query_at = self.now + self.timing.query_ns;
         if let Some(one) = self.inbound(from, transfer) {
             (one.known, one.query_at) = (false, query_at);
@@ -117,21 +119,21 @@ impl Handover {
 
     fn find_refused(
         &self,
-        parcels: &[TransferredEntity],
+        entities: &[TransferredEntity],
         admission: &dyn AdmissionCheck,
     ) -> Vec<RefusedEntity> {
-        let mut taken = HashSet::with_capacity(parcels.len());
-        let refused = |(index, parcel): (u32, &TransferredEntity)| {
-            let is_duplicate = self.staged.contains_key(&parcel.id) || taken.contains(&parcel.id);
+        let mut taken = HashSet::with_capacity(entities.len());
+        let refused = |(index, entity): (u32, &TransferredEntity)| {
+            let is_duplicate = self.staged.contains_key(&entity.id) || taken.contains(&entity.id);
             let others = self.staged.len() + taken.len();
             let why =
-                if is_duplicate { Some(EntityRefusal::Held) } else { admission.refusal(parcel, others) };
+                if is_duplicate { Some(EntityRefusal::Held) } else { admission.refusal(entity, others) };
             if why.is_none() {
-                taken.insert(parcel.id);
+                taken.insert(entity.id);
             }
             why.map(|why| RefusedEntity { index, why })
         };
-        (0..).zip(parcels).filter_map(refused).collect()
+        (0..).zip(entities).filter_map(refused).collect()
     }
 
     /// Sends the last response of a transfer again, if the standby knows it.
@@ -263,11 +265,12 @@ impl Handover {
         &mut self,
         from: RegionId,
         transfer: TransferId,
-        parcels: Vec<TransferredEntity>,
+        entities: Vec<TransferredEntity>,
         refused: Vec<RefusedEntity>,
     ) {
-        self.staged.extend(parcels.iter().map(|parcel| (parcel.id, (from, transfer))));
-        let one = InboundTransfer { state: InboundState::Staged(parcels), refused, known: true, query_at: 0 };
+        self.staged.extend(entities.iter().map(|entity| (entity.id, (from, transfer))));
+        let one =
+            InboundTransfer { state: InboundState::Staged(entities), refused, known: true, query_at: 0 };
         self.peers.entry(from).or_default().inbound.insert(transfer, one);
     }
 
@@ -279,13 +282,13 @@ impl Handover {
         state: InboundState,
     ) -> Vec<TransferredEntity> {
         let Some(one) = self.inbound(from, transfer) else { return Vec::new() };
-        let InboundState::Staged(parcels) = std::mem::replace(&mut one.state, state) else {
+        let InboundState::Staged(entities) = std::mem::replace(&mut one.state, state) else {
             return Vec::new();
         };
-        for parcel in &parcels {
-            self.staged.remove(&parcel.id);
+        for entity in &entities {
+            self.staged.remove(&entity.id);
         }
-        parcels
+        entities
     }
 
     pub(super) fn apply_taken(
@@ -294,9 +297,9 @@ impl Handover {
         transfer: TransferId,
         effects: &mut Vec<HandoverEffect>,
     ) {
-        let parcels = self.unstage(from, transfer, InboundState::Taken);
-        self.counts.admitted += parcels.len() as u64;
-        effects.push(HandoverEffect::Admit(parcels));
+        let entities = self.unstage(from, transfer, InboundState::Taken);
+        self.counts.admitted += entities.len() as u64;
+        effects.push(HandoverEffect::Admit(entities));
         let known = self.standby == super::StandbyMode::None;
         if let Some(one) = self.inbound(from, transfer) {
             one.known = known;

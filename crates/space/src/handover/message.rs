@@ -10,7 +10,7 @@
 //! `settled` is the sender's oldest transfer to the receiver that has not ended; the receiver may forget all earlier
 //! transfers.
 
-use super::parcel::{self, RefusedEntity, RegionId, TransferId, TransferredEntity};
+use super::transfer::{self, RefusedEntity, RegionId, TransferId, TransferredEntity};
 use crate::layout::{Fields, SpaceDecodeError, VERSION, put_u32, put_u64};
 
 /// A message between two regions about a handover.
@@ -135,11 +135,13 @@ impl HandoverMessage {
         out.extend_from_slice(&[VERSION, kind]);
         put_u32(out, self.from.0);
         put_u64(out, self.epoch);
-        parcel::put_transfer(out, self.settled);
-        parcel::put_transfer(out, self.transfer);
+        transfer::put_transfer(out, self.settled);
+        transfer::put_transfer(out, self.transfer);
         match &self.body {
-            MessageBody::Prepare(parcels) => parcel::put_parcels(out, parcels),
-            MessageBody::Prepared(refused) | MessageBody::Taken(refused) => parcel::put_refused(out, refused),
+            MessageBody::Prepare(entities) => transfer::put_entities(out, entities),
+            MessageBody::Prepared(refused) | MessageBody::Taken(refused) => {
+                transfer::put_refused(out, refused)
+            }
             MessageBody::QueryTarget { addressed } => put_u64(out, *addressed),
             _ => {}
         }
@@ -150,12 +152,12 @@ impl HandoverMessage {
         let mut fields = Fields::versioned(bytes)?;
         let kind = fields.u8()?;
         let (from, epoch) = (RegionId(fields.u32()?), fields.u64()?);
-        let (settled, transfer) = (parcel::transfer(&mut fields)?, parcel::transfer(&mut fields)?);
+        let (settled, transfer) = (transfer::transfer(&mut fields)?, transfer::transfer(&mut fields)?);
         let body = match kind {
-            1 => MessageBody::Prepare(parcel::parcels(&mut fields)?),
-            2 => MessageBody::Prepared(parcel::refused(&mut fields)?),
+            1 => MessageBody::Prepare(transfer::entities(&mut fields)?),
+            2 => MessageBody::Prepared(transfer::refused(&mut fields)?),
             3 => MessageBody::Commit,
-            4 => MessageBody::Taken(parcel::refused(&mut fields)?),
+            4 => MessageBody::Taken(transfer::refused(&mut fields)?),
             5 => MessageBody::Abort,
             6 => MessageBody::QueryTarget { addressed: fields.u64()? },
             7 => MessageBody::NotTaken,

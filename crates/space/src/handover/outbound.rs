@@ -1,6 +1,6 @@
 //! Handovers at the source.
 
-use super::parcel::{bytes_of, put_refused, refused, split_refused};
+use super::transfer::{bytes_of, put_refused, refused, split_refused};
 use super::{
     Direction, Handover, HandoverEffect, HandoverStep, MessageBody, OfferError, RefusedEntity, RegionId,
     TransferId, TransferredEntity,
@@ -13,7 +13,7 @@ use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
 pub(super) struct OutboundTransfer {
     ids: Vec<EntityId>,
     /// Encoded entities, to send the offer again. Only the owner that made the offer has them.
-    parcels: Vec<TransferredEntity>,
+    entities: Vec<TransferredEntity>,
     addressed: u64,
     state: OutboundState,
     /// Whether the standby knows the last step of this transfer.
@@ -41,7 +41,7 @@ impl OutboundTransfer {
 
     /// Approximate memory in use, bytes.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<OutboundTransfer>() + self.ids.len() * size_of::<EntityId>() + bytes_of(&self.parcels)
+        size_of::<OutboundTransfer>() + self.ids.len() * size_of::<EntityId>() + bytes_of(&self.entities)
     }
 
     /// Entities that were committed and not confirmed yet.
@@ -72,12 +72,12 @@ impl OutboundTransfer {
             1 => OutboundState::Committing { refused: refused(fields)? },
             number => return Err(SpaceDecodeError::Unknown { what: "state of a handover", number }),
         };
-        Ok(OutboundTransfer { ids, parcels: Vec::new(), addressed, state, known: true, resend_at: 0 })
+        Ok(OutboundTransfer { ids, entities: Vec::new(), addressed, state, known: true, resend_at: 0 })
     }
 
     /// Changes the state to that of a standby, which knows only the entries.
     pub(super) fn reset_to_standby(&mut self) {
-        self.parcels = Vec::new();
+        self.entities = Vec::new();
         if let OutboundState::Preparing { .. } = self.state {
             self.state = OutboundState::Querying;
         }
@@ -89,12 +89,12 @@ impl Handover {
     pub fn offer(
         &mut self,
         to: RegionId,
-        parcels: Vec<TransferredEntity>,
+        entities: Vec<TransferredEntity>,
         now: u64,
         effects: &mut Vec<HandoverEffect>,
     ) -> Result<TransferId, OfferError> {
         self.set_now(now);
-        let (max, batch_max, count) = (self.limits.transfers_max, self.limits.batch_max, parcels.len());
+        let (max, batch_max, count) = (self.limits.transfers_max, self.limits.batch_max, entities.len());
         let peer =
             self.peers.get_mut(&to).filter(|peer| peer.epoch > 0).ok_or(OfferError::UnknownPeer(to))?;
         if peer.outbound.len() >= max {
@@ -105,15 +105,15 @@ impl Handover {
         }
         let (addressed, transfer) = (peer.epoch, TransferId { epoch: self.epoch, number: peer.next });
         peer.next += 1;
-        let ids = parcels.iter().map(|parcel| parcel.id).collect();
+        let ids = entities.iter().map(|entity| entity.id).collect();
         let entry = self.write(to, transfer, HandoverStep::Leaving { addressed, ids }, effects);
         let (deadline, resend_at) = (self.now + self.timing.prepare_ns, self.now + self.timing.resend_ns);
         if let Some(out) = self.outbound(to, transfer) {
             out.state = OutboundState::Preparing { deadline, prepared: None };
-            (out.parcels, out.resend_at, out.known) = (parcels.clone(), resend_at, false);
+            (out.entities, out.resend_at, out.known) = (entities.clone(), resend_at, false);
         }
         self.waiting.push_back((entry, to, transfer, Direction::Outbound));
-        self.send(to, transfer, MessageBody::Prepare(parcels), effects);
+        self.send(to, transfer, MessageBody::Prepare(entities), effects);
         self.resume_waiting(effects);
         Ok(transfer)
     }
@@ -296,7 +296,7 @@ impl Handover {
             out.resend_at = again;
             match &out.state {
                 OutboundState::Preparing { prepared: None, .. } => {
-                    messages.push((*transfer, MessageBody::Prepare(out.parcels.clone())));
+                    messages.push((*transfer, MessageBody::Prepare(out.entities.clone())));
                 }
                 OutboundState::Querying => {
                     messages.push((*transfer, MessageBody::QueryTarget { addressed: out.addressed }))
@@ -342,7 +342,7 @@ impl Handover {
         effects.push(HandoverEffect::Suspend(ids.clone()));
         let out = OutboundTransfer {
             ids,
-            parcels: Vec::new(),
+            entities: Vec::new(),
             addressed,
             state: OutboundState::Querying,
             known: true,
@@ -360,7 +360,7 @@ impl Handover {
     ) {
         let Some(out) = self.outbound(to, transfer) else { return };
         let (departing, released) = split_refused(&out.ids, &refused);
-        out.parcels = Vec::new();
+        out.entities = Vec::new();
         out.state = OutboundState::Committing { refused };
         self.counts.departed += departing.len() as u64;
         effects.push(HandoverEffect::Depart(departing));
@@ -377,7 +377,7 @@ impl Handover {
     ) {
         let Some(out) = self.outbound(to, transfer) else { return };
         out.state = OutboundState::Closed { committed: false };
-        out.parcels = Vec::new();
+        out.entities = Vec::new();
         effects.push(HandoverEffect::Release(std::mem::take(&mut out.ids)));
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::inbound::InboundTransfer;
 use super::outbound::OutboundTransfer;
-use super::parcel::{self, RegionId};
+use super::transfer::{self, RegionId};
 use super::{Handover, HandoverTiming, Peer, StandbyMode};
 use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
 
@@ -19,16 +19,16 @@ impl Handover {
         for (id, peer) in &self.peers {
             put_u32(out, id.0);
             put_u64(out, peer.epoch);
-            parcel::put_transfer(out, peer.peer_settled);
+            transfer::put_transfer(out, peer.peer_settled);
             let open: Vec<_> = peer.outbound.iter().filter(|(_, one)| !one.is_closed()).collect();
             put_u32(out, open.len() as u32);
             for (transfer, one) in open {
-                parcel::put_transfer(out, *transfer);
+                transfer::put_transfer(out, *transfer);
                 one.write_snapshot(out);
             }
             put_u32(out, peer.inbound.len() as u32);
             for (transfer, one) in &peer.inbound {
-                parcel::put_transfer(out, *transfer);
+                transfer::put_transfer(out, *transfer);
                 one.write_snapshot(out);
             }
         }
@@ -47,16 +47,16 @@ impl Handover {
         for _ in 0..fields.count(36)? {
             let id = RegionId(fields.u32()?);
             let mut peer =
-                Peer { epoch: fields.u64()?, peer_settled: parcel::transfer(fields)?, ..Peer::default() };
+                Peer { epoch: fields.u64()?, peer_settled: transfer::transfer(fields)?, ..Peer::default() };
             for _ in 0..fields.count(16)? {
-                let transfer = parcel::transfer(fields)?;
+                let transfer = transfer::transfer(fields)?;
                 peer.outbound.insert(transfer, OutboundTransfer::read_snapshot(fields)?);
             }
             for _ in 0..fields.count(16)? {
-                let transfer = parcel::transfer(fields)?;
+                let transfer = transfer::transfer(fields)?;
                 let one = InboundTransfer::read_snapshot(fields)?;
                 let staged: HashMap<_, _> =
-                    one.staged().iter().map(|parcel| (parcel.id, (id, transfer))).collect();
+                    one.staged().iter().map(|entity| (entity.id, (id, transfer))).collect();
                 handover.staged.extend(staged);
                 peer.inbound.insert(transfer, one);
             }

@@ -78,8 +78,8 @@ impl<const D: usize> Scene<D> {
             match event? {
                 ViewerEvent::Begin => before = self.ids_of(update.region).collect(),
                 ViewerEvent::Enter { id, generation, state } => {
-                    let parcel = TransferredEntity { id, generation, state: state.into() };
-                    let entered = self.decode_entity(&parcel, update)?;
+                    let entity = TransferredEntity { id, generation, state: state.into() };
+                    let entered = self.decode_entity(&entity, update)?;
                     before.remove(&id);
                     self.enter(id, entered, changes);
                 }
@@ -108,10 +108,10 @@ impl<const D: usize> Scene<D> {
 
     fn decode_entity(
         &self,
-        parcel: &TransferredEntity,
+        entity: &TransferredEntity,
         update: &ViewerUpdate<'_>,
     ) -> Result<VisibleEntity<D>, StateError> {
-        let Entity { kind, position, velocity, components, .. } = Entity::of_parcel(parcel, &self.schema)?;
+        let Entity { kind, position, velocity, components, .. } = Entity::decode(entity, &self.schema)?;
         let (region, tick, components) = (update.region, update.tick, components.to_vec());
         Ok(VisibleEntity { region, tick, kind, position, velocity, components })
     }

@@ -54,17 +54,17 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             let at = store.position(row);
             let to = self.partition.owner(key(&self.setup.world, &at));
             if to != self.setup.region && !self.is_near(&at) {
-                leaving.entry(to).or_default().push(store.parcel(row));
+                leaving.entry(to).or_default().push(store.transferred_entity(row));
             }
         }
         self.changes.crossed = crossed;
-        for (to, mut parcels) in leaving {
-            while !parcels.is_empty() {
-                let rest = parcels.split_off(parcels.len().min(self.setup.limits.handover.batch_max));
-                let (count, batch) = (parcels.len(), std::mem::replace(&mut parcels, rest));
+        for (to, mut entities) in leaving {
+            while !entities.is_empty() {
+                let rest = entities.split_off(entities.len().min(self.setup.limits.handover.batch_max));
+                let (count, batch) = (entities.len(), std::mem::replace(&mut entities, rest));
                 let offered = self.state.handover_mut().offer(to, batch, now_ns, &mut self.effects);
                 if offered.is_err() {
-                    self.report(RegionReport::Held { to, count: count + parcels.len() }, out);
+                    self.report(RegionReport::Held { to, count: count + entities.len() }, out);
                     break;
                 }
             }

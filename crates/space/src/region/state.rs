@@ -97,19 +97,19 @@ const TURNED_SOME: u8 = 2;
 impl RecordSection {
     /// Appends the encoded section.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let parcel = |out: &mut Vec<u8>, kind: u8, parcel: &TransferredEntity| {
+        let put_entity = |out: &mut Vec<u8>, kind: u8, entity: &TransferredEntity| {
             out.push(kind);
-            put_u64(out, parcel.id.0);
-            put_u32(out, parcel.generation);
-            put_bytes(out, &parcel.state);
+            put_u64(out, entity.id.0);
+            put_u32(out, entity.generation);
+            put_bytes(out, &entity.state);
         };
         match self {
             RecordSection::HandoverEntry(entry) => {
                 out.push(ENTRY);
                 entry.encode(out);
             }
-            RecordSection::Insert(given) => parcel(out, INSERT, given),
-            RecordSection::Put(given) => parcel(out, PUT, given),
+            RecordSection::Insert(given) => put_entity(out, INSERT, given),
+            RecordSection::Put(given) => put_entity(out, PUT, given),
             RecordSection::Remove(id) => {
                 out.push(REMOVE);
                 put_u64(out, id.0);
@@ -191,10 +191,10 @@ impl<const D: usize> RegionState<D> {
                 ids.into_iter().for_each(|id| self.store.set_suspended(id, false))
             }
             HandoverEffect::Depart(ids) => ids.into_iter().for_each(|id| drop(self.store.remove(id))),
-            HandoverEffect::Admit(parcels) => {
-                for parcel in parcels {
-                    let taken = self.store.insert_parcel(&parcel);
-                    assert!(taken.is_ok(), "prepared entity {} was refused: {taken:?}", parcel.id);
+            HandoverEffect::Admit(entities) => {
+                for entity in entities {
+                    let taken = self.store.insert_transferred(&entity);
+                    assert!(taken.is_ok(), "prepared entity {} was refused: {taken:?}", entity.id);
                 }
             }
             HandoverEffect::Send { .. }
@@ -250,8 +250,8 @@ impl<const D: usize> RegionState<D> {
                     self.handover.follow(entry, &mut effects);
                     effects.drain(..).for_each(|effect| self.apply_effect(effect));
                 }
-                Step::Insert(parcel) => drop(self.store.insert_parcel(&parcel)?),
-                Step::Put(parcel) => self.store.overwrite_parcel(&parcel)?,
+                Step::Insert(entity) => drop(self.store.insert_transferred(&entity)?),
+                Step::Put(entity) => self.store.overwrite_transferred(&entity)?,
                 Step::Remove(id) => self.store.remove(id)?,
                 Step::Sort(window) => {
                     check_window(window, self.store.len())?;
@@ -398,8 +398,8 @@ impl<'a> Sections<'a> {
         }
         Ok(Some(match fields.u8()? {
             ENTRY => Step::HandoverEntry(HandoverEntry::read(fields)?),
-            INSERT => Step::Insert(parcel(fields)?),
-            PUT => Step::Put(parcel(fields)?),
+            INSERT => Step::Insert(entity(fields)?),
+            PUT => Step::Put(entity(fields)?),
             REMOVE => Step::Remove(EntityId(fields.u64()?)),
             SORT => Step::Sort(SortWindow::read(fields)?),
             MOVED => Step::Moved(Moved::read::<D>(fields)?),
@@ -411,7 +411,7 @@ impl<'a> Sections<'a> {
     }
 }
 
-fn parcel(fields: &mut Fields<'_>) -> Result<TransferredEntity, SpaceDecodeError> {
+fn entity(fields: &mut Fields<'_>) -> Result<TransferredEntity, SpaceDecodeError> {
     let (id, generation) = (EntityId(fields.u64()?), fields.u32()?);
     Ok(TransferredEntity { id, generation, state: fields.bytes()?.into() })
 }

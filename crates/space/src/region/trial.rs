@@ -52,10 +52,10 @@ impl<const D: usize> RecordTrial<'_, D> {
         while let Some(step) = sections.next::<D>()? {
             match step {
                 Step::HandoverEntry(entry) => self.apply_entry(entry)?,
-                Step::Insert(parcel) => self.insert(&parcel)?,
-                Step::Put(parcel) => {
-                    self.check_exists(parcel.id)?;
-                    Entity::<D>::of_parcel(&parcel, self.state.store().schema()).map_err(StoreError::from)?;
+                Step::Insert(entity) => self.insert(&entity)?,
+                Step::Put(entity) => {
+                    self.check_exists(entity.id)?;
+                    Entity::<D>::decode(&entity, self.state.store().schema()).map_err(StoreError::from)?;
                 }
                 Step::Remove(id) => self.remove(id)?,
                 Step::Sort(window) => check_window(window, self.len())?,
@@ -91,18 +91,18 @@ impl<const D: usize> RecordTrial<'_, D> {
         if self.contains(id) { Ok(()) } else { Err(StoreError::Unknown(id).into()) }
     }
 
-    fn insert(&mut self, parcel: &TransferredEntity) -> Result<(), RecordError> {
-        Entity::<D>::of_parcel(parcel, self.store().schema()).map_err(StoreError::from)?;
-        if self.contains(parcel.id) {
-            return Err(StoreError::Duplicate(parcel.id).into());
+    fn insert(&mut self, entity: &TransferredEntity) -> Result<(), RecordError> {
+        Entity::<D>::decode(entity, self.store().schema()).map_err(StoreError::from)?;
+        if self.contains(entity.id) {
+            return Err(StoreError::Duplicate(entity.id).into());
         }
         let max = self.store().limits().entities_max;
         if self.len() >= max as usize {
             return Err(StoreError::Full { max }.into());
         }
         // An entity that was removed and inserted again counts as an entity in the store.
-        if !self.removed.remove(&parcel.id) {
-            self.inserted.insert(parcel.id);
+        if !self.removed.remove(&entity.id) {
+            self.inserted.insert(entity.id);
         }
         Ok(())
     }
@@ -133,8 +133,8 @@ impl<const D: usize> RecordTrial<'_, D> {
                     ids.into_iter().try_for_each(|id| self.check_exists(id))?;
                 }
                 HandoverEffect::Depart(ids) => ids.into_iter().try_for_each(|id| self.remove(id))?,
-                HandoverEffect::Admit(parcels) => {
-                    parcels.iter().try_for_each(|parcel| self.insert(parcel))?
+                HandoverEffect::Admit(entities) => {
+                    entities.iter().try_for_each(|entity| self.insert(entity))?
                 }
                 HandoverEffect::Send { .. }
                 | HandoverEffect::Write(_)

@@ -78,11 +78,11 @@ impl<'a, const D: usize> Entity<'a, D> {
         Entity { id, generation: 0, kind: 0, position, velocity: [0.0; D], frozen: false, components: &[] }
     }
 
-    pub(crate) fn of_parcel(
-        parcel: &'a TransferredEntity,
+    pub(crate) fn decode(
+        transferred: &'a TransferredEntity,
         schema: &Schema,
     ) -> Result<Entity<'a, D>, StateError> {
-        let mut fields = Fields::versioned(&parcel.state)?;
+        let mut fields = Fields::versioned(&transferred.state)?;
         let (dimensions, flags, _) = (fields.u8()?, fields.u8()?, fields.u8()?);
         if usize::from(dimensions) != D {
             return Err(StateError::Dimensions { dimensions, wanted: D });
@@ -97,7 +97,7 @@ impl<'a, const D: usize> Entity<'a, D> {
         if !position.iter().chain(&velocity).all(|along| along.is_finite()) {
             return Err(StateError::NotFinite);
         }
-        let (id, generation, frozen) = (parcel.id, parcel.generation, flags & 1 != 0);
+        let (id, generation, frozen) = (transferred.id, transferred.generation, flags & 1 != 0);
         Ok(Entity { id, generation, kind, position, velocity, frozen, components })
     }
 }
@@ -118,23 +118,26 @@ impl<const D: usize> EntityStore<D> {
         self.components.iter().for_each(|column| column.write(row, out));
     }
 
-    /// Encodes a row as a parcel for a handover.
-    pub fn parcel(&self, row: usize) -> TransferredEntity {
+    /// Encodes the entity of a row for a handover.
+    pub fn transferred_entity(&self, row: usize) -> TransferredEntity {
         let mut state = Vec::with_capacity(12 + 8 * D + self.schema.size());
         self.write_state(row, &mut state);
         TransferredEntity { id: self.ids[row], generation: self.generations[row], state: Arc::from(state) }
     }
 
     /// Inserts an entity from a handover.
-    pub fn insert_parcel(&mut self, parcel: &TransferredEntity) -> Result<usize, StoreError> {
-        let entity = Entity::of_parcel(parcel, &self.schema)?;
+    pub fn insert_transferred(&mut self, transferred: &TransferredEntity) -> Result<usize, StoreError> {
+        let entity = Entity::decode(transferred, &self.schema)?;
         self.insert(&entity)
     }
 
     /// Replaces the state of an existing entity.
-    pub(crate) fn overwrite_parcel(&mut self, parcel: &TransferredEntity) -> Result<(), StoreError> {
-        let entity = Entity::of_parcel(parcel, &self.schema)?;
-        let row = self.row(parcel.id).ok_or(StoreError::Unknown(parcel.id))?;
+    pub(crate) fn overwrite_transferred(
+        &mut self,
+        transferred: &TransferredEntity,
+    ) -> Result<(), StoreError> {
+        let entity = Entity::decode(transferred, &self.schema)?;
+        let row = self.row(transferred.id).ok_or(StoreError::Unknown(transferred.id))?;
         self.overwrite(row, &entity)
     }
 

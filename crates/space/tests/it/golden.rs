@@ -21,10 +21,10 @@ fn check(name: &str, bytes: &[u8]) {
     assert_eq!(hex, std::fs::read_to_string(&file).unwrap_or_default(), "{name}");
 }
 
-fn parcels() -> Vec<TransferredEntity> {
-    let parcel =
+fn entities() -> Vec<TransferredEntity> {
+    let transferred =
         |id, state: &[u8]| TransferredEntity { id: EntityId(id), generation: 3, state: Arc::from(state) };
-    vec![parcel(7, b"state"), parcel(8, b"")]
+    vec![transferred(7, b"state"), transferred(8, b"")]
 }
 
 fn refused() -> Vec<RefusedEntity> {
@@ -41,7 +41,7 @@ fn messages() -> Vec<(&'static str, HandoverMessage)> {
         body,
     };
     vec![
-        ("prepare", message(MessageBody::Prepare(parcels()))),
+        ("prepare", message(MessageBody::Prepare(entities()))),
         ("prepared", message(MessageBody::Prepared(refused()))),
         ("commit", message(MessageBody::Commit)),
         ("taken", message(MessageBody::Taken(refused()))),
@@ -62,7 +62,7 @@ fn entries() -> Vec<(&'static str, HandoverEntry)> {
         ("entry_committed", entry(HandoverStep::Committed(refused()))),
         ("entry_aborted", entry(HandoverStep::Aborted)),
         ("entry_settled", entry(HandoverStep::Settled)),
-        ("entry_staged", entry(HandoverStep::Staged { parcels: parcels(), refused: refused() })),
+        ("entry_staged", entry(HandoverStep::Staged { entities: entities(), refused: refused() })),
         ("entry_taken", entry(HandoverStep::Taken)),
         ("entry_dropped", entry(HandoverStep::Dropped)),
         ("entry_passed", entry(HandoverStep::PeerSettled)),
@@ -120,28 +120,28 @@ fn entity() -> EntityStore<3> {
 #[test]
 fn entity_encodings_do_not_change() {
     let store = entity();
-    let parcel = store.parcel(0);
-    check("entity", &parcel.state);
+    let transferred = store.transferred_entity(0);
+    check("entity", &transferred.state);
     let mut other = EntityStore::<3>::new(store.schema().clone(), RegionLimits::default());
-    other.insert_parcel(&parcel).unwrap();
+    other.insert_transferred(&transferred).unwrap();
     assert_eq!(other.ledger(), store.ledger());
     assert_eq!((other.f32s(0), other.bytes_of(1, 0)), (Some(&[1.5][..]), Some(&b"dunes"[..])));
 }
 
 #[test]
 fn entities_of_another_schema_are_refused_with_the_reason() {
-    let parcel = entity().parcel(0);
+    let transferred = entity().transferred_entity(0);
     let mut plain = EntityStore::<3>::new(Schema::default(), RegionLimits::default());
-    assert_eq!(plain.insert_parcel(&parcel), Err(StoreError::State(StateError::Schema)));
+    assert_eq!(plain.insert_transferred(&transferred), Err(StoreError::State(StateError::Schema)));
     let mut flat = EntityStore::<2>::new(entity().schema().clone(), RegionLimits::default());
     let wrong = StateError::Dimensions { dimensions: 3, wanted: 2 };
-    assert_eq!(flat.insert_parcel(&parcel), Err(StoreError::State(wrong)));
-    assert_eq!(flat.refusal(&parcel, 0), Some(EntityRefusal::Unreadable));
-    let mut endless = parcel.state.to_vec();
+    assert_eq!(flat.insert_transferred(&transferred), Err(StoreError::State(wrong)));
+    assert_eq!(flat.refusal(&transferred, 0), Some(EntityRefusal::Unreadable));
+    let mut endless = transferred.state.to_vec();
     endless[12..16].copy_from_slice(&f32::NAN.to_le_bytes());
-    let endless = TransferredEntity { state: endless.into(), ..parcel };
+    let endless = TransferredEntity { state: endless.into(), ..transferred };
     let mut own = EntityStore::<3>::new(entity().schema().clone(), RegionLimits::default());
-    assert_eq!(own.insert_parcel(&endless), Err(StoreError::State(StateError::NotFinite)));
+    assert_eq!(own.insert_transferred(&endless), Err(StoreError::State(StateError::NotFinite)));
     assert_eq!(own.len(), 0);
 }
 

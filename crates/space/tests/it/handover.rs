@@ -14,12 +14,12 @@ const B: RegionId = RegionId(2);
 struct TargetStub(Option<(EntityId, EntityRefusal)>);
 
 impl AdmissionCheck for TargetStub {
-    fn refusal(&self, parcel: &TransferredEntity, _: usize) -> Option<EntityRefusal> {
-        self.0.filter(|(id, _)| *id == parcel.id).map(|(_, why)| why)
+    fn refusal(&self, entity: &TransferredEntity, _: usize) -> Option<EntityRefusal> {
+        self.0.filter(|(id, _)| *id == entity.id).map(|(_, why)| why)
     }
 }
 
-fn parcel(id: u64) -> TransferredEntity {
+fn entity(id: u64) -> TransferredEntity {
     TransferredEntity { id: EntityId(id), generation: 1, state: Arc::from(&b"state"[..]) }
 }
 
@@ -33,7 +33,7 @@ fn pair(standby: StandbyMode) -> (Handover, Handover) {
 
 fn offer(source: &mut Handover, ids: &[u64], now: u64) -> Vec<HandoverEffect> {
     let mut effects = Vec::new();
-    source.offer(B, ids.iter().map(|id| parcel(*id)).collect(), now, &mut effects).unwrap();
+    source.offer(B, ids.iter().map(|id| entity(*id)).collect(), now, &mut effects).unwrap();
     effects
 }
 
@@ -75,7 +75,7 @@ fn handover_without_standbys_takes_two_messages_each_way() {
     let commit = receive_all(&mut source, sent(&prepared), &TargetStub(None), 0);
     assert!(commit.contains(&HandoverEffect::Depart(vec![EntityId(7)])));
     let taken = receive_all(&mut target, sent(&commit), &TargetStub(None), 0);
-    assert!(taken.contains(&HandoverEffect::Admit(vec![parcel(7)])));
+    assert!(taken.contains(&HandoverEffect::Admit(vec![entity(7)])));
     assert_eq!(bodies(&taken), [MessageBody::Taken(vec![])]);
     let settled = receive_all(&mut source, sent(&taken), &TargetStub(None), 0);
     receive_all(&mut target, sent(&settled), &TargetStub(None), 0);
@@ -95,7 +95,7 @@ fn handover_is_committed_when_both_standbys_have_received_it() {
     let commit = acknowledge(&mut source, 0);
     assert_eq!(bodies(&commit), [MessageBody::Commit]);
     let admitted = receive_all(&mut target, sent(&commit), &TargetStub(None), 0);
-    assert!(admitted.contains(&HandoverEffect::Admit(vec![parcel(7)])));
+    assert!(admitted.contains(&HandoverEffect::Admit(vec![entity(7)])));
     assert_eq!(bodies(&admitted), [], "the standby would ask and receive Unknown");
     assert_eq!(bodies(&acknowledge(&mut target, 0)), [MessageBody::Taken(vec![])]);
 }
@@ -143,7 +143,7 @@ fn refused_entities_of_a_batch_handover_stay_and_others_leave() {
     let refused = vec![(EntityId(8), EntityRefusal::Held), (EntityId(9), EntityRefusal::Held)];
     assert!(commit.contains(&HandoverEffect::Refused(refused)));
     let taken = receive_all(&mut target, sent(&commit), &target_stub, 0);
-    assert!(taken.contains(&HandoverEffect::Admit(vec![parcel(7), parcel(9)])));
+    assert!(taken.contains(&HandoverEffect::Admit(vec![entity(7), entity(9)])));
 }
 
 #[test]
@@ -207,11 +207,11 @@ fn handover_offers_beyond_a_limit_are_refused_with_the_limit() {
     let limits = HandoverLimits { transfers_max: 1, batch_max: 2, peers_max: 4 };
     let mut source = Handover::new(A, 1, StandbyMode::None, TIMING).with_limits(limits);
     let mut effects = Vec::new();
-    assert_eq!(source.offer(B, vec![parcel(1)], 0, &mut effects), Err(OfferError::UnknownPeer(B)));
+    assert_eq!(source.offer(B, vec![entity(1)], 0, &mut effects), Err(OfferError::UnknownPeer(B)));
     source.record_peer_epoch(B, 1, 0, &mut effects);
     assert_eq!(source.offer(B, vec![], 0, &mut effects), Err(OfferError::Batch { count: 0, max: 2 }));
-    let three = vec![parcel(1), parcel(2), parcel(3)];
+    let three = vec![entity(1), entity(2), entity(3)];
     assert_eq!(source.offer(B, three, 0, &mut effects), Err(OfferError::Batch { count: 3, max: 2 }));
-    source.offer(B, vec![parcel(1)], 0, &mut effects).unwrap();
-    assert_eq!(source.offer(B, vec![parcel(2)], 0, &mut effects), Err(OfferError::Busy { max: 1 }));
+    source.offer(B, vec![entity(1)], 0, &mut effects).unwrap();
+    assert_eq!(source.offer(B, vec![entity(2)], 0, &mut effects), Err(OfferError::Busy { max: 1 }));
 }

@@ -163,8 +163,8 @@ fn handovers_in_a_topic_are_limited_and_their_memory_counts() {
         bytes
     };
     let before = reducer.bytes();
-    let parcel = TransferredEntity { id: EntityId(7), generation: 0, state: vec![0; 10_000].into() };
-    let staged = HandoverStep::Staged { parcels: vec![parcel], refused: vec![] };
+    let entity = TransferredEntity { id: EntityId(7), generation: 0, state: vec![0; 10_000].into() };
+    let staged = HandoverStep::Staged { entities: vec![entity], refused: vec![] };
     apply(&mut reducer, &record(&[entry(2, 0, staged)])).unwrap();
     assert!(reducer.bytes() > before + 10_000);
     apply(&mut reducer, &record(&[entry(2, 0, HandoverStep::Dropped)])).unwrap();

@@ -73,11 +73,11 @@ impl std::ops::DerefMut for ProcessEntities {
 }
 
 impl AdmissionCheck for ProcessEntities {
-    fn refusal(&self, parcel: &TransferredEntity, others: usize) -> Option<EntityRefusal> {
-        if parcel.state.len() != 8 {
+    fn refusal(&self, entity: &TransferredEntity, others: usize) -> Option<EntityRefusal> {
+        if entity.state.len() != 8 {
             return Some(EntityRefusal::Unreadable);
         }
-        if self.contains_key(&parcel.id) {
+        if self.contains_key(&entity.id) {
             return Some(EntityRefusal::Held);
         }
         (self.len() + others >= 14).then_some(EntityRefusal::Full)
@@ -105,8 +105,8 @@ impl SimulatedProcess {
                     self.moved_over += 1;
                 }
             }
-            HandoverEffect::Admit(parcels) => {
-                for TransferredEntity { id, generation, state } in parcels {
+            HandoverEffect::Admit(entities) => {
+                for TransferredEntity { id, generation, state } in entities {
                     let steps = u64::from_le_bytes(state[..].try_into().unwrap());
                     if self.held.insert(id, EntityState { generation, steps, suspended: false }).is_some() {
                         return Err(format!("region {region} takes {id}, which it has"));
@@ -148,7 +148,7 @@ impl SimulatedProcess {
         Ok(())
     }
 
-    pub fn parcel(&self, id: EntityId) -> TransferredEntity {
+    pub fn transferred_entity(&self, id: EntityId) -> TransferredEntity {
         let held = self.held[&id];
         TransferredEntity { id, generation: held.generation, state: held.steps.to_le_bytes().into() }
     }

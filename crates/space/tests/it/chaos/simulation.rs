@@ -372,9 +372,9 @@ impl ChaosSimulation {
                 continue;
             }
             self.act(owner, |node, effects| {
-                let parcels = leaving.iter().map(|id| node.parcel(*id)).collect();
+                let entities = leaving.iter().map(|id| node.transferred_entity(*id)).collect();
                 // An offer to an unknown peer fails. The peer becomes known later.
-                let _ = node.handover.offer(to, parcels, now, effects);
+                let _ = node.handover.offer(to, entities, now, effects);
             })?;
         }
         Ok(())

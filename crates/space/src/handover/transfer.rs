@@ -87,9 +87,9 @@ pub(crate) fn split_refused<T: Clone>(batch: &[T], refused: &[RefusedEntity]) ->
     (taken, kept)
 }
 
-/// Memory of parcels, bytes.
-pub(crate) fn bytes_of(parcels: &[TransferredEntity]) -> usize {
-    parcels.iter().map(|parcel| size_of::<TransferredEntity>() + parcel.state.len()).sum()
+/// Memory of transferred entities, bytes.
+pub(crate) fn bytes_of(entities: &[TransferredEntity]) -> usize {
+    entities.iter().map(|entity| size_of::<TransferredEntity>() + entity.state.len()).sum()
 }
 
 pub(crate) fn put_transfer(out: &mut Vec<u8>, transfer: TransferId) {
@@ -101,16 +101,16 @@ pub(crate) fn transfer(fields: &mut Fields<'_>) -> Result<TransferId, SpaceDecod
     Ok(TransferId { epoch: fields.u64()?, number: fields.u64()? })
 }
 
-pub(crate) fn put_parcels(out: &mut Vec<u8>, parcels: &[TransferredEntity]) {
-    put_u32(out, parcels.len() as u32);
-    for parcel in parcels {
-        put_u64(out, parcel.id.0);
-        put_u32(out, parcel.generation);
-        put_bytes(out, &parcel.state);
+pub(crate) fn put_entities(out: &mut Vec<u8>, entities: &[TransferredEntity]) {
+    put_u32(out, entities.len() as u32);
+    for entity in entities {
+        put_u64(out, entity.id.0);
+        put_u32(out, entity.generation);
+        put_bytes(out, &entity.state);
     }
 }
 
-pub(crate) fn parcels(fields: &mut Fields<'_>) -> Result<Vec<TransferredEntity>, SpaceDecodeError> {
+pub(crate) fn entities(fields: &mut Fields<'_>) -> Result<Vec<TransferredEntity>, SpaceDecodeError> {
     fields.list(16, |fields| {
         let (id, generation) = (EntityId(fields.u64()?), fields.u32()?);
         Ok(TransferredEntity { id, generation, state: fields.bytes()?.into() })
