@@ -67,8 +67,16 @@ impl World {
         watch: SurroundingsWatch,
         schema: Schema,
     ) -> Result<Viewer<D>, ViewError> {
-        let mut viewer = Viewer {
-            world: self.client.world(&self.name),
+        let mut viewer = Viewer::new(self.client.world(&self.name), watch, schema);
+        viewer.update_links(self.world_owners()?.processes);
+        Ok(viewer)
+    }
+}
+
+impl<const D: usize> Viewer<D> {
+    fn new(world: World, watch: SurroundingsWatch, schema: Schema) -> Viewer<D> {
+        Viewer {
+            world,
             watch,
             scene: Scene::new(schema),
             links: BTreeMap::new(),
@@ -77,13 +85,9 @@ impl World {
             refreshed_at: Instant::now(),
             pending_owners: None,
             next_process: 0,
-        };
-        viewer.update_links(self.world_owners()?.processes);
-        Ok(viewer)
+        }
     }
-}
 
-impl<const D: usize> Viewer<D> {
     /// Returns the next change if one has arrived, otherwise `None`.
     pub fn try_next(&mut self) -> Result<Option<SceneChange>, ViewError> {
         if self.changes.is_empty() {
@@ -182,17 +186,8 @@ mod tests {
     #[test]
     fn list_of_processes_is_read_while_changes_are_queued() {
         let client = Client::open("dunlin://127.0.0.1:1", ClientOptions::default()).unwrap();
-        let mut viewer = Viewer::<3> {
-            world: client.world("flock"),
-            watch: SurroundingsWatch::around(EntityId(1), 5.0),
-            scene: Scene::new(Schema::default()),
-            links: BTreeMap::new(),
-            changes: VecDeque::new(),
-            new_changes: Vec::new(),
-            refreshed_at: Instant::now(),
-            pending_owners: None,
-            next_process: 0,
-        };
+        let watch = SurroundingsWatch::around(EntityId(1), 5.0);
+        let mut viewer = Viewer::<3>::new(client.world("flock"), watch, Schema::default());
         until("the viewer reads the list of processes", || {
             viewer.changes.extend([SceneChange::Left(EntityId(1)), SceneChange::Left(EntityId(2))]);
             while viewer.changes.len() > 1 {
