@@ -9,7 +9,7 @@ use dunlin_server::space::WorldRunner;
 
 use crate::clients::connect;
 use crate::serve;
-use crate::worlds::{WorldMember, WorldSettings, until, wait_until_all_tick};
+use crate::worlds::{WorldMember, WorldSettings, until, wait_until_all_tick, wait_until_each_exists_once};
 
 const REGIONS: [RegionId; 3] = [RegionId(1), RegionId(2), RegionId(3)];
 const ENTITIES: u64 = 3_000;
@@ -102,11 +102,7 @@ fn has_arrived(kind: u32, position: &[f32; 3]) -> bool {
 /// Checks that no entity moves any more, and that each exists exactly once.
 fn assert_all_entities(kv: &Kv, members: &[WorldMember<Gather>]) {
     kv.put("space/crowded/hold/0", "1").unwrap();
-    until("everybody is there, once", kv, members, || {
-        let mut ids: Vec<u64> = members.iter().flat_map(WorldMember::ids).collect();
-        ids.sort_unstable();
-        ids.iter().copied().eq(0..ENTITIES)
-    });
+    wait_until_each_exists_once(kv, members, 0..ENTITIES);
 }
 
 #[test]

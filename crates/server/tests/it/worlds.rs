@@ -14,6 +14,7 @@ use dunlin::space::{
 use dunlin::topic::Subscriber;
 use dunlin::{Config, Node};
 use dunlin_client::{Kv, Transaction};
+use dunlin_server::Server;
 use dunlin_server::space::{
     RegionOwnership, RegionOwnershipConfig, RegionPopulator, Secret, Space, SpaceConfig, SpaceLimits,
     SpawnError, TickPace, WorldDescription, monotonic_ns,
@@ -187,37 +188,50 @@ pub fn wait_until_all_tick<B: Behaviour<3> + Clone + Send + 'static>(
     });
 }
 
+/// Waits until the processes together have exactly the entities with these ids, in ascending order, and each one once.
+pub fn wait_until_each_exists_once<B: Behaviour<3> + Clone + Send + 'static>(
+    kv: &Kv,
+    members: &[WorldMember<B>],
+    expected: impl Iterator<Item = u64> + Clone,
+) {
+    until("each entity exists exactly once", kv, members, || {
+        let mut ids: Vec<u64> = members.iter().flat_map(WorldMember::ids).collect();
+        ids.sort_unstable();
+        ids.into_iter().eq(expected.clone())
+    });
+}
+
+/// A node that keeps the keys of a world, and the settings of the world's processes.
+struct WorldTest {
+    kv: Kv,
+    settings: WorldSettings<RandomWalk>,
+    keys: (Node, Server),
+}
+
+impl WorldTest {
+    fn new(settings: WorldSettings<RandomWalk>) -> WorldTest {
+        let keys = serve();
+        WorldTest { kv: connect(&keys.1).kv(), settings, keys }
+    }
+
+    /// Starts a process of the world.
+    fn start(&self, number: u64) -> WorldMember<RandomWalk> {
+        WorldMember::start(&self.settings, connect(&self.keys.1).kv(), number)
+    }
+}
+
 #[test]
 fn world_keeps_all_entities_as_processes_die_one_by_one() {
-    let keys = serve();
-    let client = connect(&keys.1);
-    let kv = || connect(&keys.1).kv();
-    let mut setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 4.0);
-    (setup.tick_ns, setup.standby) = (5_000_000, StandbyMode::Required);
-    let behaviour = RandomWalk { speed_max: 40.0, turn: 4.0 };
-    let settings = WorldSettings {
-        name: WORLD,
-        setup,
-        behaviour,
-        regions: &REGIONS,
-        expected: 3,
-        balance: None,
-        populate,
-    };
-    let mut members: Vec<_> = (1..=3).map(|number| WorldMember::start(&settings, kv(), number)).collect();
-    wait_until_all_tick("all regions begin", &client.kv(), &members);
+    let test = WorldTest::new(settings(WORLD, 3, StandbyMode::Required));
+    let mut members: Vec<_> = (1..=3).map(|number| test.start(number)).collect();
+    wait_until_all_tick("all regions begin", &test.kv, &members);
     for killed in 0..KILLED {
         members.remove((killed % 3) as usize).kill();
-        members.push(WorldMember::start(&settings, kv(), 4 + killed));
-        wait_until_all_tick(&format!("all go on after {killed} others"), &client.kv(), &members);
+        members.push(test.start(4 + killed));
+        wait_until_all_tick(&format!("all go on after {killed} others"), &test.kv, &members);
     }
-    client.kv().put(format!("space/{WORLD}/hold/0"), "1").unwrap();
-    let mut ids = Vec::new();
-    until("everybody is there, once", &client.kv(), &members, || {
-        ids = members.iter().flat_map(WorldMember::ids).collect();
-        ids.sort_unstable();
-        ids.iter().copied().eq(0..ENTITIES)
-    });
+    test.kv.put(format!("space/{WORLD}/hold/0"), "1").unwrap();
+    wait_until_each_exists_once(&test.kv, &members, 0..ENTITIES);
 }
 
 /// A world of `count` regions and processes.
@@ -274,12 +288,7 @@ fn assert_continues(kv: &Kv, members: &[WorldMember<RandomWalk>], before: &BTree
         let now: BTreeMap<u32, u64> = members.iter().flat_map(WorldMember::ticks).collect();
         before.iter().all(|(region, tick)| now.get(region).is_some_and(|now| *now >= tick + MIN_TICKS))
     });
-    let mut ids = Vec::new();
-    until("everybody is there, once", kv, members, || {
-        ids = members.iter().flat_map(WorldMember::ids).collect();
-        ids.sort_unstable();
-        ids.iter().copied().eq(0..ENTITIES)
-    });
+    wait_until_each_exists_once(kv, members, 0..ENTITIES);
     assert_eq!(
         count_marked_entities(members),
         1,
@@ -294,104 +303,97 @@ fn has_event(member: &WorldMember<RandomWalk>, prefix: &str) -> bool {
 #[test]
 fn owner_with_an_expired_lease_continues_its_regions() {
     for standby in [StandbyMode::None, StandbyMode::Required] {
-        let keys = serve();
-        let kv = connect(&keys.1).kv();
-        let settings = settings("paused", 2, standby);
-        let settings = WorldSettings { expected: 1, ..settings };
-        let members = [WorldMember::start(&settings, connect(&keys.1).kv(), 1)];
-        until("both regions tick", &kv, &members, || {
+        let test = WorldTest::new(WorldSettings { expected: 1, ..settings("paused", 2, standby) });
+        let members = [test.start(1)];
+        until("both regions tick", &test.kv, &members, || {
             let ticks = members[0].ticks();
             ticks.len() == 2 && ticks.values().all(|tick| *tick > 0)
         });
         let before = mark_entity_and_read_ticks(&members);
-        end_leases(&kv, "paused");
-        until("it reclaims them", &kv, &members, || has_event(&members[0], "Reclaimed"));
-        assert_continues(&kv, &members, &before, "after the lease ended");
+        end_leases(&test.kv, "paused");
+        until("it reclaims them", &test.kv, &members, || has_event(&members[0], "Reclaimed"));
+        assert_continues(&test.kv, &members, &before, "after the lease ended");
         assert!(!has_event(&members[0], "Lost"), "{:?}", members[0].events);
     }
 }
 
 #[test]
 fn world_continues_after_the_cluster_lost_its_keys() {
-    let keys = serve();
-    let kv = connect(&keys.1).kv();
-    let settings = settings("forgotten", 2, StandbyMode::Required);
-    let members: Vec<_> =
-        (1..=2).map(|number| WorldMember::start(&settings, connect(&keys.1).kv(), number)).collect();
-    wait_until_all_tick("all regions begin", &kv, &members);
+    let test = WorldTest::new(settings("forgotten", 2, StandbyMode::Required));
+    let members: Vec<_> = (1..=2).map(|number| test.start(number)).collect();
+    wait_until_all_tick("all regions begin", &test.kv, &members);
     let before = mark_entity_and_read_ticks(&members);
-    delete_keys(&kv, "forgotten");
+    delete_keys(&test.kv, "forgotten");
     // On a slow machine, one process may have taken over both regions, and returns one after it has reclaimed them.
-    until("regions are reclaimed", &kv, &members, || {
+    until("regions are reclaimed", &test.kv, &members, || {
         members.iter().any(|member| has_event(member, "Reclaimed"))
     });
-    assert_continues(&kv, &members, &before, "after the keys were lost");
-    until("the world can be found", &kv, &members, || WorldDescription::read(&kv, "forgotten").is_ok());
+    assert_continues(&test.kv, &members, &before, "after the keys were lost");
+    until("the world can be found", &test.kv, &members, || {
+        WorldDescription::read(&test.kv, "forgotten").is_ok()
+    });
 }
 
 /// One of two processes is killed, the world's keys are deleted, and a new process joins.
 #[test]
 fn joining_process_does_not_repopulate_existing_regions() {
-    let keys = serve();
-    let kv = connect(&keys.1).kv();
-    let settings = settings("survived", 2, StandbyMode::Required);
-    let member = |number| WorldMember::start(&settings, connect(&keys.1).kv(), number);
-    let mut members = vec![member(1), member(2)];
-    wait_until_all_tick("all regions begin", &kv, &members);
+    let test = WorldTest::new(settings("survived", 2, StandbyMode::Required));
+    let mut members = vec![test.start(1), test.start(2)];
+    wait_until_all_tick("all regions begin", &test.kv, &members);
     let before = mark_entity_and_read_ticks(&members);
     members.remove(0).kill();
-    delete_keys(&kv, "survived");
-    members.push(member(3));
-    assert_continues(&kv, &members, &before, "after one was killed with the keys");
-    wait_until_all_tick("each has one", &kv, &members);
+    delete_keys(&test.kv, "survived");
+    members.push(test.start(3));
+    assert_continues(&test.kv, &members, &before, "after one was killed with the keys");
+    wait_until_all_tick("each has one", &test.kv, &members);
 }
 
 /// One of two processes is killed with the node that had the keys. The process that replaces it writes the world's
 /// description before the surviving process connects again.
 #[test]
 fn known_regions_are_restored_beside_a_new_description() {
-    let keys = serve();
-    let kv = connect(&keys.1).kv();
-    let settings = settings("rerun", 2, StandbyMode::None);
-    let member = |number| WorldMember::start(&settings, connect(&keys.1).kv(), number);
-    let mut members = vec![member(1), member(2)];
-    wait_until_all_tick("all regions begin", &kv, &members);
+    let test = WorldTest::new(settings("rerun", 2, StandbyMode::None));
+    let mut members = vec![test.start(1), test.start(2)];
+    wait_until_all_tick("all regions begin", &test.kv, &members);
     let began = [1, 2].map(|region| format!("space/rerun/began/{region}"));
-    let have_begun = || began.iter().all(|key| kv.get(key).unwrap().is_some());
-    until("the keys say that both have begun", &kv, &members, have_begun);
+    let have_begun = || began.iter().all(|key| test.kv.get(key).unwrap().is_some());
+    until("the keys say that both have begun", &test.kv, &members, have_begun);
     // A process that has the second partition has also read that both regions have begun.
     let cut = members[1].space.call(|runner| {
         let stretches = runner.host().partition().regions().iter();
         stretches.map(|(first, region)| (*first, region.0)).collect::<Vec<_>>()
     });
-    kv.put("space/rerun/cut/0", serde_json::json!({"version": 2, "cuts": cut.unwrap()}).to_string()).unwrap();
-    until("the second has the new partition", &kv, &members, || {
+    test.kv
+        .put("space/rerun/cut/0", serde_json::json!({"version": 2, "cuts": cut.unwrap()}).to_string())
+        .unwrap();
+    until("the second has the new partition", &test.kv, &members, || {
         members[1].space.call(|runner| runner.host().partition().version()).unwrap() == 2
     });
     members.remove(0).kill();
     // Deletes all other keys at once, so that the surviving process never sees the world without its description.
-    let (description, entries) = (WorldDescription::key("rerun"), kv.prefix("space/rerun/").unwrap());
+    let (description, entries) = (WorldDescription::key("rerun"), test.kv.prefix("space/rerun/").unwrap());
     let deleted = entries.iter().filter(|entry| entry.key != description);
     let all = deleted.fold(Transaction::new(), |all, entry| all.delete(&entry.key));
-    kv.transact(&all).unwrap();
-    until("the begun regions are written again", &kv, &members, have_begun);
-    assert!(kv.get("space/rerun/cut/0").unwrap().is_some(), "the partition is written before the regions");
+    test.kv.transact(&all).unwrap();
+    until("the begun regions are written again", &test.kv, &members, have_begun);
+    assert!(
+        test.kv.get("space/rerun/cut/0").unwrap().is_some(),
+        "the partition is written before the regions"
+    );
     assert!(has_event(&members[0], "KeysLost"), "{:?}", members[0].events);
-    members.push(member(3));
-    until("the survivor continues its region", &kv, &members, || has_event(&members[0], "Reclaimed"));
+    members.push(test.start(3));
+    until("the survivor continues its region", &test.kv, &members, || has_event(&members[0], "Reclaimed"));
     assert!(members[1].ids().is_empty(), "the lost region is not populated again");
 }
 
 #[test]
 fn process_with_a_number_in_use_is_refused() {
-    let keys = serve();
-    let kv = connect(&keys.1).kv();
-    let settings = WorldSettings { expected: 1, ..settings("numbered", 1, StandbyMode::None) };
-    let first = WorldMember::start(&settings, connect(&keys.1).kv(), 4);
-    until("the first begins", &kv, std::slice::from_ref(&first), || first.ticks().len() == 1);
-    let members = [first, WorldMember::start(&settings, connect(&keys.1).kv(), 4)];
+    let test = WorldTest::new(WorldSettings { expected: 1, ..settings("numbered", 1, StandbyMode::None) });
+    let first = test.start(4);
+    until("the first begins", &test.kv, std::slice::from_ref(&first), || first.ticks().len() == 1);
+    let members = [first, test.start(4)];
     let refused = "Away(\"another process of this world has number 4";
-    until("the second is refused", &kv, &members, || has_event(&members[1], refused));
+    until("the second is refused", &test.kv, &members, || has_event(&members[1], refused));
     assert_eq!((members[0].ticks().len(), members[1].ticks().len()), (1, 0));
 }
 
@@ -409,18 +411,15 @@ fn processes_with_different_settings_report_the_conflict() {
 
 #[test]
 fn process_joining_without_standbys_is_given_a_region() {
-    let keys = serve();
-    let kv = connect(&keys.1).kv();
-    let settings = WorldSettings { expected: 1, ..settings("shared", 2, StandbyMode::None) };
-    let member = |number| WorldMember::start(&settings, connect(&keys.1).kv(), number);
-    let mut members = vec![member(1)];
-    until("it has both", &kv, &members, || members[0].ticks().len() == 2);
+    let test = WorldTest::new(WorldSettings { expected: 1, ..settings("shared", 2, StandbyMode::None) });
+    let mut members = vec![test.start(1)];
+    until("it has both", &test.kv, &members, || members[0].ticks().len() == 2);
     let before = mark_entity_and_read_ticks(&members);
-    members.push(member(2));
-    until("each has one", &kv, &members, || members.iter().all(|member| member.ticks().len() == 1));
-    assert_continues(&kv, &members, &before, "after one was given away");
-    members.push(member(3));
-    until("the third is told that it is idle", &kv, &members, || has_event(&members[2], "Idle"));
+    members.push(test.start(2));
+    until("each has one", &test.kv, &members, || members.iter().all(|member| member.ticks().len() == 1));
+    assert_continues(&test.kv, &members, &before, "after one was given away");
+    members.push(test.start(3));
+    until("the third is told that it is idle", &test.kv, &members, || has_event(&members[2], "Idle"));
 }
 
 /// An id that `populate` gives to an entity in every region.
@@ -434,29 +433,21 @@ fn position_in<B: Behaviour<3> + Clone>(host: &Host<3, B>, region: RegionId) -> 
 
 #[test]
 fn entity_created_in_two_regions_is_kept_in_only_one() {
-    let keys = serve();
-    let kv = connect(&keys.1).kv();
     let populate = |host: &mut Host<3, RandomWalk>, region| {
         populate(host, region);
         host.spawn(&Entity::at(TWICE, position_in(host, region))).unwrap();
     };
-    let settings = WorldSettings { populate, ..settings("twice", 2, StandbyMode::None) };
-    let member = |number| WorldMember::start(&settings, connect(&keys.1).kv(), number);
-    let members = [member(1), member(2)];
+    let test = WorldTest::new(WorldSettings { populate, ..settings("twice", 2, StandbyMode::None) });
+    let members = [test.start(1), test.start(2)];
     let mut reports = Vec::new();
-    until("one of them is taken out again", &kv, &members, || {
+    until("one of them is taken out again", &test.kv, &members, || {
         let new =
             members.iter().flat_map(|member| member.space.call(|runner| runner.take_reports()).unwrap());
         reports.extend(new);
         let twice = |(_, report): &(RegionId, RegionReport)| matches!(report, RegionReport::Duplicate { id, .. } if id.0 == TWICE);
         reports.iter().any(twice)
     });
-    let mut ids = Vec::new();
-    until("everybody is there, once", &kv, &members, || {
-        ids = members.iter().flat_map(WorldMember::ids).collect();
-        ids.sort_unstable();
-        ids.iter().copied().eq((0..ENTITIES).chain([TWICE]))
-    });
+    wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain([TWICE]));
 }
 
 type Spawned = Receiver<Result<(RegionId, u64), SpawnError>>;
@@ -475,12 +466,9 @@ fn spawn(member: &WorldMember<RandomWalk>, id: u64, region: RegionId) -> Spawned
 
 #[test]
 fn concurrent_spawns_of_one_id_in_two_regions_create_one_entity() {
-    let keys = serve();
-    let kv = connect(&keys.1).kv();
-    let settings = settings("raced", 2, StandbyMode::None);
-    let member = |number| WorldMember::start(&settings, connect(&keys.1).kv(), number);
-    let members = [member(1), member(2)];
-    wait_until_all_tick("both regions begin", &kv, &members);
+    let test = WorldTest::new(settings("raced", 2, StandbyMode::None));
+    let members = [test.start(1), test.start(2)];
+    wait_until_all_tick("both regions begin", &test.kv, &members);
     let own = |member: &WorldMember<RandomWalk>| RegionId(*member.ticks().keys().next().unwrap());
     let regions = [own(&members[0]), own(&members[1])];
     let raced = 1_000..1_020_u64;
@@ -493,26 +481,18 @@ fn concurrent_spawns_of_one_id_in_two_regions_create_one_entity() {
         let again = spawn(&members[0], id, regions[0]).recv_timeout(PATIENCE).expect("an answer");
         assert!(again.is_err(), "{again:?}");
     }
-    let mut ids = Vec::new();
-    until("everybody is there, once", &kv, &members, || {
-        ids = members.iter().flat_map(WorldMember::ids).collect();
-        ids.sort_unstable();
-        ids.iter().copied().eq((0..ENTITIES).chain(raced.clone()))
-    });
+    wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain(raced));
 }
 
 /// While a region has no owner, the number of its entities must be unknown.
 #[test]
 fn spawn_is_refused_while_a_region_has_no_owner() {
-    let keys = serve();
-    let kv = connect(&keys.1).kv();
-    let settings = settings("away", 2, StandbyMode::None);
-    let member = |number| WorldMember::start(&settings, connect(&keys.1).kv(), number);
-    let mut members = vec![member(1), member(2)];
-    wait_until_all_tick("both regions begin", &kv, &members);
+    let test = WorldTest::new(settings("away", 2, StandbyMode::None));
+    let mut members = vec![test.start(1), test.start(2)];
+    wait_until_all_tick("both regions begin", &test.kv, &members);
     members.remove(1).kill();
     let own = RegionId(*members[0].ticks().keys().next().unwrap());
-    until("it is refused", &kv, &members, || {
+    until("it is refused", &test.kv, &members, || {
         let done = spawn(&members[0], 2_000, own).recv_timeout(PATIENCE).expect("an answer");
         match done {
             Ok(_) => {
@@ -531,12 +511,9 @@ fn spawn_is_refused_while_a_region_has_no_owner() {
 /// A process is killed while the check of an id that the other process spawned waits for its response.
 #[test]
 fn spawns_are_answered_after_a_takeover_during_an_id_check() {
-    let keys = serve();
-    let kv = connect(&keys.1).kv();
-    let settings = settings("asked", 2, StandbyMode::Required);
-    let member = |number| WorldMember::start(&settings, connect(&keys.1).kv(), number);
-    let mut members = vec![member(1), member(2)];
-    wait_until_all_tick("both regions begin", &kv, &members);
+    let test = WorldTest::new(settings("asked", 2, StandbyMode::Required));
+    let mut members = vec![test.start(1), test.start(2)];
+    wait_until_all_tick("both regions begin", &test.kv, &members);
     let killed = members.remove(1);
     // The process responds no more, but still owns its region.
     killed.space.stop().unwrap();
@@ -547,7 +524,7 @@ fn spawns_are_answered_after_a_takeover_during_an_id_check() {
     };
     assert!(members[0].space.call(unchecked).unwrap());
     killed.kill();
-    until("the other takes the region over", &kv, &members, || members[0].ticks().len() == 2);
+    until("the other takes the region over", &test.kv, &members, || members[0].ticks().len() == 2);
     let spawned = spawn(&members[0], 2_001, own).recv_timeout(PATIENCE).expect("an answer");
     assert!(spawned.is_ok(), "{spawned:?}");
     assert!(members[0].ids().contains(&2_000), "the entity that was checked meanwhile remains");
@@ -557,17 +534,17 @@ fn spawns_are_answered_after_a_takeover_during_an_id_check() {
 /// its owner connects again.
 #[test]
 fn replaced_owner_reports_the_entity_count_of_its_lost_region() {
-    let keys = serve();
-    let kv = connect(&keys.1).kv();
-    let settings = WorldSettings { expected: 1, ..settings("robbed", 1, StandbyMode::None) };
-    let members = [WorldMember::start(&settings, connect(&keys.1).kv(), 1)];
-    until("it begins", &kv, &members, || {
+    let test = WorldTest::new(WorldSettings { expected: 1, ..settings("robbed", 1, StandbyMode::None) });
+    let members = [test.start(1)];
+    until("it begins", &test.kv, &members, || {
         members[0].ticks().values().all(|tick| *tick > 0) && !members[0].ids().is_empty()
     });
     let epoch = 1_u64 << 60;
-    kv.put("space/robbed/epoch/1", epoch.to_string()).unwrap();
-    kv.put("space/robbed/region/1", serde_json::json!({"process": 99, "epoch": epoch}).to_string()).unwrap();
-    until("it says what is lost", &kv, &members, || {
+    test.kv.put("space/robbed/epoch/1", epoch.to_string()).unwrap();
+    test.kv
+        .put("space/robbed/region/1", serde_json::json!({"process": 99, "epoch": epoch}).to_string())
+        .unwrap();
+    until("it says what is lost", &test.kv, &members, || {
         has_event(&members[0], "GivenUp { region: RegionId(1), held: Some((")
     });
     let events = members[0].events.lock().unwrap().clone();
@@ -580,16 +557,14 @@ fn replaced_owner_reports_the_entity_count_of_its_lost_region() {
 /// Simulates an owner that is stopped for longer than its lease lasts.
 #[test]
 fn replaced_owner_reports_the_standby_that_took_over() {
-    let keys = serve();
-    let kv = connect(&keys.1).kv();
-    let settings = settings("heir", 2, StandbyMode::Required);
-    let members = [1, 2].map(|number| WorldMember::start(&settings, connect(&keys.1).kv(), number));
-    wait_until_all_tick("each has a region", &kv, &members);
+    let test = WorldTest::new(settings("heir", 2, StandbyMode::Required));
+    let members = [1, 2].map(|number| test.start(number));
+    wait_until_all_tick("each has a region", &test.kv, &members);
     let (region, epoch) = (*members[0].ticks().keys().next().unwrap(), 1_u64 << 60);
-    kv.put(format!("space/heir/epoch/{region}"), epoch.to_string()).unwrap();
+    test.kv.put(format!("space/heir/epoch/{region}"), epoch.to_string()).unwrap();
     let owner = serde_json::json!({"process": 2, "epoch": epoch}).to_string();
-    kv.put(format!("space/heir/region/{region}"), owner).unwrap();
-    until("it names who goes on", &kv, &members, || {
+    test.kv.put(format!("space/heir/region/{region}"), owner).unwrap();
+    until("it names who goes on", &test.kv, &members, || {
         members[0].events.lock().unwrap().iter().any(|event| event.ends_with("heir: Some(2) }"))
     });
 }
