@@ -1,6 +1,7 @@
 //! A request that was sent, and its response.
 
 use std::sync::Arc;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use dunlin_wire::{FromClient, NamedTopic};
@@ -16,6 +17,25 @@ use crate::topics::CallError;
 pub(crate) fn deadline(timeout: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
     Instant::now() + timeout.min(FAR)
+}
+
+/// The pause before a request is sent again.
+pub(crate) const REPEAT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Sends a request without side effects with `attempt`. Repeats this while the error says that the request `is_lost`,
+/// and the time `until` has not come.
+pub(crate) fn repeat_while_lost<E>(
+    until: Instant,
+    is_lost: impl Fn(&E) -> bool,
+    mut attempt: impl FnMut() -> Result<Vec<u8>, E>,
+) -> Result<Vec<u8>, E> {
+    loop {
+        match attempt() {
+            // Without the pause, a node that closes each connection would be asked in a busy loop.
+            Err(error) if is_lost(&error) && Instant::now() + REPEAT_PAUSE < until => sleep(REPEAT_PAUSE),
+            result => return result,
+        }
+    }
 }
 
 /// A sent request. Dropping it discards the response; the node may still carry out the request.

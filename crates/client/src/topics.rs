@@ -14,6 +14,7 @@ use crate::client::{Client, SharedClient};
 use crate::follow::lock;
 use crate::interrupt::is_interrupted;
 use crate::kv::KvError;
+use crate::pending_request::repeat_while_lost;
 use crate::refusal::RefusedError;
 
 /// The number of topics on one page of a list.
@@ -21,8 +22,6 @@ const PAGE_TOPICS: u32 = 1_000;
 /// With this prefix before the topic's name, a request for settings returns the topic's groups that have dead letters
 /// which are not stored yet.
 const PENDING_DEAD_LETTERS: &str = "$DUNLIN.dead.";
-/// The pause before a request without side effects is sent again.
-const QUERY_PAUSE: Duration = Duration::from_millis(20);
 /// The number of requests for settings that are sent before the client waits for the first response.
 const SETTINGS_AHEAD: usize = 256;
 
@@ -375,14 +374,8 @@ impl SharedClient {
         request: impl Fn(u32) -> FromClient<'a>,
     ) -> Result<Vec<u8>, CallError> {
         let until = Instant::now() + Duration::from_millis(self.limits.answer_ms_max);
-        loop {
-            match self.send_request(&request)?.wait(Some(until)) {
-                Err(CallError::Unknown(_)) if !is_interrupted() && Instant::now() + QUERY_PAUSE < until => {
-                    std::thread::sleep(QUERY_PAUSE);
-                }
-                response => return response,
-            }
-        }
+        let is_lost = |error: &CallError| matches!(error, CallError::Unknown(_)) && !is_interrupted();
+        repeat_while_lost(until, is_lost, || self.send_request_until(until, &request)?.wait(Some(until)))
     }
 
     /// Decodes the bytes of a response that was already found to be valid.

@@ -9,12 +9,10 @@ use dunlin_wire::{
 
 use super::{Kv, KvError};
 use crate::follow::lock;
-use crate::pending_request::PendingRequest;
+use crate::pending_request::{PendingRequest, REPEAT_PAUSE, repeat_while_lost};
 use crate::refusal::RefusedError;
 use crate::topics::CallError;
 
-/// The pause between attempts of a repeatable request.
-const PAUSE: Duration = Duration::from_millis(20);
 /// The largest size of the headers and padding of a message with a command.
 const HEAD_BYTES: usize = HEADER_BYTES + 32;
 
@@ -99,14 +97,10 @@ impl Kv {
         patience: Duration,
     ) -> Result<Vec<u8>, KvError> {
         let until = Instant::now() + patience;
-        loop {
-            let waited = self.send_until(kind, bytes, until).and_then(|request| request.wait(Some(until)));
-            match waited.map_err(KvError::from) {
-                Err(error) if error.is_lost() && Instant::now() + PAUSE < until => std::thread::sleep(PAUSE),
-                Err(error) => return Err(error),
-                Ok(answer) => return self.content(&answer).map(<[u8]>::to_vec),
-            }
-        }
+        let answer = repeat_while_lost(until, KvError::is_lost, || {
+            Ok(self.send_until(kind, bytes, until)?.wait(Some(until))?)
+        })?;
+        self.content(&answer).map(<[u8]>::to_vec)
     }
 
     /// Like [`retry_until_answered`](Self::retry_until_answered), for commands that wait at the node. Repeats the
@@ -128,7 +122,7 @@ impl Kv {
                 // Sends the command again. If an earlier attempt is in the lock's queue, its place in the queue stays.
                 Err(error) if error.is_lost() || error.lacks_leader() => {
                     next_deadline()?;
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(REPEAT_PAUSE);
                 }
                 Err(error) => return Err(error),
                 Ok(answer) => return self.reply(&answer),

@@ -9,12 +9,10 @@ use dunlin_wire::{
 };
 
 use super::{Tasks, TasksError};
-use crate::pending_request::PendingRequest;
+use crate::pending_request::{PendingRequest, repeat_while_lost};
 use crate::refusal::RefusedError;
 use crate::topics::CallError;
 
-/// The pause between attempts of a repeatable request.
-const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 /// The largest size of a message without the commands or the query: headers and padding.
 const HEAD_BYTES: usize = HEADER_BYTES + 32;
 
@@ -55,15 +53,17 @@ impl Tasks {
     pub fn begin(&self, commands: &[TaskCommand<'_>]) -> Result<PendingTaskCommands, TasksError> {
         let mut bytes = Vec::new();
         commands.iter().for_each(|command| push_command(&mut bytes, command));
-        Ok(PendingTaskCommands { tasks: self.clone(), request: self.send(TasksKind::Commands, &bytes)? })
+        let request = self.send(TasksKind::Commands, &bytes, Instant::now() + self.response_timeout())?;
+        Ok(PendingTaskCommands { tasks: self.clone(), request })
     }
 
-    pub(super) fn send(&self, kind: TasksKind, bytes: &[u8]) -> Result<PendingRequest, CallError> {
+    /// Sends a request. Waits for a connection until `until`.
+    fn send(&self, kind: TasksKind, bytes: &[u8], until: Instant) -> Result<PendingRequest, CallError> {
         if let Some(refused) = refuse_too_long(bytes) {
             return Err(CallError::Refused(refused));
         }
         let message = |request| FromClient::Tasks(Message { request, kind, bytes: U32PrefixedBytes(bytes) });
-        let request = self.shared.send_request(message)?;
+        let request = self.shared.send_request_until(until, message)?;
         self.shared.check_version(MessageKind::Tasks)?;
         Ok(request)
     }
@@ -71,14 +71,10 @@ impl Tasks {
     /// Repeats a request without side effects until the node responds, for at most the response timeout.
     pub(super) fn retry_until_answered(&self, kind: TasksKind, bytes: &[u8]) -> Result<Vec<u8>, TasksError> {
         let until = Instant::now() + self.response_timeout();
-        loop {
-            let waited = self.send(kind, bytes).and_then(|request| request.wait(Some(until)));
-            match waited.map_err(TasksError::from) {
-                Err(error) if error.is_lost() && Instant::now() + PAUSE < until => std::thread::sleep(PAUSE),
-                Err(error) => return Err(error),
-                Ok(answer) => return self.content(&answer).map(<[u8]>::to_vec),
-            }
-        }
+        let answer = repeat_while_lost(until, TasksError::is_lost, || {
+            Ok(self.send(kind, bytes, until)?.wait(Some(until))?)
+        })?;
+        self.content(&answer).map(<[u8]>::to_vec)
     }
 
     pub(super) fn content<'b>(&self, message: &'b [u8]) -> Result<&'b [u8], TasksError> {
