@@ -285,9 +285,6 @@ impl NodeLink {
                         *connection = Some(LiveConnection { client, relays, after_flight });
                     }
                     self.serve(&client);
-                    let connection = lock(&self.connection).take();
-                    // Dropping the relays reports requests without a response as lost.
-                    drop(connection);
                     tracing::info!(node = self.to, "the connection to another node ended");
                 }
                 Err(why) => {
@@ -310,6 +307,7 @@ impl NodeLink {
         }
     }
 
+    /// Handles requests until the connection ends. Then gives it up, before it ends what was requested over it.
     fn serve(&self, client: &Client) {
         let (mut feeds, mut joins): (Vec<MirrorFeedLink>, Vec<RemoteJoin>) = Default::default();
         let mut presences = Presences::default();
@@ -323,6 +321,11 @@ impl NodeLink {
             lock(&self.queries).remove_finished();
             presences.advance(client, std::mem::take(&mut *lock(&self.presences)));
         }
+        // A membership that another thread requested over this client from now on would stay behind, and would let the
+        // client connect again. The other node would then close the connection that replaces this one.
+        let connection = lock(&self.connection).take();
+        // Dropping the relays reports requests without a response as lost.
+        drop(connection);
         presences.end();
         joins.append(&mut lock(&self.joins).requested);
         joins.into_iter().for_each(|join| join.end(LOST));
@@ -385,6 +388,21 @@ mod tests {
             lookups.recv_timeout(PATIENCE).expect("the link connects again");
         }
         until("the link has a connection", || lock(&link.connection).is_some());
+        link.end();
+    }
+
+    #[test]
+    fn ended_connection_accepts_no_more_requests() {
+        let (_server, url) = server();
+        // The thread finds no address, and does not interfere.
+        let link = NodeLink::start(2, || None);
+        until("the thread waits for a request", || lock(&link.pause).is_waiting);
+        let client = Client::connect(&url, ClientOptions::default()).unwrap();
+        let (relays, after_flight) = (HashMap::new(), last_flight());
+        *lock(&link.connection) = Some(LiveConnection { client: client.clone(), relays, after_flight });
+        link.is_cut.store(true, Ordering::Release);
+        link.serve(&client);
+        assert!(lock(&link.connection).is_none());
         link.end();
     }
 
