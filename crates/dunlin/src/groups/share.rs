@@ -134,6 +134,15 @@ impl ShareMember {
         }
     }
 
+    /// For a listener: whether another node owns the topic, and has not responded to the first request for the
+    /// membership yet. The waiter is notified of the response.
+    pub fn is_joining(&self) -> bool {
+        match &self.location {
+            MemberLocation::Local(_) => false,
+            MemberLocation::Remote(member) => member.is_joining(),
+        }
+    }
+
     /// For a listener: if another node owns the topic, asks that node to deliver no more records. The member
     /// ends after the records that are already on their way. Returns `false` if this node owns the topic, because then
     /// no records are on their way.

@@ -63,6 +63,8 @@ struct State {
     joined_epoch: u32,
     /// Whether the membership's request is pending or accepted.
     is_requested: bool,
+    /// Whether no owner has responded to a request for the membership yet.
+    awaits_first_response: bool,
     unread: VecDeque<RemoteEvent>,
     unread_bytes: usize,
     outcome: Option<RemoteEnd>,
@@ -108,6 +110,7 @@ impl Ownership {
             start,
             joined_epoch: route.volatile_epoch().unwrap_or(0),
             is_requested: false,
+            awaits_first_response: true,
             unread: VecDeque::new(),
             unread_bytes: 0,
             outcome: None,
@@ -183,11 +186,15 @@ impl RemoteMembership {
         if !is_temporary(why) {
             return self.end(RemoteEnd::Ended(why.clone()));
         }
-        {
+        let is_first_response = {
             let mut state = lock(&self.state);
             state.is_requested = false;
             state.term += 1;
             state.consumed.clear();
+            std::mem::take(&mut state.awaits_first_response)
+        };
+        if is_first_response {
+            self.notify();
         }
         if let Some(route) = self.route.upgrade() {
             route.check_again_after(housekeeper::PAUSE);
@@ -239,14 +246,26 @@ impl RemoteMembership {
     /// each start of its owner, and an owner that does not know yet that its topic has moved accepts the member in the
     /// previous epoch.
     pub fn on_accepted(&self, epoch: u32) {
-        let mut state = lock(&self.state);
-        if state.is_requested {
-            let earlier_epoch = match state.start {
-                Start::After(at) => at.epoch,
-                _ => 0,
-            };
-            state.start = Start::After(Position { epoch: epoch.max(earlier_epoch), seq: 0 });
+        let is_first_response = {
+            let mut state = lock(&self.state);
+            if state.is_requested {
+                let earlier_epoch = match state.start {
+                    Start::After(at) => at.epoch,
+                    _ => 0,
+                };
+                state.start = Start::After(Position { epoch: epoch.max(earlier_epoch), seq: 0 });
+            }
+            std::mem::take(&mut state.awaits_first_response)
+        };
+        if is_first_response {
+            self.notify();
         }
+    }
+
+    /// Whether the first request for the membership has no response yet. The member is notified of the response.
+    pub(crate) fn is_joining(&self) -> bool {
+        let state = lock(&self.state);
+        state.is_requested && state.awaits_first_response && state.outcome.is_none()
     }
 
     /// Returns the next event. The error says why there are no more events.
@@ -365,6 +384,7 @@ mod tests {
             start: Start::Latest,
             joined_epoch: 3,
             is_requested: false,
+            awaits_first_response: true,
             unread: VecDeque::new(),
             unread_bytes: 0,
             outcome: None,
@@ -406,6 +426,22 @@ mod tests {
         member.ended(&SubscribeError::Closed);
         member.move_here(20);
         assert_eq!(member.start(), after(9));
+    }
+
+    #[test]
+    fn group_member_is_notified_of_the_first_response() {
+        let (accepted, ended) = (membership(), membership());
+        for member in [&accepted, &ended] {
+            assert!(!member.is_joining(), "there is no request yet");
+            assert!(member.begin_request(3) && member.is_joining());
+        }
+        accepted.on_accepted(3);
+        ended.ended(&SubscribeError::Closed);
+        for member in [&accepted, &ended] {
+            assert!(!member.is_joining());
+            assert!(member.wakeup.0.is_ready());
+        }
+        assert!(ended.begin_request(3) && !ended.is_joining(), "only the first response is awaited");
     }
 
     /// An owner that knows of more moves than this node accepts the member in a later epoch than requested.

@@ -68,6 +68,10 @@ impl RemoteMember {
         self.membership.record_consumed(term, partition, Position { seq, ..position });
     }
 
+    pub(super) fn is_joining(&self) -> bool {
+        self.membership.is_joining()
+    }
+
     pub(super) fn stop_delivery(&self) {
         self.membership.stop_delivery();
     }

@@ -1,6 +1,7 @@
 //! Operations that wait for earlier messages: `UNSUB` takes effect after records that were published before
 //! it, and `PONG` follows the messages that existed at its `PING`. Client libraries rely on this order to
-//! drain subscriptions.
+//! drain subscriptions. `PONG` also follows the acceptance of memberships by owners at other nodes, so that a record
+//! that is published after the `PONG` finds the member.
 //!
 //! Limits: the session stops reading at [`PONGS_MAX`] pending `PONG`s, or when these wait for [`POSITIONS_MAX`] log
 //! positions.
@@ -64,7 +65,7 @@ impl Session {
         let opening = self.opening.iter().filter(|(_, opening)| opening.subjects.is_some());
         let opening = opening.map(|(channel, _)| (*channel, Position::default()));
         let channels: Vec<(u32, Position)> = due.chain(opening).collect();
-        let members = self.members.iter().filter(|(_, member)| member.is_ending || !member.is_waiting);
+        let members = self.members.iter().filter(|(_, member)| member.delays_pong());
         let members: Vec<_> = members.map(|(number, member)| (*number, member.last_seqs())).collect();
         let positions = channels.len() + members.len();
         let queued = self.channel_queue.len() + paused.len();

@@ -62,9 +62,16 @@ impl QueueMember {
         self.topic().logs().iter().map(|log| log.last().seq).collect()
     }
 
-    /// Whether the member has received all its records up to these sequence numbers, one for each log.
+    /// Whether a `PONG` has to wait for the member.
+    pub(super) fn delays_pong(&self) -> bool {
+        self.is_ending || !self.is_waiting || self.share.is_joining()
+    }
+
+    /// Whether the membership is accepted or refused, and the member has received all its records up to these sequence
+    /// numbers, one for each log.
     pub(super) fn is_past(&self, last_seqs: &[u64]) -> bool {
         !self.is_ending
+            && !self.share.is_joining()
             && (self.is_waiting || self.taken.iter().zip(last_seqs).all(|(taken, last)| taken >= last))
     }
 }

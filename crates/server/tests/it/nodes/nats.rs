@@ -402,6 +402,20 @@ fn remote_nats_subscriber_gets_records_published_after_pong() {
     }
 }
 
+/// A group that NATS clients create starts with new records, so its first member must exist before they are published.
+#[test]
+fn remote_queue_member_gets_records_published_after_pong() {
+    let cluster = TestCluster::of(2);
+    let mut reader = cluster.nats(1);
+    for n in 0..40 {
+        let name = format!("t{n}");
+        cluster.create_topic_at(2, &name, TopicConfig::default());
+        reader.subscribe(&format!("{name} workers {n}"));
+        cluster.node(2).publisher(&name).unwrap().publish(name.as_bytes()).unwrap();
+        assert_eq!(reader.text().1, name);
+    }
+}
+
 /// A durable topic begins an epoch with each start of its owner. The epoch of the topic's placement in the agreed state
 /// stays the same.
 #[test]
