@@ -51,12 +51,26 @@ fn watch(client: &Client) -> Viewer<3> {
     watched.unwrap()
 }
 
+/// Drives the viewer, which receives nothing, until the node has reported two messages.
+fn drive_until_two(what: &str, viewer: &mut Viewer<3>, messages: &mpsc::Receiver<()>) {
+    let mut count = 0;
+    until(what, || {
+        assert!(viewer.try_next().unwrap().is_none());
+        count += messages.try_iter().count();
+        count >= 2
+    });
+}
+
+fn options(answer_ms_max: u64) -> ClientOptions {
+    let limits = ClientLimits { answer_ms_max, ..ClientLimits::default() };
+    ClientOptions { limits, ..ClientOptions::default() }
+}
+
 #[test]
 fn viewer_repeats_an_unanswered_query_for_world_processes() {
-    let limits = ClientLimits { answer_ms_max: 300, ..ClientLimits::default() };
+    let options = options(300);
     let is_silent = Arc::new(AtomicBool::new(false));
     let (node_is_silent, (sender, unanswered)) = (Arc::clone(&is_silent), mpsc::channel());
-    let options = ClientOptions { limits, ..ClientOptions::default() };
     let (client, node) = ScriptedNode::serve_with(options, move |_, mut link| {
         while let Some(request) = next_query(&mut link) {
             if node_is_silent.load(Ordering::Acquire) {
@@ -69,12 +83,7 @@ fn viewer_repeats_an_unanswered_query_for_world_processes() {
     });
     let mut viewer = watch(&client);
     is_silent.store(true, Ordering::Release);
-    let mut count = 0;
-    until("the viewer reads the processes again", || {
-        assert!(viewer.try_next().unwrap().is_none());
-        count += unanswered.try_iter().count();
-        count >= 2
-    });
+    drive_until_two("the viewer reads the processes again", &mut viewer, &unanswered);
     drop((viewer, client));
     node.join().unwrap();
 }
@@ -96,12 +105,7 @@ fn viewer_survives_a_node_that_lost_the_worlds_keys() {
     });
     let mut viewer = watch(&client);
     has_world.store(false, Ordering::Release);
-    let mut count = 0;
-    until("the viewer reads the processes again after it found no world", || {
-        assert!(viewer.try_next().unwrap().is_none());
-        count += missing.try_iter().count();
-        count >= 2
-    });
+    drive_until_two("the viewer reads the processes again after it found no world", &mut viewer, &missing);
     let unknown =
         client.world("flock").watch::<3>(SurroundingsWatch::around(EntityId(1), 5.0), Schema::default());
     assert!(matches!(unknown, Err(ViewError::WorldOwners(WorldOwnersError::NoWorld(_)))));
@@ -111,8 +115,7 @@ fn viewer_survives_a_node_that_lost_the_worlds_keys() {
 
 #[test]
 fn viewer_repeats_an_opening_without_an_answer() {
-    let limits = ClientLimits { answer_ms_max: 300, ..ClientLimits::default() };
-    let options = ClientOptions { limits, ..ClientOptions::default() };
+    let options = options(300);
     let process = ScriptedNode::new();
     let described = format!(r#"{{"url":"{}"}}"#, process.url());
     let (sender, unanswered) = mpsc::channel();
@@ -133,12 +136,7 @@ fn viewer_repeats_an_opening_without_an_answer() {
         }
     });
     let mut viewer = watch(&client);
-    let mut count = 0;
-    until("the viewer opens its subscriber again", || {
-        assert!(viewer.try_next().unwrap().is_none());
-        count += unanswered.try_iter().count();
-        count >= 2
-    });
+    drive_until_two("the viewer opens its subscriber again", &mut viewer, &unanswered);
     assert_eq!(viewer.processes(), 0);
     drop((viewer, client));
     process_node.join().unwrap();
@@ -148,8 +146,7 @@ fn viewer_repeats_an_opening_without_an_answer() {
 /// The test passes only if the request ends long before the client's time limit for a response.
 #[test]
 fn time_limit_of_a_request_covers_the_list_of_processes() {
-    let limits = ClientLimits { answer_ms_max: 10 * PATIENCE.as_millis() as u64, ..ClientLimits::default() };
-    let options = ClientOptions { limits, ..ClientOptions::default() };
+    let options = options(10 * PATIENCE.as_millis() as u64);
     let (client, node) = ScriptedNode::serve_with(options, |_, link| link.wait_until_closed());
     let despawned = client.world("flock").despawn(EntityId(1), Duration::from_millis(1));
     assert!(matches!(despawned, Err(CommandError::WorldOwners(WorldOwnersError::Kv(_)))), "{despawned:?}");
