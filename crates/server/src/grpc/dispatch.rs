@@ -1,12 +1,14 @@
 //! Routes calls to the services.
 
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use dunlin::Refused;
 use dunlin::topic::{MemoryBudgetError, MemoryCharge};
+use dunlin::wire::ErrorCode;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Frame;
@@ -72,14 +74,10 @@ pub(super) fn charged_response<T: Message>(
 
 /// Moves the charge of a response from its extensions to the parts of its body.
 fn charge_until_sent(mut response: Response<Body>) -> Response<Body> {
-    let Some(ResponseCharge(charge)) = response.extensions_mut().remove::<ResponseCharge>() else {
-        return response;
-    };
-    let charge_part = move |part: Frame<Bytes>| {
-        let charge = Arc::clone(&charge);
-        part.map_data(|bytes| charged_bytes(bytes, charge))
-    };
-    response.map(|body| Body::new(body.map_frame(charge_part)))
+    match response.extensions_mut().remove::<ResponseCharge>() {
+        Some(ResponseCharge(charge)) => hold_until_sent(response, charge),
+        None => response,
+    }
 }
 
 /// Gives the code `PROTOCOL` to a response of tonic for a message that it cannot read.
@@ -90,16 +88,11 @@ fn with_code(response: Response<Body>) -> Response<Body> {
     }
 }
 
-/// A call whose errors of tonic get a code.
-fn coded(call: CallFuture) -> CallFuture {
-    Box::pin(async move { call.await.map(with_code) })
-}
-
 /// Keeps a value until the response is sent or its call has ended.
-fn hold_until_sent(response: Response<Body>, held: OpenCall) -> Response<Body> {
+fn hold_until_sent(response: Response<Body>, held: Arc<impl Send + Sync + 'static>) -> Response<Body> {
     let hold = move |part: Frame<Bytes>| {
-        let _ = &held;
-        part
+        let held = Arc::clone(&held);
+        part.map_data(|bytes| charged_bytes(bytes, held))
     };
     response.map(|body| Body::new(body.map_frame(hold)))
 }
@@ -153,7 +146,7 @@ impl CallRouter {
             // Refuses a repeated `authorization` entry, because a proxy in front of the node might check a different
             // one than the node does.
             let text = "the call has more than one authorization entry";
-            return refuse(&status(&Refused::new(dunlin::wire::ErrorCode::Unauthenticated, text)));
+            return refuse(&status(&Refused::new(ErrorCode::Unauthenticated, text)));
         }
         Box::pin(async move {
             let authorization = authorization.as_ref().map(HeaderValue::as_bytes);
@@ -199,16 +192,16 @@ impl CallRouter {
                     Ok(this.subscribe_to_messages(request).await.unwrap_or_else(|s| s.into_http()))
                 })
             }
-            (DUNLIN, _) => coded(self.dunlin.clone().call(request.map(intake))),
-            (KV, _) => coded(self.kv.clone().call(request.map(intake))),
-            (TASKS, _) => coded(self.tasks.clone().call(request.map(intake))),
-            (RATATOSKR, _) => coded(self.ratatoskr.clone().call(request.map(intake))),
+            (DUNLIN, _) => self.dunlin.clone().call(request.map(intake)),
+            (KV, _) => self.kv.clone().call(request.map(intake)),
+            (TASKS, _) => self.tasks.clone().call(request.map(intake)),
+            (RATATOSKR, _) => self.ratatoskr.clone().call(request.map(intake)),
             ("grpc.health.v1.Health", _) => {
                 let request = request.map(intake);
                 Box::pin(async move {
                     let shared = &this.connection.shared;
                     let mut health = shared.grpc.health(crate::http::missing(shared).is_empty()).await;
-                    health.call(request).await.map(with_code)
+                    health.call(request).await
                 })
             }
             ("grpc.reflection.v1.ServerReflection", _) => reflect(&REFLECTION_V1, request.map(intake)),
@@ -219,18 +212,14 @@ impl CallRouter {
                 "{path} is not a method of this node's services; list them by reflection"
             ))),
         };
-        if let Some(open_call) = open_call {
-            return Box::pin(
-                async move { response.await.map(|response| hold_until_sent(response, open_call)) },
-            );
-        }
-        if !keeps_charge && (shape.is_none() || has_many_messages) {
-            return response;
-        }
         // Holds the charge until the call has handled the message, because the body ends earlier.
         Box::pin(async move {
             let _charge = charge;
-            response.await.map(charge_until_sent)
+            let response = charge_until_sent(with_code(response.await?));
+            Ok(match open_call {
+                Some(open_call) => hold_until_sent(response, Arc::new(open_call)),
+                None => response,
+            })
         })
     }
 
@@ -330,7 +319,7 @@ async fn one_message<M: Message + Default + Send + 'static>(
     let mut messages = Streaming::new_request(decoder, request.into_body(), None, Some(usize::MAX));
     let message = messages.message().await.map_err(with_protocol_code)?;
     message.ok_or_else(|| {
-        let refused = Refused::new(dunlin::wire::ErrorCode::Protocol, "the call has no request message");
+        let refused = Refused::new(ErrorCode::Protocol, "the call has no request message");
         status(&refused)
     })
 }
@@ -339,23 +328,31 @@ async fn one_message<M: Message + Default + Send + 'static>(
 type ReflectionCall = Box<dyn Fn(Request<BoundedRequestBody>) -> CallFuture + Send + Sync>;
 
 /// The reflection services. All calls share them, because each has a table of all messages and fields.
-static REFLECTION_V1: LazyLock<Result<ReflectionCall, String>> = LazyLock::new(reflection_v1);
-static REFLECTION_V1_ALPHA: LazyLock<Result<ReflectionCall, String>> = LazyLock::new(reflection_v1_alpha);
+static REFLECTION_V1: LazyLock<Result<ReflectionCall, String>> =
+    LazyLock::new(|| reflection_call(reflection().build_v1()));
+static REFLECTION_V1_ALPHA: LazyLock<Result<ReflectionCall, String>> =
+    LazyLock::new(|| reflection_call(reflection().build_v1alpha()));
 
-fn reflection_v1() -> Result<ReflectionCall, String> {
-    let service = reflection().build_v1().map_err(|error| error.to_string())?;
-    Ok(Box::new(move |request: Request<BoundedRequestBody>| -> CallFuture { service.clone().call(request) }))
-}
-
-fn reflection_v1_alpha() -> Result<ReflectionCall, String> {
-    let service = reflection().build_v1alpha().map_err(|error| error.to_string())?;
-    Ok(Box::new(move |request: Request<BoundedRequestBody>| -> CallFuture { service.clone().call(request) }))
+fn reflection_call<S>(built: Result<S, impl Display>) -> Result<ReflectionCall, String>
+where
+    S: Service<
+            Request<BoundedRequestBody>,
+            Response = Response<Body>,
+            Error = Infallible,
+            Future = CallFuture,
+        > + Clone
+        + Send
+        + Sync
+        + 'static,
+{
+    let service = built.map_err(|error| error.to_string())?;
+    Ok(Box::new(move |request: Request<BoundedRequestBody>| service.clone().call(request)))
 }
 
 fn reflect(service: &Result<ReflectionCall, String>, request: Request<BoundedRequestBody>) -> CallFuture {
     match service {
         Ok(call) => call(request),
-        Err(error) => refuse(&Status::internal(error.clone())),
+        Err(error) => refuse(&status(&Refused::new(ErrorCode::Internal, error.as_str()))),
     }
 }
 
