@@ -1,6 +1,6 @@
 //! Refusals in the form that all protocols share: a code, three numbers and a text.
 
-use dunlin_topic::{FrameError, PublishError, SubscribeError};
+use dunlin_topic::{FrameError, MemoryBudgetError, PublishError, SubscribeError};
 use dunlin_wire::{CODES, ErrorCode, Refusal};
 
 use crate::error::TopicError;
@@ -59,6 +59,12 @@ impl From<&FrameError> for Refused {
             }
             other => Refused::new(ErrorCode::BadFrame, other.to_string()),
         }
+    }
+}
+
+impl From<MemoryBudgetError> for Refused {
+    fn from(MemoryBudgetError { requested, used, limit }: MemoryBudgetError) -> Refused {
+        Refused::numbers(ErrorCode::BudgetSpent, [requested, used, limit])
     }
 }
 

@@ -14,7 +14,7 @@
 
 pub mod access;
 mod append;
-mod charged_result;
+mod charging;
 pub mod cluster;
 mod config;
 mod departures;

@@ -40,7 +40,7 @@ use super::subscribe;
 use super::tasks::TasksService;
 use super::writer::DunlinWriter;
 use crate::access::Access;
-use crate::charged_result::{charge_result, charged_bytes};
+use crate::charging::{charge_if_large, charged_bytes};
 use crate::departures::{DepartureKind, describe_refusal};
 use crate::spans::{self, TracedBody};
 
@@ -63,7 +63,7 @@ pub(super) fn charged_response<T: Message>(
     refuse: fn(MemoryBudgetError) -> Refused,
 ) -> Result<tonic::Response<T>, Status> {
     let message = outcome.map_err(|refused| status(&refused))?;
-    let charge = charge_result(connection.node.budget(), message.encoded_len());
+    let charge = charge_if_large(connection.node.budget(), message.encoded_len(), 0);
     let charge = charge.map_err(|spent| status(&refuse(spent)))?;
     let mut response = tonic::Response::new(message);
     if let Some(charge) = charge {

@@ -24,7 +24,7 @@ use super::elements::{ElementCounter, MessageShape};
 use super::outgoing::HEAD_BYTES;
 use super::status::status;
 use crate::shared::SharedServer;
-use dunlin::topic::{MemoryBudgetError, MemoryCharge};
+use dunlin::topic::MemoryCharge;
 
 /// Number of bytes from which the arrived part of an incomplete message is charged to the memory budget. Every call may
 /// have fewer bytes in flight without a charge: about 4 MiB for a connection with 1,024 calls.
@@ -158,7 +158,8 @@ impl BoundedRequestBody {
             }
         }
         if decoded_bytes >= CHARGED_ELEMENT_BYTES_MIN {
-            self.message_charge.set_elements(Some(self.charge_bytes(decoded_bytes)?));
+            let charge = MemoryCharge::of(self.shared.node.budget(), decoded_bytes)?;
+            self.message_charge.set_elements(Some(charge));
         }
         if self.is_between_messages() {
             self.timeout = None;
@@ -201,11 +202,7 @@ impl BoundedRequestBody {
         if self.arrived_bytes < CHARGED_BYTES_MIN {
             return Ok(());
         }
-        charge.grow_to(self.arrived_bytes).map_err(budget_spent)
-    }
-
-    fn charge_bytes(&self, bytes: usize) -> Result<MemoryCharge, Refused> {
-        MemoryCharge::of(self.shared.node.budget(), bytes).map_err(budget_spent)
+        Ok(charge.grow_to(self.arrived_bytes)?)
     }
 
     fn is_between_messages(&self) -> bool {
@@ -222,11 +219,6 @@ impl BoundedRequestBody {
         let ms = u64::from(self.shared.limits.grpc.message_ms_max);
         Err(status(&Refused::limit("grpc.message_ms_max", ms)))
     }
-}
-
-fn budget_spent(spent: MemoryBudgetError) -> Refused {
-    let numbers = [spent.requested, spent.used, spent.limit];
-    Refused { numbers, ..Refused::new(ErrorCode::BudgetSpent, "") }
 }
 
 impl Body for BoundedRequestBody {

@@ -27,7 +27,7 @@ use super::dispatch::charged_response;
 use super::proto::dunlin as v1;
 use super::status::status;
 use crate::access::slow_down;
-use crate::charged_result::{query_refused, result_dropped};
+use crate::charging::result_dropped;
 pub(super) use changes::watch;
 
 /// The gRPC service for keys, leases and locks, for one connection.
@@ -166,7 +166,7 @@ impl KvService {
         let request = request.into_inner();
         let consistency = if request.serializable { Consistency::Stale } else { Consistency::Linearizable };
         let found = self.find(&translate::query(&request), consistency).await;
-        charged_response(&self.0, found, query_refused)
+        charged_response(&self.0, found, Refused::from)
     }
 
     async fn put(self, request: Request<v1::PutRequest>) -> Result<Response<v1::PutResponse>, Status> {

@@ -19,7 +19,6 @@ use super::dispatch::charged_response;
 use super::proto::dunlin as v1;
 use super::status::status;
 use crate::access::slow_down;
-use crate::charged_result::query_refused;
 use crate::submitting::{Submitted, submit, unexpected_reply};
 
 /// The gRPC service for tasks, for one connection.
@@ -134,14 +133,14 @@ impl TasksService {
         self,
         request: Request<v1::GetTaskRequest>,
     ) -> Result<Response<v1::GetTaskResponse>, Status> {
-        charged_response(&self.0, self.describe(request.get_ref()).await, query_refused)
+        charged_response(&self.0, self.describe(request.get_ref()).await, Refused::from)
     }
 
     async fn list(
         self,
         request: Request<v1::ListTasksRequest>,
     ) -> Result<Response<v1::ListTasksResponse>, Status> {
-        charged_response(&self.0, self.list_tasks(request.get_ref()).await, query_refused)
+        charged_response(&self.0, self.list_tasks(request.get_ref()).await, Refused::from)
     }
 
     async fn why(self, request: Request<v1::WhyRequest>) -> Result<Response<v1::WhyResponse>, Status> {

@@ -8,14 +8,14 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use dunlin::Refused;
-use dunlin::topic::{MemoryBudgetError, MemoryCharge, PublishError};
+use dunlin::topic::{MemoryBudgetError, MemoryCharge};
 use dunlin::wire::ErrorCode;
 use http_body_util::BodyExt;
 use serde_json::Value;
 
 use super::context::Context;
 use super::problem::Problem;
-use crate::charged_result::{charge_result, charged_bytes};
+use crate::charging::{charge_if_large, charged_bytes};
 
 /// A body that was read; its bytes are charged to the memory budget until it is dropped.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ async fn collect_frames(
         if bytes > bytes_max {
             return Err(too_large(bytes as u64, bytes_max));
         }
-        charge.grow_to(bytes).map_err(PublishError::from)?;
+        charge.grow_to(bytes).map_err(Refused::from)?;
         match first.take() {
             None if all.is_empty() => first = Some(data),
             before => {
@@ -108,7 +108,7 @@ pub(super) fn charged(
     bytes: Vec<u8>,
     refuse: fn(MemoryBudgetError) -> Refused,
 ) -> Result<Body, Problem> {
-    let charge = charge_result(context.node().budget(), bytes.len());
+    let charge = charge_if_large(context.node().budget(), bytes.len(), 0);
     Ok(match charge.map_err(|spent| Problem::from(refuse(spent)))? {
         Some(charge) => Body::from(charged_bytes(bytes, charge)),
         None => Body::from(bytes),

@@ -19,7 +19,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
 use dunlin::Refused;
-use dunlin::topic::{MemoryCharge, PublishError, Subscribe, Subscriber};
+use dunlin::topic::{MemoryCharge, Subscribe, Subscriber};
 use dunlin::wire::ErrorCode;
 use dunlin::wire::http::write_event;
 use http_body::{Body, Frame};
@@ -28,6 +28,7 @@ use tokio::time::{Instant, Sleep};
 use super::context::Context;
 use super::problem::Problem;
 use crate::access::SubscriptionAccess;
+use crate::charging::charged_bytes;
 use crate::shared::SharedServer;
 
 /// The source of the events of an [`EventStream`].
@@ -107,11 +108,11 @@ impl<S: EventSource> EventStream<S> {
             return Poll::Ready(Some(Ok(Frame::data(out.into()))));
         }
         let bytes = match MemoryCharge::of(self.shared.node.budget(), out.len()) {
-            Ok(charge) => Bytes::from_owner(ChargedText { out, _charge: charge }),
+            Ok(charge) => charged_bytes(out, charge),
             Err(spent) => {
                 // Drops the chunk. The records in it are not lost: a client that resumes receives them again.
                 out.clear();
-                self.end(&Problem::from(PublishError::from(spent)), &mut out);
+                self.end(&Problem::from(Refused::from(spent)), &mut out);
                 out.into()
             }
         };
@@ -170,16 +171,4 @@ impl<S: EventSource + Unpin> Body for EventStream<S> {
 
 fn heartbeat_interval(shared: &SharedServer) -> Duration {
     Duration::from_millis(shared.limits.http.heartbeat_ms.into())
-}
-
-/// A chunk whose bytes are charged to the memory budget until it is sent.
-struct ChargedText {
-    out: String,
-    _charge: MemoryCharge,
-}
-
-impl AsRef<[u8]> for ChargedText {
-    fn as_ref(&self) -> &[u8] {
-        self.out.as_bytes()
-    }
 }

@@ -22,7 +22,6 @@ use super::context::Context;
 use super::problem::Problem;
 use super::query::QueryParameters;
 use super::routes::PathName;
-use crate::charged_result::query_refused;
 pub(super) use leases::{acquire, grant, holder, keep_alive, lease, release, revoke};
 pub(super) use txn::transact;
 pub(super) use watch::watch;
@@ -87,7 +86,7 @@ pub(super) async fn get(
         return Err(unexpected_reply());
     };
     let item = items.pop().ok_or_else(|| key_not_found(&key))?.item;
-    let mut response = Response::new(body::charged(&context, item.value.to_vec(), query_refused)?);
+    let mut response = Response::new(body::charged(&context, item.value.to_vec(), Refused::from)?);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -185,7 +184,7 @@ pub(super) async fn range(
             let entries: Vec<Value> = found.items.iter().map(json::pair).collect();
             let more = found.more;
             let found = json!({"epoch": epoch, "revision": revision, "entries": entries, "more": more});
-            body::charged_json(&context, &found, query_refused)
+            body::charged_json(&context, &found, Refused::from)
         }
         _ => Err(unexpected_reply()),
     }

@@ -23,7 +23,6 @@ use super::context::Context;
 use super::problem::Problem;
 use super::query::QueryParameters;
 use super::routes::PathName;
-use crate::charged_result::query_refused;
 use crate::submitting::{self, Submitted};
 use draft::{JsonTask, JsonTasks, TASKS_MAX};
 
@@ -71,7 +70,7 @@ pub(super) async fn list(
         }
         _ => json!({"tasks": [], "next": null}),
     };
-    body::charged_json(&context, &page, query_refused)
+    body::charged_json(&context, &page, Refused::from)
 }
 
 pub(super) async fn describe(

@@ -66,8 +66,8 @@ impl OutboundBuffer {
     }
 
     /// Holds the charge for a message in [`control`](OutboundBuffer::control) until all these messages are sent.
-    pub(crate) fn hold_charge(&mut self, charge: MemoryCharge) {
-        self.control_charges.push(charge);
+    pub(crate) fn hold_charge(&mut self, charge: Option<MemoryCharge>) {
+        self.control_charges.extend(charge);
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -39,12 +39,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use dunlin::topic::{MemoryCharge, NewLogArrivals, NewLogs, PublishError, Waiter};
+use dunlin::topic::{MemoryCharge, NewLogArrivals, NewLogs, Waiter};
 use dunlin::wire::{Decoder, DecoderLimits, Follow};
-use dunlin::{Inbox, Node, Refused};
+use dunlin::{Inbox, Node};
 use hashbrown::HashMap;
 
-use crate::charged_result::{charge_result, query_refused};
 use crate::figures::ClusterFigures;
 use crate::node_connections::NodeConnection;
 use crate::session::{ConnectionLost, RoundProgress, pace, scratch, spin};
@@ -74,9 +73,6 @@ use tasks::{TASK_RESULT, TaskRequests};
 const PASSED_WAKES_MAX: usize = 16;
 /// Maximum number of bytes of unsent output other than records. Above it, the session stops reading from the client.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
-/// Maximum size of a session's requests for keys, and of those for tasks, that are not charged to the memory budget,
-/// bytes. Leases are thus kept alive also while the budget is used up.
-const UNCHARGED_REQUEST_BYTES_MAX: usize = 64 << 10;
 
 pub(crate) struct Session {
     shared: Arc<SharedServer>,
@@ -245,22 +241,6 @@ impl Session {
             node_connection: None,
             _guard: guard,
         }
-    }
-
-    /// Charges the result of a query to the memory budget if it is large. The charge is to be held until the result is
-    /// sent.
-    fn charge_query_result(&self, bytes: usize) -> Result<Option<MemoryCharge>, Refused> {
-        charge_result(self.shared.node.budget(), bytes).map_err(query_refused)
-    }
-
-    /// Charges a request to the memory budget if the session has too many bytes of requests without a response. The
-    /// charge is held until the request has its response, or until the cluster has handled it if the session ends.
-    fn charge_request(&self, bytes: usize, pending_bytes: usize) -> Result<Option<MemoryCharge>, Refused> {
-        if pending_bytes + bytes <= UNCHARGED_REQUEST_BYTES_MAX {
-            return Ok(None);
-        }
-        let charge = MemoryCharge::of(self.shared.node.budget(), bytes);
-        charge.map(Some).map_err(|spent| Refused::from(&PublishError::from(spent)))
     }
 
     /// Reads and writes alternately. Returns `Pending` while the session sleeps or lets other sessions run.

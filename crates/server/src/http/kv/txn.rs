@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{body, command, json as kv_json, unexpected_reply};
-use crate::charged_result::result_dropped;
+use crate::charging::result_dropped;
 use crate::http::context::Context;
 use crate::http::limited;
 use crate::http::problem::Problem;

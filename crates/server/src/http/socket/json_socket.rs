@@ -22,7 +22,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use dunlin::Refused;
 use dunlin::topic::frame::RecordMeta;
-use dunlin::topic::{MemoryCharge, PublishError, Waiter};
+use dunlin::topic::{MemoryCharge, Waiter};
 use dunlin::wire::ErrorCode;
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep, timeout};
@@ -267,7 +267,7 @@ impl JsonSocket {
             if text.len() + part.len() > *bytes_max {
                 refused = Some(Refused::limit(limit, *bytes_max as u64));
             } else if let Err(spent) = charge.grow_to(text.len() + part.len()) {
-                refused = Some(Refused::from(&PublishError::from(spent)));
+                refused = Some(Refused::from(spent));
             }
             if refused.is_some() {
                 return Err(io::ErrorKind::OutOfMemory.into());
@@ -465,8 +465,8 @@ impl JsonSocket {
         let budget = self.context.shared().node.budget();
         // Texts of up to twice `http.event_bytes` are not charged to the memory budget.
         let charged_bytes = bytes.saturating_sub(2 * limits.http.event_bytes as usize);
-        let charge = MemoryCharge::of(budget, 2 * charged_bytes)
-            .map_err(|spent| end_reason(Refused::from(&PublishError::from(spent))));
+        let charge =
+            MemoryCharge::of(budget, 2 * charged_bytes).map_err(|spent| end_reason(Refused::from(spent)));
         let _charge = charge?;
         texts.iter().for_each(|text| self.framed.put_text(text));
         poll_fn(|cx| self.framed.poll_flush_buffered(cx)).await.map_err(disconnected)

@@ -8,8 +8,8 @@
 //!   sent. If the budget has no room for it, the client is informed that the outcome is unknown.
 //!
 //! Limits: at most [`REQUESTS_MAX`] requests of a session may be without a response, with at most [`REQUEST_BYTES_MAX`]
-//! bytes together. Further requests are refused. Their bytes above [`UNCHARGED_REQUEST_BYTES_MAX`](super::UNCHARGED_REQUEST_BYTES_MAX) are charged to
-//! the memory budget.
+//! bytes together. Further requests are refused. Their bytes above
+//! [`UNCHARGED_MESSAGE_BYTES_MAX`](crate::charging::UNCHARGED_MESSAGE_BYTES_MAX) are charged to the memory budget.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ use tokio::task::AbortHandle;
 
 use super::outbound::protocol;
 use super::{CONTROL_BYTES_MAX, Session};
-use crate::charged_result::result_dropped;
+use crate::charging::{charge_if_large, result_dropped};
 
 /// Token with which results notify the session's waiter.
 pub(super) const CONTROL_RESULT: u32 = u32::MAX - 6;
@@ -33,8 +33,6 @@ pub(super) const CONTROL_RESULT: u32 = u32::MAX - 6;
 const REQUESTS_MAX: usize = 4_096;
 /// Maximum size of the requests that have no response yet, bytes.
 const REQUEST_BYTES_MAX: usize = 32 << 20;
-/// Maximum size of the unsent results of commands that are not charged to the memory budget, bytes.
-const UNCHARGED_RESULT_BYTES_MAX: usize = 64 << 10;
 /// Size up to which a result is never charged, bytes. Only transactions that read keys have larger results.
 const SMALL_RESULT_BYTES: usize = 1 << 10;
 
@@ -54,6 +52,7 @@ pub(super) struct ControlRequests {
 struct PendingRequest {
     number: u32,
     bytes: usize,
+    /// Held until the request has its response, or until the cluster has handled it if the session ends.
     _charge: Option<MemoryCharge>,
 }
 
@@ -106,9 +105,9 @@ fn push_command_outcomes(
     };
     let mut unsent_bytes: usize = lock(outcomes).iter().map(RequestOutcome::result_bytes).sum();
     let new = requests.into_iter().zip(results).map(|(request, bytes)| {
+        let is_small = bytes.len() <= SMALL_RESULT_BYTES;
+        let charge = if is_small { Ok(None) } else { charge_if_large(budget, bytes.len(), unsent_bytes) };
         unsent_bytes += bytes.len();
-        let is_free = bytes.len() <= SMALL_RESULT_BYTES || unsent_bytes <= UNCHARGED_RESULT_BYTES_MAX;
-        let charge = if is_free { Ok(None) } else { MemoryCharge::of(budget, bytes.len()).map(Some) };
         let content = charge.map(|charge| ResponseContent::CommandOutcome(bytes, charge));
         RequestOutcome(request, content.map_err(result_dropped))
     });
@@ -133,7 +132,7 @@ impl Session {
         if self.control_requests.pending_bytes + bytes > REQUEST_BYTES_MAX {
             return Err(Refused::limit("control_request_bytes_max", REQUEST_BYTES_MAX as u64));
         }
-        let charge = self.charge_request(bytes, self.control_requests.pending_bytes)?;
+        let charge = charge_if_large(self.shared.node.budget(), bytes, self.control_requests.pending_bytes)?;
         let request = PendingRequest { number, bytes, _charge: charge };
         match message.kind {
             ControlKind::Command => self.accept_command(request, message.bytes.0)?,
@@ -261,7 +260,7 @@ impl Session {
             self.control_requests.pending_bytes -= request.bytes;
             let sent = content.and_then(|content| match content {
                 ResponseContent::CommandOutcome(bytes, charge) => {
-                    charge.into_iter().for_each(|charge| self.outbound.hold_charge(charge));
+                    self.outbound.hold_charge(charge);
                     self.send_command_result(request.number, &bytes)
                 }
                 ResponseContent::Query(bytes) => self.send_query_result(request.number, &bytes),
@@ -289,8 +288,8 @@ impl Session {
         let found = self.cluster()?.with(|state| self.node.query_state(state, &query));
         let mut out = Vec::new();
         found.map_err(|error| Refused::from(&error))??.encode(&mut out);
-        let charge = self.charge_query_result(out.len())?;
-        charge.into_iter().for_each(|charge| self.outbound.hold_charge(charge));
+        let charge = charge_if_large(self.shared.node.budget(), out.len(), 0)?;
+        self.outbound.hold_charge(charge);
         self.outbound.push(FromNode::ControlResult(ControlResult { request, bytes: U32PrefixedBytes(&out) }));
         Ok(())
     }

@@ -7,7 +7,6 @@ use std::io;
 use std::task::{Context, Poll};
 
 use dunlin::Refused;
-use dunlin::topic::PublishError;
 use dunlin::wire::{DecodeOutcome, FromClient, PREAMBLE_BYTES, RUN_HEAD_BYTES};
 
 use super::outbound::protocol;
@@ -145,7 +144,7 @@ impl Session {
         if before >= RUN_HEAD_BYTES
             && let Err(spent) = self.unread_charge.grow_to(before + more)
         {
-            self.refuse_unread(&Refused::from(&PublishError::from(spent)));
+            self.refuse_unread(&Refused::from(spent));
             return Ok(more);
         }
         self.unread.resize(before + more, 0);

@@ -7,8 +7,9 @@
 //! - Results and orders are encoded when there is room, so that they do not take memory twice.
 //!
 //! Limits: at most [`REQUESTS_MAX`] requests of a session may be without a response, with at most [`REQUEST_BYTES_MAX`]
-//! bytes together. A session has at most [`WORKERS_MAX`] workers. Further requests and workers are refused. The requests' bytes above
-//! [`UNCHARGED_REQUEST_BYTES_MAX`](super::UNCHARGED_REQUEST_BYTES_MAX) are charged to the memory budget.
+//! bytes together. A session has at most [`WORKERS_MAX`] workers. Further requests and workers are refused. The
+//! requests' bytes above [`UNCHARGED_MESSAGE_BYTES_MAX`](crate::charging::UNCHARGED_MESSAGE_BYTES_MAX) are charged to
+//! the memory budget.
 
 mod rechecking;
 mod results;
@@ -28,6 +29,7 @@ use tokio::task::AbortHandle;
 
 use super::outbound::protocol;
 use super::{CONTROL_BYTES_MAX, Session};
+use crate::charging::charge_if_large;
 
 /// Token with which results and orders notify the session's waiter.
 pub(super) const TASK_RESULT: u32 = u32::MAX - 8;
@@ -69,6 +71,7 @@ pub(super) struct TaskRequests {
 struct PendingRequest {
     number: u32,
     bytes: usize,
+    /// Held until the request has its response, or until the cluster has handled it if the session ends.
     _charge: Option<MemoryCharge>,
 }
 
@@ -130,7 +133,7 @@ impl Session {
         if self.task_requests.pending_bytes + bytes > REQUEST_BYTES_MAX {
             return Err(Refused::limit("task_request_bytes_max", REQUEST_BYTES_MAX as u64));
         }
-        let charge = self.charge_request(bytes, self.task_requests.pending_bytes)?;
+        let charge = charge_if_large(self.shared.node.budget(), bytes, self.task_requests.pending_bytes)?;
         let request = PendingRequest { number, bytes, _charge: charge };
         match message.kind {
             TasksKind::Commands => self.accept_task_commands(request, message.bytes.0)?,
@@ -359,9 +362,9 @@ impl Session {
         self.node.may_query_tasks(&query).map_err(|error| Refused::from(&error))?;
         let mut out = Vec::new();
         self.scheduler()?.answer(&query).map_err(|error| Refused::from(&error))?.encode(&mut out);
-        let charge = self.charge_query_result(out.len())?;
+        let charge = charge_if_large(self.shared.node.budget(), out.len(), 0)?;
         self.send_task_result(request, &out);
-        charge.into_iter().for_each(|charge| self.outbound.hold_charge(charge));
+        self.outbound.hold_charge(charge);
         Ok(())
     }
 

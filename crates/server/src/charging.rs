@@ -1,28 +1,27 @@
-//! Results of requests that are charged to the memory budget until they are sent.
-//!
-//! Limit: a result of at most [`UNCHARGED_RESULT_BYTES_MAX`] bytes is free.
+//! Charges large requests and large results to the memory budget.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin::Refused;
-use dunlin::topic::{MemoryBudget, MemoryBudgetError, MemoryCharge, PublishError};
+use dunlin::topic::{MemoryBudget, MemoryBudgetError, MemoryCharge};
 use dunlin::wire::ErrorCode;
 
-/// Maximum size of a result that is not charged, bytes.
-const UNCHARGED_RESULT_BYTES_MAX: usize = 64 << 10;
+/// Maximum size of a result, or of a session's requests without a response, that is not charged, bytes. Leases are thus
+/// kept alive also while the budget is used up.
+pub(crate) const UNCHARGED_MESSAGE_BYTES_MAX: usize = 64 << 10;
 
-/// Charges a result of this size if it is large. The charge is to be held until the result is sent.
-pub(crate) fn charge_result(
+/// Charges a message of `bytes` bytes, unless this message and earlier ones, of `earlier_bytes` bytes, are small.
+pub(crate) fn charge_if_large(
     budget: &Arc<MemoryBudget>,
     bytes: usize,
+    earlier_bytes: usize,
 ) -> Result<Option<MemoryCharge>, MemoryBudgetError> {
-    if bytes <= UNCHARGED_RESULT_BYTES_MAX { Ok(None) } else { MemoryCharge::of(budget, bytes).map(Some) }
-}
-
-/// The refusal of a query whose result has no room in the memory budget.
-pub(crate) fn query_refused(spent: MemoryBudgetError) -> Refused {
-    Refused::from(&PublishError::from(spent))
+    if earlier_bytes + bytes <= UNCHARGED_MESSAGE_BYTES_MAX {
+        Ok(None)
+    } else {
+        MemoryCharge::of(budget, bytes).map(Some)
+    }
 }
 
 /// The refusal of a command's result that has no room in the memory budget. The command was executed.
@@ -31,7 +30,7 @@ pub(crate) fn result_dropped(spent: MemoryBudgetError) -> Refused {
     Refused::new(ErrorCode::CommandUnknown, text)
 }
 
-/// The bytes of a result, which hold its charge until they are sent.
+/// The bytes of a message, which hold its charge until they are sent.
 pub(crate) fn charged_bytes(bytes: impl AsRef<[u8]> + Send + 'static, charge: impl Send + 'static) -> Bytes {
     Bytes::from_owner(ChargedBytes { bytes, _charge: charge })
 }
