@@ -7,11 +7,10 @@ use std::sync::Arc;
 use dunlin::topic::frame::RecordMeta;
 use dunlin::topic::{Position, ProducerMark, Receipt, Subject, Topic};
 use dunlin::wire::ErrorCode;
-use dunlin::{Node, OwningTopic, Refused};
+use dunlin::{OwningTopic, Refused};
 
 use super::connection::GrpcConnection;
 use super::proto::dunlin as v1;
-use crate::access::Login;
 use crate::append::{self, AppendRequest};
 
 /// Largest size at which the buffer is kept for the next frame, bytes.
@@ -24,15 +23,14 @@ thread_local! {
 
 /// The topic of a subject. If the topic was created for a record, and no record is accepted, the topic is removed
 /// again.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct PublishTarget {
     pub(super) topic: Arc<OwningTopic>,
     tail: String,
-    /// The node with the publisher's permissions.
-    node: Node,
-    /// The publisher's login, and the generation of the users file with which the permission was checked; `None` on a
-    /// node without users.
-    checked: Option<(Arc<Login>, u64)>,
+    /// The connection, with the publisher's permissions.
+    connection: Arc<GrpcConnection>,
+    /// The generation of the users file with which the permission was checked.
+    generation: Option<u64>,
 }
 
 impl PublishTarget {
@@ -40,15 +38,14 @@ impl PublishTarget {
     /// size. A publisher that states its last record gets an error instead, because a new topic would not have that
     /// record.
     pub(super) async fn find(
-        connection: &GrpcConnection,
+        connection: &Arc<GrpcConnection>,
         subject: &str,
         payload: &[u8],
         after: Option<Position>,
     ) -> Result<PublishTarget, Refused> {
         let node = &connection.node;
-        let login = connection.login.as_ref();
         // Reads the generation before the check, so that no change is missed.
-        let checked = login.map(|login| (Arc::clone(login), login.access().generation()));
+        let generation = connection.users_generation();
         let parsed = Subject::parse(subject);
         let parsed = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
         let found = match after {
@@ -58,18 +55,17 @@ impl PublishTarget {
         let topic = found.map_err(|error| Refused::from(&error))?;
         let tail =
             subject.strip_prefix(topic.logs()[0].name().subject_prefix.as_str()).unwrap_or("").to_owned();
-        Ok(PublishTarget { topic: Arc::new(topic), tail, node: node.clone(), checked })
+        Ok(PublishTarget { topic: Arc::new(topic), tail, connection: Arc::clone(connection), generation })
     }
 
     /// Checks the permission again if the users file has changed since the topic was found, because earlier records of
     /// the call may have waited.
     fn check_permission(&self) -> Result<(), Refused> {
-        let is_current = |checked: &(Arc<Login>, u64)| checked.0.access().generation() == checked.1;
-        if self.checked.as_ref().is_none_or(is_current) {
+        if self.connection.users_generation() == self.generation {
             return Ok(());
         }
         let prefix = &self.topic.logs()[0].name().subject_prefix;
-        self.node.may_publish_parts(prefix, &self.tail).map_err(|error| Refused::from(&error))
+        self.connection.node.may_publish_parts(prefix, &self.tail).map_err(|error| Refused::from(&error))
     }
 }
 
@@ -109,7 +105,8 @@ impl IncomingRecord<'_> {
     fn append_request<'f>(&self, target: &'f PublishTarget, frame: &'f [u8]) -> AppendRequest<'f> {
         let partition = target.topic.partition_of(self.record.key.as_deref());
         let IncomingRecord { mark, expect_last, after, .. } = *self;
-        let PublishTarget { node, tail, .. } = target;
+        let PublishTarget { connection, tail, .. } = target;
+        let node = &connection.node;
         AppendRequest { frames: frame, count: 1, partition, mark, expect_last, after, node, tail }
     }
 }

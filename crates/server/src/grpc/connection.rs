@@ -190,6 +190,11 @@ impl GrpcConnection {
         }
     }
 
+    /// The generation of the users file; `None` on a node without users.
+    pub(super) fn users_generation(&self) -> Option<u64> {
+        self.login.as_ref().map(|login| login.access().generation())
+    }
+
     /// The user's name; `None` on a node without users.
     pub(super) fn user_name(&self) -> Option<&str> {
         self.login.as_ref().map(|login| login.account().name())

@@ -45,7 +45,7 @@ struct ExpectedReply {
 
 /// Publishes a request, and returns the first reply.
 pub(super) async fn request(
-    connection: &GrpcConnection,
+    connection: &Arc<GrpcConnection>,
     request: v1::RequestRequest,
 ) -> Result<v1::RequestResponse, Refused> {
     let v1::RequestRequest { subject, record, timeout_ms } = request;

@@ -118,22 +118,24 @@ impl DunlinService {
     ) -> Result<Response<v1::PublishBatchResponse>, Status> {
         let requests = request.into_inner().requests;
         let mut appended = Vec::with_capacity(requests.len());
-        let mut last: Option<(&str, PublishTarget)> = None;
+        let mut last: Option<(&str, Arc<PublishTarget>)> = None;
         for request in &requests {
             let outcome = async {
                 let incoming = incoming(&self.0, request)?;
                 let target = match &last {
-                    Some((subject, target)) if *subject == request.subject => target.clone(),
+                    Some((subject, target)) if *subject == request.subject => Arc::clone(target),
                     _ => {
                         let payload = &incoming.record.payload;
-                        PublishTarget::find(&self.0, &request.subject, payload, incoming.after).await?
+                        let found =
+                            PublishTarget::find(&self.0, &request.subject, payload, incoming.after).await?;
+                        Arc::new(found)
                     }
                 };
-                last = Some((&request.subject, target.clone()));
+                last = Some((&request.subject, Arc::clone(&target)));
                 self.0.admit_publish(incoming.record.payload.len())?;
                 let receipt = append(&target, incoming).await?;
                 self.0.record_publish(&target.topic);
-                Ok((target.topic, receipt, incoming.after))
+                Ok((Arc::clone(&target.topic), receipt, incoming.after))
             };
             appended.push(outcome.await);
         }
