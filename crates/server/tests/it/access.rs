@@ -22,6 +22,8 @@ use dunlin_client::{Client, ClientOptions, ConnectError, Credentials, Disconnect
 use dunlin_server::access::{hash_password, new_token};
 use dunlin_server::{Protocol, Server, ServerConfig};
 use dunlin_wait::{Deadline, PATIENCE};
+use tonic::Request;
+use tonic::metadata::MetadataValue;
 
 use crate::clients::patient_options;
 use crate::http::peer::{HttpResponse, Peer as HttpPeer};
@@ -129,6 +131,25 @@ fn basic(user: &str, password: &str) -> String {
 
 fn bearer(token: &str) -> String {
     format!("Bearer {token}")
+}
+
+/// A gRPC request with this `authorization` entry, or without the entry if the text is empty.
+fn authorized<T>(authorization: &str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    if !authorization.is_empty() {
+        request.metadata_mut().insert("authorization", MetadataValue::try_from(authorization).unwrap());
+    }
+    request
+}
+
+/// A gRPC request of this user.
+fn request_of<T>(user: &str, message: T) -> Request<T> {
+    authorized(&basic(user, PASSWORD), message)
+}
+
+/// A gRPC request of `ana`.
+fn as_ana<T>(message: T) -> Request<T> {
+    request_of("ana", message)
 }
 
 /// The refusal that a client received; panics if the client connected.

@@ -3,27 +3,19 @@
 use dunlin::topic::{Publish as _, TopicConfig};
 use dunlin_server::grpc::proto::{dunlin as v1, ratatoskr as rata};
 use rata::message_broker_client::MessageBrokerClient;
+use tonic::Code;
 use tonic::metadata::MetadataValue;
-use tonic::{Code, Request};
 use tonic_types::StatusExt as _;
 use v1::start::At;
 
-use super::{Guarded, PASSWORD, TOKEN, basic, bearer};
+use super::{Guarded, PASSWORD, TOKEN, authorized, basic, bearer};
 use crate::grpc::{GrpcClient, channel, connect, next, publish, records, run, subscribe};
 
 const USERS: &str = "[users.ana]\npassword = \"HASH\"\ntokens = [\"DIGEST\"]\npublish = [\"orders.>\"]\nsubscribe = [\">\"]\n\
                      subscribe_deny = [\"secret.>\", \"orders.secret.>\"]\n";
 
-fn of<T>(authorization: &str, message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    if !authorization.is_empty() {
-        request.metadata_mut().insert("authorization", MetadataValue::try_from(authorization).unwrap());
-    }
-    request
-}
-
 async fn refusal(client: &mut GrpcClient, authorization: &str, subject: &str) -> (Code, String) {
-    let refused = client.publish(of(authorization, publish(subject, "x"))).await.unwrap_err();
+    let refused = client.publish(authorized(authorization, publish(subject, "x"))).await.unwrap_err();
     let reason = refused.get_details_error_info().map(|info| info.reason).unwrap_or_default();
     (refused.code(), reason)
 }
@@ -38,12 +30,13 @@ fn grpc_call_without_credentials_or_permission_is_refused() {
             assert_eq!(refused, (Code::Unauthenticated, "UNAUTHENTICATED".to_owned()), "{wrong:?}");
         }
         for right in [bearer(&TOKEN.0), basic("ana", PASSWORD)] {
-            client.publish(of(&right, publish("orders.eu", "x"))).await.unwrap();
+            client.publish(authorized(&right, publish("orders.eu", "x"))).await.unwrap();
             let refused = refusal(&mut client, &right, "secret.a").await;
             assert_eq!(refused, (Code::PermissionDenied, "FORBIDDEN".to_owned()));
-            let denied = client.subscribe(of(&right, subscribe(&["secret.a"], At::Latest(true)))).await;
+            let denied =
+                client.subscribe(authorized(&right, subscribe(&["secret.a"], At::Latest(true)))).await;
             assert_eq!(denied.unwrap_err().code(), Code::PermissionDenied);
-            let denied = client.request(of(
+            let denied = client.request(authorized(
                 &right,
                 v1::RequestRequest {
                     subject: "secret.a".to_owned(),
@@ -53,7 +46,7 @@ fn grpc_call_without_credentials_or_permission_is_refused() {
             ));
             assert_eq!(denied.await.unwrap_err().code(), Code::PermissionDenied);
             let create = v1::CreateTopicRequest { name: "orders.us".to_owned(), ..Default::default() };
-            let denied = client.create_topic(of(&right, create)).await.unwrap_err();
+            let denied = client.create_topic(authorized(&right, create)).await.unwrap_err();
             assert_eq!(denied.code(), Code::PermissionDenied);
         }
     });
@@ -64,7 +57,7 @@ fn grpc_call_with_two_credentials_is_refused() {
     run(async {
         let guarded = Guarded::new(USERS);
         let mut client = connect(&guarded.server).await;
-        let mut request = of(&basic("ana", PASSWORD), publish("orders.eu", "x"));
+        let mut request = authorized(&basic("ana", PASSWORD), publish("orders.eu", "x"));
         let other = MetadataValue::try_from(bearer("dunlin_guess")).unwrap();
         request.metadata_mut().append("authorization", other);
         let refused = client.publish(request).await.unwrap_err();
@@ -85,7 +78,7 @@ fn grpc_wildcard_subscriber_counts_denied_records_as_skipped() {
             guarded.node.publisher(subject).unwrap().publish(payload.as_bytes()).unwrap();
         }
         let mut client = connect(&guarded.server).await;
-        let request = of(&bearer(&TOKEN.0), subscribe(&[">"], At::Earliest(true)));
+        let request = authorized(&bearer(&TOKEN.0), subscribe(&[">"], At::Earliest(true)));
         let mut stream = client.subscribe(request).await.unwrap().into_inner();
         let began = next(&mut stream).await.unwrap();
         assert!(
@@ -111,7 +104,7 @@ fn grpc_refusal_over_the_rate_carries_a_retry_delay() {
         let guarded = Guarded::new(&format!("{USERS}{limits}"));
         let mut client = connect(&guarded.server).await;
         let refused = loop {
-            let one = of(&bearer(&TOKEN.0), publish("orders.eu", "x"));
+            let one = authorized(&bearer(&TOKEN.0), publish("orders.eu", "x"));
             if let Err(refused) = client.publish(one).await {
                 break refused;
             }
@@ -142,17 +135,17 @@ fn ratatoskr_client_over_its_rate_is_slowed_down() {
                 let last = if is_batch {
                     let messages = (0..20).map(|_| message()).collect();
                     let batch = rata::PublishBatchRequest { topic: "rata".to_owned(), messages };
-                    let batch = broker.publish_batch(of(&bearer(&TOKEN.0), batch)).await.unwrap();
+                    let batch = broker.publish_batch(authorized(&bearer(&TOKEN.0), batch)).await.unwrap();
                     batch.into_inner().results.pop().unwrap()
                 } else {
-                    broker.publish(of(&bearer(&TOKEN.0), message())).await.unwrap().into_inner()
+                    broker.publish(authorized(&bearer(&TOKEN.0), message())).await.unwrap().into_inner()
                 };
                 if !last.success {
                     break last;
                 }
             };
             assert!(refused.error.contains("publish_records_per_s"), "{refused:?}");
-            let next = broker.publish(of(&bearer(&TOKEN.0), message())).await.unwrap().into_inner();
+            let next = broker.publish(authorized(&bearer(&TOKEN.0), message())).await.unwrap().into_inner();
             assert!(next.success, "{next:?}");
         }
     });
@@ -168,7 +161,7 @@ fn node_stats_need_the_survey_permission_of_all_tenants() {
     run(async {
         let mut client = connect(&guarded.server).await;
         for (user, may) in [("ana", false), ("eve", false), ("root", true)] {
-            let stats = client.get_stats(of(&basic(user, PASSWORD), v1::GetStatsRequest {})).await;
+            let stats = client.get_stats(authorized(&basic(user, PASSWORD), v1::GetStatsRequest {})).await;
             let code = stats.map_or_else(|refused| refused.code(), |_| Code::Ok);
             assert_eq!(code, if may { Code::Ok } else { Code::PermissionDenied }, "{user}");
         }
@@ -186,29 +179,31 @@ fn subscription_of_another_user_is_reported_as_missing() {
         let mut broker = MessageBrokerClient::new(channel(&guarded.server).await);
         let as_user = |user: &str| basic(user, PASSWORD);
         let create = rata::CreateTopicRequest { name: "rata".to_owned() };
-        assert!(broker.create_topic(of(&as_user("root"), create)).await.unwrap().into_inner().created);
+        assert!(
+            broker.create_topic(authorized(&as_user("root"), create)).await.unwrap().into_inner().created
+        );
         let subscribe =
             || rata::SubscribeRequest { topic: "rata".to_owned(), subscriber_id: "billing".to_owned() };
-        let stream = broker.subscribe(of(&as_user("root"), subscribe())).await.unwrap();
+        let stream = broker.subscribe(authorized(&as_user("root"), subscribe())).await.unwrap();
         let reference = stream.metadata().get("subscription-ref").unwrap().to_str().unwrap().to_owned();
         let mut stream = stream.into_inner();
-        let mut own = broker.subscribe(of(&as_user("bob"), subscribe())).await.unwrap().into_inner();
+        let mut own = broker.subscribe(authorized(&as_user("bob"), subscribe())).await.unwrap().into_inner();
         let unsubscribe = |topic: &str, subscription_ref: &str| rata::UnsubscribeRequest {
             topic: topic.to_owned(),
             subscription_ref: subscription_ref.to_owned(),
         };
         let missing = unsubscribe("missing", "billing");
-        let missing = broker.unsubscribe(of(&as_user("ana"), missing)).await.unwrap().into_inner();
+        let missing = broker.unsubscribe(authorized(&as_user("ana"), missing)).await.unwrap().into_inner();
         assert_eq!((missing.success, missing.error.as_str()), (false, "subscription_not_found"));
         for (user, subscription) in
             [("ana", "billing"), ("ana", reference.as_str()), ("bob", reference.as_str())]
         {
-            let foreign = of(&as_user(user), unsubscribe("rata", subscription));
+            let foreign = authorized(&as_user(user), unsubscribe("rata", subscription));
             let response = broker.unsubscribe(foreign).await.unwrap().into_inner();
             assert_eq!(response, missing, "{user} {subscription}");
         }
         // The same subscription name means another subscription for each user.
-        let ended = of(&as_user("bob"), unsubscribe("rata", "billing"));
+        let ended = authorized(&as_user("bob"), unsubscribe("rata", "billing"));
         assert!(broker.unsubscribe(ended).await.unwrap().into_inner().success);
         assert_eq!(own.message().await.unwrap(), None);
 
@@ -217,9 +212,9 @@ fn subscription_of_another_user_is_reported_as_missing() {
             payload: b"1".to_vec().into(),
             ..Default::default()
         };
-        assert!(broker.publish(of(&as_user("root"), one)).await.unwrap().into_inner().success);
+        assert!(broker.publish(authorized(&as_user("root"), one)).await.unwrap().into_inner().success);
         assert_eq!(&stream.message().await.unwrap().unwrap().payload[..], b"1");
-        let ended = of(&as_user("root"), unsubscribe("rata", "billing"));
+        let ended = authorized(&as_user("root"), unsubscribe("rata", "billing"));
         assert!(broker.unsubscribe(ended).await.unwrap().into_inner().success);
         assert_eq!(stream.message().await.unwrap(), None);
     });

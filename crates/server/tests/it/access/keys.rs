@@ -12,10 +12,9 @@ use dunlin_client::{
 use dunlin_server::Protocol;
 use dunlin_server::grpc::proto::dunlin as v1;
 use serde_json::{Value, json};
-use tonic::metadata::MetadataValue;
 use tonic::{Code, Request};
 
-use super::{Guarded, PASSWORD, PATIENCE, TOKEN, basic, bearer};
+use super::{Guarded, PASSWORD, PATIENCE, TOKEN, authorized, basic, bearer, request_of};
 use crate::grpc::kv::{connect_kv, put, refused};
 use crate::grpc::run;
 use crate::http::peer::Peer as HttpPeer;
@@ -124,11 +123,7 @@ fn key_totals_are_shown_only_to_users_who_may_see_all_keys() {
                 };
                 assert_eq!([keys, bytes, leases].map(|total| total != NOT_SHOWN), [may; 3], "{user}");
             }
-            let mut request = Request::new(v1::StatusRequest {});
-            request
-                .metadata_mut()
-                .insert("authorization", MetadataValue::try_from(basic(user, PASSWORD)).unwrap());
-            let status = of_grpc.status(request).await.unwrap().into_inner();
+            let status = of_grpc.status(request_of(user, v1::StatusRequest {})).await.unwrap().into_inner();
             assert_eq!((status.epoch, status.revision), revision, "{user}");
             let shown = [status.keys, status.bytes, status.leases].map(|total| total.is_some());
             assert_eq!(shown, [may; 3], "{user}");
@@ -297,9 +292,7 @@ fn grpc_user_reaches_only_its_permitted_keys() {
         let unlock = v1::UnlockRequest { name: "gate".into(), lease };
         assert_eq!(refused(kv.unlock(as_ana(unlock)).await), denied);
         kv.txn(as_ana(v1::TxnRequest::default())).await.unwrap();
-        let authorization = MetadataValue::try_from(basic("guest", PASSWORD)).unwrap();
-        let mut nothing = Request::new(v1::TxnRequest::default());
-        nothing.metadata_mut().insert("authorization", authorization);
+        let nothing = request_of("guest", v1::TxnRequest::default());
         assert_eq!(refused(kv.txn(nothing).await), denied);
         let (code, _) = refused(kv.range(get("a/1")).await);
         assert_eq!(code, Code::Unauthenticated);
@@ -324,9 +317,7 @@ fn grpc_user_reaches_only_its_permitted_keys() {
 }
 
 fn as_ana<T>(message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    request.metadata_mut().insert("authorization", MetadataValue::try_from(bearer(&TOKEN.0)).unwrap());
-    request
+    authorized(&bearer(&TOKEN.0), message)
 }
 
 #[test]

@@ -8,11 +8,10 @@ use dunlin_client::{Client, Credentials, Group, GroupOptions, TasksError};
 use dunlin_server::grpc::proto::dunlin as v1;
 use dunlin_wait::until;
 use serde_json::json;
-use tonic::metadata::MetadataValue;
-use tonic::{Code, Request};
+use tonic::Code;
 use v1::tasks_client::TasksClient;
 
-use super::{Guarded, PASSWORD, PATIENCE, basic, refusal};
+use super::{Guarded, PASSWORD, PATIENCE, as_ana, basic, refusal};
 use crate::grpc::kv::{connect_kv, refused};
 use crate::grpc::{channel, run};
 use crate::nats_refusals::permission_violation;
@@ -26,14 +25,6 @@ fn exceed_rate(guarded: &Guarded) {
     guarded.rewrite(&format!("{WRITER}[users.ana.limits]\npublish_bytes_per_s = 1000\n"));
     let response = guarded.http("POST", "/v1/topics/a", &basic("ana", PASSWORD), &[0; 900_000]);
     assert_eq!(response.status, 200, "{response:?}");
-}
-
-/// A gRPC request of `ana`.
-fn as_ana<T>(message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    let authorization = MetadataValue::try_from(basic("ana", PASSWORD)).unwrap();
-    request.metadata_mut().insert("authorization", authorization);
-    request
 }
 
 #[test]

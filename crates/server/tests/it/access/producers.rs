@@ -3,10 +3,8 @@
 use dunlin::topic::Publish as _;
 use dunlin_client::{ProducerIdentity, PublisherOptions};
 use dunlin_server::grpc::proto::dunlin as v1;
-use tonic::Request;
-use tonic::metadata::MetadataValue;
 
-use super::{Guarded, PASSWORD, basic};
+use super::{Guarded, PASSWORD, basic, request_of};
 use crate::grpc::{connect, publish, run};
 use crate::http::peer::Peer as HttpPeer;
 
@@ -39,9 +37,7 @@ fn publish_over_http(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -
 fn publish_over_grpc(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
     run(async {
         let producer = Some(v1::Producer { id: PRODUCER + 1, epoch, seq: 1 });
-        let mut request = Request::new(v1::PublishRequest { producer, ..publish(subject, "x") });
-        let authorization = MetadataValue::try_from(basic(user, PASSWORD)).unwrap();
-        request.metadata_mut().insert("authorization", authorization);
+        let request = request_of(user, v1::PublishRequest { producer, ..publish(subject, "x") });
         let published = connect(&guarded.server).await.publish(request).await;
         let published = published.map_err(|status| status.message().to_owned())?;
         Ok(published.into_inner().receipt.unwrap().duplicate)

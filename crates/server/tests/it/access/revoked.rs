@@ -10,12 +10,11 @@ use dunlin_server::grpc::proto::dunlin as v1;
 use dunlin_wait::until;
 use serde_json::{Value, json};
 use tokio_stream::StreamExt as _;
-use tonic::metadata::MetadataValue;
-use tonic::{Code, Request};
+use tonic::Code;
 use v1::publish_outcome::Outcome;
 use v1::start::At;
 
-use super::{Guarded, PASSWORD, PATIENCE, basic, read_subscribe_error};
+use super::{Guarded, PASSWORD, PATIENCE, as_ana, basic, read_subscribe_error};
 use crate::grpc::kv::{connect_kv, refused};
 use crate::grpc::{self, connect, next, publish, run, subscribe};
 use crate::http::peer::Peer as HttpPeer;
@@ -27,13 +26,6 @@ const ROOT: &str =
 /// A users file with the users `root`, and `ana` with these permissions.
 fn users(ana: &str) -> String {
     format!("{ROOT}[users.ana]\npassword = \"HASH\"\n{ana}\n")
-}
-
-fn as_ana<T>(message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    let authorization = MetadataValue::try_from(basic("ana", PASSWORD)).unwrap();
-    request.metadata_mut().insert("authorization", authorization);
-    request
 }
 
 /// Creates a lease of `ana` that is not renewed.

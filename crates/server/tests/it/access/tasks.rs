@@ -7,11 +7,10 @@ use dunlin_server::Protocol;
 use dunlin_server::grpc::proto::dunlin as v1;
 use dunlin_wait::find;
 use serde_json::json;
-use tonic::metadata::MetadataValue;
-use tonic::{Code, Request};
+use tonic::Code;
 use v1::tasks_client::TasksClient;
 
-use super::{Guarded, PASSWORD, PATIENCE, basic};
+use super::{Guarded, PASSWORD, PATIENCE, as_ana, basic, request_of};
 use crate::grpc::{channel, kv::refused, run};
 
 const USERS: &str = "[tenants.acme]\n[tenants.other]\n\
@@ -101,38 +100,39 @@ fn grpc_user_reaches_only_the_tasks_of_its_tenant() {
         let guarded = Guarded::new(USERS);
         assert!(guarded.address(Protocol::Grpc).port() > 0);
         let mut client = TasksClient::new(channel(&guarded.server).await);
-        fn by<T>(user: &str, message: T) -> Request<T> {
-            let mut request = Request::new(message);
-            let authorization = MetadataValue::try_from(basic(user, PASSWORD)).unwrap();
-            request.metadata_mut().insert("authorization", authorization);
-            request
-        }
         let submit = |tenant: &str| v1::SubmitTasksRequest {
             tenant: tenant.to_owned(),
             tasks: vec![v1::TaskDraft { kind: "k".to_owned(), ..Default::default() }],
         };
-        let own = client.submit(by("ana", submit(""))).await.unwrap().into_inner().tasks[0].task;
-        let others = client.submit(by("root", submit("other"))).await.unwrap().into_inner().tasks[0].task;
+        let own = client.submit(request_of("ana", submit(""))).await.unwrap().into_inner().tasks[0].task;
+        let others =
+            client.submit(request_of("root", submit("other"))).await.unwrap().into_inner().tasks[0].task;
         let get = |task| v1::GetTaskRequest { task, stale: false };
-        let found = client.get(by("ana", get(own))).await.unwrap().into_inner().task.unwrap();
+        let found = client.get(request_of("ana", get(own))).await.unwrap().into_inner().task.unwrap();
         assert_eq!(found.tenant, "acme");
         let forbidden = (Code::PermissionDenied, "FORBIDDEN".to_owned());
-        assert_eq!(refused(client.submit(by("ana", submit("other"))).await), forbidden);
-        assert_eq!(refused(client.submit(by("guest", submit(""))).await), forbidden);
-        assert_eq!(refused(client.get(by("ana", get(others))).await), forbidden);
-        assert_eq!(client.get(by("walt", get(own))).await.unwrap().into_inner().task.unwrap().tenant, "acme");
-        assert_eq!(refused(client.get(by("walt", get(others))).await), forbidden);
-        assert_eq!(refused(client.submit(by("walt", submit(""))).await), forbidden);
-        let why = v1::WhyRequest { task: others, stale: false };
-        assert_eq!(refused(client.why(by("ana", why)).await), forbidden);
+        assert_eq!(refused(client.submit(request_of("ana", submit("other"))).await), forbidden);
+        assert_eq!(refused(client.submit(request_of("guest", submit(""))).await), forbidden);
+        assert_eq!(refused(client.get(request_of("ana", get(others))).await), forbidden);
         assert_eq!(
-            refused(client.cancel(by("ana", v1::CancelTaskRequest { task: others })).await),
+            client.get(request_of("walt", get(own))).await.unwrap().into_inner().task.unwrap().tenant,
+            "acme"
+        );
+        assert_eq!(refused(client.get(request_of("walt", get(others))).await), forbidden);
+        assert_eq!(refused(client.submit(request_of("walt", submit(""))).await), forbidden);
+        let why = v1::WhyRequest { task: others, stale: false };
+        assert_eq!(refused(client.why(request_of("ana", why)).await), forbidden);
+        assert_eq!(
+            refused(client.cancel(request_of("ana", v1::CancelTaskRequest { task: others })).await),
             forbidden
         );
-        assert_eq!(refused(client.retry(by("ana", v1::RetryTaskRequest { task: others })).await), forbidden);
+        assert_eq!(
+            refused(client.retry(request_of("ana", v1::RetryTaskRequest { task: others })).await),
+            forbidden
+        );
         let redrive = v1::RedriveRequest { tenant: "other".to_owned(), ..Default::default() };
-        assert_eq!(refused(client.redrive(by("ana", redrive)).await), forbidden);
-        let listed = |user| by(user, v1::ListTasksRequest::default());
+        assert_eq!(refused(client.redrive(request_of("ana", redrive)).await), forbidden);
+        let listed = |user| request_of(user, v1::ListTasksRequest::default());
         assert_eq!(client.list(listed("ana")).await.unwrap().into_inner().tasks.len(), 1);
         assert_eq!(client.list(listed("root")).await.unwrap().into_inner().tasks.len(), 2);
     });
@@ -220,10 +220,7 @@ fn publishing_task_needs_the_submitters_permission() {
         let draft = |subject: &str| {
             let (kind, subject) = ("publish".to_owned(), subject.to_owned());
             let tasks = vec![v1::TaskDraft { kind, subject, ..Default::default() }];
-            let mut request = Request::new(v1::SubmitTasksRequest { tenant: String::new(), tasks });
-            let authorization = MetadataValue::try_from(basic("ana", PASSWORD)).unwrap();
-            request.metadata_mut().insert("authorization", authorization);
-            request
+            as_ana(v1::SubmitTasksRequest { tenant: String::new(), tasks })
         };
         let forbidden = (Code::PermissionDenied, "FORBIDDEN".to_owned());
         assert_eq!(refused(client.submit(draft("admin.cmd")).await), forbidden);
