@@ -27,6 +27,12 @@ fn serve_with_memory(memory_bytes_max: u64) -> (Node, Server) {
     (node, server)
 }
 
+/// Charges a node's memory budget so that only this much of it is free.
+pub(crate) fn charge_all_but(node: &Node, free_bytes: u64) -> MemoryCharge {
+    let bytes = node.budget().room() - free_bytes;
+    MemoryCharge::of(node.budget(), bytes as usize).unwrap()
+}
+
 #[test]
 fn subject_flood_creates_only_topics_with_accepted_records() {
     let (node, server) = serve_with_memory(4 << 20);
@@ -178,12 +184,17 @@ fn each_log_of_a_subscription_counts_towards_the_memory_budget() {
     assert_eq!(node.budget().used(), before);
 }
 
-/// Sends a command for keys of about 100 KiB, which changes nothing.
-fn send_large_write(peer: &mut Peer, request: u32) {
-    let (value, mut bytes) = (vec![0; 100 << 10], Vec::new());
-    ControlCommand::PutIf { key: b"k", value: &value, lease: 0, expect: 77 }.encode(&mut bytes);
+fn send_command(peer: &mut Peer, request: u32, command: &ControlCommand<'_>) {
+    let mut bytes = Vec::new();
+    command.encode(&mut bytes);
     let (kind, bytes) = (ControlKind::Command, U32PrefixedBytes(&bytes));
     peer.send(FromClient::Control(Control { request, kind, bytes }));
+}
+
+/// Sends a command for keys of about 100 KiB, which changes nothing.
+fn send_large_write(peer: &mut Peer, request: u32) {
+    let value = vec![0; 100 << 10];
+    send_command(peer, request, &ControlCommand::PutIf { key: b"k", value: &value, lease: 0, expect: 77 });
 }
 
 /// Sends a command for tasks of about 100 KiB, which changes nothing.
@@ -216,17 +227,12 @@ fn pending_requests_count_towards_the_memory_budget() {
         send(&mut peer, 0);
         let usual = next_refusal(&mut peer);
         assert_ne!(usual, Some(ErrorCode::BudgetSpent));
-        // Leaves this much room in the budget.
-        let charge_rest = |room: u64| {
-            let bytes = node.budget().room() - room;
-            MemoryCharge::of(node.budget(), bytes as usize).unwrap()
-        };
-        let rest = charge_rest(50 << 10);
+        let rest = charge_all_but(&node, 50 << 10);
         send(&mut peer, 1);
         assert_eq!(next_refusal(&mut peer), Some(ErrorCode::BudgetSpent));
         drop(rest);
         // Each charge is released with the response.
-        let _rest = charge_rest(1 << 20);
+        let _rest = charge_all_but(&node, 1 << 20);
         for request in 2..22 {
             send(&mut peer, request);
             assert_eq!(next_refusal(&mut peer), usual, "request {request}");
@@ -236,10 +242,9 @@ fn pending_requests_count_towards_the_memory_budget() {
 
 /// Sends a transaction that reads the key `k`.
 fn send_reading_transaction(peer: &mut Peer, request: u32) {
-    let (then, mut bytes) = (vec![KeyOperation::Get { key: b"k" }], Vec::new());
-    ControlCommand::Transaction { compare: Vec::new(), then, otherwise: Vec::new() }.encode(&mut bytes);
-    let (kind, bytes) = (ControlKind::Command, U32PrefixedBytes(&bytes));
-    peer.send(FromClient::Control(Control { request, kind, bytes }));
+    let then = vec![KeyOperation::Get { key: b"k" }];
+    let transaction = ControlCommand::Transaction { compare: Vec::new(), then, otherwise: Vec::new() };
+    send_command(peer, request, &transaction);
 }
 
 /// Sends a query for the key `k`.
@@ -257,25 +262,18 @@ fn large_results_for_keys_count_towards_the_memory_budget() {
         [(send_reading_transaction, ErrorCode::CommandUnknown), (send_query, ErrorCode::BudgetSpent)];
     let (node, server) = serve_with_memory(16 << 20);
     let mut peer = Peer::connect(&server);
-    let (value, mut bytes) = (vec![7; 100 << 10], Vec::new());
-    ControlCommand::Put { key: b"k", value: &value, lease: 0 }.encode(&mut bytes);
-    let (kind, bytes) = (ControlKind::Command, U32PrefixedBytes(&bytes));
-    peer.send(FromClient::Control(Control { request: 0, kind, bytes }));
+    let value = vec![7; 100 << 10];
+    send_command(&mut peer, 0, &ControlCommand::Put { key: b"k", value: &value, lease: 0 });
     assert_eq!(next_refusal(&mut peer), None);
-    // Leaves this much room in the budget.
-    let charge_rest = |room: u64| {
-        let bytes = node.budget().room() - room;
-        MemoryCharge::of(node.budget(), bytes as usize).unwrap()
-    };
     for (send, refusal) in sends {
         // The charges of earlier requests may be released only now.
         until("a result is refused", || {
-            let _rest = charge_rest(50 << 10);
+            let _rest = charge_all_but(&node, 50 << 10);
             send(&mut peer, 1);
             next_refusal(&mut peer) == Some(refusal)
         });
         // Each charge is released once the result is sent.
-        let _rest = charge_rest(1 << 20);
+        let _rest = charge_all_but(&node, 1 << 20);
         for request in 2..22 {
             send(&mut peer, request);
             assert_eq!(next_refusal(&mut peer), None, "request {request}");

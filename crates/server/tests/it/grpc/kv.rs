@@ -2,7 +2,6 @@
 
 use dunlin::Config;
 use dunlin::state::{ControlCommand, KeyOperation};
-use dunlin::topic::MemoryCharge;
 use dunlin_server::grpc::proto::dunlin as v1;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
@@ -11,6 +10,7 @@ use v1::kv_client::KvClient;
 use v1::{compare, key_event, request_op, response_op};
 
 use super::{channel, run, serve_grpc, until};
+use crate::memory::charge_all_but;
 
 pub(crate) type Kv = KvClient<Channel>;
 
@@ -275,6 +275,15 @@ fn grpc_watch_of_lost_revisions_or_epochs_ends_as_compacted() {
     });
 }
 
+async fn grant_two_leases(kv: &mut Kv) -> [u64; 2] {
+    let mut leases = [0; 2];
+    for lease in &mut leases {
+        let granted = kv.lease_grant(v1::LeaseGrantRequest { ttl_ms: 60_000 }).await.unwrap();
+        *lease = granted.into_inner().lease;
+    }
+    leases
+}
+
 /// Waits until the lease waits for a lock.
 async fn wait_for_waiter(kv: &mut KvClient<Channel>, lease: u64) {
     until(async || {
@@ -289,12 +298,7 @@ fn leases_are_renewed_and_locks_pass_to_the_next_waiter() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut kv = connect_kv(&server).await;
-        let mut leases = Vec::new();
-        for _ in 0..2 {
-            let granted = kv.lease_grant(v1::LeaseGrantRequest { ttl_ms: 60_000 }).await.unwrap();
-            leases.push(granted.into_inner().lease);
-        }
-        let [ours, theirs] = leases[..] else { panic!() };
+        let [ours, theirs] = grant_two_leases(&mut kv).await;
         let lock =
             |lease, no_wait| v1::LockRequest { name: "gate".into(), lease, no_wait, value: "us".into() };
         let first = kv.lock(lock(ours, false)).await.unwrap().into_inner().token;
@@ -344,15 +348,11 @@ fn waiting_request_for_keys_counts_towards_the_memory_budget() {
     run(async {
         let (node, server) = serve_grpc();
         let mut kv = connect_kv(&server).await;
-        let mut leases = Vec::new();
-        for _ in 0..2 {
-            let granted = kv.lease_grant(v1::LeaseGrantRequest { ttl_ms: 60_000 }).await.unwrap();
-            leases.push(granted.into_inner().lease);
-        }
+        let [ours, theirs] = grant_two_leases(&mut kv).await;
         let lock = |lease, value| v1::LockRequest { name: "gate".into(), lease, value, ..Default::default() };
-        kv.lock(lock(leases[0], Default::default())).await.unwrap();
+        kv.lock(lock(ours, Default::default())).await.unwrap();
         let before = node.budget().used();
-        let (mut other, theirs) = (kv.clone(), leases[1]);
+        let mut other = kv.clone();
         let request = lock(theirs, vec![7_u8; 500_000].into());
         let waiting = tokio::spawn(async move { other.lock(request).await });
         wait_for_waiter(&mut kv, theirs).await;
@@ -370,14 +370,9 @@ fn large_grpc_results_for_keys_count_towards_the_budget() {
         kv.put(put("k", &"v".repeat(100 << 10))).await.unwrap();
         let read = v1::RequestOp { request: Some(request_op::Request::Range(get("k"))) };
         let transaction = v1::TxnRequest { success: vec![read], ..Default::default() };
-        // Leaves this much room in the budget.
-        let charge_rest = |room: u64| {
-            let bytes = node.budget().room() - room;
-            MemoryCharge::of(node.budget(), bytes as usize).unwrap()
-        };
         // The charges of earlier requests may be released only now.
         let (written, read) = loop {
-            let _rest = charge_rest(50 << 10);
+            let _rest = charge_all_but(&node, 50 << 10);
             let results = (kv.txn(transaction.clone()).await, kv.range(get("k")).await);
             if results.0.is_err() && results.1.is_err() {
                 break results;
@@ -386,7 +381,7 @@ fn large_grpc_results_for_keys_count_towards_the_budget() {
         assert_eq!(refused(written).1, "COMMAND_UNKNOWN");
         assert_eq!(refused(read).1, "BUDGET_SPENT");
         // Each charge is released once the result is sent.
-        let _rest = charge_rest(1 << 20);
+        let _rest = charge_all_but(&node, 1 << 20);
         for _ in 0..20 {
             kv.txn(transaction.clone()).await.unwrap();
             kv.range(get("k")).await.unwrap();
@@ -399,16 +394,12 @@ fn stopping_server_ends_watches_and_lock_waits() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut kv = connect_kv(&server).await;
-        let mut leases = Vec::new();
-        for _ in 0..2 {
-            let granted = kv.lease_grant(v1::LeaseGrantRequest { ttl_ms: 60_000 }).await.unwrap();
-            leases.push(granted.into_inner().lease);
-        }
+        let [ours, theirs] = grant_two_leases(&mut kv).await;
         let lock = |lease| v1::LockRequest { name: "gate".into(), lease, ..Default::default() };
-        kv.lock(lock(leases[0])).await.unwrap();
+        kv.lock(lock(ours)).await.unwrap();
         let mut changes = kv.watch(watch("a", "", 0)).await.unwrap().into_inner();
         next_change(&mut changes).await;
-        let (mut other, theirs) = (kv.clone(), leases[1]);
+        let mut other = kv.clone();
         let waiting = tokio::spawn(async move { other.lock(lock(theirs)).await });
         wait_for_waiter(&mut kv, theirs).await;
         let stopping = std::thread::spawn(move || server.stop());

@@ -1,10 +1,10 @@
 use dunlin::Config;
 use dunlin::state::ControlCommand;
-use dunlin::topic::MemoryCharge;
 use dunlin_wait::until;
 use serde_json::{Value, json};
 
 use super::{HttpResponse, HttpServer};
+use crate::memory::charge_all_but;
 
 fn send(
     fixture: &HttpServer,
@@ -84,11 +84,6 @@ fn large_http_results_for_keys_count_towards_the_budget() {
     let fixture = HttpServer::new();
     assert_eq!(send(&fixture, "PUT", "/v1/kv/k", &[], &"v".repeat(100 << 10)).status, 200);
     let transaction = json!({"then": [{"get": {"key": "k"}}]}).to_string();
-    // Leaves this much room in the budget.
-    let charge_rest = |room: u64| {
-        let bytes = fixture.node.budget().room() - room;
-        MemoryCharge::of(fixture.node.budget(), bytes as usize).unwrap()
-    };
     for (method, path, content, code) in [
         ("POST", "/v1/kv", transaction.as_str(), "COMMAND_UNKNOWN"),
         ("GET", "/v1/kv?prefix=k", "", "BUDGET_SPENT"),
@@ -96,12 +91,12 @@ fn large_http_results_for_keys_count_towards_the_budget() {
     ] {
         // The charges of earlier requests may be released only now.
         until("a result is refused", || {
-            let _rest = charge_rest(50 << 10);
+            let _rest = charge_all_but(&fixture.node, 50 << 10);
             let response = send(&fixture, method, path, &[], content);
             response.status != 200 && response.code() == code
         });
         // Each charge is released once the result is sent.
-        let _rest = charge_rest(1 << 20);
+        let _rest = charge_all_but(&fixture.node, 1 << 20);
         for _ in 0..20 {
             assert_eq!(send(&fixture, method, path, &[], content).status, 200, "{path}");
         }
