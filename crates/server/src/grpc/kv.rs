@@ -264,6 +264,6 @@ impl KvService {
         self,
         request: Request<v1::LeaderRequest>,
     ) -> Result<Response<v1::LeaderResponse>, Status> {
-        response(self.leader_of(&request.get_ref().name).await)
+        charged_response(&self.0, self.leader_of(&request.get_ref().name).await, Refused::from)
     }
 }

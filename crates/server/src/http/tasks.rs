@@ -76,7 +76,7 @@ pub(super) async fn list(
 pub(super) async fn describe(
     Extension(context): Extension<Context>,
     PathName(name): PathName,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Response, Problem> {
     let task = parse_id(&name)?;
     let Some(TaskQueryResult::Task { task: view, now_ms }) =
         run_query(&context, &TaskQuery::Get { task }).await?
@@ -89,7 +89,7 @@ pub(super) async fn describe(
     if let Some(TaskQueryResult::Why { why }) = run_query(&context, &TaskQuery::Why { task }).await? {
         object["why"] = why.into();
     }
-    Ok(Json(object))
+    body::charged_json(&context, &object, Refused::from)
 }
 
 /// Submits one task (a JSON object) or several (a JSON list).

@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::extract::RawQuery;
 use axum::http::{Request, StatusCode};
+use axum::response::Response;
 use axum::{Extension, Json};
 use dunlin::Refused;
 use dunlin::state::{ControlCommand, ControlQuery, ControlQueryResult, ControlReply, FoundKeys, LOCKS};
@@ -129,7 +130,7 @@ pub(in crate::http) async fn release(
 pub(in crate::http) async fn holder(
     Extension(context): Extension<Context>,
     PathName(name): PathName,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Response, Problem> {
     let key = [LOCKS, name.as_bytes()].concat();
     let operation = ControlQuery::Get { key: &key };
     let ControlQueryResult::Found { found: FoundKeys { items, .. }, .. } =
@@ -139,5 +140,6 @@ pub(in crate::http) async fn holder(
     };
     let not_held =
         || Problem::of(StatusCode::NOT_FOUND, ErrorCode::LockNotHeld, format!("lock {name:?} has no holder"));
-    items.first().map(|pair| Json(kv_json::pair(pair))).ok_or_else(not_held)
+    let pair = items.first().ok_or_else(not_held)?;
+    body::charged_json(&context, &kv_json::pair(pair), Refused::from)
 }

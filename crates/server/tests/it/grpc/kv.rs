@@ -370,21 +370,28 @@ fn large_grpc_results_for_keys_count_towards_the_budget() {
         kv.put(put("k", &"v".repeat(100 << 10))).await.unwrap();
         let read = v1::RequestOp { request: Some(request_op::Request::Range(get("k"))) };
         let transaction = v1::TxnRequest { success: vec![read], ..Default::default() };
+        let [lease, _] = grant_two_leases(&mut kv).await;
+        let (name, value) = ("gate".into(), vec![7_u8; 100 << 10].into());
+        kv.lock(v1::LockRequest { name, lease, value, ..Default::default() }).await.unwrap();
+        let holder = v1::LeaderRequest { name: "gate".into() };
         // The charges of earlier requests may be released only now.
-        let (written, read) = loop {
+        let (written, read, held) = loop {
             let _rest = charge_all_but(&node, 50 << 10);
-            let results = (kv.txn(transaction.clone()).await, kv.range(get("k")).await);
-            if results.0.is_err() && results.1.is_err() {
-                break results;
+            let (written, read) = (kv.txn(transaction.clone()).await, kv.range(get("k")).await);
+            let held = kv.leader(holder.clone()).await;
+            if written.is_err() && read.is_err() && held.is_err() {
+                break (written, read, held);
             }
         };
         assert_eq!(refused(written).1, "COMMAND_UNKNOWN");
         assert_eq!(refused(read).1, "BUDGET_SPENT");
+        assert_eq!(refused(held).1, "BUDGET_SPENT");
         // Each charge is released once the result is sent.
         let _rest = charge_all_but(&node, 1 << 20);
         for _ in 0..20 {
             kv.txn(transaction.clone()).await.unwrap();
             kv.range(get("k")).await.unwrap();
+            kv.leader(holder.clone()).await.unwrap();
         }
     });
 }

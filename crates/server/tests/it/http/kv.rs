@@ -84,10 +84,16 @@ fn large_http_results_for_keys_count_towards_the_budget() {
     let fixture = HttpServer::new();
     assert_eq!(send(&fixture, "PUT", "/v1/kv/k", &[], &"v".repeat(100 << 10)).status, 200);
     let transaction = json!({"then": [{"get": {"key": "k"}}]}).to_string();
+    let lease =
+        send(&fixture, "POST", "/v1/leases", &[], r#"{"ttl_ms": 600000}"#).json()["lease"].to_string();
+    // In JSON, each quotation mark takes two bytes.
+    let path = format!("/v1/locks/gate?lease={lease}");
+    assert_eq!(send(&fixture, "PUT", &path, &[], &"\"".repeat(60 << 10)).status, 200);
     for (method, path, content, code) in [
         ("POST", "/v1/kv", transaction.as_str(), "COMMAND_UNKNOWN"),
         ("GET", "/v1/kv?prefix=k", "", "BUDGET_SPENT"),
         ("GET", "/v1/kv/k", "", "BUDGET_SPENT"),
+        ("GET", "/v1/locks/gate", "", "BUDGET_SPENT"),
     ] {
         // The charges of earlier requests may be released only now.
         until("a result is refused", || {
