@@ -22,6 +22,7 @@ mod groups;
 mod handle;
 mod hello;
 mod outbound;
+mod pending;
 mod plan;
 mod preparation;
 mod publish;

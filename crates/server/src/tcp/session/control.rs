@@ -11,8 +11,7 @@
 //! bytes together. Further requests are refused. Their bytes above
 //! [`UNCHARGED_MESSAGE_BYTES_MAX`](crate::charging::UNCHARGED_MESSAGE_BYTES_MAX) are charged to the memory budget.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin::raft::CommandBatch;
@@ -23,6 +22,7 @@ use dunlin::{Control, ControlError, Refused};
 use tokio::task::AbortHandle;
 
 use super::outbound::protocol;
+use super::pending::{OutcomeQueue, PendingRequest, RequestOutcome, lock, push_outcomes};
 use super::{CONTROL_BYTES_MAX, Session};
 use crate::charging::{charge_if_large, result_dropped};
 
@@ -41,23 +41,12 @@ pub(super) struct ControlRequests {
     commands: CommandBatch,
     command_requests: Vec<PendingRequest>,
     queries: Vec<(PendingRequest, Bytes)>,
-    outcomes: Arc<Mutex<VecDeque<RequestOutcome>>>,
+    outcomes: OutcomeQueue<ResponseContent>,
     pending_count: usize,
     pending_bytes: usize,
     /// Handles with which requests that wait for locks are cancelled.
     lock_waits: Vec<AbortHandle>,
 }
-
-#[derive(Debug)]
-struct PendingRequest {
-    number: u32,
-    bytes: usize,
-    /// Held until the request has its response, or until the cluster has handled it if the session ends.
-    _charge: Option<MemoryCharge>,
-}
-
-#[derive(Debug)]
-struct RequestOutcome(PendingRequest, Result<ResponseContent, Refused>);
 
 #[derive(Debug)]
 enum ResponseContent {
@@ -67,7 +56,7 @@ enum ResponseContent {
     Query(Bytes),
 }
 
-impl RequestOutcome {
+impl RequestOutcome<ResponseContent> {
     fn result_bytes(&self) -> usize {
         match &self.1 {
             Ok(ResponseContent::CommandOutcome(bytes, _)) => bytes.len(),
@@ -76,20 +65,9 @@ impl RequestOutcome {
     }
 }
 
-type OutcomeQueue = Arc<Mutex<VecDeque<RequestOutcome>>>;
-
-fn lock(outcomes: &OutcomeQueue) -> MutexGuard<'_, VecDeque<RequestOutcome>> {
-    outcomes.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn push_outcomes(outcomes: &OutcomeQueue, waiter: &Arc<Waiter>, new: impl Iterator<Item = RequestOutcome>) {
-    lock(outcomes).extend(new);
-    waiter.notify(CONTROL_RESULT);
-}
-
 /// Adds the outcomes of commands to the queue, and charges large ones to the memory budget.
 fn push_command_outcomes(
-    outcomes: &OutcomeQueue,
+    outcomes: &OutcomeQueue<ResponseContent>,
     waiter: &Arc<Waiter>,
     requests: Vec<PendingRequest>,
     results: Result<Vec<Bytes>, ControlError>,
@@ -100,7 +78,7 @@ fn push_command_outcomes(
         Err(error) => {
             let refused = Refused::from(&error);
             let failed = requests.into_iter().map(|request| RequestOutcome(request, Err(refused.clone())));
-            return push_outcomes(outcomes, waiter, failed);
+            return push_outcomes(outcomes, waiter, CONTROL_RESULT, failed);
         }
     };
     let mut unsent_bytes: usize = lock(outcomes).iter().map(RequestOutcome::result_bytes).sum();
@@ -111,7 +89,7 @@ fn push_command_outcomes(
         let content = charge.map(|charge| ResponseContent::CommandOutcome(bytes, charge));
         RequestOutcome(request, content.map_err(result_dropped))
     });
-    push_outcomes(outcomes, waiter, new.collect::<Vec<_>>().into_iter());
+    push_outcomes(outcomes, waiter, CONTROL_RESULT, new.collect::<Vec<_>>());
 }
 
 impl Session {
@@ -132,8 +110,8 @@ impl Session {
         if self.control_requests.pending_bytes + bytes > REQUEST_BYTES_MAX {
             return Err(Refused::limit("control_request_bytes_max", REQUEST_BYTES_MAX as u64));
         }
-        let charge = charge_if_large(self.shared.node.budget(), bytes, self.control_requests.pending_bytes)?;
-        let request = PendingRequest { number, bytes, _charge: charge };
+        let pending_bytes = self.control_requests.pending_bytes;
+        let request = PendingRequest::new(number, bytes, pending_bytes, self.shared.node.budget())?;
         match message.kind {
             ControlKind::Command => self.accept_command(request, message.bytes.0)?,
             ControlKind::Query | ControlKind::StaleQuery => {
@@ -197,7 +175,7 @@ impl Session {
                 ResponseContent::CommandOutcome(out.into(), None)
             });
             let outcome = RequestOutcome(request, content);
-            push_outcomes(&outcomes, &waiter, std::iter::once(outcome));
+            push_outcomes(&outcomes, &waiter, CONTROL_RESULT, [outcome]);
         });
         self.control_requests.lock_waits.retain(|wait| !wait.is_finished());
         self.control_requests.lock_waits.push(task.abort_handle());
@@ -244,7 +222,7 @@ impl Session {
                 let new = queries.into_iter().map(|(request, bytes)| {
                     RequestOutcome(request, caught_up.clone().map(|()| ResponseContent::Query(bytes)))
                 });
-                push_outcomes(&outcomes, &waiter, new);
+                push_outcomes(&outcomes, &waiter, CONTROL_RESULT, new);
             });
         }
     }

@@ -14,20 +14,20 @@
 mod rechecking;
 mod results;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use dunlin::raft::CommandBatch;
 use dunlin::scheduler::{AttachRequest, AttachResponse, TaskCommand, TaskQuery, WorkerOrder};
-use dunlin::topic::{MemoryCharge, Waiter};
 use dunlin::wire::{self, FromNode, RequestRefused, TaskOrders, TasksKind, TasksResult, U32PrefixedBytes};
 use dunlin::{Refused, TaskRule, Tasks, TasksError, WorkerAttachment, WorkerOrderQueue};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::outbound::protocol;
+use super::pending::{OutcomeQueue, PendingRequest, RequestOutcome, lock, push_outcomes};
 use super::{CONTROL_BYTES_MAX, Session};
 use crate::charging::charge_if_large;
 
@@ -49,7 +49,7 @@ pub(super) struct TaskRequests {
     commands: CommandBatch,
     command_batches: Vec<BatchedRequest>,
     queries: Vec<(PendingRequest, Bytes)>,
-    outcomes: OutcomeQueue,
+    outcomes: OutcomeQueue<ResponseContent>,
     pending_count: usize,
     pending_bytes: usize,
     /// Tenants of which the session knows that they exist.
@@ -65,14 +65,6 @@ pub(super) struct TaskRequests {
     revoked: HashSet<u64>,
     /// Handles of the requests that are attaching a worker.
     attaching: Vec<AbortHandle>,
-}
-
-#[derive(Debug)]
-struct PendingRequest {
-    number: u32,
-    bytes: usize,
-    /// Held until the request has its response, or until the cluster has handled it if the session ends.
-    _charge: Option<MemoryCharge>,
 }
 
 #[derive(Debug)]
@@ -92,9 +84,6 @@ struct BatchedRequest {
 }
 
 #[derive(Debug)]
-struct RequestOutcome(PendingRequest, Result<ResponseContent, Refused>);
-
-#[derive(Debug)]
 enum ResponseContent {
     /// The bytes of a [`TaskCommandOutcome`](dunlin::scheduler::TaskCommandOutcome) for each command.
     CommandOutcome(Vec<Bytes>),
@@ -102,17 +91,6 @@ enum ResponseContent {
     Query(Bytes),
     /// The worker is attached; it runs tasks of these tenants, or of all tenants if there are none.
     Attached(AttachResponse, Vec<Vec<u8>>),
-}
-
-type OutcomeQueue = Arc<Mutex<VecDeque<RequestOutcome>>>;
-
-fn lock(outcomes: &OutcomeQueue) -> MutexGuard<'_, VecDeque<RequestOutcome>> {
-    outcomes.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn push_outcomes(outcomes: &OutcomeQueue, waiter: &Arc<Waiter>, new: impl Iterator<Item = RequestOutcome>) {
-    lock(outcomes).extend(new);
-    waiter.notify(TASK_RESULT);
 }
 
 impl Session {
@@ -133,8 +111,8 @@ impl Session {
         if self.task_requests.pending_bytes + bytes > REQUEST_BYTES_MAX {
             return Err(Refused::limit("task_request_bytes_max", REQUEST_BYTES_MAX as u64));
         }
-        let charge = charge_if_large(self.shared.node.budget(), bytes, self.task_requests.pending_bytes)?;
-        let request = PendingRequest { number, bytes, _charge: charge };
+        let pending_bytes = self.task_requests.pending_bytes;
+        let request = PendingRequest::new(number, bytes, pending_bytes, self.shared.node.budget())?;
         match message.kind {
             TasksKind::Commands => self.accept_task_commands(request, message.bytes.0)?,
             TasksKind::Attach => self.accept_worker(request, message.bytes.0)?,
@@ -253,13 +231,13 @@ impl Session {
                 let Some(request) = request.take() else { return };
                 joining.fetch_sub(1, Ordering::Relaxed);
                 let outcome = RequestOutcome(request, Ok(ResponseContent::Attached(attached, tenants)));
-                push_outcomes(&outcomes, &waiter, std::iter::once(outcome));
+                push_outcomes(&outcomes, &waiter, TASK_RESULT, [outcome]);
             });
             let attached = attached.await;
             if let (Err(error), Some(request)) = (attached, request) {
                 joining.fetch_sub(1, Ordering::Relaxed);
                 let outcome = RequestOutcome(request, Err(Refused::from(&error)));
-                push_outcomes(&outcomes, &waiter, std::iter::once(outcome));
+                push_outcomes(&outcomes, &waiter, TASK_RESULT, [outcome]);
             }
         });
         self.task_requests.attaching.retain(|attaching| !attaching.is_finished());
@@ -300,7 +278,7 @@ impl Session {
                 .filter(|_| std::mem::take(&mut self.task_requests.has_heartbeats));
             tokio::spawn(async move {
                 let results = tasks.propose_decoded(commands).await;
-                push_outcomes(&outcomes, &waiter, outcomes_of(command_batches, results).into_iter());
+                push_outcomes(&outcomes, &waiter, TASK_RESULT, outcomes_of(command_batches, results));
                 if let Some(order_queue) = renewed {
                     // If this fails, the workers' leases end at their usual time.
                     let _ = tasks.refresh_leases(&order_queue).await;
@@ -314,7 +292,7 @@ impl Session {
                 let new = queries.into_iter().map(|(request, bytes)| {
                     RequestOutcome(request, caught_up.clone().map(|()| ResponseContent::Query(bytes)))
                 });
-                push_outcomes(&outcomes, &waiter, new);
+                push_outcomes(&outcomes, &waiter, TASK_RESULT, new);
             });
         }
     }
@@ -461,7 +439,10 @@ fn limit_query_to_tenant<'a>(query: &mut TaskQuery<'a>, own: &'a [u8]) {
     }
 }
 
-fn outcomes_of(batches: Vec<BatchedRequest>, results: Result<Vec<Bytes>, TasksError>) -> Vec<RequestOutcome> {
+fn outcomes_of(
+    batches: Vec<BatchedRequest>,
+    results: Result<Vec<Bytes>, TasksError>,
+) -> Vec<RequestOutcome<ResponseContent>> {
     match results {
         Ok(results) => {
             let mut results = results.into_iter();

@@ -1,0 +1,51 @@
+//! Requests for keys or tasks that have no response yet, and the queue of their outcomes.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dunlin::Refused;
+use dunlin::topic::{MemoryBudget, MemoryCharge, Waiter};
+
+use crate::charging::charge_if_large;
+
+#[derive(Debug)]
+pub(super) struct PendingRequest {
+    pub(super) number: u32,
+    pub(super) bytes: usize,
+    /// Held until the request has its response, or until the cluster has handled it if the session ends.
+    _charge: Option<MemoryCharge>,
+}
+
+impl PendingRequest {
+    /// Charges the request, unless it and the other pending requests, of `pending_bytes` bytes, are small.
+    pub(super) fn new(
+        number: u32,
+        bytes: usize,
+        pending_bytes: usize,
+        budget: &Arc<MemoryBudget>,
+    ) -> Result<PendingRequest, Refused> {
+        let charge = charge_if_large(budget, bytes, pending_bytes)?;
+        Ok(PendingRequest { number, bytes, _charge: charge })
+    }
+}
+
+/// A request, and the content of its response.
+#[derive(Debug)]
+pub(super) struct RequestOutcome<C>(pub(super) PendingRequest, pub(super) Result<C, Refused>);
+
+pub(super) type OutcomeQueue<C> = Arc<Mutex<VecDeque<RequestOutcome<C>>>>;
+
+pub(super) fn lock<C>(outcomes: &OutcomeQueue<C>) -> MutexGuard<'_, VecDeque<RequestOutcome<C>>> {
+    outcomes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Adds outcomes to the queue, and notifies the session with this token.
+pub(super) fn push_outcomes<C>(
+    outcomes: &OutcomeQueue<C>,
+    waiter: &Waiter,
+    token: u32,
+    new: impl IntoIterator<Item = RequestOutcome<C>>,
+) {
+    lock(outcomes).extend(new);
+    waiter.notify(token);
+}
