@@ -395,7 +395,7 @@ impl ConnectionDriver {
             .initial_connection_window_size(limits.connection_window_bytes);
         let allowance = ReadAllowance::default();
         let io = TokioIo::new(LimitedReads::new(stream, allowance.clone()));
-        let http2 = builder.serve_connection(io, CallRouter::new(&connection));
+        let http2 = builder.serve_connection(io, CallRouter { connection: Arc::clone(&connection) });
         let timer = Box::pin(sleep(connection.next_check()));
         ConnectionDriver {
             connection,

@@ -97,33 +97,16 @@ fn hold_until_sent(response: Response<Body>, held: Arc<impl Send + Sync + 'stati
     response.map(|body| Body::new(body.map_frame(hold)))
 }
 
+/// No limit on the size of a message: the request body (`intake`) refuses large messages before they are decoded.
+const MESSAGE_BYTES_MAX: usize = usize::MAX;
+
 /// Passes each call of a gRPC connection to its service.
 #[derive(Debug, Clone)]
 pub(super) struct CallRouter {
-    connection: Arc<GrpcConnection>,
-    dunlin: DunlinServer<DunlinService>,
-    kv: KvServer<KvService>,
-    tasks: TasksServer<TasksService>,
-    ratatoskr: MessageBrokerServer<Ratatoskr>,
+    pub(super) connection: Arc<GrpcConnection>,
 }
 
 impl CallRouter {
-    pub(super) fn new(connection: &Arc<GrpcConnection>) -> CallRouter {
-        // Sets no limit here: the request body (`intake`) refuses large messages before they are decoded.
-        let message_bytes_max = usize::MAX;
-        let dunlin = DunlinServer::new(DunlinService(Arc::clone(connection)));
-        let kv = KvServer::new(KvService(Arc::clone(connection)));
-        let tasks = TasksServer::new(TasksService(Arc::clone(connection)));
-        let ratatoskr = MessageBrokerServer::new(Ratatoskr(Arc::clone(connection)));
-        CallRouter {
-            connection: Arc::clone(connection),
-            dunlin: dunlin.max_decoding_message_size(message_bytes_max),
-            kv: kv.max_decoding_message_size(message_bytes_max),
-            tasks: tasks.max_decoding_message_size(message_bytes_max),
-            ratatoskr: ratatoskr.max_decoding_message_size(message_bytes_max),
-        }
-    }
-
     fn respond(&self, request: Request<Incoming>) -> CallFuture {
         if let Err(refusal) = check(request.headers()) {
             return Box::pin(std::future::ready(Ok(*refusal)));
@@ -151,7 +134,7 @@ impl CallRouter {
         Box::pin(async move {
             let authorization = authorization.as_ref().map(HeaderValue::as_bytes);
             match connection.log_in(&access, authorization).await {
-                Ok(connection) => CallRouter::new(&connection).route(request).await,
+                Ok(connection) => CallRouter { connection }.route(request).await,
                 Err(refused) => Ok(status(&refused).into_http()),
             }
         })
@@ -161,7 +144,7 @@ impl CallRouter {
         let path = request.uri().path();
         let (service, call) =
             path.strip_prefix('/').and_then(|path| path.rsplit_once('/')).unwrap_or(("", ""));
-        let this = self.clone();
+        let connection = Arc::clone(&self.connection);
         let is_open = is_open(path);
         let open_call = match is_open.then(|| self.connection.begin_open_call()).transpose() {
             Ok(open_call) => open_call,
@@ -180,26 +163,42 @@ impl CallRouter {
         let response: CallFuture = match (service, call) {
             (DUNLIN, "Subscribe") => {
                 let request = request.map(intake);
-                Box::pin(async move { Ok(this.subscribe(request).await.unwrap_or_else(|s| s.into_http())) })
+                Box::pin(async move {
+                    Ok(subscribe_to_topics(&connection, request).await.unwrap_or_else(|s| s.into_http()))
+                })
             }
             (KV, "Watch") => {
                 let request = request.map(intake);
-                Box::pin(async move { Ok(this.watch(request).await.unwrap_or_else(|s| s.into_http())) })
+                Box::pin(async move {
+                    Ok(watch_keys(&connection, request).await.unwrap_or_else(|s| s.into_http()))
+                })
             }
             (RATATOSKR, "Subscribe") => {
                 let request = request.map(intake);
                 Box::pin(async move {
-                    Ok(this.subscribe_to_messages(request).await.unwrap_or_else(|s| s.into_http()))
+                    Ok(subscribe_to_messages(&connection, request).await.unwrap_or_else(|s| s.into_http()))
                 })
             }
-            (DUNLIN, _) => self.dunlin.clone().call(request.map(intake)),
-            (KV, _) => self.kv.clone().call(request.map(intake)),
-            (TASKS, _) => self.tasks.clone().call(request.map(intake)),
-            (RATATOSKR, _) => self.ratatoskr.clone().call(request.map(intake)),
+            (DUNLIN, _) => {
+                let service = DunlinServer::new(DunlinService(connection));
+                service.max_decoding_message_size(MESSAGE_BYTES_MAX).call(request.map(intake))
+            }
+            (KV, _) => {
+                let service = KvServer::new(KvService(connection));
+                service.max_decoding_message_size(MESSAGE_BYTES_MAX).call(request.map(intake))
+            }
+            (TASKS, _) => {
+                let service = TasksServer::new(TasksService(connection));
+                service.max_decoding_message_size(MESSAGE_BYTES_MAX).call(request.map(intake))
+            }
+            (RATATOSKR, _) => {
+                let service = MessageBrokerServer::new(Ratatoskr(connection));
+                service.max_decoding_message_size(MESSAGE_BYTES_MAX).call(request.map(intake))
+            }
             ("grpc.health.v1.Health", _) => {
                 let request = request.map(intake);
                 Box::pin(async move {
-                    let shared = &this.connection.shared;
+                    let shared = &connection.shared;
                     let mut health = shared.grpc.health(crate::http::missing(shared).is_empty()).await;
                     health.call(request).await
                 })
@@ -222,36 +221,41 @@ impl CallRouter {
             })
         })
     }
+}
 
-    async fn subscribe(&self, request: Request<BoundedRequestBody>) -> Result<Response<Body>, Status> {
-        let message: SubscribeRequest = one_message(request).await?;
-        let name = message.name.clone();
-        let reader = subscribe::reader(&self.connection, message).await.map_err(|refused| {
-            self.connection.record_departure(DepartureKind::Refused, &name, &describe_refusal(&refused));
-            status(&refused)
-        })?;
-        Ok(streaming(Body::new(SubscriptionBody::new(reader, DunlinWriter))))
-    }
+async fn subscribe_to_topics(
+    connection: &Arc<GrpcConnection>,
+    request: Request<BoundedRequestBody>,
+) -> Result<Response<Body>, Status> {
+    let message: SubscribeRequest = one_message(request).await?;
+    let name = message.name.clone();
+    let reader = subscribe::reader(connection, message).await.map_err(|refused| {
+        connection.record_departure(DepartureKind::Refused, &name, &describe_refusal(&refused));
+        status(&refused)
+    })?;
+    Ok(streaming(Body::new(SubscriptionBody::new(reader, DunlinWriter))))
+}
 
-    async fn watch(&self, request: Request<BoundedRequestBody>) -> Result<Response<Body>, Status> {
-        let message: WatchRequest = one_message(request).await?;
-        let (reader, changes) =
-            kv::watch(&self.connection, message).await.map_err(|refused| status(&refused))?;
-        Ok(streaming(Body::new(SubscriptionBody::new(reader, changes))))
-    }
+async fn watch_keys(
+    connection: &Arc<GrpcConnection>,
+    request: Request<BoundedRequestBody>,
+) -> Result<Response<Body>, Status> {
+    let message: WatchRequest = one_message(request).await?;
+    let (reader, changes) = kv::watch(connection, message).await.map_err(|refused| status(&refused))?;
+    Ok(streaming(Body::new(SubscriptionBody::new(reader, changes))))
+}
 
-    async fn subscribe_to_messages(
-        &self,
-        request: Request<BoundedRequestBody>,
-    ) -> Result<Response<Body>, Status> {
-        let message = one_message(request).await?;
-        let (delivery, reference) = ratatoskr::subscribe(&self.connection, message).await?;
-        let mut response = streaming(Body::new(delivery));
-        if let Ok(reference) = HeaderValue::from_str(&reference) {
-            response.headers_mut().insert(ratatoskr::REFERENCE, reference);
-        }
-        Ok(response)
+async fn subscribe_to_messages(
+    connection: &Arc<GrpcConnection>,
+    request: Request<BoundedRequestBody>,
+) -> Result<Response<Body>, Status> {
+    let message = one_message(request).await?;
+    let (delivery, reference) = ratatoskr::subscribe(connection, message).await?;
+    let mut response = streaming(Body::new(delivery));
+    if let Ok(reference) = HeaderValue::from_str(&reference) {
+        response.headers_mut().insert(ratatoskr::REFERENCE, reference);
     }
+    Ok(response)
 }
 
 impl hyper::service::Service<Request<Incoming>> for CallRouter {
@@ -316,7 +320,7 @@ async fn one_message<M: Message + Default + Send + 'static>(
     request: Request<BoundedRequestBody>,
 ) -> Result<M, Status> {
     let decoder = ProstDecoder::<M>::default();
-    let mut messages = Streaming::new_request(decoder, request.into_body(), None, Some(usize::MAX));
+    let mut messages = Streaming::new_request(decoder, request.into_body(), None, Some(MESSAGE_BYTES_MAX));
     let message = messages.message().await.map_err(with_protocol_code)?;
     message.ok_or_else(|| {
         let refused = Refused::new(ErrorCode::Protocol, "the call has no request message");
