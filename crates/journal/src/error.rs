@@ -173,8 +173,8 @@ fn lack_of_room(need: u64, free: u64) -> String {
 }
 
 impl AppendError {
-    /// The error of a disk operation that does not end the log.
-    pub(crate) fn of_unchanged(error: DiskError) -> AppendError {
+    /// The error for a failed disk operation that does not end the log: `LacksResource` if a later retry may succeed.
+    pub(crate) fn classify_disk_error(error: DiskError) -> AppendError {
         if error.lacks_resource() { AppendError::LacksResource(error) } else { AppendError::Disk(error) }
     }
 

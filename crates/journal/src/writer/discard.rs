@@ -22,9 +22,8 @@ impl Journal {
         let Some(emptied) = self.shared.files().all.get(index).cloned() else { return Ok(()) };
         let file = match self.current.take_if(|current| current.log.name == emptied.name) {
             Some(current) => current.file,
-            None => {
-                files::open(&*self.shared.disk, &emptied.path, true).map_err(AppendError::of_unchanged)?
-            }
+            None => files::open(&*self.shared.disk, &emptied.path, true)
+                .map_err(AppendError::classify_disk_error)?,
         };
         let start = FILE_HEADER_BYTES as u64;
         let cut = file.set_bytes(start).map_err(DiskError::of("truncate", &emptied.path));
@@ -66,9 +65,9 @@ impl Journal {
         self.must_begin_file = false;
         for file in removed.iter().rev() {
             let removed = self.shared.disk.remove(&file.path);
-            removed.map_err(DiskError::of("remove", &file.path)).map_err(AppendError::of_unchanged)?;
+            removed.map_err(DiskError::of("remove", &file.path)).map_err(AppendError::classify_disk_error)?;
         }
         let synced = self.shared.disk.sync_dir(&self.shared.dir);
-        synced.map_err(DiskError::of("sync", &self.shared.dir)).map_err(AppendError::of_unchanged)
+        synced.map_err(DiskError::of("sync", &self.shared.dir)).map_err(AppendError::classify_disk_error)
     }
 }

@@ -44,7 +44,7 @@ impl Journal {
     pub fn begin_file_in(&mut self, reserve: &mut DiskReserve, need: u64) -> Result<bool, AppendError> {
         self.check_not_ended()?;
         if self.current.as_ref().is_some_and(|current| current.records == 0) && self.can_continue_file() {
-            return reserve.release().map_err(AppendError::of_unchanged);
+            return reserve.release().map_err(AppendError::classify_disk_error);
         }
         match reserve.hand_over(need) {
             Ok(None) => return Ok(false),
@@ -52,9 +52,9 @@ impl Journal {
             // Even a new name can need room in the directory. If an operator removed the reserve's file, its room is
             // free already.
             Err(error) if error.is_full() || error.is_missing() => {
-                return reserve.release().map_err(AppendError::of_unchanged);
+                return reserve.release().map_err(AppendError::classify_disk_error);
             }
-            Err(error) => return Err(AppendError::of_unchanged(error)),
+            Err(error) => return Err(AppendError::classify_disk_error(error)),
         }
         self.end_file()?;
         match self.prepare_marks() {
