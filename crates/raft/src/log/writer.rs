@@ -164,10 +164,13 @@ impl WriterState {
                 let continues = bytes < BLOCK_BYTES && purge.is_none() && !self.is_closing;
                 next = if continues { self.try_next(receiver) } else { None };
             }
-            self.write(writes, receiver);
-            if let Some(purge) = purge {
-                self.purge(purge, receiver);
+            match purge {
+                Some(purge) if writes.is_empty() => self.purge(purge, receiver),
+                // If the writes wait for room, the purge may overtake them.
+                Some(purge) => self.deferred.push_front(WriterCommand::Purge(purge)),
+                None => {}
             }
+            self.write(writes, receiver);
         }
     }
 

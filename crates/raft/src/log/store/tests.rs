@@ -24,8 +24,13 @@ fn open(disk: &Arc<FakeDisk>, reserve_bytes: u64) -> RaftLog {
 
 /// Appends an entry of 4 KiB. Returns the receiver of the write's outcome.
 fn append(log: &RaftLog, index: u64) -> Receiver<io::Result<()>> {
+    append_bytes(log, index, 4 << 10)
+}
+
+/// Appends an entry of this size. Returns the receiver of the write's outcome.
+fn append_bytes(log: &RaftLog, index: u64, bytes: usize) -> Receiver<io::Result<()>> {
     let (sender, receiver) = channel();
-    let payload = EntryPayload::Normal(Proposal(Bytes::from(vec![7; 4 << 10])));
+    let payload = EntryPayload::Normal(Proposal(Bytes::from(vec![7; bytes])));
     let entry = LogEntry { log_id: id(index), payload };
     let mut log_index = log.log_index();
     let at = log_index.next;
@@ -95,6 +100,21 @@ async fn log_purge_of_unwritten_entries_waits_for_their_write() {
         (state.last_purged_log_id, state.last_log_id),
         (Some(id(waiting_index)), Some(id(waiting_index)))
     );
+}
+
+#[tokio::test]
+async fn log_purge_overtakes_a_write_that_arrived_together_with_it() {
+    let disk = Arc::new(FakeDisk::new(1));
+    let mut log = open(&disk, 0);
+    disk.set_capacity(disk.used() + (300 << 10));
+    let (waiting_index, written) = fill(&log);
+    let large = append_bytes(&log, waiting_index + 1, 100 << 10);
+    // The purge waits for the first entry. The writer then takes the large entry and the purge at the same time.
+    log.purge(id(waiting_index)).await.unwrap();
+    assert!(written.recv_timeout(Duration::from_millis(300)).is_err(), "there is no room");
+    disk.set_capacity(disk.used() + (40 << 10));
+    written.recv_timeout(PATIENCE).expect("the entry was written").unwrap();
+    large.recv_timeout(PATIENCE).expect("the purge made room for the large entry").unwrap();
 }
 
 #[test]
