@@ -124,7 +124,8 @@ impl<M: StateMachine> GroupHandle<M> {
         limits: RaftLimits,
     ) -> io::Result<GroupHandle<M>> {
         let log = log::open(Arc::clone(&disk), dir, &limits)?;
-        let machines = Machines::open(disk, &dir.join("snapshots"), machine, limits.reserve_bytes)?;
+        let (snapshots, room) = (dir.join("snapshots"), log.room().clone());
+        let machines = Machines::open(disk, &snapshots, machine, limits.reserve_bytes, room)?;
         if log.purged() > machines.applied() {
             let why = format!(
                 "its log begins after entry {}, which no snapshot holds",

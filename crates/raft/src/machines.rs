@@ -12,6 +12,7 @@ use futures_util::{Stream, StreamExt};
 use openraft::EntryPayload;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 
+use crate::log::DiskSpace;
 use crate::machine::{FrozenMachine, StateMachine};
 use crate::proposal;
 use crate::snapshots::Snapshots;
@@ -37,6 +38,7 @@ pub(crate) struct Machines {
     is_optional_block: fn(&[u8]) -> bool,
     snapshots: Arc<Mutex<Snapshots>>,
     snapshot_bytes: Arc<AtomicU64>,
+    room: DiskSpace,
 }
 
 /// The machine, with the last entry and membership applied to it.
@@ -53,12 +55,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Machines {
-    /// Restores the last snapshot into `machine`, which must be in its initial state.
+    /// Restores the last snapshot into `machine`, which must be in its initial state. Fills the reserve for snapshots, so
+    /// that a disk that becomes full at once has room for a snapshot, and reports to `room` whether it is filled.
     pub(crate) fn open<M: StateMachine>(
         disk: Arc<dyn Disk>,
         dir: &Path,
         mut machine: M,
         reserve_bytes: u64,
+        room: DiskSpace,
     ) -> io::Result<Machines> {
         let snapshots = Snapshots::open(disk, dir, reserve_bytes)?;
         let (mut meta, mut bytes) = (SnapshotMeta::default(), 0);
@@ -76,13 +80,16 @@ impl Machines {
         let (applied_machine, snapshots) =
             (Arc::new(Mutex::new(applied_machine)), Arc::new(Mutex::new(snapshots)));
         let (grows, is_optional_block) = (M::grows, M::is_optional_block);
-        Ok(Machines {
+        let machines = Machines {
             applied_machine,
             grows,
             is_optional_block,
             snapshots,
             snapshot_bytes: Arc::new(bytes.into()),
-        })
+            room,
+        };
+        machines.fill_reserve_of(&mut lock(&machines.snapshots));
+        Ok(machines)
     }
 
     pub(crate) fn applied(&self) -> Option<LogId> {
@@ -151,6 +158,7 @@ impl Machines {
         if is_saved {
             self.snapshot_bytes.store(bytes_of(&blocks.0), Ordering::Relaxed);
         }
+        self.fill_reserve_of(snapshots);
         Ok(is_saved)
     }
 
@@ -172,9 +180,19 @@ impl Machines {
         let is_lacking = self.snapshots.try_lock().is_ok_and(|snapshots| snapshots.lacks_reserve());
         if is_lacking {
             let machines = self.clone();
-            // An error is ignored here; the next snapshot reports a failing disk.
-            let _ = blocking(move || lock(&machines.snapshots).fill_reserve()).await;
+            let fill = move || {
+                machines.fill_reserve_of(&mut lock(&machines.snapshots));
+                Ok(())
+            };
+            let _ = blocking(fill).await;
         }
+    }
+
+    /// Fills the reserve for snapshots if there is room, and reports whether it is filled.
+    fn fill_reserve_of(&self, snapshots: &mut Snapshots) {
+        // An error is ignored here; the next snapshot reports a failing disk.
+        let is_filled = snapshots.fill_reserve().unwrap_or(false);
+        self.room.set_snapshot_reserve_filled(is_filled);
     }
 
     /// Writes a snapshot of the present state; `None` if there is no room.

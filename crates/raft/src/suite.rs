@@ -75,7 +75,8 @@ impl StoreBuilder<Types, RaftLog, Machines> for Stores {
         let disk = Arc::new(FakeDisk::new(1));
         let limits = RaftLimits { reserve_bytes: 0, ..RaftLimits::default() };
         let log = log::open(disk.clone(), Path::new("/raft/log"), &limits).unwrap();
-        let machines = Machines::open(disk, Path::new("/raft/snapshots"), Sum::default(), 0).unwrap();
+        let (snapshots, room) = (Path::new("/raft/snapshots"), log.room().clone());
+        let machines = Machines::open(disk, snapshots, Sum::default(), 0, room).unwrap();
         Ok(((), log, machines))
     }
 }

@@ -33,7 +33,7 @@ impl Margin {
 
     /// Whether the reserve is filled and nothing has to be done.
     pub(super) fn is_settled(&self) -> bool {
-        !self.reserve.needs_fill() && self.room.level() == SpaceLevel::Ample
+        !self.reserve.needs_fill() && self.room.log_level() == SpaceLevel::Ample
     }
 
     /// Fills the reserve if there is room again.
@@ -88,7 +88,7 @@ impl Margin {
     }
 
     pub(super) fn handle_written(&mut self, journal: &mut Journal) -> Result<(), AppendError> {
-        match self.room.level() {
+        match self.room.log_level() {
             SpaceLevel::Ample => return Ok(()),
             SpaceLevel::Low => {}
             SpaceLevel::Out => self.room.set_short(SpaceLevel::Low, self.room.shortage().unwrap_or_default()),
@@ -98,7 +98,7 @@ impl Margin {
     }
 
     fn report_low(&self, why: &str) {
-        if self.room.level() == SpaceLevel::Ample {
+        if self.room.log_level() == SpaceLevel::Ample {
             self.room.set_short(SpaceLevel::Low, why.to_owned());
         }
     }

@@ -8,19 +8,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) enum SpaceLevel {
     /// There is room for all writes.
     Ample = 0,
-    /// The reserve is in use. Only commands that free room, and Raft's own messages, are written.
+    /// A reserve is in use or not complete. Only commands that free room, and Raft's own messages, are written.
     Low = 1,
     /// No room is left. All writes wait.
     Out = 2,
 }
 
-/// The room left on a disk. Clones share it.
+/// The room left on the disk of a group's log and snapshots. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DiskSpace(Arc<DiskSpaceState>);
 
 #[derive(Debug, Default)]
 struct DiskSpaceState {
+    /// The level of the log alone.
     level: AtomicU8,
+    /// Whether the reserve of the snapshots is not filled.
+    lacks_snapshot_reserve: AtomicBool,
     /// Whether room was short since the log was last shortened.
     was_short: AtomicBool,
     /// Whether the group is ending. Writes then do not wait for room.
@@ -29,8 +32,17 @@ struct DiskSpaceState {
 }
 
 impl DiskSpace {
-    /// The writes for which there is room now.
+    /// The writes for which there is room now. While the reserve of the snapshots is not filled, the level is not
+    /// [`SpaceLevel::Ample`]: on a full disk without this reserve, no snapshot could shorten the log.
     pub(crate) fn level(&self) -> SpaceLevel {
+        match self.0.lacks_snapshot_reserve.load(Ordering::Acquire) {
+            true => self.log_level().max(SpaceLevel::Low),
+            false => self.log_level(),
+        }
+    }
+
+    /// The writes for which the log has room, whether or not the reserve of the snapshots is filled.
+    pub(super) fn log_level(&self) -> SpaceLevel {
         match self.0.level.load(Ordering::Acquire) {
             0 => SpaceLevel::Ample,
             1 => SpaceLevel::Low,
@@ -40,8 +52,11 @@ impl DiskSpace {
 
     /// The disk's last error; `None` while there is enough room.
     pub(crate) fn shortage(&self) -> Option<String> {
-        let why = || self.0.why.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        (self.level() > SpaceLevel::Ample).then(why)
+        if self.log_level() > SpaceLevel::Ample {
+            return Some(self.0.why.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        }
+        let lacks_reserve = self.level() > SpaceLevel::Ample;
+        lacks_reserve.then(|| "the disk has too little room for the reserve of the snapshots".to_owned())
     }
 
     /// Whether the log should remove entries to free room.
@@ -52,6 +67,11 @@ impl DiskSpace {
     /// Lets writes that wait for room fail. Otherwise a group whose vote waits for room could not end.
     pub(crate) fn cancel_waits(&self) {
         self.0.is_ending.store(true, Ordering::Release);
+    }
+
+    /// Reports whether the reserve of the snapshots is filled.
+    pub(crate) fn set_snapshot_reserve_filled(&self, is_filled: bool) {
+        self.0.lacks_snapshot_reserve.store(!is_filled, Ordering::Release);
     }
 
     pub(super) fn is_ending(&self) -> bool {

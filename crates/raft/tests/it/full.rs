@@ -1,10 +1,11 @@
 //! Full disks and failing disks.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dunlin_journal::Faults;
+use dunlin_journal::{Disk, Faults};
 use dunlin_raft::{RaftGroupError, RaftLimits};
 use dunlin_wait::Deadline;
 
@@ -30,20 +31,38 @@ async fn fill(cluster: &TestCluster, leader: u64) -> usize {
     panic!("the disk never fills up");
 }
 
-async fn wait_for_reserve(cluster: &TestCluster, id: u64) {
-    let exists = |cluster: &TestCluster, dir: &str| {
-        let content = cluster.disks[&id].content(&Path::new("/raft").join(dir).join("reserve"));
-        content.is_some_and(|content| content.len() as u64 == LIMITS.reserve_bytes)
-    };
-    cluster
-        .wait_until("the reserves exist", |cluster| exists(cluster, "log") && exists(cluster, "snapshots"))
-        .await;
+#[tokio::test(flavor = "multi_thread")]
+async fn reserves_are_filled_before_the_first_command() {
+    let mut cluster = TestCluster::empty(LIMITS);
+    cluster.start(1);
+    for dir in ["log", "snapshots"] {
+        let reserve = cluster.disks[&1].content(&Path::new("/raft").join(dir).join("reserve"));
+        assert_eq!(reserve.map(|reserve| reserve.len() as u64), Some(LIMITS.reserve_bytes), "{dir}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_without_reserve_for_snapshots_refuses_growth() {
+    let mut cluster = TestCluster::with_nodes(1, LIMITS).await;
+    cluster.crash(1).await;
+    let disk = Arc::clone(&cluster.disks[&1]);
+    disk.remove(Path::new("/raft/snapshots/reserve")).unwrap();
+    // Even without the zeros at the end of the log, less than twice the reserve's size is free.
+    disk.set_capacity(disk.used() + LIMITS.reserve_bytes / 2);
+    cluster.start(1);
+    cluster.leader().await;
+    let refused = cluster.nodes[&1].propose(Bytes::from(line(0))).await;
+    assert!(matches!(refused, Err(RaftGroupError::NoRoom(_))), "{refused:?}");
+    let outcome = cluster.nodes[&1].propose(Bytes::from("forget")).await;
+    assert!(outcome.is_ok(), "{outcome:?}");
+    disk.set_capacity(u64::MAX);
+    cluster.wait_until("there is room", |cluster| cluster.nodes[&1].status().lacks_room.is_none()).await;
+    cluster.propose_line("on we go").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_disk_takes_only_commands_that_free_room() {
     let mut cluster = TestCluster::with_nodes(1, LIMITS).await;
-    wait_for_reserve(&cluster, 1).await;
     cluster.disks[&1].set_capacity(cluster.disks[&1].used() + (512 << 10));
     let line_count = fill(&cluster, 1).await;
     assert!(line_count > 100, "{line_count}");
@@ -75,7 +94,6 @@ async fn full_disk_takes_only_commands_that_free_room() {
 #[tokio::test(flavor = "multi_thread")]
 async fn snapshot_is_written_if_other_programs_take_all_freed_room() {
     let cluster = TestCluster::with_nodes(1, LIMITS).await;
-    wait_for_reserve(&cluster, 1).await;
     cluster.disks[&1].set_capacity(cluster.disks[&1].used() + (512 << 10));
     fill(&cluster, 1).await;
     cluster.disks[&1].set_capacity(cluster.disks[&1].used());
@@ -94,7 +112,6 @@ async fn snapshot_is_written_if_other_programs_take_all_freed_room() {
 async fn writes_continue_when_a_full_disk_has_room() {
     let limits = RaftLimits { answer_ms_max: 2_000, ..LIMITS };
     let cluster = TestCluster::with_nodes(1, limits).await;
-    wait_for_reserve(&cluster, 1).await;
     cluster.disks[&1].set_capacity(cluster.disks[&1].used());
     fill(&cluster, 1).await;
     // Fills the disk completely. These commands make the state smaller, and are accepted while there is any room.
@@ -113,7 +130,6 @@ async fn writes_continue_when_a_full_disk_has_room() {
 #[tokio::test(flavor = "multi_thread")]
 async fn continuously_refused_commands_do_not_stop_the_clock() {
     let cluster = TestCluster::with_nodes(1, LIMITS).await;
-    wait_for_reserve(&cluster, 1).await;
     cluster.disks[&1].set_capacity(cluster.disks[&1].used());
     fill(&cluster, 1).await;
     cluster.nodes[&1].propose(Bytes::from("forget nothing, due in 300")).await.unwrap();
@@ -130,7 +146,6 @@ async fn follower_with_a_full_disk_catches_up_when_room_is_free() {
     let cluster = TestCluster::with_nodes(3, LIMITS).await;
     let leader = cluster.leader().await;
     let full = (1..=3).find(|id| *id != leader).unwrap();
-    wait_for_reserve(&cluster, full).await;
     cluster.disks[&full].set_capacity(cluster.disks[&full].used());
     for number in 0..500 {
         cluster.propose_line(&line(number)).await;
