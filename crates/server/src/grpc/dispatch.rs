@@ -22,7 +22,7 @@ use tonic::{Code, Status};
 use tonic_prost::ProstDecoder;
 use tonic_reflection::server::Builder as Reflection;
 
-use super::connection::{GrpcConnection, OpenCall};
+use super::connection::GrpcConnection;
 use super::delivery::SubscriptionBody;
 use super::elements::{has_many_messages, request_shape};
 use super::intake::{BoundedRequestBody, MessageCharge};
