@@ -94,7 +94,8 @@ pub enum Consistency {
 /// exactly.
 const LEASES_PER_EPOCH_BITS: u32 = 20;
 
-/// A node's membership in the Raft group for keys, leases and locks, until it is dropped or stopped.
+/// Runs this node's member of the Raft group for keys, leases and locks. Dropping or stopping it does not remove the
+/// node from the group.
 pub struct Control {
     group: Mutex<Option<Arc<GroupHandle<ControlMachine>>>>,
     transport: Arc<dyn Transport>,

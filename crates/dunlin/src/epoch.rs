@@ -1,10 +1,10 @@
 //! Assigns epoch numbers that were never used before.
 //!
 //! The number of an epoch is the time at which it began, in units of 100 ms since 2025-01-01; the numbers last until
-//! 2038. If a topic is deleted and created again within the same 100 ms, its new epoch has the next number. Any other
-//! topic uses the clock's number. A higher number could be above the numbers of a restarted node, and subscribers would
-//! then discard that node's records as old. A node that restarts within the same 100 ms could use an epoch twice.
-//! Listeners therefore accept no connection before the first epoch's time ([`Epochs::wait_ns`]).
+//! 2038. Only a topic that is deleted and created again within the same 100 ms gets a number above the clock's: the next
+//! one. If other topics also got such numbers, the node could assign lower ones after a restart, and subscribers would
+//! discard the new records as old. If a node restarted within the same 100 ms, it could use an epoch twice. Listeners
+//! therefore accept no connection before the first epoch's time ([`Epochs::wait_ns`]).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

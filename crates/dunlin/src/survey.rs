@@ -80,7 +80,7 @@ pub fn subscribers_of(topic: &Topic) -> Vec<SubscriberInfo> {
     subscribers
 }
 
-/// The counters of a node: its busiest topics and its slowest subscriptions.
+/// A survey of a node: the sums over all topics, the busiest topics, and the slowest subscriptions.
 #[derive(Debug, Clone, Default)]
 pub struct Survey {
     /// The sums over all topics, including deleted ones.

@@ -36,7 +36,7 @@ pub enum EntryError {
         /// Name of the field.
         field: &'static str,
     },
-    /// The instrument does not allow a price or size.
+    /// The entry has a price or size that the instrument does not allow.
     #[error(transparent)]
     Scale(#[from] ScaleError),
     /// The side is at its limit of levels.

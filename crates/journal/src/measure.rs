@@ -27,7 +27,7 @@ pub struct CommitLoad {
     pub commits: u64,
 }
 
-/// The result of a disk measurement, of commits or of a replay: records, bytes and durations.
+/// The result of measuring a disk, either by commits or by a replay: records, bytes and durations.
 #[derive(Debug, Clone, Default)]
 pub struct DiskMeasurement {
     /// Number of records written or read.

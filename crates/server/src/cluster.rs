@@ -101,7 +101,7 @@ pub struct ClusterConfig {
     pub ownership: OwnershipLimits,
 }
 
-/// A node's membership in its cluster. Dropping the value ends the membership.
+/// The part of a cluster that runs in this node. Dropping the value stops it; the node remains a member.
 pub struct Cluster {
     member: Arc<ClusterMember>,
     address: SocketAddr,

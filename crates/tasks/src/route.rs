@@ -98,8 +98,9 @@ impl TaskQuery<'_> {
 }
 
 impl TaskQueryResult {
-    /// Converts the result of a query that [`TaskQuery::within`] converted: adds the shard's number to the start of the
-    /// next page. After a shard's last page, a list of all tenants continues in the next shard.
+    /// Converts the result of a query that [`TaskQuery::within`] converted: adds the shard's number to the position
+    /// at which the next page starts. After a shard's last page, a list of tasks of all tenants continues in the next
+    /// shard.
     #[must_use]
     pub fn from_within(self, shard: u8, shards: u8, query: &TaskQuery<'_>) -> TaskQueryResult {
         match (self, query) {

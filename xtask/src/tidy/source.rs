@@ -148,7 +148,7 @@ impl SourceNames {
     }
 }
 
-/// Returns the name of the type that is declared after `pub` at this token.
+/// Returns the name of the type that these tokens, which follow `pub`, declare. Returns `None` if they declare no type.
 fn type_name(tokens: &[TokenTree]) -> Option<String> {
     match tokens {
         [TokenTree::Ident(word), rest @ ..] if word == "unsafe" => type_name(rest),

@@ -16,8 +16,8 @@ pub struct DeliveryTally {
     /// The latency of each applied update, from its publication.
     pub sent: Latencies,
     /// The latencies, from publication, of updates that no loss delayed. Lost updates, and updates that revealed a
-    /// loss, are not counted here, because they are applied only after a repair. The MDD-Sim document counts in the
-    /// same way.
+    /// loss, are not counted here, because they are applied only after a repair. The published benchmark of the
+    /// simulator MDD-Sim counts latencies in the same way.
     pub direct: Latencies,
     /// The latency of each applied update, from its due time.
     pub intended: Latencies,

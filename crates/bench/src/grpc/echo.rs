@@ -1,4 +1,4 @@
-//! The peer: a minimal tonic server with a unary call and a stream, on one thread.
+//! The echo server that listener `grpc` is compared with: plain tonic with a unary call and a stream, on one thread.
 
 use std::net::Ipv4Addr;
 use std::pin::Pin;

@@ -125,7 +125,7 @@ fn create_topic_accepts_an_identical_topic_only_if_allowed() {
 }
 
 #[test]
-fn equal_reducer_options_in_another_notation_are_the_same() {
+fn reducer_options_that_differ_only_in_notation_are_equal() {
     let node = node();
     let with = |kind: &str, options: &[(&str, &str)]| {
         let options = options.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();

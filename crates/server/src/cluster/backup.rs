@@ -363,13 +363,13 @@ mod tests {
     }
 
     #[test]
-    fn backup_of_a_release_without_shards_has_one_shard() {
+    fn backup_made_before_shards_existed_has_one_shard() {
         let bytes = encoded_backup(VERSION_OF_ONE_SHARD, &[&[b"one"], &[b"two"]]);
         assert_eq!(read(&bytes).unwrap(), [vec![Bytes::from("one")], vec!["two".into()]]);
     }
 
     #[test]
-    fn backup_of_a_release_without_tasks_has_only_keys() {
+    fn backup_made_before_tasks_existed_contains_only_keys() {
         let bytes = encoded_backup(VERSION_OF_KEYS, &[&[b"one"]]);
         assert_eq!(read(&bytes).unwrap(), [vec![Bytes::from("one")]]);
     }

@@ -63,7 +63,8 @@ pub(crate) fn missing(shared: &SharedServer) -> Vec<String> {
     missing
 }
 
-/// The topics that could not be opened, and the topics whose disk failed. A node with users does not show their names.
+/// The topics that could not be opened, and the topics whose disk failed. If the node has users, only the number of
+/// these topics is shown.
 fn damaged_topics(shared: &SharedServer) -> Vec<String> {
     let mut refused = shared.node.refused_topics();
     refused.retain(RefusedTopic::is_damaged);

@@ -1,4 +1,4 @@
-//! Partitions: cuts of the curve.
+//! Tests of partitions, which divide the space-filling curve among regions.
 
 use super::*;
 

@@ -342,7 +342,7 @@ fn ghost_age_counts_from_its_reception_in_local_ticks() {
 
 /// The error of dead reckoning is at most `a t² / 2`.
 #[test]
-fn ghost_error_is_bounded_by_its_acceleration() {
+fn error_of_a_ghost_is_bounded_by_its_acceleration() {
     #[derive(Clone)]
     struct Brakes;
     const FORCE: f32 = 8.0;

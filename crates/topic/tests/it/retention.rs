@@ -85,7 +85,7 @@ fn record_limit_bounds_the_readable_records() {
 }
 
 #[test]
-fn records_beyond_their_age_are_dropped_without_publishing() {
+fn records_past_retention_age_are_dropped_on_an_idle_topic() {
     let retention = Retention { age: Some(Duration::from_secs(10)), ..Retention::default() };
     let budget = budget();
     let topic = topic_of(TopicConfig { retention, ..TopicConfig::default() }, &budget, MANUAL);

@@ -25,7 +25,7 @@ pub(in crate::http) struct EventSubscription {
     pub(in crate::http) charge: MemoryCharge,
 }
 
-/// The name of the limit for logs of one stream.
+/// The name, in refusals, of the limit on the number of logs that one event stream may read.
 pub(in crate::http) const LOGS_MAX: &str = "event_logs_max";
 
 pub(in crate::http) async fn subscribe(

@@ -108,7 +108,7 @@ fn subscriber_of_many_logs_resumes_in_each_log() {
 }
 
 #[test]
-fn resuming_with_an_id_of_many_logs_reports_deleted_logs() {
+fn resuming_a_stream_of_many_logs_reports_the_deleted_ones() {
     let fixture = HttpServer::new();
     fixture.publish("m.a", b"1");
     fixture.publish("m.b", b"2");
