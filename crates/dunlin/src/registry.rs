@@ -438,6 +438,12 @@ pub(crate) fn is_reserved(name: &str) -> bool {
     is_of_system(name) || first_token(name) == crate::inbox::FIRST_TOKEN
 }
 
+/// Whether the subject belongs to the topic of NATS services. A publish call creates this topic even without
+/// `auto_create`.
+pub(crate) fn is_service_subject(subject: Subject<'_>) -> bool {
+    subject.as_str().strip_prefix(SERVICES).is_some_and(|rest| rest.starts_with('.'))
+}
+
 /// Whether the name or pattern belongs to the node itself. Clients cannot create topics of these names.
 fn is_of_system(name: &str) -> bool {
     let first = first_token(name);

@@ -27,7 +27,7 @@ use crate::groups::WorkOptions;
 use crate::node::Node;
 use crate::owner::OwningTopic;
 use crate::ownership::Ownership;
-use crate::registry::is_reserved;
+use crate::registry::{is_reserved, is_service_subject};
 use crate::select::MissingTopicPolicy;
 use crate::tasks::{Tasks, TasksError, is_tasks_pattern};
 
@@ -289,7 +289,10 @@ impl Node {
         }
         match missing {
             MissingTopicPolicy::Refuse => self.ownership().is_none(),
-            MissingTopicPolicy::Create | MissingTopicPolicy::Await => self.auto_creates_at_once(),
+            MissingTopicPolicy::Create | MissingTopicPolicy::Await => {
+                let is_created_by_cluster = self.ownership().is_some() && is_service_subject(subject);
+                self.auto_creates_at_once() && !is_created_by_cluster
+            }
         }
     }
 
@@ -322,7 +325,8 @@ impl Node {
         durable: Option<DurableOptions>,
     ) -> bool {
         let creates_at_once = || durable.is_none() && self.creates_at_once(&self.config().topic);
-        is_reserved(subject.as_str()) || !self.config().auto_create || creates_at_once()
+        let is_refused = !self.config().auto_create && !is_service_subject(subject);
+        is_reserved(subject.as_str()) || is_refused || creates_at_once()
     }
 
     /// Whether a topic of this configuration is created without the cluster or a disk.

@@ -12,7 +12,7 @@ use crate::clock::{now_ns, steady_ns};
 use crate::error::TopicError;
 use crate::inbox::Inbox;
 use crate::owner::OwningTopic;
-use crate::registry::{cost_of, is_reserved};
+use crate::registry::{cost_of, is_reserved, is_service_subject};
 use crate::select::MissingTopicPolicy;
 use crate::waiting::{self, ARRIVAL_MAX};
 
@@ -140,7 +140,7 @@ impl Node {
         {
             return Ok(OwningTopic::of(inbox));
         }
-        let services = subject.as_str().strip_prefix(SERVICES).is_some_and(|rest| rest.starts_with('.'));
+        let services = is_service_subject(subject);
         if !(self.0.config.auto_create || services) || is_reserved(subject.as_str()) {
             return Err(TopicError::Unknown(subject.as_str().to_owned()));
         }

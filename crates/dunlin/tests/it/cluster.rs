@@ -24,12 +24,13 @@ use dunlin::state::{
 };
 use dunlin::topic::{
     BatchAppend, CheckedBatch, ConsumeMode, Cursor, DurableOptions, Event, NewLogs, Notice, Pattern,
-    Position, ProducerMark, Publish, PublishError, Start, Subscribe, SubscribeOptions, Subscriber,
+    Position, ProducerMark, Publish, PublishError, Start, Subject, Subscribe, SubscribeOptions, Subscriber,
     TopicConfig, WaitStrategy, Waiter,
 };
 use dunlin::{
     ClusterCommandError, Config, InFlightBatch, MirrorFeed, MirrorFeedOutcome, MirrorFeedStart,
-    MissingTopicPolicy, Node, Ownership, OwnershipLimits, PeerNodes, RemoteMembership, now_ns,
+    MissingTopicPolicy, Node, Ownership, OwnershipLimits, PeerNodes, RemoteMembership, block_on,
+    forbid_waiting, now_ns,
 };
 use dunlin_wait::{PATIENCE, POLL, until};
 
@@ -576,6 +577,21 @@ fn waiting_subscriber_reads_a_topic_created_at_another_node() {
         std::iter::repeat_with(|| next_events(&mut reading, 1).remove(0)).find(is_record).unwrap(),
         "first"
     );
+}
+
+/// Without `auto_create`, a publish call still creates the topic of NATS services. A debug build panics if a listener's
+/// thread waits.
+#[test]
+fn listener_thread_does_not_wait_for_the_topic_of_services() {
+    let cluster = TestCluster::of(1);
+    cluster.add_node(2, Node::start(Config { auto_create: false, ..Config::default() }).unwrap());
+    let node = cluster.node(2);
+    let listener = thread::spawn(move || {
+        forbid_waiting();
+        node.owning_topic_for_no_reply_async(Subject::parse("$SRV.PING").unwrap(), 0)
+    });
+    let topic = block_on(listener.join().unwrap()).unwrap();
+    assert_eq!(topic.name(), "$SRV");
 }
 
 #[test]
