@@ -340,7 +340,6 @@ fn dead_letters_of_a_durable_topic_survive_a_restart() {
     assert_eq!(read(&node, "dead.jobs", Start::Earliest).0, [1]);
 }
 
-/// A group appends its letters without waiting, but the disk reserves room for a topic only on request.
 #[test]
 fn group_of_a_deleted_topic_prepares_no_join_of_its_successor() {
     let (node, _) = open(&FakeDisk::new(31));
@@ -355,6 +354,7 @@ fn group_of_a_deleted_topic_prepares_no_join_of_its_successor() {
     assert!(node.topic("dead.jobs").is_some(), "the join need not wait for this topic's disk");
 }
 
+/// A group appends its letters without waiting, but the disk reserves room for a topic only on request.
 #[test]
 fn dead_letter_is_stored_when_a_full_disk_has_room() {
     let disk = FakeDisk::new(14);
