@@ -11,7 +11,8 @@ use dunlin::wire::ErrorCode;
 /// kept alive also while the budget is used up.
 pub(crate) const UNCHARGED_MESSAGE_BYTES_MAX: usize = 64 << 10;
 
-/// Charges a message of `bytes` bytes, unless this message and earlier ones, of `earlier_bytes` bytes, are small.
+/// Charges a message of `bytes` bytes, unless it and earlier messages, of `earlier_bytes` bytes, together have at most
+/// [`UNCHARGED_MESSAGE_BYTES_MAX`] bytes.
 pub(crate) fn charge_if_large(
     budget: &Arc<MemoryBudget>,
     bytes: usize,

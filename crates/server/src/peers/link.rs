@@ -307,7 +307,7 @@ impl NodeLink {
         }
     }
 
-    /// Handles requests until the connection ends. Then gives it up, before it ends what was requested over it.
+    /// Handles requests until the connection ends or is given up. Removes the connection before it ends the requests.
     fn serve(&self, client: &Client) {
         let (mut feeds, mut joins): (Vec<MirrorFeedLink>, Vec<RemoteJoin>) = Default::default();
         let mut presences = Presences::default();

@@ -17,7 +17,7 @@ pub(super) struct PendingRequest {
 }
 
 impl PendingRequest {
-    /// Charges the request, unless it and the other pending requests, of `pending_bytes` bytes, are small.
+    /// Charges the request, unless it and the other pending requests, of `pending_bytes` bytes, are small together.
     pub(super) fn new(
         number: u32,
         bytes: usize,
