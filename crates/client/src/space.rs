@@ -34,8 +34,8 @@ impl Client {
         World { client: self.clone(), name: name.to_owned(), requesters: BTreeMap::new() }
     }
 
-    /// Makes a client of another node with the options of this client.
-    fn connect_to_node(&self, url: &str) -> Result<Client, ConnectError> {
+    /// Connects to another node with the options of this client, such as its name, credentials and TLS options.
+    pub fn connect_to_node(&self, url: &str) -> Result<Client, ConnectError> {
         Client::connect(url, self.shared.options.clone())
     }
 

@@ -141,7 +141,7 @@ impl Node {
     pub fn may_query(&self, query: &ControlQuery<'_>) -> Result<(), TopicError> {
         let Some(user) = self.user() else { return Ok(()) };
         let allowed = user.permissions().keys.query(query);
-        allowed.map_err(|subject| TopicError::Forbidden { action: Action::Keys, subject })
+        allowed.map_err(|(action, subject)| TopicError::Forbidden { action, subject })
     }
 
     /// Checks the permission for a query of tasks.

@@ -190,7 +190,7 @@ impl WorldDemoOptions<'_> {
         let kv = client.kv();
         let spec = WorldSpec::read(&kv, WORLD)?;
         let loaded = spec.load()?;
-        let watcher = Watcher::of(kv.clone(), WORLD)?;
+        let watcher = Watcher::of(&client, WORLD)?;
         let last_response = Instant::now();
         let mut demo = WorldDemo {
             world: self,

@@ -107,7 +107,7 @@ struct Change {
 }
 
 /// The settings that `--without` can remove, with their names in the users file.
-const REMOVABLE_SETTINGS: [&str; 18] = [
+const REMOVABLE_SETTINGS: [&str; 19] = [
     "publish",
     "publish_deny",
     "subscribe",
@@ -119,6 +119,7 @@ const REMOVABLE_SETTINGS: [&str; 18] = [
     "groups",
     "groups_deny",
     "keys",
+    "keys_read",
     "keys_deny",
     "tasks",
     "surveys",
@@ -170,7 +171,10 @@ struct UserPermissions {
     /// Keys that the user may read and write: a key, or a prefix with * at its end; may be given several times
     #[arg(long, value_name = "KEYS")]
     keys: Vec<String>,
-    /// Keys that the user may not read or write although --keys allows them; may be given several times
+    /// Keys that the user may read but not write: a key, or a prefix with * at its end; may be given several times
+    #[arg(long, value_name = "KEYS")]
+    read_keys: Vec<String>,
+    /// Keys that the user may not read or write although --keys or --read-keys allows them; may be given several times
     #[arg(long, value_name = "KEYS")]
     deny_keys: Vec<String>,
     /// Task permission: submit (own tenant), work (all tenants), work:TENANT or manage; may be given several times
@@ -305,6 +309,7 @@ impl UserPermissions {
             ("groups", &self.groups),
             ("groups_deny", &self.deny_groups),
             ("keys", &self.keys),
+            ("keys_read", &self.read_keys),
             ("keys_deny", &self.deny_keys),
             ("tasks", &self.tasks),
         ] {
@@ -329,8 +334,9 @@ fn permission_lines(permissions: &Permissions) -> Vec<String> {
     ];
     let mut rules: Vec<_> =
         rules.map(|(name, SubjectRule { allow, deny })| (name, texts(allow), texts(deny))).into();
-    let KeyRule { allow, deny } = &permissions.keys;
+    let KeyRule { allow, read, deny } = &permissions.keys;
     rules.push(("keys", key_texts(allow), key_texts(deny)));
+    rules.push(("keys_read", key_texts(read), key_texts(deny)));
     let mut lines: Vec<String> = Vec::new();
     for (name, allow, deny) in rules.into_iter().filter(|(_, allow, _)| !allow.is_empty()) {
         let not = if deny.is_empty() { String::new() } else { format!(", not {}", deny.join(" ")) };
@@ -377,7 +383,7 @@ fn list(file: &Path, console: &Console) -> Result<()> {
     let mut out = console.out();
     if console.json {
         for UserInfo { name, tenant, password, tokens, certificates, nkeys, permissions } in users.list() {
-            let KeyRule { allow, deny } = &permissions.keys;
+            let KeyRule { allow, read, deny } = &permissions.keys;
             let object = json!({
                 "user": name, "tenant": tenant, "password": password, "tokens": tokens,
                 "certificates": certificates, "nkeys": nkeys,
@@ -385,7 +391,7 @@ fn list(file: &Path, console: &Console) -> Result<()> {
                     "publish": rule(&permissions.publish), "subscribe": rule(&permissions.subscribe),
                     "create": rule(&permissions.create), "delete": rule(&permissions.delete),
                     "groups": rule(&permissions.groups),
-                    "keys": {"allow": key_texts(allow), "deny": key_texts(deny)},
+                    "keys": {"allow": key_texts(allow), "read": key_texts(read), "deny": key_texts(deny)},
                     "tasks": permissions.tasks.to_string(), "surveys": permissions.surveys,
                 },
             });

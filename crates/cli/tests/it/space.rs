@@ -15,7 +15,7 @@ use dunlin_client::{Client, ClientOptions};
 use dunlin_server::space::{WorldConfig, WorldEvent, WorldProcess};
 use dunlin_server::{Server, ServerConfig};
 
-use crate::dunlin::{Node, RunningProgram, dunlin, run, signal};
+use crate::dunlin::{Node, Outcome, RunningProgram, dunlin, run, signal};
 
 /// A process of a world, and the JSON objects that it prints.
 struct Process {
@@ -156,6 +156,92 @@ fn waiting_and_ended_worlds_are_reported() {
         assert_error(words, "no process runs world");
     }
     assert_error(&["space", "watch", "x", "--once"], "there is no world");
+}
+
+/// A users file, and a file with the token of each of its users.
+struct UsersFile {
+    dir: tempfile::TempDir,
+}
+
+impl UsersFile {
+    /// The users `runner`, which may run world `w`, and `watcher`, which may only watch it.
+    fn new() -> UsersFile {
+        let users = UsersFile { dir: tempfile::tempdir().expect("a folder") };
+        let map = ["--publish", "space.w.map.>", "--create", "space.w.map", "--create", "space.w.map.>"];
+        users.add("runner", &[&["--keys", "space/w/*", "--keys", "space-secret/w"][..], &map].concat());
+        let subjects = ["--subscribe", "space.w.region.*", "--publish", "space.w.process.*.watch"];
+        users.add("watcher", &[&["--read-keys", "space/w/*"][..], &subjects].concat());
+        users
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).to_str().expect("a path").to_owned()
+    }
+
+    fn file(&self) -> String {
+        self.path("users.toml")
+    }
+
+    fn add(&self, name: &str, permissions: &[&str]) {
+        let file = self.file();
+        let user = ["user", "--users-file", &file];
+        run(&[&user[..], &["add", name, "--no-password"], permissions].concat()).done();
+        let token = run(&[&user[..], &["token", name]].concat()).done();
+        std::fs::write(self.path(name), token).expect("a token file");
+    }
+}
+
+/// The node of a process serves only the users of its users file, each with its permissions.
+#[test]
+fn user_who_may_only_watch_a_world_cannot_change_it() {
+    let users = UsersFile::new();
+    let (file, runner, watcher) = (users.file(), users.path("runner"), users.path("watcher"));
+    let node = Node::start_with(&["--auth-users-file", &file]);
+    let login = ["--url", &node.url, "--token-file", &runner];
+    let words = [&["run", "w", "--processes", "1", "--flock", "300"][..], &login].concat();
+    let unprotected = run(&[&["space"][..], &words].concat());
+    assert!(unprotected.code == Some(1) && unprotected.err.contains("--auth-users-file"), "{unprotected:?}");
+    let world = Process::start(&[&words[..], &["--auth-users-file", &file]].concat());
+    let url = world.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
+    world.wait_for_event("owns");
+
+    let watch = |words: &[&str]| run(&[words, &["--url", &node.url, "--token-file", &watcher]].concat());
+    let map = watch(&["space", "watch", "w", "--once", "--json"]).done();
+    assert!(map.contains("\"entities\":300"), "{map}");
+    let near = watch(&["space", "near", "1000000", "w", "--within", "40", "--once", "--json"]).done();
+    assert!(near.contains("\"1000000\""), "{near}");
+    let assert_refused = |outcome: Outcome, reason: &str| {
+        assert!(outcome.code == Some(1) && outcome.err.contains(reason), "{outcome:?}");
+    };
+    for words in [
+        &["space", "command", "1000000", "w", "--kind", "9"][..],
+        &["space", "spawn", "7", "w", "--position", "5,5,5"],
+        &["space", "despawn", "1000000", "w"],
+        &["kv", "put", "space/w/hold/0", "1"],
+        &["kv", "get", "space-secret/w"],
+    ] {
+        assert_refused(watch(words), "no permission");
+    }
+    let delete = ["topics", "delete", "space.w.region.1", "--url", &url];
+    assert_refused(run(&delete), "UNAUTHENTICATED");
+    assert_refused(run(&[&delete[..], &["--token-file", &watcher]].concat()), "no permission");
+}
+
+/// A process whose own node holds the world's keys logs in at this node, too.
+#[test]
+fn world_with_its_own_node_serves_only_users_of_its_file() {
+    let users = UsersFile::new();
+    let (file, runner, watcher) = (users.file(), users.path("runner"), users.path("watcher"));
+    let words = ["run", "w", "--processes", "1", "--flock", "300", "--listen", "127.0.0.1:0"];
+    let login = ["--auth-users-file", &file, "--token-file", &runner];
+    let world = Process::start(&[&words[..], &login].concat());
+    let url = world.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
+    world.wait_for_event("owns");
+    let watch = ["space", "watch", "w", "--once", "--json", "--url", &url];
+    let map = run(&[&watch[..], &["--token-file", &watcher]].concat()).done();
+    assert!(map.contains("\"entities\":300"), "{map}");
+    let refused = run(&watch);
+    assert!(refused.code == Some(1) && refused.err.contains("UNAUTHENTICATED"), "{refused:?}");
 }
 
 /// A process of a world ends although the node with its keys does not respond.

@@ -82,7 +82,7 @@ fn user_options_set_keys_nkeys_and_denied_patterns() {
     let nkey = "UDI6ND5BHG7FC7FCVXTZ33VOQLKMBW535YD3ECYGOVVD7HPS7V6YLNRM";
     let arguments = [
         &["add", "ana", "--no-password", "--nkey", nkey][..],
-        &["--keys", "acme/*", "--keys", "$lock/acme/*", "--deny-keys", "acme/secret"],
+        &["--keys", "acme/*", "--keys", "$lock/acme/*", "--read-keys", "b/*", "--deny-keys", "acme/secret"],
         &["--create", "a.>", "--deny-create", "a.b", "--delete", "a.>", "--deny-delete", "a.c"],
         &["--groups", ">", "--deny-groups", "internal"],
     ];
@@ -92,11 +92,13 @@ fn user_options_set_keys_nkeys_and_denied_patterns() {
         "delete a.>, not a.c",
         "groups >, not internal",
         "keys acme/* $lock/acme/*, not acme/secret",
+        "keys_read b/*, not acme/secret",
     ];
     assert!(added.ends_with(&format!("  {}\n", lines.join("\n  "))), "{added}");
     let listed: serde_json::Value = serde_json::from_str(&user(&["list", "--json"]).done()).unwrap();
     assert_eq!(listed["nkeys"], serde_json::json!([nkey]));
-    let keys = serde_json::json!({"allow": ["acme/*", "$lock/acme/*"], "deny": ["acme/secret"]});
+    let keys =
+        serde_json::json!({"allow": ["acme/*", "$lock/acme/*"], "read": ["b/*"], "deny": ["acme/secret"]});
     assert_eq!(listed["permissions"]["keys"], keys);
     let changed = user(&["change", "ana", "--keys", "b/*", "--without", "keys_deny", "--without", "nkeys"]);
     assert!(changed.done().contains("  keys b/*\n"));

@@ -1,10 +1,12 @@
 //! Permissions for keys.
 //!
 //! A pattern is a key, or a prefix with a trailing `*`. Deny wins. A range is allowed if one pattern allows all of it
-//! and no pattern denies any part of it. A watch shows only the changes of allowed keys.
+//! and no pattern denies any part of it. A watch shows only the changes of keys that the user may read.
 
 use dunlin_control::{ControlCommand, ControlQuery, KeyOperation, LOCKS, prefix_end, visible_events};
 use dunlin_topic::{Filter, PayloadFilter};
+
+use super::permissions::Action;
 
 /// A pattern of keys: a key, or a prefix with a trailing `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,103 +47,126 @@ fn key_after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// The keys that a user may read and write: all of the allowed patterns, except for denied patterns.
+/// The keys that a user may read, and those that the user may also write.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyRule {
-    /// At least one of these patterns must cover the keys.
+    /// Keys that may be read and written, except for denied keys.
     pub allow: Vec<KeyPattern>,
-    /// None of these may overlap the keys.
+    /// Keys that may only be read, except for denied keys.
+    pub read: Vec<KeyPattern>,
+    /// Keys that may be neither read nor written.
     pub deny: Vec<KeyPattern>,
 }
 
+/// The action and the keys for which a user lacks the permission.
+type MissingPermission = (Action, String);
+
 impl KeyRule {
-    /// Whether all keys from `start` up to, not including, `end` are allowed. An empty `end` means no end.
-    pub fn allows(&self, start: &[u8], end: &[u8]) -> bool {
-        self.allow.iter().any(|allowed| allowed.covers(start, end))
+    /// Whether the user may read all keys from `start` up to, not including, `end`. An empty `end` means no end.
+    pub fn may_read(&self, start: &[u8], end: &[u8]) -> bool {
+        self.allows(Action::ReadKeys, start, end)
+    }
+
+    /// Whether the user may write all keys from `start` up to, not including, `end`. An empty `end` means no end.
+    pub fn may_write(&self, start: &[u8], end: &[u8]) -> bool {
+        self.allows(Action::WriteKeys, start, end)
+    }
+
+    fn allows(&self, action: Action, start: &[u8], end: &[u8]) -> bool {
+        let read: &[KeyPattern] = if action == Action::ReadKeys { &self.read } else { &[] };
+        self.allow.iter().chain(read).any(|allowed| allowed.covers(start, end))
             && !self.deny.iter().any(|denied| denied.overlaps(start, end))
     }
 
-    /// Restricts `filter`, the filter of a subscriber of the topic of changes, to allowed keys: if only some keys are
-    /// allowed, the new filter reduces each revision to the changes of these keys. Returns `None` if no key is allowed.
+    /// Whether the user may read any key.
+    fn reads_any(&self) -> bool {
+        !self.allow.is_empty() || !self.read.is_empty()
+    }
+
+    /// Restricts `filter`, the filter of a subscriber of the topic of changes, to readable keys: if only some keys are
+    /// readable, the new filter reduces each revision to the changes of these keys. Returns `None` if no key is
+    /// readable.
     pub(super) fn restrict(&self, filter: Option<Filter>) -> Option<Option<Filter>> {
-        if self.allow.is_empty() {
+        if !self.reads_any() {
             return None;
         }
-        if self.allows(b"", b"") {
+        if self.may_read(b"", b"") {
             return Some(filter);
         }
         let rule = self.clone();
         // If a change cannot be decoded, the filter hides it.
         let payload_filter = PayloadFilter::new(move |change| {
-            visible_events(change, |key| rule.check_key(key).is_ok()).ok().flatten()
+            visible_events(change, |key| rule.may_read(key, &key_after(key))).ok().flatten()
         });
         let payload_filter = Some(payload_filter);
         Some(Some(Filter { payload_filter, ..filter.unwrap_or_else(|| Filter::new(|_| true)) }))
     }
 
-    fn check_key(&self, key: &[u8]) -> Result<(), String> {
-        if self.allows(key, &key_after(key)) { Ok(()) } else { Err(display_key(key)) }
+    fn check_key(&self, action: Action, key: &[u8]) -> Result<(), MissingPermission> {
+        if self.allows(action, key, &key_after(key)) { Ok(()) } else { Err((action, display_key(key))) }
     }
 
-    fn check_range(&self, start: &[u8], end: &[u8]) -> Result<(), String> {
-        if self.allows(start, end) {
+    fn check_range(&self, action: Action, start: &[u8], end: &[u8]) -> Result<(), MissingPermission> {
+        if self.allows(action, start, end) {
             Ok(())
         } else {
-            Err(format!("{}…{}", display_key(start), display_key(end)))
+            Err((action, format!("{}…{}", display_key(start), display_key(end))))
         }
     }
 
-    fn check_operation(&self, operation: &KeyOperation<'_>) -> Result<(), String> {
+    fn check_operation(&self, operation: &KeyOperation<'_>) -> Result<(), MissingPermission> {
         match *operation {
-            KeyOperation::Put { key, .. } | KeyOperation::Delete { key } | KeyOperation::Get { key } => {
-                self.check_key(key)
+            KeyOperation::Put { key, .. } | KeyOperation::Delete { key } => {
+                self.check_key(Action::WriteKeys, key)
             }
-            KeyOperation::DeleteRange { start, end } | KeyOperation::Range { start, end, .. } => {
-                self.check_range(start, end)
-            }
+            KeyOperation::Get { key } => self.check_key(Action::ReadKeys, key),
+            KeyOperation::DeleteRange { start, end } => self.check_range(Action::WriteKeys, start, end),
+            KeyOperation::Range { start, end, .. } => self.check_range(Action::ReadKeys, start, end),
         }
     }
 
-    /// Returns an error that names `what` if the user may use no key at all. A command without keys requires permission
-    /// for at least one key.
-    fn require_key_permission(&self, what: &str) -> Result<(), String> {
-        if self.allow.is_empty() { Err(what.to_owned()) } else { Ok(()) }
+    /// Returns an error that names `what` if the user may write no key at all. A command without keys requires
+    /// permission to write at least one key.
+    fn require_key_permission(&self, what: &str) -> Result<(), MissingPermission> {
+        if self.allow.is_empty() { Err((Action::WriteKeys, what.to_owned())) } else { Ok(()) }
     }
 
     /// Checks the permission for a command; the error names the keys. Locks are keys that begin with [`LOCKS`]. Whether
     /// the user owns the lease is checked when the command is applied.
-    pub fn command(&self, command: &ControlCommand<'_>) -> Result<(), String> {
+    pub fn command(&self, command: &ControlCommand<'_>) -> Result<(), (Action, String)> {
         match command {
             ControlCommand::Put { key, .. }
             | ControlCommand::PutIf { key, .. }
             | ControlCommand::Delete { key }
-            | ControlCommand::DeleteIf { key, .. } => self.check_key(key),
-            ControlCommand::DeleteRange { start, end } => self.check_range(start, end),
+            | ControlCommand::DeleteIf { key, .. } => self.check_key(Action::WriteKeys, key),
+            ControlCommand::DeleteRange { start, end } => self.check_range(Action::WriteKeys, start, end),
             ControlCommand::Transaction { compare, then, otherwise } => {
-                compare.iter().try_for_each(|compare| self.check_key(compare.key))?;
+                compare.iter().try_for_each(|compare| self.check_key(Action::ReadKeys, compare.key))?;
                 then.iter().chain(otherwise).try_for_each(|operation| self.check_operation(operation))?;
                 // A transaction without keys still adds a log entry and reveals the revision.
                 self.require_key_permission("transactions")
             }
             ControlCommand::Acquire { name, .. }
             | ControlCommand::Release { name, .. }
-            | ControlCommand::Proclaim { name, .. } => self.check_key(&[LOCKS, name].concat()),
+            | ControlCommand::Proclaim { name, .. } => {
+                self.check_key(Action::WriteKeys, &[LOCKS, name].concat())
+            }
             ControlCommand::Grant { .. }
             | ControlCommand::KeepAlive { .. }
             | ControlCommand::Revoke { .. } => self.require_key_permission("leases"),
             // The remaining commands are for operators of the cluster.
-            _ => Err("the cluster".to_owned()),
+            _ => Err((Action::WriteKeys, "the cluster".to_owned())),
         }
     }
 
     /// Checks the permission for a query; the error names the keys.
-    pub fn query(&self, query: &ControlQuery<'_>) -> Result<(), String> {
+    pub fn query(&self, query: &ControlQuery<'_>) -> Result<(), (Action, String)> {
         match *query {
-            ControlQuery::Get { key } => self.check_key(key),
-            ControlQuery::Range { start, end, .. } => self.check_range(start, end),
-            ControlQuery::Lease { .. } | ControlQuery::Status if !self.allow.is_empty() => Ok(()),
+            ControlQuery::Get { key } => self.check_key(Action::ReadKeys, key),
+            ControlQuery::Range { start, end, .. } => self.check_range(Action::ReadKeys, start, end),
+            ControlQuery::Lease { .. } | ControlQuery::Status if self.reads_any() => Ok(()),
             ControlQuery::Lease { .. } | ControlQuery::Status | ControlQuery::Leases { .. } => {
-                self.check_range(b"", b"")
+                self.check_range(Action::ReadKeys, b"", b"")
             }
         }
     }
@@ -157,7 +182,7 @@ mod tests {
 
     fn rule(allow: &str, deny: &str) -> KeyRule {
         let read = |text: &str| text.split_whitespace().map(KeyPattern::new).collect();
-        KeyRule { allow: read(allow), deny: read(deny) }
+        KeyRule { allow: read(allow), deny: read(deny), ..KeyRule::default() }
     }
 
     #[test]
@@ -173,7 +198,7 @@ mod tests {
             ("*", "*", "a", false),
         ] {
             assert_eq!(
-                rule(allow, deny).check_key(key.as_bytes()).is_ok(),
+                rule(allow, deny).check_key(Action::WriteKeys, key.as_bytes()).is_ok(),
                 allowed,
                 "{allow} but {deny}: {key}"
             );
@@ -194,7 +219,7 @@ mod tests {
         ] {
             let rule = rule(allow, deny);
             assert_eq!(
-                rule.allows(start.as_bytes(), end.as_bytes()),
+                rule.may_write(start.as_bytes(), end.as_bytes()),
                 allowed,
                 "{allow} but {deny}: {start} {end}"
             );
@@ -216,6 +241,36 @@ mod tests {
         );
         assert!(rule.command(&ControlCommand::Limit { limits: Default::default() }).is_err());
         assert!(rule.query(&ControlQuery::Leases { after: 0, limit: 0 }).is_err());
+    }
+
+    #[test]
+    fn keys_for_reading_only_allow_no_command_that_writes() {
+        let reader = KeyRule { read: vec![KeyPattern::new("w/*")], ..rule("a", "w/secret") };
+        let write = (Action::WriteKeys, "w/hold".to_owned());
+        let (key, value, name) = (b"w/hold", b"", b"w");
+        let transaction = |then| ControlCommand::Transaction { compare: vec![], then, otherwise: vec![] };
+        for command in [
+            ControlCommand::Put { key, value, lease: 0 },
+            ControlCommand::Delete { key },
+            transaction(vec![KeyOperation::Put { key, value, lease: 0 }]),
+            transaction(vec![KeyOperation::Get { key }, KeyOperation::Delete { key }]),
+        ] {
+            assert_eq!(reader.command(&command), Err(write.clone()), "{command:?}");
+        }
+        for command in [
+            ControlCommand::DeleteRange { start: b"w/a", end: b"w/b" },
+            ControlCommand::Acquire { name, lease: 1, value, wait: false },
+        ] {
+            assert!(reader.command(&command).is_err(), "{command:?}");
+        }
+        assert_eq!(reader.command(&transaction(vec![KeyOperation::Get { key }])), Ok(()));
+        assert_eq!(reader.query(&ControlQuery::Range { start: b"w/a", end: b"w/b", limit: 0 }), Ok(()));
+        let secret = Err((Action::ReadKeys, "w/secret".to_owned()));
+        assert_eq!(reader.query(&ControlQuery::Get { key: b"w/secret" }), secret);
+        let only_reads = KeyRule { allow: vec![], ..reader };
+        assert_eq!(only_reads.query(&ControlQuery::Status), Ok(()));
+        assert!(only_reads.command(&ControlCommand::Grant { ttl_ms: 1 }).is_err());
+        assert!(only_reads.command(&transaction(vec![])).is_err());
     }
 
     #[test]

@@ -23,8 +23,10 @@ pub enum Action {
     Delete,
     /// Join a group of this name.
     Join,
-    /// Read and write the keys.
-    Keys,
+    /// Read the keys.
+    ReadKeys,
+    /// Write the keys.
+    WriteKeys,
     /// Submit, run or manage tasks.
     Tasks,
 }
@@ -37,7 +39,8 @@ impl std::fmt::Display for Action {
             Action::Create => "create topic",
             Action::Delete => "delete topic",
             Action::Join => "join group",
-            Action::Keys => "use keys",
+            Action::ReadKeys => "read keys",
+            Action::WriteKeys => "write keys",
             Action::Tasks => "use tasks",
         })
     }
@@ -58,7 +61,7 @@ pub struct Permissions {
     pub delete: SubjectRule,
     /// Groups for [`Action::Join`].
     pub groups: SubjectRule,
-    /// Keys for [`Action::Keys`]. The bounds of the tenant do not apply to them.
+    /// Keys for [`Action::ReadKeys`] and [`Action::WriteKeys`]. The bounds of the tenant do not apply to them.
     pub keys: KeyRule,
     /// Permissions for [`Action::Tasks`].
     pub tasks: TaskRule,
@@ -137,7 +140,7 @@ impl Permissions {
         /// A rule that allows nothing. It applies to keys and tasks, because their permissions do not name subjects.
         static NONE: SubjectRule = SubjectRule { allow: Vec::new(), deny: Vec::new() };
         match action {
-            Action::Keys | Action::Tasks => &NONE,
+            Action::ReadKeys | Action::WriteKeys | Action::Tasks => &NONE,
             Action::Publish => &self.publish,
             Action::Subscribe => &self.subscribe,
             Action::Create => &self.create,

@@ -67,7 +67,7 @@ impl Node {
     }
 
     /// Answers a query from a state if the user's current permissions allow it. Leases of other users are
-    /// hidden. Totals over all tenants need the permission for all keys or the permission to survey the node.
+    /// hidden. Totals over all tenants need the permission to read all keys or the permission to survey the node.
     pub fn query_state(
         &self,
         state: &ControlState,
@@ -76,11 +76,13 @@ impl Node {
         self.may_query(query).map_err(|error| Refused::from(&error))?;
         let result = match (query, self.user()) {
             (ControlQuery::Lease { lease }, Some(user))
-                if !may_all_keys(user) && state.lease_owner(*lease) != Some(user.name().as_bytes()) =>
+                if !may_read_all_keys(user) && state.lease_owner(*lease) != Some(user.name().as_bytes()) =>
             {
                 Ok(ControlQueryResult::Leases { leases: Vec::new(), more: false })
             }
-            (ControlQuery::Status, Some(user)) if !may_all_keys(user) && self.may_survey_node().is_err() => {
+            (ControlQuery::Status, Some(user))
+                if !may_read_all_keys(user) && self.may_survey_node().is_err() =>
+            {
                 let mut result = state.answer(query);
                 if let Ok(ControlQueryResult::Status { keys, bytes, leases, .. }) = &mut result {
                     [*keys, *bytes, *leases] = [NOT_SHOWN; 3];
@@ -93,9 +95,9 @@ impl Node {
     }
 
     pub(super) fn check_command(&self, command: &ControlCommand<'_>) -> Result<(), TopicError> {
-        let forbidden = |subject| TopicError::Forbidden { action: Action::Keys, subject };
+        let forbidden = |(action, subject)| TopicError::Forbidden { action, subject };
         if !command.is_for_clients() {
-            return Err(forbidden("the cluster".to_owned()));
+            return Err(forbidden((Action::WriteKeys, "the cluster".to_owned())));
         }
         let Some(user) = self.user() else { return Ok(()) };
         user.permissions().keys.command(command).map_err(forbidden)
@@ -131,7 +133,7 @@ impl Node {
         bytes: &'c [u8],
     ) -> Option<ControlCommand<'c>> {
         let (user, all_leases) = match self.user() {
-            Some(user) => (user.name().as_bytes(), may_all_keys(user)),
+            Some(user) => (user.name().as_bytes(), may_write_all_keys(user)),
             None => (&b""[..], true),
         };
         let grants = matches!(command, ControlCommand::Grant { .. });
@@ -198,9 +200,14 @@ impl Node {
     }
 }
 
-/// Whether the user may use every key, and thus every user's leases.
-fn may_all_keys(user: &Arc<dyn User>) -> bool {
-    user.permissions().keys.allows(b"", b"")
+/// Whether the user may read every key, and thus see every user's leases.
+fn may_read_all_keys(user: &Arc<dyn User>) -> bool {
+    user.permissions().keys.may_read(b"", b"")
+}
+
+/// Whether the user may write every key, and thus use every user's leases.
+fn may_write_all_keys(user: &Arc<dyn User>) -> bool {
+    user.permissions().keys.may_write(b"", b"")
 }
 
 /// Returns the command with these destinations added to its tasks, or `None` for a command without tasks.

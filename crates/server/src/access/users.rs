@@ -331,7 +331,7 @@ impl Reader<'_> {
             create: rule(raw.create, raw.create_deny)?,
             delete: rule(raw.delete, raw.delete_deny)?,
             groups: rule(raw.groups, raw.groups_deny)?,
-            keys: KeyRule { allow: keys(raw.keys), deny: keys(raw.keys_deny) },
+            keys: KeyRule { allow: keys(raw.keys), read: keys(raw.keys_read), deny: keys(raw.keys_deny) },
             tasks: self.task_rule(&name, raw.tasks)?,
             surveys: raw.surveys,
         };

@@ -84,9 +84,7 @@ pub enum RunnerRefusal {
     #[error("the peer does not use the protocol between a world's processes")]
     Stranger,
     /// The peer does not know the world's secret.
-    #[error(
-        "the peer does not know the world's secret, which is the value of the key `space/WORLD/secret/0`"
-    )]
+    #[error("the peer does not know the world's secret, which is the value of the key `space-secret/WORLD`")]
     Secret,
     /// The peer uses another protocol version.
     #[error(

@@ -10,7 +10,10 @@
 //!  space/WORLD/began/R       exists once the region has begun
 //!  space/WORLD/cut/0          {"version", "cuts"}         the curve's partition, written by the first region's owner
 //!  space/WORLD/hold/0        while this key exists, no process makes ticks; handovers finish
+//!  space-secret/WORLD        the secret that admits a process, written by the first process
 //! ```
+//! A user who may only read `space/WORLD/*` can watch the world, but not control it.
+//!
 //! A thread reads all these keys periodically, keeps the lease alive, and performs the actions of
 //! [`plan`](plan::plan).
 //!

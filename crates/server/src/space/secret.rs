@@ -1,4 +1,4 @@
-//! The secret that admits a process to its world. Only processes that may read the world's keys know it.
+//! The secret that admits a process to its world. Only processes that may read its key, `space-secret/WORLD`, know it.
 //!
 //! Each side proves its knowledge by an HMAC-SHA-256 (RFC 2104) over its role and both hellos, which have
 //! random nonces. The secret itself is never sent.

@@ -234,6 +234,18 @@ fn world_keeps_all_entities_as_processes_die_one_by_one() {
     wait_until_each_exists_once(&test.kv, &members, 0..ENTITIES);
 }
 
+/// Keys below `space/WORLD/` are readable to users who may only watch the world.
+#[test]
+fn keys_below_the_prefix_of_a_world_do_not_contain_its_secret() {
+    let test = WorldTest::new(settings(WORLD, 1, StandbyMode::None));
+    let members = [test.start(1)];
+    wait_until_all_tick("the world begins", &test.kv, &members);
+    let secret = test.kv.get(format!("space-secret/{WORLD}")).unwrap().expect("the secret").value;
+    assert_eq!(secret.len(), 32);
+    let entries = test.kv.prefix("space/").unwrap();
+    assert!(entries.iter().all(|entry| entry.value != secret), "{}", describe_world(&test.kv, &members));
+}
+
 /// A world of `count` regions and processes.
 fn settings(name: &'static str, count: usize, standby: StandbyMode) -> WorldSettings<RandomWalk> {
     let mut setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 4.0);
@@ -254,6 +266,7 @@ fn end_leases(kv: &Kv, world: &str) {
 /// Deletes the world's keys, as if the cluster had restarted without a disk.
 fn delete_keys(kv: &Kv, world: &str) {
     end_leases(kv, world);
+    kv.delete(format!("space-secret/{world}")).unwrap();
     for entry in kv.prefix(format!("space/{world}/")).unwrap() {
         kv.delete(entry.key).unwrap();
     }

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -45,6 +46,13 @@ pub struct ProcessOptions {
     /// Address of an HTTP listener for `/metrics`, with the regions' metrics; a loopback address [default: off]
     #[arg(long, value_name = "ADDRESS")]
     pub http_listen: Option<SocketAddr>,
+    /// File with the users of this process's node and their permissions; required if this command logs in at the node of
+    /// --url [default: every client of this machine has all permissions]
+    #[arg(long, env = "DUNLIN_AUTH_USERS_FILE", value_name = "FILE")]
+    pub auth_users_file: Option<PathBuf>,
+    /// Log in at the node of --url, although every client of this machine has all permissions at this process's node
+    #[arg(long)]
+    pub insecure_listen_without_authentication: bool,
     /// End when standard input ends, which means that the parent process has ended
     #[arg(long, hide = true)]
     pub end_with_stdin: bool,
@@ -92,6 +100,9 @@ impl SpaceProcess {
         options: &ProcessOptions,
         alone: bool,
     ) -> Result<SpaceProcess> {
+        if !alone {
+            check_authentication(global, options)?;
+        }
         let limits = NodeLimits {
             memory_bytes_max: MEMORY_BYTES_MAX,
             inbox_bytes_max: INBOX_BYTES_MAX,
@@ -99,7 +110,7 @@ impl SpaceProcess {
         };
         let node = Node::start(Config { name: "space".to_owned(), limits, ..Config::default() })?;
         if let Some(exposed) = options.http_listen.filter(|address| !address.ip().is_loopback()) {
-            let why = "not a loopback address, and this node does not authenticate clients: give a loopback address";
+            let why = "not a loopback address, and this node has no TLS: give a loopback address";
             bail!(CommandRefusal(format!("--http-listen {exposed}: {why}")));
         }
         let between = options.between;
@@ -109,12 +120,16 @@ impl SpaceProcess {
             bail!(CommandRefusal(format!("--between {between}: {why}")));
         }
         let http = options.http_listen.into_iter().collect();
-        let config = ServerConfig { tcp: vec![listen], http, ..ServerConfig::default() };
+        let users_file = options.auth_users_file.clone();
+        let config = ServerConfig { tcp: vec![listen], http, users_file, ..ServerConfig::default() };
         let server = Server::start(node.clone(), config);
         let server = server.map_err(anyhow::Error::from).map_err(crate::running::add_port_advice)?;
         let address = server.tcp_addresses().first().context("the node has no listener")?;
         let url = format!("dunlin://{address}");
-        let (client, keys_url) = if alone {
+        let (client, keys_url) = if alone && options.auth_users_file.is_some() {
+            let own = GlobalOptions { url: Some(url.clone()), ..global.clone() };
+            (connect(&own, "dunlin space")?, url.clone())
+        } else if alone {
             let client_options =
                 ClientOptions { name: "dunlin space".to_owned(), ..ClientOptions::default() };
             (Client::connect(&url, client_options)?, url.clone())
@@ -200,6 +215,21 @@ impl SpaceProcess {
         }
         Ok(out.flush()?)
     }
+}
+
+/// Returns an error if the command logs in at the node that holds the world's keys, but clients need not log in at the
+/// process's own node. Without this check, everything that the users file forbids there would be possible here.
+fn check_authentication(global: &GlobalOptions, options: &ProcessOptions) -> Result<(), CommandRefusal> {
+    let logs_in = global.user.is_some() || global.token_file.is_some() || global.client_cert.is_some();
+    if !logs_in || options.auth_users_file.is_some() || options.insecure_listen_without_authentication {
+        return Ok(());
+    }
+    Err(CommandRefusal(
+        "the node of this process needs users, as the node at --url: without them, every client of this machine could \
+         change the world. Give --auth-users-file with the same users, or accept the risk with \
+         --insecure-listen-without-authentication"
+            .to_owned(),
+    ))
 }
 
 /// Returns commands to try, with the URL of the node that holds the world's keys.

@@ -9,7 +9,7 @@ use dunlin::space::{
     AnyRegion, Census, HandoverTiming, REGION, RegionEntityCounts, RegionId, RegionLimits, RegionReducer,
     RegionState, Schema, StandbyMode, WorldBox, topic_of,
 };
-use dunlin_client::{Client, ClientOptions, Disconnection, Kv, Subscriber, interruptible};
+use dunlin_client::{Client, Disconnection, Subscriber, interruptible};
 use dunlin_feed::{Replica, ReplicaReport};
 use dunlin_server::space::{WorldDescription, WorldDescriptionError};
 use dunlin_topic::{LogName, OnGap, Position, Start, SubscribeOptions};
@@ -96,14 +96,17 @@ fn newest(client: &Client, topic: &str) -> Result<Option<Position>> {
 
 /// Receives the positions of a world's entities from the owners of all regions, to draw a map.
 pub struct Watcher {
-    /// The node on which a recording of the world is replayed, if no process runs the world.
-    replayed: Option<Client>,
-    kv: Kv,
+    /// The client of the node that holds the world's keys. If no process runs the world, a recording of the world is
+    /// replayed on this node.
+    client: Client,
+    is_replayed: bool,
     name: String,
     regions: Vec<u32>,
     world: WorldBox<3>,
     schema: Schema,
     watched: BTreeMap<u64, WatchedRegion>,
+    /// Why each region that is not in `watched` could not be followed at its owner's node.
+    failures: BTreeMap<u64, String>,
     pub owned: Vec<RegionStatus>,
     began: Instant,
     /// The reason why the world cannot be shown, according to its keys.
@@ -181,7 +184,7 @@ impl Watcher {
     fn find(client: &Client, name: &str) -> Result<Watcher> {
         match WorldDescription::read(&client.kv(), name) {
             Err(WorldDescriptionError::Unknown { .. }) => {}
-            _ => return Watcher::of(client.kv(), name),
+            _ => return Watcher::of(client, name),
         }
         let (mut owned, mut found) = (Vec::new(), None);
         for topic in client.topics(&format!("space.{name}.region.*"))? {
@@ -204,26 +207,26 @@ impl Watcher {
                 found = world.map(|world| (world, empty.state().store().schema().clone()));
             }
         }
-        let Some((world, schema)) = found else { return Watcher::of(client.kv(), name) };
-        let (kv, watched, name) = (client.kv(), BTreeMap::new(), name.to_owned());
-        let replayed = Some(client.clone());
+        let Some((world, schema)) = found else { return Watcher::of(client, name) };
         Ok(Watcher {
-            replayed,
-            kv,
-            name,
+            client: client.clone(),
+            is_replayed: true,
+            name: name.to_owned(),
             regions: Vec::new(),
             world,
             schema,
-            watched,
+            watched: BTreeMap::new(),
+            failures: BTreeMap::new(),
             owned,
             began: Instant::now(),
             problem: None,
         })
     }
 
-    /// Watches the world with this name.
-    pub fn of(kv: Kv, name: &str) -> Result<Watcher> {
-        let description = describe(&kv, name)?;
+    /// Watches the world with this name, whose keys are at the client's node. Connections to the regions' owners use the
+    /// client's options.
+    pub fn of(client: &Client, name: &str) -> Result<Watcher> {
+        let description = describe(&client.kv(), name)?;
         let Some(world) = description.world() else {
             let dimensions = description.dimensions;
             return Err(CommandRefusal(format!(
@@ -231,16 +234,25 @@ impl Watcher {
             ))
             .into());
         };
-        let (watched, owned, name) = (BTreeMap::new(), Vec::new(), name.to_owned());
-        let (schema, regions) = (description.schema(), description.regions);
-        let (began, problem) = (Instant::now(), None);
-        Ok(Watcher { replayed: None, kv, name, regions, world, schema, watched, owned, began, problem })
+        Ok(Watcher {
+            client: client.clone(),
+            is_replayed: false,
+            name: name.to_owned(),
+            world,
+            schema: description.schema(),
+            regions: description.regions,
+            watched: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            owned: Vec::new(),
+            began: Instant::now(),
+            problem: None,
+        })
     }
 
     /// Follows each region at its current owner.
     pub fn refresh(&mut self) -> Result<()> {
-        if self.replayed.is_none() {
-            let found = WorldStatus::find(&self.kv, &self.name, &self.regions)?;
+        if !self.is_replayed {
+            let found = WorldStatus::find(&self.client.kv(), &self.name, &self.regions)?;
             (self.problem, self.owned) = (found.problem(), found.regions);
         }
         for owned in &self.owned {
@@ -248,9 +260,10 @@ impl Watcher {
             if self.watched.get(&owned.region).is_some_and(|watched| watched.url == *url) {
                 continue;
             }
-            // The owner's node may have ended. The next call of `refresh` tries again.
-            if let Ok(watched) = self.follow(url, owned.region) {
-                self.watched.insert(owned.region, watched);
+            match self.follow(url, owned.region) {
+                Ok(watched) => drop(self.watched.insert(owned.region, watched)),
+                // The owner's node may have ended. The next call of `refresh` tries again.
+                Err(why) => drop(self.failures.insert(owned.region, format!("{why:#}"))),
             }
         }
         Ok(())
@@ -275,11 +288,7 @@ impl Watcher {
     }
 
     fn follow(&self, url: &str, region: u64) -> Result<WatchedRegion> {
-        let named = ClientOptions { name: "dunlin space watch".to_owned(), ..ClientOptions::default() };
-        let client = match &self.replayed {
-            Some(client) => client.clone(),
-            None => Client::connect(url, named)?,
-        };
+        let client = if self.is_replayed { self.client.clone() } else { self.client.connect_to_node(url)? };
         let options = SubscribeOptions {
             start: Start::Snapshot,
             on_gap: OnGap::Snapshot,
@@ -346,7 +355,8 @@ impl Watcher {
             (None, _) if !owned.had_owner => "has not begun".to_owned(),
             (None, _) => "no process owns it".to_owned(),
             (Some((process, _)), Some(url)) if !self.watched.contains_key(&owned.region) => {
-                format!("the node of process {process}, {url}, cannot be reached")
+                let why = self.failures.get(&owned.region).map_or("not yet followed", String::as_str);
+                format!("not readable at {url}, the node of process {process}: {why}")
             }
             (Some((process, _)), _) => format!("process {process} has not sent its state yet"),
         }
@@ -430,7 +440,7 @@ impl Watcher {
         let held = format!("tick {}, {} entities", state.tick(), count(census, owned).active);
         match owned.owner {
             Some((process, epoch)) => format!("region {region}: process {process}, epoch {epoch}, {held}"),
-            None if self.replayed.is_some() => {
+            None if self.is_replayed => {
                 format!("region {region}: {held}; no process runs this world, its topics were replayed")
             }
             None => format!("region {region}: no owner, so its entities do not move: {held}"),

@@ -74,6 +74,8 @@ pub(super) struct RawUser {
     #[serde(default)]
     pub(super) keys: Texts,
     #[serde(default)]
+    pub(super) keys_read: Texts,
+    #[serde(default)]
     pub(super) keys_deny: Texts,
     #[serde(default)]
     pub(super) tasks: Texts,

@@ -93,7 +93,7 @@ impl CurveStretches {
     }
 }
 
-/// All keys of a world as they were at one read.
+/// All keys of a world, except its secret, as they were at one read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct WorldSnapshot {
     pub(super) processes: BTreeMap<u64, ProcessRecord>,
@@ -107,15 +107,14 @@ pub(super) struct WorldSnapshot {
     pub(super) described: bool,
     /// Whether ticks are suspended in the whole world.
     pub(super) hold: bool,
-    /// The secret with which processes connect; `None` before its key is written.
-    pub(super) secret: Option<Secret>,
     /// The partition of the curve, and the revision of its key; `None` while the first partition applies.
     pub(super) cut: Option<(u64, CurveStretches)>,
 }
 
-/// The key of a world's secret.
+/// The key of a world's secret. It is not below the world's [`prefix`], so that a user who may read the world's keys does
+/// not know the secret.
 pub(super) fn secret_key(world: &str) -> Vec<u8> {
-    key(world, "secret", 0)
+    format!("space-secret/{world}").into_bytes()
 }
 
 /// Decodes a world's secret; `None` if the value has the wrong length.
@@ -169,7 +168,6 @@ impl WorldSnapshot {
                     }
                 }
                 "hold" => snapshot.hold = true,
-                "secret" => snapshot.secret = decode_secret(&entry.value),
                 "cut" => {
                     let cut = serde_json::from_slice(&entry.value).ok();
                     snapshot.cut = cut.map(|cut| (entry.modified, cut));

@@ -275,13 +275,10 @@ impl Drop for RegionOwnership {
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
     fn run_once(&mut self) -> Result<(), OwnershipError> {
-        if self.secret.is_none() {
-            let found = self.kv.get(secret_key(&self.config.world))?;
-            self.adopt_secret(found.and_then(|entry| decode_secret(&entry.value)))?;
-        }
+        let found = self.kv.get(secret_key(&self.config.world))?;
+        self.adopt_secret(found.and_then(|entry| decode_secret(&entry.value)))?;
         let until = self.ensure_lease()?;
         let snapshot = WorldSnapshot::of(&self.config.world, &self.kv.prefix(prefix(&self.config.world))?);
-        self.adopt_secret(snapshot.secret)?;
         self.update_peers(&snapshot)?;
         self.report_conflicts()?;
         self.adopt_partition(&snapshot)?;

@@ -104,6 +104,50 @@ fn tcp_user_reaches_only_its_permitted_keys() {
 }
 
 #[test]
+fn user_who_may_only_read_keys_writes_none_on_any_listener() {
+    let guarded = Guarded::new(&format!(
+        "{USERS}[users.viewer]\npassword = \"HASH\"\nkeys_read = [\"a/*\", \"$lock/a/*\"]\nkeys_deny = [\"a/secret*\"]\n"
+    ));
+    let (root, viewer) = (kv_of(&guarded, "root"), kv_of(&guarded, "viewer"));
+    let mut watch = viewer.watch("a/1", WatchFrom::Now).unwrap();
+    write_all(&root);
+    assert_eq!([next_change(&mut watch), next_change(&mut watch)], ["1 a/1=seen", "5 -a/1"]);
+    let options = SubscribeOptions { start: Start::Earliest, on_gap: OnGap::Fail, ..Default::default() };
+    assert_eq!(raw(&guarded.by_password("viewer"), options, 5), ["1 a/1", "4 a/2", "5 a/1"]);
+    assert_eq!(viewer.get("a/2").unwrap().unwrap().value[..], *b"both");
+    assert_eq!(viewer.range("a/", "a/s", 0).unwrap().entries.len(), 1);
+    assert_eq!(viewer.holder("a/gate").unwrap(), None);
+
+    forbidden(viewer.get("a/secret"));
+    forbidden(viewer.get("b/2"));
+    forbidden(viewer.put("a/2", ""));
+    forbidden(viewer.cas("a/3", 0, ""));
+    forbidden(viewer.delete("a/2"));
+    forbidden(viewer.delete_range("a/", "a/s"));
+    forbidden(viewer.transact(&Transaction::new().put(b"a/2", b"")));
+    forbidden(viewer.transact(&Transaction::new()));
+    forbidden(viewer.command(&ControlCommand::Grant { ttl_ms: 1_000 }));
+    let acquire = ControlCommand::Acquire { name: b"a/gate", lease: 1, value: b"", wait: false };
+    forbidden(viewer.command(&acquire));
+    let authorization = basic("viewer", PASSWORD);
+    for (method, status) in [("GET", 200), ("PUT", 403), ("DELETE", 403)] {
+        let response = guarded.http(method, "/v1/kv/a/2", &authorization, b"");
+        assert_eq!(response.status, status, "{method}: {response:?}");
+    }
+    run(async {
+        let mut kv = connect_kv(&guarded.server).await;
+        let range = v1::RangeRequest { key: "a/2".to_owned().into(), ..Default::default() };
+        assert_eq!(kv.range(request_of("viewer", range)).await.unwrap().get_ref().kvs.len(), 1);
+        let (code, _) = refused(kv.put(request_of("viewer", put("a/2", ""))).await);
+        assert_eq!(code, Code::PermissionDenied);
+    });
+    assert_eq!(root.get("a/2").unwrap().unwrap().value[..], *b"both", "nothing that was refused was done");
+    guarded.rewrite(&format!("{USERS}[users.viewer]\npassword = \"HASH\"\nkeys_read = [\"b/*\"]\n"));
+    forbidden(viewer.get("a/2"));
+    assert!(viewer.get("b/2").unwrap().is_some());
+}
+
+#[test]
 fn key_totals_are_shown_only_to_users_who_may_see_all_keys() {
     let guarded = Guarded::new(&format!(
         "{USERS}[users.viewer]\npassword = \"HASH\"\nkeys = [\"v/*\"]\nsurveys = true\n"

@@ -1,6 +1,7 @@
-//! Permissions for worlds: a user may watch entities without commanding them.
+//! Permissions for worlds: a user may watch entities without commanding them, or changing the world's keys.
 
 use dunlin::space::{RegionId, WorldRefusal, WorldRequest, WorldResponse};
+use dunlin_client::ErrorCode;
 use dunlin_client::space::{
     CommandError, Entity, EntityCommand, EntityId, Schema, SurroundingsWatch, ViewError,
 };
@@ -10,20 +11,26 @@ use super::{Guarded, PATIENCE};
 use crate::serve_node;
 use crate::sights::RegionProcess;
 
-const USERS: &str = "[users.ana]\npassword = \"HASH\"\nkeys = [\"space/*\"]\npublish = [\"space.*.process.*.watch\"]\n\
-                     [users.pilot]\npassword = \"HASH\"\nkeys = [\"space/*\"]\npublish = [\"space.*.process.*.command\"]\n\
-                     [users.maker]\npassword = \"HASH\"\nkeys = [\"space/*\"]\npublish = [\"space.*.process.*.spawn\"]\n";
+const USERS: &str = "[users.root]\npassword = \"HASH\"\nkeys = [\"*\"]\n\
+                     [users.ana]\npassword = \"HASH\"\nkeys_read = [\"space/*\"]\npublish = [\"space.*.process.*.watch\"]\n\
+                     [users.pilot]\npassword = \"HASH\"\nkeys_read = [\"space/*\"]\npublish = [\"space.*.process.*.command\"]\n\
+                     [users.maker]\npassword = \"HASH\"\nkeys_read = [\"space/*\"]\npublish = [\"space.*.process.*.spawn\"]\n";
 
 #[test]
 fn permission_to_watch_a_world_does_not_allow_commands() {
     let guarded = Guarded::new(USERS);
     let server = serve_node(&guarded.node, |_| ());
     let process = RegionProcess::start(1, &[], guarded.node.clone(), server);
-    let kv = guarded.by_password("ana").kv();
+    let kv = guarded.by_password("root").kv();
     let url = format!("dunlin://{}", guarded.server.tcp_addresses()[0]);
     let place = json!({"address": process.space.address(), "url": url});
     kv.put("space/seen/process/1", place.to_string()).unwrap();
     kv.put("space/seen/region/1", json!({"process": 1, "epoch": 1}).to_string()).unwrap();
+    kv.put("space-secret/seen", [1_u8; 32]).unwrap();
+    let ana_kv = guarded.by_password("ana").kv();
+    let paused = ana_kv.put("space/seen/hold/0", "1").unwrap_err();
+    let secret = ana_kv.get("space-secret/seen").unwrap_err();
+    assert_eq!([paused.code(), secret.code()], [Some(ErrorCode::Forbidden); 2]);
 
     let (ana, pilot) = (guarded.by_password("ana").world("seen"), guarded.by_password("pilot").world("seen"));
     let command = EntityCommand { kind: Some(5), ..EntityCommand::<3>::of(EntityId(0)) };
