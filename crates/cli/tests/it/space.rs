@@ -286,6 +286,17 @@ fn world_of_an_external_program_is_shown() {
     process.stop().unwrap();
 }
 
+#[test]
+fn region_can_be_watched_after_its_topic_was_deleted() {
+    let words = ["run", "one", "--processes", "1", "--flock", "50", "--listen", "127.0.0.1:0"];
+    let world = Process::start(&words);
+    let url = world.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
+    world.wait_for_event("owns");
+    wait_for_ticks_in("one", &url, &1.into());
+    run(&["topics", "delete", "space.one.region.1", "--url", &url]).done();
+    wait_for_ticks_in("one", &url, &1.into());
+}
+
 /// The map that `--once` prints is not older than the request for it.
 #[test]
 fn space_watch_with_once_prints_no_map_older_than_its_request() {

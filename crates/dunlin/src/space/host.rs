@@ -206,12 +206,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     fn insert(&mut self, id: RegionId, region: Region<D, B>, out: RegionOutputs) -> Result<(), HostError> {
-        let mut publisher = self.publisher(id)?;
-        if let Some(publisher) = &mut publisher {
-            // The topic may exist already, with the state of an earlier owner. This record replaces that state.
-            let record = region.state().whole();
-            publisher.publish(Bytes::from(record)).map_err(|why| HostError::Publish { region: id, why })?;
-        }
+        let publisher = self.open_topic(id, &region)?;
         let hosted = HostedRegion {
             region,
             out,

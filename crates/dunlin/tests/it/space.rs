@@ -109,6 +109,52 @@ fn topic_of_a_region_recovers_after_refused_records() {
     assert!(is_equal(&host), "later records follow the state");
 }
 
+/// A client deletes the topic of a region, which may be paused.
+#[test]
+fn deleted_topic_of_a_region_returns_with_its_state() {
+    let node = node();
+    let mut host = host(&node);
+    begin(&mut host).unwrap();
+    host.spawn(&Entity::at(7, [1.0; 3])).unwrap();
+    let name = topic_of(WORLD, REGION);
+    let tick = |host: &mut Host<3, RandomWalk>| {
+        host.tick(1);
+        drop(host.take_output());
+    };
+    let epoch_and_checksum = || {
+        let topic = node.topic(&name).unwrap();
+        let checksum = topic.logs()[0].state_info().map(|(_, state)| state.checksum);
+        (topic.logs()[0].last().epoch, checksum)
+    };
+    let checksum = |host: &Host<3, RandomWalk>| {
+        Some(host.ledger().iter().fold(0_u64, |sum, (_, _, hash)| sum.wrapping_add(*hash)))
+    };
+    tick(&mut host);
+    assert!(host.restore_topics().is_empty());
+    let first = epoch_and_checksum();
+    assert_eq!(first.1, checksum(&host));
+    let mut watcher = node.subscribe(&format!("space.{WORLD}.region.*"), &Default::default()).unwrap();
+    for paused in [true, false] {
+        let before = epoch_and_checksum().0;
+        node.delete_topic(&name).unwrap();
+        assert!(all(&mut watcher).contains(&format!("{name} deleted")), "the watcher receives the end");
+        // An entity that no tick has published yet.
+        host.spawn(&Entity::at(if paused { 8 } else { 9 }, [2.0; 3])).unwrap();
+        if !paused {
+            tick(&mut host);
+        }
+        let restored = host.restore_topics();
+        assert!(restored.len() == 1 && restored[0].1.is_ok(), "{restored:?}");
+        let (epoch, state) = epoch_and_checksum();
+        assert!(epoch > before, "{epoch} after {before}");
+        assert_eq!(state, checksum(&host));
+        assert!(!all(&mut watcher).is_empty(), "the watcher receives the new topic");
+        tick(&mut host);
+        assert_eq!(epoch_and_checksum(), (epoch, checksum(&host)), "later records follow the state");
+        assert!(host.restore_topics().is_empty());
+    }
+}
+
 #[test]
 fn topic_with_records_is_not_replaced_by_a_region() {
     let node = node();

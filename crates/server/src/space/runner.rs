@@ -11,7 +11,7 @@ mod receiving;
 mod ticking;
 mod viewing;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::TcpListener;
 use std::sync::atomic::Ordering;
 
@@ -39,6 +39,8 @@ pub use ids::SpawnError;
 
 /// Interval of the checks of handover deadlines.
 const ELAPSE_NS: u64 = 5_000_000;
+/// Interval of the checks that the topics of this process's regions still exist.
+const TOPICS_CHECK_NS: u64 = 200_000_000;
 /// Maximum number of reads from one connection before other connections and ticks are handled.
 const FILLS_MAX: usize = 16;
 /// Maximum number of processes whose conflicts with this process are kept.
@@ -78,6 +80,9 @@ pub struct WorldRunner<const D: usize, B> {
     /// Number of ticks made. It equals the tick of the regions if they all began together.
     ticks: u64,
     next_elapse_ns: u64,
+    next_topics_check_ns: u64,
+    /// The regions whose deleted topics cannot be created again, so that each is logged once.
+    topics_missing: BTreeSet<RegionId>,
     /// Whether lock-step allows the next tick: all processes have the results of the last tick.
     tick_allowed: bool,
     is_ended: bool,
@@ -120,6 +125,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
             load_reports: LoadReports::default(),
             ticks: 0,
             next_elapse_ns: 0,
+            next_topics_check_ns: 0,
+            topics_missing: BTreeSet::new(),
             tick_allowed: false,
             is_ended: false,
         }

@@ -1,9 +1,12 @@
 //! The topics of a host's regions, at its node.
 
-use dunlin_space::{Behaviour, RegionId, RegionSetup, reducer_config, topic_of};
-use dunlin_topic::{Publisher, Retention, TopicConfig};
+use std::sync::Arc;
 
-use super::{Host, HostError, RECORD_BYTES_MAX};
+use bytes::Bytes;
+use dunlin_space::{Behaviour, Region, RegionId, RegionSetup, reducer_config, topic_of};
+use dunlin_topic::{Publish, Publisher, Retention, TopicConfig};
+
+use super::{Host, HostError, HostedRegion, RECORD_BYTES_MAX};
 use crate::error::TopicError;
 use crate::node::Node;
 
@@ -31,11 +34,51 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         result.map(drop).map_err(|why| HostError::Topic { region, why })
     }
 
-    pub(super) fn publisher(&self, region: RegionId) -> Result<Option<Publisher>, HostError> {
+    /// Opens the topic of a region, and publishes the region's whole state to it. The topic may exist already, with the
+    /// state of an earlier owner; the whole state replaces that state.
+    pub(super) fn open_topic(
+        &self,
+        id: RegionId,
+        region: &Region<D, B>,
+    ) -> Result<Option<Publisher>, HostError> {
         let Some(topics) = &self.topics else { return Ok(None) };
-        self.prepare(region)?;
-        let publisher = topics.node.publisher(&topic_of(&topics.world, region));
-        publisher.map(Some).map_err(|why| HostError::Publish { region, why })
+        self.prepare(id)?;
+        let refused = |why| HostError::Publish { region: id, why };
+        let mut publisher = topics.node.publisher(&topic_of(&topics.world, id)).map_err(refused)?;
+        publisher.publish(Bytes::from(region.state().whole())).map_err(refused)?;
+        Ok(Some(publisher))
+    }
+
+    /// Creates the topics of this host's regions again that a client has deleted, each with its region's whole state. A
+    /// new topic begins a new epoch. Returns these regions, each with the error if its topic cannot be created. Call
+    /// this between two ticks.
+    pub fn restore_topics(&mut self) -> Vec<(RegionId, Result<(), HostError>)> {
+        let regions = self.regions_without_topic();
+        if !regions.is_empty() {
+            // The whole states contain all changes, so earlier changes must not be published after them.
+            self.publish();
+        }
+        regions.into_iter().map(|region| (region, self.restore_topic(region))).collect()
+    }
+
+    /// The regions of this host whose topics were deleted, including those with a newer topic of the same name.
+    fn regions_without_topic(&self) -> Vec<RegionId> {
+        let Some(topics) = &self.topics else { return Vec::new() };
+        let has_topic = |region: RegionId, hosted: &HostedRegion<D, B>| {
+            let Some(publisher) = &hosted.publisher else { return true };
+            let is_same = |topic: &Arc<_>| Arc::ptr_eq(topic, publisher.topic());
+            topics.node.registry().with(&topic_of(&topics.world, region), is_same) == Some(true)
+        };
+        self.regions.iter().filter_map(|(id, hosted)| (!has_topic(*id, hosted)).then_some(*id)).collect()
+    }
+
+    fn restore_topic(&mut self, region: RegionId) -> Result<(), HostError> {
+        let Some(hosted) = self.regions.get(&region) else { return Ok(()) };
+        let publisher = self.open_topic(region, &hosted.region)?;
+        if let Some(hosted) = self.regions.get_mut(&region) {
+            (hosted.publisher, hosted.whole_from) = (publisher, None);
+        }
+        Ok(())
     }
 
     /// Deletes the topic of a region that moved to another node, so that its subscribers are notified. In a cluster the

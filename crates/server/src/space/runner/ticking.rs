@@ -5,7 +5,7 @@ use dunlin::space::Behaviour;
 use super::super::frame::SpaceFrame;
 use super::super::lockstep::LockstepAction;
 use super::super::pace::monotonic_ns;
-use super::{ELAPSE_NS, WorldRunner};
+use super::{ELAPSE_NS, TOPICS_CHECK_NS, WorldRunner};
 
 impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     /// Makes a tick if one is due, and handles deadlines.
@@ -16,6 +16,10 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
             self.host.elapse(now_ns);
             self.expire_queries(now_ns);
         }
+        if now_ns >= self.next_topics_check_ns {
+            self.next_topics_check_ns = now_ns + TOPICS_CHECK_NS;
+            self.restore_topics();
+        }
         self.tick_allowed = self.may_tick();
         if self.tick_allowed && self.schedule.due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
             self.tick(now_ns);
@@ -25,6 +29,23 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         if self.tick_allowed {
             // In lock-step, all ghosts of the last tick have arrived at this time.
             self.send_viewer_updates();
+        }
+    }
+
+    /// Creates deleted topics of this process's regions again.
+    fn restore_topics(&mut self) {
+        for (region, restored) in self.host.restore_topics() {
+            let number = region.0;
+            match restored {
+                Ok(()) => {
+                    self.topics_missing.remove(&region);
+                    tracing::warn!("the topic of region {number} was deleted; it was created again");
+                }
+                Err(why) if self.topics_missing.insert(region) => {
+                    tracing::error!("the topic of region {number} was deleted; retrying: {why}");
+                }
+                Err(_) => {}
+            }
         }
     }
 
