@@ -1,6 +1,7 @@
 //! `space`: runs and watches a world of moving entities on one or more processes.
 
 mod command;
+mod follow_fault;
 pub mod life;
 mod map;
 mod near;

@@ -258,22 +258,29 @@ fn signal_ends_a_world_process_of_a_frozen_node() {
     signal("CONT", node.pid());
 }
 
-/// Commands also find a world that another program runs.
-#[test]
-fn world_of_an_external_program_is_shown() {
+/// Starts the world `own` in this process, with one region. Returns the process's node, its server and its URL.
+fn start_own_world() -> (dunlin::Node, Server, String, WorldProcess<3, RandomWalk>) {
     let node = dunlin::Node::start(Config::default()).unwrap();
     let tcp = vec!["127.0.0.1:0".parse().unwrap()];
     let server = Server::start(node.clone(), ServerConfig { tcp, ..ServerConfig::default() }).unwrap();
     let url = format!("dunlin://{}", server.tcp_addresses()[0]);
     let client = Client::connect(&url, ClientOptions::default()).unwrap();
     let world = WorldBox::new([-5.0, 0.0, 0.0], [5.0, 100.0, 2.0]).unwrap();
-    let config = WorldConfig::new("own", &url, RegionSetup::new(RegionId(0), world, 1.0), &[RegionId(3)]);
+    let setup = RegionSetup::new(RegionId(0), world, 1.0);
+    let config = WorldConfig { ttl: PATIENCE, ..WorldConfig::new("own", &url, setup, &[RegionId(3)]) };
     let populate = |host: &mut Host<3, RandomWalk>, _| host.spawn(&Entity::at(1, [0.0, 1.0, 1.0])).unwrap();
     let walk = RandomWalk { speed_max: 1.0, turn: 1.0 };
     let (sender, events) = channel();
     let send_event = move |event| drop(sender.send(event));
     let process = WorldProcess::start(&node, client.kv(), config, walk, populate, send_event).unwrap();
     assert!(matches!(events.recv_timeout(PATIENCE), Ok(WorldEvent::Owns { region: RegionId(3), .. })));
+    (node, server, url, process)
+}
+
+/// Commands also find a world that another program runs.
+#[test]
+fn world_of_an_external_program_is_shown() {
+    let (_node, _server, url, process) = start_own_world();
     let run_json = |words: &[&str]| {
         let out = run(&[&["space"], words, &["own", "--json", "--url", &url]].concat()).done();
         serde_json::from_str::<serde_json::Value>(out.trim()).expect("one object")
@@ -284,6 +291,17 @@ fn world_of_an_external_program_is_shown() {
     let refused = run(&["space", "join", "own", "--url", &url]);
     assert!(refused.code == Some(1) && refused.err.contains("is run by another program"), "{refused:?}");
     process.stop().unwrap();
+}
+
+/// The thread that runs the region has ended, so it does not create the topic again.
+#[test]
+fn space_watch_names_the_missing_topic_of_a_region() {
+    let (node, _server, url, process) = start_own_world();
+    process.space().stop().unwrap();
+    node.delete_topic("space.own.region.3").unwrap();
+    let watch = Process::start(&["watch", "own", "--every", "20ms", "--url", &url]);
+    let missing = "has no topic \"space.own.region.3\"";
+    watch.wait_for("the reason", |object| object["why"].as_str().is_some_and(|why| why.contains(missing)));
 }
 
 #[test]

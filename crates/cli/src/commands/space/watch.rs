@@ -15,6 +15,7 @@ use dunlin_server::space::{WorldDescription, WorldDescriptionError};
 use dunlin_topic::{LogName, OnGap, Position, Start, SubscribeOptions};
 use serde_json::json;
 
+use super::follow_fault::FollowFault;
 use super::life::AIRCRAFT;
 use super::map::WorldMap;
 use super::owner::{RegionStatus, WorldStatus};
@@ -217,6 +218,7 @@ impl Watcher {
             schema,
             watched: BTreeMap::new(),
             failures: BTreeMap::new(),
+            faults: BTreeMap::new(),
             owned,
             began: Instant::now(),
             problem: None,
@@ -271,14 +273,20 @@ impl Watcher {
 
     /// Applies the changes that have arrived.
     pub fn drain(&mut self) {
-        let now_ns = self.began.elapsed().as_nanos() as u64;
-        self.watched.retain(|_, watched| {
+        let (now_ns, faults) = (self.began.elapsed().as_nanos() as u64, &mut self.faults);
+        self.watched.retain(|region, watched| {
             // A region whose topic was deleted is removed from the list. The next `refresh` follows the new topic,
             // if there is one.
             let mut exists = true;
             let on_report =
                 |report: ReplicaReport<'_, _>| exists &= !matches!(report, ReplicaReport::Deleted { .. });
-            watched.replica.drain(now_ns, DRAIN_MAX, on_report).is_ok() && exists
+            let fault = match watched.replica.drain(now_ns, DRAIN_MAX, on_report) {
+                _ if !exists => FollowFault::NoTopic,
+                Err(error) => FollowFault::of_subscription(&error),
+                Ok(_) => return true,
+            };
+            faults.insert(*region, fault);
+            false
         });
     }
 
@@ -322,9 +330,17 @@ impl Watcher {
     /// Requires from each region a state at least as new as its topic's last record.
     fn require_newest(&mut self) {
         self.watched.retain(|region, watched| {
-            let newest = newest(&watched.client, &topic_of(&self.name, RegionId(*region as u32)));
-            // If the owner's node has ended, the region is removed. The next `refresh` looks for its owner again.
-            newest.map(|newest| watched.newest = newest).is_ok()
+            match newest(&watched.client, &topic_of(&self.name, RegionId(*region as u32))) {
+                Ok(newest) => {
+                    watched.newest = newest;
+                    true
+                }
+                // The region is removed. The next `refresh` looks for its owner again.
+                Err(error) => {
+                    self.faults.insert(*region, FollowFault::of(&error));
+                    false
+                }
+            }
         });
     }
 
@@ -356,7 +372,8 @@ impl Watcher {
             (None, _) => "no process owns it".to_owned(),
             (Some((process, _)), Some(url)) if !self.watched.contains_key(&owned.region) => {
                 let why = self.failures.get(&owned.region).map_or("not yet followed", String::as_str);
-                format!("not readable at {url}, the node of process {process}: {why}")
+                format!("not readable at {url}, the node of process {process}: {why}"),
+                }
             }
             (Some((process, _)), _) => format!("process {process} has not sent its state yet"),
         }

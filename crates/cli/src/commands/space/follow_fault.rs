@@ -1,0 +1,40 @@
+//! The reasons why a region cannot be followed at its owner's node.
+
+use dunlin_client::CallError;
+use dunlin_topic::SubscribeError;
+use dunlin_wire::ErrorCode;
+
+/// The reason why a region cannot be followed at its owner's node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FollowFault {
+    /// The node has no topic of the region.
+    NoTopic,
+    /// The node refused the request, for this reason.
+    Refused(String),
+    /// The node cannot be reached.
+    Unreachable,
+}
+
+impl FollowFault {
+    /// The reason of an error that a request to the node or a subscription returned.
+    pub fn of(error: &anyhow::Error) -> FollowFault {
+        if let Some(error) = error.downcast_ref::<SubscribeError>() {
+            return FollowFault::of_subscription(error);
+        }
+        match error.downcast_ref::<CallError>() {
+            Some(CallError::Refused(refused)) if refused.code == ErrorCode::NoTopic => FollowFault::NoTopic,
+            Some(CallError::Refused(refused)) => FollowFault::Refused(refused.to_string()),
+            _ => FollowFault::Unreachable,
+        }
+    }
+
+    /// The reason of an error of a subscription.
+    pub fn of_subscription(error: &SubscribeError) -> FollowFault {
+        match error {
+            SubscribeError::NoTopic(_) => FollowFault::NoTopic,
+            SubscribeError::Connection(_) | SubscribeError::Closed => FollowFault::Unreachable,
+            SubscribeError::Refused(why) => FollowFault::Refused(why.clone()),
+            refused => FollowFault::Refused(refused.to_string()),
+        }
+    }
+}
