@@ -32,7 +32,7 @@ pub use config::{SpaceConfig, SpaceLimits, WorldPeer};
 pub use description::{WorldDescription, WorldDescriptionError};
 pub use endpoint::{SpaceEndpoint, command_subject, spawn_subject, watch_subject};
 pub use error::{RunnerRefusal, SpaceError};
-pub use handle::Space;
+pub use handle::{RunnerListener, Space};
 pub use hello::{VERSION, WorldIdentity};
 pub use owners::{
     RegionOwnership, RegionOwnershipConfig, RegionPopulator, TTL_MIN, WorldEvent, process_number,

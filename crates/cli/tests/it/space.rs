@@ -2,7 +2,7 @@
 //! outside.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 use std::sync::mpsc::{Receiver, channel};
 
@@ -63,6 +63,21 @@ fn space_run_refuses_a_non_loopback_address_with_advice() {
     let outcome = run(&["space", "run", "--listen", "127.0.0.1:0", "--between", "0.0.0.0:0"]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.err.contains("--between 0.0.0.0:0: not a loopback address"), "{outcome:?}");
+}
+
+#[test]
+fn space_run_with_a_used_address_leaves_no_world() {
+    let node = Node::start();
+    let other = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = other.local_addr().expect("its address").to_string();
+    let words = ["run", "w", "--processes", "1", "--flock", "10", "--url", &node.url];
+    let failed = run(&[&["space"], &words[..], &["--between", &address]].concat());
+    assert!(
+        failed.code != Some(0) && failed.err.contains(&format!("cannot listen on {address}")),
+        "{failed:?}"
+    );
+    assert_eq!(node.run(&["kv", "range"]).done(), "");
+    Process::start(&words).wait_for_event("owns");
 }
 
 /// Invalid numbers, durations and names are errors of the command line.

@@ -35,15 +35,43 @@ pub struct Space<const D: usize, B> {
     address: SocketAddr,
 }
 
-impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
-    /// Starts the thread.
-    pub fn start(config: SpaceConfig, host: Host<D, B>) -> Result<Space<D, B>, SpaceError> {
-        check_world_name(&config.world)?;
-        host.check_strip()?;
-        let address = config.listen;
-        if !address.ip().is_loopback() && !config.insecure {
+/// The socket at which a process accepts connections of the world's other processes. A program can bind it before it
+/// changes anything that would remain if the address is in use.
+#[derive(Debug)]
+pub struct RunnerListener {
+    socket: TcpListener,
+    address: SocketAddr,
+}
+
+impl RunnerListener {
+    /// Binds the address; port 0 selects a free port. The address must be a loopback address unless `insecure` is set.
+    pub fn bind(address: SocketAddr, insecure: bool) -> Result<RunnerListener, SpaceError> {
+        if !address.ip().is_loopback() && !insecure {
             return Err(SpaceError::Exposed(address));
         }
+        let failed = |why| SpaceError::Listen { address, why };
+        let socket = TcpListener::bind(address).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        let address = socket.local_addr().map_err(failed)?;
+        Ok(RunnerListener { socket, address })
+    }
+}
+
+impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
+    /// Starts the thread, and listens at the configured address.
+    pub fn start(config: SpaceConfig, host: Host<D, B>) -> Result<Space<D, B>, SpaceError> {
+        let listener = RunnerListener::bind(config.listen, config.insecure)?;
+        Space::start_with(listener, config, host)
+    }
+
+    /// Starts the thread with a bound socket. The configured address is not used.
+    pub fn start_with(
+        listener: RunnerListener,
+        config: SpaceConfig,
+        host: Host<D, B>,
+    ) -> Result<Space<D, B>, SpaceError> {
+        check_world_name(&config.world)?;
+        host.check_strip()?;
         if config.peers.iter().any(|peer| peer.process == config.process) {
             return Err(SpaceError::Number(config.process));
         }
@@ -51,15 +79,12 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
         if count > max {
             return Err(SpaceError::Peers { count, max });
         }
-        let failed = |why| SpaceError::Listen { address, why };
-        let listener = TcpListener::bind(address).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        let RunnerListener { socket, address } = listener;
         let (waker, (sender, calls)) = (PollWaker::new().map_err(SpaceError::Thread)?, channel());
         let (waiting, orders_max) = (Arc::new(AtomicUsize::new(0)), config.limits.orders_max);
         let ended = Arc::new(AtomicBool::new(false));
         let runner_calls = RunnerCalls { calls, waiting: Arc::clone(&waiting), ended: Arc::clone(&ended) };
-        let mut runner = WorldRunner::new(config, host, listener, waker.clone(), runner_calls);
+        let mut runner = WorldRunner::new(config, host, socket, waker.clone(), runner_calls);
         let thread = std::thread::Builder::new().name("space".to_owned()).spawn(move || runner.run());
         let thread = Mutex::new(Some(thread.map_err(SpaceError::Thread)?));
         Ok(Space { calls: sender, waiting, ended, orders_max, waker, thread, address })

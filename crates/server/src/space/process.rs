@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::config::{SpaceConfig, SpaceLimits};
 use super::endpoint::SpaceEndpoint;
 use super::error::SpaceError;
-use super::handle::Space;
+use super::handle::{RunnerListener, Space};
 use super::owners::{RegionOwnership, RegionOwnershipConfig, RegionPopulator, WorldEvent, process_number};
 use super::pace::TickPace;
 use super::secret::Secret;
@@ -88,6 +88,21 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
         populate: impl Fn(&mut Host<D, B>, RegionId) + Send + Sync + 'static,
         on_event: impl FnMut(WorldEvent) + Send + 'static,
     ) -> Result<WorldProcess<D, B>, SpaceError> {
+        let listener = RunnerListener::bind(config.between, false)?;
+        WorldProcess::start_with(listener, node, kv, config, behaviour, populate, on_event)
+    }
+
+    /// Like [`WorldProcess::start`], with a bound socket for other processes of the world instead of
+    /// [`WorldConfig::between`].
+    pub fn start_with(
+        listener: RunnerListener,
+        node: &Node,
+        kv: Kv,
+        config: WorldConfig<D>,
+        behaviour: B,
+        populate: impl Fn(&mut Host<D, B>, RegionId) + Send + Sync + 'static,
+        on_event: impl FnMut(WorldEvent) + Send + 'static,
+    ) -> Result<WorldProcess<D, B>, SpaceError> {
         let WorldConfig {
             name,
             url,
@@ -117,7 +132,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
             secret: Secret::random()?,
             limits: SpaceLimits::default(),
         };
-        let space = Arc::new(Space::start(space_config, host)?);
+        let space = Arc::new(Space::start_with(listener, space_config, host)?);
         let endpoint = SpaceEndpoint::open(node, &space, (&name, number), VisibilityRule::All)?;
         let config = RegionOwnershipConfig {
             world: name,

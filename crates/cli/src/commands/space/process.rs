@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use dunlin::space::Host;
 use dunlin::{Config, Node, NodeLimits};
 use dunlin_client::{Client, ClientOptions, Kv};
-use dunlin_server::space::{WorldConfig, WorldEvent, WorldProcess};
+use dunlin_server::space::{RunnerListener, WorldConfig, WorldEvent, WorldProcess};
 use dunlin_server::{Protocol, Server, ServerConfig};
 use serde_json::json;
 
@@ -88,8 +88,9 @@ pub struct SpaceProcess {
 pub fn join(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let process =
         SpaceProcess::start(global, SocketAddr::from(([127, 0, 0, 1], 0)), &arguments.process, false)?;
+    let listener = process.listen()?;
     let spec = WorldSpec::read(&process.kv(), &arguments.name)?;
-    process.run(spec.load()?, console)
+    process.run(listener, spec.load()?, console)
 }
 
 impl SpaceProcess {
@@ -145,8 +146,14 @@ impl SpaceProcess {
         self.client.kv()
     }
 
+    /// Binds the address of `--between`. A caller that writes keys of the world does this first, so that an address in
+    /// use leaves no keys.
+    pub fn listen(&self) -> Result<RunnerListener> {
+        Ok(RunnerListener::bind(self.options.between, false)?)
+    }
+
     /// Runs the process's regions until the command has to end.
-    pub fn run(self, loaded: LoadedWorld, console: &Console) -> Result<()> {
+    pub fn run(self, listener: RunnerListener, loaded: LoadedWorld, console: &Console) -> Result<()> {
         let stop = StopFlag::on_signal()?;
         if self.options.end_with_stdin {
             stop.set_when_stdin_ends();
@@ -157,7 +164,6 @@ impl SpaceProcess {
             processes: spec.processes as usize,
             ttl: self.options.ttl,
             patience: self.options.patience,
-            between: self.options.between,
             recipe: loaded.description().recipe,
             ..WorldConfig::new(&spec.name, &self.url, setup.clone(), &spec.region_ids())
         };
@@ -167,7 +173,8 @@ impl SpaceProcess {
             // The send fails if the receiving thread has ended.
             let _ = sender.send(what);
         };
-        let process = WorldProcess::start(&self.node, self.kv(), config, life, populate, on_event)?;
+        let process =
+            WorldProcess::start_with(listener, &self.node, self.kv(), config, life, populate, on_event)?;
         self.print_start(process.number(), &spec, entities, console)?;
         let snapshots =
             SnapshotThread::start(self.node.clone(), self.client.clone(), spec, setup, self.url.clone())?;

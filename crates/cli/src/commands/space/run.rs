@@ -101,7 +101,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
         eprintln!("{} {warning}", console.errors.warning("warning:"));
     }
     let process = SpaceProcess::start(global, listen, &arguments.process, global.url.is_none())?;
-    let kv = process.kv();
+    let (listener, kv) = (process.listen()?, process.kv());
     let description = loaded.description();
     match kv.cas(WorldDescription::key(&spec.name), 0, description.bytes()) {
         Ok(_) => {}
@@ -118,5 +118,5 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
         }
         Err(error) => return Err(error.into()),
     }
-    process.run(loaded, console)
+    process.run(listener, loaded, console)
 }
