@@ -41,7 +41,7 @@ impl WorldIdentity {
         partition: &Partition,
         lockstep: bool,
     ) -> Self {
-        let mut hash = Hash(0xcbf2_9ce4_8422_2325);
+        let mut hash = Hash::new();
         hash.add(&[D as u8, u8::from(lockstep)]);
         for coordinate in setup.world.min().iter().chain(&setup.world.max()).chain(&[setup.strip]) {
             hash.add(&coordinate.to_le_bytes());
@@ -67,11 +67,22 @@ impl WorldIdentity {
 struct Hash(u64);
 
 impl Hash {
+    fn new() -> Hash {
+        Hash(0xcbf2_9ce4_8422_2325)
+    }
+
     fn add(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
+}
+
+/// The FNV-1a hash of these bytes.
+pub(super) fn hash_of(bytes: &[u8]) -> u64 {
+    let mut hash = Hash::new();
+    hash.add(bytes);
+    hash.0
 }
 
 /// The hello message of one side of a connection.

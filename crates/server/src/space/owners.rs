@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!  space/WORLD/world         the world's description (`description`)
-//!  space/WORLD/process/N     {"address", "url", "memory"}   under N's lease; memory: regions whose state N has
+//!  space/WORLD/process/N     {"address", "url", "memory", "settings"}   under N's lease; memory: regions whose state
+//!                            N has; settings: {"processes", "standby", "recipe"}, missing for earlier versions
 //!  space/WORLD/region/R      {"process", "epoch"}         under its owner's lease
 //!  space/WORLD/epoch/R       the newest epoch in which the region was claimed
 //!  space/WORLD/standby/R     {"process", "before", "epoch"}   written by the owner of this epoch; remains afterwards

@@ -41,7 +41,8 @@ pub struct WorldConfig<const D: usize> {
     pub between: SocketAddr,
     /// Retention of a region's topic, bytes; default 64 MiB.
     pub history_bytes: u64,
-    /// Data from which the program can create the world again. It is part of the world's description; default null.
+    /// Data from which the program can create the world again, the same in all processes. It is part of the world's
+    /// description; default null.
     pub recipe: Value,
 }
 

@@ -422,6 +422,28 @@ fn processes_with_different_settings_report_the_conflict() {
     until("both report it", &kv, &members, || members.iter().all(|member| has_event(member, "Conflict")));
 }
 
+/// Settings for which processes do not refuse each other.
+#[test]
+fn other_process_counts_and_standbys_are_reported() {
+    let keys = serve();
+    let kv = connect(&keys.1).kv();
+    for (name, expected, standby) in
+        [("counted", 3, StandbyMode::None), ("guarded", 2, StandbyMode::Required)]
+    {
+        let usual = settings(name, 2, StandbyMode::None);
+        let other = WorldSettings { expected, ..settings(name, 2, standby) };
+        let member = |settings, number| WorldMember::start(settings, connect(&keys.1).kv(), number);
+        let members = [member(&usual, 1), member(&other, 2), member(&usual, 3)];
+        let reports = |member: &WorldMember<RandomWalk>, process: u64| {
+            has_event(member, &format!("OtherSettings {{ process: {process},"))
+        };
+        until("both sides report it", &kv, &members, || {
+            reports(&members[0], 2) && reports(&members[1], 1) && reports(&members[1], 3)
+        });
+        assert!(!reports(&members[0], 3), "equal settings are no report");
+    }
+}
+
 #[test]
 fn process_joining_without_standbys_is_given_a_region() {
     let test = WorldTest::new(WorldSettings { expected: 1, ..settings("shared", 2, StandbyMode::None) });

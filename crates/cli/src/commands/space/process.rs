@@ -30,6 +30,10 @@ const MEMORY_BYTES_MAX: u64 = 4 << 30;
 /// contains all visible entities.
 const INBOX_BYTES_MAX: u64 = 16 << 20;
 
+/// The advice if two processes of a world have different settings.
+const SETTINGS_REMEDY: &str = "End one of them: either run the world again with its former settings, or end the other \
+                               processes and join again (`dunlin space join`)";
+
 /// Options of every process that runs a part of a world.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ProcessOptions {
@@ -301,11 +305,16 @@ fn print_event(what: &WorldEvent, console: &Console) -> Result<()> {
             (
                 json!({"event": "conflict", "process": process, "why": why}),
                 format!(
-                    "{other} of this world cannot exchange entities with this process: {why}. End one of them: either run the world \
-                     again with its former settings, or end the other processes and join again (`dunlin space join`)"
+                    "{other} of this world cannot exchange entities with this process: {why}. {SETTINGS_REMEDY}"
                 ),
             )
         }
+        WorldEvent::OtherSettings { process, why } => (
+            json!({"event": "conflict", "process": process, "why": why}),
+            format!(
+                "process {process} of this world has other settings, and both processes continue: {why}. {SETTINGS_REMEDY}"
+            ),
+        ),
         WorldEvent::Idle => (
             json!({"event": "idle"}),
             "every region has an owner: this process is idle until another ends (`dunlin space run --regions` creates more regions)"

@@ -7,6 +7,8 @@ use dunlin::space::{Partition, PartitionError, RegionId};
 use dunlin_client::KvEntry;
 use serde::{Deserialize, Serialize};
 
+use crate::space::description::WorldDescription;
+use crate::space::hello::hash_of;
 use crate::space::secret::Secret;
 
 /// The value of a process's key.
@@ -19,6 +21,49 @@ pub(super) struct ProcessRecord {
     /// The regions that the process had in memory when it registered. Used if the cluster has lost its keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) memory: BTreeMap<u32, RegionMemory>,
+    /// `None` for a process of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) settings: Option<ProcessSettings>,
+}
+
+/// Settings of a world in which two processes may differ and still exchange entities.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ProcessSettings {
+    /// Number of processes that must be present before the regions are distributed.
+    pub(super) processes: usize,
+    /// Whether each region needs a standby.
+    pub(super) standby: bool,
+    /// Hash of the recipe in the world's description.
+    pub(super) recipe: u64,
+}
+
+impl ProcessSettings {
+    pub(super) fn of(description: &WorldDescription) -> ProcessSettings {
+        let WorldDescription { processes, standby, recipe, .. } = description;
+        let recipe = hash_of(recipe.to_string().as_bytes());
+        ProcessSettings { processes: *processes, standby: *standby, recipe }
+    }
+
+    /// The settings of another process that differ from those of this process, as a text; `None` if they are equal.
+    pub(super) fn difference(&self, other: &ProcessSettings) -> Option<String> {
+        let mut parts = Vec::new();
+        if self.processes != other.processes {
+            parts.push(format!("it expects {} processes, this process {}", other.processes, self.processes));
+        }
+        if self.standby != other.standby {
+            let with = |standby| if standby { "with" } else { "without" };
+            let (theirs, ours) = (with(other.standby), with(self.standby));
+            parts.push(format!("it runs its regions {theirs} standbys, this process {ours} standbys"));
+        }
+        // A program may repeat the settings above in its recipe.
+        if parts.is_empty() && self.recipe != other.recipe {
+            parts.push(
+                "its recipe of the world (of `dunlin space run`: --flock, --aircraft, --speed) is another one"
+                    .to_owned(),
+            );
+        }
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
 }
 
 /// A region's state in a process that does not own the region. Of several states, the one with the highest epoch
@@ -190,5 +235,28 @@ impl WorldSnapshot {
     /// Number of regions that the process owns.
     pub(super) fn count(&self, process: u64) -> usize {
         self.owners.values().filter(|(owner, _)| *owner == process).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn difference_of_settings_names_each_value() {
+        let own = ProcessSettings { processes: 2, standby: true, recipe: 1 };
+        assert_eq!(own.difference(&own), None);
+        let difference = |other: ProcessSettings| own.difference(&other).unwrap();
+        assert_eq!(
+            difference(ProcessSettings { processes: 3, standby: false, recipe: 2 }),
+            "it expects 3 processes, this process 2; it runs its regions without standbys, this process with standbys"
+        );
+        assert!(difference(ProcessSettings { recipe: 2, ..own }).starts_with("its recipe of the world"));
+    }
+
+    #[test]
+    fn record_of_an_earlier_version_has_no_settings() {
+        let earlier = br#"{"address":"127.0.0.1:1","url":"dunlin://127.0.0.1:2"}"#;
+        assert_eq!(serde_json::from_slice::<ProcessRecord>(earlier).unwrap().settings, None);
     }
 }

@@ -188,6 +188,7 @@ mod tests {
             address: "127.0.0.1:1".parse().unwrap(),
             url: String::new(),
             memory: [].into(),
+            settings: None,
         };
         let key = |(process, before)| (R, StandbyKey { process, before, epoch: EPOCH });
         WorldSnapshot {

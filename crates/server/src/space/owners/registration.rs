@@ -36,7 +36,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         self.restore()?;
         let key = key(&self.config.world, "process", self.config.process);
         let memory = self.memory.iter().map(|(region, memory)| (region.0, *memory)).collect();
-        let record = ProcessRecord { address: self.config.address, url: self.config.url.clone(), memory };
+        let (address, url, settings) = (self.config.address, self.config.url.clone(), Some(self.settings));
+        let record = ProcessRecord { address, url, memory, settings };
         let found = self.kv.get(&key)?;
         if let Some(registered) =
             found.as_ref().and_then(|entry| serde_json::from_slice::<ProcessRecord>(&entry.value).ok())

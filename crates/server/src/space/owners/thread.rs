@@ -12,7 +12,9 @@ use dunlin_client::{Kv, KvError, Lease, LeaseLostError, interruptible};
 use serde_json::Value;
 
 use super::actions::{apply_standby, runner_deadline_ns};
-use super::keys::{RegionMemory, StandbyKey, WorldSnapshot, decode_secret, key, prefix, secret_key};
+use super::keys::{
+    ProcessSettings, RegionMemory, StandbyKey, WorldSnapshot, decode_secret, key, prefix, secret_key,
+};
 use super::plan::{LocalState, RegionAction, is_idle, plan};
 use crate::space::description::WorldDescription;
 use crate::space::error::SpaceError;
@@ -112,6 +114,15 @@ pub enum WorldEvent {
         /// Why the connection is refused.
         why: String,
     },
+    /// Another process of the world has other settings than this process, which do not prevent the exchange of entities:
+    /// the number of expected processes, standbys, or the recipe. Both processes continue. Reported once for each
+    /// process.
+    OtherSettings {
+        /// The other process.
+        process: u64,
+        /// The settings that differ.
+        why: String,
+    },
     /// This process has no region, and receives none until another process ends.
     Idle,
     /// A region was given to another process.
@@ -147,6 +158,8 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     pub(super) lease: Option<Lease>,
     /// The description that is written to the world's key.
     pub(super) description: WorldDescription,
+    /// The settings that other processes compare with theirs.
+    pub(super) settings: ProcessSettings,
     /// Regions that have begun according to the keys. A region stays in this set if the cluster loses its keys.
     pub(super) began: BTreeSet<RegionId>,
     /// The regions whose state is in memory although this process does not own them.
@@ -170,6 +183,8 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     idle: bool,
     /// The processes whose conflict with this process was reported.
     conflicts: BTreeSet<Option<u64>>,
+    /// The processes whose other settings were reported.
+    with_other_settings: BTreeSet<u64>,
     /// The last error of a request to the cluster, kept so that each error is reported only once.
     last_error: Option<String>,
 }
@@ -216,6 +231,7 @@ impl RegionOwnership {
         })?;
         let RegionOwnershipConfig { regions, expected, standby, recipe, .. } = &config;
         let description = WorldDescription::of(&setup, regions, *expected, *standby, recipe.clone());
+        let settings = ProcessSettings::of(&description);
         let (poll_interval, stop) = (config.poll_interval, Arc::new(AtomicBool::new(false)));
         let mut thread_state = OwnershipThread {
             kv,
@@ -225,6 +241,7 @@ impl RegionOwnership {
             on_event: Box::new(on_event),
             lease: None,
             description,
+            settings,
             began: BTreeSet::new(),
             memory: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -239,6 +256,7 @@ impl RegionOwnership {
             secret: None,
             idle: false,
             conflicts: BTreeSet::new(),
+            with_other_settings: BTreeSet::new(),
             last_error: None,
         };
         let stopped = Arc::clone(&stop);
@@ -289,6 +307,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         }
         self.renew(&snapshot, until)?;
         self.delete_topics(&snapshot)?;
+        self.report_other_settings(&snapshot);
         if !snapshot.processes.contains_key(&self.config.process) {
             // Drops the lease without revoking it: the cluster has lost its keys, and may have given the lease's number
             // to another process.
@@ -320,6 +339,18 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             }
         }
         Ok(())
+    }
+
+    /// Reports each process that exchanges entities with this one although some of its settings differ.
+    fn report_other_settings(&mut self, snapshot: &WorldSnapshot) {
+        for (process, record) in &snapshot.processes {
+            let difference = record.settings.and_then(|settings| self.settings.difference(&settings));
+            if let Some(why) = difference
+                && self.with_other_settings.insert(*process)
+            {
+                (self.on_event)(WorldEvent::OtherSettings { process: *process, why });
+            }
+        }
     }
 
     fn handle_error(&mut self, error: OwnershipError) {
