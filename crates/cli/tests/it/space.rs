@@ -330,6 +330,30 @@ fn region_can_be_watched_after_its_topic_was_deleted() {
     wait_for_ticks_in("one", &url, &1.into());
 }
 
+/// A client deletes the topics at which a process responds to clients.
+#[test]
+fn process_responds_again_after_its_topics_were_deleted() {
+    let words = ["run", "one", "--processes", "1", "--flock", "50", "--listen", "127.0.0.1:0"];
+    let world = Process::start(&words);
+    let started = world.wait_for_event("started");
+    let url = started["url"].as_str().expect("the node's address").to_owned();
+    let process = started["process"].as_u64().expect("its number");
+    world.wait_for_event("owns");
+    let topics =
+        ["watch", "command", "spawn"].map(|service| format!("space.one.process.{process}.{service}"));
+    let names = topics.each_ref().map(String::as_str);
+    run(&[&["topics", "delete"], &names[..], &["--url", &url]].concat()).done();
+    for words in [
+        &["space", "command", "1000000", "one", "--kind", "9", "--timeout", "1s"][..],
+        &["space", "spawn", "7", "one", "--position", "10,10,10", "--timeout", "1s"],
+        &["space", "near", "1000000", "one", "--within", "500", "--once", "--json"],
+    ] {
+        dunlin_wait::until("the process responds", || {
+            run(&[words, &["--url", &url]].concat()).code == Some(0)
+        });
+    }
+}
+
 /// The map that `--once` prints is not older than the request for it.
 #[test]
 fn space_watch_with_once_prints_no_map_older_than_its_request() {

@@ -7,6 +7,9 @@
 //! A client chooses the subject of the responses. Only inboxes receive responses, because the process may have wider
 //! permissions than the client. The process does not wait for room if the topic of the responses is full.
 //!
+//! If a client deletes the topic of a subject, the service at this subject ends. [`SpaceEndpoint::restore`] opens it
+//! again.
+//!
 //! Limits: `RegionLimits::viewers_max`, `SpaceLimits::orders_max`. One update of a viewer is one record, so the node's
 //! limits of records apply.
 
@@ -16,8 +19,8 @@ use dunlin::space::{
     Behaviour, CommandError, RegionId, StepError, StoreError, SurroundingsWatch, VisibilityRule,
     WorldRefusal, WorldRequest, WorldResponse,
 };
-use dunlin::topic::{Publish, Publisher, Retention, TopicConfig};
-use dunlin::{Node, Request, Responder};
+use dunlin::topic::{Publish, Publisher, Retention, SubscribeError, TopicConfig};
+use dunlin::{Node, Request, Responder, TopicError};
 
 use super::error::SpaceError;
 use super::handle::Space;
@@ -33,10 +36,19 @@ const INBOXES: &str = "_INBOX.";
 /// The service of one process for clients of a world: watches, commands and spawns. Dropping it ends the service.
 #[derive(Debug)]
 pub struct SpaceEndpoint {
-    _watch: Responder,
-    _command: Responder,
-    _spawn: Responder,
+    services: Vec<SubjectService>,
 }
+
+/// The service at one subject.
+struct SubjectService {
+    subject: String,
+    responder: Responder,
+    /// Opens the service again after it has ended.
+    open: OpenService,
+}
+
+/// A function that starts to respond at a subject.
+type OpenService = Box<dyn Fn() -> Result<Responder, SpaceError> + Send>;
 
 /// The subject at which a world's process accepts viewers.
 pub fn watch_subject(world: &str, process: u64) -> String {
@@ -61,25 +73,54 @@ impl SpaceEndpoint {
         (world, process): (&str, u64),
         allowed: VisibilityRule,
     ) -> Result<SpaceEndpoint, SpaceError> {
-        let watch = {
-            let (node, space) = (node.clone(), Arc::clone(space));
-            respond(&node.clone(), &watch_subject(world, process), move |request| {
-                handle_viewer(&node, &space, request, allowed)
-            })?
+        let watch = SubjectService::start(
+            node,
+            space,
+            watch_subject(world, process),
+            move |node, space, request| handle_viewer(node, space, request, allowed),
+        )?;
+        let command = command_subject(world, process);
+        let command = SubjectService::start(node, space, command, handle_command::<D, B>)?;
+        let spawn = SubjectService::start(node, space, spawn_subject(world, process), handle_spawn::<D, B>)?;
+        Ok(SpaceEndpoint { services: vec![watch, command, spawn] })
+    }
+
+    /// Opens the service again at each subject whose topic was deleted.
+    pub fn restore(&mut self) -> Result<(), SpaceError> {
+        for service in &mut self.services {
+            if service.responder.ended() == Some(&SubscribeError::Closed) {
+                service.responder = (service.open)()?;
+                let subject = &service.subject;
+                tracing::warn!("the topic {subject} was deleted; this process responds there again");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl SubjectService {
+    fn start<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
+        node: &Node,
+        space: &Arc<Space<D, B>>,
+        subject: String,
+        handle: impl Fn(&Node, &Space<D, B>, &Request<'_, '_>) -> Result<(), (WorldRefusal, String)>
+        + Clone
+        + Send
+        + 'static,
+    ) -> Result<SubjectService, SpaceError> {
+        let (node, space, name) = (node.clone(), Arc::clone(space), subject.clone());
+        let open = move || {
+            let (handler_node, space, handle) = (node.clone(), Arc::clone(&space), handle.clone());
+            respond(&node, &name, move |request| handle(&handler_node, &space, request))
         };
-        let command = {
-            let (node, space) = (node.clone(), Arc::clone(space));
-            respond(&node.clone(), &command_subject(world, process), move |request| {
-                handle_command(&node, &space, request)
-            })?
-        };
-        let spawn = {
-            let (node, space) = (node.clone(), Arc::clone(space));
-            respond(&node.clone(), &spawn_subject(world, process), move |request| {
-                handle_spawn(&node, &space, request)
-            })?
-        };
-        Ok(SpaceEndpoint { _watch: watch, _command: command, _spawn: spawn })
+        Ok(SubjectService { subject, responder: open()?, open: Box::new(open) })
+    }
+}
+
+impl std::fmt::Debug for SubjectService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = f.debug_struct("SubjectService");
+        debug.field("subject", &self.subject).field("responder", &self.responder).finish_non_exhaustive()
     }
 }
 
@@ -91,7 +132,11 @@ fn respond(
     let failed = |why: String| SpaceError::Endpoint { subject: subject.to_owned(), why };
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
     let config = TopicConfig { retention, ..TopicConfig::default() };
-    node.create_topic(subject, config, true).map_err(|why| failed(why.to_string()))?;
+    match node.create_topic(subject, config, true) {
+        // A client's request has created the topic, with the default retention.
+        Ok(_) | Err(TopicError::Exists(_)) => {}
+        Err(why) => return Err(failed(why.to_string())),
+    }
     let handler = move |mut request: Request<'_, '_>| {
         if let Err((why, text)) = handle(&request)
             && reply_inbox(&request).is_some()

@@ -70,7 +70,6 @@ pub struct WorldProcess<const D: usize, B> {
     number: u64,
     // Fields are dropped in this order: the regions are given up first.
     owners: RegionOwnership,
-    endpoint: SpaceEndpoint,
     space: Arc<Space<D, B>>,
 }
 
@@ -150,8 +149,9 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
             recipe,
         };
         let populate: RegionPopulator<D, B> = Arc::new(populate);
-        let owners = RegionOwnership::start(kv, config, Arc::clone(&space), populate, on_event)?;
-        Ok(WorldProcess { number, owners, endpoint, space })
+        let owners =
+            RegionOwnership::start(kv, config, Arc::clone(&space), Some(endpoint), populate, on_event)?;
+        Ok(WorldProcess { number, owners, space })
     }
 
     /// The process's number in the world.
@@ -166,9 +166,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
 
     /// Leaves the world. Returns the runner's error if it failed.
     pub fn stop(self) -> Result<(), SpaceError> {
-        let WorldProcess { owners, endpoint, space, .. } = self;
+        let WorldProcess { owners, space, .. } = self;
         drop(owners);
-        drop(endpoint);
         space.stop()
     }
 }

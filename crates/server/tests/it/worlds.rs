@@ -98,7 +98,8 @@ impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
             move |event| events.lock().unwrap().push(format!("{event:?}"))
         };
         let populate: RegionPopulator<3, B> = Arc::new(settings.populate);
-        let owners = RegionOwnership::start(kv, config, Arc::clone(&space), populate, record_event).unwrap();
+        let owners =
+            RegionOwnership::start(kv, config, Arc::clone(&space), None, populate, record_event).unwrap();
         WorldMember { number, owners, space, events, _early: early }
     }
 

@@ -17,6 +17,7 @@ use super::keys::{
 };
 use super::plan::{LocalState, RegionAction, is_idle, plan};
 use crate::space::description::WorldDescription;
+use crate::space::endpoint::SpaceEndpoint;
 use crate::space::error::SpaceError;
 use crate::space::handle::Space;
 use crate::space::pace::TickPace;
@@ -187,6 +188,8 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     with_other_settings: BTreeSet<u64>,
     /// The last error of a request to the cluster, kept so that each error is reported only once.
     last_error: Option<String>,
+    /// The service for clients. It is dropped last, after the lease.
+    endpoint: Option<SpaceEndpoint>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -211,11 +214,13 @@ pub(super) enum OwnershipError {
 }
 
 impl RegionOwnership {
-    /// Starts the thread, which calls `on_event` with each event.
+    /// Starts the thread, which calls `on_event` with each event. `endpoint` serves clients as long as the thread runs;
+    /// the thread opens it again where clients delete its topics.
     pub fn start<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
         kv: Kv,
         config: RegionOwnershipConfig,
         space: Arc<Space<D, B>>,
+        endpoint: Option<SpaceEndpoint>,
         populate: RegionPopulator<D, B>,
         on_event: impl FnMut(WorldEvent) + Send + 'static,
     ) -> Result<RegionOwnership, SpaceError> {
@@ -258,6 +263,7 @@ impl RegionOwnership {
             conflicts: BTreeSet::new(),
             with_other_settings: BTreeSet::new(),
             last_error: None,
+            endpoint,
         };
         let stopped = Arc::clone(&stop);
         let work = move || {
@@ -327,7 +333,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         for action in plan(&snapshot, &local) {
             self.perform(action, &snapshot)?;
         }
-        self.balance(&snapshot)
+        self.balance(&snapshot)?;
+        Ok(self.endpoint.as_mut().map_or(Ok(()), SpaceEndpoint::restore)?)
     }
 
     /// Reports each process that is refused because of its settings or its version.
