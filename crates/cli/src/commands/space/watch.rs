@@ -107,7 +107,7 @@ pub struct Watcher {
     schema: Schema,
     watched: BTreeMap<u64, WatchedRegion>,
     /// Why each region that is not in `watched` could not be followed at its owner's node.
-    failures: BTreeMap<u64, String>,
+    faults: BTreeMap<u64, FollowFault>,
     pub owned: Vec<RegionStatus>,
     began: Instant,
     /// The reason why the world cannot be shown, according to its keys.
@@ -217,7 +217,6 @@ impl Watcher {
             world,
             schema,
             watched: BTreeMap::new(),
-            failures: BTreeMap::new(),
             faults: BTreeMap::new(),
             owned,
             began: Instant::now(),
@@ -244,7 +243,7 @@ impl Watcher {
             schema: description.schema(),
             regions: description.regions,
             watched: BTreeMap::new(),
-            failures: BTreeMap::new(),
+            faults: BTreeMap::new(),
             owned: Vec::new(),
             began: Instant::now(),
             problem: None,
@@ -265,7 +264,7 @@ impl Watcher {
             match self.follow(url, owned.region) {
                 Ok(watched) => drop(self.watched.insert(owned.region, watched)),
                 // The owner's node may have ended. The next call of `refresh` tries again.
-                Err(why) => drop(self.failures.insert(owned.region, format!("{why:#}"))),
+                Err(error) => drop(self.faults.insert(owned.region, FollowFault::of(&error))),
             }
         }
         Ok(())
@@ -371,8 +370,16 @@ impl Watcher {
             (None, _) if !owned.had_owner => "has not begun".to_owned(),
             (None, _) => "no process owns it".to_owned(),
             (Some((process, _)), Some(url)) if !self.watched.contains_key(&owned.region) => {
-                let why = self.failures.get(&owned.region).map_or("not yet followed", String::as_str);
-                format!("not readable at {url}, the node of process {process}: {why}"),
+                let node = format!("the node of process {process}, {url},");
+                match self.faults.get(&owned.region) {
+                    Some(FollowFault::NoTopic) => {
+                        let topic = topic_of(&self.name, RegionId(owned.region as u32));
+                        format!(
+                            "{node} has no topic {topic:?}: the process creates it again if it was deleted"
+                        )
+                    }
+                    Some(FollowFault::Refused(why)) => format!("{node} refused the subscription: {why}"),
+                    _ => format!("{node} cannot be reached"),
                 }
             }
             (Some((process, _)), _) => format!("process {process} has not sent its state yet"),
