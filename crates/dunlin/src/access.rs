@@ -54,6 +54,9 @@ pub trait User: std::fmt::Debug + Send + Sync {
     /// The budget charged for topics that the user creates.
     fn budget(&self) -> &Arc<MemoryBudget>;
 
+    /// The budget charged for memory that the connections of the user's tenant take.
+    fn connection_budget(&self) -> &Arc<MemoryBudget>;
+
     /// Called before a topic is created. `is_automatic` is set if a publish or subscribe call creates the topic.
     fn reserve_topic(&self, name: &str, is_automatic: bool) -> Result<(), TopicError>;
 

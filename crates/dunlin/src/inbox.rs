@@ -23,6 +23,8 @@ pub struct Inbox {
     pattern: String,
     bytes_max: u64,
     accepts_replies: bool,
+    /// Whether the inbox is memory of the session, and not one of the topics of the user's tenant.
+    is_of_session: bool,
     opened: Option<Arc<InboxTopic>>,
 }
 
@@ -56,7 +58,7 @@ impl Inbox {
         let secret = RandomState::new().hash_one(session);
         let name = format!("{FIRST_TOKEN}.{session:x}-{secret:x}");
         let (pattern, bytes_max) = (format!("{name}.>"), node.config().limits.inbox_bytes_max);
-        Inbox { node, name, pattern, bytes_max, accepts_replies: false, opened: None }
+        Inbox { is_of_session: true, ..Inbox::unopened(node, name, pattern, bytes_max) }
     }
 
     /// The inbox that a client names: one subject `_INBOX.<something>`, or with a trailing dot all subjects that begin
@@ -67,7 +69,7 @@ impl Inbox {
             None => (subjects.to_owned(), subjects.to_owned()),
         };
         let bytes_max = node.config().topic.retention.bytes;
-        Inbox { node, name, pattern, bytes_max, accepts_replies: false, opened: None }
+        Inbox::unopened(node, name, pattern, bytes_max)
     }
 
     /// The reply inbox of subscriptions to this pattern. The inbox owns no subject. Subscriptions to the same pattern
@@ -75,7 +77,11 @@ impl Inbox {
     pub fn of_pattern(node: Node, pattern: &str) -> Inbox {
         let bytes_max = node.config().topic.retention.bytes;
         let name = format!("{FIRST_TOKEN}.of-{:016x}", node.0.inboxes.keys.hash_one(pattern));
-        Inbox { node, name, pattern: pattern.to_owned(), bytes_max, accepts_replies: true, opened: None }
+        Inbox { accepts_replies: true, ..Inbox::unopened(node, name, pattern.to_owned(), bytes_max) }
+    }
+
+    fn unopened(node: Node, name: String, pattern: String, bytes_max: u64) -> Inbox {
+        Inbox { node, name, pattern, bytes_max, accepts_replies: false, is_of_session: false, opened: None }
     }
 
     /// Makes an open reply inbox accept replies to this subject.
@@ -150,7 +156,9 @@ impl Inbox {
             self.node.create_reply_inbox(&self.name, &self.pattern, self.bytes_max)?
         } else {
             let config = self.node.config().limits.inbox(self.pattern(), self.bytes_max);
-            self.node.create(&self.name, config, false)?
+            let budget =
+                if self.is_of_session { self.node.connection_budget() } else { self.node.charge_budget() };
+            self.node.create_in(budget, &self.name, config, false)?
         };
         let opened = Arc::new(InboxTopic { node: self.node.clone(), topic });
         open.insert(self.name.clone(), Arc::downgrade(&opened));

@@ -13,9 +13,9 @@ use dunlin_control::ControlCommand;
 use dunlin_journal::Disk;
 use dunlin_space::{AnyRegion, REGION};
 use dunlin_topic::{
-    ConfigError, ConsumeMode, Cursor, MemoryBudget, MemoryCharge, NewLogs, Pattern, PublishError, Publisher,
-    Reducer, ReducerConfig, ReducerError, Start, Subject, SubscribeError, SubscribeOptions, Subscriber,
-    Topic, TopicConfig,
+    ConfigError, ConsumeMode, Cursor, MemoryBudget, MemoryBudgetError, MemoryCharge, NewLogs, Pattern,
+    PublishError, Publisher, Reducer, ReducerConfig, ReducerError, Start, Subject, SubscribeError,
+    SubscribeOptions, Subscriber, Topic, TopicConfig,
 };
 
 use crate::access::{Action, User, Users};
@@ -217,6 +217,11 @@ impl Node {
         self.user().map_or(&self.0.budget, |user| user.budget())
     }
 
+    /// The budget charged for memory that connections take: requests, subscriptions, results and inboxes.
+    pub fn connection_budget(&self) -> &Arc<MemoryBudget> {
+        self.user().map_or(&self.0.budget, |user| user.connection_budget())
+    }
+
     /// Returns a session number that is unique within this node.
     pub fn next_session(&self) -> u64 {
         self.0.sessions.fetch_add(1, Ordering::Relaxed) + 1
@@ -303,6 +308,17 @@ impl Node {
         config: TopicConfig,
         or_same: bool,
     ) -> Result<Arc<Topic>, TopicError> {
+        self.create_in(self.charge_budget(), name, config, or_same)
+    }
+
+    /// Creates a topic that is charged to this budget if it is local.
+    pub(crate) fn create_in(
+        &self,
+        budget: &Arc<MemoryBudget>,
+        name: &str,
+        config: TopicConfig,
+        or_same: bool,
+    ) -> Result<Arc<Topic>, TopicError> {
         Subject::parse(name)?;
         let limits = self.0.config.topic_limits(&config);
         let config = with_storable_times(TopicConfig { limits, ..config });
@@ -323,7 +339,8 @@ impl Node {
             return ownership.create(self, name, &pattern, &config, or_same);
         }
         let config = self.share_config(config);
-        match self.create_local(name, pattern, Arc::clone(&config), || self.0.epochs.next(name, now_ns())) {
+        let epoch = || self.0.epochs.next(name, now_ns());
+        match self.create_local_in(budget, name, pattern, Arc::clone(&config), epoch) {
             Err(TopicError::Exists(name)) if or_same => match self.0.registry.get(&name) {
                 Some(topic) if is_same_config(&name, topic.config(), &config) => Ok(topic),
                 _ => Err(TopicError::Exists(name)),
@@ -340,17 +357,25 @@ impl Node {
         config: Arc<TopicConfig>,
         epoch: impl FnOnce() -> u32,
     ) -> Result<Arc<Topic>, TopicError> {
+        self.create_local_in(self.charge_budget(), name, pattern, config, epoch)
+    }
+
+    fn create_local_in(
+        &self,
+        budget: &Arc<MemoryBudget>,
+        name: &str,
+        pattern: Pattern,
+        config: Arc<TopicConfig>,
+        epoch: impl FnOnce() -> u32,
+    ) -> Result<Arc<Topic>, TopicError> {
         let charge = || {
-            let charge = MemoryCharge::of(self.charge_budget(), cost_of(name, config.partitions));
-            charge.map_err(|_| self.memory_limit_error())
+            let charge = MemoryCharge::of(budget, cost_of(name, config.partitions));
+            charge.map_err(|spent| self.memory_limit_error(&spent))
         };
         if config.durable.is_none() {
             return self.0.registry.add(name, pattern, || {
                 let (charge, config) = (charge()?, Arc::clone(&config));
-                Ok((
-                    Topic::stateful(name, config, self.charge_budget(), CLOCK, epoch(), make_reducer)?,
-                    charge,
-                ))
+                Ok((Topic::stateful(name, config, budget, CLOCK, epoch(), make_reducer)?, charge))
             });
         }
         let storage = self.0.storage.as_ref().ok_or(TopicError::NoDataDir)?;
@@ -363,7 +388,7 @@ impl Node {
         // A topic deleted and recreated within 100 ms gets an epoch ahead of the clock. Its first record must not reach
         // the disk before a restarted node would begin a later epoch.
         thread::sleep(Duration::from_nanos(Epochs::ahead_ns(epoch, now_ns())));
-        let mut created = Some((storage.create(name, &config, self.charge_budget(), epoch)?, charge));
+        let mut created = Some((storage.create(name, &config, budget, epoch)?, charge));
         let unused = || TopicError::Exists(name.to_owned());
         let added = self.0.registry.add(name, pattern, || created.take().ok_or_else(unused));
         if let (Err(_), Some((topic, _))) = (&added, created) {
@@ -500,8 +525,13 @@ impl Node {
             .page(pattern, after, topics_max, &self.visible_names(), |topic| self.is_visible(topic))
     }
 
-    pub(crate) fn memory_limit_error(&self) -> TopicError {
-        TopicError::Limit { limit: "memory_bytes_max", value: self.charge_budget().limit() }
+    /// The name of the setting whose limit a memory budget has reached.
+    pub fn memory_limit_name(&self, spent: &MemoryBudgetError) -> &'static str {
+        if spent.limit == self.0.budget.limit() { "memory_bytes_max" } else { "tenants.limits.memory_bytes" }
+    }
+
+    pub(crate) fn memory_limit_error(&self, spent: &MemoryBudgetError) -> TopicError {
+        TopicError::Limit { limit: self.memory_limit_name(spent), value: spent.limit }
     }
 
     /// A publisher to the subject.

@@ -149,7 +149,7 @@ impl Node {
         let epoch = self.next_epoch(name, now_ns());
         self.registry().add_reply_inbox(name, parsed, ReplySubjects::new(self.charge_budget()), || {
             let charge = MemoryCharge::of(self.charge_budget(), cost_of(name, config.partitions));
-            let charge = charge.map_err(|_| self.memory_limit_error())?;
+            let charge = charge.map_err(|spent| self.memory_limit_error(&spent))?;
             Ok((Topic::stateful(name, config, self.charge_budget(), CLOCK, epoch, make_reducer)?, charge))
         })
     }

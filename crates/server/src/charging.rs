@@ -1,15 +1,35 @@
-//! Charges large requests and large results to the memory budget.
+//! Charges the memory of connections: subscriptions, large requests and large results.
+//!
+//! The memory of a connection of a tenant with `memory_bytes` is charged to the tenant's share
+//! ([`Node::connection_budget`]), which counts in the node's budget.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin::Refused;
-use dunlin::topic::{MemoryBudget, MemoryBudgetError, MemoryCharge};
+use dunlin::topic::{MemoryBudget, MemoryBudgetError, MemoryCharge, SubscribeError};
 use dunlin::wire::ErrorCode;
+use dunlin::{Node, Refused};
 
 /// Maximum size of a result, or of a session's requests without a response, that is not charged, bytes. Leases are thus
 /// kept alive also while the budget is used up.
 pub(crate) const UNCHARGED_MESSAGE_BYTES_MAX: usize = 64 << 10;
+
+/// Number of unread bytes of a connection from which they are charged. Most clients never have as many.
+pub(crate) const UNCHARGED_UNREAD_BYTES_MAX: usize = 8 << 10;
+/// Memory that is charged for each subscription and for each log that it reads, bytes: cursor, waiter and statistics.
+/// The client's texts are charged in addition.
+const SUBSCRIPTION_BYTES: usize = 1 << 10;
+
+/// Charges the client for `subscribers` subscriptions or logs, and for `texts` bytes of text. `node` has the client's
+/// permissions.
+pub(crate) fn charge_subscriptions(
+    node: &Node,
+    subscribers: usize,
+    texts: usize,
+) -> Result<MemoryCharge, SubscribeError> {
+    MemoryCharge::of(node.connection_budget(), subscribers * SUBSCRIPTION_BYTES + texts)
+        .map_err(|spent| SubscribeError::Limit { limit: node.memory_limit_name(&spent), value: spent.limit })
+}
 
 /// Charges a message of `bytes` bytes, unless it and earlier messages, of `earlier_bytes` bytes, together have at most
 /// [`UNCHARGED_MESSAGE_BYTES_MAX`] bytes.

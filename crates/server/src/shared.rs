@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use dunlin::topic::{MemoryCharge, SubscribeError, Topic, Waiter};
+use dunlin::topic::{Topic, Waiter};
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused};
 
@@ -34,10 +34,6 @@ pub(crate) const USERS: u32 = u32::MAX - 4;
 pub(crate) const LOGIN: u32 = u32::MAX - 5;
 /// Token with which a waiter is notified that the addresses of the cluster's NATS listeners have changed.
 pub(crate) const NODES: u32 = u32::MAX - 9;
-
-/// Memory that is charged for each subscription and for each log that it reads, bytes: cursor, waiter and statistics.
-/// The client's texts are charged in addition.
-const SUBSCRIPTION_BYTES: usize = 1 << 10;
 
 /// The state that all listeners and sessions of a server share.
 #[derive(Debug)]
@@ -157,17 +153,6 @@ impl SharedServer {
         }
         sessions.insert(session, Arc::clone(waiter));
         Some(SessionGuard { shared: Arc::clone(self), session, is_of_node: false })
-    }
-
-    /// Charges the memory budget for `subscribers` subscriptions or logs, and for `texts` bytes of text.
-    pub(crate) fn charge_subscriptions(
-        &self,
-        subscribers: usize,
-        texts: usize,
-    ) -> Result<MemoryCharge, SubscribeError> {
-        let budget = self.node.budget();
-        MemoryCharge::of(budget, subscribers * SUBSCRIPTION_BYTES + texts)
-            .map_err(|spent| SubscribeError::Limit { limit: "memory_bytes_max", value: spent.limit })
     }
 
     /// The threads that serve sessions.

@@ -63,17 +63,22 @@ impl MemoryBudget {
 
     /// Charges `bytes` to this budget and to all its parents, or to none.
     pub fn charge(&self, bytes: u64) -> Result<(), MemoryBudgetError> {
-        // Usage never exceeds the limit even for a moment, because concurrent charges would then fail.
-        let within = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.limit);
-        self.used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
-            .map_err(|used| MemoryBudgetError { requested: bytes, used, limit: self.limit })?;
+        self.add_within_limit(bytes)?;
         if let Some(parent) = &self.parent
             && let Err(spent) = parent.charge(bytes)
         {
             self.used.fetch_sub(bytes, Ordering::Relaxed);
             return Err(spent);
         }
+        Ok(())
+    }
+
+    fn add_within_limit(&self, bytes: u64) -> Result<(), MemoryBudgetError> {
+        // Usage never exceeds the limit even for a moment, because concurrent charges would then fail.
+        let within = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.limit);
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
+            .map_err(|used| MemoryBudgetError { requested: bytes, used, limit: self.limit })?;
         Ok(())
     }
 
@@ -138,14 +143,26 @@ impl MemoryCharge {
     /// Grows the charge to `bytes`. On failure it stays unchanged.
     pub fn grow_to(&mut self, bytes: usize) -> Result<(), MemoryBudgetError> {
         let missing = (bytes as u64).saturating_sub(self.bytes);
-        self.budget.charge(missing)?;
+        self.budget.charge_nonzero(missing)?;
         self.bytes += missing;
+        Ok(())
+    }
+
+    /// Grows the charge to `bytes` if its budget is a share of another budget. The share's own limit applies. The other
+    /// budget is charged even beyond its limit. On failure the charge stays unchanged.
+    pub fn grow_share_to(&mut self, bytes: usize) -> Result<(), MemoryBudgetError> {
+        let missing = (bytes as u64).saturating_sub(self.bytes);
+        if let (1.., Some(parent)) = (missing, &self.budget.parent) {
+            self.budget.add_within_limit(missing)?;
+            parent.force_charge(missing);
+            self.bytes += missing;
+        }
         Ok(())
     }
 
     /// Releases the whole charge.
     pub fn release(&mut self) {
-        self.budget.release(std::mem::take(&mut self.bytes));
+        self.budget.release_nonzero(std::mem::take(&mut self.bytes));
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -178,5 +195,22 @@ mod tests {
             Err(MemoryBudgetError { requested: 4_000, used: 8_000, limit: 10_000 })
         );
         assert_eq!((node.used(), tenant.used()), (8_000, 8_000));
+    }
+
+    #[test]
+    fn charge_of_a_share_is_limited_by_the_share_alone() {
+        let node = MemoryBudget::node(10_000, 0);
+        node.charge(10_000).unwrap();
+        let mut whole = MemoryCharge::none(&node);
+        whole.grow_share_to(1).unwrap();
+        assert_eq!(node.used(), 10_000, "the node's budget is no share");
+        let share = node.child(1_000);
+        let mut charge = MemoryCharge::none(&share);
+        charge.grow_share_to(1_000).unwrap();
+        assert_eq!((node.used(), share.used()), (11_000, 1_000));
+        let spent = MemoryBudgetError { requested: 1, used: 1_000, limit: 1_000 };
+        assert_eq!(charge.grow_share_to(1_001), Err(spent));
+        drop(charge);
+        assert_eq!((node.used(), share.used()), (10_000, 0));
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use dunlin::topic::{
     Draft, MemoryBudget, Pattern, Payload, Publish, RecordMeta, SubscribeOptions, Topic, TopicConfig,
 };
-use dunlin::{Permissions, RequestError, ResponderExecutor, ResponderTask, SubjectRule, TopicError, User};
+use dunlin::{
+    Inbox, Permissions, RequestError, ResponderExecutor, ResponderTask, SubjectRule, TopicError, User,
+};
 use dunlin_wait::{PATIENCE, until};
 use tokio::sync::watch;
 
@@ -79,9 +81,9 @@ fn panicking_handler_ends_only_its_own_responder() {
     assert_eq!(node.request("works", "request", PATIENCE).unwrap().payload, b"reply");
 }
 
-/// A user with these permissions.
+/// A user with these permissions, and with budgets for topics and connections.
 #[derive(Debug)]
-struct Restricted(Arc<Permissions>, Arc<MemoryBudget>);
+struct Restricted(Arc<Permissions>, Arc<MemoryBudget>, Arc<MemoryBudget>);
 
 impl User for Restricted {
     fn name(&self) -> &str {
@@ -98,6 +100,10 @@ impl User for Restricted {
 
     fn budget(&self) -> &Arc<MemoryBudget> {
         &self.1
+    }
+
+    fn connection_budget(&self) -> &Arc<MemoryBudget> {
+        &self.2
     }
 
     fn reserve_topic(&self, _: &str, _: bool) -> Result<(), TopicError> {
@@ -123,7 +129,8 @@ fn responder_publishes_no_reply_that_its_user_may_not_publish() {
         subscribe: all_but(Vec::new()),
         ..Permissions::default()
     };
-    let user = Restricted(Arc::new(permissions), MemoryBudget::node(1 << 30, 0));
+    let budget = MemoryBudget::node(1 << 30, 0);
+    let user = Restricted(Arc::new(permissions), Arc::clone(&budget), budget);
     let replied = Arc::new(Mutex::new(Vec::new()));
     let outcomes = Arc::clone(&replied);
     let handler = move |mut request: dunlin::Request<'_, '_>| {
@@ -138,6 +145,23 @@ fn responder_publishes_no_reply_that_its_user_may_not_publish() {
     assert_eq!(*replied.lock().unwrap(), [true, false]);
     let mut reader = node.subscribe("a.>", &from_earliest()).unwrap();
     assert_eq!(all(&mut reader), ["a.open=reply"]);
+}
+
+#[test]
+fn inbox_of_a_session_is_charged_to_its_tenants_connections() {
+    let node = node();
+    let (topics, connections) = (MemoryBudget::node(1 << 30, 0), MemoryBudget::node(1 << 30, 0));
+    let user = Restricted(Arc::default(), Arc::clone(&topics), Arc::clone(&connections));
+    let handle = node.with_user(Arc::new(user));
+    let mut inbox = Inbox::new(handle.clone(), node.next_session());
+    inbox.open().unwrap();
+    let charged = connections.used();
+    assert!(charged > 0);
+    assert_eq!(topics.used(), 0);
+    let mut client_inbox = Inbox::of_client(handle, "_INBOX.chosen");
+    client_inbox.open().unwrap();
+    assert!(topics.used() > 0, "the inbox keeps as much history as a topic");
+    assert_eq!(connections.used(), charged);
 }
 
 #[test]

@@ -141,6 +141,10 @@ impl dunlin::User for Account {
         self.tenant.budget()
     }
 
+    fn connection_budget(&self) -> &Arc<MemoryBudget> {
+        self.tenant.connection_budget()
+    }
+
     fn reserve_topic(&self, name: &str, is_automatic: bool) -> Result<(), TopicError> {
         self.tenant.reserve_topic(name, is_automatic)
     }

@@ -21,7 +21,11 @@ const CREATING_NS_MAX: u64 = 60_000_000_000;
 pub(crate) struct Tenancy {
     name: String,
     node: Node,
+    /// The memory of the topics that the tenant's users create.
     budget: Arc<MemoryBudget>,
+    /// The memory of the tenant's connections. It is separate, because the histories of topics use up their budget in
+    /// normal operation, and the tenant's clients must still be able to subscribe and to publish.
+    connection_budget: Arc<MemoryBudget>,
     pub(super) quota: AccessQuota,
     limits: Mutex<TenantLimits>,
     /// Topics that the tenant's users created.
@@ -73,14 +77,15 @@ impl Tenancy {
     /// Creates a tenant. Its existing topics count towards its limit.
     pub(super) fn new(name: &str, tenant: &AccessTenant, node: &Node) -> Tenancy {
         let limits = tenant.limits;
-        let budget = match limits.memory_bytes {
+        let budget = || match limits.memory_bytes {
             Some(bytes) => node.budget().child(bytes),
             None => Arc::clone(node.budget()),
         };
         let tenancy = Tenancy {
             name: name.to_owned(),
             node: node.clone(),
-            budget,
+            budget: budget(),
+            connection_budget: budget(),
             quota: AccessQuota::new(format!("tenants.{name}"), limits.together),
             limits: Mutex::new(limits),
             topics: Mutex::default(),
@@ -120,6 +125,10 @@ impl Tenancy {
 
     pub(super) fn budget(&self) -> &Arc<MemoryBudget> {
         &self.budget
+    }
+
+    pub(super) fn connection_budget(&self) -> &Arc<MemoryBudget> {
+        &self.connection_budget
     }
 
     /// Applies new limits. The memory limit changes only at the next start.

@@ -98,7 +98,8 @@ pub struct TenantLimits {
     /// Time after which an automatically created topic is deleted if no record was published and no subscriber reads
     /// it.
     pub topic_idle: Option<Duration>,
-    /// Maximum memory of the topics that the tenant's users create, bytes.
+    /// Maximum memory of the topics that the tenant's users create, and of the tenant's connections, bytes for each of
+    /// the two.
     pub memory_bytes: Option<u64>,
 }
 

@@ -99,6 +99,8 @@ pub(super) struct OpenCall {
 pub(super) struct StreamRegistration {
     peer: Option<SocketAddr>,
     shared: Arc<SharedServer>,
+    /// The node with the caller's permissions.
+    node: Node,
     state: Arc<ConnectionState>,
     number: u64,
 }
@@ -136,6 +138,7 @@ impl GrpcConnection {
         let registration = StreamRegistration {
             peer: self.peer,
             shared: Arc::clone(&self.shared),
+            node: self.node.clone(),
             state: Arc::clone(&self.state),
             number,
         };
@@ -249,6 +252,11 @@ impl StreamRegistration {
 
     pub(super) fn shared(&self) -> &SharedServer {
         &self.shared
+    }
+
+    /// The node with the caller's permissions.
+    pub(super) fn node(&self) -> &Node {
+        &self.node
     }
 }
 

@@ -63,7 +63,7 @@ pub(super) fn charged_response<T: Message>(
     refuse: fn(MemoryBudgetError) -> Refused,
 ) -> Result<tonic::Response<T>, Status> {
     let message = outcome.map_err(|refused| status(&refused))?;
-    let charge = charge_if_large(connection.node.budget(), message.encoded_len(), 0);
+    let charge = charge_if_large(connection.node.connection_budget(), message.encoded_len(), 0);
     let charge = charge.map_err(|spent| status(&refuse(spent)))?;
     let mut response = tonic::Response::new(message);
     if let Some(charge) = charge {
@@ -156,8 +156,17 @@ impl CallRouter {
         let keeps_charge = matches!(service, KV | TASKS) && !has_many_messages;
         let charge = MessageCharge::default();
         let shared = &self.connection.shared;
+        let budget = self.connection.node.connection_budget();
         let intake = |body| {
-            let body = BoundedRequestBody::new(body, shared, shape, has_many_messages, keeps_charge, &charge);
+            let body = BoundedRequestBody::new(
+                body,
+                shared,
+                budget,
+                shape,
+                has_many_messages,
+                keeps_charge,
+                &charge,
+            );
             if is_open { body.for_open_call() } else { body }
         };
         let response: CallFuture = match (service, call) {

@@ -1,9 +1,9 @@
 //! The request body of a call, with limits on the size, elements and time of each message.
 //!
-//! While a large message is incomplete, the bytes that have arrived are charged to the node's memory budget. The length
-//! that its header announces is not charged. If the message is for keys or tasks, it is charged until the call has its
-//! response. From its last byte until the call has handled it, its decoded elements are charged. An incomplete message
-//! that takes too long ends the call.
+//! While a large message is incomplete, the bytes that have arrived are charged to the memory budget of the caller's
+//! tenant. The length that its header announces is not charged. If the message is for keys or tasks, it is charged until
+//! the call has its response. From its last byte until the call has handled it, its decoded elements are charged. An
+//! incomplete message that takes too long ends the call.
 //!
 //! Limits: `grpc.message_bytes_max`, `grpc.message_elements_max`, `grpc.message_ms_max`.
 
@@ -24,7 +24,7 @@ use super::elements::{ElementCounter, MessageShape};
 use super::outgoing::HEAD_BYTES;
 use super::status::status;
 use crate::shared::SharedServer;
-use dunlin::topic::MemoryCharge;
+use dunlin::topic::{MemoryBudget, MemoryCharge};
 
 /// Number of bytes from which the arrived part of an incomplete message is charged to the memory budget. Every call may
 /// have fewer bytes in flight without a charge: about 4 MiB for a connection with 1,024 calls.
@@ -62,6 +62,8 @@ impl MessageCharge {
 pub(super) struct BoundedRequestBody {
     body: Incoming,
     shared: Arc<SharedServer>,
+    /// The caller's budget.
+    budget: Arc<MemoryBudget>,
     /// The header of an incomplete message.
     head: [u8; HEAD_BYTES],
     head_bytes: usize,
@@ -91,12 +93,13 @@ impl BoundedRequestBody {
     pub(super) fn new(
         body: Incoming,
         shared: &Arc<SharedServer>,
+        budget: &Arc<MemoryBudget>,
         shape: Option<&'static MessageShape>,
         has_many_messages: bool,
         keeps_charge: bool,
         message_charge: &MessageCharge,
     ) -> BoundedRequestBody {
-        let shared = Arc::clone(shared);
+        let (shared, budget) = (Arc::clone(shared), Arc::clone(budget));
         let size_limit = ("grpc.message_bytes_max", shared.limits.grpc.message_bytes_max);
         BoundedRequestBody {
             size_limit,
@@ -108,6 +111,7 @@ impl BoundedRequestBody {
             has_message: false,
             body,
             shared,
+            budget,
             head: [0; HEAD_BYTES],
             head_bytes: 0,
             missing_bytes: 0,
@@ -158,7 +162,7 @@ impl BoundedRequestBody {
             }
         }
         if decoded_bytes >= CHARGED_ELEMENT_BYTES_MIN {
-            let charge = MemoryCharge::of(self.shared.node.budget(), decoded_bytes)?;
+            let charge = MemoryCharge::of(&self.budget, decoded_bytes)?;
             self.message_charge.set_elements(Some(charge));
         }
         if self.is_between_messages() {
@@ -185,7 +189,7 @@ impl BoundedRequestBody {
             return Err(Refused::new(ErrorCode::Protocol, "the call takes one message"));
         }
         if self.missing_bytes > available_bytes && self.missing_bytes >= CHARGED_BYTES_MIN {
-            self.charge = Some(MemoryCharge::none(self.shared.node.budget()));
+            self.charge = Some(MemoryCharge::none(&self.budget));
         }
         if self.missing_bytes >= COUNTED_BYTES_MIN {
             let elements_max = self.shared.limits.grpc.message_elements_max;

@@ -28,6 +28,7 @@ use super::records::RecordBatch;
 use super::status::status;
 use super::writer::EventWriter;
 use crate::access::SubscriptionAccess;
+use crate::charging::charge_subscriptions;
 use crate::departures::DepartureKind;
 use crate::shared::STOP;
 
@@ -200,7 +201,7 @@ impl SubscriptionReader {
 
     fn add(&mut self, cursor: Result<Cursor, SubscribeError>) -> Result<(), Refused> {
         let cursor = cursor.map_err(|error| Refused::from(&error))?;
-        let charge = self.registration.shared().charge_subscriptions(1, self.options.name.len());
+        let charge = charge_subscriptions(self.registration.node(), 1, self.options.name.len());
         let charge = charge.map_err(|error| Refused::from(&error))?;
         let reported = cursor.read_through();
         let channel = Box::new(Channel { cursor, reported, sending: None, skipped: false, _charge: charge });

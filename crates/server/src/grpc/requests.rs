@@ -92,15 +92,17 @@ impl GrpcConnection {
         let mut requests = self.requests().lock().unwrap_or_else(PoisonError::into_inner);
         let requests = match &mut *requests {
             Some(requests) => requests,
-            none => none.insert(PendingRequests::open(&self.shared.node)?),
+            none => none.insert(PendingRequests::open(&self.shared.node, &self.node)?),
         };
         Ok(requests.expect_reply())
     }
 }
 
 impl PendingRequests {
-    fn open(node: &Node) -> Result<PendingRequests, Refused> {
-        let mut inbox = Inbox::new(node.clone(), node.next_session());
+    /// Opens the inbox for the replies. It is charged to the tenant of the first caller, although all callers of the
+    /// connection share it.
+    fn open(node: &Node, first_caller: &Node) -> Result<PendingRequests, Refused> {
+        let mut inbox = Inbox::new(first_caller.clone(), node.next_session());
         inbox.open().map_err(|error| Refused::from(&error))?;
         let waiters = Arc::<ReplyWaiters>::default();
         let reply_waiters = Arc::clone(&waiters);

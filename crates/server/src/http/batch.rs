@@ -163,7 +163,7 @@ async fn encode_lines(
     content: &[u8],
     encode_line: LineEncoder,
 ) -> Result<EncodedBatch, Problem> {
-    let charge = MemoryCharge::none(context.node().budget());
+    let charge = MemoryCharge::none(context.node().connection_budget());
     let mut batch = EncodedBatch { parts: BTreeMap::new(), count: 0, bytes: 0, charge };
     let mut turn_bytes = 0;
     let content = content.strip_suffix(b"\n").unwrap_or(content);

@@ -1,5 +1,5 @@
 //! Reads a request's body with limits on size and time, and creates large responses. The memory of both is charged to
-//! the node's budget.
+//! the client's tenant.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ async fn collect_frames(
     bytes_max: usize,
     too_large: TooLarge,
 ) -> Result<ChargedBody, Problem> {
-    let mut charge = MemoryCharge::none(context.node().budget());
+    let mut charge = MemoryCharge::none(context.node().connection_budget());
     let mut first: Option<Bytes> = None;
     let mut all = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -108,7 +108,7 @@ pub(super) fn charged(
     bytes: Vec<u8>,
     refuse: fn(MemoryBudgetError) -> Refused,
 ) -> Result<Body, Problem> {
-    let charge = charge_if_large(context.node().budget(), bytes.len(), 0);
+    let charge = charge_if_large(context.node().connection_budget(), bytes.len(), 0);
     Ok(match charge.map_err(|spent| Problem::from(refuse(spent)))? {
         Some(charge) => Body::from(charged_bytes(bytes, charge)),
         None => Body::from(bytes),

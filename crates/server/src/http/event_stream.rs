@@ -7,7 +7,7 @@
 //! - A client that reads receives at least one message in each heartbeat interval.
 //!
 //! Limits: a chunk ends after `http.event_bytes`, or one larger record. A chunk of more than twice this size is charged
-//! to the node's budget until it is sent.
+//! to the client's memory budget until it is sent.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
 use dunlin::Refused;
-use dunlin::topic::{MemoryCharge, Subscribe, Subscriber};
+use dunlin::topic::{MemoryBudget, MemoryCharge, Subscribe, Subscriber};
 use dunlin::wire::ErrorCode;
 use dunlin::wire::http::write_event;
 use http_body::{Body, Frame};
@@ -51,6 +51,8 @@ pub(super) trait EventSource {
 #[derive(Debug)]
 pub(super) struct EventStream<S> {
     shared: Arc<SharedServer>,
+    /// The budget of the client's tenant.
+    budget: Arc<MemoryBudget>,
     source: S,
     /// Text that is sent before the first event; `None` after it was sent.
     preamble: Option<String>,
@@ -68,9 +70,10 @@ impl<S: EventSource + Send + Unpin + 'static> EventStream<S> {
         source: S,
     ) -> Response {
         let shared = Arc::clone(context.shared());
+        let budget = Arc::clone(context.node().connection_budget());
         let heartbeat = Box::pin(tokio::time::sleep(heartbeat_interval(&shared)));
         let preamble = Some(preamble);
-        let stream = EventStream { shared, source, preamble, heartbeat, has_ended: false, validity };
+        let stream = EventStream { shared, budget, source, preamble, heartbeat, has_ended: false, validity };
         let mut response = Response::new(axum::body::Body::new(stream));
         set_headers(response.headers_mut());
         response
@@ -107,7 +110,7 @@ impl<S: EventSource> EventStream<S> {
         if out.len() <= 2 * self.shared.limits.http.event_bytes as usize {
             return Poll::Ready(Some(Ok(Frame::data(out.into()))));
         }
-        let bytes = match MemoryCharge::of(self.shared.node.budget(), out.len()) {
+        let bytes = match MemoryCharge::of(&self.budget, out.len()) {
             Ok(charge) => charged_bytes(out, charge),
             Err(spent) => {
                 // Drops the chunk. The records in it are not lost: a client that resumes receives them again.

@@ -92,7 +92,7 @@ pub(crate) struct Session {
     pings: u32,
     /// The start of an incomplete operation, or operations that wait for room in a topic.
     unread: Vec<u8>,
-    /// Memory that is charged for operations larger than the read buffer.
+    /// Memory that is charged for `unread`.
     unread_charge: MemoryCharge,
     /// Number of bytes that must be in `unread` before the next operation can be parsed.
     unread_needs: usize,

@@ -89,7 +89,7 @@ pub(crate) struct Session {
     spin: Spin,
     /// The start of an incomplete message, or messages that wait for room in a topic.
     unread: Vec<u8>,
-    /// Memory that is charged for messages larger than the read buffer.
+    /// Memory that is charged for `unread`.
     unread_charge: MemoryCharge,
     /// Number of bytes that must be in `unread` before the next message can be parsed.
     unread_needs: usize,

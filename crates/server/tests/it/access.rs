@@ -4,6 +4,7 @@ mod entering;
 mod grpc;
 mod keys;
 mod limits;
+mod memory;
 mod permissions;
 mod producers;
 mod reloading;

@@ -41,6 +41,17 @@ impl Peer {
         peer
     }
 
+    /// Connects with these credentials, and completes the handshake.
+    pub fn log_in(server: &Server, credentials: &[u8]) -> Peer {
+        let mut peer = Peer::silent(server);
+        peer.stream.write_all(&Preamble::OURS.to_bytes()).unwrap();
+        peer.send(FromClient::Hello(Hello { tenant: "", credentials, client: "test" }));
+        assert_eq!(peer.take_preamble(), Some(Preamble::chosen(VERSION)));
+        let welcomed = peer.next(|message| matches!(message, FromNode::Welcome(_)).then_some(()));
+        assert_eq!(welcomed, Some(()));
+        peer
+    }
+
     /// Offers versions in the preamble, and checks that the node chooses this one.
     pub fn offer_versions(&mut self, offered: Preamble, version: u8) {
         self.send_hello("test", offered, version);

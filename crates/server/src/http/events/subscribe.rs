@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::request::EventsRequest;
 use super::stream_positions::StreamPositions;
+use crate::charging::charge_subscriptions;
 use crate::http::context::Context;
 use crate::http::problem::Problem;
 
@@ -33,7 +34,7 @@ pub(in crate::http) async fn subscribe(
     pattern: &str,
     request: &EventsRequest,
 ) -> Result<EventSubscription, Problem> {
-    let (shared, node) = (context.shared(), context.node());
+    let node = context.node();
     let pattern = Pattern::parse(pattern)?;
     if Inbox::is_of_any(pattern.as_str()) {
         return Err(Problem::from(Refused::new(
@@ -57,7 +58,7 @@ pub(in crate::http) async fn subscribe(
     if selected.logs.len() > RESUME_LOGS_MAX {
         return Err(Problem::from(Refused::limit(LOGS_MAX, RESUME_LOGS_MAX as u64)));
     }
-    let charge = shared.charge_subscriptions(1 + selected.logs.len(), pattern.as_str().len())?;
+    let charge = charge_subscriptions(node, 1 + selected.logs.len(), pattern.as_str().len())?;
     let is_single_log = selected.logs.len() == 1
         && (selected.newcomers.is_none() || node.owns_all_of(&selected.logs[0].0, &pattern));
     if is_single_log {

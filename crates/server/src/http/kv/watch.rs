@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use super::json as kv_json;
 use crate::access::SubscriptionAccess;
+use crate::charging::charge_subscriptions;
 use crate::http::context::Context;
 use crate::http::event_stream::{EventSource, EventStream};
 use crate::http::problem::Problem;
@@ -47,7 +48,7 @@ pub(in crate::http) async fn watch(
     let prefix = query.get("prefix").unwrap_or("").as_bytes().to_vec();
     let validity = context.login().map(SubscriptionAccess::of);
     context.node().may_query(&ControlQuery::Range { start: &prefix, end: &prefix_end(&prefix), limit: 0 })?;
-    let charge = context.shared().charge_subscriptions(1, 0)?;
+    let charge = charge_subscriptions(context.node(), 1, 0)?;
     let subscriber = subscribe(&context, &query, &headers).await?;
     let mut changes = WatchEvents { subscriber, prefix, last_position: Position::default(), _charge: charge };
     let mut preamble = String::new();

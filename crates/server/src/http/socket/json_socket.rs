@@ -7,9 +7,9 @@
 //!   memory, but no segment of a log.
 //! - When the user loses access or the node stops, the client receives the reason.
 //!
-//! Limits: `ws.hello_bytes_max` before the login, then `ws.message_bytes_max`, charged to the node's budget until the
-//! message is handled; `ws.message_ms_max` for an incomplete message; `ws.subscriptions_max`. A chunk ends after
-//! `http.event_bytes`, or one larger record, which is charged.
+//! Limits: `ws.hello_bytes_max` before the login, then `ws.message_bytes_max`, charged to the client's memory budget
+//! until the message is handled; `ws.message_ms_max` for an incomplete message; `ws.subscriptions_max`. A chunk ends
+//! after `http.event_bytes`, or one larger record, which is charged.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -177,6 +177,7 @@ impl JsonSocket {
         self.name = name.chars().filter(|char| !char.is_control()).take(200).collect();
         let authorization = hello.authorization();
         self.context = self.context.log_in(authorization.as_deref()).await.map_err(end_reason)?;
+        self.charge = MemoryCharge::none(self.context.node().connection_budget());
         self.text_bytes_max = (self.context.limits().ws.message_bytes_max, "ws.message_bytes_max");
         let (node, limits) = (&self.context.shared().node, self.context.limits());
         let welcome = json!({
@@ -462,7 +463,7 @@ impl JsonSocket {
             .as_mut()
             .reset(Instant::now() + Duration::from_millis(limits.http.heartbeat_ms.into()));
         let bytes: usize = texts.iter().map(String::len).sum();
-        let budget = self.context.shared().node.budget();
+        let budget = self.context.node().connection_budget();
         // Texts of up to twice `http.event_bytes` are not charged to the memory budget.
         let charged_bytes = bytes.saturating_sub(2 * limits.http.event_bytes as usize);
         let charge =

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin::topic::{Filter, Log};
+use dunlin::topic::{Filter, Log, MemoryCharge};
 use dunlin::wire::ErrorCode;
 use dunlin::wire::nats::{self, Connect, NatsOperation};
 use dunlin::{Refused, TopicError};
@@ -72,6 +72,7 @@ impl Session {
             Some(Ok(login)) => {
                 self.node = login.node(&self.shared.node);
                 self.login_state = LoginState::LoggedIn(login);
+                self.unread_charge = MemoryCharge::none(self.node.connection_budget());
                 self.set_batch_limits();
                 return Ok(true);
             }

@@ -176,7 +176,7 @@ impl Session {
             Err(_) => return Err(ConnectionLost),
         };
         // If there is no memory for the rest of a message of which a part was sent, the connection must end.
-        let cut = plan.unsent_rest(sent, self.shared.node.budget()).map_err(|_| ConnectionLost)?;
+        let cut = plan.unsent_rest(sent, self.node.connection_budget()).map_err(|_| ConnectionLost)?;
         let record_bytes = self.outbound.remove_sent(sent);
         debug_assert!(record_bytes <= sent);
         self.outbound.partial.extend(cut);

@@ -24,6 +24,7 @@ use dunlin::{JoinError, ShareMember, ShareOptions, TopicError};
 use super::access::subscription_error;
 use super::encode::{RecordPosition, write_head};
 use super::{CONTROL_BYTES_MAX, Session};
+use crate::charging::charge_subscriptions;
 
 /// Maximum number of records that are delivered to one member before the next member is served.
 const DELIVERY_RECORDS_MAX: usize = 64;
@@ -112,7 +113,7 @@ impl Session {
         }
         let number = self.next_number();
         let member = self.name();
-        let charge = self.shared.charge_subscriptions(1, member.len())?;
+        let charge = charge_subscriptions(&self.node, 1, member.len())?;
         let Some(joining) = self.subscriptions.get_mut(&subscription) else { return Ok(()) };
         let queue = joining.queue.as_deref().unwrap_or_default();
         let group = group_of(queue, &joining.pattern, filter.is_some());

@@ -1,7 +1,8 @@
 //! Reads operations from the socket.
 //!
 //! Operations are parsed in the thread's read buffer. The session copies only the bytes of an incomplete operation. An
-//! operation larger than the buffer is collected in a buffer of the session.
+//! operation larger than the buffer is collected in a buffer of the session. The copied bytes are charged to the client's
+//! tenant.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -11,6 +12,7 @@ use dunlin::wire::nats::{self, NatsDecoderLimits};
 
 use super::publish::{PublishedBatch, RetryFrom, cleared};
 use super::{CONTROL_BYTES_MAX, Phase, Session};
+use crate::charging::UNCHARGED_UNREAD_BYTES_MAX;
 use crate::session::scratch::{READ_BYTES, Scratch};
 use crate::session::{ConnectionLost, RoundProgress};
 use crate::shared::SharedServer;
@@ -27,6 +29,9 @@ const READ_BYTES_MIN: usize = 16 << 10;
 /// bytes.
 const TRICKLES_MAX: u32 = 8;
 const TRICKLE_BYTES: usize = 512;
+
+/// The reason that operators see for a client whose operation has no room in the memory budget.
+const MEMORY_SPENT: &str = "the memory budget of the node or of the client's tenant is used up";
 
 /// Number of bytes by which a payload must be smaller than the largest record, because a record also holds headers and
 /// subjects.
@@ -161,7 +166,7 @@ impl Session {
         let before = self.unread.len();
         let more = before.max(READ_BYTES).min(self.unread_needs - before);
         if self.unread_charge.grow_to(before + more).is_err() {
-            self.disconnect("the node's memory budget is used up");
+            self.disconnect(MEMORY_SPENT);
             return Ok(more);
         }
         self.unread.resize(before + more, 0);
@@ -170,9 +175,6 @@ impl Session {
         unread.truncate(before + *read.as_ref().unwrap_or(&0));
         if unread.len() == self.unread_needs {
             self.handle_all(&unread, &mut scratch.nats.batch);
-            if self.blocked.is_none() && !self.is_waiting() {
-                self.unread_charge.release();
-            }
         } else {
             self.operations = 0;
             self.unread = unread;
@@ -198,6 +200,19 @@ impl Session {
             {
                 self.pause_reading_for(pause_ms);
             }
+            self.charge_unread();
+        }
+    }
+
+    /// Charges the bytes in `unread`, unless they are few. If the share of the client's tenant has no room for them, a
+    /// client with an incomplete operation is disconnected. Operations that wait for something stay.
+    fn charge_unread(&mut self) {
+        if self.unread.len() <= UNCHARGED_UNREAD_BYTES_MAX {
+            return self.unread_charge.release();
+        }
+        let is_spent = self.unread_charge.grow_share_to(self.unread.len()).is_err();
+        if is_spent && self.unread_needs > 0 && self.blocked.is_none() && !self.is_waiting() {
+            self.disconnect(MEMORY_SPENT);
         }
     }
 

@@ -20,6 +20,7 @@ use super::inboxes::{is_inbox, is_single_inbox};
 use super::members::{group_of, partial_group_of};
 use super::publish::RetryFrom;
 use super::subscription::{Channel, FilteredLog, PendingChannel, SEQUENCED, Subscription};
+use crate::charging::charge_subscriptions;
 use crate::protocol::Protocol;
 
 fn queue_name(queue: &[u8]) -> Result<&str, SubscriptionRefusal> {
@@ -157,7 +158,7 @@ impl Session {
         sid: &[u8],
     ) -> Result<(), SubscribeError> {
         let texts = 2 * sid.len() + pattern.as_str().len() + queue.map_or(0, str::len);
-        let charge = self.shared.charge_subscriptions(1, texts)?;
+        let charge = charge_subscriptions(&self.node, 1, texts)?;
         let number = self.next_number();
         let newcomers = NewLogs::with_arrivals(Arc::clone(&self.waiter), Arc::clone(&self.new_logs), number);
         let logs = self.node.watch(&pattern, &newcomers)?;
@@ -264,7 +265,7 @@ impl Session {
             return Err(SubscribeError::Limit { limit: "channels_max", value: channels_max as u64 });
         }
         let name = self.name();
-        let charge = self.shared.charge_subscriptions(1, name.len())?;
+        let charge = charge_subscriptions(&self.node, 1, name.len())?;
         let options = SubscribeOptions {
             name,
             protocol: Protocol::Nats.name(),

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use dunlin::topic::{Filter, Log, Pattern};
+use dunlin::topic::{Filter, Log, MemoryCharge, Pattern};
 use dunlin::wire::{ErrorCode, Hello, NO_PRODUCER};
-use dunlin::{AccessExtent, Action, Refused};
+use dunlin::{AccessExtent, Action, Inbox, Refused};
 
 use super::reading::HandleOutcome;
 use super::{Phase, Session};
@@ -42,14 +42,14 @@ impl Session {
             self.node_connection = Some(self.shared.node_connections.register(hello.client, self.id));
         }
         if let LoginState::Node = self.login_state {
-            self.send_welcome();
+            self.complete_login();
             return HandleOutcome::Handled;
         }
         let Some(access) = &self.shared.access else {
             if !hello.tenant.is_empty() && hello.tenant != TENANT {
                 self.fail(&Refused::new(ErrorCode::TenantUnknown, hello.tenant));
             } else {
-                self.send_welcome();
+                self.complete_login();
             }
             return HandleOutcome::Handled;
         };
@@ -66,11 +66,18 @@ impl Session {
             Some(Ok(login)) => {
                 self.node = login.node(&self.shared.node);
                 self.login_state = LoginState::LoggedIn(login);
-                self.send_welcome();
+                self.complete_login();
             }
             Some(Err(refused)) => self.fail(&refused),
         }
         HandleOutcome::Handled
+    }
+
+    /// Charges the connection's memory to the client's tenant from now on, and sends WELCOME.
+    fn complete_login(&mut self) {
+        self.unread_charge = MemoryCharge::none(self.node.connection_budget());
+        self.inbox = Inbox::new(self.node.clone(), self.id);
+        self.send_welcome();
     }
 
     pub(super) fn is_login_pending(&self) -> bool {

@@ -114,6 +114,7 @@ impl Session {
         self.channel_queue.clear();
         self.leave_groups();
         self.unread = Vec::new();
+        self.unread_charge.release();
         self.timer.set_ms(CLOSE_TIMEOUT_MS);
     }
 

@@ -111,7 +111,7 @@ impl Session {
             return Err(Refused::limit("control_request_bytes_max", REQUEST_BYTES_MAX as u64));
         }
         let pending_bytes = self.control_requests.pending_bytes;
-        let request = PendingRequest::new(number, bytes, pending_bytes, self.shared.node.budget())?;
+        let request = PendingRequest::new(number, bytes, pending_bytes, self.node.connection_budget())?;
         match message.kind {
             ControlKind::Command => self.accept_command(request, message.bytes.0)?,
             ControlKind::Query | ControlKind::StaleQuery => {
@@ -209,7 +209,7 @@ impl Session {
         if !command_requests.is_empty() {
             let (control, outcomes, waiter) =
                 (Arc::clone(&control), Arc::clone(outcomes), Arc::clone(waiter));
-            let budget = Arc::clone(self.shared.node.budget());
+            let budget = Arc::clone(self.node.connection_budget());
             tokio::spawn(async move {
                 let results = control.propose_decoded(commands).await;
                 push_command_outcomes(&outcomes, &waiter, command_requests, results, &budget);
@@ -266,7 +266,7 @@ impl Session {
         let found = self.cluster()?.with(|state| self.node.query_state(state, &query));
         let mut out = Vec::new();
         found.map_err(|error| Refused::from(&error))??.encode(&mut out);
-        let charge = charge_if_large(self.shared.node.budget(), out.len(), 0)?;
+        let charge = charge_if_large(self.node.connection_budget(), out.len(), 0)?;
         self.outbound.hold_charge(charge);
         self.outbound.push(FromNode::ControlResult(ControlResult { request, bytes: U32PrefixedBytes(&out) }));
         Ok(())

@@ -19,6 +19,7 @@ use dunlin::{
 use super::outbound::protocol;
 use super::translate::{position_from_wire, position_to_wire};
 use super::{CONTROL_BYTES_MAX, Session};
+use crate::charging::charge_subscriptions;
 
 pub(super) use member::GroupMembership;
 use member::{DeliveryOutcome, GroupMember, LeaveProgress};
@@ -44,7 +45,7 @@ impl Session {
     fn begin_membership(&mut self, join: &JoinGroup<'_>) -> Result<(), Refused> {
         self.check_subscriptions()?;
         let texts = join.topic.len() + join.group.len() + join.member.len();
-        let charge = self.shared.charge_subscriptions(1, texts).map_err(|error| Refused::from(&error))?;
+        let charge = charge_subscriptions(&self.node, 1, texts).map_err(|error| Refused::from(&error))?;
         let token = self.channel_last + 1;
         let mut group_member = self.open_membership(join, token)?;
         // Another node needs to know which epoch's records this group delivers. If the topic is moving, the logs may be

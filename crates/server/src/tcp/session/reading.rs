@@ -1,7 +1,8 @@
 //! Reads messages from the socket.
 //!
 //! Messages are parsed in the thread's read buffer. The session copies only the bytes of an incomplete message. A
-//! message larger than the buffer is collected in a buffer of the session.
+//! message larger than the buffer is collected in a buffer of the session. The copied bytes are charged to the client's
+//! tenant.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -13,6 +14,7 @@ use super::outbound::protocol;
 use super::preparation::PreparationStatus;
 use super::scratch::{READ_BYTES, Scratch};
 use super::{CONTROL_BYTES_MAX, ConnectionLost, Phase, RoundProgress, Session};
+use crate::charging::UNCHARGED_UNREAD_BYTES_MAX;
 
 /// The outcome of handling a message: it was handled, or must be handled again later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +95,7 @@ impl Session {
     fn read_ahead(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
         let read = self.stream.read(&mut scratch.read)?;
         self.unread.extend_from_slice(&scratch.read[..read]);
+        self.charge_unread();
         self.apply_early_credit();
         Ok(read)
     }
@@ -154,7 +157,6 @@ impl Session {
         if self.unread.len() == self.unread_needs {
             let message = std::mem::take(&mut self.unread);
             self.handle_all(&message);
-            self.unread_charge.release();
         }
         read
     }
@@ -188,9 +190,22 @@ impl Session {
         self.propose_task_requests();
         if !self.is_closing() {
             self.unread = bytes[at..].to_vec();
+            self.charge_unread();
         }
         if self.is_blocked() && self.may_read_ahead() {
             self.apply_early_credit();
+        }
+    }
+
+    /// Charges the bytes in `unread`, unless they are few. If the share of the client's tenant has no room for them, an
+    /// incomplete message is refused. Messages that wait for something are not refused.
+    fn charge_unread(&mut self) {
+        if self.unread.len() <= UNCHARGED_UNREAD_BYTES_MAX {
+            return self.unread_charge.release();
+        }
+        let charged = self.unread_charge.grow_share_to(self.unread.len());
+        if let (1.., Err(spent)) = (self.unread_needs, charged) {
+            self.refuse_unread(&Refused::from(spent));
         }
     }
 

@@ -20,6 +20,7 @@ use super::outbound::protocol;
 use super::subscription::{Channel, PendingChannel, ResumePositions, Subscription};
 use super::translate::{on_gap_from_wire, position_from_wire, position_to_wire};
 use super::{CONTROL_BYTES_MAX, Session};
+use crate::charging::charge_subscriptions;
 use crate::protocol::Protocol;
 
 impl Session {
@@ -33,7 +34,7 @@ impl Session {
         if is_new && self.resuming.len() >= subscriptions_max as usize {
             return self.fail(&Refused::limit("subscriptions_max", subscriptions_max.into()));
         }
-        let budget = self.shared.node.budget();
+        let budget = self.node.connection_budget();
         let resumed =
             self.resuming.entry(resume.subscription).or_insert_with(|| ResumePositions::new(budget));
         let before = resumed.positions.len();
@@ -43,7 +44,7 @@ impl Session {
             .try_for_each(|log| resumed.add(log.topic, log.partition, position_from_wire(log.position)));
         self.resuming_positions += resumed.positions.len() - before;
         if let Err(spent) = added {
-            self.fail(&Refused::limit("memory_bytes_max", spent.limit));
+            self.fail(&Refused::limit(self.node.memory_limit_name(&spent), spent.limit));
         }
     }
 
@@ -85,7 +86,7 @@ impl Session {
     ) -> Result<Subscription, Refused> {
         self.check_subscriptions()?;
         let texts = subscribe.pattern.len() + subscribe.name.len();
-        let charge = self.shared.charge_subscriptions(1, texts).map_err(|error| Refused::from(&error))?;
+        let charge = charge_subscriptions(&self.node, 1, texts).map_err(|error| Refused::from(&error))?;
         let pattern = Pattern::parse(subscribe.pattern)
             .map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
         if self.inbox.contains(subscribe.pattern) {
@@ -116,7 +117,7 @@ impl Session {
             newcomers: selected.newcomers,
             unannounced: VecDeque::from(selected.logs),
             resumed: resumes
-                .then(|| resumed.unwrap_or_else(|| ResumePositions::new(self.shared.node.budget()))),
+                .then(|| resumed.unwrap_or_else(|| ResumePositions::new(self.node.connection_budget()))),
             announced_logs: Some(0),
             _charge: charge,
         })
@@ -194,7 +195,7 @@ impl Session {
         let options = late.as_ref().unwrap_or(&subscription.options);
         let mut cursor = self.node.open_cursor(log, options, start, filter, ConsumeMode::Explicit);
         let channels_max = self.shared.limits.channels_max;
-        let charge = self.shared.charge_subscriptions(1, subscription.options.name.len());
+        let charge = charge_subscriptions(&self.node, 1, subscription.options.name.len());
         let refused = match (cursor.try_take(), charge) {
             (Some(Err(error)), _) | (_, Err(error)) => Refused::from(&error),
             _ if self.channels.len() + self.opening.len() >= channels_max => {

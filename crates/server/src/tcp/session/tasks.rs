@@ -112,7 +112,7 @@ impl Session {
             return Err(Refused::limit("task_request_bytes_max", REQUEST_BYTES_MAX as u64));
         }
         let pending_bytes = self.task_requests.pending_bytes;
-        let request = PendingRequest::new(number, bytes, pending_bytes, self.shared.node.budget())?;
+        let request = PendingRequest::new(number, bytes, pending_bytes, self.node.connection_budget())?;
         match message.kind {
             TasksKind::Commands => self.accept_task_commands(request, message.bytes.0)?,
             TasksKind::Attach => self.accept_worker(request, message.bytes.0)?,
@@ -340,7 +340,7 @@ impl Session {
         self.node.may_query_tasks(&query).map_err(|error| Refused::from(&error))?;
         let mut out = Vec::new();
         self.scheduler()?.answer(&query).map_err(|error| Refused::from(&error))?.encode(&mut out);
-        let charge = charge_if_large(self.shared.node.budget(), out.len(), 0)?;
+        let charge = charge_if_large(self.node.connection_budget(), out.len(), 0)?;
         self.send_task_result(request, &out);
         self.outbound.hold_charge(charge);
         Ok(())

@@ -153,17 +153,44 @@ fn large_message_of_a_call_without_login_is_refused() {
         let mut client = connect_h2(&server, |_| ()).await;
         for path in ["/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"] {
             let (response, _sending) = begin_message(&mut client, path, 2_000, &[]).await;
-            let response = response.await.unwrap();
-            let status = match response.headers().get("grpc-status") {
-                Some(status) => status.clone(),
-                None => {
-                    let mut body = response.into_body();
-                    assert!(body.data().await.is_none(), "{path}: only the end follows");
-                    body.trailers().await.unwrap().unwrap()["grpc-status"].clone()
-                }
-            };
-            assert_eq!(Code::from_bytes(status.as_bytes()), Code::ResourceExhausted, "{path}");
+            assert_eq!(refusal_code(response.await.unwrap()).await, Code::ResourceExhausted, "{path}");
         }
+    });
+}
+
+/// The status of a response without messages.
+async fn refusal_code(response: http::Response<h2::RecvStream>) -> Code {
+    let status = match response.headers().get("grpc-status") {
+        Some(status) => status.clone(),
+        None => {
+            let mut body = response.into_body();
+            assert!(body.data().await.is_none(), "only the end follows");
+            body.trailers().await.unwrap().unwrap()["grpc-status"].clone()
+        }
+    };
+    Code::from_bytes(status.as_bytes())
+}
+
+#[test]
+fn half_grpc_message_counts_towards_the_tenants_memory() {
+    run(async {
+        let (token, digest) = dunlin_server::access::new_token().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let users_file = dir.path().join("users.toml");
+        let users = format!(
+            "[tenants.small.limits]\nmemory_bytes = 1048576\n\
+             [users.eve]\ntenant = \"small\"\ntokens = [\"{digest}\"]\npublish = [\">\"]\n"
+        );
+        std::fs::write(&users_file, users).unwrap();
+        let (_node, server) = serve_grpc_with(|config| config.users_file = Some(users_file.clone()));
+        let mut client = connect_h2(&server, |_| ()).await;
+        let mut request = new_request("Publish");
+        let authorization = format!("Bearer {token}").parse().unwrap();
+        request.headers_mut().insert("authorization", authorization);
+        let (response, mut sending) = client.send_request(request, false).unwrap();
+        let message = grpc_frame(0, &publish("small.t", vec![7; 1_500_000]).encode_to_vec());
+        sending.send_data(message.slice(..1_100_000), false).unwrap();
+        assert_eq!(refusal_code(response.await.unwrap()).await, Code::ResourceExhausted);
     });
 }
 

@@ -341,6 +341,10 @@ impl User for TenantUser {
         &self.budget
     }
 
+    fn connection_budget(&self) -> &Arc<MemoryBudget> {
+        &self.budget
+    }
+
     fn reserve_topic(&self, _: &str, _: bool) -> Result<(), TopicError> {
         Ok(())
     }

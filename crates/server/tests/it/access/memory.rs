@@ -1,0 +1,185 @@
+//! Memory that the connections of one tenant take, which counts towards the tenant's share on every listener.
+
+use std::io::Write;
+
+use dunlin::wire::{ErrorCode, FLAG_ACK, FromClient, FromNode, Publish, PublishHeader};
+use dunlin_wait::until;
+use serde_json::json;
+
+use super::{Guarded, HttpPeer, PASSWORD, Protocol, basic};
+use crate::bad_input::await_sessions;
+use crate::http::socket::Socket;
+use crate::nats_peer::NatsPeer;
+use crate::peer::{Peer, frames};
+
+/// The share of the tenant of `eve`, bytes. The user `ana` belongs to another tenant.
+const SHARE: u64 = 1 << 20;
+
+fn guarded() -> Guarded {
+    let may = "password = \"HASH\"\npublish = [\">\"]\nsubscribe = [\">\"]\ncreate = [\">\"]\n";
+    let users = format!(
+        "[tenants.small.limits]\nmemory_bytes = {SHARE}\n[users.eve]\ntenant = \"small\"\n{may}[users.ana]\n{may}"
+    );
+    // Incomplete operations do not time out during a test.
+    Guarded::with(&users, |config| config.limits.nats.publish_ms_max = 600_000)
+}
+
+/// A client of Dunlin's own protocol that has logged in as `eve` and has opened publisher 1.
+fn connect_eve(guarded: &Guarded) -> Peer {
+    let mut peer = Peer::log_in(&guarded.server, format!("eve\0{PASSWORD}").as_bytes());
+    peer.open_publisher(1, "small.halves");
+    peer.next(|message| matches!(message, FromNode::PublisherOpened(_)).then_some(())).unwrap();
+    peer
+}
+
+/// Sends the first `bytes` bytes of a message that publishes a record of `record_bytes` bytes.
+fn send_half(peer: &mut Peer, record_bytes: usize, bytes: usize) {
+    let payload = vec![7_u8; record_bytes];
+    let frames = frames(&[payload.as_slice()]);
+    let header = PublishHeader {
+        publisher: 1,
+        partition: 0,
+        expect_seq: 0,
+        producer_seq: 1,
+        count: 1,
+        bytes: frames.len() as u32,
+    };
+    let mut message = Vec::new();
+    FromClient::Publish(Publish { flags: FLAG_ACK, header, frames: &frames }).encode(&mut message);
+    peer.stream.write_all(&message[..bytes]).unwrap();
+}
+
+/// The code and the limit in the next refusal of a publish.
+fn publish_refusal(peer: &mut Peer) -> (ErrorCode, u64) {
+    let refusal = peer.next(|message| match message {
+        FromNode::PublishRefused(refused) => Some((refused.refusal.code, refused.refusal.numbers[2])),
+        _ => None,
+    });
+    refusal.expect("the connection stays open")
+}
+
+/// Checks that the other tenant's user can publish and subscribe.
+fn assert_others_have_memory(guarded: &Guarded) {
+    let response = guarded.http("POST", "/v1/topics/other", &basic("ana", PASSWORD), &vec![b'x'; 2 << 20]);
+    assert_eq!(response.status, 200, "{response:?}");
+    guarded.nats_by_password("ana").subscribe("other.* 1");
+}
+
+#[test]
+fn half_tcp_message_counts_towards_the_tenants_memory() {
+    let guarded = guarded();
+    let mut eve = connect_eve(&guarded);
+    send_half(&mut eve, 2 << 20, (2 << 20) - 1);
+    assert_eq!(publish_refusal(&mut eve), (ErrorCode::BudgetSpent, SHARE));
+    assert_others_have_memory(&guarded);
+}
+
+#[test]
+fn many_small_half_messages_count_towards_the_tenants_memory() {
+    const HALF_BYTES: usize = 200_000;
+    let guarded = guarded();
+    let mut peers: Vec<Peer> = (0..6).map(|_| connect_eve(&guarded)).collect();
+    let mut last = peers.pop().unwrap();
+    let before = guarded.node.budget().used();
+    peers.iter_mut().for_each(|peer| send_half(peer, 250_000, HALF_BYTES));
+    until("the messages are charged", || {
+        guarded.node.budget().used() >= before + (peers.len() * HALF_BYTES) as u64
+    });
+    send_half(&mut last, 250_000, HALF_BYTES);
+    assert_eq!(publish_refusal(&mut last), (ErrorCode::BudgetSpent, SHARE));
+    assert_others_have_memory(&guarded);
+    drop(peers);
+    until("the charges are released", || guarded.node.budget().used() < before + HALF_BYTES as u64);
+}
+
+#[test]
+fn tcp_subscriptions_count_towards_the_tenants_memory() {
+    let guarded = guarded();
+    let eve = guarded.by_password("eve");
+    let mut subscribers = Vec::new();
+    let refused =
+        (0..2_000).find_map(|number| match eve.subscribe(&format!("small.{number}.*"), Default::default()) {
+            Ok(subscriber) => {
+                subscribers.push(subscriber);
+                None
+            }
+            Err(refused) => Some(refused.to_string()),
+        });
+    let refused = refused.expect("2,000 subscriptions take more than 1 MiB");
+    assert!(refused.contains("tenants.limits.memory_bytes"), "{refused}");
+    assert_others_have_memory(&guarded);
+}
+
+#[test]
+fn nats_subscriptions_count_towards_the_tenants_memory() {
+    let guarded = guarded();
+    let mut eve = guarded.nats_by_password("eve");
+    let refused = (0..2_000).find_map(|number| {
+        eve.send_line(&format!("SUB small.{number}.* {number}"));
+        eve.send_line("PING");
+        let line = eve.line();
+        (line != "PONG").then_some(line)
+    });
+    let refused = refused.expect("2,000 subscriptions take more than 1 MiB");
+    let why = format!("the limit tenants.limits.memory_bytes = {SHARE} is reached");
+    assert!(refused.contains(&why), "{refused}");
+    assert_others_have_memory(&guarded);
+}
+
+#[test]
+fn half_nats_operation_counts_towards_the_tenants_memory() {
+    let guarded = guarded();
+    let mut eve = guarded.nats_by_password("eve");
+    eve.send_line("PUB small.halves 2000000");
+    // The node may close the connection before it has read everything.
+    let _ = eve.reader.get_mut().write_all(&vec![b'x'; 1_900_000]);
+    await_sessions(&guarded.server, 0);
+    assert_others_have_memory(&guarded);
+}
+
+#[test]
+fn many_small_half_nats_operations_count_towards_the_memory() {
+    const HALF_BYTES: usize = 200_000;
+    let guarded = guarded();
+    let half = || {
+        let mut eve = guarded.nats_by_password("eve");
+        eve.send_line("PUB small.halves 250000");
+        let _ = eve.reader.get_mut().write_all(&vec![b'x'; HALF_BYTES]);
+        eve
+    };
+    let before = guarded.node.budget().used();
+    let held: Vec<NatsPeer> = (0..5).map(|_| half()).collect();
+    until("the operations are charged", || {
+        guarded.node.budget().used() >= before + (held.len() * HALF_BYTES) as u64
+    });
+    let _sixth = half();
+    await_sessions(&guarded.server, held.len());
+    assert_others_have_memory(&guarded);
+}
+
+#[test]
+fn http_body_in_part_counts_towards_the_tenants_memory() {
+    let guarded = guarded();
+    let mut eve = HttpPeer::connect(guarded.address(Protocol::Http));
+    let authorization = basic("eve", PASSWORD);
+    let headers = [("authorization", authorization.as_str()), ("content-length", "3000000")];
+    eve.head("POST", "/v1/topics/small.halves", &headers);
+    eve.send_some(&vec![b'x'; 1_100_000]);
+    let refused = eve.read_response();
+    assert_eq!((refused.status, refused.code().as_str()), (503, "BUDGET_SPENT"));
+    assert_eq!(refused.json()["numbers"]["bytes_allowed"], SHARE);
+    assert_others_have_memory(&guarded);
+}
+
+#[test]
+fn websocket_message_counts_towards_the_tenants_memory() {
+    let guarded = guarded();
+    let credentials = json!({"user": "eve", "password": PASSWORD});
+    let mut eve = Socket::json_as(guarded.address(Protocol::Http), &credentials);
+    let text = "x".repeat(1_100_000);
+    eve.send_json(&json!({"op": "publish", "request": 1, "subject": "small.texts", "text": text}));
+    let refused = std::iter::repeat_with(|| eve.receive_json()).find(|message| message["op"] != "heartbeat");
+    let refused = refused.unwrap();
+    assert_eq!((refused["op"].as_str(), refused["title"].as_str()), (Some("error"), Some("BUDGET_SPENT")));
+    assert_others_have_memory(&guarded);
+}
