@@ -1,7 +1,8 @@
 //! Charges the memory of connections: subscriptions, large requests and large results.
 //!
 //! The memory of a connection of a tenant with `memory_bytes` is charged to the tenant's share
-//! ([`Node::connection_budget`]), which counts in the node's budget.
+//! ([`Node::connection_budget`]). Before the login it is charged to the login share ([`login_budget`]), so that clients
+//! without credentials cannot use up the memory of others. Both shares count in the node's budget.
 
 use std::sync::Arc;
 
@@ -14,11 +15,19 @@ use dunlin::{Node, Refused};
 /// kept alive also while the budget is used up.
 pub(crate) const UNCHARGED_MESSAGE_BYTES_MAX: usize = 64 << 10;
 
+/// The part of the node's memory budget that connections without a login, and request heads, may take together, as a
+/// divisor.
+const LOGIN_SHARE: u64 = 16;
 /// Number of unread bytes of a connection from which they are charged. Most clients never have as many.
 pub(crate) const UNCHARGED_UNREAD_BYTES_MAX: usize = 8 << 10;
 /// Memory that is charged for each subscription and for each log that it reads, bytes: cursor, waiter and statistics.
 /// The client's texts are charged in addition.
 const SUBSCRIPTION_BYTES: usize = 1 << 10;
+
+/// Creates the budget for connections before their login, and for request heads.
+pub(crate) fn login_budget(node: &Node) -> Arc<MemoryBudget> {
+    node.budget().child(node.budget().limit() / LOGIN_SHARE)
+}
 
 /// Charges the client for `subscribers` subscriptions or logs, and for `texts` bytes of text. `node` has the client's
 /// permissions.

@@ -8,7 +8,7 @@
 //! Invariants:
 //! - A request never blocks its thread: long work waits asynchronously, or runs on another thread.
 //! - A stream of events whose client does not read holds one chunk in memory, but no segment of a log.
-//! - The memory of a request's body is charged to the node's budget until it is released.
+//! - The memory of a request's head and body is charged until it is released (`head_reads`, `body`).
 //!
 //! Limits: [`HttpLimits`](crate::HttpLimits), `sessions_max`, `control_bytes_max`.
 //!
@@ -21,6 +21,7 @@ mod context;
 mod event_stream;
 mod events;
 mod gate;
+mod head_reads;
 mod health;
 mod kv;
 mod limited;

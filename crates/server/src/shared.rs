@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use dunlin::topic::{Topic, Waiter};
+use dunlin::topic::{MemoryBudget, Topic, Waiter};
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused};
 
 use crate::access::{Access, ChangedUsers, UsersError};
+use crate::charging;
 use crate::cluster::{ClusterMember, TopicOwner};
 use crate::config::{ServerConfig, ServerLimits};
 use crate::departures::Departures;
@@ -39,6 +40,8 @@ pub(crate) const NODES: u32 = u32::MAX - 9;
 #[derive(Debug)]
 pub(crate) struct SharedServer {
     pub(crate) node: Node,
+    /// The budget for connections before their login, and for request heads.
+    pub(crate) login_budget: Arc<MemoryBudget>,
     pub(crate) limits: ServerLimits,
     /// Whether the threads of the listeners never park.
     pub(crate) spin: bool,
@@ -96,6 +99,7 @@ impl SharedServer {
     ) -> Arc<SharedServer> {
         let (stopping, sessions) = (AtomicBool::new(false), Mutex::default());
         Arc::new(SharedServer {
+            login_budget: charging::login_budget(&node),
             node,
             limits: config.limits,
             spin: config.spin,

@@ -117,13 +117,20 @@ impl GrpcConnection {
         Err(refused)
     }
 
-    /// Admits a call that needs no login. Fails if the connection has too many such calls.
+    /// Admits a call that needs no login. Fails if the connection has too many such calls, or if the memory of
+    /// connections without login is used up.
     pub(super) fn begin_open_call(&self) -> Result<OpenCall, Refused> {
         let Ok(permit) = Arc::clone(&self.state.open_calls).try_acquire_owned() else {
             return Err(Refused::limit("open_calls_max", OPEN_CALLS_MAX as u64));
         };
-        // Probes must also work while memory is used up.
-        let charge = MemoryCharge::forced(self.shared.node.budget(), OPEN_CALL_BYTES);
+        // A connection's first such call always has room, because probes must also work while memory is used up.
+        let is_first = self.state.open_calls.available_permits() + 1 == OPEN_CALLS_MAX;
+        let budget = &self.shared.login_budget;
+        let charge = if is_first {
+            MemoryCharge::forced(budget, OPEN_CALL_BYTES)
+        } else {
+            MemoryCharge::of(budget, OPEN_CALL_BYTES)?
+        };
         Ok(OpenCall { _permit: permit, _charge: charge })
     }
 

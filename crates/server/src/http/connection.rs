@@ -19,6 +19,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::context::Context;
+use super::head_reads::{HeadCharge, HeadReads};
 use super::problem::Problem;
 use super::{routes, socket};
 use crate::config::ServerLimits;
@@ -49,8 +50,18 @@ pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream, open_connec
     let is_local = stream.local_address().is_some_and(|address| address.ip().to_canonical().is_loopback());
     let context = Context::new(Arc::clone(&shared), peer, is_local, stream.client_certificate());
     let request_context = context.clone();
-    let service = service_fn(move |request| routes::handle(request_context.clone(), request));
-    let connection = builder(&shared.limits).serve_connection(TokioIo::new(stream), service).with_upgrades();
+    let head_charge = HeadCharge::new(&shared.login_budget, shared.limits.http.header_bytes_max as usize);
+    let stream = TokioIo::new(HeadReads::new(stream, head_charge.clone()));
+    let service = service_fn(move |request| {
+        let handled_head = head_charge.begin_request();
+        let response = routes::handle(request_context.clone(), request);
+        async move {
+            let response = response.await;
+            drop(handled_head);
+            response
+        }
+    });
+    let connection = builder(&shared.limits).serve_connection(stream, service).with_upgrades();
     let mut connection = pin!(connection);
     let mut is_stopping = false;
     let served = poll_fn(|cx| {
@@ -80,9 +91,17 @@ fn departure_reason(error: &hyper::Error, limits: &ServerLimits) -> Option<(Depa
         return Some((DepartureKind::Refused, format!("not HTTP/1.1: {error}")));
     }
     let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>())?;
-    (io.kind() == std::io::ErrorKind::TimedOut).then(|| {
-        (DepartureKind::CutOff, format!("the client read nothing for {} ms", limits.http.stalled_ms_max))
-    })
+    match io.kind() {
+        std::io::ErrorKind::TimedOut => {
+            let text = format!("the client read nothing for {} ms", limits.http.stalled_ms_max);
+            Some((DepartureKind::CutOff, text))
+        }
+        std::io::ErrorKind::OutOfMemory => {
+            let text = format!("the head of a request has no room in the login share: {io}");
+            Some((DepartureKind::Refused, text))
+        }
+        _ => None,
+    }
 }
 
 /// Whether the server is stopping. Otherwise, the waiter wakes this task when the server stops.

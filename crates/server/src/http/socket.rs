@@ -24,6 +24,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
 use super::context::Context;
+use super::head_reads::HeadReads;
 use super::page;
 use super::problem::Problem;
 use crate::stream::{Stream, WebSocketStream};
@@ -73,8 +74,8 @@ pub(super) async fn serve(context: Context, upgrade: Upgrade) {
     let Upgrade { on, sub_protocol } = upgrade;
     // If the upgrade failed, there is no client to which an error could be sent.
     let Ok(upgraded) = on.await else { return };
-    let Ok(parts) = upgraded.downcast::<TokioIo<Stream>>() else { return };
-    let (stream, leftover) = (parts.io.into_inner(), parts.read_buf.to_vec());
+    let Ok(parts) = upgraded.downcast::<TokioIo<HeadReads<Stream>>>() else { return };
+    let (stream, leftover) = (parts.io.into_inner().into_inner(), parts.read_buf.to_vec());
     let shared = Arc::clone(context.shared());
     match sub_protocol {
         SubProtocol::Bytes => {

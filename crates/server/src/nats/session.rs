@@ -205,7 +205,10 @@ impl Session {
             spin: Spin::new(shared.spin),
             pings: 0,
             unread: Vec::new(),
-            unread_charge: MemoryCharge::none(shared.node.budget()),
+            unread_charge: MemoryCharge::none(match &shared.access {
+                Some(_) => &shared.login_budget,
+                None => shared.node.budget(),
+            }),
             unread_needs: 0,
             operations: 0,
             trickles: 0,

@@ -199,7 +199,7 @@ impl Session {
             inbox: Inbox::new(shared.node.clone(), id),
             node: shared.node.clone(),
             login_state: LoginState::default(),
-            unread_charge: MemoryCharge::none(shared.node.budget()),
+            unread_charge: MemoryCharge::none(&shared.login_budget),
             timer: Timer::new(shared.limits.handshake_ms_max),
             spin: Spin::new(shared.spin),
             shared,

@@ -312,6 +312,22 @@ fn existing_file_is_not_replaced_by_a_unix_socket() {
 }
 
 #[test]
+fn message_with_records_before_hello_is_refused_at_its_header() {
+    let (node, server) = serve();
+    let idle = node.budget().used();
+    let mut peer = Peer::silent(&server);
+    let begin = MessageHeader { len: 16 << 20, kind: MessageKind::Publish as u8, flags: 0 }.to_bytes();
+    peer.stream.write_all(&[&Preamble::OURS.to_bytes()[..], &begin].concat()).unwrap();
+    assert_eq!(peer.take_preamble(), Some(Preamble::chosen(VERSION)));
+    let why = peer.next(|message| match message {
+        FromNode::Refused(refusal) => Some(refusal.text.to_owned()),
+        _ => None,
+    });
+    assert!(why.is_some_and(|why| why.contains("expected HELLO")));
+    assert_eq!(node.budget().used(), idle);
+}
+
+#[test]
 fn unfinished_large_messages_stay_within_the_memory_budget() {
     let mut config = dunlin::Config::default();
     config.limits.memory_bytes_max = 8 << 20;

@@ -111,7 +111,7 @@ pub(super) async fn serve(context: Context, framed: WebSocketStream) {
         text: Vec::new(),
         text_since: None,
         text_bytes_max: (shared.limits.ws.hello_bytes_max, "ws.hello_bytes_max"),
-        charge: MemoryCharge::none(shared.node.budget()),
+        charge: MemoryCharge::none(&shared.login_budget),
         buffer: vec![0; READ_BYTES].into(),
         subscriptions: BTreeMap::new(),
         pending_subscriptions: Vec::new(),

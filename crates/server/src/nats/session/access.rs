@@ -24,7 +24,7 @@ pub(super) enum LoginState {
 }
 
 /// The error text that clients interpret as wrong credentials.
-const VIOLATION: &str = "Authorization Violation";
+pub(super) const VIOLATION: &str = "Authorization Violation";
 
 impl Session {
     /// Whether the client is logged in, or the node requires no login.

@@ -1,8 +1,8 @@
 //! Reads operations from the socket.
 //!
 //! Operations are parsed in the thread's read buffer. The session copies only the bytes of an incomplete operation. An
-//! operation larger than the buffer is collected in a buffer of the session. The copied bytes are charged to the client's
-//! tenant.
+//! operation larger than the buffer is collected in a buffer of the session. The copied bytes are charged to the login
+//! share before the login, and to the client's tenant afterwards.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use dunlin::wire::DecodeOutcome;
 use dunlin::wire::nats::{self, NatsDecoderLimits};
 
+use super::access::VIOLATION;
 use super::publish::{PublishedBatch, RetryFrom, cleared};
 use super::{CONTROL_BYTES_MAX, Phase, Session};
 use crate::charging::UNCHARGED_UNREAD_BYTES_MAX;
@@ -235,6 +236,12 @@ impl Session {
                     if let Err(RetryFrom { from }) = self.handle(operation, offset, batch) {
                         return (from, operations);
                     }
+                }
+                // Before the login, the session collects no payload.
+                Ok(DecodeOutcome::Need(needs))
+                    if needs > UNCHARGED_UNREAD_BYTES_MAX && !self.is_logged_in() =>
+                {
+                    self.fail(VIOLATION);
                 }
                 Ok(DecodeOutcome::Need(needs)) => {
                     self.unread_needs = needs;

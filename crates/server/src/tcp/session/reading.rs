@@ -1,8 +1,8 @@
 //! Reads messages from the socket.
 //!
 //! Messages are parsed in the thread's read buffer. The session copies only the bytes of an incomplete message. A
-//! message larger than the buffer is collected in a buffer of the session. The copied bytes are charged to the client's
-//! tenant.
+//! message larger than the buffer is collected in a buffer of the session. The copied bytes are charged to the login
+//! share before the login, and to the client's tenant afterwards.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -215,6 +215,14 @@ impl Session {
         }
         match self.decoder.next_from_client(bytes) {
             Ok(DecodeOutcome::Message(message, taken)) => DecodeOutcome::Message(self.handle(message), taken),
+            // Before HELLO, the session collects no message with records, which may be large.
+            Ok(DecodeOutcome::Need(needs))
+                if matches!(self.phase, Phase::Hello)
+                    && needs > self.shared.limits.control_bytes_max as usize =>
+            {
+                self.fail(&protocol("expected HELLO, received a message with records"));
+                DecodeOutcome::Need(PREAMBLE_BYTES)
+            }
             Ok(DecodeOutcome::Need(needs)) => DecodeOutcome::Need(needs),
             Err(error) => {
                 self.fail(&protocol(error.to_string()));

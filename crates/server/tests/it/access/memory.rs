@@ -183,3 +183,11 @@ fn websocket_message_counts_towards_the_tenants_memory() {
     assert_eq!((refused["op"].as_str(), refused["title"].as_str()), (Some("error"), Some("BUDGET_SPENT")));
     assert_others_have_memory(&guarded);
 }
+
+#[test]
+fn nats_payload_before_the_login_is_refused_at_its_header() {
+    let guarded = guarded();
+    let mut stranger = NatsPeer::new(&guarded.server);
+    stranger.send_line("PUB small.halves 2000000");
+    assert_eq!(stranger.line(), "-ERR 'Authorization Violation'");
+}

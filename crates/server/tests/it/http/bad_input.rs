@@ -70,6 +70,31 @@ fn http_request_heads_over_the_limits_are_refused() {
 }
 
 #[test]
+fn request_heads_without_login_take_only_the_login_share() {
+    const HEAD_BYTES: usize = 60_000;
+    let limits = NodeLimits { memory_bytes_max: 4 << 20, ..NodeLimits::default() };
+    let node = Node::start(Config { limits, ..Config::default() }).unwrap();
+    // Incomplete heads do not time out during the test.
+    let fixture = HttpServer::of(node, |config| config.limits.http.header_ms_max = 600_000);
+    let before = fixture.node.budget().used();
+    let half_head = || {
+        let mut peer = fixture.peer();
+        peer.send_some(b"GET / HTTP/1.1\r\nhost: localhost\r\nx: ");
+        peer.send_some(&vec![b'x'; HEAD_BYTES]);
+        peer
+    };
+    let held: Vec<Peer> = (0..4).map(|_| half_head()).collect();
+    until("the heads are charged", || {
+        fixture.node.budget().used() >= before + (held.len() * HEAD_BYTES) as u64
+    });
+    // The login share is a sixteenth of the node's budget.
+    assert!(half_head().is_closed());
+    assert_healthy(&fixture);
+    drop(held);
+    until("the charges are released", || fixture.node.budget().used() == before);
+}
+
+#[test]
 fn slow_http_request_head_or_body_ends_the_connection() {
     let fixture = HttpServer::with(|config| {
         config.limits.http.header_ms_max = 100;
