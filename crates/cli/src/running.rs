@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use dunlin::journal::RealDisk;
-use dunlin::{Node, OwnershipLimits, RecoveredTopic};
+use dunlin::{Node, NodeLimits, OwnershipLimits, RecoveredTopic};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterError, ClusterLimits};
 use dunlin_server::workers::Workers;
 use dunlin_server::{NatsLimits, Protocol, Server, ServerConfig, StartError, StartupListeners, read_text};
@@ -124,8 +124,15 @@ pub fn add_port_advice(error: anyhow::Error) -> anyhow::Error {
 /// Opens a node with the durable topics in a directory, and logs what was found there.
 fn open(config: dunlin::Config, dir: &Path) -> Result<Node> {
     let opened = Node::open(config, Arc::new(RealDisk), dir);
+    let advice = match &opened {
+        Err(error) if error.lacks_resource() => {
+            ": the process or the machine lacks file descriptors or memory; raise the limit of open files \
+             (ulimit -n; LimitNOFILE in a systemd unit)"
+        }
+        _ => "",
+    };
     let (node, topics) =
-        opened.with_context(|| format!("cannot open the data directory {}", dir.display()))?;
+        opened.with_context(|| format!("cannot open the data directory {}{advice}", dir.display()))?;
     for RecoveredTopic { name, records, clean, remarks, refused } in topics {
         if let Some(why) = refused {
             tracing::error!(topic = name, why, "this topic could not be opened; the node serves the others");
@@ -188,7 +195,10 @@ fn node_config(config: &NodeConfig) -> dunlin::Config {
     dunlin::Config {
         topic: TopicConfig { retention, record_bytes_max, ..TopicConfig::default() },
         auto_create: config.auto_create,
-        limits: config.limits.clone(),
+        limits: NodeLimits {
+            reserved_files: server_config(config).limits.reserved_files(),
+            ..config.limits.clone()
+        },
         is_cluster_member: config.cluster.is_some(),
         name: config.name.clone(),
     }

@@ -34,6 +34,10 @@ pub struct NodeLimits {
     /// Maximum number of topics, inboxes included. One more is refused. The node's own topics, such as
     /// `$kv`, are never refused.
     pub topics_max: usize,
+    /// Number of file descriptors that durable topics leave to connections, keys, tasks and the node's other files.
+    /// Durable topics may use a quarter of the process's limit of open files in any case. A durable topic that needs
+    /// more is refused.
+    pub reserved_files: u64,
     /// Maximum number of subscriptions that wait for new topics. One more is refused.
     pub watchers_max: usize,
     /// Maximum number of topics on one page of a list.
@@ -92,6 +96,7 @@ impl NodeLimits {
             memory_bytes_max,
             idle_bytes_max: 64 << 20,
             topics_max: 1_000_000,
+            reserved_files: 256,
             watchers_max: 1_000_000,
             page_topics_max: 1_000,
             groups_max: 10_000,

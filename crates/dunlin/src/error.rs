@@ -57,6 +57,14 @@ pub enum TopicError {
     /// The disk is full. A retry may succeed once there is room.
     #[error("the disk is full: {0}")]
     DiskFull(String),
+    /// The process may not open the files that the topic needs, or lacks memory for them. A later retry may succeed.
+    #[error("{why}")]
+    OpenFiles {
+        /// The number of files that the process may have open; 0 if there is no limit.
+        limit: u64,
+        /// The reason, and what to do.
+        why: String,
+    },
     /// The record that would have been the first of a new topic was refused.
     #[error("{0}")]
     Record(Box<PublishError>),
@@ -100,6 +108,7 @@ impl From<TopicError> for PublishError {
             TopicError::Cluster(_) | TopicError::HandingOver(_) => PublishError::OwnerAway(error.to_string()),
             TopicError::Forbidden { .. } => PublishError::Forbidden(error.to_string()),
             TopicError::DiskFull(why) => PublishError::DiskFull(why),
+            TopicError::OpenFiles { .. } => PublishError::Refused(Refused::from(&error).to_line()),
             other => PublishError::Refused(other.to_string()),
         }
     }

@@ -333,8 +333,12 @@ impl Node {
         pattern.check_new()?;
         self.check_refused(name, &pattern)?;
         if let Some(ownership) = self.ownership().filter(|_| !is_reserved(name)) {
-            if config.durable.is_some() && self.0.storage.is_none() {
-                return Err(TopicError::NoDataDir);
+            if config.durable.is_some() {
+                let storage = self.0.storage.as_ref().ok_or(TopicError::NoDataDir)?;
+                if self.0.registry.get(name).is_none() {
+                    // Otherwise the cluster could agree on a topic whose files this node may not open.
+                    storage.check_open_files(config.partitions)?;
+                }
             }
             return ownership.create(self, name, &pattern, &config, or_same);
         }

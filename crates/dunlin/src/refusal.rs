@@ -174,6 +174,7 @@ impl From<&TopicError> for Refused {
             }
             TopicError::Disk(why) => Refused::new(Code::DiskFailed, why.as_str()),
             TopicError::DiskFull(why) => Refused::new(Code::DiskFull, why.as_str()),
+            TopicError::OpenFiles { limit, why } => Refused::limit(why, *limit),
             TopicError::Record(error) => error.as_ref().into(),
             TopicError::Limit { limit, value } => Refused::limit(limit, *value),
             TopicError::Forbidden { .. } => Refused::new(Code::Forbidden, error.to_string()),

@@ -17,8 +17,8 @@
 //! - Only this module, and the journals that it opens, change the files.
 //! - An epoch that was not closed properly is followed by a new one, because the disk may have lost synced records.
 //!
-//! Limits: [`NodeLimits::unstored_bytes_max`](crate::NodeLimits) and
-//! [`NodeLimits::loaded_bytes_max`](crate::NodeLimits).
+//! Limits: [`NodeLimits::unstored_bytes_max`](crate::NodeLimits),
+//! [`NodeLimits::loaded_bytes_max`](crate::NodeLimits) and [`NodeLimits::reserved_files`](crate::NodeLimits).
 
 mod catalogue;
 mod checksum;
@@ -27,6 +27,7 @@ mod doubt;
 mod error;
 mod loaded;
 mod note;
+mod open_files;
 pub(crate) mod part_mark;
 mod recover;
 mod stored_position;
@@ -34,10 +35,11 @@ mod strays;
 mod worker;
 
 use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dunlin_journal::{DirLock, Disk};
+use dunlin_journal::{DirLock, Disk, lacks_resource};
 use dunlin_topic::{MemoryBudget, Topic, TopicConfig};
 
 use crate::clock::CLOCK;
@@ -68,6 +70,8 @@ struct StorageContext {
     dir: PathBuf,
     cache: Arc<Cache>,
     unstored_bytes_max: u64,
+    /// Number of file descriptors that the logs leave to the rest of the process.
+    reserved_files: u64,
     /// Limits of the logs of durable topics.
     limits: dunlin_topic::LogLimits,
 }
@@ -124,6 +128,7 @@ impl Storage {
             dir: dir.to_owned(),
             cache: Cache::new(limits.loaded_bytes_max),
             unstored_bytes_max: limits.unstored_bytes_max,
+            reserved_files: limits.reserved_files,
             limits: limits.topic,
         };
         let worker = StoreWorker::start().map_err(StorageError::Thread)?;
@@ -150,6 +155,18 @@ impl Storage {
         (&self.context.disk, &self.context.dir)
     }
 
+    /// Refuses a topic with this number of partitions if it would need file descriptors that are reserved for the rest
+    /// of the process.
+    pub(crate) fn check_open_files(&self, partitions: u16) -> Result<(), TopicError> {
+        let StorageContext { disk, reserved_files, .. } = &self.context;
+        let Some(limit) = disk.open_files_max() else { return Ok(()) };
+        let logs_open: usize = {
+            let topics = self.topics();
+            topics.by_name.values().chain(&topics.set_aside_topics).map(|stored| stored.logs.len()).sum()
+        };
+        open_files::check(limit, *reserved_files, logs_open as u64, partitions)
+    }
+
     /// Creates a topic that begins in this epoch. The caller creates one topic at a time.
     pub(crate) fn create(
         &self,
@@ -158,6 +175,7 @@ impl Storage {
         budget: &Arc<MemoryBudget>,
         epoch: u32,
     ) -> Result<Topic, TopicError> {
+        self.check_open_files(config.partitions)?;
         // The lock of the topics is not held, so that other callers do not wait for this disk operation.
         let id = self.topics().id_last + 1;
         let (topic, logs, _) =
@@ -165,7 +183,11 @@ impl Storage {
         let (disk, dir) = (&*self.context.disk, &*self.context.dir);
         catalogue::write(disk, dir, id, name, config, epoch)?;
         logs.iter().for_each(|log| log.write_new_position(epoch));
-        catalogue::sync_dir(disk, dir)?;
+        if let Err(error) = catalogue::sync_dir(disk, dir) {
+            // Otherwise, the next start would find the topic that is refused here.
+            let _ = disk.remove(&catalogue::path(dir, id));
+            return Err(error.into());
+        }
         let mut topics = self.topics();
         topics.id_last = id;
         topics.by_name.insert(name.to_owned(), StoredTopic { id, logs });
@@ -246,8 +268,7 @@ impl Storage {
         let topic = topic.map_err(|error| StorageError::Config { topic: name.to_owned(), error })?;
         for ((disk_log, log), report) in logs.iter().zip(topic.logs()).zip(&reports) {
             disk_log.attach(log);
-            let restored = disk_log.restore(log, report);
-            restored.map_err(|why| StorageError::Refused { topic: name.to_owned(), why })?;
+            disk_log.restore(name, log, report)?;
         }
         Ok((topic, logs, reports))
     }
@@ -256,6 +277,16 @@ impl Storage {
 impl StorageContext {
     fn log_dir(&self, id: u64, partition: u16) -> PathBuf {
         self.dir.join("logs").join(format!("{id:08x}-{partition}"))
+    }
+}
+
+/// Returns `None` for a file or directory that cannot be read. If the process or the machine lacks file descriptors or
+/// memory, returns the error, because a later attempt may succeed.
+fn optional<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if lacks_resource(&error) => Err(error),
+        Err(_) => Ok(None),
     }
 }
 

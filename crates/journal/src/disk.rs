@@ -51,6 +51,10 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     fn file_number(&self, _path: &Path) -> io::Result<u64> {
         Ok(0)
     }
+    /// The number of files that the process may have open; `None` if there is no limit.
+    fn open_files_max(&self) -> Option<u64> {
+        None
+    }
     /// A new random number that identifies one file on this disk.
     fn identity(&self) -> u64;
 }

@@ -40,15 +40,34 @@ impl DiskError {
     /// Whether the process or the machine lacked file descriptors or memory for the operation. A later attempt may
     /// succeed.
     pub fn lacks_resource(&self) -> bool {
-        use rustix::io::Errno;
-        let lacks = |errno: Errno| matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM);
-        Errno::from_io_error(&self.source).is_some_and(lacks)
-            || self.source.kind() == io::ErrorKind::OutOfMemory
+        is_lack_of_resource(&self.source)
     }
 
     pub(crate) fn is_missing(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
     }
+}
+
+fn is_lack_of_resource(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let lacks = |errno: Errno| matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM);
+    Errno::from_io_error(error).is_some_and(lacks) || error.kind() == io::ErrorKind::OutOfMemory
+}
+
+/// Whether an operation failed because the process or the machine lacked file descriptors or memory. The error may be
+/// the cause of `error`. A later attempt may succeed.
+pub fn lacks_resource(error: &io::Error) -> bool {
+    if is_lack_of_resource(error) {
+        return true;
+    }
+    let mut cause = error.get_ref().map(|inner| inner as &(dyn std::error::Error + 'static));
+    while let Some(inner) = cause {
+        if inner.downcast_ref::<io::Error>().is_some_and(lacks_resource) {
+            return true;
+        }
+        cause = inner.source();
+    }
+    false
 }
 
 /// The reason why a log cannot be opened.
@@ -208,4 +227,18 @@ pub enum ReadError {
     /// The disk failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lack_of_file_descriptors_is_found_among_the_causes() {
+        let lacking = || io::Error::from(rustix::io::Errno::MFILE);
+        let failed = DiskError { action: "open", path: PathBuf::new(), source: lacking() };
+        assert!(lacks_resource(&lacking()));
+        assert!(lacks_resource(&io::Error::other(OpenError::Disk(failed))));
+        assert!(!lacks_resource(&io::Error::other("the device failed")));
+    }
 }

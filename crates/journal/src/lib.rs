@@ -73,7 +73,7 @@ mod verify;
 mod writer;
 
 pub use disk::{DirLock, Disk, DiskFile, FakeDisk, Faults, MemoryDisk, RealDisk, replace_file};
-pub use error::{AppendError, DiskError, OpenError, ReadError};
+pub use error::{AppendError, DiskError, OpenError, ReadError, lacks_resource};
 pub use layout::{BLOCK_ALIGN, BLOCK_HEADER_BYTES, FILE_HEADER_BYTES, FORMAT_VERSION};
 pub use limits::{JournalConfig, JournalLimits};
 pub use measure::{CommitLoad, DiskMeasurement, MeasureError, measure_commits, measure_replay};

@@ -126,7 +126,7 @@ impl Journal {
             Ok(()) => Ok(()),
             // Older snapshots remain, and the log is unchanged.
             Err(error) if error.is_full() => Err(self.full(bytes.len() as u64)),
-            Err(error) => Err(AppendError::Disk(error)),
+            Err(error) => Err(AppendError::classify_disk_error(error)),
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_journal::{Disk, Reader, ScanItem};
+use dunlin_journal::{Disk, Reader, ScanItem, lacks_resource};
 use openraft::EntryPayload;
 
 use crate::codec::ValueCodec;
@@ -51,8 +51,10 @@ fn each_record(
     dir: &Path,
     mut handle: impl FnMut(Bytes) -> io::Result<()>,
 ) -> io::Result<()> {
-    if disk.list(dir).map_or(true, |files| files.is_empty()) {
-        return Ok(());
+    match disk.list(dir) {
+        Ok(files) if !files.is_empty() => {}
+        Err(error) if lacks_resource(&error) => return Err(error),
+        _ => return Ok(()),
     }
     let reader = match Reader::open(Arc::clone(disk), dir) {
         // The directory exists, but contains no log yet.

@@ -102,6 +102,17 @@ pub struct ServerLimits {
     pub grpc: GrpcLimits,
 }
 
+/// Number of files that a node may have open besides its clients' connections and the files of durable topics.
+const OTHER_FILES: u64 = 1_024;
+
+impl ServerLimits {
+    /// Number of file descriptors that the clients' connections and the node's files need, without those of durable
+    /// topics. For [`NodeLimits::reserved_files`](dunlin::NodeLimits::reserved_files).
+    pub fn reserved_files(&self) -> u64 {
+        (self.sessions_max as u64).saturating_add(OTHER_FILES)
+    }
+}
+
 /// Limits of connections that use the NATS protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NatsLimits {

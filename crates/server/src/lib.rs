@@ -12,6 +12,7 @@
 //!
 //! Topics and permissions are in `dunlin`, the bytes of messages in `wire`.
 
+mod accept_failures;
 pub mod access;
 mod append;
 mod charging;

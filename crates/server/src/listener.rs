@@ -11,8 +11,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dunlin::steady_ns;
 use socket2::{Domain, Socket, Type};
 
+use crate::accept_failures::AcceptFailures;
 use crate::grpc;
 use crate::http;
 use crate::nats;
@@ -109,21 +111,21 @@ pub(crate) async fn accept(listener: Listener, shared: Arc<SharedServer>, cores:
         Ok(listener_socket) => listener_socket,
         Err(error) => return tracing::error!(%error, "cannot accept connections at a listener"),
     };
-    let mut is_paused = false;
+    let mut failures = AcceptFailures::default();
     loop {
         match listener_socket.accept().await {
             Ok(accepted) => {
-                is_paused = false;
                 let core = choose_core(&cores, shared.limits.sessions_before_spreading);
                 start_session(protocol, core, &shared, accepted);
             }
             // The client disconnected before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
-                if !is_paused {
-                    tracing::warn!(%error, "cannot accept connections; retrying");
+                let now_ns = steady_ns();
+                shared.accept_status.record_failure(&error, now_ns);
+                if let Some(count) = failures.count(now_ns) {
+                    tracing::warn!(%error, count, "cannot accept connections; retrying");
                 }
-                is_paused = true;
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
         }

@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 
 use crate::access::{Access, UsersError, UsersFile};
 use crate::cluster::Cluster;
-use crate::config::ServerConfig;
+use crate::config::{ServerConfig, ServerLimits};
 use crate::error::StartError;
 use crate::figures::FiguresResponse;
 use crate::housekeeping;
@@ -77,6 +77,9 @@ impl Server {
         opening: Option<Arc<StartupProgress>>,
     ) -> Result<Server, StartError> {
         raise_file_limit();
+        if opening.is_none() {
+            check_file_limit(&config.limits);
+        }
         let tls = config.tls.clone().map(TlsIdentity::read).transpose()?.map(Arc::new);
         let limits = config.limits.access;
         let users = config.users_file.as_deref();
@@ -299,5 +302,18 @@ fn raise_file_limit() {
         if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
             tracing::warn!(%error, "cannot raise the limit of open files");
         }
+    }
+}
+
+/// Logs a warning if the process may open too few files for the configured number of connections.
+fn check_file_limit(limits: &ServerLimits) {
+    let files_max = rustix::process::getrlimit(Resource::Nofile).current;
+    if let Some(files_max) = files_max.filter(|files_max| *files_max < limits.reserved_files()) {
+        tracing::warn!(
+            files_max,
+            connections_max = limits.sessions_max,
+            "the limit of open files (ulimit -n) is too low for limits.connections: raise it (LimitNOFILE in a \
+             systemd unit), or lower limits.connections"
+        );
     }
 }

@@ -10,6 +10,7 @@ use dunlin::topic::{MemoryBudget, Topic, Waiter};
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused};
 
+use crate::accept_failures::AcceptStatus;
 use crate::access::{Access, ChangedUsers, UsersError};
 use crate::charging;
 use crate::cluster::{ClusterMember, TopicOwner};
@@ -61,6 +62,7 @@ pub(crate) struct SharedServer {
     pub(crate) began: Instant,
     pub(crate) departures: Departures,
     pub(crate) housekeeping: Housekeeping,
+    pub(crate) accept_status: AcceptStatus,
     /// Number of stalls that the watchdog has detected in listener threads.
     pub(crate) stalls: Arc<AtomicU64>,
     /// Permits for TLS handshakes.
@@ -115,6 +117,7 @@ impl SharedServer {
             began: Instant::now(),
             departures: Departures::new(config.limits.departures_max),
             housekeeping: Housekeeping::default(),
+            accept_status: AcceptStatus::default(),
             stalls: Arc::default(),
             grpc: grpc::Services::default(),
             handshakes: HandshakePermits::new(config.limits.handshakes_max),

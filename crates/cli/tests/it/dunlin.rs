@@ -11,7 +11,19 @@ use dunlin_wait::find;
 
 /// The binary, without this process's `DUNLIN_` variables.
 pub fn dunlin(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dunlin"));
+    prepared(Command::new(env!("CARGO_BIN_EXE_dunlin")), arguments)
+}
+
+/// Like [`dunlin`], but the process may have at most `files_max` files open, and its soft limit is half of this.
+pub fn dunlin_with_files(files_max: u32, arguments: &[&str]) -> Command {
+    let soft = files_max / 2;
+    let script = format!("ulimit -S -n {soft} && ulimit -H -n {files_max} && exec \"$0\" \"$@\"");
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(script).arg(env!("CARGO_BIN_EXE_dunlin"));
+    prepared(shell, arguments)
+}
+
+fn prepared(mut command: Command, arguments: &[&str]) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("DUNLIN_") {
             command.env_remove(name);

@@ -14,6 +14,7 @@ mod groups;
 mod http;
 mod kv;
 mod lock;
+mod open_files;
 #[cfg(feature = "otel-test")]
 mod otel;
 mod pages;

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use dunlin_journal::Disk;
+use dunlin_journal::{Disk, lacks_resource};
 use dunlin_raft::{RaftMember, Status, members_on_disk};
 
 use super::ControlError;
@@ -40,11 +40,18 @@ fn nodes_of_cluster<'a>(members: impl IntoIterator<Item = &'a RaftMember>) -> Op
     (!matches!(*nodes, [] | [1])).then_some(nodes)
 }
 
-/// Returns an error if the data directory has a log of a cluster's member. The other members may have a newer state. A
-/// log that cannot be read is skipped here; the keys or tasks that use the log report the error.
+/// Returns an error if the data directory has a log of a cluster's member, or if the process lacks file descriptors or
+/// memory for reading a log. The other members may have a newer state. A log that cannot be read for another reason is
+/// skipped here; the keys or tasks that use the log report the error.
 pub(crate) fn refuse_cluster_log(disk: &Arc<dyn Disk>, data_dir: &Path) -> Result<(), ControlError> {
-    let members = LOGS.map(|name| members_on_disk(disk, &data_dir.join(name)).unwrap_or_default());
-    members.iter().find_map(nodes_of_cluster).map_or(Ok(()), |nodes| Err(refusal(&nodes)))
+    for name in LOGS {
+        match members_on_disk(disk, &data_dir.join(name)) {
+            Ok(members) => nodes_of_cluster(&members).map_or(Ok(()), |nodes| Err(refusal(&nodes)))?,
+            Err(error) if lacks_resource(&error) => return Err(ControlError::from_start_error(error)),
+            Err(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Returns an error if the opened log is that of a cluster's member. The other members may have a newer state.

@@ -3,6 +3,7 @@
 use std::io;
 
 use dunlin_control::{ControlDecodeError, ControlRefusal};
+use dunlin_journal::lacks_resource;
 use dunlin_raft::RaftGroupError;
 
 /// The reason why a command or read of keys failed.
@@ -42,6 +43,13 @@ pub enum ControlError {
     /// The leader's disk is nearly full; nothing changed. Commands that make the state smaller are accepted.
     #[error("the disk has no room for commands that make the state larger: {0}")]
     DiskFull(String),
+    /// This node's keys or tasks cannot start yet, because the process or the machine lacks file descriptors or memory.
+    /// A later retry may succeed.
+    #[error(
+        "the process or the machine lacks file descriptors or memory: {0}; retry, or raise the limit of open files \
+         (ulimit -n; LimitNOFILE in a systemd unit) and restart the node"
+    )]
+    LacksResource(String),
     /// The command is too long.
     #[error("a command of {bytes} bytes is longer than command_bytes_max = {bytes_max}")]
     TooLarge {
@@ -67,6 +75,7 @@ pub enum ControlError {
 impl ControlError {
     pub(crate) fn from_start_error(error: io::Error) -> ControlError {
         match error.kind() {
+            _ if lacks_resource(&error) => ControlError::LacksResource(error.to_string()),
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
                 ControlError::DiskFull(error.to_string())
             }

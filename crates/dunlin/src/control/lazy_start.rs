@@ -1,7 +1,10 @@
 //! Starts the node's membership in the group that stores its cluster's keys, at the first use of a key.
 
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+use dunlin_journal::lacks_resource;
 
 use super::cluster_directory::{RESTORE_MEMBER, refuse_cluster_log};
 use super::{Control, ControlError};
@@ -10,8 +13,9 @@ use crate::storage::{Storage, part_mark};
 
 /// The subdirectory of the data directory with the cluster's keys.
 const DIR: &str = "control";
-/// Pause between attempts to start while the disk is full. Requests that arrive during the pause are refused at once.
-const FULL_DISK_PAUSE: Duration = Duration::from_secs(5);
+/// Pause between attempts to start while the disk is full, or the process lacks file descriptors or memory. Requests
+/// that arrive during the pause are refused at once.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The node's membership in the group of its cluster's keys, once it was started.
 #[derive(Debug, Default)]
@@ -35,13 +39,15 @@ struct FailedStart {
 }
 
 impl FailedStart {
-    fn is_full(&self) -> bool {
-        matches!(self.error, ControlError::DiskFull(_))
+    /// Whether a later start may succeed: the disk was full, or the process lacked file descriptors or memory.
+    fn is_temporary(&self) -> bool {
+        matches!(self.error, ControlError::DiskFull(_) | ControlError::LacksResource(_))
     }
 }
 
 impl StartFailure {
-    /// Stores the error of the latest start, if it failed, and whether the start found restored files.
+    /// Stores the error of the latest start, if it failed, and whether the start found files that were restored, or may
+    /// have been.
     pub(crate) fn record(&self, failed: Option<ControlError>, is_restored: bool) {
         *self.lock() = failed.map(|error| FailedStart { error, at: Instant::now(), is_restored });
     }
@@ -50,23 +56,23 @@ impl StartFailure {
         self.lock().as_ref().map(|failed| failed.error.to_string())
     }
 
-    /// The error of a start that failed because the disk was full; `None` once another attempt is due.
-    pub(crate) fn full_disk(&self) -> Option<ControlError> {
+    /// The error of a start that failed for a temporary reason; `None` once another attempt is due.
+    pub(crate) fn temporary_error(&self) -> Option<ControlError> {
         let failed = self.lock();
         let recent =
-            failed.as_ref().filter(|failed| failed.is_full() && failed.at.elapsed() < FULL_DISK_PAUSE);
+            failed.as_ref().filter(|failed| failed.is_temporary() && failed.at.elapsed() < RETRY_PAUSE);
         recent.map(|failed| failed.error.clone())
     }
 
-    /// Whether the last start failed because the disk was full. It then left files without the mark of this node. These
+    /// Whether the last start failed for a temporary reason. It then left files without the mark of this node. These
     /// files look as if they were restored from a copy, but this node has created them.
     pub(crate) fn has_own_files(&self) -> bool {
-        self.lock().as_ref().is_some_and(|failed| failed.is_full() && !failed.is_restored)
+        self.lock().as_ref().is_some_and(|failed| failed.is_temporary() && !failed.is_restored)
     }
 
-    /// Whether a start that failed because of a full disk has to be tried again.
+    /// Whether a start that failed for a temporary reason has to be tried again.
     fn is_retry_due(&self) -> bool {
-        self.lock().as_ref().is_some_and(|failed| failed.is_full() && failed.at.elapsed() >= FULL_DISK_PAUSE)
+        self.lock().as_ref().is_some_and(|failed| failed.is_temporary() && failed.at.elapsed() >= RETRY_PAUSE)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<FailedStart>> {
@@ -88,8 +94,8 @@ impl Node {
         if let Some(why) = self.missing_cluster_reason() {
             return Err(ControlError::Start(why));
         }
-        if let Some(full) = self.lazy_control().failure.full_disk() {
-            return Err(full);
+        if let Some(error) = self.lazy_control().failure.temporary_error() {
+            return Err(error);
         }
         let limits = self.config().limits.control;
         let mut is_restored = false;
@@ -97,15 +103,17 @@ impl Node {
             Some((disk, dir)) => {
                 let log_dir = dir.join(DIR);
                 let logs = std::slice::from_ref(&log_dir);
-                is_restored = !self.lazy_control().failure.has_own_files()
-                    && !part_mark::is_unchanged(&**disk, dir, DIR, logs);
-                // The other logs are read only if this one is new, or may have been restored from a copy.
-                let checked = match is_restored || !dunlin_raft::is_begun(&**disk, &log_dir) {
-                    true => refuse_cluster_log(disk, dir),
-                    false => Ok(()),
-                };
-                let directory = Some((Arc::clone(disk), &*log_dir));
-                let control = checked.and_then(|()| {
+                let has_own_files = self.lazy_control().failure.has_own_files();
+                // If the next check fails, the files may be restored ones.
+                is_restored = !has_own_files;
+                let is_unchanged = part_mark::is_unchanged(&**disk, dir, DIR, logs);
+                let control = is_unchanged.map_err(ControlError::from_start_error).and_then(|is_unchanged| {
+                    is_restored = !has_own_files && !is_unchanged;
+                    // The other logs are read only if this one is new, or may have been restored from a copy.
+                    if is_restored || !dunlin_raft::is_begun(&**disk, &log_dir) {
+                        refuse_cluster_log(disk, dir)?;
+                    }
+                    let directory = Some((Arc::clone(disk), &*log_dir));
                     Control::start_single_node(&self.unguarded(), directory, limits, is_restored)
                 });
                 control.inspect(|_| part_mark::write_open(&**disk, dir, DIR, logs))
@@ -117,7 +125,7 @@ impl Node {
         Ok(self.lazy_control().control.get_or_init(|| control))
     }
 
-    /// Starts keys and tasks again if their start failed because of a full disk.
+    /// Starts keys and tasks again if their start failed for a temporary reason.
     pub(crate) fn retry_starts(&self) {
         if self.lazy_control().failure.is_retry_due() {
             let _ = self.control();
@@ -161,14 +169,16 @@ impl Node {
         if !self.is_cluster_member() {
             return None;
         }
-        let disk_and_dir = self.storage().map(Storage::disk_and_dir);
-        let lacks_identity = disk_and_dir.is_some_and(|(disk, dir)| {
-            let files = disk.list(&dir.join("cluster")).unwrap_or_default();
-            let has = |name: &str| files.iter().any(|file| file == name);
-            // The node creates its certificate after its identity file. If only the certificate exists, the identity
-            // file was lost.
-            has("node.pem") && !has("identity.json")
-        });
+        let files = match self.cluster_files() {
+            Some(Err(error)) if lacks_resource(&error) => {
+                return Some(format!("this node cannot read the files of its cluster now: {error}; retry"));
+            }
+            files => files.and_then(Result::ok).unwrap_or_default(),
+        };
+        let has = |name: &str| files.iter().any(|file| file == name);
+        // The node creates its certificate after its identity file. If only the certificate exists, the identity file
+        // was lost.
+        let lacks_identity = has("node.pem") && !has("identity.json");
         Some(match lacks_identity {
             true => format!("the directory is that of a member of a cluster, and {RESTORE_MEMBER}"),
             false => "this node is one of a cluster, and has not taken its part: its program has to be told where the others reach it \
@@ -178,12 +188,20 @@ impl Node {
     }
 
     /// Whether the node is configured as one of a cluster, or its directory belongs to one. Such a node must
-    /// not start alone: its log would fork from the cluster's.
+    /// not start alone: its log would fork from the cluster's. Also `true` while the process or the machine lacks file
+    /// descriptors or memory for reading the directory.
     pub(crate) fn is_cluster_member(&self) -> bool {
-        let disk_and_dir = self.storage().map(Storage::disk_and_dir);
-        let has_cluster_files = disk_and_dir
-            .is_some_and(|(disk, dir)| disk.list(&dir.join("cluster")).is_ok_and(|files| !files.is_empty()));
-        self.config().is_cluster_member || has_cluster_files
+        let may_have_files = |files: io::Result<Vec<String>>| match files {
+            Ok(files) => !files.is_empty(),
+            Err(error) => lacks_resource(&error),
+        };
+        self.config().is_cluster_member || self.cluster_files().is_some_and(may_have_files)
+    }
+
+    /// The names of the files of this node's membership in a cluster; `None` without a data directory.
+    fn cluster_files(&self) -> Option<io::Result<Vec<String>>> {
+        let (disk, dir) = self.storage().map(Storage::disk_and_dir)?;
+        Some(disk.list(&dir.join("cluster")))
     }
 
     /// Whether the data directory contains keys of a cluster of one.

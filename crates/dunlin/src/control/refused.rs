@@ -56,6 +56,7 @@ impl From<&ControlError> for Refused {
                 Refused::limit("waiting_bytes_max", *waiting_bytes_max as u64)
             }
             ControlError::DiskFull(why) => Refused::new(Code::DiskFull, why.as_str()),
+            ControlError::LacksResource(_) => Refused::new(Code::Limit, error.to_string()),
             ControlError::TooLarge { bytes, bytes_max } => Refused {
                 numbers: [*bytes as u64, *bytes_max as u64, 0],
                 ..Refused::new(Code::KeyTooLarge, "command_bytes_max")

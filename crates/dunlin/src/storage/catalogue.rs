@@ -75,7 +75,11 @@ pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Catalogue, StorageErro
         } else if let Some(id) = file.strip_suffix(DELETED_SUFFIX).and_then(number) {
             deleted.push(id);
         } else if let Some(id) = file.strip_suffix(SUFFIX).and_then(number) {
-            let text = read(disk, &path);
+            let text = match read(disk, &path) {
+                // A later start may read the file.
+                Err(error) if error.lacks_resource() => return Err(error),
+                text => text,
+            };
             let parsed = text.as_deref().map_err(ToString::to_string).and_then(parse);
             match parsed {
                 Ok((name, config, epoch)) => listed.push(TopicFileContent { id, name, config, epoch }),

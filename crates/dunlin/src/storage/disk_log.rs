@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError, Weak};
 
-use dunlin_journal::{AppendBatch, AppendError, BLOCK_HEADER_BYTES, Disk, Journal, ReadError, Reader};
+use dunlin_journal::{
+    AppendBatch, AppendError, BLOCK_HEADER_BYTES, Disk, Journal, ReadError, Reader, lacks_resource,
+};
 use dunlin_topic::{
     BATCH_BYTES_MAX, CheckedBatch, DiskContent, Log, Position, Snapshot, StagedRecords, Store, TopicConfig,
 };
@@ -123,14 +125,20 @@ impl DiskLog {
         let name = format!("{topic}/{partition}");
         let (disk, topic_path) = (&*context.disk, catalogue::path(&context.dir, id));
         // Read before the log is opened, because opening creates missing files and changes existing ones.
-        let (changed_ns, marks) =
-            (stored_position::changed_ns(disk, &dir), Marks::of(disk, &topic_path, &dir));
+        let unlisted = |error| StorageError::disk("list", &dir)(error);
+        let changed_ns = stored_position::changed_ns(disk, &dir).map_err(unlisted)?;
+        let marks = Marks::of(disk, &topic_path, &dir).map_err(unlisted)?;
         let opened = Journal::open(Arc::clone(&context.disk), &dir, &name, journal_config(config));
         let (journal, mut report) =
             opened.map_err(|error| StorageError::Log { topic: topic.to_owned(), error })?;
         let position_path = stored_position::path(&context.dir, id, partition);
-        // An unreadable file counts as missing, and is replaced.
-        let mut written_position = StoredPosition::read(disk, &position_path).unwrap_or_default();
+        let mut written_position = match StoredPosition::read(disk, &position_path) {
+            Err(error) if lacks_resource(&error) => {
+                return Err(StorageError::disk("read", &position_path)(error));
+            }
+            // An unreadable file counts as missing, and is replaced.
+            found => found.unwrap_or_default(),
+        };
         let pattern = config.pattern.clone().unwrap_or_else(|| topic.to_owned());
         let of_state = report.snapshot.map(|at| StoredPosition::from_state(at, &report));
         let furthest =
@@ -163,7 +171,7 @@ impl DiskLog {
                 report.last.map_or((topic_origin.epoch().unwrap_or(0), 0), |last| (last.epoch, last.seq));
             let begins = journal.reader().epochs();
             let first_seq = begins.iter().find(|begin| begin.epoch == epoch).map_or(1, |begin| begin.seq);
-            let origin = FileOrigin::of(disk, &topic_path, &dir);
+            let origin = FileOrigin::of(disk, &topic_path, &dir).map_err(unlisted)?;
             let (closed, changed_ns, uncertain_epochs, pattern) =
                 (false, None, uncertain_epochs.clone(), Some(pattern.clone()));
             // If the node is killed before the position is written again, this position is still correct.
@@ -435,7 +443,8 @@ impl DiskLog {
             self.uncertain_epochs.iter().copied().filter(|epoch| *epoch >= oldest).collect();
         let pattern = Some(self.pattern.clone());
         let (epoch, through, closed) = (last.epoch, last.seq, closed_ns.is_some());
-        let origin = FileOrigin::of(&*self.disk, &self.topic_path, &self.dir);
+        // If this fails, the position that was written before is still correct.
+        let Ok(origin) = FileOrigin::of(&*self.disk, &self.topic_path, &self.dir) else { return };
         let now = Some(StoredPosition {
             epoch,
             first_seq,
@@ -446,7 +455,6 @@ impl DiskLog {
             changed_ns: closed_ns,
             origin,
         });
-        // If this fails, the position that was written before is still correct.
         if *written_position != now
             && now.iter().all(|now| now.write(&*self.disk, &self.position_path).is_ok())
         {
@@ -457,7 +465,8 @@ impl DiskLog {
     /// Writes a position file that says that the log was created in this epoch and has no record. If a log is empty and
     /// has no such file, its records were removed. The caller syncs the directory.
     pub(super) fn write_new_position(&self, epoch: u32) {
-        let origin = FileOrigin::of(&*self.disk, &self.topic_path, &self.dir);
+        // If this fails and the next start finds no record, that start reports that records may be lost.
+        let Ok(origin) = FileOrigin::of(&*self.disk, &self.topic_path, &self.dir) else { return };
         let pattern = Some(self.pattern.clone());
         let (uncertain_epochs, changed_ns) = (Vec::new(), None);
         let new = StoredPosition {
@@ -470,7 +479,6 @@ impl DiskLog {
             changed_ns,
             origin,
         };
-        // If this fails and the next start finds no record, that start reports that records may be lost.
         if new.put(&*self.disk, &self.position_path).is_ok() {
             lock(&self.writing).written_position = Some(new);
         }
@@ -485,7 +493,8 @@ impl DiskLog {
             if journal.close().is_ok()
                 && let Some(last) = last
             {
-                let closed_ns = stored_position::changed_ns(&*self.disk, &self.dir).unwrap_or(0);
+                let closed_ns = stored_position::changed_ns(&*self.disk, &self.dir);
+                let closed_ns = closed_ns.ok().flatten().unwrap_or(0);
                 self.write_position(last, Some(closed_ns), &mut writing.written_position);
             }
         }

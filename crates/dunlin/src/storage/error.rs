@@ -1,10 +1,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use dunlin_journal::{DiskError, OpenError};
+use dunlin_journal::{DiskError, OpenError, lacks_resource};
 use dunlin_topic::ConfigError;
 use thiserror::Error;
 
+use super::open_files;
 use crate::error::TopicError;
 
 /// The reason why a node's data directory cannot be opened.
@@ -71,10 +72,22 @@ impl StorageError {
     ) -> impl FnOnce(io::Error) -> StorageError + Copy + 'a {
         move |source| StorageError::Disk { action, path: path.to_owned(), source }
     }
+
+    /// Whether the process or the machine lacked file descriptors or memory. A later attempt may succeed.
+    pub fn lacks_resource(&self) -> bool {
+        match self {
+            StorageError::Disk { source, .. } => lacks_resource(source),
+            StorageError::Log { error: OpenError::Disk(failed), .. } => failed.lacks_resource(),
+            _ => false,
+        }
+    }
 }
 
 impl From<StorageError> for TopicError {
     fn from(error: StorageError) -> TopicError {
+        if error.lacks_resource() {
+            return open_files::lack_of_resource(&error);
+        }
         let is_full = match &error {
             StorageError::Disk { source, .. } => is_full(source),
             StorageError::Log { error: OpenError::Disk(failed), .. } => failed.is_full(),

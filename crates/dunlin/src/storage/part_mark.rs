@@ -5,11 +5,12 @@
 //! other change times. If the times differ, the part was restored from a copy and may be older than what clients have
 //! read. The part then continues in a new epoch. A mark of an older build is empty and proves nothing.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use dunlin_journal::{Disk, replace_file};
 
-use super::{checksum, stored_position};
+use super::{checksum, optional, stored_position};
 
 const FIRST_LINE: &str = "dunlin part 1";
 const LAST_LINE: &str = "end";
@@ -19,19 +20,25 @@ const BYTES_MAX: u64 = 64 << 10;
 const LOGS: [&str; 2] = ["log", "snapshots"];
 
 /// Whether the files of a part are as this node left them; `false` if they were restored from a copy. A part without
-/// files counts as unchanged.
-pub(crate) fn is_unchanged(disk: &dyn Disk, dir: &Path, part: &str, part_dirs: &[PathBuf]) -> bool {
-    if !has_files(disk, &dir.join(part)) {
-        return true;
+/// files counts as unchanged. Fails if the process or the machine lacks file descriptors or memory.
+pub(crate) fn is_unchanged(
+    disk: &dyn Disk,
+    dir: &Path,
+    part: &str,
+    part_dirs: &[PathBuf],
+) -> io::Result<bool> {
+    if !has_files(disk, &dir.join(part))? {
+        return Ok(true);
     }
-    let lines = read(disk, &mark_path(dir, part)).filter(|lines| !lines.is_empty());
-    let is_unchanged =
-        lines.is_some_and(|lines| lines == locks(disk, part_dirs) || lines == closed(disk, part_dirs));
+    let is_unchanged = match read(disk, &mark_path(dir, part))?.filter(|lines| !lines.is_empty()) {
+        Some(lines) => lines == locks(disk, part_dirs) || lines == closed(disk, part_dirs)?,
+        None => false,
+    };
     if is_unchanged {
         // From here on, the part's logs are open. The mark records this.
         write_open(disk, dir, part, part_dirs);
     }
-    is_unchanged
+    Ok(is_unchanged)
 }
 
 /// Writes the mark of a part whose logs are open. Without the mark, for example after a failed write, the part begins a
@@ -43,14 +50,17 @@ pub(crate) fn write_open(disk: &dyn Disk, dir: &Path, part: &str, part_dirs: &[P
 /// Writes the mark once the part's logs are closed. If a log is still open, the mark does not change.
 pub(crate) fn write_closed(disk: &dyn Disk, dir: &Path, part: &str, part_dirs: &[PathBuf]) {
     let locks_held: Vec<_> = logs_of(part_dirs).map(|log| disk.lock(&log).ok().flatten()).collect();
-    if is_marked(disk, dir, part) && locks_held.iter().all(Option::is_some) {
-        write(disk, &mark_path(dir, part), closed(disk, part_dirs));
+    if is_marked(disk, dir, part)
+        && locks_held.iter().all(Option::is_some)
+        && let Ok(lines) = closed(disk, part_dirs)
+    {
+        write(disk, &mark_path(dir, part), lines);
     }
 }
 
 /// Writes the mark. After a failure, the previous mark remains, or there is none.
 fn write(disk: &dyn Disk, mark: &Path, lines: Vec<String>) {
-    if read(disk, mark).as_ref() == Some(&lines) {
+    if read(disk, mark).is_ok_and(|found| found.as_ref() == Some(&lines)) {
         return;
     }
     let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
@@ -62,12 +72,20 @@ fn write(disk: &dyn Disk, mark: &Path, lines: Vec<String>) {
     }
 }
 
-/// Reads the lines of a mark. Returns `None` if the mark is missing, empty or damaged.
-fn read(disk: &dyn Disk, mark: &Path) -> Option<Vec<String>> {
-    let file = disk.open(mark, false).ok()?;
-    let mut bytes = vec![0; file.bytes().ok()?.min(BYTES_MAX) as usize];
-    let count = file.read_at(&mut bytes, 0).ok()?;
-    let text = std::str::from_utf8(&bytes[..count]).ok()?;
+/// Reads the lines of a mark. Returns `None` if the mark is missing, empty or damaged. Fails if the process or the
+/// machine lacks file descriptors or memory.
+fn read(disk: &dyn Disk, mark: &Path) -> io::Result<Option<Vec<String>>> {
+    let read = || -> io::Result<Vec<u8>> {
+        let file = disk.open(mark, false)?;
+        let mut bytes = vec![0; file.bytes()?.min(BYTES_MAX) as usize];
+        let count = file.read_at(&mut bytes, 0)?;
+        bytes.truncate(count);
+        Ok(bytes)
+    };
+    Ok(optional(read())?.and_then(|bytes| parse(std::str::from_utf8(&bytes).ok()?)))
+}
+
+fn parse(text: &str) -> Option<Vec<String>> {
     checksum::check(text).ok()?;
     let lines: Vec<&str> = text.strip_suffix('\n')?.lines().collect();
     let [FIRST_LINE, lines @ .., LAST_LINE] = &lines[..] else { return None };
@@ -84,11 +102,13 @@ fn locks(disk: &dyn Disk, part_dirs: &[PathBuf]) -> Vec<String> {
 }
 
 /// Like [`locks`], and for each log also the time at which its newest file was last changed.
-fn closed(disk: &dyn Disk, part_dirs: &[PathBuf]) -> Vec<String> {
-    let line = |log: PathBuf| {
-        Some(format!("closed {} {}", name(&log), stored_position::changed_ns(disk, &log).unwrap_or(0)))
-    };
-    locks(disk, part_dirs).into_iter().chain(logs_of(part_dirs).filter_map(line)).collect()
+fn closed(disk: &dyn Disk, part_dirs: &[PathBuf]) -> io::Result<Vec<String>> {
+    let mut lines = locks(disk, part_dirs);
+    for log in logs_of(part_dirs) {
+        let changed_ns = stored_position::changed_ns(disk, &log)?.unwrap_or(0);
+        lines.push(format!("closed {} {changed_ns}", name(&log)));
+    }
+    Ok(lines)
 }
 
 fn logs_of(part_dirs: &[PathBuf]) -> impl Iterator<Item = PathBuf> {
@@ -109,6 +129,11 @@ fn is_marked(disk: &dyn Disk, dir: &Path, part: &str) -> bool {
     disk.open(&mark_path(dir, part), false).is_ok()
 }
 
-fn has_files(disk: &dyn Disk, part_dir: &Path) -> bool {
-    LOGS.iter().any(|folder| disk.list(&part_dir.join(folder)).is_ok_and(|files| !files.is_empty()))
+fn has_files(disk: &dyn Disk, part_dir: &Path) -> io::Result<bool> {
+    for folder in LOGS {
+        if optional(disk.list(&part_dir.join(folder)))?.is_some_and(|files| !files.is_empty()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -51,7 +51,8 @@ impl RefusedTopic {
 
 impl Storage {
     /// Opens all topics. `epoch` returns a new epoch, which is higher than any earlier one. Topics that cannot be
-    /// opened are listed as refused.
+    /// opened are listed as refused. If the process lacks file descriptors or memory, this fails, because no file is
+    /// damaged.
     pub(crate) fn recover(
         &self,
         budget: &Arc<MemoryBudget>,
@@ -103,7 +104,10 @@ impl Storage {
                     TopicOrigin::Existing(listed.epoch),
                     epoch_of,
                 );
-                opened.map_err(|error| error.to_string())
+                match opened {
+                    Err(error) if error.lacks_resource() => return Err(error),
+                    opened => opened.map_err(|error| error.to_string()),
+                }
             };
             match opened {
                 Ok((topic, logs, reports)) => {

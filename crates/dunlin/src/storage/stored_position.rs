@@ -19,6 +19,7 @@ use dunlin_topic::Pattern;
 
 use super::checksum;
 use super::error::StorageError;
+use super::optional;
 use super::strays::number_of;
 
 const FIRST_LINE: &str = "dunlin stored 1";
@@ -65,10 +66,12 @@ pub(super) struct FileOrigin {
 }
 
 impl FileOrigin {
-    /// Attributes of a topic's file and its log at present; `None` if the file or the log's lock file is missing.
-    pub(super) fn of(disk: &dyn Disk, topic: &Path, log_dir: &Path) -> Option<FileOrigin> {
-        let Marks { topic_ns, lock_ns, files } = Marks::of(disk, topic, log_dir);
-        Some(FileOrigin { topic_ns: topic_ns?, lock_ns: lock_ns?, file: files.last().copied().unwrap_or(0) })
+    /// Attributes of a topic's file and its log at present; `None` if the file or the log's lock file is missing. Fails
+    /// if the process or the machine lacks file descriptors or memory.
+    pub(super) fn of(disk: &dyn Disk, topic: &Path, log_dir: &Path) -> io::Result<Option<FileOrigin>> {
+        let Marks { topic_ns, lock_ns, files } = Marks::of(disk, topic, log_dir)?;
+        let file = files.last().copied().unwrap_or(0);
+        Ok(topic_ns.zip(lock_ns).map(|(topic_ns, lock_ns)| FileOrigin { topic_ns, lock_ns, file }))
     }
 }
 
@@ -82,14 +85,15 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Reads the attributes. Call this before the log is opened, because opening creates missing files.
-    pub(super) fn of(disk: &dyn Disk, topic: &Path, log_dir: &Path) -> Marks {
-        let numbers = log_files(disk, log_dir).into_iter().filter_map(|file| disk.file_number(&file).ok());
-        Marks {
+    /// Reads the attributes. Call this before the log is opened, because opening creates missing files. Fails if the
+    /// process or the machine lacks file descriptors or memory.
+    pub(super) fn of(disk: &dyn Disk, topic: &Path, log_dir: &Path) -> io::Result<Marks> {
+        let numbers = log_files(disk, log_dir)?.into_iter().filter_map(|file| disk.file_number(&file).ok());
+        Ok(Marks {
             topic_ns: disk.changed_ns(topic).ok(),
             lock_ns: disk.changed_ns(&log_dir.join(LOCK_FILE)).ok(),
             files: numbers.collect(),
-        }
+        })
     }
 }
 
@@ -156,7 +160,7 @@ impl StoredPosition {
     }
 
     /// Reads the file; `None` if there is none.
-    pub(super) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<StoredPosition>, String> {
+    pub(super) fn read(disk: &dyn Disk, path: &Path) -> io::Result<Option<StoredPosition>> {
         let read = || {
             let file = disk.open(path, false)?;
             let mut bytes = vec![0; file.bytes()?.min(BYTES_MAX) as usize];
@@ -166,8 +170,8 @@ impl StoredPosition {
         };
         match read() {
             Err(error) if io::Error::kind(&error) == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error.to_string()),
-            Ok(bytes) => parse(&String::from_utf8_lossy(&bytes)).map(Some),
+            Err(error) => Err(error),
+            Ok(bytes) => parse(&String::from_utf8_lossy(&bytes)).map(Some).map_err(io::Error::other),
         }
     }
 
@@ -264,18 +268,19 @@ pub(super) fn pattern(disk: &dyn Disk, dir: &Path, id: u64) -> Option<String> {
     of_topic.find_map(|name| StoredPosition::read(disk, &dir.join(name)).ok()??.pattern)
 }
 
-/// The modification time of a log's last file; `None` if there is no file.
-pub(super) fn changed_ns(disk: &dyn Disk, log_dir: &Path) -> Option<u64> {
-    disk.changed_ns(log_files(disk, log_dir).last()?).ok()
+/// The modification time of a log's last file; `None` if there is no file. Fails if the process or the machine lacks
+/// file descriptors or memory.
+pub(super) fn changed_ns(disk: &dyn Disk, log_dir: &Path) -> io::Result<Option<u64>> {
+    Ok(log_files(disk, log_dir)?.last().and_then(|file| disk.changed_ns(file).ok()))
 }
 
 /// The files of a log, oldest first.
-fn log_files(disk: &dyn Disk, log_dir: &Path) -> Vec<PathBuf> {
-    let mut names = disk.list(log_dir).unwrap_or_default();
+fn log_files(disk: &dyn Disk, log_dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut names = optional(disk.list(log_dir))?.unwrap_or_default();
     names.retain(|name| name.ends_with(".log"));
     // The file names begin with the number of the file's first record, and all numbers have the same length.
     names.sort_unstable();
-    names.into_iter().map(|name| log_dir.join(name)).collect()
+    Ok(names.into_iter().map(|name| log_dir.join(name)).collect())
 }
 
 /// Removes the position files of topics that do not exist.

@@ -35,25 +35,30 @@ impl Node {
         if let Some(why) = self.missing_cluster_reason() {
             return Err(ControlError::Start(why).into());
         }
-        if let Some(full) = self.lazy_tasks().failure.full_disk() {
-            return Err(full.into());
+        if let Some(error) = self.lazy_tasks().failure.temporary_error() {
+            return Err(error.into());
         }
         let limits = self.config().limits.tasks;
         let mut is_restored = false;
         let started = match self.storage().map(Storage::disk_and_dir) {
             Some((disk, dir)) => {
                 let shards = dirs(dir, limits.shards);
-                is_restored = !self.lazy_tasks().failure.has_own_files()
-                    && !part_mark::is_unchanged(&**disk, dir, DIR, &shards);
-                let log_dir = dir.join(DIR);
-                // The other logs are read only if the log of the tasks is new, or may have been restored from a copy.
-                let checked = match is_restored || !dunlin_raft::is_begun(&**disk, &log_dir) {
-                    true => refuse_cluster_log(disk, dir).map_err(TasksError::from),
-                    false => Ok(()),
-                };
-                let at = Some((Arc::clone(disk), &*log_dir));
-                let tasks = checked
-                    .and_then(|()| Tasks::start_single_node(&self.unguarded(), at, limits, is_restored));
+                let has_own_files = self.lazy_tasks().failure.has_own_files();
+                // If the next check fails, the files may be restored ones.
+                is_restored = !has_own_files;
+                let is_unchanged = part_mark::is_unchanged(&**disk, dir, DIR, &shards);
+                let failed = |error| TasksError::from(ControlError::from_start_error(error));
+                let tasks = is_unchanged.map_err(failed).and_then(|is_unchanged| {
+                    is_restored = !has_own_files && !is_unchanged;
+                    let log_dir = dir.join(DIR);
+                    // The other logs are read only if the log of the tasks is new, or may have been restored from a
+                    // copy.
+                    if is_restored || !dunlin_raft::is_begun(&**disk, &log_dir) {
+                        refuse_cluster_log(disk, dir)?;
+                    }
+                    let at = Some((Arc::clone(disk), &*log_dir));
+                    Tasks::start_single_node(&self.unguarded(), at, limits, is_restored)
+                });
                 tasks.inspect(|_| part_mark::write_open(&**disk, dir, DIR, &shards))
             }
             None => Tasks::start_single_node(&self.unguarded(), None, limits, false),

@@ -428,6 +428,68 @@ fn durable_topic_is_created_when_a_full_disk_has_room_again() {
 }
 
 #[test]
+fn topics_leave_reserved_file_descriptors_to_the_node() {
+    let disk = FakeDisk::new(22);
+    disk.set_open_files_max(100);
+    let limits = NodeLimits { reserved_files: 90, ..NodeLimits::default() };
+    let config = Config { limits, ..Config::default() };
+    let (node, _) = Node::open(config, Arc::new(disk.clone()), Path::new("/data")).unwrap();
+    // A quarter of the limit is 25 files, which suffices for 12 logs.
+    node.create_topic("wide", TopicConfig { partitions: 11, ..durable() }, false).unwrap();
+    node.create_topic("a", durable(), false).unwrap();
+    let refused = node.create_topic("b", durable(), false).unwrap_err();
+    assert!(matches!(refused, TopicError::OpenFiles { limit: 100, .. }), "{refused}");
+    assert!(refused.to_string().contains("ulimit -n"), "{refused}");
+    let refused = Refused::from(&refused);
+    assert_eq!((refused.code, refused.numbers), (ErrorCode::Limit, [100, 0, 0]));
+    node.create_topic("a", durable(), true).unwrap();
+    node.create_topic("volatile", TopicConfig::default(), false).unwrap();
+    node.delete_topic("a").unwrap();
+    node.create_topic("b", durable(), false).unwrap();
+}
+
+#[test]
+fn topic_refused_for_lack_of_file_descriptors_is_created_later() {
+    let disk = FakeDisk::new(23);
+    let (node, _) = open(&disk);
+    let opens_fail = Faults { opens_fail: true, ..Faults::default() };
+    let creates_fail = Faults { creates_fail: true, ..Faults::default() };
+    for lacking in [opens_fail, creates_fail] {
+        disk.set_faults(lacking);
+        let refused = node.create_topic("a", durable(), false).unwrap_err();
+        assert!(matches!(refused, TopicError::OpenFiles { .. }), "{refused}");
+        assert_eq!(Refused::from(&refused).code, ErrorCode::Limit);
+        let refused = PublishError::from(refused);
+        assert_eq!(Refused::from(&refused).code, ErrorCode::Limit, "an embedded publisher: {refused}");
+        assert!(node.topic("a").is_none());
+    }
+    disk.set_faults(Faults::default());
+    node.create_topic("a", durable(), false).unwrap();
+    assert_eq!(publish(&node, "a", 1..=1).position.seq, 1);
+}
+
+#[test]
+fn start_without_file_descriptors_fails_and_refuses_no_topic() {
+    let disk = FakeDisk::new(24);
+    let (node, _) = open(&disk);
+    node.create_topic("a", durable(), false).unwrap();
+    let last = publish(&node, "a", 1..=10).position;
+    node.stop();
+    drop(node);
+    let opens_fail = Faults { opens_fail: true, ..Faults::default() };
+    let creates_fail = Faults { creates_fail: true, ..Faults::default() };
+    for lacking in [opens_fail, creates_fail] {
+        disk.set_faults(lacking);
+        let failed = Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).err();
+        assert!(failed.as_ref().is_some_and(StorageError::lacks_resource), "{failed:?}");
+    }
+    disk.set_faults(Faults::default());
+    let (node, found) = open(&disk);
+    assert!(found[0].clean && found[0].refused.is_none(), "{found:?}");
+    assert_eq!(publish(&node, "a", 11..=11).position, Position { seq: 11, ..last });
+}
+
+#[test]
 fn failed_sync_stops_only_the_topic_of_the_failed_file() {
     let disk = FakeDisk::new(6);
     let (node, _) = open(&disk);

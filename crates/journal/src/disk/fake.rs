@@ -67,6 +67,7 @@ struct State {
     crashes: u64,
     /// The capacity of the disk, bytes.
     capacity: u64,
+    open_files_max: Option<u64>,
     faults: Faults,
     random: u64,
 }
@@ -81,6 +82,7 @@ impl FakeDisk {
             locks: BTreeMap::new(),
             crashes: 0,
             capacity: u64::MAX,
+            open_files_max: None,
             faults: Faults::default(),
             random: seed,
         };
@@ -90,6 +92,12 @@ impl FakeDisk {
     /// Sets the capacity of the disk, bytes.
     pub fn set_capacity(&self, bytes: u64) {
         self.state().capacity = bytes;
+    }
+
+    /// Sets the number of files that the process may have open, as [`Disk::open_files_max`] returns it. The disk does
+    /// not enforce this limit.
+    pub fn set_open_files_max(&self, files: u64) {
+        self.state().open_files_max = Some(files);
     }
 
     /// Bytes in use.
@@ -252,6 +260,10 @@ impl Disk for FakeDisk {
         }
         state.locks.insert(dir.to_owned(), crashes);
         Ok(Some(Box::new(HeldDirLock { disk: self.clone(), dir: dir.to_owned(), crashes })))
+    }
+
+    fn open_files_max(&self) -> Option<u64> {
+        self.state().open_files_max
     }
 
     fn identity(&self) -> u64 {

@@ -103,6 +103,10 @@ impl Disk for RealDisk {
         }
     }
 
+    fn open_files_max(&self) -> Option<u64> {
+        rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+    }
+
     fn identity(&self) -> u64 {
         // The keys of the standard library's random hash state differ for every call.
         RandomState::new().build_hasher().finish()

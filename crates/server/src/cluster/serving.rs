@@ -14,7 +14,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dunlin::Tasks;
+use dunlin::{Tasks, steady_ns};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use socket2::{SockRef, TcpKeepalive};
@@ -30,6 +30,7 @@ use super::hello::{self, ClusterHello, ClusterWelcome, HelloRefusal, Purpose};
 use super::member::ClusterMember;
 use super::secure::AcceptedNode;
 use super::{admin, join, registration};
+use crate::accept_failures::AcceptFailures;
 use crate::stream::Stream;
 
 /// Pause after a failure to accept a connection.
@@ -46,6 +47,7 @@ const PROBES_MAX: u32 = 4;
 pub(super) async fn accept(member: Arc<ClusterMember>, listener: TcpListener) {
     let permits = Arc::new(Semaphore::new(member.limits.connections_max));
     let mut unverified = UnverifiedConnections::default();
+    let mut failures = AcceptFailures::default();
     loop {
         match listener.accept().await {
             Ok((socket, from)) => {
@@ -59,8 +61,12 @@ pub(super) async fn accept(member: Arc<ClusterMember>, listener: TcpListener) {
                     }
                 });
             }
+            // The peer disconnected before it was accepted.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot accept connections of other nodes; retrying");
+                if let Some(count) = failures.count(steady_ns()) {
+                    tracing::warn!(%error, count, "cannot accept connections of other nodes; retrying");
+                }
                 sleep(RETRY_PAUSE).await;
             }
         }

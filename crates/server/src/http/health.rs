@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use dunlin::RefusedTopic;
+use dunlin::{RefusedTopic, steady_ns};
 use serde_json::{Value, json};
 
 use super::context::Context;
@@ -48,6 +48,7 @@ pub(crate) fn missing(shared: &SharedServer) -> Vec<String> {
     if shared.session_count() >= sessions_max {
         missing.push(format!("the node has {sessions_max} connections, its limit (limits.connections)"));
     }
+    missing.extend(shared.accept_status.obstacle(steady_ns()));
     if shared.housekeeping.since_last() > HOUSEKEEPING_WITHIN {
         missing.push(format!("housekeeping did not run for {HOUSEKEEPING_WITHIN:?}"));
     }

@@ -22,6 +22,7 @@ use super::error::RunnerRefusal;
 use super::frame::SpaceFrame;
 use super::hello::RunnerHello;
 use super::secret::{Role, Secret, random};
+use crate::accept_failures::AcceptFailures;
 
 /// First and longest pause before a connection to an unreachable process is tried again, ns. The pause doubles after
 /// each attempt.
@@ -106,8 +107,7 @@ pub(super) struct ProcessLinks {
     dials: BTreeMap<u64, DialSchedule>,
     /// When connections are accepted again, ns; `None` if they are accepted now.
     accepts_from_ns: Option<u64>,
-    /// Whether accepting has failed since the last accepted connection.
-    accept_has_failed: bool,
+    accept_failures: AcceptFailures,
     /// For each region that runs at another process, the process and the epoch.
     routes: BTreeMap<RegionId, (u64, u64)>,
     turn: (u64, u64),
@@ -136,7 +136,7 @@ impl ProcessLinks {
             by_process: BTreeMap::new(),
             dials: BTreeMap::new(),
             accepts_from_ns: None,
-            accept_has_failed: false,
+            accept_failures: AcceptFailures::default(),
             routes: BTreeMap::new(),
             turn: (0, 0),
             events: Vec::new(),
@@ -223,14 +223,13 @@ impl ProcessLinks {
                 // The peer disconnected before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
-                    if !std::mem::replace(&mut self.accept_has_failed, true) {
-                        tracing::warn!(%error, "cannot accept connections of other processes; retrying");
+                    if let Some(count) = self.accept_failures.count(now_ns) {
+                        tracing::warn!(%error, count, "cannot accept connections of other processes; retrying");
                     }
                     self.accepts_from_ns = Some(now_ns + ACCEPT_PAUSE_NS);
                     return;
                 }
             };
-            self.accept_has_failed = false;
             let unverified =
                 || self.links.iter().filter(|(_, link)| link.process.is_none() && link.expected.is_none());
             // At the limit, closes the oldest unverified connection, so that unverified peers cannot keep a process of

@@ -1,10 +1,10 @@
 //! The state of a log after a restart: position and epochs, producers of the last records, and the topic's state.
 
-use dunlin_journal::{Records, ScanItem};
+use dunlin_journal::{ReadError, Records, ScanItem};
 use dunlin_topic::{EpochStart, Frame, Log, RecoveredLog};
 
 use super::DiskLog;
-use crate::storage::{lock, note};
+use crate::storage::{StorageError, lock, note};
 
 /// The number of the log's last records whose producers are read at a start.
 const REMEMBERED_RECORDS: u64 = 200_000;
@@ -54,21 +54,29 @@ impl DiskLog {
         }
     }
 
-    /// Restores the data of a log besides its records: the producers of its last records, and the topic's state.
+    /// Restores the data of a log of `topic` besides its records: the producers of its last records, and the topic's
+    /// state.
     pub(in super::super) fn restore(
         &self,
+        topic: &str,
         log: &Log,
         report: &dunlin_journal::RecoveredLog,
-    ) -> Result<(), String> {
+    ) -> Result<(), StorageError> {
+        let refused = |why: String| StorageError::Refused { topic: topic.to_owned(), why };
+        let unreadable = |error: ReadError| match error {
+            ReadError::Disk(error) if error.lacks_resource() => StorageError::from(error),
+            error => refused(error.to_string()),
+        };
         let mut state_through = u64::MAX;
         let mut saved = None;
         if log.is_stateful() {
-            let snapshot = self.reader.latest_snapshot().map_err(|error| error.to_string())?;
+            let snapshot = self.reader.latest_snapshot().map_err(unreadable)?;
             state_through = snapshot.as_ref().map_or(0, |snapshot| snapshot.position.seq);
             // Restore the snapshot even if the log's records are lost. Without the snapshot, the next start could not
             // find this epoch and later ones.
             if let Some(snapshot) = &snapshot {
-                log.restore_state(state_through, &snapshot.bytes).map_err(|error| error.to_string())?;
+                let restored = log.restore_state(state_through, &snapshot.bytes);
+                restored.map_err(|error| refused(error.to_string()))?;
             }
             saved = snapshot.map(|snapshot| snapshot.position);
         }
@@ -83,11 +91,11 @@ impl DiskLog {
             from = from.min(saved.unwrap_or(oldest));
         }
         let mut scan = self.reader.scan(from.max(oldest));
-        while let Some(item) = scan.next().map_err(|error| error.to_string())? {
+        while let Some(item) = scan.next().map_err(unreadable)? {
             let ScanItem::Records(records) = item else { continue };
             note::decode(records.note).for_each(|mark| log.restore_producer(&mark, records.epoch));
             if records.last_seq() > state_through {
-                replay_into_state(log, &records, state_through)?;
+                replay_into_state(log, &records, state_through).map_err(refused)?;
             }
         }
         Ok(())

@@ -5,11 +5,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use dunlin::journal::{FakeDisk, RealDisk};
+use dunlin::journal::{FakeDisk, Faults, RealDisk};
 use dunlin::state::{ControlCommand, ControlQuery, ControlQueryResult, ControlRefusal, ControlReply};
 use dunlin::topic::{OnGap, Position, Publish, Start, SubscribeError, SubscribeOptions};
+use dunlin::wire::ErrorCode;
 use dunlin::{Config, Consistency, ControlError, KV, Node, NodeLimits, Refused, TopicError, block_on};
-use dunlin_wait::find;
+use dunlin_wait::{find, until};
 
 use super::nodes::*;
 use crate::node;
@@ -75,6 +76,27 @@ fn watch_resumes_after_a_revision_or_reports_a_gap() {
     assert!(oldest > 100, "{oldest}");
     let seen = Watch::of(&node, &after(10)).until(|seen| seen.len() == 2).to_vec();
     assert_eq!(seen, [format!("gap 11 to {}", oldest - 1), SubscribeError::Lost.to_string()]);
+}
+
+#[test]
+fn keys_start_when_the_process_has_file_descriptors_again() {
+    let disk = Arc::new(FakeDisk::new(8));
+    // At the first start, the node has no keys yet.
+    for revision in 1..=2 {
+        disk.set_faults(Faults { opens_fail: true, ..Faults::default() });
+        let node = Node::open(Config::default(), disk.clone(), std::path::Path::new("/data")).unwrap().0;
+        let refused = node.control().map(drop).unwrap_err();
+        assert!(matches!(refused, ControlError::LacksResource(_)), "{refused}");
+        assert_eq!(Refused::from(&refused).code, ErrorCode::Limit);
+        disk.set_faults(Faults::default());
+        until("keys start by themselves", || {
+            node.tick();
+            node.failed_parts().is_empty()
+        });
+        let changed = block_on(node.control().unwrap().execute(&put("a", "1"))).unwrap();
+        assert_eq!(changed, ControlReply::Changed { revision, keys: 1 }, "the files are not restored ones");
+        node.stop();
+    }
 }
 
 #[test]

@@ -1,0 +1,85 @@
+//! Failures to accept connections: how often the log reports them, and whether the node is ready.
+//!
+//! A listener tries again 20 times a second, so each listener writes at most one line in [`REPORT_INTERVAL_NS`].
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// Shortest time between two lines of a listener in the log, ns.
+const REPORT_INTERVAL_NS: u64 = 10_000_000_000;
+/// Time after a failure in which the node is not ready, ns. A listener that still fails reports its next failure
+/// within this time.
+const RECENT_NS: u64 = 1_000_000_000;
+
+/// The failures of one listener that the log does not have yet.
+#[derive(Debug, Default)]
+pub(crate) struct AcceptFailures {
+    unreported: u64,
+    /// Time of the last line in the log, ns.
+    reported_ns: Option<u64>,
+}
+
+impl AcceptFailures {
+    /// Counts a failure. If a line in the log is due, returns the number of failures since the last line.
+    pub(crate) fn count(&mut self, now_ns: u64) -> Option<u64> {
+        self.unreported += 1;
+        if self.reported_ns.is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < REPORT_INTERVAL_NS) {
+            return None;
+        }
+        self.reported_ns = Some(now_ns);
+        Some(std::mem::take(&mut self.unreported))
+    }
+}
+
+/// Whether a server's listeners can accept connections.
+#[derive(Debug, Default)]
+pub(crate) struct AcceptStatus {
+    /// Time of the last failure of any listener, ns, and its error.
+    last_failure: Mutex<Option<(u64, String)>>,
+}
+
+impl AcceptStatus {
+    pub(crate) fn record_failure(&self, error: &io::Error, now_ns: u64) {
+        *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = Some((now_ns, error.to_string()));
+    }
+
+    /// Why the listeners cannot accept connections: one of them has just failed, or the process has no free file
+    /// descriptor. `None` if they can.
+    pub(crate) fn obstacle(&self, now_ns: u64) -> Option<String> {
+        let last = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let recent = last.filter(|(at_ns, _)| now_ns.saturating_sub(*at_ns) < RECENT_NS);
+        let error = match recent {
+            Some((_, error)) => error,
+            // Like an accepted connection, this takes a file descriptor, and releases it at once.
+            None => eventfd(0, EventfdFlags::CLOEXEC).err()?.to_string(),
+        };
+        Some(format!("the node cannot accept connections: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn failures_to_accept_are_counted_in_one_line_per_interval() {
+        let mut failures = AcceptFailures::default();
+        let lines: Vec<u64> = (0..400).filter_map(|attempt| failures.count(attempt * 50 * MS)).collect();
+        assert_eq!(lines, [1, 200], "400 failures in 20 s");
+        assert_eq!(failures.count(60_000 * MS), Some(200));
+    }
+
+    #[test]
+    fn listener_that_just_failed_to_accept_is_an_obstacle() {
+        let status = AcceptStatus::default();
+        assert_eq!(status.obstacle(5_000 * MS), None);
+        status.record_failure(&io::Error::other("no buffer space"), 5_000 * MS);
+        let obstacle = status.obstacle(5_050 * MS);
+        assert_eq!(obstacle.as_deref(), Some("the node cannot accept connections: no buffer space"));
+        assert_eq!(status.obstacle(6_000 * MS), None);
+    }
+}
