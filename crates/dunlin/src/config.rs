@@ -35,7 +35,7 @@ pub struct NodeLimits {
     /// `$kv`, are never refused.
     pub topics_max: usize,
     /// Number of file descriptors that durable topics leave to connections, keys, tasks and the node's other files.
-    /// Durable topics may use a quarter of the process's limit of open files in any case. A durable topic that needs
+    /// Durable topics may use half of the process's limit of open files in any case. A durable topic that needs
     /// more is refused.
     pub reserved_files: u64,
     /// Maximum number of subscriptions that wait for new topics. One more is refused.

@@ -11,7 +11,7 @@ use crate::error::TopicError;
 /// The number of files that each log of a durable topic keeps open.
 const FILES_PER_LOG: u64 = 2;
 /// Durable topics may use the process's limit of open files divided by this number, even if more files are reserved.
-const TOPICS_SHARE: u64 = 4;
+const TOPICS_SHARE: u64 = 2;
 
 /// Refuses a topic with `partitions` logs, in addition to `logs_open` logs, if it would need files that are `reserved`.
 /// `limit` is the number of files that the process may have open.
@@ -44,9 +44,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn topics_leave_reserved_files_but_may_use_a_quarter() {
+    fn topics_leave_reserved_files_but_may_use_half() {
         let fits = |limit, reserved, logs_open| check(limit, reserved, logs_open, 1).is_ok();
-        assert!(fits(1_000, 900, 124) && !fits(1_000, 900, 125), "a quarter of the limit");
+        assert!(fits(1_000, 900, 249) && !fits(1_000, 900, 250), "half of the limit");
         assert!(fits(1_000, 400, 299) && !fits(1_000, 400, 300), "all files but the reserved ones");
         assert!(fits(1_000, 0, 499) && !fits(1_000, 0, 500));
         assert!(fits(u64::MAX, 50_000, 1 << 40));

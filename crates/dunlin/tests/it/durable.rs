@@ -434,8 +434,8 @@ fn topics_leave_reserved_file_descriptors_to_the_node() {
     let limits = NodeLimits { reserved_files: 90, ..NodeLimits::default() };
     let config = Config { limits, ..Config::default() };
     let (node, _) = Node::open(config, Arc::new(disk.clone()), Path::new("/data")).unwrap();
-    // A quarter of the limit is 25 files, which suffices for 12 logs.
-    node.create_topic("wide", TopicConfig { partitions: 11, ..durable() }, false).unwrap();
+    // Half of the limit is 50 files, which suffices for 25 logs.
+    node.create_topic("wide", TopicConfig { partitions: 24, ..durable() }, false).unwrap();
     node.create_topic("a", durable(), false).unwrap();
     let refused = node.create_topic("b", durable(), false).unwrap_err();
     assert!(matches!(refused, TopicError::OpenFiles { limit: 100, .. }), "{refused}");
