@@ -2,12 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::{Deref, DerefMut};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use dunlin_chaos::port;
 use dunlin_chaos::process::bind_to_this_thread;
-use dunlin_wait::find;
+use dunlin_wait::{find, until};
 
 /// The binary, without this process's `DUNLIN_` variables.
 pub fn dunlin(arguments: &[&str]) -> Command {
@@ -69,6 +70,31 @@ pub fn read_stderr_until(child: &mut Child, text: &str) {
         assert_eq!(errors.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&output));
         output.push(byte[0]);
     }
+}
+
+/// Runs `dunlin feed record` until `done` accepts the JSON object of `dunlin feed verify` for the pattern's only topic.
+/// Returns the result of the recorder.
+#[track_caller]
+pub fn record_until(
+    url: &str,
+    pattern: &str,
+    out: &Path,
+    mut done: impl FnMut(&serde_json::Value) -> bool,
+) -> Outcome {
+    let folder = out.to_str().expect("a path in UTF-8");
+    let mut command = dunlin(&["feed", "record", pattern, "--out", folder, "--url", url]);
+    let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let recorder = RunningProgram::from(spawned.expect("the program starts"));
+    until("the recording has enough records", || {
+        let verified = run(&["feed", "verify", folder, "--json"]);
+        let object =
+            verified.out.lines().next().and_then(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        verified.code == Some(0) && object.is_some_and(|object| done(&object))
+    });
+    signal("INT", recorder.id());
+    let recorded = Outcome::of(recorder);
+    assert_eq!(recorded.code, Some(0), "{recorded:?}");
+    recorded
 }
 
 /// The result of a run.

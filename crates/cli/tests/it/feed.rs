@@ -7,7 +7,9 @@ use std::process::{Child, Stdio};
 
 use dunlin_wait::until;
 
-use crate::dunlin::{Node, Outcome, RunningProgram, dunlin, read_stderr_until, run, run_with, signal};
+use crate::dunlin::{
+    Node, Outcome, RunningProgram, dunlin, read_stderr_until, record_until, run, run_with, signal,
+};
 
 /// A running `dunlin feed serve`, which is killed when the value is dropped.
 struct Source {
@@ -105,6 +107,45 @@ fn topic_with_a_pattern_is_watched_and_recorded_by_name() {
 }
 
 #[test]
+fn topic_with_a_pattern_is_replayed_to_its_subjects() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("rec");
+    let source = Node::start();
+    source.run(&["topics", "create", "P", "--reducer", "last", "--pattern", "p.*.>"]).done();
+    source.run(&["pub", "p.eu.a", "--key", "before", "1"]).done();
+    let publish = || source.run(&["pub", "p.us.b.c", "--key", "k", "2"]).done();
+    let mut has_published = false;
+    record_until(&source.url, "P", &out, |found| {
+        // The recording begins with the state, so the record is published after the state is recorded.
+        if !std::mem::replace(&mut has_published, true) {
+            publish();
+        }
+        found["records"] == 1 && found["pattern"] == "p.*.>"
+    });
+    let verified = verify(&out, true).done();
+    assert!(
+        verified.starts_with("P has the pattern p.*.>\nok: 1 record and 1 state of 1 topic"),
+        "{verified}"
+    );
+    let subjects = |dumped: &str| -> Vec<String> {
+        objects(dumped).iter().filter_map(|record| record["subject"].as_str().map(str::to_owned)).collect()
+    };
+    let dumped = run(&["log", "dump", out.join("P").to_str().unwrap(), "--json"]).done();
+    assert!(subjects(&dumped).contains(&"p.us.b.c".to_owned()), "{dumped}");
+
+    let node = Node::start();
+    node.run(&["feed", "replay", out.to_str().unwrap(), "--speed", "max"]).done();
+    let dumped = node.run(&["log", "dump", "P", "--json"]).done();
+    assert_eq!(subjects(&dumped), ["p._._", "p.us.b.c"], "{dumped}");
+    let checksum = |node: &Node| {
+        let events = objects(&node.run(&["feed", "watch", "P", "--json", "--count", "1"]).done());
+        let checksum = events.iter().find_map(|event| event["checksum"].as_str());
+        checksum.expect("a state").to_owned()
+    };
+    assert_eq!(checksum(&node), checksum(&source));
+}
+
+#[test]
 fn commands_typed_while_watching_are_answered() {
     let source = Source::start(&BASELINE);
     let typed = "sub md.BTC-USD\nsub md.NOPE\nunsub md.OTHER\nhelp\ndance\nunsub md.BTC-USD\nquit\n";
@@ -145,9 +186,7 @@ fn invalid_feed_configuration_is_refused_with_its_cause() {
 fn record(folder: &Path) -> (PathBuf, Source) {
     let source = Source::start(&BASELINE);
     let out = folder.join("rec");
-    let recorded =
-        source.run(&["feed", "record", "--out", out.to_str().unwrap(), "md.>", "--time", "1500ms"]);
-    assert_eq!(recorded.code, Some(0), "{recorded:?}");
+    record_until(&source.url, "md.>", &out, |found| found["records"].as_u64() >= Some(500));
     (out, source)
 }
 
@@ -226,7 +265,8 @@ fn record_verify_and_replay_report_the_same_counts() {
     let source = Source::start(&BASELINE);
     let out = folder.path().join("rec");
     let out = out.to_str().unwrap();
-    let recorded = source.run(&["feed", "record", "--out", out, "md.>", "--time", "1500ms"]);
+    let recorded =
+        record_until(&source.url, "md.>", Path::new(out), |found| found["records"].as_u64() >= Some(100));
     let counts = |output: &str| {
         let output = output.lines().find(|line| line.contains(" of 1 topic")).unwrap();
         let start = output.find(|c: char| c.is_ascii_digit()).unwrap();
@@ -372,9 +412,16 @@ fn crc32c(bytes: &[u8]) -> u32 {
 #[test]
 fn simulator_publishes_to_an_external_node() {
     let node = Node::start();
-    let feed =
-        node.run(&["feed", "serve", "--config", "fanout_1x100_1k", "--rate", "200", "--time", "600ms"]);
-    assert!(feed.err.contains("published 1"), "{feed:?}");
+    let serve = ["feed", "serve", "--config", "fanout_1x100_1k", "--rate", "200"];
+    let spawned = node.command(&serve).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let simulator = RunningProgram::from(spawned);
+    let describe = ["topics", "describe", "md.BTC-USD"];
+    until("the simulator creates the topic", || node.run(&describe).code == Some(0));
+    let updates = ["feed", "watch", "md.BTC-USD", "--every-update", "--json", "--count", "50"];
+    node.run(&updates).done();
+    signal("INT", simulator.id());
+    let simulated = Outcome::of(simulator);
+    assert!(simulated.code == Some(0) && simulated.err.contains("published "), "{simulated:?}");
     let watch = ["feed", "watch", "md.BTC-USD", "--json", "--count", "1"];
     let book = &objects(&node.run(&watch).done())[0];
     assert_eq!(book["by"], "snapshot");

@@ -15,7 +15,7 @@ use dunlin_client::{Client, ClientOptions};
 use dunlin_server::space::{WorldConfig, WorldEvent, WorldProcess};
 use dunlin_server::{Server, ServerConfig};
 
-use crate::dunlin::{Node, Outcome, RunningProgram, dunlin, run, signal};
+use crate::dunlin::{Node, Outcome, RunningProgram, dunlin, record_until, run, signal};
 
 /// A process of a world, and the JSON objects that it prints.
 struct Process {
@@ -646,13 +646,14 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
 #[test]
 fn replayed_recording_of_a_world_can_be_watched() {
     let dir = tempfile::tempdir().expect("a folder");
-    let recording = dir.path().join("rec").to_str().expect("a path").to_owned();
+    let folder = dir.path().join("rec");
+    let recording = folder.to_str().expect("a path").to_owned();
     let words = ["run", "one", "--processes", "1", "--flock", "300", "--listen", "127.0.0.1:0"];
     let world = Process::start(&words);
     let url = world.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
     world.wait_for_event("owns");
     wait_for_ticks_in("one", &url, &1.into());
-    run(&["feed", "record", "space.one.region.*", "--out", &recording, "--time", "1s", "--url", &url]).done();
+    record_until(&url, "space.one.region.*", &folder, |found| found["records"].as_u64() >= Some(1));
     drop(world);
     run(&["feed", "verify", "--strict", &recording]).done();
     let node = Node::start();

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use dunlin::now_ns;
 use dunlin_client::{Client, Subscriber};
 use dunlin_feed::{ChangeCause, Replica, ReplicaReport, StateChange};
-use dunlin_topic::{LogName, OnGap, Start, SubscribeError, SubscribeOptions};
+use dunlin_topic::{LogName, OnGap, Start, SubscribeError, SubscribeOptions, TopicConfig};
 
 use super::recording::list::{self, RecordedTopic, RecordedTopics};
 use super::recording::{self, RecordCounts, RecordedLog};
@@ -130,12 +130,23 @@ fn follow(client: &Client, subject: &str) -> Result<Replica<State, Subscriber>> 
     Ok(Replica::new(subscriber, move |log| State::of_topic(&client, &log.topic)))
 }
 
-/// The reason why a topic cannot be recorded; `None` if it can be, or if the reason is unknown because the node does not
-/// respond.
-fn obstacle(client: &Client, log: &LogName) -> Option<&'static str> {
-    let described = client.describe_topic(&log.topic).ok();
-    let config = described.map(|described| described.config);
-    if config.as_ref().is_some_and(|config| config.reducer.is_none()) {
+/// The topic's configuration; `None` if it is unknown, for example because the node does not respond.
+fn topic_config(client: &Client, topic: &str) -> Option<TopicConfig> {
+    client.describe_topic(topic).ok().map(|described| described.config)
+}
+
+/// The pattern of the topic's subjects, if it is not only the topic's name.
+fn own_pattern(config: TopicConfig, topic: &str) -> Option<String> {
+    config.pattern.filter(|pattern| pattern != topic)
+}
+
+fn has_own_pattern(log: &LogName) -> bool {
+    log.subject_prefix != log.topic
+}
+
+/// The reason why a topic cannot be recorded; `None` if it can be, or if its configuration is unknown.
+fn obstacle(config: Option<&TopicConfig>, log: &LogName) -> Option<&'static str> {
+    if config.is_some_and(|config| config.reducer.is_none()) {
         Some("keeps no state")
     } else if log.partition > 0 || config.is_some_and(|config| config.partitions > 1) {
         Some("has several partitions, each with a state of its own")
@@ -227,12 +238,18 @@ impl Recorder {
             return Ok(());
         }
         let Some(log) = self.logs.get_mut(topic) else {
-            if let Some(why) = obstacle(client, change.log) {
+            let config = topic_config(client, topic);
+            if let Some(why) = obstacle(config.as_ref(), change.log) {
                 self.leave_out(topic, why);
                 return Ok(());
             }
+            // Without the pattern, the recording could not be replayed. The next change begins the recording instead.
+            if config.is_none() && has_own_pattern(change.log) {
+                return Ok(());
+            }
+            let pattern = config.and_then(|config| own_pattern(config, topic));
             // The first record of a recording is a complete state.
-            let mut log = RecordedLog::create(&self.out, topic)?;
+            let mut log = RecordedLog::create(&self.out, topic, pattern)?;
             log.set_min_time(now_ns());
             log.append_state(change.state)?;
             self.epochs.insert(topic.clone(), change.to.epoch);
@@ -247,6 +264,11 @@ impl Recorder {
         if before.is_some_and(|before| before != change.to.epoch) {
             // The topic's new epoch begins with a state that does not follow from the recorded one.
             self.suspect.insert(topic.clone());
+            let config = topic_config(client, topic);
+            if config.is_some_and(|config| own_pattern(config, topic).as_deref() != log.pattern()) {
+                let why = "was created again with another pattern, so the recording ends here";
+                return Err(CommandRefusal(format!("topic {topic:?} {why}")).into());
+            }
             return log.append_state(change.state);
         }
         // Within an epoch, positions only increase.

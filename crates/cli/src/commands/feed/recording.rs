@@ -6,6 +6,7 @@
 //! | header | meaning of the record |
 //! |---|---|
 //! | `dunlin-state` | The payload is a complete state. Every log begins with such a record. The header's value is the reducer's kind and options: `book price_decimals=2 tick=1` |
+//! | `dunlin-pattern` | Only in a state: the pattern of the topic's subjects, if it has one of its own. Earlier versions of Dunlin ignore this header |
 //! | `dunlin-sum` | The header's value is the checksum of the state at this position, as the topic's owner reported it. The record has no payload |
 //! | `dunlin-end` | The topic was deleted at this position. A region's topic is deleted when its process gives the region up. If the topic was created again, a state follows |
 //!
@@ -20,7 +21,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use dunlin_topic::{Frame, ReducerConfig};
+use dunlin_topic::{Frame, Pattern, ReducerConfig};
 
 use crate::console::{Console, format_bytes, grouped};
 use crate::outcome::CommandRefusal;
@@ -28,6 +29,8 @@ pub use log::{RecordedLog, encode};
 
 /// The header of a record that is a complete state.
 const STATE: &str = "dunlin-state";
+/// The header of a state with the pattern of the topic's subjects.
+const PATTERN: &str = "dunlin-pattern";
 /// The header of a record with the checksum of the state.
 const SUM: &str = "dunlin-sum";
 
@@ -38,7 +41,7 @@ const END: &str = "dunlin-end";
 #[derive(Debug)]
 pub enum FrameKind {
     /// A complete state of a topic with this configuration.
-    State(ReducerConfig),
+    State(RecordedConfig),
     /// The checksum of the state.
     Sum(u64),
     /// The topic was deleted.
@@ -47,12 +50,24 @@ pub enum FrameKind {
     Record,
 }
 
+/// The configuration of a recorded topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedConfig {
+    pub reducer: ReducerConfig,
+    /// The pattern of the topic's subjects; `None` if the topic has no pattern of its own, or if an earlier version of
+    /// Dunlin recorded it.
+    pub pattern: Option<Pattern>,
+}
+
 /// Returns the frame's kind. Fails if its header is malformed.
 pub fn frame_kind(frame: &Frame<'_>) -> Result<FrameKind, CommandRefusal> {
     for (name, value) in frame.headers() {
         let text = || String::from_utf8_lossy(value).into_owned();
         match name {
-            STATE => return Ok(FrameKind::State(parse_reducer(&text()))),
+            STATE => {
+                let (reducer, pattern) = (parse_reducer(&text()), read_pattern(frame)?);
+                return Ok(FrameKind::State(RecordedConfig { reducer, pattern }));
+            }
             SUM => {
                 let sum = u64::from_str_radix(&text(), 16);
                 return sum
@@ -64,6 +79,31 @@ pub fn frame_kind(frame: &Frame<'_>) -> Result<FrameKind, CommandRefusal> {
         }
     }
     Ok(FrameKind::Record)
+}
+
+/// The pattern in the headers of a recorded state.
+fn read_pattern(frame: &Frame<'_>) -> Result<Option<Pattern>, CommandRefusal> {
+    let invalid = |why: &dyn std::fmt::Display| {
+        CommandRefusal(format!("the recorded pattern of the topic's subjects is invalid: {why}"))
+    };
+    let Some((_, value)) = frame.headers().find(|(name, _)| *name == PATTERN) else { return Ok(None) };
+    let text = std::str::from_utf8(value).map_err(|error| invalid(&error))?;
+    Pattern::parse(text).map(Some).map_err(|error| invalid(&error))
+}
+
+/// The largest number of a subject tail's characters in an error.
+const TAIL_CHARS_SHOWN_MAX: usize = 100;
+
+/// Checks that the pattern matches the record's subject. States and merged records have no subject.
+pub fn check_subject(pattern: &Pattern, frame: &Frame<'_>) -> Result<(), CommandRefusal> {
+    let tail = frame.subject_tail();
+    if tail.is_empty() || pattern.matches_parts(pattern.literal_prefix(), tail) {
+        return Ok(());
+    }
+    let shown: String = tail.chars().take(TAIL_CHARS_SHOWN_MAX).collect();
+    let message =
+        format!("the subject tail {shown:?} does not match the topic's pattern {}", pattern.as_str());
+    Err(CommandRefusal(message))
 }
 
 /// A reducer's kind and options in one line.
@@ -215,12 +255,50 @@ mod tests {
     }
 
     #[test]
+    fn recorded_pattern_is_read_and_a_malformed_one_refused() {
+        let read = |pattern: Option<&[u8]>| {
+            let mut headers = vec![(STATE, &b"last"[..])];
+            headers.extend(pattern.map(|pattern| (PATTERN, pattern)));
+            let mut bytes = Vec::new();
+            encode(&RecordMeta { headers: &headers, ..RecordMeta::default() }, 1, b"", &mut bytes).unwrap();
+            frame_kind(&Frame::split(&bytes).unwrap().0)
+        };
+        let has_pattern = |kind: Result<FrameKind, CommandRefusal>, expected: Option<&str>| match kind {
+            Ok(FrameKind::State(config)) => config.pattern.as_ref().map(Pattern::as_str) == expected,
+            _ => false,
+        };
+        assert!(has_pattern(read(None), None), "an earlier version wrote it");
+        assert!(has_pattern(read(Some(&b"p.*.>"[..])), Some("p.*.>")));
+        let long = "a".repeat(dunlin_topic::SUBJECT_BYTES_MAX + 1);
+        for malformed in [&b""[..], b"p..q", b"p.>.q", b"\xff", b"p q", long.as_bytes()] {
+            let refused = read(Some(malformed)).unwrap_err();
+            assert!(refused.0.starts_with("the recorded pattern of the topic's subjects is invalid: "));
+        }
+    }
+
+    #[test]
+    fn record_outside_the_recorded_pattern_is_refused() {
+        let check = |pattern: &str, subject_tail: &str| {
+            let mut bytes = Vec::new();
+            encode(&RecordMeta { subject_tail, ..RecordMeta::default() }, 1, b"", &mut bytes).unwrap();
+            check_subject(&Pattern::parse(pattern).unwrap(), &Frame::split(&bytes).unwrap().0)
+        };
+        assert!(check("p.*", "a").is_ok() && check("p.*", "").is_ok() && check("p.>", "a.b").is_ok());
+        assert_eq!(
+            check("p.*", "a.b").unwrap_err().0,
+            "the subject tail \"a.b\" does not match the topic's pattern p.*"
+        );
+        assert!(check("p", "a").is_err());
+        assert!(check("p.*", &".".repeat(60_000)).unwrap_err().0.len() < 200);
+    }
+
+    #[test]
     fn recording_frames_of_states_and_checksums_are_recognized() {
         let reducer =
             ReducerConfig { kind: BOOK.to_owned(), options: [("tick".to_owned(), "5".to_owned())].into() };
         let bytes = frame((STATE, &reducer_text(&reducer)), b"x");
         let (first, taken) = Frame::split(&bytes).unwrap();
-        assert!(matches!(frame_kind(&first), Ok(FrameKind::State(read)) if read == reducer));
+        assert!(matches!(frame_kind(&first), Ok(FrameKind::State(read)) if read.reducer == reducer));
         assert_eq!(taken, bytes.len());
         let bytes = frame((SUM, "00ff"), b"");
         assert!(matches!(frame_kind(&Frame::split(&bytes).unwrap().0), Ok(FrameKind::Sum(0xff))));

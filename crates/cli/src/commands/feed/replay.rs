@@ -13,11 +13,11 @@ use dunlin::space::REGION;
 use dunlin_client::{CallError, Client, Publisher};
 use dunlin_journal::{Position, Reader, RealDisk, ScanItem};
 use dunlin_topic::frame::RecordMeta;
-use dunlin_topic::{Draft, Frame, Payload, Publish, ReducerConfig, TopicConfig};
+use dunlin_topic::{Draft, Frame, Pattern, Payload, Publish, TopicConfig};
 use dunlin_wire::ErrorCode;
 
 use super::recording::list::{self, RecordedTopic, RecordedTopics};
-use super::recording::{self, FrameKind, RecordCounts};
+use super::recording::{self, FrameKind, RecordCounts, RecordedConfig};
 use crate::arguments::GlobalOptions;
 use crate::connect::connect;
 use crate::console::Console;
@@ -33,8 +33,8 @@ Examples:
   dunlin feed replay rec/ --speed max --url dunlin://127.0.0.1:4220
   dunlin feed replay rec1/ rec2/                recordings of two nodes together, such as the regions of a world
 
-The command creates each topic with its recorded configuration and publishes its records in order. The records of
-several topics keep their order in time.
+The command creates each topic with its recorded state kind and pattern, and publishes each record to its own subject, in
+order. The records of several topics keep their order in time.
 
 The command refuses a recording with a gap; `dunlin feed verify` shows where the gap is. It warns if the last records of
 a recording may be missing, because the recorder did not close it or a file was cut short. It also refuses a topic that
@@ -218,6 +218,10 @@ struct Track {
     /// The directory of the recording.
     recording: PathBuf,
     topic: String,
+    /// The pattern of the topic's subjects, if it has one of its own.
+    pattern: Option<Pattern>,
+    /// The subject tail of states and merged records, which have no subject of their own.
+    state_tail: String,
     /// The identity of the log's first file.
     identity: Option<u64>,
     /// The number of records that were read, including those that the recorder added.
@@ -240,19 +244,24 @@ impl Track {
         let reader = Reader::open(Arc::new(RealDisk), dir)
             .with_context(|| format!("cannot read {}", dir.display()))?;
         let topic = reader.name().to_owned();
-        let Some(reducer) = first_state(&reader)? else { return Ok(None) };
+        let Some(RecordedConfig { reducer, pattern }) = first_state(&reader)? else { return Ok(None) };
         // The topic of a replayed region gets the same limits as a region's topic at its owner.
         let is_region = reducer.kind == REGION;
-        let mut config = TopicConfig { reducer: Some(reducer), ..TopicConfig::default() };
+        let pattern_text = pattern.as_ref().map(|pattern| pattern.as_str().to_owned());
+        let subject = pattern_text.clone().unwrap_or_else(|| topic.clone());
+        let mut config =
+            TopicConfig { pattern: pattern_text, reducer: Some(reducer), ..TopicConfig::default() };
         if is_region {
             (config.record_bytes_max, config.retention.bytes) = (REGION_BYTES, REGION_BYTES.into());
         }
         client.create_topic(&topic, &config, true).with_context(|| format!("cannot create topic {topic}"))?;
-        let publisher = client.publisher(&topic).with_context(|| format!("cannot publish to {topic}"))?;
+        let publisher = client.publisher(&subject).with_context(|| format!("cannot publish to {topic}"))?;
         let (recording, identity) = (recording.to_owned(), reader.identity());
         Ok(Some(Track {
             recording,
             topic,
+            state_tail: pattern.as_ref().map(state_tail).unwrap_or_default(),
+            pattern,
             identity,
             records_read: 0,
             has_later_recording: false,
@@ -300,13 +309,24 @@ impl Track {
                 }
                 return Ok(nothing);
             }
-            FrameKind::State(_) => {
-                self.publisher.send(Draft { meta: RecordMeta::default(), payload })?;
+            FrameKind::State(config) => {
+                if config.pattern != self.pattern {
+                    let why =
+                        "changes its pattern of subjects within the recording, which a replay cannot do";
+                    return Err(CommandRefusal(format!("topic {} {why}", self.topic)).into());
+                }
+                let meta = RecordMeta { subject_tail: &self.state_tail, ..RecordMeta::default() };
+                self.publisher.send(Draft { meta, payload })?;
                 RecordCounts { states: 1, ..nothing }
             }
             FrameKind::Record => {
+                check_subject(&self.topic, self.pattern.as_ref(), &frame)?;
                 let headers: Vec<(&str, &[u8])> = frame.headers().collect();
-                self.publisher.send(Draft { meta: frame.to_meta(&headers), payload })?;
+                let mut meta = frame.to_meta(&headers);
+                if meta.subject_tail.is_empty() {
+                    meta.subject_tail = &self.state_tail;
+                }
+                self.publisher.send(Draft { meta, payload })?;
                 RecordCounts { records: 1, ..nothing }
             }
         };
@@ -317,15 +337,33 @@ impl Track {
     }
 }
 
+/// The subject tail of records without a subject: the pattern's part from its first wildcard on, with the token `_` in
+/// place of each wildcard. The subject is therefore as long as the pattern, so it is never too long.
+fn state_tail(pattern: &Pattern) -> String {
+    pattern.as_str()[pattern.literal_prefix().len()..].replace(['*', '>'], "_")
+}
+
+fn check_subject(topic: &str, pattern: Option<&Pattern>, frame: &Frame<'_>) -> Result<()> {
+    match pattern {
+        Some(pattern) => Ok(recording::check_subject(pattern, frame)?),
+        None if frame.subject_tail().is_empty() => Ok(()),
+        None => {
+            let why = "has several subjects, but the recording has no pattern of them, because an earlier version of \
+                       Dunlin created it: record the topic again";
+            Err(CommandRefusal(format!("topic {topic} {why}")).into())
+        }
+    }
+}
+
 /// The topic's configuration, from the first record.
-fn first_state(reader: &Reader) -> Result<Option<ReducerConfig>> {
+fn first_state(reader: &Reader) -> Result<Option<RecordedConfig>> {
     let mut scan = reader.scan(Position::default());
     let Some(ScanItem::Records(records)) = scan.next().context("cannot read the recording")? else {
         return Ok(None);
     };
     let Some((frame, _)) = Frame::split(records.frames) else { return Ok(None) };
     match recording::frame_kind(&frame)? {
-        FrameKind::State(reducer) => Ok(Some(reducer)),
+        FrameKind::State(config) => Ok(Some(config)),
         _ => {
             let why = "does not start with a state: `dunlin feed record` did not create it";
             Err(CommandRefusal(format!("{} {why}", reader.name())).into())
@@ -336,6 +374,18 @@ fn first_state(reader: &Reader) -> Result<Option<ReducerConfig>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn states_are_replayed_to_a_subject_that_the_pattern_matches() {
+        for (text, expected) in
+            [("p.>", "_"), ("p.*.eu.>", "_.eu._"), (">", "_"), ("*.a", "_.a"), ("p.q", "")]
+        {
+            let pattern = Pattern::parse(text).unwrap();
+            let tail = state_tail(&pattern);
+            assert_eq!(tail, expected, "{text}");
+            assert!(pattern.matches_parts(pattern.literal_prefix(), &tail), "{text}");
+        }
+    }
 
     #[test]
     fn replay_speed_is_a_factor_or_max() {

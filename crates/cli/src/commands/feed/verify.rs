@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use dunlin_journal::{Position, Reader, RealDisk, ScanItem};
-use dunlin_topic::{Frame, Reducer};
+use dunlin_topic::{Frame, Pattern, Reducer};
 use serde_json::json;
 
 use super::recording::list::{self, RecordedTopic, RecordedTopics};
-use super::recording::{self, FrameKind, RecordCounts};
+use super::recording::{self, FrameKind, RecordCounts, RecordedConfig};
 use crate::console::{Console, grouped};
 use crate::progress::{TransferProgress, bytes_in};
 use crate::state::State;
@@ -37,6 +37,8 @@ pub struct Arguments {
 #[derive(Debug, Default)]
 struct VerifyReport {
     topic: String,
+    /// The recorded pattern of the topic's subjects.
+    pattern: Option<Pattern>,
     /// The number of records in the log, including those that the recorder added.
     record_count: u64,
     counts: RecordCounts,
@@ -78,6 +80,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         }
         if console.json {
             writeln!(out, "{}", report_object(&found))?;
+        } else if let Some(pattern) = &found.pattern {
+            writeln!(out, "{} has the pattern {}", found.topic, pattern.as_str())?;
         }
         print_problems(&found.topic, &found.problems, &progress, console)?;
         if found.is_recorded {
@@ -149,7 +153,7 @@ fn summary_line(all: &VerifyReport, topics: usize, console: &Console) -> String 
 
 fn report_object(found: &VerifyReport) -> serde_json::Value {
     json!({
-        "topic": found.topic, "records": found.counts.records, "states": found.counts.states, "gaps": found.holes, "points": found.points,
+        "topic": found.topic, "pattern": found.pattern.as_ref().map(Pattern::as_str), "records": found.counts.records, "states": found.counts.states, "gaps": found.holes, "points": found.points,
         "points_equal": found.points_equal, "ok": found.problems.is_empty(), "ended": found.unclosed == 0, "problems": found.problems,
     })
 }
@@ -219,8 +223,12 @@ fn apply_frame(
     found: &mut VerifyReport,
 ) -> Result<()> {
     match recording::frame_kind(frame)? {
-        FrameKind::State(reducer) => {
+        FrameKind::State(RecordedConfig { reducer, pattern }) => {
             found.is_recorded |= seq == 1;
+            if found.counts.states > 0 && found.pattern != pattern {
+                bail!("the pattern of the topic's subjects differs from that of the first state");
+            }
+            found.pattern = pattern;
             // If the current and the new state are of the same kind, the current one must accept the new one, as a
             // subscriber's replica does.
             let mut fresh = State::of(&reducer)?;
@@ -242,6 +250,9 @@ fn apply_frame(
         FrameKind::End => *state = None,
         FrameKind::Record => {
             found.counts.records += 1;
+            if let Some(pattern) = &found.pattern {
+                recording::check_subject(pattern, frame)?;
+            }
             // A node's own log does not contain a reducer's name, so its records cannot be applied to a state.
             let Some(state) = state else { return Ok(()) };
             state.check(&mut std::iter::once(*frame))?;

@@ -12,7 +12,7 @@ use dunlin::journal::{self, RealDisk, Records, ScanItem};
 use dunlin_topic::{Frame, LogName, Pattern, Position, Record, Start};
 
 use super::{Dump, write_line};
-use crate::commands::feed::recording::{self, FrameKind};
+use crate::commands::feed::recording::{self, FrameKind, RecordedConfig};
 use crate::console::Console;
 use crate::format::EventPrinter;
 use crate::signals::StopFlag;
@@ -29,6 +29,7 @@ pub fn dump(dump: &Dump, writer: &EventPrinter, console: &Console, stop: &StopFl
         let reader = journal::Reader::open(Arc::new(RealDisk), &dir)
             .with_context(|| format!("cannot read {}", dir.display()))?;
         let name = Arc::new(log_name(reader.name(), &dir));
+        let recorded_name = recorded_name(&reader, &name)?;
         let from = match dump.from {
             Start::After(position) => journal::Position::new(position.epoch, position.seq.saturating_add(1)),
             Start::Time(ns) => match reader.position_at(ns)? {
@@ -43,7 +44,7 @@ pub fn dump(dump: &Dump, writer: &EventPrinter, console: &Console, stop: &StopFl
             match item {
                 ScanItem::Hole(hole) => writeln!(std::io::stderr(), "{}: {hole}", reader.name())?,
                 ScanItem::Records(records) => {
-                    print(&records, &name, &mut remaining, writer, console, &mut out)?;
+                    print(&records, [&name, &recorded_name], &mut remaining, writer, console, &mut out)?;
                 }
             }
             if remaining == 0 || stop.is_set() {
@@ -54,9 +55,10 @@ pub fn dump(dump: &Dump, writer: &EventPrinter, console: &Console, stop: &StopFl
     Ok(out.flush()?)
 }
 
+/// Prints the records. `recorded_name` is the name for records with a subject tail.
 fn print(
     records: &Records<'_>,
-    name: &Arc<LogName>,
+    [name, recorded_name]: [&Arc<LogName>; 2],
     remaining: &mut u64,
     writer: &EventPrinter,
     console: &Console,
@@ -66,11 +68,13 @@ fn print(
     let mut seq = records.first_seq;
     while let Some((frame, taken)) = Frame::split(rest).filter(|_| *remaining > 0) {
         let position = Position { epoch: records.epoch, seq };
-        let record = Record { position, prev_seq: seq.saturating_sub(1), frame, log: name };
         // A recording contains its topic's configuration.
-        if let Ok(FrameKind::State(reducer)) = recording::frame_kind(&frame) {
-            writer.interpreters.set_reducer(&name.topic, reducer);
+        if let Ok(FrameKind::State(config)) = recording::frame_kind(&frame) {
+            writer.interpreters.set_reducer(&name.topic, config.reducer);
         }
+        // States and merged records of a recording have no subject tail.
+        let log = if frame.subject_tail().is_empty() { name } else { recorded_name };
+        let record = Record { position, prev_seq: seq.saturating_sub(1), frame, log };
         if console.json {
             writer.record(&record, None, out)?;
         } else {
@@ -110,6 +114,21 @@ fn log_name(name: &str, dir: &Path) -> LogName {
         subject_prefix: prefix,
         partition: partition.parse().unwrap_or_default(),
     }
+}
+
+/// The log's name with the prefix of its subjects, if the log is a recording's and has a pattern; otherwise `name`.
+fn recorded_name(reader: &journal::Reader, name: &Arc<LogName>) -> Result<Arc<LogName>> {
+    let mut scan = reader.scan(journal::Position::default());
+    if let Some(ScanItem::Records(records)) = scan.next()?
+        && let Some((frame, _)) = Frame::split(records.frames)
+        && let Ok(FrameKind::State(RecordedConfig { pattern: Some(pattern), .. })) =
+            recording::frame_kind(&frame)
+    {
+        let (topic, partition) = (name.topic.clone(), name.partition);
+        let subject_prefix = pattern.literal_prefix().to_owned();
+        return Ok(Arc::new(LogName { topic, subject_prefix, partition }));
+    }
+    Ok(Arc::clone(name))
 }
 
 fn read_pattern(dir: &Path) -> Option<String> {

@@ -107,7 +107,7 @@ impl ImportTarget for RecordingFolder {
             None => {
                 let options = recorded.scale.options();
                 let state = State::of(&ReducerConfig { kind: recorded.kind.to_owned(), options })?;
-                let mut log = RecordedLog::create(&self.out, &recorded.topic)?;
+                let mut log = RecordedLog::create(&self.out, &recorded.topic, None)?;
                 // A recording has to begin with a complete state.
                 log.append_state(&state)?;
                 self.books.push(Book { topic: recorded.topic.clone(), log, state, records: 0, time_ns: 0 });

@@ -8,7 +8,7 @@ use dunlin_journal::{AppendBatch, AppendError, Journal, JournalConfig, RealDisk}
 use dunlin_topic::frame::RecordMeta;
 use dunlin_topic::{Frame, Reducer};
 
-use super::{END, RecordCounts, STATE, SUM, reducer_text, topic_dir};
+use super::{END, PATTERN, RecordCounts, STATE, SUM, reducer_text, topic_dir};
 use crate::progress::bytes_in;
 use crate::state::State;
 
@@ -18,6 +18,8 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Writes the records of one topic to a log of a recording.
 pub struct RecordedLog {
     topic: String,
+    /// The pattern of the topic's subjects, if it has one of its own.
+    pattern: Option<String>,
     dir: PathBuf,
     journal: Journal,
     next_seq: u64,
@@ -29,8 +31,8 @@ pub struct RecordedLog {
 }
 
 impl RecordedLog {
-    /// Creates the log of a new topic.
-    pub fn create(recording: &Path, topic: &str) -> Result<RecordedLog> {
+    /// Creates the log of a new topic. `pattern` is the pattern of the topic's subjects, if it has one of its own.
+    pub fn create(recording: &Path, topic: &str, pattern: Option<String>) -> Result<RecordedLog> {
         let dir = topic_dir(recording, topic);
         let opened = Journal::open(Arc::new(RealDisk), &dir, topic, JournalConfig::default());
         let (journal, _) =
@@ -40,6 +42,7 @@ impl RecordedLog {
         let counts = RecordCounts::default();
         Ok(RecordedLog {
             topic,
+            pattern,
             dir,
             journal,
             next_seq: 1,
@@ -49,6 +52,11 @@ impl RecordedLog {
             count: 0,
             frames,
         })
+    }
+
+    /// The pattern of the topic's subjects, if it has one of its own.
+    pub fn pattern(&self) -> Option<&str> {
+        self.pattern.as_deref()
     }
 
     /// The number of the topic's records and of complete states so far.
@@ -71,17 +79,20 @@ impl RecordedLog {
     /// Appends a complete state.
     pub fn append_state(&mut self, state: &State) -> Result<()> {
         self.counts.states += 1;
-        self.append_own((STATE, &reducer_text(&state.config())), &state.encode_snapshot())
+        let (reducer, pattern) = (reducer_text(&state.config()), self.pattern.clone());
+        let mut headers = vec![(STATE, reducer.as_bytes())];
+        headers.extend(pattern.as_ref().map(|pattern| (PATTERN, pattern.as_bytes())));
+        self.append_own(&headers, &state.encode_snapshot())
     }
 
     /// Appends the checksum of the state.
     pub fn append_checksum(&mut self, state: &State) -> Result<()> {
-        self.append_own((SUM, &format!("{:016x}", state.checksum())), b"")
+        self.append_own(&[(SUM, format!("{:016x}", state.checksum()).as_bytes())], b"")
     }
 
     /// Appends a record that marks the topic's deletion.
     pub fn append_end(&mut self) -> Result<()> {
-        self.append_own((END, ""), b"")
+        self.append_own(&[(END, &b""[..])], b"")
     }
 
     /// Sets the earliest time of the next record. Call this before a state at the beginning of a log, because such a
@@ -90,9 +101,8 @@ impl RecordedLog {
         self.last_time_ns = self.last_time_ns.max(time_ns);
     }
 
-    fn append_own(&mut self, header: (&str, &str), payload: &[u8]) -> Result<()> {
-        let headers = [(header.0, header.1.as_bytes())];
-        let meta = RecordMeta { headers: &headers, ..RecordMeta::default() };
+    fn append_own(&mut self, headers: &[(&str, &[u8])], payload: &[u8]) -> Result<()> {
+        let meta = RecordMeta { headers, ..RecordMeta::default() };
         encode(&meta, self.last_time_ns, payload, &mut self.frames)?;
         self.after_append(self.last_time_ns)
     }
