@@ -101,6 +101,15 @@ impl LogScan {
         self.from
     }
 
+    /// Whether the scan has read the mark with which the log was closed or cut, and nothing follows this mark. Call this
+    /// after [`next`](LogScan::next) has returned `None`. The last records of a log without the mark may be missing.
+    pub fn has_end_mark(&self) -> bool {
+        self.file.as_ref().is_some_and(|open| {
+            let mark = open.mark.is_some_and(|mark| matches!(mark.kind, BlockKind::End | BlockKind::Cut));
+            mark && open.blocks.at() == open.blocks.end()
+        })
+    }
+
     /// The next records or hole; `None` at the end of the readable log. A later call may return newer records.
     #[allow(clippy::should_implement_trait, reason = "an item borrows the scan until the next call")]
     pub fn next(&mut self) -> Result<Option<ScanItem<'_>>, ReadError> {

@@ -1,8 +1,10 @@
 //! Appends, syncs, closes and reopens logs.
 
-use dunlin_journal::{AppendError, FakeDisk, LoadOutcome, OpenError, Position};
+use std::sync::Arc;
 
-use crate::fixture::{append, expected, log_files, open, read};
+use dunlin_journal::{AppendError, FakeDisk, LoadOutcome, OpenError, Position, Reader};
+
+use crate::fixture::{append, dir, expected, log_files, open, read};
 
 #[test]
 fn appended_records_are_read_back_over_many_files() {
@@ -47,6 +49,26 @@ fn reader_sees_only_synced_records_and_later_continues_its_scan() {
             matches!(scan.next().unwrap(), Some(dunlin_journal::ScanItem::Records(r)) if r.first_seq == seq)
         );
     }
+}
+
+#[test]
+fn scan_finds_the_end_mark_of_a_closed_log_only() {
+    let disk = FakeDisk::new(11);
+    let has_end_mark = || {
+        let reader = Reader::open(Arc::new(disk.clone()), &dir()).unwrap();
+        let mut scan = reader.scan(Position::default());
+        assert!(!scan.has_end_mark(), "nothing was read");
+        while scan.next().unwrap().is_some() {}
+        scan.has_end_mark()
+    };
+    let (mut journal, _) = open(&disk).unwrap();
+    for seq in 1..200 {
+        append(&mut journal, 1, seq, 1, 100).unwrap();
+    }
+    journal.sync().unwrap();
+    assert!(log_files(&disk).len() > 1 && !has_end_mark());
+    journal.close().unwrap();
+    assert!(has_end_mark());
 }
 
 #[test]
