@@ -9,8 +9,8 @@ use dunlin::wire::{ErrorCode, RetryAdvice};
 use dunlin::{Refused, TopicError};
 use serde_json::{Map, Value, json};
 
-/// The value of `Retry-After` for refusals that state no time, seconds.
-const RETRY_AFTER_S: &str = "1";
+/// The smallest value of `Retry-After`, and the value for refusals that state no time, seconds.
+const RETRY_AFTER_S: u64 = 1;
 
 const INVALID_REQUEST_ADVICE: &str = "Change the request as `detail` says.";
 
@@ -58,6 +58,23 @@ impl Problem {
         self.status
     }
 
+    /// The seconds of `Retry-After`. `None` if the same request would be refused again, if it may have had an effect, or
+    /// if it waits for something that others create or end.
+    fn retry_after_s(&self) -> Option<u64> {
+        let is_temporary = matches!(
+            self.status,
+            StatusCode::REQUEST_TIMEOUT
+                | StatusCode::TOO_MANY_REQUESTS
+                | StatusCode::SERVICE_UNAVAILABLE
+                | StatusCode::INSUFFICIENT_STORAGE
+        );
+        let Refused { code, numbers, .. } = &self.refused;
+        let has_advice = code.row().is_some_and(|row| row.retry != RetryAdvice::No);
+        let wait_ms =
+            if matches!(code, ErrorCode::RateLimit | ErrorCode::QueueFull) { numbers[0] } else { 0 };
+        (is_temporary && has_advice).then(|| wait_ms.div_ceil(1_000).max(RETRY_AFTER_S))
+    }
+
     pub(super) fn json(&self) -> Value {
         let Refused { code, numbers, text } = &self.refused;
         let mut body = json!({
@@ -92,10 +109,8 @@ impl Problem {
     pub(super) fn to_http_response(&self) -> String {
         let body = self.json().to_string();
         let status = self.status;
-        let retry_after = match self.refused.code.row() {
-            Some(row) if row.retry == RetryAdvice::No => String::new(),
-            _ => format!("retry-after: {RETRY_AFTER_S}\r\n"),
-        };
+        let retry_after = self.retry_after_s().map(|seconds| format!("retry-after: {seconds}\r\n"));
+        let retry_after = retry_after.unwrap_or_default();
         format!(
             "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\
              {retry_after}connection: close\r\n\r\n{body}",
@@ -157,14 +172,8 @@ impl IntoResponse for Problem {
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if self.refused.code.row().is_some_and(|row| row.retry == RetryAdvice::Later)
-            && matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS)
-        {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
-        }
-        if self.refused.code == ErrorCode::RateLimit {
-            let after_s = self.refused.numbers[0].div_ceil(1_000).max(1);
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(after_s));
+        if let Some(seconds) = self.retry_after_s() {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE));
@@ -193,6 +202,28 @@ mod tests {
             (&limit["detail"], &limit["numbers"]),
             (&json!("topics_max = 3"), &json!({"the_limits_value": 3}))
         );
+    }
+
+    #[test]
+    fn temporary_refusals_have_one_retry_after_in_all_responses() {
+        let wait = |code| Refused { numbers: [2_500, 10, 0], ..Refused::new(code, "publish_records_per_s") };
+        for (refused, seconds) in [
+            (wait(ErrorCode::RateLimit), Some("3")),
+            (wait(ErrorCode::QueueFull), Some("3")),
+            (Refused::new(ErrorCode::ShuttingDown, ""), Some("1")),
+            (Refused::new(ErrorCode::DiskFull, ""), Some("1")),
+            (Refused::new(ErrorCode::Handshake, ""), Some("1")),
+            (Refused::new(ErrorCode::TlsRequired, ""), None),
+            (Refused::new(ErrorCode::NoTopic, ""), None),
+            (Refused::new(ErrorCode::OutcomeUnknown, ""), None),
+        ] {
+            let head = Problem::from(refused.clone()).to_http_response();
+            let value = head.lines().find_map(|line| line.strip_prefix("retry-after: "));
+            assert_eq!(value, seconds, "{refused:?}");
+            let response = Problem::from(refused.clone()).into_response();
+            let value = response.headers().get(header::RETRY_AFTER).map(|value| value.to_str().unwrap());
+            assert_eq!(value, seconds, "{refused:?}");
+        }
     }
 
     #[test]
