@@ -95,6 +95,7 @@ fn push_command_outcomes(
 impl Session {
     pub(super) fn control(&mut self, message: &wire::Control<'_>) {
         if let Err(refused) = self.accept_control(message) {
+            self.slow_down(&refused);
             self.refuse_control(message.request, &refused);
         }
     }

@@ -96,6 +96,7 @@ enum ResponseContent {
 impl Session {
     pub(super) fn tasks(&mut self, message: &wire::Tasks<'_>) {
         if let Err(refused) = self.accept_tasks(message) {
+            self.slow_down(&refused);
             self.refuse_tasks(message.request, &refused);
         }
     }

@@ -115,6 +115,23 @@ fn publish_rate_limits_submissions_but_no_other_task_request() {
     });
 }
 
+/// After a refusal, the node reads the client's next command only when the rate allows it, so a client that ignores the
+/// refusal is not refused a second time.
+#[test]
+fn tcp_client_over_its_rate_is_slowed_down_by_each_command() {
+    let guarded = Guarded::new(&format!("{WRITER}[users.ana.limits]\npublish_records_per_s = 5\n"));
+    let ana = guarded.by_password("ana");
+    let (kv, tasks, mut publisher) = (ana.kv(), ana.tasks(), ana.publisher("a").unwrap());
+    let mut put = || kv.put("k", "v").is_ok();
+    let mut submit = || tasks.submit("acme", NewTask::new(b"k", b"")).is_ok();
+    let mut publish = || publisher.publish(b"x").is_ok();
+    let commands: [&mut dyn FnMut() -> bool; 3] = [&mut put, &mut submit, &mut publish];
+    for (number, is_accepted) in commands.into_iter().enumerate() {
+        while is_accepted() {}
+        assert!(is_accepted(), "command {number} was refused twice");
+    }
+}
+
 #[test]
 fn nats_client_over_its_rate_waits_and_loses_nothing() {
     let users = "[users.ana]\npassword = \"HASH\"\npublish = [\">\"]\n[users.ana.limits]\npublish_records_per_s = 100\n\
