@@ -217,10 +217,24 @@ export function followBook(client: Client, pattern: string, options: FollowBookO
   };
   /** Books that wait for a state although no records are missing. */
   const beginningAgain = new Set<BookState>();
-  /** Reads how many levels the topic keeps. Without the permission to do so, only checksums show a difference. */
+  /** How many levels each topic keeps. All partitions of a topic share one request. */
+  const depths = new Map<string, Promise<number>>();
+  /** Reads how many levels a topic keeps. Without the permission to do so, only checksums show a difference. */
+  const depthOf = (topic: string): Promise<number> => {
+    const requested = depths.get(topic);
+    if (requested) return requested;
+    const depth: Promise<number> = client.http<Described | undefined>(`/v1/topics/${encodeURIComponent(topic)}`).then(
+      (described) => Number(described?.config?.reducer?.options?.max_depth ?? 0),
+      () => {
+        if (depths.get(topic) === depth) depths.delete(topic);
+        return 0;
+      },
+    );
+    depths.set(topic, depth);
+    return depth;
+  };
   const limitDepth = async (book: BookState): Promise<void> => {
-    const described = await client.http<Described>(`/v1/topics/${encodeURIComponent(book.topic)}`).catch(() => undefined);
-    const depth = Number(described?.config?.reducer?.options?.max_depth ?? 0);
+    const depth = await depthOf(book.topic);
     if (!(depth > 0) || books.get(keyOf(book.topic, book.partition)) !== book) return;
     book.maxDepth = depth;
     if (book.position.epoch === 0) return;
@@ -269,6 +283,7 @@ export function followBook(client: Client, pattern: string, options: FollowBookO
       options.onChange?.(book);
     } else if (event.type === "deleted") {
       books.delete(keyOf(event.topic, event.partition));
+      depths.delete(event.topic);
     }
   };
   const book = (topic: string, partition = 0): Book | undefined => books.get(keyOf(topic, partition));

@@ -4,7 +4,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Batch } from "../src/batch.js";
-import { BookState } from "../src/book.js";
+import { BookState, followBook } from "../src/book.js";
+import type { Client } from "../src/client.js";
+import type { NoticeEvent } from "../src/events.js";
 import { encodeFrame } from "../src/publisher.js";
 
 const KIND_ORDERS = 2;
@@ -39,6 +41,34 @@ test("orders are told apart by all 64 bits of their ids", () => {
   entry.setBigUint64(8, ids[0]!, true);
   book.apply(record(entry));
   assert.deepEqual(book.depth().bids, [{ price: 100, size: 2, orders: 1 }]);
+});
+
+test("partitions of a topic share one request for its depth", async () => {
+  const requests: string[] = [];
+  let onEvent = (_: NoticeEvent): void => assert.fail("there is no subscription");
+  const client = {
+    http: (path: string) => {
+      requests.push(path);
+      return Promise.resolve({ config: { reducer: { options: { max_depth: "5" } } } });
+    },
+    subscribe: (_: string, options: { onEvent: typeof onEvent }) => {
+      onEvent = options.onEvent;
+      return {};
+    },
+  };
+  const replica = followBook(client as unknown as Client, "md");
+  const begin = (partition: number): void =>
+    onEvent({ type: "publishers", topic: "md", partition, connected: true, sinceMs: 0 });
+  [0, 1, 2].forEach(begin);
+  assert.deepEqual(requests, ["/v1/topics/md"]);
+  await new Promise<void>((resolve) => setImmediate(resolve));
+  assert.deepEqual(
+    [0, 1, 2].map((partition) => (replica.book("md", partition) as BookState).maxDepth),
+    [5, 5, 5],
+  );
+  onEvent({ type: "deleted", topic: "md", partition: 0, last: { epoch: 1, seq: 1 } });
+  begin(0);
+  assert.equal(requests.length, 2, "the new topic may keep another number of levels");
 });
 
 test("level beyond the depth does not return", () => {
