@@ -4,7 +4,8 @@
 
 use dunlin::raft::CommandBatch;
 use dunlin::scheduler::{
-    CommandReply, NewTask, SubmittedTask, TaskCommand, TaskCommandOutcome, TaskRefusal, no_tenant,
+    CommandReply, ExcessValues, NewTask, SubmittedTask, TaskCommand, TaskCommandOutcome, TaskRefusal,
+    no_tenant,
 };
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused, TaskRule};
@@ -41,7 +42,9 @@ pub(crate) async fn submit(
         Some(TaskCommandOutcome::Refused { refusal: TaskRefusal::NoTenant }) => {
             Err(Refused::new(ErrorCode::TenantUnknown, no_tenant(tenant)))
         }
-        Some(TaskCommandOutcome::Refused { refusal }) => Err(Refused::from(&refusal)),
+        Some(TaskCommandOutcome::Refused { refusal }) => {
+            Err(Refused::of_task_command(&refusal, ExcessValues::of(&command).as_deref()))
+        }
         _ => Err(unexpected_reply()),
     }
 }

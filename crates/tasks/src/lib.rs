@@ -31,6 +31,7 @@ mod destination;
 mod effects;
 mod enlisted;
 mod error;
+mod excess_values;
 mod fairness;
 mod finish;
 mod group;
@@ -79,6 +80,7 @@ pub use effects::{
     AttemptFailure, TaskEffects, TaskEvent, TaskEventKind, TaskPublication, TaskStart, WorkerOrder,
 };
 pub use error::{Limit, TaskDecodeError, TaskRefusal, no_tenant};
+pub use excess_values::ExcessValues;
 pub use fairness::{fair_shares, jain, jain_index};
 pub use limits::SchedulerLimits;
 pub use query::{ListFilter, TaskCommandOutcome, TaskQuery, TaskQueryResult};

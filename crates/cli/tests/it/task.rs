@@ -113,12 +113,14 @@ fn refused_task_names_the_value_and_the_limit() {
     for (arguments, text) in [
         (&["k", "--priority", "-1"][..], "-1 is not in 0..=9"),
         (&["k", "--after", "abc123"], "waits for task abc123, which is not known"),
-        (&["k", "--tenant", &long], "name_bytes_max = 255, and this is 300"),
-        (&[&long], "name_bytes_max = 255, and this is 300"),
+        (&["k", "--tenant", &long], "the tenant is too long: name_bytes_max = 255, and this is 300"),
+        (&[&long], "the kind is too long: name_bytes_max = 255, and this is 300"),
     ] {
         let refused = node.run(&[&["task", "submit"], arguments].concat());
         assert!(refused.code != Some(0) && refused.err.contains(text), "{refused:?}");
     }
+    let refused = node.run(&["task", "tenant", "acme", "--weight", "0"]);
+    assert!(refused.err.contains("weight 0 is not one of 1 to 10000"), "{refused:?}");
     let strict = Node::start_with(&["--topics-auto-create=false"]);
     let refused = strict.run(&["task", "submit", "k", "--tenant", "nobody"]);
     assert!(refused.err.contains("there is no tenant \"nobody\""), "{refused:?}");

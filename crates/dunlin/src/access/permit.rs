@@ -179,7 +179,7 @@ impl Node {
         let responses = tasks.propose_decoded(permitted).await;
         responses
             .and_then(|responses| crate::tasks::decode_reply(&responses))
-            .map_err(|error| Refused::from(&error))
+            .map_err(|error| Refused::of_failed_command(command, &error))
     }
 
     /// Returns the subject and the user of a task that publishes; `None` for other tasks, and on a node without users.

@@ -1,10 +1,31 @@
 //! Converts the scheduler's refusals and errors into the [`Refused`] that all protocols report.
 
-use dunlin_tasks::TaskRefusal;
+use dunlin_tasks::{ExcessValues, TaskCommand, TaskRefusal};
 use dunlin_wire::ErrorCode as Code;
 
 use super::TasksError;
 use crate::refusal::Refused;
+
+impl Refused {
+    /// The refusal of a command about tasks. The text names the value that was refused, if `excess` has it.
+    pub fn of_task_command(refusal: &TaskRefusal, excess: Option<&ExcessValues>) -> Refused {
+        let refused = Refused::from(refusal);
+        match excess.and_then(|excess| excess.text(refusal)) {
+            Some(text) => Refused { text, ..refused },
+            None => refused,
+        }
+    }
+
+    /// The refusal for the failure of this command about tasks.
+    pub(crate) fn of_failed_command(command: &TaskCommand<'_>, error: &TasksError) -> Refused {
+        match error {
+            TasksError::Refused(refusal) => {
+                Refused::of_task_command(refusal, ExcessValues::of(command).as_deref())
+            }
+            _ => Refused::from(error),
+        }
+    }
+}
 
 impl From<&TaskRefusal> for Refused {
     fn from(refusal: &TaskRefusal) -> Refused {

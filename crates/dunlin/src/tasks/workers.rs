@@ -14,6 +14,7 @@ use futures_util::future::join_all;
 use super::machine::TasksMachine;
 use super::{Tasks, TasksError, WorkerOrderQueue};
 use crate::control::ControlError;
+use crate::refusal::Refused;
 
 /// The pause between two attempts to set a worker's slots.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -204,6 +205,12 @@ fn with_all_machines<R>(
 }
 
 impl WorkerAttachment {
+    /// The refusal for an attachment that failed with this error. The text names the value that was refused, if it is
+    /// known.
+    pub fn refusal(&self, error: &TasksError) -> Refused {
+        Refused::of_failed_command(&TaskCommand::Join { worker: self.new_worker() }, error)
+    }
+
     fn new_worker(&self) -> NewWorker<'_> {
         NewWorker {
             name: &self.name,

@@ -145,6 +145,45 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
 }
 
 #[test]
+fn refusal_text_names_the_long_name_weight_or_quota() {
+    let mut scene = Scene::new();
+    let (long, longer) = ([b'x'; 300], [b'y'; 400]);
+    let label = Label { key: b"k", value: &long };
+    let tenant = TenantSettings::new(b"b");
+    let quota = Quota { reserved: 5, soft: 6, hard: 4, burst: 1 };
+    let worker = NewWorker { kinds: vec![&b"work"[..], &long[..]], ttl_ms: 1_000, ..NewWorker::default() };
+    let submit = |task| TaskCommand::Submit { tenant: b"a", tasks: vec![work(), task] };
+    let too_long = |field: &str| format!("the {field} is too long: name_bytes_max = 255, and this is 300");
+    let cases = [
+        (TaskCommand::Submit { tenant: &long, tasks: vec![work()] }, too_long("tenant")),
+        (submit(NewTask { kind: &long, subject: &longer, ..work() }), too_long("kind")),
+        (submit(NewTask { needs: vec![label], ..work() }), too_long("value of a needed label")),
+        (TaskCommand::Join { worker }, too_long("kind")),
+        (
+            TaskCommand::Schedule { tenant: b"a", name: &long, cron: b"* * * * *", task: work() },
+            too_long("schedule"),
+        ),
+        (
+            TaskCommand::Tenant { tenant: TenantSettings { weight: 10_001, ..tenant.clone() } },
+            "weight 10001 is not one of 1 to 10000".to_owned(),
+        ),
+        (
+            TaskCommand::Tenant { tenant: TenantSettings { memory_bytes: quota, ..tenant } },
+            "a quota needs reserved ≤ soft ≤ hard, and a burst needs a hard limit; \
+             memory_bytes has reserved 5, soft 6, hard 4, burst 1"
+                .to_owned(),
+        ),
+    ];
+    for (command, text) in cases {
+        let excess = ExcessValues::of(&command).expect("a value exceeds its limit");
+        let refused = scene.apply(command).expect_err(&text);
+        assert_eq!(excess.text(&refused), Some(text));
+        assert_eq!(excess.text(&TaskRefusal::NoTenant), None, "another reason");
+    }
+    assert_eq!(ExcessValues::of(&submit(work())), None);
+}
+
+#[test]
 fn dependency_cycle_is_refused_and_a_long_chain_is_accepted() {
     let mut scene = Scene::new();
     let link = |count: u32, closes: bool| -> Vec<NewTask<'static>> {

@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use dunlin::raft::CommandBatch;
-use dunlin::scheduler::{AttachRequest, AttachResponse, TaskCommand, TaskQuery, WorkerOrder};
+use dunlin::scheduler::{AttachRequest, AttachResponse, ExcessValues, TaskCommand, TaskQuery, WorkerOrder};
 use dunlin::wire::{self, FromNode, RequestRefused, TaskOrders, TasksKind, TasksResult, U32PrefixedBytes};
 use dunlin::{Refused, TaskRule, Tasks, TasksError, WorkerAttachment, WorkerOrderQueue};
 use tokio::runtime::Handle;
@@ -41,6 +41,8 @@ const REQUEST_BYTES_MAX: usize = 64 << 20;
 const WORKERS_MAX: usize = 4_096;
 /// Maximum number of tenants of which a session remembers that they exist.
 const KNOWN_TENANTS_MAX: usize = 10_000;
+/// Maximum number of a request's first commands whose refusals name the value that was refused.
+const DETAILED_COMMANDS_MAX: usize = 64;
 /// Maximum number of bytes of orders in one message; a larger order is sent alone.
 const ORDERS_BYTES_MAX: usize = 256 << 10;
 
@@ -79,14 +81,26 @@ struct AttachedWorker {
 #[derive(Debug)]
 struct BatchedRequest {
     request: PendingRequest,
-    /// For each command, true if the client sent it, and false if the session added it.
-    is_own: Vec<bool>,
+    commands: Vec<CommandOrigin>,
 }
+
+/// The origin of one command in a proposal.
+#[derive(Debug)]
+enum CommandOrigin {
+    /// The client sent the command, with these values that the cluster may refuse.
+    Client(Option<Box<ExcessValues>>),
+    /// The session added the command.
+    Session,
+}
+
+/// The bytes of a [`TaskCommandOutcome`](dunlin::scheduler::TaskCommandOutcome), and the values of its command that the
+/// cluster may refuse.
+type CommandResult = (Bytes, Option<Box<ExcessValues>>);
 
 #[derive(Debug)]
 enum ResponseContent {
-    /// The bytes of a [`TaskCommandOutcome`](dunlin::scheduler::TaskCommandOutcome) for each command.
-    CommandOutcome(Vec<Bytes>),
+    /// The result of each command.
+    CommandOutcome(Vec<CommandResult>),
     /// A query, which can be evaluated from now on.
     Query(Bytes),
     /// The worker is attached; it runs tasks of these tenants, or of all tenants if there are none.
@@ -135,7 +149,7 @@ impl Session {
 
     /// Takes all commands of a request, or refuses the request and takes none.
     fn accept_task_commands(&mut self, request: PendingRequest, bytes: &[u8]) -> Result<(), Refused> {
-        let (mut accepted, mut is_own) = (CommandBatch::default(), Vec::new());
+        let (mut accepted, mut commands) = (CommandBatch::default(), Vec::new());
         let (mut rest, rule) = (bytes, self.node.task_rule());
         let short = || protocol("the commands are incomplete");
         let mut new_tenants = HashSet::new();
@@ -146,7 +160,13 @@ impl Session {
             rest = after;
             let command = TaskCommand::decode(bytes).map_err(|error| protocol(error.to_string()))?;
             self.task_requests.has_heartbeats |= matches!(command, TaskCommand::Renew { .. });
-            self.accept_task_command((command, bytes), &rule, &mut accepted, &mut is_own, &mut new_tenants)?;
+            self.accept_task_command(
+                (command, bytes),
+                &rule,
+                &mut accepted,
+                &mut commands,
+                &mut new_tenants,
+            )?;
         }
         for bytes in accepted.iter() {
             self.task_requests.commands.push(bytes);
@@ -154,7 +174,7 @@ impl Session {
         if self.task_requests.known_tenants.len() + new_tenants.len() <= KNOWN_TENANTS_MAX {
             self.task_requests.known_tenants.extend(new_tenants);
         }
-        self.task_requests.command_batches.push(BatchedRequest { request, is_own });
+        self.task_requests.command_batches.push(BatchedRequest { request, commands });
         Ok(())
     }
 
@@ -163,7 +183,7 @@ impl Session {
         (mut command, bytes): (TaskCommand<'c>, &[u8]),
         rule: &'c TaskRule,
         accepted: &mut CommandBatch,
-        is_own: &mut Vec<bool>,
+        commands: &mut Vec<CommandOrigin>,
         new_tenants: &mut HashSet<Vec<u8>>,
     ) -> Result<(), Refused> {
         let is_named = set_default_tenant(&mut command, rule.tenant.as_bytes());
@@ -172,7 +192,7 @@ impl Session {
         }
         self.admit_command(&command, bytes.len())?;
         if let TaskCommand::Submit { tenant, .. } | TaskCommand::Schedule { tenant, .. } = command {
-            self.create_unknown_tenant(tenant, accepted, is_own, new_tenants);
+            self.create_unknown_tenant(tenant, accepted, commands, new_tenants);
         } else if let TaskCommand::Join { .. } = command {
             return Err(Refused::new(
                 wire::ErrorCode::BadTask,
@@ -186,7 +206,8 @@ impl Session {
         }
         let as_is = (!is_named).then_some(bytes);
         self.node.permit_task(rule, &command, as_is, accepted).map_err(|error| Refused::from(&error))?;
-        is_own.push(true);
+        let is_detailed = commands.len() < DETAILED_COMMANDS_MAX;
+        commands.push(CommandOrigin::Client(is_detailed.then(|| ExcessValues::of(&command)).flatten()));
         Ok(())
     }
 
@@ -195,7 +216,7 @@ impl Session {
         &self,
         tenant: &[u8],
         accepted: &mut CommandBatch,
-        is_own: &mut Vec<bool>,
+        commands: &mut Vec<CommandOrigin>,
         new_tenants: &mut HashSet<Vec<u8>>,
     ) {
         let is_known = || self.task_requests.known_tenants.contains(tenant) || new_tenants.contains(tenant);
@@ -203,7 +224,7 @@ impl Session {
             return;
         }
         accepted.push_with(|out| TaskCommand::EnsureTenant { tenant }.encode(out));
-        is_own.push(false);
+        commands.push(CommandOrigin::Session);
         new_tenants.insert(tenant.to_vec());
     }
 
@@ -237,7 +258,7 @@ impl Session {
             let attached = attached.await;
             if let (Err(error), Some(request)) = (attached, request) {
                 joining.fetch_sub(1, Ordering::Relaxed);
-                let outcome = RequestOutcome(request, Err(Refused::from(&error)));
+                let outcome = RequestOutcome(request, Err(attachment.refusal(&error)));
                 push_outcomes(&outcomes, &waiter, TASK_RESULT, [outcome]);
             }
         });
@@ -447,11 +468,14 @@ fn outcomes_of(
     match results {
         Ok(results) => {
             let mut results = results.into_iter();
-            let outcome_of = |BatchedRequest { request, is_own }: BatchedRequest| {
+            let outcome_of = |BatchedRequest { request, commands }: BatchedRequest| {
                 // A command without a result gets empty bytes, so that the order of the results is kept.
                 let mut next = || results.next().unwrap_or_default();
-                let own = is_own.into_iter().map(|is_own| (is_own, next()));
-                let own = own.filter_map(|(is_own, result)| is_own.then_some(result));
+                let own = commands.into_iter().map(|origin| (origin, next()));
+                let own = own.filter_map(|(origin, result)| match origin {
+                    CommandOrigin::Client(excess) => Some((result, excess)),
+                    CommandOrigin::Session => None,
+                });
                 RequestOutcome(request, Ok(ResponseContent::CommandOutcome(own.collect())))
             };
             batches.into_iter().map(outcome_of).collect()

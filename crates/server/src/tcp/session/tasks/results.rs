@@ -1,18 +1,19 @@
 //! Encodes the results of a request's commands for the client: one result for each command, in order.
 
-use bytes::Bytes;
 use dunlin::Refused;
-use dunlin::scheduler::TaskCommandOutcome;
+use dunlin::scheduler::{ExcessValues, TaskCommandOutcome};
 use dunlin::wire::{ErrorCode, TaskCommandResult};
+
+use super::CommandResult;
 
 /// The second byte of an encoded [`TaskCommandOutcome::Done`].
 const DONE: u8 = 1;
 
 /// Encodes the results. A result that cannot be decoded becomes a refusal, because its outcome is unknown.
-pub(super) fn write_all(results: &[Bytes]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(results.iter().map(|result| result.len() + 8).sum());
+pub(super) fn write_all(results: &[CommandResult]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(results.iter().map(|(result, _)| result.len() + 8).sum());
     let mut done = Vec::new();
-    for result in results {
+    for (result, excess) in results {
         match **result {
             // The bytes are a version, the kind of result, and the reply, which itself begins with the version.
             [version, DONE, ref reply @ ..] => {
@@ -21,15 +22,15 @@ pub(super) fn write_all(results: &[Bytes]) -> Vec<u8> {
                 done.extend_from_slice(reply);
                 TaskCommandResult::Done(&done).write(&mut out);
             }
-            _ => TaskCommandResult::Refused(refused(result).as_wire()).write(&mut out),
+            _ => TaskCommandResult::Refused(refused(result, excess.as_deref()).as_wire()).write(&mut out),
         }
     }
     out
 }
 
-fn refused(result: &[u8]) -> Refused {
+fn refused(result: &[u8], excess: Option<&ExcessValues>) -> Refused {
     match TaskCommandOutcome::decode(result) {
-        Ok(TaskCommandOutcome::Refused { refusal }) => Refused::from(&refusal),
+        Ok(TaskCommandOutcome::Refused { refusal }) => Refused::of_task_command(&refusal, excess),
         _ => Refused::new(
             ErrorCode::CommandUnknown,
             "this node cannot read the reply; update all nodes to the same version",
@@ -39,6 +40,7 @@ fn refused(result: &[u8]) -> Refused {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use dunlin::scheduler::{CommandReply, SubmittedTask, TaskRefusal};
 
     use super::*;
@@ -57,6 +59,7 @@ mod tests {
         };
         let refused = TaskCommandOutcome::Refused { refusal: TaskRefusal::NoTask { task: 9 } };
         let results = [Bytes::new(), encoded(&refused), Bytes::from_static(&[255, 9, 9]), encoded(&done)];
+        let results = results.map(|result| -> CommandResult { (result, None) });
         let written = write_all(&results);
         let read: Vec<_> = TaskCommandResult::read_all(&written).map(Result::unwrap).collect();
         let codes = read[..3].iter().map(|result| match result {
