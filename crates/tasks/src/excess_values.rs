@@ -1,7 +1,7 @@
 //! The values of a command that a refusal names.
 //!
-//! A [`TaskRefusal`] travels between nodes and has no room for a field's name or for all parts of a quota. The node that
-//! accepted the command knows its fields, and adds them to the text.
+//! A [`TaskRefusal`] travels between nodes and has no room for a field's name or for all parts of a quota. The node
+//! that accepted the command knows its fields, and adds them to the text.
 
 use crate::command::{Label, NewTask, NewWorker, TaskCommand, TenantSettings};
 use crate::destination::Destination;

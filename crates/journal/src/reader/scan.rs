@@ -101,8 +101,9 @@ impl LogScan {
         self.from
     }
 
-    /// Whether the scan has read the mark with which the log was closed or cut, and nothing follows this mark. Call this
-    /// after [`next`](LogScan::next) has returned `None`. The last records of a log without the mark may be missing.
+    /// Whether the scan has read the mark with which the log was closed or cut, and nothing follows this mark. Call
+    /// this after [`next`](LogScan::next) has returned `None`. The last records of a log without the mark may be
+    /// missing.
     pub fn has_end_mark(&self) -> bool {
         self.file.as_ref().is_some_and(|open| {
             let mark = open.mark.is_some_and(|mark| matches!(mark.kind, BlockKind::End | BlockKind::Cut));

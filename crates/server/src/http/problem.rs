@@ -58,8 +58,8 @@ impl Problem {
         self.status
     }
 
-    /// The seconds of `Retry-After`. `None` if the same request would be refused again, if it may have had an effect, or
-    /// if it waits for something that others create or end.
+    /// The seconds of `Retry-After`. `None` if the same request would be refused again, if it may have had an effect,
+    /// or if it waits for something that others create or end.
     fn retry_after_s(&self) -> Option<u64> {
         let is_temporary = matches!(
             self.status,

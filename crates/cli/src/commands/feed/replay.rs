@@ -33,8 +33,8 @@ Examples:
   dunlin feed replay rec/ --speed max --url dunlin://127.0.0.1:4220
   dunlin feed replay rec1/ rec2/                recordings of two nodes together, such as the regions of a world
 
-The command creates each topic with its recorded state kind and pattern, and publishes each record to its own subject, in
-order. The records of several topics keep their order in time.
+The command creates each topic with its recorded state kind and pattern, and publishes each record to its own subject,
+in order. The records of several topics keep their order in time.
 
 The command refuses a recording with a gap; `dunlin feed verify` shows where the gap is. It warns if the last records of
 a recording may be missing, because the recorder did not close it or a file was cut short. It also refuses a topic that

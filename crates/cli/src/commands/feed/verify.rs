@@ -153,7 +153,8 @@ fn summary_line(all: &VerifyReport, topics: usize, console: &Console) -> String 
 
 fn report_object(found: &VerifyReport) -> serde_json::Value {
     json!({
-        "topic": found.topic, "pattern": found.pattern.as_ref().map(Pattern::as_str), "records": found.counts.records, "states": found.counts.states, "gaps": found.holes, "points": found.points,
+        "topic": found.topic, "pattern": found.pattern.as_ref().map(Pattern::as_str),
+        "records": found.counts.records, "states": found.counts.states, "gaps": found.holes, "points": found.points,
         "points_equal": found.points_equal, "ok": found.problems.is_empty(), "ended": found.unclosed == 0, "problems": found.problems,
     })
 }
