@@ -297,7 +297,7 @@ impl MirrorFeed {
                 // This node may not know yet that the topic was deleted. Records of another topic with the same name
                 // must not be appended here.
                 if let Some(route) = self.route.upgrade() {
-                    route.end();
+                    route.mark_deleted();
                 }
                 self.close();
                 return MirrorFeedOutcome::Ended;

@@ -41,6 +41,14 @@ pub(super) fn begin_flight() -> u64 {
     FLIGHTS.fetch_add(1, Ordering::AcqRel) + 1
 }
 
+/// The number of placements that this process has numbered.
+static PLACEMENTS: AtomicU64 = AtomicU64::new(0);
+
+/// Returns the number of a placement that this node applies to a topic: [`InFlightBatch::placement`].
+pub(super) fn next_placement() -> u64 {
+    PLACEMENTS.fetch_add(1, Ordering::AcqRel) + 1
+}
+
 /// Maximum number of outcomes kept for publishers that have not read them.
 const OUTCOMES_MAX: usize = 1 << 17;
 
@@ -92,6 +100,10 @@ pub struct InFlightBatch {
     /// The flight in which the batch was sent. All batches of one flight go over the same relay, so that the owner
     /// accepts no batch after a refused one. Flights of later batches have higher numbers.
     pub flight: u64,
+    /// The number of the topic's placement with which the batch was sent; 0 for an inbox. Later placements have higher
+    /// numbers, also those of a later topic with this name. A relay that was opened with an earlier placement may
+    /// belong to a deleted topic.
+    pub placement: u64,
     pub(super) published_ns: u64,
     /// Whether a node may have appended the batch although its response was lost.
     pub(super) may_be_appended: bool,
@@ -125,6 +137,7 @@ impl InFlightBatch {
             expect_last,
             claim: claim.cloned(),
             flight: 0,
+            placement: 0,
             published_ns,
             may_be_appended: false,
             is_in_flight: false,

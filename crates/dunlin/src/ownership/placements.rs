@@ -200,11 +200,14 @@ impl Ownership {
     }
 
     fn remove_unlocked(self: &Arc<Ownership>, name: &str) {
-        let is_fed = lock(&self.routes).remove(name).is_some_and(|route| route.end());
-        let Some(node) = self.node_handle() else { return };
-        // If the mirror still receives records, its subscribers first receive the owner's remaining records and then
-        // the end.
-        let _ = if is_fed { node.remove(name).map(drop) } else { node.delete(name) };
+        let route = lock(&self.routes).remove(name);
+        let is_fed = route.as_ref().is_some_and(|route| route.mark_deleted());
+        if let Some(node) = self.node_handle() {
+            // If the mirror still receives records, its subscribers first receive the owner's remaining records and
+            // then the end.
+            let _ = if is_fed { node.remove(name).map(drop) } else { node.delete(name) };
+        }
+        route.into_iter().for_each(|route| route.end());
     }
 
     /// The routes of all topics except the durable ones of this node.

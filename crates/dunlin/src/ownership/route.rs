@@ -17,7 +17,7 @@ use dunlin_topic::{
 };
 
 use super::feed::{MirrorFeed, PrivateMirrorPermit};
-use super::forwarded::InFlightBatch;
+use super::forwarded::{InFlightBatch, next_placement};
 use super::membership::RemoteMembership;
 use super::presence::PublisherPresence;
 use super::{ClusterCommandError, Ownership, lock};
@@ -62,6 +62,13 @@ struct State {
     /// The number of the flight to which the unanswered batches belong. A flight is a series of batches that are on
     /// their way to a node at the same time.
     flight: u64,
+    /// The number of the placement that this node applied last.
+    placement: u64,
+    /// Batches that the owner refused because it does not have the topic. They end when this node has removed the
+    /// topic, too: a publisher that then repeats its record finds no topic, or the next one.
+    refused: Vec<RefusedBatch>,
+    /// Whether this node has removed the topic, so that the route accepts no more batches.
+    has_ended: bool,
     /// The ticket of the newest unanswered batch.
     sent_through: u64,
     feed: Option<Arc<MirrorFeed>>,
@@ -74,6 +81,15 @@ struct State {
     /// The time, by the wall clock, at which a subscriber that wants new records began to wait for the mirrors.
     subscriber_since_ns: Option<u64>,
     why: String,
+}
+
+/// A batch that the owner refused because it does not have the topic.
+#[derive(Debug)]
+struct RefusedBatch {
+    batch: InFlightBatch,
+    error: PublishError,
+    /// The latest time at which the batch ends, even if this node still has the topic.
+    until_ns: u64,
 }
 
 /// A handover from the former owner that is still in progress.
@@ -114,6 +130,9 @@ impl Route {
                 in_flight: 0,
                 sent_to: 0,
                 flight: 0,
+                placement: next_placement(),
+                refused: Vec::new(),
+                has_ended: false,
                 sent_through: 0,
                 feed: None,
                 presence: None,
@@ -156,17 +175,27 @@ impl Route {
         self.topic().is_some_and(|topic| topic.subscribers().iter().any(of_node))
     }
 
-    /// Ends the route of a deleted topic, and informs waiting publishers. Returns whether the mirrors still receive
-    /// records; in this case they are closed when their feed ends.
-    pub(super) fn end(&self) -> bool {
-        let (waiting, is_fed) = {
-            let mut state = lock(&self.state);
+    /// Records that the topic was deleted, and ends its memberships. Returns whether the mirrors still receive records;
+    /// in this case they are closed when their feed ends. Publishers are informed by [`Route::end`].
+    pub(super) fn mark_deleted(&self) -> bool {
+        let is_fed = {
+            let state = lock(&self.state);
             self.is_deleted.store(true, Ordering::Release);
-            (std::mem::take(&mut state.waiting), state.feed.is_some())
+            state.feed.is_some()
         };
-        waiting.into_values().for_each(|batch| batch.complete(Err(PublishError::Closed)));
         self.close_members();
         is_fed
+    }
+
+    /// Ends the route after this node has removed the topic, and informs waiting publishers.
+    pub(super) fn end(&self) {
+        let (refused, waiting) = {
+            let mut state = lock(&self.state);
+            state.has_ended = true;
+            (std::mem::take(&mut state.refused), std::mem::take(&mut state.waiting))
+        };
+        refused.into_iter().for_each(|refused| refused.batch.end(Err(PublishError::Closed)));
+        waiting.into_values().for_each(|batch| batch.complete(Err(PublishError::Closed)));
     }
 
     pub(super) fn is_deleted(&self) -> bool {
@@ -179,11 +208,12 @@ impl Route {
 
     /// Updates the route to another owner or epoch.
     pub(super) fn apply_placement(&self, ownership: &Arc<Ownership>, next: &Placement<'_>) {
-        let (topic, before, epoch_before, feed) = {
+        let (topic, before, epoch_before, feed, refused) = {
             let mut state = lock(&self.state);
             if next.epoch <= state.epoch {
                 return;
             }
+            state.placement = next_placement();
             let before = std::mem::replace(&mut state.owner, next.owner);
             let epoch_before = std::mem::replace(&mut state.epoch, next.epoch);
             let is_own = ownership.owns_since_start(next.owner);
@@ -191,9 +221,12 @@ impl Route {
             let until_ns = steady_ns().saturating_add(ownership.limits.owner_wait_max.as_nanos() as u64);
             state.draining = drains.then_some(Draining { from: next.from, epoch: epoch_before, until_ns });
             state.unreachable_since_ns = None;
-            (state.topic.upgrade(), before, epoch_before, state.feed.take())
+            let refused = std::mem::take(&mut state.refused);
+            (state.topic.upgrade(), before, epoch_before, state.feed.take(), refused)
         };
         feed.into_iter().for_each(|feed| feed.stop());
+        // The topic may have been deleted and created again in the meantime, without this node noticing.
+        refused.into_iter().for_each(|refused| refused.batch.end(Err(refused.error)));
         if before != next.owner {
             ownership.tickets.owner_changed(Some(before));
         }
@@ -290,9 +323,15 @@ impl Route {
         })
     }
 
-    /// Does the work that is due: finds an owner that is a member, sends waiting batches, and feeds mirrors. Only the
-    /// housekeeping thread calls this, because the call may wait. Returns whether more work is due soon.
+    /// Does the work that is due. Only the housekeeping thread calls this, because the call may wait. Returns whether
+    /// more work is due soon.
     pub(super) fn maintain(&self, ownership: &Arc<Ownership>) -> bool {
+        let has_refused = self.end_late_refusals(ownership);
+        self.maintain_owner(ownership) || has_refused
+    }
+
+    /// Finds an owner that is a member, sends waiting batches, and feeds mirrors. Returns whether more work is due soon.
+    fn maintain_owner(&self, ownership: &Arc<Ownership>) -> bool {
         let (owner, epoch, draining, has_waiting_batches) = {
             let state = lock(&self.state);
             let has_waiting_batches = !state.waiting.is_empty();
@@ -300,7 +339,9 @@ impl Route {
         };
         let Some(topic) = self.topic().filter(|_| !self.is_deleted()) else {
             self.close_members();
-            return false;
+            // Batches wait until this node has removed the topic.
+            self.fail_late_batches(ownership, false);
+            return !lock(&self.state).waiting.is_empty();
         };
         if owner == ownership.id {
             match draining {

@@ -11,7 +11,7 @@ use dunlin::{OwningTopic, Refused};
 
 use super::connection::GrpcConnection;
 use super::proto::dunlin as v1;
-use crate::append::{self, AppendRequest};
+use crate::append::{self, AppendRequest, with_epoch_change};
 
 /// Largest size at which the buffer is kept for the next frame, bytes.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
@@ -77,6 +77,35 @@ pub(super) struct IncomingRecord<'a> {
     pub(super) expect_last: Option<u64>,
     /// The publisher's last acknowledged record of the partition, if the request states one.
     pub(super) after: Option<Position>,
+}
+
+/// Finds the record's topic, appends the record, and waits until it is stored. A topic may be deleted after it was
+/// found, at this node or at its owner. The record then goes to the topic that a later call would find or create.
+pub(super) async fn publish(
+    connection: &Arc<GrpcConnection>,
+    subject: &str,
+    incoming: IncomingRecord<'_>,
+) -> Result<(Arc<OwningTopic>, Receipt), Refused> {
+    match publish_once(connection, subject, incoming).await {
+        Err(refused) if refused.code == ErrorCode::Closed => {
+            publish_once(connection, subject, incoming).await
+        }
+        published => published,
+    }
+}
+
+async fn publish_once(
+    connection: &Arc<GrpcConnection>,
+    subject: &str,
+    incoming: IncomingRecord<'_>,
+) -> Result<(Arc<OwningTopic>, Receipt), Refused> {
+    let payload = &incoming.record.payload;
+    let target = PublishTarget::find(connection, subject, payload, incoming.after).await?;
+    connection.admit_publish(payload.len())?;
+    let receipt = append(&target, incoming).await?;
+    connection.record_publish(&target.topic);
+    let receipt = wait_until_stored(&target.topic, &receipt).await?;
+    Ok((target.topic, with_epoch_change(receipt, incoming.after)))
 }
 
 /// Appends the record. Waits for room as long as the topic's configuration allows.

@@ -17,7 +17,7 @@ use rata::message_broker_server::MessageBroker;
 use tokio_stream::Stream;
 use tonic::{Code, Request, Response, Status};
 
-use super::append::{IncomingRecord, PublishTarget, append, wait_until_stored};
+use super::append::{IncomingRecord, publish};
 use super::calls::calls;
 use super::connection::GrpcConnection;
 use super::delivery::SubscriptionBody;
@@ -47,16 +47,12 @@ impl Ratatoskr {
         message: rata::PublishRequest,
     ) -> Result<rata::PublishResponse, PublishFailure> {
         check_name(topic)?;
-        let target = PublishTarget::find(&self.0, topic, &message.payload, None).await?;
         let headers = message.metadata.into_iter();
         let headers = headers.map(|(name, value)| v1::Header { name, value: value.into() }).collect();
         let record = v1::Draft { payload: message.payload, headers, ..v1::Draft::default() };
         let incoming = IncomingRecord { record: &record, mark: None, expect_last: None, after: None };
-        self.0.admit_publish(record.payload.len())?;
-        let receipt = append(&target, incoming).await?;
-        self.0.record_publish(&target.topic);
-        let receipt = wait_until_stored(&target.topic, &receipt).await?;
-        let log = &target.topic.logs()[usize::from(receipt.partition)];
+        let (found, receipt) = publish(&self.0, topic, incoming).await?;
+        let log = &found.logs()[usize::from(receipt.partition)];
         let appended_ns = log.read(receipt.position.seq, |record| record.frame.append_time_ns());
         Ok(rata::PublishResponse {
             message_id: message_id(log.name(), receipt.position),

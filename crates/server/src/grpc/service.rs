@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status, Streaming};
 use v1::dunlin_server::Dunlin;
 use v1::publish_outcome::Outcome;
 
-use super::append::{IncomingRecord, PublishTarget, append, wait_until_stored};
+use super::append::{IncomingRecord, PublishTarget, append, publish, wait_until_stored};
 use super::calls::calls;
 use super::connection::GrpcConnection;
 use super::groups;
@@ -98,17 +98,7 @@ impl DunlinService {
         request: Request<v1::PublishRequest>,
     ) -> Result<Response<v1::PublishResponse>, Status> {
         let request = request.into_inner();
-        let published = async {
-            let incoming = incoming(&self.0, &request)?;
-            let payload = &incoming.record.payload;
-            let target = PublishTarget::find(&self.0, &request.subject, payload, incoming.after).await?;
-            self.0.admit_publish(incoming.record.payload.len())?;
-            let receipt = append(&target, incoming).await?;
-            self.0.record_publish(&target.topic);
-            let receipt = wait_until_stored(&target.topic, &receipt).await?;
-            Ok(translate::receipt(&target.topic, &with_epoch_change(receipt, incoming.after)))
-        };
-        let published = slow_down(published.await).await;
+        let published = slow_down(publish_record(&self.0, &request).await).await;
         response(published.map(|receipt| v1::PublishResponse { receipt: Some(receipt) }))
     }
 
@@ -143,12 +133,17 @@ impl DunlinService {
         if let Some(pause) = appended.iter().find_map(|outcome| outcome.as_ref().err().and_then(pause)) {
             tokio::time::sleep(pause).await;
         }
-        for outcome in appended {
+        for (outcome, request) in appended.into_iter().zip(&requests) {
             let outcome = match outcome {
                 Ok((topic, receipt, after)) => wait_until_stored(&topic, &receipt)
                     .await
                     .map(|receipt| translate::receipt(&topic, &with_epoch_change(receipt, after))),
                 Err(refused) => Err(refused),
+            };
+            let outcome = match outcome {
+                // The topic was deleted after it was found.
+                Err(refused) if refused.code == ErrorCode::Closed => publish_record(&self.0, request).await,
+                outcome => outcome,
             };
             let outcome = match outcome {
                 Ok(receipt) => Outcome::Receipt(receipt),
@@ -192,6 +187,15 @@ impl DunlinService {
     ) -> Result<Response<v1::RequestResponse>, Status> {
         response(slow_down(requests::request(&self.0, request.into_inner()).await).await)
     }
+}
+
+async fn publish_record(
+    connection: &Arc<GrpcConnection>,
+    request: &v1::PublishRequest,
+) -> Result<v1::Receipt, Refused> {
+    let incoming = incoming(connection, request)?;
+    let (topic, receipt) = publish(connection, &request.subject, incoming).await?;
+    Ok(translate::receipt(&topic, &receipt))
 }
 
 fn incoming<'a>(

@@ -15,7 +15,7 @@ use axum::{Extension, Json};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dunlin::topic::frame::{FrameError, RecordMeta};
-use dunlin::topic::{BATCH_BYTES_MAX, MemoryCharge, PublishError, Topic};
+use dunlin::topic::{BATCH_BYTES_MAX, MemoryCharge, PublishError, Receipt};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -109,27 +109,30 @@ pub(super) async fn publish(
         return Err(Problem::from(dunlin::Refused::new(dunlin::wire::ErrorCode::Batch, text)));
     }
     context.admit_publish(batch.count, batch.bytes).await?;
-    let published = append_all(&context, &target, &options, batch.parts).await?;
-    context.record_publish(&target.topic);
-    Ok(published)
+    append_all(&context, &subject, target, &options, batch.parts).await
 }
 
 async fn append_all(
     context: &Context,
-    target: &PublishTarget,
+    subject: &str,
+    mut target: PublishTarget,
     options: &PublishOptions,
     parts: BTreeMap<usize, PartitionFrames>,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
-    let (topic, node, tail): (&Topic, _, _) = (&target.topic, context.node(), target.tail.as_str());
     let (mut published, mut outcomes, mut first_refusal) = (0, Vec::new(), None);
     for (partition, PartitionFrames { frames, count }) in parts {
-        let PublishOptions { mark, expect_last, after } = *options;
-        let append_request =
-            AppendRequest { frames: &frames, count, partition, mark, expect_last, after, node, tail };
-        match append(topic, append_request).await {
+        let mut appended = append_part(context, &target, options, partition, &frames, count).await;
+        if let Err(PublishError::Closed) = appended
+            && let Some(next) = find_next(context, subject, &target, options).await
+        {
+            target = next;
+            appended = append_part(context, &target, options, partition, &frames, count).await;
+        }
+        match appended {
             Ok(receipt) => {
                 published += u64::from(count);
-                let mut outcome = receipt_json(topic, &receipt);
+                context.record_publish(&target.topic);
+                let mut outcome = receipt_json(&target.topic, &receipt);
                 outcome["records"] = count.into();
                 outcome["first_seq"] = first_seq(receipt.position.seq, count).into();
                 outcomes.push(outcome);
@@ -148,6 +151,33 @@ async fn append_all(
         }
         None => Ok((StatusCode::OK, Json(json!({"published": published, "outcomes": outcomes})))),
     }
+}
+
+async fn append_part(
+    context: &Context,
+    target: &PublishTarget,
+    options: &PublishOptions,
+    partition: usize,
+    frames: &[u8],
+    count: u32,
+) -> Result<Receipt, PublishError> {
+    let PublishOptions { mark, expect_last, after } = *options;
+    let (node, tail) = (context.node(), target.tail.as_str());
+    let append_request = AppendRequest { frames, count, partition, mark, expect_last, after, node, tail };
+    append(&target.topic, append_request).await
+}
+
+/// The topic that a later request would find or create, after the topic of this request was deleted. `None` if the
+/// encoded frames do not fit that topic.
+async fn find_next(
+    context: &Context,
+    subject: &str,
+    deleted: &PublishTarget,
+    options: &PublishOptions,
+) -> Option<PublishTarget> {
+    let next = PublishTarget::find(context, subject, 0, options.after).await.ok()?;
+    let partitions = |target: &PublishTarget| target.topic.config().partitions;
+    (next.tail == deleted.tail && partitions(&next) == partitions(deleted)).then_some(next)
 }
 
 /// The sequence number of the first of `count` consecutive records, of which the last has the number `last`. `None` if

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, Request, header};
 use axum::{Extension, Json};
 use dunlin::OwningTopic;
 use dunlin::topic::frame::RecordMeta;
-use dunlin::topic::{Position, ProducerMark, Receipt, Subject, Topic};
+use dunlin::topic::{Position, ProducerMark, PublishError, Receipt, Subject, Topic};
 use serde_json::{Value, json};
 
 use super::body;
@@ -58,12 +58,14 @@ pub(super) async fn publish(
         reply: None,
         headers: &headers,
     };
-    publish_record(&context, &target, &meta, &content.bytes, options).await.map(Json)
+    publish_record(&context, &subject, &target, &meta, &content.bytes, options).await.map(Json)
 }
 
-/// Appends one record, and returns its receipt.
+/// Appends one record, and returns its receipt. The topic may have been deleted after it was found, at this node or at
+/// its owner. The record then goes to the topic that a later request would find or create.
 pub(super) async fn publish_record(
     context: &Context,
+    subject: &str,
     target: &PublishTarget,
     meta: &RecordMeta<'_>,
     payload: &[u8],
@@ -71,12 +73,30 @@ pub(super) async fn publish_record(
 ) -> Result<Value, Problem> {
     let mut frame = Vec::new();
     encode(meta, payload, &mut frame)?;
-    let partition = target.topic.partition_of(meta.key);
-    let PublishOptions { mark, expect_last, after } = options;
+    context.admit_publish(1, frame.len()).await?;
+    match append_record(context, target, meta.key, &frame, &options).await {
+        Err(PublishError::Closed) => {
+            let next = PublishTarget::find(context, subject, payload.len(), options.after).await?;
+            frame.clear();
+            encode(&RecordMeta { subject_tail: &next.tail, ..*meta }, payload, &mut frame)?;
+            Ok(append_record(context, &next, meta.key, &frame, &options).await?)
+        }
+        appended => Ok(appended?),
+    }
+}
+
+async fn append_record(
+    context: &Context,
+    target: &PublishTarget,
+    key: Option<&[u8]>,
+    frame: &[u8],
+    options: &PublishOptions,
+) -> Result<Value, PublishError> {
+    let partition = target.topic.partition_of(key);
+    let PublishOptions { mark, expect_last, after } = *options;
     let (node, tail) = (context.node(), target.tail.as_str());
     let append_request =
-        AppendRequest { frames: &frame, count: 1, partition, mark, expect_last, after, node, tail };
-    context.admit_publish(1, frame.len()).await?;
+        AppendRequest { frames: frame, count: 1, partition, mark, expect_last, after, node, tail };
     let receipt = append(&target.topic, append_request).await?;
     context.record_publish(&target.topic);
     Ok(receipt_json(&target.topic, &receipt))

@@ -74,17 +74,20 @@ struct LiveConnection {
 /// The relay that forwards one topic's batches.
 struct TopicRelay {
     relay: Relay,
+    /// The placement of the topic when the relay was opened ([`InFlightBatch::placement`]). Batches of a later placement
+    /// need another relay, because the topic may have been deleted and created again.
+    placement: u64,
     /// The last flight of which a batch was refused; 0 if there is none. The owner also refuses all later batches of
-    /// that flight. Batches of a later flight need another relay. A deleted topic also needs another relay, because a
-    /// new topic may have its name.
+    /// that flight. Batches of a later flight need another relay.
     refused_flight: Arc<AtomicU64>,
 }
 
 impl TopicRelay {
-    /// Whether a batch of this flight needs another relay.
-    fn is_unusable(&self, flight: u64) -> bool {
+    /// Whether the batch needs another relay, and this one can be closed.
+    fn is_unusable(&self, run: &InFlightBatch) -> bool {
         let refused_flight = self.refused_flight.load(Ordering::Acquire);
-        refused_flight != 0 && refused_flight < flight && !self.relay.has_unanswered()
+        let is_refused = refused_flight != 0 && refused_flight < run.flight;
+        (is_refused || self.placement < run.placement) && !self.relay.has_unanswered()
     }
 
     /// Whether no batch of a recent flight depends on the relay.
@@ -214,12 +217,25 @@ impl NodeLink {
         if relays.len() >= RELAYS_MAX && !relays.contains_key(&key) {
             relays.retain(|_, open| !open.is_idle());
         }
-        if relays.get(&key).is_some_and(|open| open.is_unusable(run.flight)) {
+        if relays.get(&key).is_some_and(|open| open.is_unusable(&run)) {
             relays.remove(&key);
         }
-        let open =
-            || TopicRelay { relay: client.relay(&run.pattern, run.mark), refused_flight: Arc::default() };
-        let TopicRelay { relay, refused_flight } = relays.entry(key).or_insert_with(open);
+        let opened = relays.get(&key).map_or(run.placement, |open| open.placement);
+        if opened < run.placement {
+            drop(connection);
+            return run.not_appended("records of an earlier placement have no response yet");
+        }
+        if opened > run.placement {
+            // The batch belongs to a deleted topic, and the relay to the next topic of its name.
+            drop(connection);
+            return run.complete(Err(PublishError::Closed));
+        }
+        let open = || TopicRelay {
+            relay: client.relay(&run.pattern, run.mark),
+            placement: run.placement,
+            refused_flight: Arc::default(),
+        };
+        let TopicRelay { relay, refused_flight, .. } = relays.entry(key).or_insert_with(open);
         let (refused_flight, flight, to) = (Arc::clone(refused_flight), run.flight, self.to);
         let (frames, partition) = (run.frames.clone(), run.partition as u32);
         let to_relay = RelayBatch {

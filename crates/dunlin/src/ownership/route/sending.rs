@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use dunlin_control::TopicKind;
 use dunlin_topic::{ForwardedBatch, PublishError, Topic};
 
-use super::Route;
+use super::{RefusedBatch, Route};
 use crate::clock::steady_ns;
 use crate::ownership::forwarded::{InFlightBatch, Sender, begin_flight};
 use crate::ownership::{Ownership, housekeeper, lock};
@@ -22,6 +22,9 @@ impl Route {
             return Err(self.owner_away_error("the contacted node is not its owner, or does not know it yet"));
         }
         let _in_order = lock(&self.sending);
+        if lock(&self.state).has_ended {
+            return Err(PublishError::Closed);
+        }
         let owner = self.owner().0;
         if owner == ownership.id && !ownership.has_lease() {
             return Err(self.owner_away_error("this node owns the topic, but its lease has expired"));
@@ -66,6 +69,21 @@ impl Route {
         late.into_iter().for_each(|(_, batch)| self.fail_batch(batch, &why));
     }
 
+    /// Ends the refused batches whose wait is over, or whose owner has left the cluster: that owner may have refused
+    /// them because it was stopping. Returns whether some still wait.
+    pub(super) fn end_late_refusals(&self, ownership: &Ownership) -> bool {
+        let now_ns = steady_ns();
+        let (late, has_more) = {
+            let mut state = lock(&self.state);
+            let is_away = !ownership.is_alive(state.owner);
+            let is_late = |refused: &mut RefusedBatch| is_away || refused.until_ns <= now_ns;
+            let late: Vec<RefusedBatch> = state.refused.extract_if(.., is_late).collect();
+            (late, !state.refused.is_empty())
+        };
+        late.into_iter().for_each(|refused| refused.batch.end(Err(refused.error)));
+        has_more
+    }
+
     /// Ends a batch without a response: as refused, or with an unknown outcome if it may have been appended.
     fn fail_batch(&self, batch: InFlightBatch, why: &str) {
         let error = self.owner_away_error(why);
@@ -73,10 +91,10 @@ impl Route {
         batch.complete(Err(error));
     }
 
-    /// Queues a batch after earlier ones, until there is an owner. Ends it if the topic was deleted.
+    /// Queues a batch after earlier ones, until there is an owner. Ends it if this node has removed the topic.
     fn enqueue(&self, mut batch: InFlightBatch, why: Option<&str>) {
         let mut state = lock(&self.state);
-        if self.is_deleted() {
+        if state.has_ended {
             drop(state);
             return batch.complete(Err(PublishError::Closed));
         }
@@ -123,6 +141,7 @@ impl Route {
                     state.flight = begin_flight();
                 }
                 (batch.is_in_flight, batch.flight) = (true, state.flight);
+                batch.placement = state.placement;
                 (state.sent_to, state.sent_through) = (owner, ticket);
                 state.in_flight += 1;
                 (owner, batch)
@@ -185,17 +204,32 @@ impl Sender for Route {
     }
 
     fn on_refused(&self, batch: InFlightBatch, error: PublishError) {
-        let is_deleted_topic = matches!(error, PublishError::Closed | PublishError::NoTopic(_));
-        if is_deleted_topic {
-            // A relay that was used for a deleted topic cannot publish to a later topic of the same name. Newer batches
-            // therefore wait until this flight has ended. They then form another flight, which uses a new relay.
-            lock(&self.state).sent_to = 0;
+        if !matches!(error, PublishError::Closed | PublishError::NoTopic(_)) {
+            return batch.end(Err(error));
         }
-        if batch.may_be_appended && is_deleted_topic {
+        let mut state = lock(&self.state);
+        // A relay that was used for a deleted topic cannot publish to a later topic of the same name. Newer batches
+        // therefore wait until this flight has ended. They then form another flight, which uses a new relay.
+        state.sent_to = 0;
+        if batch.may_be_appended {
+            drop(state);
             // An earlier owner may have appended the batch before the topic was deleted: the outcome is unknown.
             return batch.end(Err(PublishError::Unknown(format!("topic {:?} has been deleted", self.name))));
         }
-        batch.end(Err(error));
+        match self.ownership.upgrade() {
+            Some(ownership) if !state.has_ended && batch.placement == state.placement => {
+                let wait_max = ownership.limits.owner_wait_max / 2;
+                let until_ns = steady_ns().saturating_add(wait_max.as_nanos() as u64);
+                state.refused.push(RefusedBatch { batch, error, until_ns });
+                drop(state);
+                ownership.housekeeper.check_after(&self.this, housekeeper::PAUSE);
+            }
+            _ => {
+                let error = if state.has_ended { PublishError::Closed } else { error };
+                drop(state);
+                batch.end(Err(error));
+            }
+        }
     }
 
     fn on_settled(&self) {

@@ -137,3 +137,29 @@ fn refusal_by_a_deleted_topic_does_not_affect_later_records() {
     later.into_iter().for_each(|batch| deliver(&Arc::downgrade(&cluster.hub), 1, 2, batch));
     assert_eq!(next_events(subscriber, 1), ["3"]);
 }
+
+#[test]
+fn refused_publisher_waits_until_its_node_has_removed_the_topic() {
+    let wait_max = Duration::from_secs(600);
+    let limits =
+        OwnershipLimits { lease_ttl: wait_max, owner_wait_max: wait_max, ..OwnershipLimits::default() };
+    let cluster = TestCluster::with(2, limits);
+    cluster.create_topic_at(2, "t");
+    let node = cluster.node(1);
+    *cluster.hub.captured.lock().unwrap() = Some(Vec::new());
+    let receipt = send(&node, "1", None);
+    let refused = cluster.hub.captured.lock().unwrap().as_mut().unwrap().remove(0);
+    refused.complete(Err(PublishError::Closed));
+    let (waiter, log) = (Waiter::new(), Arc::clone(&node.topic("t").unwrap().logs()[0]));
+    let outcome = || log.poll_ack(receipt.position, AckLevel::ByOwner, &waiter, 0);
+    let before = outcome();
+    assert!(matches!(before, AckProgress::Waiting), "{before:?}");
+    cluster.node(2).delete_topic("t").unwrap();
+    let mut after = AckProgress::Waiting;
+    until("the outcome arrives", || {
+        after = outcome();
+        !matches!(after, AckProgress::Waiting)
+    });
+    assert!(matches!(after, AckProgress::Failed(PublishError::Closed)), "{after:?}");
+    assert!(node.topic("t").is_none(), "a publisher that repeats its record finds no topic");
+}

@@ -521,7 +521,7 @@ async fn publish(context: &Context, message: &Publish<'_>) -> Result<Value, Prob
         headers: &headers,
     };
     let options = PublishOptions { mark: None, expect_last: message.expect_seq, after };
-    publish_record(context, &target, &meta, &payload, options).await
+    publish_record(context, &message.subject, &target, &meta, &payload, options).await
 }
 
 /// Creates the response to a request that has a number.

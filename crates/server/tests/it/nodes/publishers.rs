@@ -447,3 +447,58 @@ fn publishers_continue_when_the_new_owner_has_the_whole_state() {
     }
     assert_eq!(cluster.owner("md"), 3);
 }
+
+/// The relays of the publishers' node to the owner belong to the deleted topic.
+#[test]
+fn recreated_topic_accepts_records_through_another_node() {
+    let cluster = TestCluster::of(2);
+    cluster.create_topic_at(1, "md", TopicConfig::default());
+    let mut publishers = StatePublisher::all_protocols(&cluster, 2);
+    publishers.retain(|publisher| !matches!(publisher, StatePublisher::Inside(_)));
+    let mut nats = cluster.nats(2);
+    let appended = || cluster.node(1).topic("md").unwrap().logs()[0].last().seq;
+    for publisher in &mut publishers {
+        publisher.publish_once(b"before").unwrap();
+    }
+    let count = publishers.len() as u64;
+    nats.publish("md", "before");
+    until("the owner has all records", || appended() == count + 1);
+    cluster.node(1).delete_topic("md").unwrap();
+    cluster.create_topic_at(1, "md", TopicConfig::default());
+    for publisher in &mut publishers {
+        if let StatePublisher::Tcp(_) = publisher {
+            // As at the owner's node, a publisher of Dunlin's own protocol learns once that its topic was deleted.
+            assert_eq!(publisher.publish_once(b"lost"), Err(PublishError::Closed.to_string()));
+        }
+        publisher.publish_once(b"after").unwrap();
+    }
+    assert_eq!(appended(), count);
+    nats.publish("md", "after");
+    until("the owner has the last record", || appended() == count + 1);
+}
+
+#[test]
+fn request_during_a_deletion_creates_the_topic_again() {
+    let owner_wait_max = Duration::from_secs(600);
+    let cluster = TestCluster::with(2, OwnershipLimits { owner_wait_max, ..OwnershipLimits::default() });
+    let publishers: [fn(std::net::SocketAddr) -> StatePublisher; 2] =
+        [|address| StatePublisher::Http(address, None), |address| StatePublisher::Grpc(address, None)];
+    for (protocol, publisher) in [Protocol::Http, Protocol::Grpc].into_iter().zip(publishers) {
+        cluster.create_topic_at(2, "md", TopicConfig::default());
+        let address = cluster.address(1, protocol);
+        publisher(address).publish_once(b"before").unwrap();
+        cluster.hold_back_changes(1);
+        cluster.node(2).delete_topic("md").unwrap();
+        let (sender, forwarded) = mpsc::channel();
+        let forwarding: Forwarding = Arc::new(move |_| drop(sender.send(())));
+        *cluster.forwarding.lock().unwrap() = Some(forwarding);
+        let publishing = thread::spawn(move || publisher(address).publish_once(b"after"));
+        // Node 1 does not know of the deletion when it sends the record to the owner of the deleted topic.
+        forwarded.recv_timeout(PATIENCE).expect("the record is forwarded");
+        cluster.release_changes(1);
+        let outcome = publishing.join().unwrap();
+        assert!(outcome.is_ok(), "{outcome:?}");
+        *cluster.forwarding.lock().unwrap() = None;
+        cluster.node(1).delete_topic("md").unwrap();
+    }
+}
