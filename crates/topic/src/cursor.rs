@@ -210,12 +210,13 @@ impl Cursor {
     }
 
     /// Returns a lag warning, at most once until the cursor has caught up. Registered subscribers receive no warning,
-    /// because they cannot lose records.
+    /// because they cannot lose records. A private mirror registers its subscriber, but the owner may lose records
+    /// before the mirror has them.
     fn warn(&mut self) -> Option<Lagging> {
         if self.warned
-            || self.subscriber.is_some()
             || self.is_conflated()
             || !self.log.should_warn(self.next.seq)
+            || self.subscriber.is_some() && !self.log.is_private()
         {
             return None;
         }
@@ -248,7 +249,11 @@ impl Cursor {
         let subscriber = self.subscriber.filter(|_| self.consumption == ConsumeMode::Reads);
         let is_requested = self.default_start != Some(self.next);
         let found = match self.log.find(self.next, self.on_gap, subscriber) {
-            Lookup::PrivateMirror if is_requested && self.switch_to_private_mirror() => return None,
+            Lookup::PrivateMirror
+                if (is_requested || self.log.was_fed(self.next)) && self.switch_to_private_mirror() =>
+            {
+                return None;
+            }
             Lookup::PrivateMirror => self.log.find_local(self.next, self.on_gap, is_requested),
             // A subscriber without a start position skips records before the mirror's first one.
             Lookup::Skip(next) if !is_requested || self.log.is_private() => Lookup::Skip(next),

@@ -145,6 +145,9 @@ impl Topic {
         let mut topic = Topic::with_logs(name, log_config, budget, clock, epoch, reducer, |log| {
             log.set_upstream(Arc::clone(upstream));
             log.hand_over(owner_is_durable, None);
+            if bytes < config.retention.bytes {
+                log.set_owner_retains_more();
+            }
             log
         })?;
         topic.ack_level = config.durable.map_or(AckLevel::Memory, |durable| durable.acknowledge);

@@ -265,6 +265,11 @@ impl MirrorFeed {
                     log.feed_gap(Position { epoch: gap.epoch, seq: gap.last });
                 }
             }
+            Notice::Lagging(lagging) => {
+                if let Some(log) = self.log(&lagging.log) {
+                    log.feed_lagging(lagging.behind, lagging.retained);
+                }
+            }
             Notice::EpochChanged(changed) => {
                 if let Some(log) = self.log(&changed.log) {
                     log.feed_epoch(changed);

@@ -53,6 +53,11 @@ pub(super) struct Mirror {
     private: bool,
     /// Whether the owner is durable, and may have dropped records from its disk.
     owner_is_durable: bool,
+    /// Whether the owner retains more records than this mirror. Subscribers that are behind the mirror read them from
+    /// the owner.
+    owner_retains_more: bool,
+    /// The owner's retained records when it warned this private mirror's feed of a loss.
+    at_owner: Option<Range<u64>>,
     /// The first sequence of the present epoch.
     first_seq: u64,
     /// The position at which the feed started. The mirror never had the records before it.
@@ -149,6 +154,12 @@ impl Log {
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
+    /// Sets that the owner retains more records than this mirror. The mirror then drops records that are not lost, so
+    /// it does not warn its subscribers.
+    pub(crate) fn set_owner_retains_more(&self) {
+        self.lock().mirror_or_new().owner_retains_more = true;
+    }
+
     /// Whether another process owns the log.
     pub fn is_mirror(&self) -> bool {
         self.lock().is_mirror()
@@ -205,6 +216,11 @@ impl Log {
 
     pub(crate) fn is_private(&self) -> bool {
         self.upstream.get().is_some() && self.lock().is_private()
+    }
+
+    /// Whether the feed of this mirror began at or before this position.
+    pub(crate) fn was_fed(&self, next: Position) -> bool {
+        self.lock().mirror().is_some_and(|mirror| mirror.feed_started && next >= mirror.fed_from)
     }
 
     /// Starts the feed of a mirror for a subscriber.
@@ -284,6 +300,18 @@ impl LogContents {
     /// Whether the log is a private mirror, whose subscriber is always registered.
     pub(super) fn is_private(&self) -> bool {
         self.mirror().is_some_and(|mirror| mirror.private)
+    }
+
+    /// Whether the records that this log drops may be retained by the owner, or were read by the log's only subscriber.
+    /// Only the owner then knows of a loss.
+    pub(super) fn is_warned_by_owner(&self) -> bool {
+        self.mirror().is_some_and(|mirror| !mirror.is_owner && (mirror.private || mirror.owner_retains_more))
+    }
+
+    /// The sequences that can be read in this log, or at the owner if the owner has warned this log's feed.
+    pub(super) fn warned_range(&self, config: &TopicConfig) -> Range<u64> {
+        let at_owner = self.mirror().and_then(|mirror| mirror.at_owner.clone());
+        at_owner.unwrap_or_else(|| self.oldest_seq(config)..self.visible_next())
     }
 
     fn mirror_or_new(&mut self) -> &mut Mirror {

@@ -335,11 +335,11 @@ impl Log {
             return None;
         }
         state.rare().losses.warnings += 1;
-        let end = state.visible_next();
+        let range = state.warned_range(&self.config);
         Some(Lagging {
             log: Arc::clone(&self.name),
-            behind: end.saturating_sub(next.seq),
-            retained: end.saturating_sub(state.oldest_seq(&self.config)),
+            behind: range.end.saturating_sub(next.seq),
+            retained: range.end.saturating_sub(range.start),
         })
     }
 

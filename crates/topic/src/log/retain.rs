@@ -235,7 +235,7 @@ impl Log {
     }
 
     pub(super) fn update_warn_position(&self, state: &LogContents) {
-        if state.has_dropped {
+        if state.has_dropped && !state.is_warned_by_owner() {
             let oldest = state.oldest_seq(&self.config);
             let next = state.visible_next();
             self.warn_before.store(oldest + next.saturating_sub(oldest) / 2, Ordering::Relaxed);

@@ -587,3 +587,36 @@ fn takeover_for_an_older_epoch_leaves_the_log_a_mirror() {
     assert_eq!(mirror.logs()[0].last(), Position { epoch: 8, seq: 3 }, "it is not appended to the mirror");
     assert_eq!(owner.topic.logs()[0].last(), Position { epoch: 8, seq: 4 });
 }
+
+#[test]
+fn records_that_a_durable_owner_retains_cause_no_lag_warning() {
+    let owned = Arc::new(Topic::new("t", Arc::new(config(1 << 20)), &budget(), MANUAL, 1).unwrap());
+    let durable = DurableOptions { memory_bytes: 64 << 10, ..DurableOptions::default() };
+    let mirror = mirror_of(&Owner::of(&owned), TopicConfig { durable: Some(durable), ..config(1 << 20) });
+    let mut reader = subscriber(&mirror, &from(Start::Latest));
+    let payload = "x".repeat(100);
+    publish(&owned, &[payload.as_str(); 2_000]);
+    let log = &mirror.logs()[0];
+    feed(&mut subscriber(&owned, &earliest()), log);
+    assert!(log.info().oldest_seq > 1_000, "the mirror has dropped more than half of the records");
+    let events = read_events(&mut reader);
+    assert!(events.iter().all(|event| event.starts_with("1-")), "{:?}", events.first());
+    assert_eq!(events.len(), 2_000);
+}
+
+#[test]
+fn subscriber_of_a_private_mirror_gets_the_owners_lag_warning() {
+    let owned = small_topic();
+    let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
+    let private = Log::private_mirror(&mirror.logs()[0], 1 << 20);
+    private.feed_from(Position { epoch: 1, seq: 1_000 });
+    let mut cursor = Cursor::new(Arc::clone(&private), &earliest(), None, ConsumeMode::Reads).unwrap();
+    private.feed_lagging(900, 1_000);
+    match cursor.fill() {
+        ReadOutcome::Notice(Notice::Lagging(lagging)) => {
+            assert_eq!((lagging.behind, lagging.retained), (900, 1_000));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(cursor.fill(), ReadOutcome::Empty), "one warning");
+}

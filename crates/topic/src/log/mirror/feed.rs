@@ -1,5 +1,7 @@
 //! The feed of a mirror: the records that the feed delivers, and those that the mirror accepts.
 
+use std::sync::atomic::Ordering;
+
 use dunlin_frame::Frame;
 
 use super::after;
@@ -143,6 +145,19 @@ impl Log {
         self.update_mirror(|state| {
             if state.reducer_state().is_none() && last.epoch == state.epoch && last.seq >= state.next_seq {
                 state.leave_gap_to(last.seq + 1);
+            }
+        });
+    }
+
+    /// Warns the subscriber of a private mirror that records at the owner may be lost before the feed reads them. The
+    /// feed has not read `behind` records, and the owner retains `retained` records.
+    pub fn feed_lagging(&self, behind: u64, retained: u64) {
+        self.update_mirror(|state| {
+            if state.is_private() {
+                let next_seq = state.next_seq;
+                let end = next_seq.saturating_add(behind);
+                state.mirror_or_new().at_owner = Some(end.saturating_sub(retained)..end);
+                self.warn_before.store(next_seq.saturating_add(1), Ordering::Relaxed);
             }
         });
     }
