@@ -9,6 +9,7 @@ use crate::control::KV;
 use crate::error::{TopicError, forbidden};
 use crate::node::Node;
 use crate::node_topic::{NODE_TOPIC, is_node_topic_pattern};
+use crate::refusal::Refused;
 use crate::registry::{LogsToRead, is_reserved};
 use crate::reply::is_reply_inbox_log;
 use crate::tasks::{TASKS, is_tasks_pattern};
@@ -158,7 +159,7 @@ impl Node {
     }
 
     /// Waits until a subscriber can start here. A position that no subscriber can have received yet is refused
-    /// ([`Node::check_position`]). The wait for another start ends after `answer_ms_max` without a majority.
+    /// ([`Node::check_position`]). Another start is refused if the node reaches no majority within `answer_ms_max`.
     pub(crate) async fn wait_for_start(&self, log: &Log, start: Start) -> Result<(), SubscribeError> {
         if !self.must_wait_to_start(log, start) {
             return Ok(());
@@ -166,14 +167,23 @@ impl Node {
         if let Start::After(position) = start {
             return self.check_position(log, position).await;
         }
-        if log.name().topic == KV {
-            if let Some(control) = self.control_if_any() {
-                let _ = control.catch_up().await;
+        let caught_up = if log.name().topic == KV {
+            match self.control_if_any() {
+                Some(control) => control.catch_up().await.map_err(|error| Refused::from(&error)),
+                None => Ok(()),
             }
-        } else if let Some(tasks) = self.tasks_if_any() {
-            let _ = tasks.catch_up().await;
+        } else {
+            match self.tasks_if_any() {
+                Some(tasks) => tasks.catch_up().await.map_err(|error| Refused::from(&error)),
+                None => Ok(()),
+            }
+        };
+        match caught_up {
+            Err(refused) if self.must_wait_to_start(log, start) => {
+                Err(SubscribeError::Refused(refused.to_line()))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Waits until a subscriber can start in this topic with a single log, or refuses the start. For callers that must

@@ -17,6 +17,7 @@ mod simulation;
 mod space;
 mod storing;
 mod survey;
+mod task_events;
 mod topic_files;
 mod topics;
 mod wildcards;

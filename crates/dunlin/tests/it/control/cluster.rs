@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dunlin::state::{ControlCommand, ControlQuery, ControlQueryResult, ControlRefusal, ControlReply};
-use dunlin::topic::{Position, Start, SubscribeOptions};
+use dunlin::topic::{Position, Start, SubscribeError, SubscribeOptions};
 use dunlin::{Consistency, Control, ControlError, KV, block_on};
 use dunlin_wait::POLL;
 
@@ -268,6 +268,23 @@ fn watch_without_a_position_waits_for_a_restarted_nodes_log() {
     assert_eq!(oldest.until(|seen| seen.len() == 4), ["1 a=1", "2 a=1", "3 a=1", "4 b=2"]);
     assert_eq!(latest.until(|seen| !seen.is_empty()), ["4 b=2"]);
     assert_eq!(position.seq, 3);
+}
+
+#[test]
+fn watch_at_a_restarted_node_without_a_majority_is_refused() {
+    let mut limits = limits();
+    limits.raft.answer_ms_max = 5_000;
+    let mut cluster = TestCluster::of(3, limits);
+    let (id, _) = restarted_follower(&mut cluster);
+    let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
+    let node = &cluster.nodes[&id];
+    let refused = node.subscribe(KV, &options).map(drop);
+    let has_no_leader =
+        matches!(&refused, Err(SubscribeError::Refused(why)) if why.starts_with("NO_LEADER: "));
+    assert!(has_no_leader, "{refused:?}");
+    cluster.isolate(id, false);
+    until("the watch opens", || node.subscribe(KV, &options).is_ok());
+    assert_eq!(Watch::of(node, &options).until(|seen| seen.len() == 3), ["1 a=1", "2 a=1", "3 a=1"]);
 }
 
 #[test]
