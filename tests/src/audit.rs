@@ -54,9 +54,9 @@ struct Audit<'a> {
     at: Option<(u32, u64)>,
     /// The number of the last received record in the publisher's ledger.
     n: Option<u64>,
-    /// The number of records in gaps since that record.
+    /// The number of records in gaps since the last received record.
     missed: u64,
-    /// Whether an epoch change was reported since that record.
+    /// Whether an epoch change was reported since the last received record.
     epoch_changed: bool,
     counts: AuditCounts,
 }

@@ -1,6 +1,6 @@
-//! `chaos`: crash tests of the log on disk, the system tests with many seeds, and fault tests of the control state of
-//! several nodes. The arguments `control`, `topics` and `space` each run one part; `mutants` and `space-mutants` check
-//! that the parts find known bugs.
+//! `chaos`: runs crash tests of the log on disk, the system tests with many seeds, and fault tests of the control state
+//! of several nodes. The arguments `control`, `topics` and `space` each run one part; `mutants` and `space-mutants`
+//! check that the parts find known bugs.
 //!
 //! `cargo test` runs the same tests with few seeds. A failing test prints its seed. `--seed` repeats the random
 //! decisions of a run, but not the machine's timing, so a rare failure may need several runs.

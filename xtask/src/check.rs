@@ -1,5 +1,5 @@
-//! `check`: format, lints, tidiness, licences, and the unit tests of changed crates. `fix` makes automatic
-//! corrections.
+//! `check`: checks format, lints, tidiness and licences, and runs the unit tests of changed crates. `fix` makes
+//! automatic corrections.
 
 use std::process::Command;
 

@@ -1,6 +1,6 @@
-//! The demo: replays recorded markets to many subscribers. Each subscriber must receive every record or a gap notice
-//! for it. The [`ledger`] counts the published lines. The demo compares each subscriber's account with the ledger, and
-//! never with statistics of the node.
+//! The demo, which replays recorded markets to many subscribers. Each subscriber must receive every record or a gap
+//! notice for it. The [`ledger`] counts the published lines. The demo compares each subscriber's account with the
+//! ledger, and never with statistics of the node.
 
 mod account;
 mod books;
@@ -57,8 +57,8 @@ pub struct DemoResult {
     pub interrupted: bool,
 }
 
-/// The memory in bytes that a topic needs for each line in addition to the line's own bytes. It determines the
-/// retention of a topic that retains its whole market.
+/// The memory in bytes that a topic needs for each line in addition to the line's own bytes. The retention of a topic
+/// that must retain a whole market is computed from this number.
 const RECORD_BYTES_EXTRA: u64 = 32;
 const RETENTION_BYTES_MIN: u64 = 1 << 20;
 
@@ -142,8 +142,8 @@ impl DemoOptions<'_> {
 /// Returns the topics of a recording's lines, each with its retention in bytes.
 fn topics(recording: &MarketRecording) -> Vec<(String, u64)> {
     let bytes = recording.bytes() + recording.len() as u64 * RECORD_BYTES_EXTRA;
-    // The topic deletes one segment at a time, and a segment is an eighth of its memory. The retention is therefore
-    // larger than the lines by the factor 9/7.
+    // When a topic needs space, it deletes a whole segment, which is an eighth of its memory. With 9/7 of the lines'
+    // memory as its retention, the topic never needs to delete a segment.
     let bytes = (bytes * 9 / 7).max(RETENTION_BYTES_MIN);
     let mut topics = vec![(recording.topic.clone(), bytes)];
     if recording.topic == SHORT_OF {

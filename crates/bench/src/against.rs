@@ -1,7 +1,7 @@
 //! `--against RUN`: reports which figures of Dunlin changed since a stored run by more than the noise of the machine.
-//! The two runs may come from different hours or machines. If the figures of peers and raw sockets changed too, the
-//! cause is the machine. A row of Dunlin counts as changed if its change exceeds three limits: the spread within each
-//! run, the median change of the peers' and raw sockets' figures, and [`NOISE_MIN`].
+//! The two runs may come from different hours or machines. If the figures of peers (other systems) and raw sockets
+//! changed too, the cause is the machine. A row of Dunlin counts as changed if its change exceeds three limits: the
+//! spread within each run, the median change of the peers' and raw sockets' figures, and [`NOISE_MIN`].
 
 use serde::Serialize;
 
@@ -91,7 +91,7 @@ impl RunComparison {
         table
     }
 
-    /// One-sentence summary.
+    /// Returns a summary in one sentence.
     pub fn summary(&self) -> String {
         let worse = self.rows.iter().filter(|row| row.is_worse()).count();
         let better = self.rows.iter().filter(|row| row.is_better()).count();

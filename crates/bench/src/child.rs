@@ -1,4 +1,4 @@
-//! Child processes of a measurement: starting them, exchanging JSON lines with them, and ending them.
+//! Starts and ends the child processes of a measurement, and exchanges JSON lines with them.
 //!
 //! Invariants: a child is killed and reaped when its handle is dropped, and its temporary files are removed. If this
 //! process dies without dropping the handle, the kernel kills the child. Every wait for a child has a deadline. Other
@@ -212,8 +212,8 @@ fn collect_stderr(mut pipe: impl Read, text: &Mutex<Vec<u8>>) {
     }
 }
 
-/// Removes the oldest bytes beyond `STDERR_BYTES_MAX`, and the rest of the line to which they belong. The last line
-/// loses only the oldest bytes.
+/// Removes the oldest lines of a text that is longer than `STDERR_BYTES_MAX`. If the last line alone is longer, its
+/// beginning is removed.
 fn remove_oldest_lines(text: &mut Vec<u8>) {
     let excess = text.len().saturating_sub(STDERR_BYTES_MAX);
     if excess == 0 {

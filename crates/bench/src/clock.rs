@@ -1,11 +1,11 @@
-//! The machine's monotonic clock, comparable between processes of one boot.
+//! The machine's monotonic clock. Its times can be compared between processes until the machine restarts.
 //!
 //! A throughput measurement begins in one process with the first send, and ends in another with the last check. An
 //! `Instant` cannot be passed between processes.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Current time, ns since an arbitrary moment of this boot.
+/// Current time in ns since an arbitrary moment. All processes have the same moment until the machine restarts.
 #[inline]
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);

@@ -1,5 +1,5 @@
-//! The columns of each case's table. If a benchmark document has a table for the case, the document's columns come
-//! first.
+//! Defines the columns of the table of each benchmark case. If a benchmark document has a table for the case, the
+//! document's columns come first.
 
 use crate::metric;
 use crate::point::target;
@@ -9,7 +9,7 @@ use crate::table::{LineStyle, Table};
 /// The title and the columns of a table with the results of one benchmark case.
 #[derive(Clone, Copy, Debug)]
 pub struct CaseLayout {
-    /// The case.
+    /// The name of the benchmark case.
     pub case: &'static str,
     /// The table's title.
     pub title: &'static str,

@@ -1,4 +1,4 @@
-//! Dunlin in process: publisher and subscribers in one process, without sockets.
+//! Measures Dunlin in process: publisher and subscribers run in one process, without sockets.
 
 pub mod fanout;
 pub mod memory;

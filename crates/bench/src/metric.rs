@@ -1,4 +1,4 @@
-//! Unit, direction and formatting of a metric, derived from its name.
+//! Derives the unit, the direction (whether more is better) and the formatting of a metric from its name.
 //!
 //! The name of a metric ends with its unit (`msgs_per_s`, `p99_ns`, `rss_bytes`), so no table of metrics is needed.
 

@@ -45,7 +45,8 @@ pub struct RawOptions {
 pub struct BenchOptions {
     /// The cases to run; all if empty.
     pub cases: Vec<String>,
-    /// For each parameter name that the user gave, the values that a measurement may have to be run.
+    /// The parameters that the user named, each with the allowed values. Only measurements with one of these values
+    /// run.
     pub params: Vec<(String, Vec<ParamValue>)>,
     /// The number of measured rounds.
     pub runs: u32,

@@ -1,6 +1,6 @@
-//! Parameters of a measurement, always in the same order. Target, case, metric and parameters identify a row
-//! of a run. The order of parameters therefore must not depend on the code that builds them. Names in [`KNOWN`] come
-//! first, in the order of [`KNOWN`]; other names follow in alphabetical order.
+//! The parameters of a measurement, in a fixed order. Target, case, metric and parameters identify a row of a run, so
+//! the order must not depend on the code that builds the parameters. Names in [`KNOWN`] come first, in the order of
+//! [`KNOWN`]; other names follow in alphabetical order.
 
 use std::fmt;
 

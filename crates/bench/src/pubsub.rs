@@ -1,6 +1,6 @@
-//! Brokers with line protocols, driven by one raw client: nats-server, Redis, and a node's NATS listener. The client
-//! only writes and reads bytes, so no client library reduces the measured throughput. The same client is used for all
-//! brokers; only the bytes of the protocol differ ([`Dialect`]).
+//! Measures brokers with line protocols, all with the same raw client: nats-server, Redis, and a node's NATS listener.
+//! The client only writes and reads bytes, so no client library reduces the measured throughput. For another broker,
+//! only the bytes of the protocol differ ([`Dialect`]).
 
 mod broker;
 mod client;

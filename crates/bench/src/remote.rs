@@ -1,4 +1,4 @@
-//! Dunlin over sockets: a node with listeners, and clients in other processes.
+//! Measures Dunlin over sockets: a node with listeners, and clients in other processes.
 //!
 //! *Embedded*: the publisher or responder is inside the node, so each message is transferred once, as with libzmq.
 //! *Brokered*: both sides are clients of the node, so each message is transferred twice, as with NATS.

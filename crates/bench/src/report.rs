@@ -1,4 +1,4 @@
-//! The report: `docs/benchmarks.md`, or one HTML file with plots, made from stored runs only.
+//! Makes the benchmark report from stored runs only, as the file `docs/benchmarks.md` or as one HTML file with plots.
 //!
 //! Invariants: a ratio compares figures of one run. Each figure comes from the newest run that measured it; the page
 //! names this run beside the figure. Quick runs and debug builds are refused. A missed goal is marked, never left out.

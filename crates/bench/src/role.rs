@@ -1,4 +1,4 @@
-//! Roles of child processes: `dunlin bench-child <role> --name=value …`.
+//! The roles of child processes, which are started as `dunlin bench-child <role> --name=value …`.
 //!
 //! A child process ends when the process that started it dies. All its waits have deadlines.
 
@@ -103,7 +103,8 @@ pub fn child_main(args: &[String]) -> Result<()> {
 fn set_parent_death_signal() -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .context("cannot make this process end when its parent process ends")?;
-    // The parent may have died before this process asked for the signal. The parent of this process is then init.
+    // The parent may have died before this process asked the kernel for a signal at the parent's death. The parent of
+    // this process is then init.
     if getppid().is_none_or(|parent| parent.is_init()) {
         bail!("the parent process has ended");
     }

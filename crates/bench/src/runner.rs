@@ -33,7 +33,7 @@ struct RunningPoint {
     dropped: bool,
 }
 
-/// Takes the selected measurements.
+/// Makes the selected measurements.
 pub fn run(suite: &Suite, bench: &BenchContext, with_peers: bool) -> Result<SuiteOutcome> {
     let groups = select_groups(suite, bench, with_peers);
     ensure!(!groups.is_empty(), "no measurement of suite {suite:?} matches the given --case and --param");
@@ -69,8 +69,8 @@ fn select_groups(suite: &Suite, bench: &BenchContext, with_peers: bool) -> Vec<M
     groups
 }
 
-/// Whether the measurement can be taken on a running node. This requires that publisher and subscriber are clients
-/// of the node, and that no parameter requires spinning or pinned threads.
+/// Whether the measurement can use a node that is already running. This requires that publisher and subscriber are
+/// clients of the node, and that no parameter requires spinning or pinned threads.
 fn supports_running_node(point: &Measurement) -> bool {
     let is = |name, text: &str| point.params.get(name).is_none_or(|value| *value == ParamValue::from(text));
     point.target == target::DUNLIN

@@ -1,6 +1,6 @@
-//! Median, minimum and maximum over runs, and latencies within one run. Latencies are recorded in ns from the
-//! *intended* send time, so that they include the delay of a late sender. A closed loop with one request in flight has
-//! no schedule; its intended send times are the actual send times.
+//! Computes the median, minimum and maximum over runs, and collects the latencies of one run. Latencies are recorded in
+//! ns from the *intended* send time, so that they include the delay of a late sender. A closed loop with one request in
+//! flight has no schedule; its intended send times are the actual send times.
 
 use hdrhistogram::Histogram;
 

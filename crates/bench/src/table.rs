@@ -1,5 +1,5 @@
-//! Text tables: aligned for a terminal or a pipe, or as Markdown. No library is used, because the tables need only
-//! aligned cells, one horizontal line, and optional colour.
+//! Formats text tables: aligned for a terminal or a pipe, or as Markdown. No library is used, because the tables need
+//! only aligned cells, one horizontal line, and optional colour.
 
 use std::fmt::Write;
 

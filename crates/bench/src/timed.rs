@@ -1,9 +1,9 @@
-//! Timed transfers, and the two measurements of every throughput measurement.
+//! Times transfers of messages. Each throughput is measured in two ways.
 //!
 //! ServerLink's document on its SPOT benchmarks ("the SPOT document") has low message counts: 100,000 messages of 64 B
-//! take only a few ms, which is too short to compare rates. Each transfer is therefore measured twice. One measurement
-//! sends the document's count, for the document's table. The *sustained* measurement sends as many messages as take
-//! about `--time`, for comparisons.
+//! take only a few ms, which is too short to compare rates. Each transfer therefore has two measurements. One
+//! measurement sends the document's count, for the document's table. The *sustained* measurement sends as many messages
+//! as take about `--time`, for comparisons.
 
 use std::rc::Rc;
 

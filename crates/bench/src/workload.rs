@@ -1,4 +1,5 @@
-//! Workloads, written once against the traits `Publish` and `Subscribe`, for in-process and remote use.
+//! The workloads of throughput and latency measurements. They use the traits `Publish` and `Subscribe`, so the same
+//! code measures in process and over connections.
 //!
 //! A delivery counts when the subscriber has read the record and its sequence number and content have been checked. A
 //! notice, such as a gap, is an error, because these workloads lose no records. A wait fails after [`TIMEOUT`].

@@ -1,5 +1,5 @@
-//! YAML descriptions of clusters: machines, bounds and scaling. The format extends the YAML format of Dunlin's
-//! requirements.
+//! Reads the description of a cluster from YAML: its machines, bounds and scaling. The format extends the YAML format
+//! of Dunlin's requirements.
 //!
 //! ```yaml
 //! coordinators: { count: 5, instanceType: m6i.2xlarge, cpu: 8, memory: 32Gi }

@@ -1,4 +1,4 @@
-//! The instances of a scaler and their phases.
+//! The fleet of a scaler: its worker instances and their phases.
 
 use std::collections::BTreeMap;
 

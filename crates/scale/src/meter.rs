@@ -44,7 +44,7 @@ impl LoadMeter {
         let (last_ms, before) = self.last.replace((now_ms, totals)).unwrap_or((now_ms, totals));
         let per_s = |now: u64, before: u64| match now_ms.saturating_sub(last_ms) {
             0 => 0.0,
-            // The difference is at least 0, because a new leader's counter may be lower than that of its predecessor.
+            // The subtraction stops at 0, because a new leader's counter may be lower than that of its predecessor.
             passed_ms => now.saturating_sub(before) as f64 * 1_000.0 / passed_ms as f64,
         };
         let observations = f64::from(self.observations.max(1));

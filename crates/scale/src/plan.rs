@@ -27,7 +27,8 @@ pub struct CapacityPlan {
     pub workers: f64,
     /// Workers at the peak.
     pub workers_peak: u32,
-    /// The share of a coordinator's scheduling processor that is used at the peak.
+    /// The share of its scheduling processor that a coordinator uses at the peak. A coordinator has one such processor
+    /// for each shard.
     pub coordinator_cpu: f64,
     /// The share of a coordinator's memory that the longest queue takes.
     pub coordinator_memory: f64,

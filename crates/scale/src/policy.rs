@@ -52,10 +52,10 @@ pub struct ScaleOutPolicy {
     /// How long the scaler observes a detected excess before it decides, in ms: for processors, queue, latency and
     /// forecast.
     pub decide_ms: [u64; 4],
-    /// The limit of workers that are added within `step_ms`, in percent of the present workers. If `step_workers` is a
-    /// larger number of workers, `step_workers` applies instead.
+    /// How many workers may be added within `step_ms`, in percent of the present workers. If `step_workers` is more,
+    /// that number is the limit instead.
     pub step_percent: u32,
-    /// The limit of workers that are added within `step_ms`, if this is more than `step_percent` allows.
+    /// How many workers may be added within `step_ms` if `step_percent` allows fewer.
     pub step_workers: u32,
     /// The time in which `step_percent` and `step_workers` limit the added workers, ms.
     pub step_ms: u64,
@@ -64,7 +64,7 @@ pub struct ScaleOutPolicy {
 /// The rules for removing workers: when, and how many at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleInPolicy {
-    /// How long fewer workers must suffice without interruption, ms.
+    /// How long fewer workers must suffice without interruption before the scaler removes workers, in ms.
     pub cooldown_ms: u64,
     /// How long the scaler observes after the cooldown before it decides, in ms.
     pub decide_ms: u64,

@@ -1,4 +1,4 @@
-//! The input of the scaler: samples of a scheduler.
+//! The input of the scaler: samples of a scheduler's load.
 
 use dunlin_tasks::Signals;
 

@@ -1,4 +1,5 @@
-//! The scaler observes its workers, waits until a threshold has been exceeded long enough, and decides.
+//! The scaler observes its workers, waits until a threshold has been exceeded long enough, and then decides how many
+//! workers to add or remove.
 //!
 //! ```text
 //!  more:   threshold passed ── detect_ms, without a break ──► detected ── decide_ms ──► decided ── provider ──► ready

@@ -1,4 +1,5 @@
-//! A simulated provider: delays, failures and interruptions in virtual time, from a seed.
+//! A simulated provider of machines. Its delays, failures and interruptions happen in virtual time and follow from a
+//! seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The reasons to add workers, and how long the condition of each has been true.
+//! The reasons to add workers, and since when each reason has applied without interruption.
 
 /// The measurement or rule because of which a scaler adds workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

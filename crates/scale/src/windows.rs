@@ -1,4 +1,4 @@
-//! Schedules: windows of the week with a minimum of workers.
+//! Schedules: periods of the week in which a minimum of workers run.
 
 use crate::policy::{PolicyError, check_range};
 

@@ -1,5 +1,5 @@
-//! The system time of each node, which can be set while the node runs (`tests/chaos/clock.c`). A restarted node keeps
-//! its clock's offset, as a machine does.
+//! Sets the system time that a node sees, while the node runs. The library `tests/chaos/clock.c` changes the time. A
+//! restarted node keeps its clock's offset, as a machine does.
 
 use std::io;
 use std::path::{Path, PathBuf};

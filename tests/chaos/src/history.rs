@@ -1,4 +1,4 @@
-//! The requests of clients and their responses, with times.
+//! The history of a run: the requests of clients and their responses, with times.
 
 use std::time::Instant;
 

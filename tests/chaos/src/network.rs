@@ -25,7 +25,7 @@ pub struct ProxyNetwork {
     /// The address at which clients reach each node.
     pub listeners: BTreeMap<u64, SocketAddr>,
     cut: BTreeSet<NodePair>,
-    /// The proxies and names of all toxics that do not cut a direction.
+    /// The toxics (faults of a proxy) that do not cut a direction, each with its proxy and its name.
     toxics: Vec<(String, String)>,
     closed: Vec<String>,
 }

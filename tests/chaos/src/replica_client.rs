@@ -133,7 +133,7 @@ impl ReplicaClient {
             Some(stream) => stream,
             None => connect(self.nodes[&id], RESPONSE_TIMEOUT).map_err(|_| SendError::Unsent)?,
         };
-        // If this fails, the node may already have read the request.
+        // If the exchange fails, the node may already have read the request.
         let response = exchange(&mut stream, request).map_err(|_| SendError::Unknown)?;
         self.connections.insert(id, stream);
         Ok(response)

@@ -1,4 +1,5 @@
-//! One run: a cluster, its clients, the faults of a seed, and the checks.
+//! Makes one run of the fault tests: starts a cluster and its clients, injects the faults of a seed, and checks the
+//! clients' histories.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! The terms that nodes report. A node reports the term that it has stored on disk. The term must never decrease, even
-//! after a power loss, because the node may have voted in this term.
+//! Checks the terms that nodes report. A node reports the term that it has stored on disk. The reported term must never
+//! decrease, even after a power loss, because the node may have voted in the higher term.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

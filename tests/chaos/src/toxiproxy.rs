@@ -1,4 +1,4 @@
-//! The toxiproxy server, controlled by its HTTP API, with one connection per request.
+//! Starts the toxiproxy server, and controls it through its HTTP API, with one connection per request.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -198,7 +198,7 @@ impl DiskFile for PowerLossFile {
         for (at, bytes) in writes.drain(..) {
             self.file.write_at(&[&bytes], at)?;
         }
-        // Nothing to sync here: bytes that the process has written to the real file survive its end.
+        // Nothing to sync here: bytes that the process has written to the real file remain when the process ends.
         Ok(())
     }
 }

@@ -1,4 +1,5 @@
-//! Raft's messages over TCP: one connection for each other node and lane, with several messages in flight.
+//! Sends raft's messages over TCP, with one connection for each other node and lane (the queue of one kind of
+//! messages). A connection can have several messages in flight.
 //!
 //! Messages and responses are encoded as `length, number, bytes`. A connection without a response for
 //! [`RESPONSE_TIMEOUT`] is closed, and its messages fail; the next message opens a new connection.

@@ -1,4 +1,4 @@
-//! The control state as raft's state machine, with the changes for watchers.
+//! The state machine of raft in a replica. It contains the control state, and the changes for watchers.
 
 use std::io;
 

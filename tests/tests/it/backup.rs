@@ -15,7 +15,7 @@ use crate::cluster_under_test::{ClusterUnderTest, start_with};
 
 const SHARDS: u8 = 2;
 const TENANTS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-/// One task of each stage for each tenant, in this order.
+/// The stages of the test's tasks. Each tenant has one task of each stage, in this order.
 const STAGES: [TaskStage; 7] = [
     TaskStage::Completed,
     TaskStage::Dead,

@@ -136,8 +136,8 @@ fn copy_of_a_running_node_is_refused_without_harm_to_it() {
         cluster.wait_for_voters(3);
     }
     assert_eq!(cluster.get(2, "key"), "meanwhile");
-    // If two copies of a node's directory exist, the copy that starts first is the node, and the cluster
-    // refuses the other.
+    // If two copies of a node's directory exist, the copy that starts first counts as the node, and the cluster refuses
+    // the other.
     let stopped = cluster.kill(2);
     let copy = cluster.dir.path().join("the node from now on");
     copy_dir(&stopped.dir, &copy);
@@ -399,8 +399,8 @@ fn key_writes_continue_while_leaders_end_one_after_another() {
         cluster.members[at].process.write_line("end");
         let mut stopping = cluster.members.remove(at);
         stopping.process.read_until("ended in order");
-        // Another node leads before this one ends, so no election delays the clients. On a busy machine the third node
-        // may learn of the new leader late.
+        // A stopping node ends only after another node leads, so no election delays the clients. On a busy machine the
+        // third node may learn of the new leader late.
         let survey = ClusterClient::open(&cluster.members[0].dir).unwrap().survey();
         let mut statuses = survey.iter().filter_map(|node| node.status.as_ref().ok());
         assert!(statuses.any(|status| status.leader == Some(status.node)), "{survey:?}");

@@ -1,4 +1,4 @@
-//! Tests that every node reports the same counts of a topic as its owner.
+//! Tests that every node reports the same counts of a topic as the topic's owner.
 
 use dunlin_client::scheduler::NewTask;
 use dunlin_client::topic::{

@@ -1,4 +1,4 @@
-//! Topics of a cluster of processes: clients of any node publish to and read any topic.
+//! Tests of topics in a cluster of processes: clients of any node can publish to any topic and read any topic.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -159,7 +159,7 @@ fn every_node_and_protocol_publishes_and_reads_every_topic() {
             assert!(!notices.iter().any(is_loss_notice), "{topic}: {notices:?}");
         }
     }
-    // A subscription to future topics, and subscriptions through the other listeners.
+    // Subscribes to topics that do not exist yet, through Dunlin's own listener and through NATS.
     let mut made_reader = clients[2].subscribe("made.>", from(Start::Latest)).unwrap();
     let mut nats: Vec<Nats> = cluster.members.iter().map(Nats::connect).collect();
     for nats in &mut nats {

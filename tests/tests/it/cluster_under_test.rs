@@ -151,7 +151,7 @@ impl ClusterUnderTest {
         let token = loop {
             match self.client().token(Some(Duration::from_secs(600)), reusable) {
                 Ok(token) => break token,
-                // A new leader may be about to be elected.
+                // The cluster may have no leader at this moment.
                 Err(error) => assert!(Instant::now() < deadline, "no token: {error}"),
             }
         };

@@ -58,7 +58,7 @@ fn kill_nodes(tries: u64) {
         counts.disconnects,
     );
     assert!(tries == 0 || counts.epochs > 0, "no epoch changed: the test tests nothing");
-    // Whether a subscriber falls behind far enough is random.
+    // Whether a subscriber falls so far behind that it misses records is random.
     assert!(tries < 10 || counts.gaps > 0, "no gap happened: the test tests nothing");
 }
 

@@ -1,4 +1,4 @@
-//! The delivery guarantees under faults, with separate processes.
+//! Tests of the delivery guarantees under faults, with separate processes.
 //!
 //! `cargo test` runs each test a few times. `cargo xtask chaos` runs it many times; the environment variables in module
 //! `tier` set how often.

@@ -1,4 +1,4 @@
-//! Unmodified NATS client libraries with the NATS listener: the programs in `tests/clients`.
+//! Tests of unmodified NATS client libraries with the NATS listener. Programs in `tests/clients` use the libraries.
 //!
 //! `cargo xtask nats-clients` installs the libraries and runs these tests; a missing library fails there.
 

@@ -1,4 +1,4 @@
-//! NATS clients of a cluster: the node addresses that clients receive, and the delay until new subjects have
+//! Tests of NATS clients of a cluster: the node addresses that clients receive, and the delay until new subjects have
 //! topics.
 
 use std::collections::BTreeSet;
@@ -96,7 +96,7 @@ fn nats_connect_urls_list_the_current_cluster_nodes() {
     third_client.wait_for_urls(&urls(&cluster.members));
 }
 
-/// New subjects must not each need their own entry in the log of the cluster.
+/// The cluster must not need a log entry of its own for each new subject.
 #[test]
 fn new_subjects_in_one_burst_share_raft_entries() {
     const SUBJECTS: usize = 200;

@@ -75,7 +75,7 @@ fn clients_leave_a_frozen_node_and_reconnect_when_it_resumes() {
         writer.wait_for_acks(300);
         for _ in 0..2 {
             node.process.stop();
-            // The writer has waited for a response for two heartbeats.
+            // The writer's call fails after it has waited for a response for two heartbeats.
             let failures = writer.ledger.failures.len();
             writer.wait_until(|ledger| ledger.failures.len() > failures);
             node.process.resume();

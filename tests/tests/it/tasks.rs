@@ -1,4 +1,4 @@
-//! Tasks under faults: the tests kill workers and nodes, and check that every task is done.
+//! Tests of tasks under faults. They kill workers and nodes, and check that every task is done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! How often tests are repeated: a few times by default, more often in the modules `long`, and many times in `cargo
-//! xtask chaos`.
+//! Decides how often tests are repeated: a few times by default, more often in the modules `long`, and many times in
+//! `cargo xtask chaos`.
 
 use std::time::{Duration, Instant};
 

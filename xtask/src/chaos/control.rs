@@ -1,7 +1,7 @@
-//! `chaos control`: faults against the control state in separate processes (`tests/chaos`).
+//! `chaos control`: tests the control state of several processes under faults (`tests/chaos`).
 //!
-//! The programs are built with assertions and overflow checks. The proxy and the checker are Go programs,
-//! pinned in `tests/chaos/go.mod` and built into `target/chaos`.
+//! The programs are built with assertions and overflow checks. The proxy and the checker are Go programs, pinned in
+//! `tests/chaos/go.mod` and built into `target/chaos`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! `chaos space`: handovers between regions under faults, with thousands of seeds. `chaos space-mutants`:
-//! checks that the seeds find known bugs.
+//! `chaos space`: tests handovers between regions under faults, with thousands of seeds. `chaos space-mutants`: checks
+//! that the seeds find known bugs.
 //!
 //! A mutant is a patch in `crates/space/tests/mutants`; its first line names the bug. The command applies the patch to
 //! a copy of the tree. The command fails if a mutant cannot be applied, does not compile, or passes all seeds.

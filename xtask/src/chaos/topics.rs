@@ -1,7 +1,7 @@
-//! `chaos topics`: faults against topics of a cluster of real nodes (`tests/chaos/src/topics.rs`).
+//! `chaos topics`: tests the topics of a cluster of real nodes under faults (`tests/chaos/src/topics.rs`).
 //!
-//! The programs are built with assertions and overflow checks. Nodes are in network namespaces, which need
-//! root and iproute2.
+//! The programs are built with assertions and overflow checks. Nodes are in network namespaces, which need root and
+//! iproute2.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

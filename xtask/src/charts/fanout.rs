@@ -1,4 +1,4 @@
-//! A chart of the deliveries per second from one publisher, by the number of subscribers.
+//! Draws a chart of the deliveries per second from one publisher, by the number of subscribers.
 
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;

@@ -1,4 +1,4 @@
-//! A chart of round trip times of Dunlin and other systems.
+//! Draws a chart of the round trip times of Dunlin and other systems.
 
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;

@@ -1,4 +1,4 @@
-//! The stored runs of `dunlin bench`.
+//! Reads the stored runs of `dunlin bench`.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Clients of the gRPC listener; their programs are in `tests/clients/grpc`.
+//! The tested clients of the gRPC listener. Their programs are in `tests/clients/grpc`.
 
 use std::path::PathBuf;
 use std::process::Command;

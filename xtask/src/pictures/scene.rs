@@ -1,4 +1,4 @@
-//! Commands in a shell, and their output as a user sees it.
+//! Runs the commands of a picture in a shell, and records their output as a user sees it.
 
 use std::fmt::Write as _;
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! Markdown tables as in ARCHITECTURE.md, found by the words of their header row.
+//! Reads Markdown tables such as those in ARCHITECTURE.md. The words of its header row identify a table.
 
 /// A row of a table: its line, numbered from 1, and its cells.
 #[derive(Debug)]

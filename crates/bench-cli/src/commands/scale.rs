@@ -1,6 +1,6 @@
 //! `scale`: plans, recommends or simulates the number of workers.
 //!
-//! The command uses no node. This module reads the files, and the crate `dunlin-scale` computes the results.
+//! The command needs no running node. This module reads the files, and the crate `dunlin-scale` computes the results.
 
 mod plan;
 mod recommend;

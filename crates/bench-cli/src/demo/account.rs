@@ -1,6 +1,6 @@
-//! A reader's account of one log, for comparison with the published records. Each received record and each reported gap
-//! must begin directly after the previous one; otherwise the account contains an error. A running hash covers the
-//! received lines, so that a reader in another process sends a hash instead of all lines.
+//! A reader's account of what it received from one log, for comparison with the published records. Each received record
+//! and each reported gap must begin directly after the previous one; otherwise the account contains an error. A running
+//! hash covers the received lines, so that a reader in another process sends a hash instead of all lines.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The part of the demo with order books: each line of a recording is converted to records of order books. Several
+//! Runs the part of the demo with order books. Each line of a recording is converted to records of order books. Several
 //! replicas follow the books, some of them with pauses or lost connections.
 //!
 //! The [`oracle`] computes the expected books from the same lines with a simple, separate implementation. At the end,
@@ -101,7 +101,7 @@ impl Books {
             let topics = market.recording.books().iter().map(|book| book.topic.clone());
             ends.extend(topics.zip(market.records.iter().copied()));
         }
-        // Only this call sets the value, so it succeeds.
+        // The value is set only here, so the call succeeds.
         let _ = self.progress.ends.set(ends);
         self.progress.half.store(true, Ordering::Release);
         let deadline = Instant::now() + STALLED_AFTER;

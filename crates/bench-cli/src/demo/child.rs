@@ -1,4 +1,5 @@
-//! The process of a subscriber: subscribes on request, and reports until it is killed or has read everything.
+//! Runs the process of one of the demo's subscribers. The process subscribes on request, and reports what it has read
+//! until it is killed or has read everything.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};

@@ -1,4 +1,4 @@
-//! The progress display: bars on a terminal, otherwise a line at longer intervals.
+//! Shows the progress of the demo: as bars on a terminal, otherwise as a line that is printed at intervals.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};

@@ -228,7 +228,7 @@ impl ClusterDemoOptions<'_> {
         let expected_books: HashMap<String, SizeByPrice> =
             played.iter().flat_map(|market| market.books.clone()).collect();
         let ends: BTreeMap<String, u64> = played.into_iter().flat_map(|market| market.ends).collect();
-        // Only this call sets the value, so it succeeds.
+        // The value is set only here, so the call succeeds.
         let _ = state.ends.set(ends.clone());
         let deadline = Instant::now() + PATIENCE;
         while !readers.iter().all(NodeReaders::is_finished) && Instant::now() < deadline {
@@ -306,7 +306,7 @@ fn victim(kill: usize, leader: Option<usize>, nodes: usize) -> usize {
     }
 }
 
-/// Deletes a topic. A missing topic is no error: an earlier call may have deleted it although its response was lost.
+/// Deletes a topic. A missing topic is no error, because an earlier call whose response was lost may have deleted it.
 fn delete(client: &Client, topic: &str) -> Result<()> {
     match client.delete_topic(topic) {
         Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoTopic => Ok(()),

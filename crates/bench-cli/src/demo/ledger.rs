@@ -1,12 +1,12 @@
-//! The published lines of each topic, with which the readers' accounts are compared.
+//! The ledger of published lines. The demo compares the readers' accounts with the ledger.
 
 use std::collections::BTreeMap;
 
 use super::account::{ContentDigest, MissedRecords, TopicReadReport};
 use super::recording::MarketRecording;
 
-/// For each topic, its recording and the number of published lines. The lines that readers received are compared with
-/// these.
+/// The ledger: for each topic, its recording and the number of lines published so far. The lines that readers received
+/// are compared with the published lines.
 #[derive(Debug, Default)]
 pub struct LineLedger<'a> {
     topics: BTreeMap<String, Entry<'a>>,
@@ -62,8 +62,8 @@ impl<'a> LineLedger<'a> {
         self.topics.get(topic).map_or(0, |entry| entry.published)
     }
 
-    /// Compares an account: every record must be received once or reported missing once, and the contents
-    /// must be equal.
+    /// Compares a reader's account of a topic with the ledger: every record must be either received once or reported
+    /// missing once, and the contents must be equal.
     pub fn judge(&self, topic: &str, account: &TopicReadReport) -> ReadVerdict {
         let published = self.count(topic);
         let missed = account.missed_records();

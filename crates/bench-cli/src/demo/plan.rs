@@ -1,4 +1,5 @@
-//! The subscribers, their topics, and when they start or are killed. The plan is the same in every run.
+//! The plan of the demo: its subscribers, their topics, and when each subscriber starts or is killed. The plan is the
+//! same in every run.
 
 use std::time::Duration;
 

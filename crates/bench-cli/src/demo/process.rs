@@ -80,7 +80,8 @@ impl DemoProcess {
     fn send<'a>(&mut self, commands: impl Iterator<Item = &'a ChildCommand>) {
         let text: String = commands.map(|command| format!("{command}\n")).collect();
         if let Some(pipe) = &mut self.commands {
-            // An error is ignored: if the process has died, its reports are missing, and the demo fails.
+            // An error is ignored, because it means that the process has died. The demo then fails, because the
+            // process's reports are missing.
             let _ = pipe.write_all(text.as_bytes()).and_then(|()| pipe.flush());
         }
     }

@@ -1,7 +1,8 @@
 //! A recorded market: its lines, and the time of each line.
 //!
-//! A line ends with `\n`. All other bytes, even a `\r` before the `\n`, belong to the line. The lines, each followed by
-//! `\n`, are the file byte for byte. Times never decrease. This module parses only the time of a line.
+//! In the file, each line ends with `\n`. All other bytes, even a `\r` before the `\n`, belong to the line. If a `\n`
+//! is added to each line, the lines together equal the file. Times never decrease. This module parses only the time of
+//! a line.
 
 use std::ops::Range;
 
@@ -54,8 +55,8 @@ impl MarketRecording {
         for range in line_ranges(&bytes) {
             let here = layout.time_ms(&bytes[range.clone()]);
             let here = here.with_context(|| format!("{source}:{}", lines.len() + 1))?;
-            // A line without a time gets the time of the line before it. Only the heading has none; it gets the time of
-            // the next line below.
+            // A line without a time gets the time of the line before it. Only the first line, the heading, has no time;
+            // the code after the loop gives it the time of the second line.
             time_ms = here.unwrap_or(time_ms).max(time_ms);
             lines.push(Line { start: range.start as u32, end: range.end as u32, time_ms });
         }

@@ -16,8 +16,8 @@ use super::account::{ContentDigest, MissedRecords, ReadReportsByTopic, TopicRead
 pub enum ChildCommand {
     /// Subscribe to this pattern, from the oldest record on.
     Read { pattern: String },
-    /// Subscribe to this topic at the position of `account_line`, and continue `account_line`, which another process
-    /// began.
+    /// Subscribe to this topic at the position of `account_line`, and continue the account in `account_line`, which
+    /// another process began.
     Resume { topic: String, account_line: ReadReportLine },
     /// Start to read: all `Read` and `Resume` commands have been sent.
     Start,
@@ -53,7 +53,7 @@ pub struct ReadReportLine {
 }
 
 impl ReadReportLine {
-    /// Returns the totals of `account`, and its gaps after the first `gaps_reported`.
+    /// Returns the totals of `account`, and its gaps without the first `gaps_reported`, which were reported earlier.
     pub fn of(account: &TopicReadReport, gaps_reported: usize) -> ReadReportLine {
         ReadReportLine {
             through: account.through,

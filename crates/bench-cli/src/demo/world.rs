@@ -34,7 +34,7 @@ const NEAR_KM: f32 = 10.0;
 /// The longest wait for any step of the demo. It is long, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The largest number of the processes' output lines that are kept.
+/// The most output lines that are kept, counted over all processes of the world.
 const OUTPUT_LINES_MAX: usize = 100;
 /// The duration for which the world runs between two events of the demo.
 const SPAN: Duration = Duration::from_secs(4);
@@ -221,8 +221,8 @@ impl WorldDemoOptions<'_> {
         if self.nodes.is_empty() {
             return vec!["--ttl".to_owned(), "1s".to_owned()];
         }
-        // The longer lease gives a process that loses its node enough time to connect to another node before the lease
-        // ends.
+        // This lease is longer than without a cluster: a process that loses its node must have enough time to connect
+        // to another node before the lease ends.
         ["--url", &rotated_urls(self.nodes, nth), "--ttl", "5s"].map(str::to_owned).to_vec()
     }
 

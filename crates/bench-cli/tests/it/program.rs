@@ -25,7 +25,7 @@ pub fn run(arguments: &[&str]) -> Outcome {
     run_in(Path::new("."), arguments)
 }
 
-/// Like [`run`], in another working directory.
+/// Like [`run`], but in the working directory `folder`.
 pub fn run_in(folder: &Path, arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dunlin-bench"));
     let names = std::env::vars_os().map(|(name, _)| name);

@@ -2,8 +2,8 @@
 //! with 1,000 records a second through the same listener. The measurement alternates between runs without and with the
 //! offender.
 //!
-//! There are several kinds of offender. One publishes as fast as possible, while the node limits it to 10,000 records a
-//! second; another row shows this offender without the limit.
+//! There are several kinds of offender. One kind publishes as fast as possible, but the node limits it to 10,000
+//! records a second; another row shows the same kind without the limit.
 //!
 //! Each figure is the median of five pairs of runs (`--quick`: one pair). A pair is a run without the offender and a
 //! run with it. Noise that lasts longer than a pair affects both runs alike. The offender is a process on the same

@@ -1,4 +1,4 @@
-//! Tables of suite `broker`: the columns of the Ratatoskr document, then additional ones.
+//! The tables of suite `broker`. A table has the columns of the Ratatoskr document, and then additional ones.
 
 use crate::layout::CaseLayout;
 use crate::layout::ColumnValue::{Metric, Param, Range, Share};

@@ -15,7 +15,7 @@ impl Default for SequencePayload {
 }
 
 impl SequencePayload {
-    /// Writes this sequence number and time into the payload and returns it.
+    /// Writes this sequence number and time into the payload and returns the payload.
     #[inline]
     pub fn encode(&mut self, seq: u64, time_ns: u64) -> &[u8] {
         write(&mut self.0[..DIGITS], seq);

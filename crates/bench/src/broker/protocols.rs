@@ -1,4 +1,4 @@
-//! The table *Internal against listeners*: compares the same work in process and through each listener.
+//! Measures the table *Internal against listeners*, which compares the same work in process and through each listener.
 //!
 //! `one_in_flight` publishes records one after another and waits for each response, as the Ratatoskr document does.
 //! Afterwards all records are read back and checked. `stream` publishes as fast as a subscriber of the same protocol

@@ -55,7 +55,7 @@ const HISTORY_BYTES_MIN: u64 = 32 << 10;
 const ROUNDS_AHEAD_MAX: u64 = 2;
 /// The number of subscribers in a chunk. A thread reads with all subscribers of a chunk, one after another.
 const CHUNK_SUBSCRIBERS: usize = 100;
-/// The age of deliveries is recorded only for one of this number of subscribers.
+/// Only one of so many subscribers records the age of its deliveries.
 const AGE_SAMPLE_STEP: usize = 8;
 
 /// Returns a group of measurements for each row of the table.
@@ -124,7 +124,7 @@ pub fn run_child(args: &RoleArgs) -> Result<()> {
     }
 }
 
-/// The amounts of one run: its messages, topics and subscribers.
+/// The size of one run: how many messages, topics and subscribers it has.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     topics: u64,
@@ -200,8 +200,8 @@ struct Work {
     shape: Shape,
     chunks: Vec<Mutex<Vec<Reader>>>,
     published: AtomicU64,
-    /// The number of tickets that threads have taken. A ticket is the task to read one round with one chunk. All
-    /// tickets of a round come before the tickets of the next round.
+    /// The number of tickets that threads have taken. A ticket is the task to read one round with one chunk of
+    /// subscribers. All tickets of a round come before the tickets of the next round.
     claimed: AtomicU64,
     completed: AtomicU64,
     failed: AtomicBool,

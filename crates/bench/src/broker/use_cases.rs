@@ -1,5 +1,6 @@
-//! The Ratatoskr document's use cases, end to end in open loop: each record is published when it is due, even if
-//! earlier records have not been received yet. Latency counts from the due time until the record is read and checked.
+//! Measures the Ratatoskr document's use cases end to end in open loop: each record is published when it is due, even
+//! if earlier records have not been received yet. Latency counts from the due time until the record is read and
+//! checked.
 
 use std::num::NonZeroU64;
 use std::thread;

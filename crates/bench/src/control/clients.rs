@@ -1,4 +1,5 @@
-//! The clients of our cluster, which run in a separate process. For peers, `peers/kv/load` does the same work.
+//! Runs the clients that load a cluster of Dunlin nodes, in a process of their own. For peers, the program
+//! `peers/kv/load` does the same work.
 
 use std::time::{Duration, Instant};
 
@@ -124,7 +125,7 @@ async fn count_elections(nodes: &[StoreConnection]) -> Result<u64> {
     Ok(won)
 }
 
-/// Returns the share of the requests between nodes that used a connection that was already open.
+/// Returns which share of the requests between nodes used a connection that was already open.
 async fn link_reuse_share(nodes: &[StoreConnection]) -> Result<f64> {
     let (mut requests, mut opened) = (0, 0);
     for node in nodes {
@@ -177,13 +178,13 @@ async fn snapshot(leader: &StoreConnection) -> Result<u64> {
         if after.snapshot >= before.applied {
             return Ok(monotonic_ns() - start_ns);
         }
-        // The node ignores a request while it takes a snapshot that the log's length has started. That snapshot lacks
-        // entries that were applied before this request, and its time is not measured.
+        // The node ignores the request if it is already taking a snapshot because its log has become long. That
+        // snapshot lacks entries that were applied before the request, so its time is not measured.
     }
 }
 
-/// A connection to a key-value node over the benchmark's own protocol. After `connect_client`, it also has a connection
-/// of Dunlin's client.
+/// A connection to a key-value node over the benchmark's own protocol. After `connect_client`, the value also contains
+/// a connection of Dunlin's client.
 #[derive(Clone, Debug)]
 pub struct StoreConnection {
     connection: ConnectionHandle,
@@ -219,7 +220,7 @@ impl StoreConnection {
         Ok(self.kv()?.begin_query(query)?.answered().await?)
     }
 
-    /// Asks this node to propose a command once, even if it knows no leader.
+    /// Asks this node to propose a command, without a retry, even if the node knows no leader.
     pub async fn propose(&self, command: &ControlCommand<'_>) -> Result<ControlReply> {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);

@@ -1,5 +1,5 @@
-//! The interface of all measured clusters. The nodes are processes that can be killed. The clients are processes too,
-//! and receive a description of the requests that they have to make.
+//! The interface of all clusters that suite `control` measures. The nodes are processes that can be killed. The clients
+//! are processes too, and receive a description of the requests that they have to make.
 
 use anyhow::Result;
 

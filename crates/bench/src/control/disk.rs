@@ -1,5 +1,5 @@
-//! Measures the floor that the disk sets, by sequential writes to one file, each synced before the next. Also observes
-//! how many bytes are written to a disk while a cluster is under load.
+//! Measures the fastest writes that the disk allows (the floor): sequential writes to one file, each synced before the
+//! next. Also observes how many bytes are written to a disk while a cluster is under load.
 
 use std::fs::OpenOptions;
 use std::io::Write;

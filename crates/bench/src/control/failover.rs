@@ -1,4 +1,4 @@
-//! Time from the leader's death to the first successful write.
+//! Measures the time from the leader's death to the first successful write.
 //!
 //! Clients write to every node every few milliseconds, without waiting for earlier writes. The leader is killed; the
 //! measurement ends with the acknowledgement of a write that was started after the leader's death. Then the node is

@@ -1,4 +1,5 @@
-//! Goals for keys, leases and locks, and the figures for consensus, network and storage that the Grey document claims.
+//! Goals for keys, leases and locks, and the figures for consensus, network and storage that the Grey document, a
+//! benchmark document of another system, claims.
 //!
 //! The document's "Election Time" is taken as the time from candidacy to leadership. Its "Commit Latency" is taken as
 //! the time from proposal to response at the leader, at half of the highest rate. All nodes and clients are on one

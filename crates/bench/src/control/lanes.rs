@@ -128,8 +128,8 @@ async fn make_request(
     }
 }
 
-/// Starts a thread that sends the due time of each request, shortly after that time. It needs a thread, because the
-/// runtime's timers have a resolution of one millisecond.
+/// Starts a thread that sends the due time of each request, shortly after that time. A thread is needed, because the
+/// timers of the async runtime have a resolution of one millisecond.
 fn pace(rate: f64, end_ns: u64) -> mpsc::UnboundedReceiver<u64> {
     let (sender, receiver) = mpsc::unbounded_channel();
     thread::spawn(move || {

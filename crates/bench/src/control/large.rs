@@ -1,5 +1,5 @@
-//! Measurements with many keys: the time until a killed node serves again, and the time of a snapshot while keys are
-//! written.
+//! Measures clusters with many keys: the time until a killed node serves again, and the time of a snapshot while keys
+//! are written.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const FILL_MAX: Duration = Duration::from_secs(300);
 
 /// Loads the keys of `work`, kills the node and restarts it. Measures the time from the start of the new process to its
 /// first linearizable response, and the memory of the new process. Also reads every thousandth key and compares its
-/// value.
+/// value with the expected one.
 pub fn restart(bench: &BenchContext, work: &ControlWorkload) -> Result<RunSample> {
     let mut cluster = cluster::start(bench, target::DUNLIN, 1)?;
     let mut filling = cluster.clients(bench, &ControlWorkload { case: "fill".to_owned(), ..work.clone() })?;

@@ -10,7 +10,7 @@ use super::disk;
 use super::work::{ControlReport, ControlWorkload};
 use crate::point::{BenchContext, RunSample, target};
 
-/// How long the floor of the disk is measured, directly after the load.
+/// How long writes to the disk alone (the floor) are measured, directly after the load.
 const FLOOR: Duration = Duration::from_millis(300);
 
 /// Starts nodes and clients, and measures the requests of `work`.

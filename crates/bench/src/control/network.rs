@@ -1,5 +1,5 @@
-//! The rows of the Grey document's network table that need no loaded cluster: requests over one gRPC connection, and
-//! the cost of encoding and decoding a put.
+//! Measures those rows of the Grey document's network table that need no cluster under load: requests over one gRPC
+//! connection, and the cost of encoding and decoding a put.
 
 use std::hint::black_box;
 

@@ -1,5 +1,5 @@
-//! One of our nodes in a separate process, configured as `dunlin serve` does. It has a data directory on a real disk,
-//! mutual TLS between nodes, listener `tcp` for clients, and default limits.
+//! A Dunlin node in a separate process, with the configuration that `dunlin serve` uses. The node has a data directory
+//! on a real disk, mutual TLS between nodes, listener `tcp` for clients, and default limits.
 //!
 //! For requests that ordinary clients cannot make, clients of this suite use its own protocol ([`session`]).
 

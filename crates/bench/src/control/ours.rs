@@ -1,4 +1,4 @@
-//! A cluster of our nodes. Each node is a process with a directory on a real disk, and listens on 127.0.0.1.
+//! A cluster of Dunlin nodes. Each node is a process with a directory on a real disk, and listens on 127.0.0.1.
 
 use anyhow::{Result, ensure};
 use dunlin_server::ReservedAddress;

@@ -26,7 +26,7 @@ const NODES: [usize; 4] = [1, 3, 5, 7];
 /// The load on a key-value cluster in one measurement: number of nodes, requests in flight, and batch size.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlLoad {
-    /// The case.
+    /// The name of the benchmark case.
     pub case: &'static str,
     /// The number of nodes.
     pub nodes: usize,
@@ -80,7 +80,7 @@ impl ControlLoad {
     }
 }
 
-/// Returns the loads to measure, each with the peers that are also measured with it.
+/// Returns the loads to measure, each with the peers to which the load is also applied.
 fn loads() -> Vec<(ControlLoad, &'static [&'static str])> {
     const BOTH: &[&str] = &[target::ETCD, target::JETSTREAM];
     const ETCD: &[&str] = &[target::ETCD];

@@ -1,5 +1,5 @@
-//! Many watchers of all revisions over listener `tcp`, each with its own connection and subscription, while
-//! keys are written at a fixed rate.
+//! Runs many watchers of all revisions over listener `tcp`, each with its own connection and subscription, while keys
+//! are written at a fixed rate.
 //!
 //! Each watcher reads every event. An event's sequence number is the revision, and its value contains the number of the
 //! write; a missing, repeated or reordered event fails the run.

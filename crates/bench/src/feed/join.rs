@@ -27,8 +27,8 @@ const TIME: Duration = Duration::from_secs(2);
 const TOPIC: &str = "md.DEEP";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Measures `readers` subscribers that join at the same time; 0 measures the comparison run. `p99_ns` is the 99th
-/// percentile of the duration of a `send` of the book's source.
+/// Measures `readers` subscribers that join at the same time; 0 measures the comparison run. `p99_ns` shows how long
+/// the book's source needs for a call of `send` (99th percentile).
 pub fn measure(bench: &BenchContext, readers: usize) -> Result<RunSample> {
     let scenario = scenario(readers);
     let mut node = FeedNode::start(bench, &scenario)?;

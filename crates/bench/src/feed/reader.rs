@@ -43,7 +43,7 @@ struct ReaderStats {
     read: Vec<u64>,
     /// The time at which the processing of the last read began, in ns.
     start_ns: u64,
-    /// The time that the processing of the read before the last one took, in ns.
+    /// How long the processing of the read before the last one took, in ns.
     previous_ns: Option<u64>,
     /// For each topic with a loss that is being repaired, the sequence number at which the repair is complete.
     repaired_to: HashMap<String, u64>,

@@ -1,7 +1,7 @@
-//! One run of a scenario: a node with a source, and subscribers in this process.
+//! Makes one run of a scenario, with a node, a source that publishes, and subscribers in this process.
 //!
-//! Over TCP, the node and its source are another process, as in `dunlin feed serve`, and each subscriber has
-//! its own connection.
+//! Over TCP, the node and its source are another process, as in `dunlin feed serve`, and each subscriber has its own
+//! connection.
 
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};

@@ -1,5 +1,5 @@
-//! Subscribers of a running node (`--url`), such as a node of `dunlin feed serve`. The benchmark does not know which
-//! updates of such a node are due. It therefore counts no drops, but missing sequence numbers and their repairs.
+//! Measures subscribers of a running node (`--url`), such as a node of `dunlin feed serve`. The benchmark does not know
+//! which updates of such a node are due. It therefore counts no drops, but missing sequence numbers and their repairs.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Scenarios: the instruments, their rates, and the subscribers.
+//! The scenarios of feed measurements: their instruments, rates and subscribers.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -110,7 +110,8 @@ impl FeedScenario {
         }
     }
 
-    /// Returns the pinning: if threads spin, subscribers run on one core, and the source and listeners on another.
+    /// Returns how threads are pinned to cores: if threads spin, subscribers run on one core, and the source and
+    /// listeners on another.
     pub fn pin(&self) -> CorePinning {
         if self.wait == WaitMode::Spin { CorePinning::Apart } else { CorePinning::Free }
     }

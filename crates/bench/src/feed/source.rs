@@ -1,4 +1,4 @@
-//! The source of a scenario, which publishes the updates of the scenario, and the totals of the source.
+//! The source of a scenario. It publishes the scenario's updates, and returns totals of what it published.
 
 use anyhow::{Context, Result};
 use dunlin::topic::Publisher;

@@ -1,4 +1,4 @@
-//! Results of subscribers: counts, latencies and errors.
+//! The results of subscribers: counts, latencies and errors.
 
 use std::time::Duration;
 

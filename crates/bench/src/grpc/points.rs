@@ -72,7 +72,7 @@ fn stream_point(callee: Callee, options: &BenchOptions) -> Measurement {
     })
 }
 
-/// Layouts of the cases.
+/// The tables of the cases of suite `grpc`.
 pub const LAYOUTS: &[CaseLayout] = &[
     CaseLayout {
         case: "grpc_unary",

@@ -10,7 +10,7 @@ use crate::local::node::LocalNode;
 use crate::timed::TimedTransfer;
 use crate::workload::{PublishMode, receive_all, send_all};
 
-/// The retention in bytes. The records then fit into the caches that both threads share.
+/// The retention in bytes. It is so small that the records fit into the caches that both threads share.
 const HISTORY_BYTES: u64 = 4 << 20;
 /// The retention in bytes for payloads that are published by reference. The retention counts such a payload with its
 /// full size, although the topic does not copy it.

@@ -1,6 +1,6 @@
-//! Listener gRPC with the client that tonic generates. A single record is sent with `Publish`. Several due records are
-//! sent in one message of a `PublishStream`; the publisher waits for the response to this message before it sends the
-//! next one.
+//! Publisher and subscriber for listener `grpc`, with the client that tonic generates. A single record is sent with
+//! `Publish`. Several due records are sent in one message of a `PublishStream`; the publisher waits for the response to
+//! this message before it sends the next one.
 
 use std::net::SocketAddr;
 
@@ -111,7 +111,7 @@ pub struct GrpcReader {
 
 impl GrpcReader {
     /// Connects, and waits until the subscription has begun. The subscriber is registered, so publishers of a lossless
-    /// topic wait for it when it is slow.
+    /// topic wait for a slow subscriber.
     pub fn open(address: SocketAddr, subject: &str) -> Result<Self> {
         let runtime = runtime()?;
         let request = v1::SubscribeRequest {

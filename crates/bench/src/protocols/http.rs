@@ -1,4 +1,5 @@
-//! Listener HTTP with a minimal client: it writes requests as bytes, and reads responses and events in place.
+//! Publisher and subscriber for listener `http`, with a minimal client that writes requests as bytes, and reads
+//! responses and events in place.
 //!
 //! A single record is sent with `POST`. Several due records are sent as one batch with one line for each record. The
 //! publisher waits for a response before the next request.

@@ -88,7 +88,8 @@ pub struct ListenerNode {
     child: Child,
     listeners: Vec<(String, SocketAddr)>,
     _users: Option<tempfile::NamedTempFile>,
-    /// The directory of the node's data. Dropping this handle removes it, because the killed node does not.
+    /// The directory of the node's data. Dropping this handle removes the directory, because a killed node cannot
+    /// remove it.
     _disk: Option<ScratchDisk>,
 }
 

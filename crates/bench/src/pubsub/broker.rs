@@ -40,7 +40,7 @@ impl BrokerEndpoint {
     }
 }
 
-/// A running broker process. Dropping the handle ends it.
+/// A running broker process. Dropping the handle ends the process.
 #[derive(Debug)]
 pub struct Broker {
     endpoint: BrokerEndpoint,

@@ -1,4 +1,4 @@
-//! The protocols of NATS and Redis.
+//! Encodes and parses the protocols of NATS and Redis.
 
 use std::ops::Range;
 

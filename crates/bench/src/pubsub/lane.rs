@@ -1,4 +1,4 @@
-//! Connections of subscribers, which one thread reads one after another with a shared buffer.
+//! The connections of subscribers. One thread reads them one after another, with a shared buffer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -33,7 +33,8 @@ pub fn measure(broker: Broker, bytes: usize, count: u64) -> Result<TimedTransfer
     Ok(TimedTransfer { start_ns, end_ns, messages: count, bytes, touched: bytes })
 }
 
-/// Publishes `count` messages of `bytes` bytes as fast as possible. Returns the time before the first message, in ns.
+/// Publishes `count` messages of `bytes` bytes as fast as possible. Returns the time directly before the first message
+/// was sent, in ns.
 pub fn publish(endpoint: BrokerEndpoint, subject: &str, bytes: usize, count: u64) -> Result<u64> {
     let mut client = RawClient::connect(endpoint)?;
     client.disable_confirmations()?;

@@ -1,4 +1,5 @@
-//! The table of each case. The newest run that made a measurement supplies its whole line.
+//! Makes the table of each benchmark case, with a line for each measurement. The newest run that made a measurement
+//! supplies the whole line.
 //!
 //! Invariants: all figures of a line come from one run. A measurement that only older runs have is shown only if the
 //! suite still measures it. Renamed and removed measurements of old runs are therefore not shown.
@@ -43,7 +44,7 @@ fn point_order(suite: &Suite) -> PointOrder {
         .collect()
 }
 
-/// A point of the table, with the run that supplies its line.
+/// A measurement in the table, with the run that supplies its line.
 struct Chosen<'a> {
     position: Option<usize>,
     run: usize,

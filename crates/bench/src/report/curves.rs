@@ -1,4 +1,4 @@
-//! Curves of throughput, latency, memory and efficiency over a growing parameter.
+//! Draws curves of throughput, latency, memory and efficiency over a growing parameter.
 //!
 //! A case has a curve if it was measured with three or more values of a numeric parameter while its other parameters
 //! were equal. The curves are found by this rule; they are not listed anywhere.

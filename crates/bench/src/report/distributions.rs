@@ -1,5 +1,5 @@
-//! Latency distributions from the median to the highest percentiles. Each measured point of Dunlin and of peers is a
-//! line.
+//! Plots latency distributions, from the median to the highest percentiles. Each measurement of Dunlin or of a peer is
+//! a line of the plot.
 
 use crate::report::curves::{other_params, points};
 use crate::report::plot::{Axis, AxisScale, LINES_MAX, Plot, PlotLine};

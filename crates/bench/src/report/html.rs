@@ -1,4 +1,4 @@
-//! The report as a single HTML file: the text of the Markdown page, and plots.
+//! Makes the report as a single HTML file, with the text of the Markdown page and with plots.
 //!
 //! Invariant: the file needs no network and runs no script.
 

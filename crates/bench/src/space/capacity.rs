@@ -47,7 +47,7 @@ pub fn measure(bench: &BenchContext, setting: WorldSetting, at_least: Duration) 
 }
 
 /// Returns by how much the memory of all processes exceeds that of the same processes without entities. `None` if the
-/// memory is not larger, because a few entities need less memory than the size of the processes varies.
+/// memory is not larger, because the memory of the processes varies, and a few entities need less than this variation.
 fn grown_bytes(with: &[WorldReport], without: &[WorldReport]) -> Option<f64> {
     let resident = |reports: &[WorldReport]| reports.iter().map(|report| report.resident_bytes).sum::<u64>();
     resident(with).checked_sub(resident(without)).filter(|grown| *grown > 0).map(|grown| grown as f64)

@@ -29,7 +29,7 @@ pub const STANDBYS: &str = "standbys";
 const SCALING: [u64; 11] = [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 200_000];
 /// The Luciferase document's numbers of entities per region, and higher ones up to a million.
 const CAPACITIES: [u64; 5] = [1_000, 5_000, 10_000, 100_000, 1_000_000];
-/// The shortest measuring time for the geometry that the Luciferase document describes. In it, an entity needs 8 s to
+/// The shortest measuring time for the geometry that the Luciferase document describes. There, an entity needs 8 s to
 /// move from one wall to the other and back.
 const LONG: Duration = Duration::from_secs(8);
 /// The shortest measuring time for other measurements.

@@ -1,4 +1,4 @@
-//! Case `failover`: the node that leads the tasks, or a worker, is killed under load, repeatedly.
+//! Measures case `failover`, in which the node that leads the tasks, or a worker, is killed repeatedly under load.
 //!
 //! There are three nodes, worker processes ([`WorkerProcesses`]), and a submitter that is never killed. The submitter
 //! repeats requests with an unknown result, under the same idempotency key. The measured time is

@@ -1,7 +1,8 @@
 //! Records which tasks were submitted, started and ended while nodes and workers are killed, and checks that each task
 //! ran as the cluster promises.
 //!
-//! A subscriber reads the topic of task events to learn which tasks ended. It continues when nodes are killed.
+//! A subscriber reads the topic of task events to learn which tasks ended. The subscriber continues when nodes are
+//! killed.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

@@ -1,16 +1,16 @@
-//! Case `phases`, `via=local`: measures scaling on a real node, which starts and ends worker processes as
+//! Case `phases` with `via=local`: measures scaling on a real node, which starts and ends worker processes as
 //! `Policy::local` says.
 //!
-//! Each trigger is measured alone, with the other thresholds out of reach. `total_ns` counts from the arrival of the
-//! load until the last worker of the first decision is ready. For scaling in, it counts from the time at which fewer
-//! workers suffice until a process has ended. A worker sleeps [`TASK`] for each task, so more workers do more tasks on
-//! any number of processors.
+//! Each phase of the case measures one trigger alone, with the other thresholds out of reach. For scaling out,
+//! `total_ns` counts from the arrival of the load until the last worker of the first decision is ready. For scaling in,
+//! it counts from the time at which fewer workers suffice until a process has ended. A worker sleeps [`TASK`] for each
+//! task, so more workers do more tasks on any number of processors.
 //!
-//! *predictive*: the load comes in waves, and no threshold applies. `ahead_s` is the number of seconds from the time at
-//! which the workers of the first decision are ready until the load rises in the next wave.
+//! In phase `predictive`, the load comes in waves, and no threshold applies. `ahead_s` is the number of seconds from
+//! the time at which the workers of the first decision are ready until the load rises in the next wave.
 //!
-//! *cold*, *warm*: like *latency*, with workers that need [`LOADING`] to start. *cold* has no warm pool; *warm* has one
-//! of [`POOL`] workers.
+//! The phases `cold` and `warm` are like phase `latency`, with workers that need [`LOADING`] to start. `cold` has no
+//! warm pool; `warm` has one of [`POOL`] workers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -203,7 +203,7 @@ impl LocalSetup {
         self.scale_out_sample(trigger, load_at)
     }
 
-    /// Returns how long the phases of the first completed scale-out took.
+    /// Returns how long each step of the first completed scale-out took.
     fn scale_out_sample(&self, trigger: ScaleOutTrigger, load_at: Instant) -> Result<RunSample> {
         let decided = self.workers.decisions();
         let out = is_ready(&decided).context("the autoscaler made no decision")?;
@@ -218,7 +218,7 @@ impl LocalSetup {
             .with("workers_more", f64::from(out.workers)))
     }
 
-    /// Returns how long the phases of the first completed scale-in took.
+    /// Returns how long each step of the first completed scale-in took.
     fn scale_in_sample(&self) -> Result<RunSample> {
         let is_gone = |decided: &ScalingDecisions| decided.inward.iter().any(|inward| inward.gone_ms > 0);
         let decided = self.wait_for("fewer workers", is_gone)?;

@@ -1,4 +1,4 @@
-//! The Grey document's tables, computed with the cluster simulator.
+//! Computes the Grey document's tables with the cluster simulator.
 
 use std::cell::RefCell;
 

@@ -1,7 +1,6 @@
-//! The description of the work of submitters and workers, and of their report. Dunlin and its peers use the same
-//! description. For Dunlin, this program does the work in its role `tasks-clients`; for peers, the program
-//! `peers/tasks` does it. Both programs read the work as JSON, and report only if each submitted task was done exactly
-//! once.
+//! Describes the work of submitters and workers, and their report. The description is the same for Dunlin and for
+//! peers. For Dunlin, this program does the work in its role `tasks-clients`; for peers, the program `peers/tasks` does
+//! it. Both programs read the description as JSON, and report only if each submitted task was done exactly once.
 
 use std::time::Duration;
 

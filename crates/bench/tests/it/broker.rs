@@ -1,4 +1,4 @@
-//! Small runs of all points of suite `broker`: results are checked, speeds are not.
+//! Tests of suite `broker` with small runs of all measurements. Results are checked, speeds are not.
 
 use dunlin_bench::FigureRow;
 
@@ -40,7 +40,7 @@ fn every_use_case_is_measured_through_every_listener() {
 
 #[test]
 fn raw_nats_clients_measure_streams_and_fan_out() {
-    // Message rates of four sizes and three modes, and delivery rates of two fan-outs.
+    // The case measures message rates for each size and mode, and delivery rates for two numbers of subscribers.
     let rows = rows("nats_listener");
     assert_eq!((count(&rows, "nats", "msgs_per_s"), count(&rows, "nats", "deliveries_per_s")), (7, 2));
 }

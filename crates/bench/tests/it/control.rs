@@ -1,5 +1,5 @@
-//! Small runs of suite `control` on real processes and a real disk: acknowledged writes are read back, speeds
-//! are not checked.
+//! Tests of suite `control` with small runs on real processes and a real disk. Acknowledged writes are read back;
+//! speeds are not checked.
 
 use dunlin_bench::FigureRow;
 

@@ -1,4 +1,4 @@
-//! Small runs of suite `feed`: deliveries, losses and repairs are checked, speeds are not.
+//! Tests of suite `feed` with small runs. Deliveries, losses and repairs are checked; speeds are not.
 
 use dunlin_bench::FigureRow;
 

@@ -1,4 +1,4 @@
-//! Small runs of suite `space` over real processes: no entity is lost, duplicated or changed; speeds are not
+//! Tests of suite `space` with small runs over real processes: no entity is lost, duplicated or changed. Speeds are not
 //! checked.
 
 use dunlin_bench::FigureRow;

@@ -1,5 +1,5 @@
-//! Small runs of suite `tasks` through nodes, on real processes and a real disk: each task is done once,
-//! speeds are not checked.
+//! Tests of suite `tasks` with small runs through nodes, on real processes and a real disk: each task is done once.
+//! Speeds are not checked.
 
 use dunlin_bench::FigureRow;
 

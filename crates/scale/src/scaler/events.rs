@@ -1,4 +1,4 @@
-//! Applies the provider's events.
+//! Applies the provider's events to the scaler's instances.
 
 use crate::fleet::{FleetMember, InstancePhase};
 use crate::provider::{InstanceId, InstanceMarket, ProviderAction, ProviderEvent};

@@ -1,4 +1,4 @@
-//! The number of workers that each reason requires.
+//! Computes the number of workers that each reason requires.
 
 use crate::forecast::ForecastStatus;
 use crate::sample::SchedulerSample;

@@ -1,4 +1,4 @@
-//! The tables of Dunlin's requirements, as simulated scenarios.
+//! Scenarios that compute the tables of Dunlin's requirements with the simulator.
 
 mod compare;
 mod cost;

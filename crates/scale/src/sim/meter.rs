@@ -1,4 +1,4 @@
-//! Measurements of a run: waiting times per minute and in total, and a digest.
+//! Measures a simulated run: waiting times per minute and in total, and a digest of all task starts.
 
 use hdrhistogram::Histogram;
 

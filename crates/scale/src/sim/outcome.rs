@@ -1,4 +1,4 @@
-//! The result of a run.
+//! The result of a simulation.
 
 use crate::decision::Decisions;
 

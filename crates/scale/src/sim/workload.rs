@@ -1,4 +1,4 @@
-//! Arrival rates over time.
+//! The arrival rates of simulated tasks over time.
 
 use std::f64::consts::TAU;
 use std::sync::Arc;

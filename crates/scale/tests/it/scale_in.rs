@@ -14,7 +14,8 @@ fn oversized_fleet(policy: Policy) -> ScalerSimulation {
 
 fn low_load_sample(simulation: &ScalerSimulation) -> SchedulerSample {
     let ready = simulation.instances(InstancePhase::Ready);
-    // The later half of the workers is idle. The list begins with the youngest worker, as if it had been idle longest.
+    // The younger half of the workers is idle. The list begins with the youngest worker, as if that worker had been
+    // idle longest.
     let idle = ready.iter().rev().take(10).map(|&instance| (instance, 100 + instance)).collect();
     SchedulerSample { idle, ..load_sample(80.0, ready.len() as u32) }
 }

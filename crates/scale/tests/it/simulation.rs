@@ -5,7 +5,7 @@ use dunlin_scale::{
     ScalerLimits, SchedulerSample, SimulatedProvider,
 };
 
-/// A scaler, a simulated provider and their time.
+/// A scaler and a simulated provider, with the time that both share.
 pub struct ScalerSimulation {
     pub scaler: Scaler,
     pub provider: SimulatedProvider,

@@ -1,4 +1,5 @@
-//! The network: each node has a network namespace with two links, one to the other nodes and one to clients.
+//! Makes the network of a run. Each node has a network namespace with two links: one to the other nodes, and one to
+//! clients.
 
 use std::net::Ipv4Addr;
 use std::process::Command;

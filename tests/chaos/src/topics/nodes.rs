@@ -1,4 +1,4 @@
-//! The nodes: `dunlin serve`, each in its own network namespace.
+//! The nodes of a run: processes of `dunlin serve`, each in its own network namespace.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
-//! Publishers: one for each topic, each through one node. Records contain their numbers. The publisher of a durable
-//! topic repeats a record under its own number until the node acknowledges the record, so the topic appends it once.
-//! The publisher of a volatile topic does not repeat a record whose response was lost, because a new owner does not
-//! recognize repeated records.
+//! The publishers of a run. Each publishes to one topic through one node. Each record contains its number. The
+//! publisher of a durable topic repeats a record under its own number until the node acknowledges the record, so the
+//! topic appends it once. The publisher of a volatile topic does not repeat a record whose response was lost, because a
+//! new owner does not recognize repeated records.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Subscribers, each of one topic through one node, which write traces.
+//! The subscribers of a run. Each reads one topic through one node, and keeps a trace of the events that it receives.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;

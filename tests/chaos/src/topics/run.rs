@@ -1,4 +1,5 @@
-//! One run: a cluster, its publishers and subscribers, the faults of a seed, and the checks.
+//! Makes one run of the fault tests of topics: starts a cluster, publishers and subscribers, injects the faults of a
+//! seed, and checks what the subscribers received.
 
 use std::collections::BTreeMap;
 use std::fmt;

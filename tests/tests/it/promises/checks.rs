@@ -1,4 +1,4 @@
-//! The guarantees; each is tested with a new node.
+//! The checks of the guarantees. Each check uses a new node.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -207,8 +207,8 @@ fn slow_reader(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     const HISTORY_BYTES: u64 = 4 << 20;
     /// The number of records: five times as many as the topic retains.
     const RECORDS: u64 = 21_000;
-    /// The number of records that are published together. These records take at most an eighth of the retention. A
-    /// subscriber lags only if it has not read half of the retention.
+    /// The number of records that are published together. They take at most an eighth of the retention, so a subscriber
+    /// that has read everything before never lags: it lags only with half of the retention unread.
     const AT_ONCE: u64 = 500;
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
     trial.create("t", TopicConfig { retention, ..TopicConfig::default() })?;

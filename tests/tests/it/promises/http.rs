@@ -1,4 +1,4 @@
-//! The listener `http`, with a minimal client for server-sent events.
+//! Tests of listener `http`, with a minimal client for server-sent events.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};

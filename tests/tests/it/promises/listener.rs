@@ -1,4 +1,4 @@
-//! The interface between the tests and every listener.
+//! The interface through which the tests of the guarantees use each listener.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The NATS listener, with and without sequence numbers. Its client reads the socket only during calls.
+//! Tests of the NATS listener, with and without sequence numbers. The client of the tests reads the socket only during
+//! calls.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,5 @@
-//! Clients in process and over Dunlin's own protocol, with the same traits as the other listeners.
+//! Tests of Dunlin's own clients, in process and over Dunlin's own protocol. The clients implement the same traits as
+//! the clients of other listeners.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -84,7 +84,8 @@ impl NodeUnderTest {
     pub fn restart(&mut self) -> Result<()> {
         drop(self.server.take());
         self.node.stop();
-        // An epoch is a start time in steps of 100 ms. Without this pause, the new node could have the same epoch.
+        // An epoch is a start time in steps of 100 ms. Without this pause, the new node could have the epoch of the old
+        // one.
         thread::sleep(Duration::from_millis(250));
         *self = NodeUnderTest::with(self.config.clone(), Arc::clone(&self.directory))?;
         Ok(())

@@ -1,5 +1,5 @@
-//! The listener `ws`. The sub-protocol with binary messages is tested with Dunlin's own client, through a bridge from
-//! TCP to WebSockets. The sub-protocol with JSON is tested with a minimal client.
+//! Tests of listener `ws`. The sub-protocol with binary messages is tested with Dunlin's own client, through a bridge
+//! from TCP to WebSockets. The sub-protocol with JSON is tested with a minimal client.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};

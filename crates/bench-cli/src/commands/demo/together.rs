@@ -82,7 +82,8 @@ impl CombinedDemoOptions<'_> {
                 scope.spawn(move || stop_all_on_error(self.tasks(work, urls, narrator, closing, stop)))
             });
             let markets = stop_all_on_error(self.markets(&mut nodes, narrator, closing, stop));
-            // With `--once`, this waits for the tasks, which continue for a while after the last kill of a node.
+            // With `--once`, the tasks continue for a while after the last kill of a node. `join` waits until the tasks
+            // end.
             let tasks = tasks.map(|tasks| {
                 tasks.join().unwrap_or_else(|_| Err(anyhow!("the thread that runs the tasks panicked")))
             });
@@ -105,7 +106,7 @@ impl CombinedDemoOptions<'_> {
         if closing.holds() { Ok(()) } else { bail!("some checks failed: see the tables above") }
     }
 
-    /// Replays the markets' lines and order books on the cluster, and kills its nodes.
+    /// Replays the markets' lines and order books on the cluster, and kills the cluster's nodes.
     fn markets(
         &self,
         nodes: &mut DemoNodes,

@@ -323,7 +323,8 @@ fn policies(arguments: &SimulateArguments) -> Result<PrintedTable> {
 fn cost(arguments: &SimulateArguments, prices: &Prices) -> Result<PrintedTable> {
     let (name, workload) = workloads(arguments)?.swap_remove(0);
     let mean_us = arguments.task_ms * 1_000.0;
-    // The workers of Dunlin's requirements: about 17 ms of CPU per task at 85 tasks per second, 57 % of 8 GB.
+    // The needs of a worker according to Dunlin's requirements: 85 tasks per second with about 17 ms of CPU time each,
+    // and 57 % of 8 GB of memory.
     let need = WorkerNeed { cpus: 1.42, memory_gib: 4.6 };
     let policy = policy(arguments, name);
     let rows = sim::savings(arguments.seed, &workload, &policy, mean_us, prices, (need, "m6i.large"));

@@ -19,7 +19,7 @@ pub enum ExpectedBooks {
 #[derive(Default)]
 pub struct BitstampOrders {
     orders: HashMap<String, (bool, i64, i64)>,
-    /// Rows that are held back, because the recorder may have written them while it stopped. Rows of this kind do not
+    /// Rows that are held back, because the recorder may have written them while it shut down. Rows of this kind do not
     /// describe changes of the market.
     held: Vec<Vec<String>>,
 }
@@ -51,7 +51,8 @@ impl ExpectedBooks {
         }
     }
 
-    /// Ends the recording. Rows that are still held back are dropped, because the recorder wrote them while it stopped.
+    /// Ends the recording. Rows that are still held back are dropped, because the recorder wrote them while it shut
+    /// down.
     pub fn end(&mut self) {
         if let ExpectedBooks::Bitstamp(bitstamp) = self {
             bitstamp.held.clear();

@@ -1,4 +1,5 @@
-//! A replica of all books: reads from the node under configured conditions, such as pauses and lost connections.
+//! Runs a replica of all books. The replica reads from the node under configured conditions, such as pauses and lost
+//! connections.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering;
@@ -87,7 +88,7 @@ pub struct ReplicaResult {
 }
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The most bytes that the node sends to a slow reader before the reader has read them.
+/// The most unread bytes that the node sends to a slow reader.
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
 /// Follows the books until the replica has read everything or the demo ends.

@@ -1,4 +1,4 @@
-//! Compares every replica's books with the oracle's.
+//! Compares every replica's books with the books that the oracle computes.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

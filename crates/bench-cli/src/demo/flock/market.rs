@@ -1,8 +1,8 @@
 //! Publishes one market through one node: its lines, and the records of its books.
 //!
 //! All due lines are published together; the node acknowledges them when they are on disk. If the node fails, the
-//! client later sends the records that got no response again, with their old numbers, so that no record is stored
-//! twice. If the node refuses records, the publisher publishes them again.
+//! client later sends the unacknowledged records again with their old numbers, so that no record is stored twice. If
+//! the node refuses records, the publisher publishes them again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The lines of one topic as the reader of one node received them.
+//! Tracks which lines of a topic one reader has received from its node.
 
 use std::collections::BTreeMap;
 

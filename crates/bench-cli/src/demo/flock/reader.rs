@@ -1,5 +1,5 @@
-//! The two reading threads of one node: one receives all lines, the other keeps a replica of all books. When the node is
-//! killed, they reconnect and continue.
+//! Runs the two threads of the demo that read from one node. One thread receives all lines, the other keeps a replica
+//! of all books. When the node is killed, both threads reconnect and continue.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

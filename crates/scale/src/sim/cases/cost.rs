@@ -1,4 +1,4 @@
-//! Monthly savings of each strategy, from the worker hours of simulated runs and a price table.
+//! Computes the monthly savings of each strategy from the worker hours of simulated runs and a table of prices.
 //!
 //! The strategies overlap, so their savings do not add up. The last row is a run with all of them.
 

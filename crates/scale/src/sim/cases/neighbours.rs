@@ -1,4 +1,5 @@
-//! Several tenants: their shares, and the effect of one that submits ten times as much.
+//! Simulates several tenants: the share that each receives, and the effect of a tenant that submits ten times as much
+//! as usual.
 
 use dunlin_tasks::Quota;
 

@@ -185,8 +185,8 @@ pub fn scale_in(seed: u64) -> Option<ScaleInPhases> {
     rows.take(count).max_by_key(ScaleInPhases::total_ms)
 }
 
-/// Simulates the same addition of workers without a warm pool and with one of 20, and counts the failures among
-/// `starts` starts.
+/// Simulates the same addition of workers without a warm pool and with a pool of 20 workers, and counts the failures
+/// among `starts` starts.
 pub fn warm_pool(seed: u64, starts: u64) -> Vec<WarmPoolRow> {
     [0, 20].into_iter().filter_map(|size| simulate_warm_pool(seed, size, starts)).collect()
 }

@@ -1,5 +1,4 @@
-//! The output of `demo --together`. While the parts of the demo run, each prints whole lines; the tables follow at the
-//! end.
+//! Prints the output of `demo --together`: lines of text while the parts of the demo run, and tables at the end.
 
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};

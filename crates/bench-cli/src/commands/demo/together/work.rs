@@ -1,5 +1,5 @@
-//! `recordings.py`: four tenants submit tasks that parse the recordings. The tasks run in Python workers, which the
-//! nodes start. The program checks each result, and prints a table of its own.
+//! Runs the Python program `recordings.py`, in which four tenants submit tasks that parse the recordings. The tasks run
+//! in Python workers, which the nodes start. The program checks each result, and prints its own table.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
