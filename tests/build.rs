@@ -4,7 +4,7 @@ use std::path::Path;
 use std::{env, fs};
 
 const README: &str = "../README.md";
-/// The node's address in the README. The program uses `URL_ARGUMENT` in its place.
+/// The node's address in the README. It is replaced by `URL_ARGUMENT` in the program.
 const ADDRESS: &str = "\"dunlin://127.0.0.1:4220\"";
 /// The expression in Rust that returns the program's first argument, a node's address.
 const URL_ARGUMENT: &str = "&std::env::args().nth(1).ok_or(\"a URL is to be given\")?";

@@ -12,7 +12,7 @@ pub struct Ledger {
     pub acked: BTreeMap<u64, Option<(u32, u64)>>,
     /// Errors of publish calls.
     pub failures: Vec<String>,
-    /// The number of the last record, once it is acknowledged.
+    /// The number of the last record; `None` until this record is acknowledged.
     pub last: Option<u64>,
 }
 

@@ -82,7 +82,8 @@ impl TraceLine {
         }
     }
 
-    /// Joins this line with the next one if their records are consecutive. Returns whether they were joined.
+    /// Joins this line with the next one if the records of both lines are consecutive. Returns whether they were
+    /// joined.
     pub fn join(&mut self, next: &TraceLine) -> bool {
         let (
             TraceLine::Records { writer: a, epoch: e, seqs: (_, seq), ns: (_, n) },

@@ -14,7 +14,7 @@ use anyhow::Result;
 
 use crate::process::{self, cargo};
 
-/// The number of seeds to try on each mutant, at least one of which must find its bug.
+/// The number of seeds to try on each mutant. At least one of these seeds must find the mutant's bug.
 const MUTANT_SEEDS: u64 = 15;
 /// The number of seeds for each kind of handover test.
 const SPACE_SEEDS: u64 = 1_000;

@@ -22,7 +22,7 @@ pub struct Options {
     name: Option<String>,
 }
 
-/// A client: its name, the function that prepares it, and the function that tests it.
+/// A client: its name, the function that prepares the client, and the function that tests it.
 struct Client {
     name: &'static str,
     /// The programs that must be in PATH.

@@ -97,7 +97,7 @@ fn download(package: &PypiPackage, staging: &Path) -> Result<()> {
 }
 
 /// Returns the reason for pip's last retry, if there was one, and pip's error messages. Returns all of `stderr` if it
-/// contains neither.
+/// contains no such reason and no such message.
 fn pip_error(stderr: &[u8]) -> String {
     let stderr = String::from_utf8_lossy(stderr);
     let errors: Vec<_> = stderr.lines().filter(|line| line.starts_with("ERROR:")).collect();
@@ -150,7 +150,7 @@ fn archive_command(verb: &str) -> Command {
     python
 }
 
-/// A directory for files that are not verified yet. Dropping the value removes it.
+/// A directory for files that are not verified yet. Dropping the value removes the directory.
 struct Staging(PathBuf);
 
 impl Staging {

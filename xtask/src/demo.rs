@@ -121,7 +121,7 @@ pub fn prepare(options: &Options) -> Result<Command> {
     Ok(dunlin)
 }
 
-/// Replaces this process by the demo, so that the demo receives Ctrl-C and its exit code is returned.
+/// Replaces this process by the demo, so that the demo receives Ctrl-C and the demo's exit code is returned.
 #[cfg(unix)]
 fn exec(mut command: Command) -> Result<()> {
     use std::os::unix::process::CommandExt;

@@ -1,5 +1,5 @@
-//! `image`: builds the static binary of `deploy/Containerfile` without a container. Tests it as an
-//! unprivileged user in an empty root directory: the node resolves a name and ends in order.
+//! `image`: builds the static binary of `deploy/Containerfile` without a container. Tests the binary as an unprivileged
+//! user in an empty root directory: the node resolves a name and ends in order.
 //!
 //! Needs root for `chroot`. `cargo xtask test` does not run the command, because it builds all code for another target.
 

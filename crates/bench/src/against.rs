@@ -117,8 +117,8 @@ fn is_same_figure(row: &FigureRow, other: &FigureRow) -> bool {
         && row.median > 0.0
 }
 
-/// Returns the median change, as a share and without its sign, of the rows that are not Dunlin's. It shows how much the
-/// machine's speed differs between the runs. `None` if there are fewer than `PEER_ROWS_MIN` rows.
+/// Returns the median change, as a share and without its sign, of the rows that are not Dunlin's. This median shows how
+/// much the machine's speed differs between the runs. `None` if there are fewer than `PEER_ROWS_MIN` rows.
 fn drift<'a>(others: impl Iterator<Item = &'a (&'a FigureRow, &'a FigureRow)>) -> Option<f64> {
     let changes: Vec<f64> =
         others.map(|(now, then)| (now.median / then.median).ln().abs().exp_m1()).collect();

@@ -41,7 +41,7 @@ impl CorePinning {
     }
 
     /// Pins the calling thread as side 0 or side 1; does nothing for [`CorePinning::Free`]. On a machine with one core,
-    /// both sides use that core; the preflight checks warn about it.
+    /// both sides use that core; the preflight checks warn about this.
     pub fn side(self, side: usize) -> Result<Option<CpuPin>> {
         match self {
             Self::Free => Ok(None),
@@ -52,7 +52,7 @@ impl CorePinning {
 }
 
 impl CpuPin {
-    /// Pins the calling thread to the nth core, from 0, that it may use.
+    /// Pins the calling thread to one of the cores that it may use: the core with index `nth` among these cores.
     pub fn to_nth(nth: usize) -> Result<Self> {
         let previous =
             sched_getaffinity(None).context("cannot read the CPU cores that this process may use")?;

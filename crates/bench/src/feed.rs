@@ -1,5 +1,5 @@
-//! Suite `feed`: measures the five scenarios of MDD-Sim's benchmark document, and what our goals for feeds need in
-//! addition.
+//! Suite `feed`: measures the five scenarios of MDD-Sim's benchmark document. It also makes the additional measurements
+//! that our goals for feeds need.
 //!
 //! Latencies are measured twice: `sent` counts from the publication of an update, as in the document, and `intended`
 //! from the update's due time. The number of drops is the number of due updates minus the number of received updates.

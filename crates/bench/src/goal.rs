@@ -1,7 +1,7 @@
 //! Thresholds for figures: Dunlin's goals, other documents' claims, and known figures of peers.
 //!
 //! Each suite lists its thresholds as constants, such as those in `spot/`. This module compares the thresholds with the
-//! rows of one run. It never divides figures of different runs.
+//! rows of one run. The module never divides figures of different runs.
 
 use crate::metric;
 use crate::row::{FigureRow, RowNote, RowPattern, RowSet};
@@ -103,7 +103,7 @@ pub struct PeerClaim {
 }
 
 impl PeerClaim {
-    /// Returns how many times better Dunlin's figure is. A value below 1 means that it is worse.
+    /// Returns how many times better Dunlin's figure is. A value below 1 means that Dunlin's figure is worse.
     pub fn times_better(&self, measured: f64) -> f64 {
         if metric::less_is_better(self.ours.metric) { self.figure / measured } else { measured / self.figure }
     }

@@ -182,7 +182,7 @@ pub fn empty_table(layouts: &[CaseLayout], case: &str, more: Option<&str>) -> Ta
 /// The lines of a table that contain the results of one measurement.
 #[derive(Debug)]
 pub struct PointText<'a> {
-    /// One row of the measurement; it identifies the measurement.
+    /// One of the measurement's rows. The row identifies the measurement.
     pub row: &'a FigureRow,
     /// How the lines are highlighted.
     pub style: LineStyle,

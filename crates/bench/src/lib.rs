@@ -2,7 +2,8 @@
 //!
 //! A suite is a list of *measurements*. Each has a target and parameters. The measurements of a *group* run
 //! alternately. The runner turns their samples into *rows*. The rows are compared with goals, with a document's claims
-//! and with known figures of peers. They are printed, and stored in a file, from which `dunlin report` makes its page.
+//! and with known figures of peers. The rows are printed, and stored in a file, from which `dunlin report` makes its
+//! page.
 //!
 //! Invariants: a measurement fails unless all counted deliveries were checked. Throughput is measured without loss. A
 //! ratio compares figures of one run, and never a peer that is below its known figure. All child processes end with the

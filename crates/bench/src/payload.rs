@@ -13,7 +13,7 @@ pub const FILLER: u64 = 0x5bd1_e995_9e37_79b9;
 /// The smallest size of a payload in bytes: the sequence number twice.
 pub const BYTES_MIN: usize = 2 * WORD;
 
-/// A payload of a given size that contains a sequence number; it is rewritten in place for each record.
+/// A payload of a given size that contains a sequence number. The payload is rewritten in place for each record.
 #[derive(Clone, Debug)]
 pub struct NumberedPayload {
     bytes: Vec<u8>,

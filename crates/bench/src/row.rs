@@ -121,8 +121,7 @@ impl RowSet {
         self.rows.iter()
     }
 
-    /// Calls `note` with each row, and stores the note that it returns in the row. The other fields of the rows stay
-    /// the same.
+    /// Calls `note` with each row, and stores the returned note in the row. The other fields of the rows stay the same.
     pub fn annotate(&mut self, mut note: impl FnMut(&FigureRow) -> Option<RowNote>) {
         for row in &mut self.rows {
             if let Some(RowNote { text, unfair }) = note(row) {

@@ -1,8 +1,8 @@
 //! Runs the selected measurements of a suite and summarises their samples in rows.
 //!
-//! Every round of a group measures each of its measurements once, so Dunlin and peers alternate. A measurement whose
-//! peer is not installed is skipped. A measurement that fails is not run in later rounds, and the whole run fails.
-//! Skipped and failed measurements are reported. A missed goal is not a failure.
+//! In every round, each measurement of a group runs once, so Dunlin and peers alternate. A measurement whose peer is
+//! not installed is skipped. A measurement that fails is not run in later rounds, and the whole run fails. Skipped and
+//! failed measurements are reported. A missed goal is not a failure.
 
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ fn add_rows(suite: &str, running: &RunningPoint, rows: &mut RowSet) -> Result<()
     Ok(())
 }
 
-/// Creates a progress bar on standard error. It is hidden if standard error is no terminal.
+/// Creates a progress bar on standard error. The bar is hidden if standard error is not a terminal.
 fn progress_bar(steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {elapsed}  {wide_msg:.dim}");
     let bar = ProgressBar::new(steps).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

@@ -7,7 +7,7 @@ use dunlin::journal::RealDisk;
 
 use crate::point::SystemNotInstalled;
 
-/// A temporary directory on a real disk. Dropping the handle removes it.
+/// A temporary directory on a real disk. Dropping the handle removes the directory.
 #[derive(Debug)]
 pub struct ScratchDisk(tempfile::TempDir);
 

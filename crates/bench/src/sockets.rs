@@ -1,4 +1,4 @@
-//! Loopback sockets over TCP and Unix sockets, for measurements of floors, and for peers whose protocol the benchmark
+//! Loopback sockets: TCP and Unix sockets for the measurements of floors, and for peers whose protocol the benchmark
 //! speaks itself.
 //!
 //! Every blocking call times out after [`TIMEOUT`], so a run fails if its peer does not respond.
@@ -175,7 +175,7 @@ impl Write for SocketStream {
     }
 }
 
-/// A listening loopback socket. Dropping it removes a Unix socket's file.
+/// A listening loopback socket. Dropping the value removes the file of a Unix socket.
 #[derive(Debug)]
 pub enum SocketListener {
     /// A TCP listener on a free port of 127.0.0.1.

@@ -1,5 +1,5 @@
 //! Suite `spot`: measures topics. The suite prints the tables of ServerLink's document on its SPOT benchmarks ("the
-//! SPOT document"), with the same columns. It also makes the measurements that our goals for topics need.
+//! SPOT document"), with the same columns. The suite also makes the measurements that our goals for topics need.
 //! `docs/benchmarks.md` is made from the suite's stored runs.
 
 pub mod claims;

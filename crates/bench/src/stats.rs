@@ -1,12 +1,13 @@
 //! Computes the median, minimum and maximum over runs, and collects the latencies of one run. Latencies are recorded in
 //! ns from the *intended* send time, so that they include the delay of a late sender. A closed loop with one request in
-//! flight has no schedule; its intended send times are the actual send times.
+//! flight has no schedule, so the actual send times count as the intended ones.
 
 use hdrhistogram::Histogram;
 
 use crate::point::RunSample;
 
-/// A row is marked as noisy if the difference of its maximum and minimum is larger than this share of its median.
+/// A row is marked as noisy if the difference between its maximum and its minimum is larger than this share of its
+/// median.
 pub const SPREAD_WARNED: f64 = 0.10;
 
 /// The median, minimum and maximum of one figure over several runs.

@@ -43,7 +43,7 @@ pub struct StoredRun {
 }
 
 impl StoredRun {
-    /// The reason why the report must not use this run; `None` if it may.
+    /// The reason why the report must not use this run; `None` if the report may use the run.
     pub fn refusal(&self) -> Option<&'static str> {
         match (self.quick, self.debug_build) {
             (true, _) => Some("a quick run"),
@@ -52,7 +52,7 @@ impl StoredRun {
         }
     }
 
-    /// Writes the run into `folder`, or into its subfolder `scratch` if the report would refuse it.
+    /// Writes the run into `folder`, or into the subfolder `scratch` if the report would refuse the run.
     pub fn save(&self, folder: &Path) -> Result<PathBuf> {
         let folder = if self.refusal().is_some() { folder.join("scratch") } else { folder.to_owned() };
         fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -142,7 +142,7 @@ pub struct RunArchive {
     pub damaged: Vec<String>,
 }
 
-/// Returns a path that does not exist yet, because two runs may start within one second.
+/// Returns a path at which no file exists. Two runs that start within one second therefore have different paths.
 fn unused_path(folder: &Path, stem: &str) -> PathBuf {
     let names = std::iter::once(format!("{stem}.json")).chain((2..).map(|nth| format!("{stem}-{nth}.json")));
     let mut paths = names.map(|name| folder.join(name));

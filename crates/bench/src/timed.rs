@@ -67,8 +67,8 @@ pub const SUSTAINED: &str = "sustained";
 
 const COUNT_MAX: f64 = 2e9;
 
-/// Makes each run of a transfer take about `--time`: computes its message count from the speed of the run before. The
-/// count is at least `first`.
+/// Makes each run of a transfer take about `--time`: computes the message count of a run from the speed of the previous
+/// run. The count is at least `first`.
 pub fn sustained(
     first: impl Fn(&BenchContext) -> u64 + 'static,
     transfer: impl Fn(&BenchContext, u64) -> Result<TimedTransfer> + 'static,

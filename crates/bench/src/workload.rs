@@ -193,8 +193,8 @@ pub fn describe(event: &Event<'_>) -> String {
     }
 }
 
-/// Makes `iterations` round trips to a peer that runs [`send_back_all`], with one request in flight. One tenth as many
-/// round trips are made before, as a warm-up.
+/// Makes `iterations` round trips to a peer that runs [`send_back_all`], with one request in flight. Before that, makes
+/// a tenth as many round trips as a warm-up.
 pub fn measure_round_trips(
     publisher: &mut impl Publish,
     subscriber: &mut impl Subscribe,

@@ -1,5 +1,5 @@
 //! The program `alone`, which runs the benchmarks without the `dunlin` binary, for example as `alone spot` or `alone
-//! peers spot --bytes=64`. Tests start it, and it starts child processes of itself.
+//! peers spot --bytes=64`. Tests start this program, and it starts child processes of itself.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

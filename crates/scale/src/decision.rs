@@ -1,4 +1,4 @@
-//! The scaler's decisions, their reasons, and the times of their steps.
+//! The decisions of the scaler, with the reason for each decision and the times of the decision's steps.
 
 use std::collections::VecDeque;
 
@@ -45,7 +45,7 @@ pub struct ScaleIn {
     pub drained_ms: u64,
     /// The time at which the instance was gone or in the warm pool, ms; 0 until then.
     pub gone_ms: u64,
-    /// Number of instances that the scaler decided to remove at the same time, with this one.
+    /// Number of instances that the scaler decided to remove at the same time, including this one.
     pub workers: u32,
 }
 
@@ -63,7 +63,8 @@ impl Decisions {
         self.scale_outs.iter()
     }
 
-    /// Iterates over the decisions to remove workers, one for each instance, the oldest first.
+    /// Iterates over the decisions to remove workers, the oldest first. There is one decision for each removed
+    /// instance.
     pub fn scale_ins(&self) -> impl Iterator<Item = &ScaleIn> {
         self.scale_ins.iter()
     }

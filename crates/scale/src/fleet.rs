@@ -9,7 +9,7 @@ use crate::provider::{InstanceId, InstanceMarket};
 pub enum InstancePhase {
     /// The instance is starting, and will run tasks.
     Starting,
-    /// The instance is starting for the warm pool, or is returning to it.
+    /// The instance is starting for the warm pool, or is returning to the warm pool.
     Preparing,
     /// The instance waits in the warm pool.
     Warm,

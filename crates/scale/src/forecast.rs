@@ -45,7 +45,7 @@ pub struct ForecastStatus {
     pub history_ms: (u64, u64),
 }
 
-/// Forecasts the arrivals of tasks from their history, and measures the error of its own forecasts.
+/// Forecasts the arrivals of tasks from past arrivals, and measures the error of its own forecasts.
 #[derive(Debug, Clone)]
 pub struct Forecaster {
     config: ForecastPolicy,
@@ -119,7 +119,7 @@ impl Forecaster {
         self.peak_forecast(now_ms, until_ms).filter(|_| self.is_trusted)
     }
 
-    /// Returns the highest forecast even if recent errors are too large, for display only.
+    /// Returns the highest forecast even if recent errors are too large. Used only to display the forecast.
     pub fn peak_forecast(&self, now_ms: u64, until_ms: u64) -> Option<ArrivalForecast> {
         if self.forecasts.is_empty() {
             return None;
@@ -187,8 +187,8 @@ impl Forecaster {
         self.push_history(mean);
     }
 
-    /// Compares a forecast with the actual value. Errors are summed before they are divided, so that hours with few
-    /// tasks have little weight.
+    /// Compares a forecast with the actual value. The sum of the errors is divided by the sum of the values, so that
+    /// hours with few tasks have little weight.
     fn compare(&mut self, predicted: f64, actual: f64) {
         let error = (predicted - actual).abs();
         self.compared = (self.compared.0 + error, self.compared.1 + actual);

@@ -27,8 +27,8 @@ pub struct CapacityPlan {
     pub workers: f64,
     /// Workers at the peak.
     pub workers_peak: u32,
-    /// The share of its scheduling processor that a coordinator uses at the peak. A coordinator has one such processor
-    /// for each shard.
+    /// The share of its scheduling processors that a coordinator uses at the peak. Each shard has one scheduling
+    /// processor.
     pub coordinator_cpu: f64,
     /// The share of a coordinator's memory that the longest queue takes.
     pub coordinator_memory: f64,

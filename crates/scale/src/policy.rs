@@ -79,7 +79,8 @@ pub struct ScaleInPolicy {
 /// The rules of a scaling policy for adding workers ahead of forecast load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForecastPolicy {
-    /// How far ahead the scaler uses forecasts, in ms. It must exceed the time to decide and to start a worker.
+    /// How far ahead the scaler uses forecasts, in ms. This time must be longer than the time to decide on a worker and
+    /// to start it.
     pub lead_ms: u64,
     /// Length of a bucket of the series, ms.
     pub bucket_ms: u64,
@@ -100,10 +101,10 @@ pub struct ForecastPolicy {
 pub struct WarmPoolPolicy {
     /// The number of prepared workers in the pool.
     pub size: u32,
-    /// How long a measurement must exceed its threshold before the scaler takes workers from the pool, in ms. The time
-    /// is short, because taking a worker needlessly costs little.
+    /// How long a measurement must exceed its threshold before the scaler takes workers from the pool, in ms. This time
+    /// can be short, because it costs little to take a worker that turns out not to be needed.
     pub detect_ms: u64,
-    /// Whether drained instances return to the pool if it has room. Processes never return; they end.
+    /// Whether drained instances return to the pool if it has room. Local processes never return; they end.
     pub takes_drained: bool,
 }
 
@@ -137,7 +138,7 @@ pub enum PolicyError {
         /// The highest maximum that the limits allow.
         most: u32,
     },
-    /// A number is out of its range, or contradicts another one.
+    /// A number is outside of its range, or contradicts another number.
     #[error("{what} is {value}: it must be greater than {above} and at most {most}")]
     Share {
         /// The name of the invalid number.
@@ -236,7 +237,7 @@ impl Policy {
         }
     }
 
-    /// Adds a warm pool of local processes. They are used when the second sample in succession exceeds a threshold.
+    /// Adds a warm pool of local processes. The pool is used when two consecutive samples exceed a threshold.
     pub fn with_local_pool(self, size: u32) -> Policy {
         Policy { warm: WarmPoolPolicy { size, detect_ms: 0, takes_drained: false }, ..self }
     }

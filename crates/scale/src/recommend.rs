@@ -100,7 +100,7 @@ pub fn recommend(
 
 impl Recommendation {
     /// Returns the recommendation as a YAML document for [`ScalingDocument::parse`](crate::ScalingDocument::parse).
-    /// Each worker gets its share of its machine.
+    /// Each worker gets an equal share of its machine.
     pub fn to_yaml(&self, spot_percent: u32) -> String {
         let Recommendation { coordinator, fit, .. } = self;
         let gib = |gib: f64| format!("{}Mi", (gib * 1_024.0) as u64);

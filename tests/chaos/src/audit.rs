@@ -74,8 +74,9 @@ pub fn check_locks(histories: &[LockHistory]) -> Result<u64> {
     Ok(held.len() as u64)
 }
 
-/// Checks watchers: each must receive every revision in order, unless it was compacted. All watchers must receive the
-/// same changes, and these must equal the changes of the acknowledged commands. Returns the number of revisions.
+/// Checks watchers: each watcher must receive every revision in order, unless the revision was compacted. All watchers
+/// must receive the same changes, which must equal the changes of the acknowledged commands. Returns the number of
+/// revisions.
 pub fn check_watches(watched: &[WatchTrace], operations: &[Operation]) -> Result<u64> {
     let mut all: BTreeMap<u64, &[u8]> = BTreeMap::new();
     for watcher in watched {

@@ -13,7 +13,7 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Prepares correct clocks for these nodes.
+    /// Prepares clocks without an offset for these nodes.
     pub fn start(library: &Path, dir: &Path, ids: &[u64]) -> io::Result<Clocks> {
         let clocks = Clocks { library: library.to_owned(), dir: dir.to_owned() };
         ids.iter().try_for_each(|id| clocks.set(*id, 0))?;

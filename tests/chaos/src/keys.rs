@@ -31,7 +31,7 @@ pub struct KeyClient {
     clock: RunClock,
     seed: Seed,
     write_count: u64,
-    /// The group that the client uses, and the last revisions that it saw of the group's keys.
+    /// The group that the client uses, and the last revisions of the group's keys that the client saw.
     known: (String, [u64; KEYS]),
     /// The number of changes in this group with unknown outcomes.
     unknown: u32,

@@ -171,7 +171,7 @@ impl LockClient {
         self.history.held.push(held);
     }
 
-    /// Writes only if the lock's key is still the one created with this token.
+    /// Writes only if the lock's key is still the key that was created with this token.
     fn write_guarded(&mut self, lock: u64, token: u64) {
         let (key, guarded) = ([LOCKS, lock.to_string().as_bytes()].concat(), format!("guarded/{lock}"));
         let value = token.to_string();

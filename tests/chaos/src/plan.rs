@@ -34,11 +34,11 @@ pub enum Fault {
     Ring,
     /// The nodes are divided into two parts that have one node in common.
     Bridge,
-    /// The leader is isolated. Once another node leads, one of its followers loses power. When that follower restarts,
-    /// it reaches the old leader but not the new one.
+    /// The leader is isolated. Once another node leads, a follower of the new leader loses power. When the follower
+    /// restarts, it reaches the old leader but not the new leader.
     Moving,
-    /// Round trips between nodes take this much longer, in ms: half of it in each direction. A round trip must stay
-    /// shorter than the heartbeat of a node, because a leader accepts no writes without timely responses.
+    /// Each round trip between nodes takes this many ms longer, with half of the delay in each direction. A round trip
+    /// must stay shorter than the heartbeat of a node, because a leader accepts no writes without timely responses.
     Delay(u64),
     /// Limits the rate of connections between nodes to this many kB per second in each direction, and splits the data
     /// into small pieces.

@@ -20,7 +20,7 @@ pub fn bind_to_this_thread(command: &mut Command) -> &mut Command {
     let parent = getpid();
     let bind = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have ended before this process asked for the signal.
+        // The parent may have ended before this process asked the kernel for a signal at the parent's end.
         if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
     };
     // SAFETY: between fork and exec the closure makes two system calls and allocates nothing.

@@ -1,4 +1,4 @@
-//! Counts the successful operations of clients during a run, to check that it makes progress.
+//! Counts the successful operations of clients during a run, to check that the clients make progress.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

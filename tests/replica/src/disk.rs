@@ -204,7 +204,7 @@ impl DiskFile for PowerLossFile {
 }
 
 impl PowerLossFile {
-    /// Writes a random selection of the sectors, some of them with a wrong bit, and ends the process.
+    /// Writes a random selection of the sectors, some of them with one wrong bit, and ends the process.
     fn tear(&self, writes: &Writes) -> ! {
         let mut seed = Seed::new(self.faults.tear.load(Ordering::Relaxed));
         let reached = seed.between(0, 100);

@@ -1,4 +1,4 @@
-//! Repeatable random decisions: the seed of a failed run repeats the same decisions.
+//! Random decisions that can be repeated: the same seed leads to the same decisions.
 
 /// A xorshift generator, initialized with a seed.
 #[derive(Debug, Clone)]

@@ -1,6 +1,7 @@
 //! `failovers TRIES`: measures how long three nodes have no leader after the test kills the leader. Prints for each try
 //! the time from the kill to the first acknowledged write. At the end prints the median, 99th percentile and maximum of
-//! these times, and of the durations of the elections, which begin with a candidacy and end with its success.
+//! these times. Prints the same figures for the durations of the elections, from the candidacy of the new leader until
+//! it leads.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

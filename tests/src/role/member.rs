@@ -1,6 +1,6 @@
 //! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS] [listener=ADDRESS] [shards=COUNT] [advertise=ADDRESS]
-//! [heartbeat=MS] [silent=MS] [users=FILE]`: a node of a cluster, with listeners `tcp`, `nats`, `http` and `grpc`. It
-//! reads these requests from standard input:
+//! [heartbeat=MS] [silent=MS] [users=FILE]`: a node of a cluster, with listeners `tcp`, `nats`, `http` and `grpc`. The
+//! process reads these requests from standard input:
 //!
 //! | line | response |
 //! |---|---|

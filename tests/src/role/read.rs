@@ -1,10 +1,10 @@
 //! `read URL NAME=KIND@PATTERN,… …`: subscribes and writes traces.
 //!
-//! Each argument stands for a client with one connection. Each `NAME=KIND@PATTERN` in it stands for a subscription,
-//! which has its own thread. Kinds: `next` waits for each event, `drain` takes many at once, `poll` never waits, `task`
-//! is async, `slow` pauses often and grants little credit, and `registered` is a subscriber for which a reliable
-//! topic's publishers wait. A kind may be written `late-KIND`, for a subscriber that joins after the first records.
-//! Every subscription starts at the oldest retained record.
+//! Each argument stands for a client with one connection. Each `NAME=KIND@PATTERN` in the argument stands for a
+//! subscription, which has its own thread. Kinds: `next` waits for each event, `drain` takes many at once, `poll` never
+//! waits, `task` is async, `slow` pauses often and grants little credit, and `registered` is a subscriber for which a
+//! reliable topic's publishers wait. A kind may be written `late-KIND`, for a subscriber that joins after the first
+//! records. Every subscription starts at the oldest retained record.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
@@ -21,7 +21,8 @@ use crate::trace::TraceLine;
 const CALL_TIMEOUT: Duration = Duration::from_millis(300);
 /// The longest duration of a call: two heartbeats, and time for a busy machine.
 const CALL_MAX: Duration = Duration::from_secs(30);
-/// The limit of bytes in transit to a slow subscriber. It is small, so that the sockets' buffers hold few records.
+/// The limit of bytes in transit to a slow subscriber. The limit is small, so that the sockets' buffers hold few
+/// records.
 const SLOW_CREDIT: usize = 8 << 10;
 
 /// Subscribes and reads.

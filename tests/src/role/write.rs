@@ -1,8 +1,8 @@
-//! `write URL SUBJECT [seed=N] [writer=N] [producer=N] [from=N] [count=N] [mode=mixed|batch|pipeline]
-//! [batch=N] [pause=US]`: publishes numbered records, and writes its ledger to standard output.
+//! `write URL SUBJECT [seed=N] [writer=N] [producer=N] [from=N] [count=N] [mode=mixed|batch|pipeline] [batch=N]
+//! [pause=US]`: publishes numbered records, and writes its ledger to standard output.
 //!
-//! Runs until stopped, or until `count` records are published. Then publishes a last record, and repeats it until it is
-//! acknowledged. Without `count`, failed records are not retried; their numbers count as attempted.
+//! Runs until stopped, or until `count` records are published. Then publishes a last record, and repeats this record
+//! until it is acknowledged. Without `count`, failed records are not retried; their numbers count as attempted.
 
 use std::io::Write as _;
 use std::sync::atomic::Ordering;

@@ -190,7 +190,8 @@ fn open_deaf_clients(node: SocketAddr) -> Vec<TcpStream> {
     let mut pinging = open(Vec::new());
     let pings: Vec<u8> = (0..2_000).flat_map(|token| encode(FromClient::Ping(Ping { token }))).collect();
     send_until_unread(&mut pinging, || pings.clone());
-    // The records of two publishers alternate, because one response acknowledges consecutive records of a publisher.
+    // One response acknowledges consecutive records of a publisher. The records of two publishers alternate, so that
+    // the node has to send many responses.
     let mut publishing = open([open_publisher(1, "hostile"), open_publisher(2, "hostile")].concat());
     let mut numbers = 1..;
     send_until_unread(&mut publishing, || {

@@ -325,8 +325,8 @@ fn single_node_becomes_a_cluster_and_keeps_its_data() {
     assert!(refused.contains("--cluster-listen"), "{refused}");
 }
 
-/// The cluster must refuse a removal that would leave it without a majority. If the dead node's disk were lost, the
-/// cluster could never recover.
+/// The cluster must refuse a removal that would leave the cluster without a majority. If the dead node's disk were
+/// lost, the cluster could never recover.
 #[test]
 fn removal_that_leaves_no_majority_is_refused() {
     let mut cluster = ClusterUnderTest::of(3);

@@ -21,7 +21,7 @@ use super::cluster_under_test::{ClusterNode, ClusterUnderTest, start, start_with
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    /// Mounts a file system of this size. Returns `None` if the user may not mount one.
+    /// Mounts a file system of this size. Returns `None` if the user lacks the permission to mount a file system.
     fn of(bytes: u64) -> Option<SmallDisk> {
         let dir = tempfile::tempdir().expect("a directory");
         let size = format!("size={bytes}");

@@ -447,7 +447,7 @@ fn any_node_relays_requests_and_names_the_owner_of_a_group() {
     publish(&clients[0], "double", []);
     requester_nats.send("PUB double 4\r\ndone\r\n");
     responder_thread.join().expect("the thread ends");
-    // A share group runs at the owner of its topic.
+    // The owner of a topic serves the topic's share groups.
     let (number, _) = owner(&clients[0], "double");
     for (member, client) in cluster.members.iter().zip(&clients) {
         let joined = client.join(Group { topic: "double", name: "g" }, GroupOptions::default());

@@ -54,7 +54,7 @@ fn kill_nodes(tries: u64) {
     assert!(total.kills == 0 || total.epochs > 0, "no epoch changed: the test tests nothing");
 }
 
-/// Starts a node on this directory and kills it, two or three times.
+/// Starts a node on this directory and kills the node, two or three times in turn.
 fn kill_repeatedly(seed: u64, dir: &Path, total: &mut Total) {
     let _ = std::fs::remove_dir_all(dir);
     let mut random = Seed::new(seed);
@@ -90,7 +90,7 @@ fn kill_repeatedly(seed: u64, dir: &Path, total: &mut Total) {
 }
 
 /// Reads all records from disk in order and checks their bytes. Returns for each record its epoch, its sequence number,
-/// and its number in the writer's ledger.
+/// and the record's number in the writer's ledger.
 fn read_stored(dir: &Path) -> Vec<(u32, u64, u64)> {
     let (node, _) = Embedded::open(Config::default(), Arc::new(RealDisk), dir).unwrap();
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };

@@ -8,7 +8,7 @@ use dunlin_system_tests::trace::TraceLine;
 use crate::processes::{Node, SubscriberProcess, Writer, audit_all};
 use crate::tier;
 
-/// Kills a publisher while it publishes, and starts another with the same identity and records. Returns the
+/// Kills a publisher while it publishes, and starts another publisher with the same identity and records. Returns the
 /// trace of a subscriber.
 fn kill_and_retry(seed: u64, mode: &str) -> (Vec<TraceLine>, Ledger) {
     let mut random = Seed::new(seed);

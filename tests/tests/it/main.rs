@@ -1,7 +1,7 @@
 //! Tests of the delivery guarantees under faults, with separate processes.
 //!
-//! `cargo test` runs each test a few times. `cargo xtask chaos` runs it many times; the environment variables in module
-//! `tier` set how often.
+//! `cargo test` runs each test a few times. `cargo xtask chaos` runs each test many times; environment variables set
+//! how often (module `tier`).
 
 mod alone;
 mod backup;

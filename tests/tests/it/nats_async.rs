@@ -1,4 +1,5 @@
-//! Tests of the unmodified async-nats client with the NATS listener. The cases are those of `nats_clients`.
+//! Tests of the unmodified async-nats client with the NATS listener. The cases are the same as in module
+//! `nats_clients`.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

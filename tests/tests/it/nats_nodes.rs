@@ -44,7 +44,7 @@ impl Peer {
 
     /// Reads `INFO` messages until `connect_urls` contains exactly these addresses.
     fn wait_for_urls(&mut self, expected: &BTreeSet<String>) {
-        // A node sends further INFO messages only after the client's first PONG.
+        // A node sends further INFO messages only after its first PONG, which this PING requests.
         self.write_line("PING");
         let mut last = None;
         loop {
@@ -96,7 +96,7 @@ fn nats_connect_urls_list_the_current_cluster_nodes() {
     third_client.wait_for_urls(&urls(&cluster.members));
 }
 
-/// The cluster must not need a log entry of its own for each new subject.
+/// The cluster must not need a separate log entry for each new subject.
 #[test]
 fn new_subjects_in_one_burst_share_raft_entries() {
     const SUBJECTS: usize = 200;
@@ -158,7 +158,7 @@ fn inbox_of_another_user_is_refused_at_each_node() {
         let received = std::iter::from_fn(|| Some(ana.read_line())).find(|line| !line.starts_with("INFO"));
         assert_eq!(received.as_deref(), Some("MSG _INBOX.ana.1 1 2"));
         assert_eq!(ana.read_line(), "ok");
-        // A client that reconnects may use its inbox before the old node has noticed the loss.
+        // A client that reconnects may use its inbox before the old node has noticed the loss of the connection.
         assert_eq!(subscribe(&mut connect(member, "ana"), "_INBOX.ana.*", 1), [""; 0]);
         assert_eq!(subscribe(&mut cid, "_INBOX.cid.*", 2), [""; 0]);
     }

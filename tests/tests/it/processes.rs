@@ -9,8 +9,8 @@ use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::process::{PATIENCE, Process};
 use dunlin_system_tests::trace::TraceLine;
 
-/// The heartbeat of a node in tests where clients must notice that it has stopped. Other nodes have a long heartbeat,
-/// because a busy machine delays heartbeats.
+/// The heartbeat of a node in tests in which clients must notice that the node has stopped. Other nodes have a long
+/// heartbeat, because a busy machine delays heartbeats.
 pub const HEARTBEAT: Duration = Duration::from_millis(250);
 /// [`HEARTBEAT`] as an argument of the role `node`.
 pub const SHORT_HEARTBEAT: &str = "heartbeat=250";
@@ -41,7 +41,7 @@ impl Node {
         Node { process, address }
     }
 
-    /// Starts a node on any free port, for tests that do not restart it.
+    /// Starts a node on any free port, for tests that do not restart the node.
     pub fn start_anywhere(arguments: &[&str]) -> Node {
         Node::start_with(([127, 0, 0, 1], 0).into(), arguments)
     }
@@ -119,8 +119,8 @@ impl Writer {
         self.wait_for_end()
     }
 
-    /// Waits until the writer's last record is acknowledged and its process has ended. Checks that the writer succeeded
-    /// and that none of its calls hung. Returns the ledger.
+    /// Waits until the writer's last record is acknowledged and the writer's process has ended. Checks that the writer
+    /// succeeded and that none of its calls hung. Returns the ledger.
     pub fn wait_for_end(mut self) -> Ledger {
         self.wait_until(|ledger| ledger.last.is_some());
         for line in self.process.finish(PATIENCE) {

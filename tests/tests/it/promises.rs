@@ -1,7 +1,8 @@
 //! Tests every guarantee with every listener. The table in `docs/listeners.md` is made from the results.
 //!
 //! A new listener implements [`listener::Listener`] and is added to [`LISTENERS`]; a new guarantee is a row of
-//! [`checks::PROMISES`]. A listener declares what it does not offer, and the table shows that.
+//! [`checks::PROMISES`]. A listener declares which guarantees it does not offer, and the table shows these
+//! declarations.
 
 mod checks;
 mod grpc;

@@ -14,7 +14,7 @@ use dunlin_system_tests::process::{PATIENCE, Process};
 
 const SUBJECT: &str = "orders.eu";
 const PAYLOAD: &str = "{\"qty\":5}";
-/// The pause between two records that are published until the program prints one.
+/// The test publishes records until the program prints one. This is the pause between two of the records.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A node configured like that of `dunlin dev`, but at other ports.
@@ -43,7 +43,7 @@ impl Dev {
         text
     }
 
-    /// Publishes records until the program prints one. The test cannot see when the program has subscribed.
+    /// Publishes records until the program prints one, because the test cannot see when the program has subscribed.
     fn wait_for_output(&mut self, mut program: Process, line: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -68,8 +68,8 @@ impl World {
         }
     }
 
-    /// Returns for each process the number of entities that it handed over and that it took over, and the number of its
-    /// ticks.
+    /// Returns for each process the number of entities that it handed over, the number of entities that it took over,
+    /// and its number of ticks.
     fn counts(&mut self) -> Vec<[u64; 3]> {
         let numbers = |text: String| {
             let numbers: Vec<u64> = text.split(' ').map(|number| number.parse().unwrap()).collect();
@@ -147,7 +147,8 @@ fn free_running_processes_lose_and_duplicate_no_entity() {
     assert_eq!(sum(0), sum(1), "{counts:?}");
 }
 
-/// Starts three processes, each of which is the standby of the next one's region, and runs them up to a tick.
+/// Starts three processes, each of which is the standby of the next process's region, and runs the processes up to a
+/// tick.
 fn start_with_standbys(tick: u64) -> World {
     let mut world = World::of(3, &["standby=true"]);
     world.send_to_all(&format!("spawn {ENTITIES} {SEED}"), "spawned");

@@ -1,5 +1,5 @@
-//! Polling in tests. A test that can wait for an event (a channel, a join, a subscription) does so instead of polling,
-//! with [`PATIENCE`] as the limit.
+//! Polling in tests. A test that can wait for an event (a channel, a join, a subscription) does not poll, but waits for
+//! the event for at most [`PATIENCE`].
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};

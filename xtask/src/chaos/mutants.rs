@@ -1,6 +1,6 @@
 //! `chaos mutants`: checks that the chaos tests find known bugs. Each patch of `tests/chaos/mutants` adds one bug to a
 //! copy of the tree in `target/chaos/mutants`. The runs of `chaos control` must find the bug. If the patch is in the
-//! subdirectory `topics`, the runs of `chaos topics` must find it.
+//! subdirectory `topics`, the runs of `chaos topics` must find the bug.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -12,7 +12,7 @@ use crate::process;
 use crate::workspace;
 
 /// The seed that `cargo xtask test` runs. In the run of this seed, owners of topics are killed while publishers publish
-/// to them.
+/// to these topics.
 const SEED_IN_TEST: u64 = 1;
 /// The number of fault steps in the run of [`SEED_IN_TEST`].
 const STEPS_IN_TEST: u64 = 2;

@@ -47,7 +47,7 @@ const PANELS: &[ChartPanel] = &[
     },
 ];
 
-/// Draws the chart. Returns `None` if the run lacks some of its values.
+/// Draws the chart. Returns `None` if the run lacks some of the chart's values.
 pub fn draw(run: &BenchRun) -> Option<Result<String>> {
     let mut bars = Vec::new();
     for panel in PANELS {

@@ -15,7 +15,7 @@ pub struct BenchRun {
     rows: Vec<Value>,
 }
 
-/// A measured value: the median, minimum and maximum of its runs.
+/// A measured value: the median, minimum and maximum over several runs.
 #[derive(Clone, Copy)]
 pub struct MeasuredValue {
     pub median: f64,

@@ -19,7 +19,8 @@ pub struct Picture {
     pub steps: &'static [PictureCommand],
 }
 
-/// One command of a picture: the line that is typed, when the next one follows, and what the picture shows of it.
+/// One command of a picture: the line that is typed, when the next line is typed, and which parts of the command the
+/// picture shows.
 #[derive(Clone, Copy)]
 pub struct PictureCommand {
     line: &'static str,
@@ -31,7 +32,7 @@ pub struct PictureCommand {
 #[derive(Clone, Copy)]
 enum StepEnd {
     ByItself,
-    /// After the command has ended because of Ctrl-C, which it receives after this many ms.
+    /// After the command has ended because of Ctrl-C, which the command receives after this many ms.
     Interrupted(u64),
     /// This many ms after the start of the command, which continues in the background.
     Never(u64),
@@ -57,7 +58,7 @@ impl PictureCommand {
         PictureCommand { line, ends: StepEnd::Never(for_ms), sight: StepView::Command }
     }
 
-    /// Returns the step with its output shown: the lines that the command prints until the next one is typed.
+    /// Returns the step with its output shown: the lines that the command prints until the next command is typed.
     pub const fn with_output(self) -> PictureCommand {
         PictureCommand { sight: StepView::CommandAndOutput, ..self }
     }

@@ -30,7 +30,7 @@ pub struct TestSelection {
     pub filter: Option<String>,
     /// The packages whose tests run; all if empty.
     pub packages: Vec<String>,
-    /// Whether to run the tests marked `#[ignore]` instead of the others.
+    /// Whether to run the tests marked `#[ignore]` instead of all other tests.
     pub ignored: bool,
     /// Environment variables of the tests.
     pub environment: Vec<(String, String)>,

@@ -23,7 +23,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
                 findings.fail(path, 1, advice(part, word));
             }
         }
-        // A source that cannot be parsed has no names here; another rule reports it.
+        // A source that cannot be parsed is skipped, because another rule reports it.
         for (line, module) in source::names(text).map(|names| names.modules).unwrap_or_default() {
             if let Some(word) = empty_word(&module) {
                 findings.fail(path, line, advice(&module, word));

@@ -95,7 +95,7 @@ impl SourceNames {
         }
     }
 
-    /// Adds the path that begins at this token. Returns its number of tokens.
+    /// Adds the path that begins at this token. Returns the number of tokens in the path.
     fn path(&mut self, prefix: &str, tokens: &[TokenTree]) -> usize {
         let line = tokens[0].span().start().line;
         let mut path = prefix.to_owned();

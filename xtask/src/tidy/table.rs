@@ -1,4 +1,4 @@
-//! Reads Markdown tables such as those in ARCHITECTURE.md. The words of its header row identify a table.
+//! Reads Markdown tables such as those in ARCHITECTURE.md. A table is identified by the words of its header row.
 
 /// A row of a table: its line, numbered from 1, and its cells.
 #[derive(Debug)]

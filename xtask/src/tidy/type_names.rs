@@ -41,7 +41,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
 /// Returns the names of public types that occur in more than one file, with these files and their lines.
 fn shared_names(repository: &Repository) -> BTreeMap<String, BTreeMap<&str, usize>> {
     let mut names: BTreeMap<String, BTreeMap<&str, usize>> = BTreeMap::new();
-    // A source that cannot be parsed has no names here; another rule reports it.
+    // A source that cannot be parsed is skipped, because another rule reports it.
     for (path, source) in absence::product_sources(repository, &mut Findings::default()) {
         if path.contains("/generated/") {
             continue;

@@ -26,7 +26,7 @@ const FLOCK: u64 = 50_000;
 /// The number of birds in the flock of `demo --together`.
 const FLOCK_TOGETHER: u64 = 10_000;
 
-/// The notice that generated markets are in use. The demo prints it at its start and at its end.
+/// The notice that generated markets are in use. The demo prints this notice at the start and at the end.
 const GENERATED: &str = "GENERATED DATA: these are generated markets, not the recordings";
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {

@@ -37,7 +37,7 @@ impl MissedRecords {
     }
 }
 
-/// The records of one topic that a reader of the demo received, and the gaps that were reported to it.
+/// The records of one topic that a reader of the demo received, and the gaps that were reported to this reader.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TopicReadReport {
     /// The position up to which every record is accounted for.
@@ -57,7 +57,7 @@ pub struct TopicReadReport {
 /// The reports of one reader, by the name of the topic.
 pub type ReadReportsByTopic = BTreeMap<String, TopicReadReport>;
 
-/// Adds a record or notice to the account of its topic.
+/// Adds an event, which is a record or a notice, to the account of the event's topic.
 pub fn add_event(accounts: &mut ReadReportsByTopic, event: &Event<'_>) {
     let topic = match event {
         Event::Record(record) => &record.log.topic,
@@ -86,7 +86,7 @@ impl TopicReadReport {
             Event::Notice(Notice::Lagging(_)) => self.warnings += 1,
             Event::Notice(Notice::EpochChanged(change)) => self.epoch_changed(change),
             // This notice has a position but no records, so the account does not change. If records are missing, the
-            // next record does not follow the account's position, which is an error.
+            // next record does not follow the account's position, and an error is added.
             Event::Notice(Notice::Advance { .. }) => {}
             Event::Notice(other) => self.faults.push(format!("unexpected notice: {other:?}")),
         }

@@ -30,7 +30,7 @@ pub use verdict::ReplicaVerdicts;
 const RETENTION_BYTES: u64 = 256 << 10;
 /// The pattern that matches the topics of all books.
 pub const PATTERN: &str = "md.>";
-/// How long the demo waits for the replicas after the last line. After that time it compares the books even if a
+/// How long the demo waits for the replicas after the last line. After that time, the demo compares the books even if a
 /// replica has not read everything.
 const STALLED_AFTER: Duration = Duration::from_secs(20);
 
@@ -93,7 +93,7 @@ impl Books {
         market.push(&self.node, &[line, b"\n"])
     }
 
-    /// Waits until the readers have read the last record, and compares their books with the oracle's.
+    /// Waits until the readers have read the last record, and compares the readers' books with the oracle's books.
     pub fn close(mut self) -> Result<ReplicaVerdicts> {
         let mut ends = BTreeMap::new();
         for market in &mut self.markets {
@@ -169,7 +169,7 @@ impl Market {
     }
 }
 
-/// The records of one line: for each, the index of the book, the event time, and the offset at which its payload ends.
+/// The records of one line: for each, the index of the book, the event time, and the offset at which the payload ends.
 #[derive(Debug, Default)]
 struct Records {
     entries: Vec<(usize, u64, usize)>,

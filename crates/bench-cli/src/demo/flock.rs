@@ -274,7 +274,7 @@ impl ClusterDemoResult {
             (lines == 0, self.lines.sentence()),
             (books == 0, self.books.sentence()),
             (
-                // If a node does not recover in time, the demo has already failed. All killed nodes have therefore
+                // If a killed node does not recover in time, the demo fails earlier. All killed nodes have therefore
                 // recovered here.
                 !self.node_kills.is_empty(),
                 format!(

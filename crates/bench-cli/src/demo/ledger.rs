@@ -47,7 +47,7 @@ impl<'a> LineLedger<'a> {
         self.topics.insert(topic.to_owned(), Entry { recording, published: 0 });
     }
 
-    /// Counts one more published line of the topic. Returns its number, from 1.
+    /// Counts one more published line of the topic. Returns the number of this line, from 1.
     ///
     /// # Panics
     /// If the topic was not added, or all its lines were published.

@@ -30,7 +30,7 @@ pub enum SubscriberLocation {
 pub enum TopicChoice {
     /// All markets, each in a topic that retains all its records.
     Markets,
-    /// The topic with a short retention, to which one market is published too.
+    /// The topic with a short retention, to which one market's lines are also published.
     Short,
 }
 

@@ -1,5 +1,5 @@
-//! A reader of the demo, in the demo's process or in a child process. It adds events to its accounts until it is
-//! stopped.
+//! A reader of the demo, in the demo's process or in a child process. The reader adds events to its accounts until it
+//! is stopped.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -64,7 +64,7 @@ impl ReadReportLine {
         }
     }
 
-    /// Sets the totals of an account to those of this line, and adds this line's gaps to the account.
+    /// Sets the totals of an account to the totals of this line, and adds this line's gaps to the account.
     pub fn apply(&self, account: &mut TopicReadReport) {
         account.through = self.through;
         account.received = self.received;

@@ -197,7 +197,7 @@ impl DemoRun {
 }
 
 impl Member {
-    /// Starts the subscriber. If it ran before, it continues at its position.
+    /// Starts the subscriber. A subscriber that ran before continues at its last position.
     fn join(&mut self, node: &Node, url: &str) -> Result<String> {
         if self.plan.location == SubscriberLocation::InProcess {
             self.join_in_process(node)?;
@@ -230,8 +230,8 @@ impl Member {
         Ok(())
     }
 
-    /// Returns the commands for a subscriber's process: one pattern if it is new, otherwise each topic with its
-    /// position.
+    /// Returns the commands for a subscriber's process: one pattern for a new subscriber, otherwise each topic with the
+    /// subscriber's position.
     fn commands(&self) -> Vec<ChildCommand> {
         let accounts = self.reader.accounts();
         if accounts.is_empty() {

@@ -1,8 +1,8 @@
 //! `demo --space`: aircraft and a flock on three processes, one of which is killed and restarted. At the end every
 //! entity must exist exactly once.
 //!
-//! The demo reads the regions' topics, as any client can. It counts entities while the ticks are stopped, so that all
-//! regions are at the same tick. In the combined demo, the world uses the cluster.
+//! The demo reads the regions' topics, as any client can. The demo counts entities while the ticks are stopped, so that
+//! all regions are at the same tick. In the combined demo, the world uses the cluster.
 
 mod accounts;
 

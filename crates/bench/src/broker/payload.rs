@@ -4,7 +4,7 @@
 pub const BYTES: usize = 64;
 const DIGITS: usize = 16;
 
-/// A payload of plain text that contains a sequence number; it is rewritten in place for each record.
+/// A payload of plain text that contains a sequence number. The payload is rewritten in place for each record.
 #[derive(Debug)]
 pub struct SequencePayload([u8; BYTES]);
 

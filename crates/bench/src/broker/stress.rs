@@ -32,8 +32,8 @@ use crate::role::{RoleArgs, print_line};
 use crate::stats::Latencies;
 use crate::workload::record_fault;
 
-/// The messages, topics and subscribers of each row: the document's five newer rows, then its two older ones. The
-/// document's row of 1,000 messages is missing, because so few messages cannot be timed.
+/// The messages, topics and subscribers of each row: the document's five newer rows, and then the document's two older
+/// rows. The document's row of 1,000 messages is missing, because so few messages cannot be timed.
 const SHAPES: [(u64, u64, u64); 7] = [
     (100_000, 100, 10),
     (1_000_000, 100, 10),
@@ -55,7 +55,7 @@ const HISTORY_BYTES_MIN: u64 = 32 << 10;
 const ROUNDS_AHEAD_MAX: u64 = 2;
 /// The number of subscribers in a chunk. A thread reads with all subscribers of a chunk, one after another.
 const CHUNK_SUBSCRIBERS: usize = 100;
-/// Only one of so many subscribers records the age of its deliveries.
+/// One subscriber in this many records the age of its deliveries.
 const AGE_SAMPLE_STEP: usize = 8;
 
 /// Returns a group of measurements for each row of the table.
@@ -114,8 +114,8 @@ impl StressReport {
     }
 }
 
-/// The main function of the measuring process. After the measurement it waits to be killed, so that its memory can be
-/// read.
+/// The main function of the measuring process. After the measurement, the process waits until it is killed, so that its
+/// memory can be measured.
 pub fn run_child(args: &RoleArgs) -> Result<()> {
     let shape = Shape::new(args.get("messages")?, args.get("topics")?, args.get("subscribers")?);
     print_line(&run(shape)?)?;
@@ -228,7 +228,7 @@ impl Work {
         })
     }
 
-    /// Runs `work`. If it fails, makes the other thread end too.
+    /// Runs `work`. If `work` fails, makes the other thread end too.
     fn stop_both_on_error<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let result = work();
         if result.is_err() {

@@ -24,10 +24,10 @@ const CASE: &str = "use_cases";
 const HISTORY_BYTES: u64 = 256 << 20;
 /// The smallest number of records from which a 99th percentile is computed.
 const RECORDS_MIN: u64 = 1_500;
-/// The warm-up before the counted records is this fraction (a fifth) of their number.
+/// The number of counted records, divided by the number of records in the warm-up before them.
 const UNMEASURED: u64 = 5;
 
-/// A use case of messaging to measure: its rate of records, and the latency that it allows.
+/// A use case of messaging: its rate of records, and the highest latency that is acceptable for it.
 #[derive(Clone, Copy, Debug)]
 pub struct UseCase {
     /// Short name.

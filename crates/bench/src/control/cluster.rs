@@ -9,7 +9,7 @@ use super::work::ControlWorkload;
 use crate::child::Child;
 use crate::point::{BenchContext, target};
 
-/// A running cluster of Dunlin or of a peer. Dropping it kills the nodes.
+/// A running cluster of Dunlin or of a peer. Dropping the value kills the nodes.
 pub trait MeasuredCluster {
     /// Addresses for clients.
     fn endpoints(&self) -> Vec<String>;

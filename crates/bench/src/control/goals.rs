@@ -1,9 +1,9 @@
-//! Goals for keys, leases and locks, and the figures for consensus, network and storage that the Grey document, a
-//! benchmark document of another system, claims.
+//! Goals for keys, leases and locks, and the figures of the Grey document for consensus, network and storage. The Grey
+//! document describes another system.
 //!
-//! The document's "Election Time" is taken as the time from candidacy to leadership. Its "Commit Latency" is taken as
-//! the time from proposal to response at the leader, at half of the highest rate. All nodes and clients are on one
-//! machine.
+//! The document's "Election Time" is taken as the time from candidacy to leadership. The document's "Commit Latency" is
+//! taken as the time from proposal to response at the leader, at half of the highest rate. All nodes and clients are on
+//! one machine.
 
 use crate::goal::{Goal, PeerClaim, Threshold};
 use crate::row::RowPattern;

@@ -18,7 +18,7 @@ use crate::names::RandomNumbers;
 use crate::payload::NumberedPayload;
 use crate::stats::Latencies;
 
-/// The interval at which due requests are handed to the lanes. The delay that it causes counts as latency.
+/// The interval at which due requests are handed to the lanes. The delay that this interval causes counts as latency.
 const DISPATCH_INTERVAL: Duration = Duration::from_micros(50);
 
 struct Tally {

@@ -1,7 +1,7 @@
 //! A Dunlin node in a separate process, with the configuration that `dunlin serve` uses. The node has a data directory
 //! on a real disk, mutual TLS between nodes, listener `tcp` for clients, and default limits.
 //!
-//! For requests that ordinary clients cannot make, clients of this suite use its own protocol ([`session`]).
+//! For requests that ordinary clients cannot make, clients of this suite use the suite's own protocol ([`session`]).
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

@@ -13,7 +13,7 @@ use crate::child::{Child, TIMEOUT};
 use crate::point::BenchContext;
 use crate::scratch_disk::ScratchDisk;
 
-/// A running cluster of Dunlin nodes, to measure. Dropping it kills the nodes.
+/// A running cluster of Dunlin nodes, to measure. Dropping the value kills the nodes.
 #[derive(Debug)]
 pub struct OwnCluster {
     nodes: Vec<Node>,

@@ -15,7 +15,7 @@ use crate::child::Child;
 use crate::point::{BenchContext, target};
 use crate::scratch_disk::ScratchDisk;
 
-/// A running cluster of another key-value store, such as etcd, to measure. Dropping it kills the nodes.
+/// A running cluster of another key-value store, such as etcd, to measure. Dropping the value kills the nodes.
 #[derive(Debug)]
 pub struct PeerCluster {
     target: &'static str,
@@ -116,7 +116,7 @@ fn etcd_args(disk: &ScratchDisk, clients: &[u16], peers: &[u16], nth: usize) -> 
     .into()
 }
 
-/// Writes the configuration file of one nats-server. Returns its path.
+/// Writes the configuration file of one nats-server. Returns the path of the file.
 fn nats_config(disk: &ScratchDisk, clients: &[u16], peers: &[u16], nth: usize) -> Result<String> {
     let (path, store) = (disk.path().join(format!("n{nth}.conf")), disk.path().join(format!("n{nth}")));
     let mut text = format!(

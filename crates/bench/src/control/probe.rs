@@ -1,5 +1,5 @@
-//! The client process in measurements of Dunlin's failover. It writes to every node at a fixed interval, and responds
-//! to each [`ProbeCommand`].
+//! The client process in measurements of Dunlin's failover. The process writes to every node at a fixed interval, and
+//! responds to each [`ProbeCommand`].
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -19,7 +19,8 @@ use crate::role::print_line;
 const WRITE_INTERVAL: Duration = Duration::from_millis(7);
 const WRITE_MAX: Duration = Duration::from_secs(5);
 
-/// A pending [`ProbeCommand::AfterNs`]. It ends when a write is acknowledged that was started after `after_ns`.
+/// A pending [`ProbeCommand::AfterNs`]. The client responds when a write that was started after `after_ns` is
+/// acknowledged.
 #[derive(Default)]
 struct PendingProbe {
     after_ns: Cell<u64>,

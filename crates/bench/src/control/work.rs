@@ -1,7 +1,8 @@
-//! The description of the requests that clients of a key-value store make, and the report of the clients. Both are the
-//! same for Dunlin and for peers. For Dunlin, this program makes the requests in its role `control-load`; for peers,
-//! the program `peers/kv/load` makes them. Both programs read the description as JSON. They send requests from several
-//! lanes, each of which writes its own keys. They report only after they have read back all acknowledged writes.
+//! The description of the requests that clients of a key-value store make, and the report of the clients. The
+//! description and the report have the same form for Dunlin and for peers. For Dunlin, this program makes the requests
+//! in its role `control-load`; for peers, the program `peers/kv/load` makes them. Both programs read the description as
+//! JSON. They send requests from several lanes, each of which writes its own keys. They report only after they have
+//! read back all acknowledged writes.
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use crate::metric;
 use crate::row::{FigureRow, RowSet};
 
-/// Returns the text blocks of all scenarios in the run, with medians over its rounds.
+/// Returns the text blocks of all scenarios in the run, with medians over the rounds of the run.
 pub fn blocks(rows: &RowSet) -> String {
     let scenarios = rows.iter().filter(|row| row.metric == "duration_ns");
     scenarios.map(|row| block(row, rows)).collect()

@@ -2,7 +2,8 @@
 //!
 //! The document measured server, source and clients in one process. MDD-Sim itself was measured as an optimised build
 //! of its newest source, on a similar machine (two virtual cores, Linux) but in another run. The figures of MDD-Sim
-//! itself therefore show only orders of magnitude. Over TCP, they were measured with the server in a separate process.
+//! itself therefore show only orders of magnitude. Over TCP, MDD-Sim was measured with the server in a separate
+//! process.
 
 use crate::goal::PeerClaim;
 use crate::row::RowPattern;

@@ -81,8 +81,8 @@ pub fn measure_max_deliveries(bench: &BenchContext, base: &FeedScenario) -> Resu
     };
     let outcome: FeedFigures = run::run(bench, &scenario)?;
     outcome.check(&scenario)?;
-    // Subscribers continue to read after the last publication. The delivery rate therefore counts the records that they
-    // read after it, and includes the time that this takes.
+    // Subscribers continue to read after the last publication. The delivery rate therefore includes the records that
+    // they read then, and the time for reading these records.
     let per_s = outcome.tally.per_s(scenario.time);
     let mut sample = outcome.sample();
     sample

@@ -52,7 +52,7 @@ impl FeedNode {
         self.child.memory(field)
     }
 
-    /// Waits until the source has ended, and returns its totals.
+    /// Waits until the source has ended, and returns the source's totals.
     pub fn wait_for_totals(&mut self, timeout: Duration) -> Result<SourceTotals> {
         self.child.read_line(timeout)
     }

@@ -76,8 +76,8 @@ impl FeedFigures {
         );
         ensure!(tally.errors == 0, "replicas refused {} records or snapshots", tally.errors);
         if scenario.test_loss_every.is_some() && !scenario.conflate && scenario.delay.is_none() {
-            // A subscriber that recovered with a snapshot skipped records. It did not notice whether some of the
-            // skipped records had been withheld.
+            // A subscriber that recovered with a snapshot skipped records, and cannot know which of the skipped records
+            // were withheld.
             let has_skipped = self.due > tally.delivered + tally.merged;
             ensure!(
                 tally.holes == self.withheld || has_skipped && tally.holes < self.withheld,

@@ -77,7 +77,7 @@ impl<S: Subscribe> FeedSubscriber<S> {
         self.stats.window = window;
     }
 
-    /// Applies the available events, at most one if the subscriber is slow. Returns their number.
+    /// Applies the available events, but at most one if the subscriber is slow. Returns the number of applied events.
     pub fn read(&mut self) -> Result<usize> {
         let limit = if self.delay.is_some() { 1 } else { BATCH_MAX };
         let stats = &mut self.stats;
@@ -124,7 +124,7 @@ impl<S: Subscribe> FeedSubscriber<S> {
         self.replica.states().filter(|state| has_reached_end((state.0, state.1, state.2))).count() >= expected
     }
 
-    /// Compares the books with those of their owner and returns the results.
+    /// Compares the books with the owner's books. Returns the results of this subscriber.
     pub fn finish(self, totals: &PublishedTotals) -> Result<DeliveryTally> {
         let lines = totals.get().context("the publisher did not report how many records it published")?;
         let mut tally = self.stats.tally;

@@ -19,7 +19,7 @@ use crate::feed::tally::DeliveryTally;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Reads with all subscribers until each has read its topics to their ends.
+/// Reads with all subscribers until each subscriber has read all of its topics to the end.
 pub fn read_all<S: Subscribe + Send + 'static>(
     readers: Vec<FeedSubscriber<S>>,
     slow: bool,

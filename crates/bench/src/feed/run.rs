@@ -102,7 +102,7 @@ impl PublisherReport for (FeedNode, SourceTotals) {
 }
 
 /// Runs a function in a thread. The function publishes, or waits for the publishing process. When the function has
-/// ended, its totals are passed to the subscribers.
+/// ended, the subscribers receive the totals that it returned.
 fn spawn_publisher<T: PublisherReport + Send + 'static>(
     publish: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> (PublishedTotals, JoinHandle<Result<T>>) {

@@ -35,7 +35,7 @@ pub struct DeliveryTally {
     pub resyncs: u64,
     /// The number of losses that were repaired.
     pub healed: u64,
-    /// The number of books that differed from their owner's book at the same position.
+    /// The number of books that differed from the owner's book at the same position.
     pub divergent: u64,
     /// The number of records and snapshots that replicas refused, which must be 0.
     pub errors: u64,

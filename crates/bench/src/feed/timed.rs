@@ -12,8 +12,8 @@ use crate::stats::Latencies;
 /// The durations of the calls of `send` that [`TimedPublisher`]s have recorded. Clones share the same histogram.
 pub type PublishTimes = Rc<RefCell<Latencies>>;
 
-/// A publisher that records how long each call of `send` takes. Its other calls are not timed: a simulation publishes
-/// with `send` only.
+/// A publisher that records how long each call of `send` takes. Other calls are not timed, because a simulation
+/// publishes with `send` only.
 #[derive(Debug)]
 pub struct TimedPublisher<P> {
     publisher: P,
@@ -21,7 +21,7 @@ pub struct TimedPublisher<P> {
 }
 
 impl<P> TimedPublisher<P> {
-    /// Wraps a publisher. The durations of its calls of `send` are added to `times`.
+    /// Wraps a publisher. The durations of the publisher's calls of `send` are added to `times`.
     pub fn new(publisher: P, times: &PublishTimes) -> Self {
         Self { publisher, times: Rc::clone(times) }
     }

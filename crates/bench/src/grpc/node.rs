@@ -1,4 +1,4 @@
-//! A node in a separate process. Its only listener is gRPC, and it can publish records itself. Dropping the handle
+//! A node in a separate process. The node has only a gRPC listener, and can publish records itself. Dropping the handle
 //! kills the process.
 
 use std::net::{Ipv4Addr, SocketAddr};

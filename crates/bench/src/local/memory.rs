@@ -1,5 +1,5 @@
-//! Measures the memory of an idle subscriber or topic: how much the resident memory of a process grows when it creates
-//! many of them.
+//! Measures the memory of an idle subscriber or topic: how much the resident memory of a process grows when the process
+//! creates many subscribers or topics.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Measures the cost of a publish while many subscribers of the topic sleep.
 //!
 //! Subscribers are tasks of one thread. Before each publish, the publisher waits until all subscribers have read the
-//! previous record, and then pauses until they sleep. Only the publish is timed, because waking the subscribers is not
-//! part of it.
+//! previous record, and then pauses until they sleep. Only the publish is timed, not the time until the subscribers are
+//! awake.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

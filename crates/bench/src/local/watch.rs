@@ -59,8 +59,8 @@ pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Re
     Ok(sample)
 }
 
-/// Returns the share of one core that the idle process uses. It first waits until the process is idle, because 100,000
-/// cursors take a while to fall asleep. If the process does not become idle in time, returns the share nevertheless.
+/// Returns the share of one core that the idle process uses. First waits until the process is idle, because 100,000
+/// cursors take a while to fall asleep. If the process does not become idle in time, measures the share nevertheless.
 fn idle_share(idle: Duration) -> f64 {
     let deadline = Instant::now() + IDLE_WAIT_MAX;
     while cpu_share_over(IDLE_SAMPLE) > IDLE_SHARE_MAX && Instant::now() < deadline {}

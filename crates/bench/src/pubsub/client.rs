@@ -1,7 +1,7 @@
-//! A minimal client: it writes publishes as bytes and reads messages in place.
+//! A minimal client of a broker. It writes publishes as bytes and reads messages in place.
 //!
-//! A message must fit the read buffer. The client requests no headers, so `HMSG` is an error, like every
-//! other unknown message.
+//! A message must fit the read buffer. The client requests no headers, so `HMSG` is an error, like every other unknown
+//! message.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -26,7 +26,7 @@ pub enum BrokerFrame {
     Other,
 }
 
-/// The response to [`BrokerFrame::Ping`]. A broker closes a connection that does not send it.
+/// The response to [`BrokerFrame::Ping`]. A broker closes a connection on which the client does not respond.
 pub const PONG: &[u8] = b"PONG\r\n";
 
 const CONNECT: &str =
@@ -101,7 +101,7 @@ impl Dialect {
     }
 }
 
-/// Writes a NATS publish. It has a reply subject unless `reply` is empty.
+/// Writes a NATS publish. The message has a reply subject unless `reply` is empty.
 pub fn write_request(out: &mut Vec<u8>, subject: &[u8], reply: &[u8], payload: &[u8]) {
     out.extend_from_slice(b"PUB ");
     out.extend_from_slice(subject);

@@ -1,4 +1,5 @@
-//! Measures one publisher and many subscribers. Each is a client of a broker with its own connection.
+//! Measures one publisher and many subscribers. The publisher and each subscriber are clients of a broker, each with
+//! its own connection.
 //!
 //! One thread reads the connections of all subscribers, one after another. Many threads would compete with the broker
 //! for its cores.

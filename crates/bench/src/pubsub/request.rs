@@ -86,8 +86,8 @@ fn send_requests(
 struct Requester {
     payload: NumberedPayload,
     write: Vec<u8>,
-    /// The send times of the requests in flight, in ns. A request's index is its number modulo the number of requests
-    /// in flight.
+    /// The send times of the requests in flight, in ns. The time of request `seq` is at index `seq` modulo the length
+    /// of the list.
     sent_ns: Vec<u64>,
     sent: u64,
     received: u64,

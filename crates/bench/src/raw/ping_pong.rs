@@ -77,7 +77,7 @@ pub(crate) fn round_trips(stream: &mut SocketStream, bytes: usize, iterations: u
     Ok(latencies)
 }
 
-/// The main function of the echoing process. It ends when the other side closes the connection.
+/// The main function of the echoing process. The process ends when the other side closes the connection.
 pub(crate) fn echo(args: &RoleArgs) -> Result<()> {
     let _pinned = CorePinning::parse(args.text("pin")?)?.side(1)?;
     let mut stream = args.get::<SocketAddress>("endpoint")?.connect()?;

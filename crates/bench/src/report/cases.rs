@@ -1,8 +1,8 @@
 //! Makes the table of each benchmark case, with a line for each measurement. The newest run that made a measurement
 //! supplies the whole line.
 //!
-//! Invariants: all figures of a line come from one run. A measurement that only older runs have is shown only if the
-//! suite still measures it. Renamed and removed measurements of old runs are therefore not shown.
+//! Invariants: all figures of a line come from one run. A measurement that the newest run does not have is shown only
+//! if the suite still makes it. Renamed and removed measurements of old runs are therefore not shown.
 
 use std::collections::HashMap;
 

@@ -16,8 +16,8 @@ impl<'a> CitedRuns<'a> {
         Self { runs, cited: Vec::new() }
     }
 
-    /// Calls `result_of` for the runs, newest first. Returns the first result for which `is_good` returns `true`, or
-    /// else the first result at all. Also returns the number with which the run of this result is cited.
+    /// Calls `result_of` for the runs, newest first. Returns the first result for which `is_good` returns `true`; if
+    /// there is none, returns the first of all results. Also returns the number with which the result's run is cited.
     pub fn newest<T>(
         &mut self,
         result_of: impl Fn(&StoredRun) -> Option<T>,
@@ -34,7 +34,7 @@ impl<'a> CitedRuns<'a> {
         second_best.map(|(nth, result)| (self.cite(nth), result))
     }
 
-    /// Cites a run. Returns its number on the page.
+    /// Cites a run. Returns the number that the run has on the page.
     pub fn cite(&mut self, nth: usize) -> String {
         let position = self.cited.iter().position(|cited| *cited == nth).unwrap_or_else(|| {
             self.cited.push(nth);

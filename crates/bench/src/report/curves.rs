@@ -1,7 +1,7 @@
 //! Draws curves of throughput, latency, memory and efficiency over a growing parameter.
 //!
 //! A case has a curve if it was measured with three or more values of a numeric parameter while its other parameters
-//! were equal. The curves are found by this rule; they are not listed anywhere.
+//! were equal. The curves are found by this rule, so no list of curves is needed.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +25,8 @@ const GROWING: [&str; 12] = [
     "rtt_ms",
 ];
 
-/// The metrics that are drawn. Each element makes one plot, which shows the first metric of the element that was
-/// measured.
+/// The metrics that are drawn. Each element of the list makes one plot. The plot shows the element's first metric that
+/// was measured.
 const DRAWN: [&[&str]; 4] = [
     &["deliveries_per_s", "handovers_per_s", "tasks_per_s", "ops_per_s", "msgs_per_s", "lookups_per_s"],
     &["p99_ns", "lookup_ns", "tick_p99_ns"],

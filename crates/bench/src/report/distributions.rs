@@ -5,7 +5,7 @@ use crate::report::curves::{other_params, points};
 use crate::report::plot::{Axis, AxisScale, LINES_MAX, Plot, PlotLine};
 use crate::row::{FigureRow, RowSet};
 
-/// The quantiles on the axis of a plot, each with its metric and its label. A line has only the quantiles that its run
+/// The quantiles on the axis of a plot, each with its metric and its label. A line has only the quantiles that were
 /// measured.
 const QUANTILES: [(&str, &str); 5] =
     [("p50_ns", "p50"), ("p95_ns", "p95"), ("p99_ns", "p99"), ("p999_ns", "p99.9"), ("p9999_ns", "p99.99")];

@@ -11,8 +11,8 @@ use crate::metric;
 
 const SIZE: (u32, u32) = (720, 380);
 const INK: RGBColor = RGBColor(110, 118, 129);
-/// The colours of lines; Dunlin's lines come first. People with colour blindness can distinguish all of them (Okabe and
-/// Ito, 2008).
+/// The colours of lines; Dunlin's lines come first. People with colour blindness can distinguish all of these colours
+/// (Okabe and Ito, 2008).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -23,7 +23,7 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(140, 140, 140),
     RGBColor(160, 82, 45),
 ];
-/// The largest number of lines in a plot. It equals the number of colours.
+/// The largest number of lines in a plot, which is the number of colours.
 pub const LINES_MAX: usize = COLOURS.len();
 
 /// The scale of a plot's axis: linear, logarithmic, or a list of words.

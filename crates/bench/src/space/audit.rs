@@ -14,7 +14,7 @@ use crate::sockets::unused_path;
 type EntityLine = (u64, u64, u64);
 
 /// Checks that every entity exists exactly once. In lock-step, also runs the same ticks with a single region, and
-/// checks that each entity has the same state hash as there.
+/// checks that each entity has the same state hash in both.
 pub fn check(workers: &mut WorldProcesses) -> Result<()> {
     let all = collect_entities(workers)?;
     let setting = workers.setting;

@@ -15,7 +15,7 @@ use crate::params::ParamValue;
 use crate::point::{BenchContext, RunSample};
 use crate::row::RowSet;
 
-/// Measures ticks at their normal rate, for the time of a run but at least for `at_least`.
+/// Measures ticks at their normal rate for the requested time of a run. A full run takes at least the time `at_least`.
 pub fn measure(bench: &BenchContext, setting: WorldSetting, at_least: Duration) -> Result<RunSample> {
     let empty = WorldSetting { entities: 0, ..setting };
     let without = WorldProcesses::start(bench, empty, Duration::ZERO)?.run(setting.tick_ns, 5)?;
@@ -46,8 +46,9 @@ pub fn measure(bench: &BenchContext, setting: WorldSetting, at_least: Duration) 
         .with_optional("process_entity_bytes", grown.map(each)))
 }
 
-/// Returns by how much the memory of all processes exceeds that of the same processes without entities. `None` if the
-/// memory is not larger, because the memory of the processes varies, and a few entities need less than this variation.
+/// Returns by how much the memory of all processes exceeds the memory of the same processes without entities. `None` if
+/// the memory is not larger, because the memory of the processes varies, and a few entities need less than this
+/// variation.
 fn grown_bytes(with: &[WorldReport], without: &[WorldReport]) -> Option<f64> {
     let resident = |reports: &[WorldReport]| reports.iter().map(|report| report.resident_bytes).sum::<u64>();
     resident(with).checked_sub(resident(without)).filter(|grown| *grown > 0).map(|grown| grown as f64)
@@ -80,7 +81,7 @@ pub fn fit(rows: &RowSet) -> String {
     out
 }
 
-/// Fits a line by least squares. Returns its slope, its value at 0 and the coefficient of determination.
+/// Fits a line by least squares. Returns the line's slope, the line's value at 0, and the coefficient of determination.
 fn fit_line(points: &[(f64, f64)]) -> (f64, f64, f64) {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;

@@ -12,8 +12,8 @@ use crate::point::{BenchContext, RunSample};
 
 const WARMUP_TICKS: u64 = 25;
 
-/// Measures ticks at their normal rate for the time of a run, but at least for `at_least` in full runs. Checks all
-/// entities afterwards.
+/// Measures ticks at their normal rate for the requested time of a run. A full run takes at least the time `at_least`.
+/// Checks all entities afterwards.
 pub fn paced(
     bench: &BenchContext,
     setting: WorldSetting,

@@ -51,7 +51,8 @@ pub enum WorldCommand {
     },
     /// Run no ticks, and wait until no handover is in progress. The response is the number of entities.
     Hold,
-    /// Write the id, the generation and the state hash of all entities into a file. The response is their number.
+    /// Write the id, the generation and the state hash of all entities into a file. The response is the number of
+    /// entities.
     Ledger(PathBuf),
     /// Measure the load of the region. The response is a [`RegionWeight`].
     RegionLoad,

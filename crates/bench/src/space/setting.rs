@@ -11,8 +11,8 @@ use super::movement::{ACROSS, MovementPattern};
 /// The distribution of a world's entities at the start, along the axis that crosses the regions' border.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum InitialPositions {
-    /// Random positions between two walls. Entities start in both directions, so that they are at all points of their
-    /// paths.
+    /// Random positions between two walls. Entities start in both directions, so that the entities are at all points of
+    /// their paths.
     Between(f32, f32),
     /// All entities at one position.
     At(f32),
@@ -37,7 +37,8 @@ pub struct WorldSetting {
     pub entities: u64,
     /// The length of the world's edges. The border between two regions is in the middle.
     pub edge: f32,
-    /// A region receives ghosts of the entities that are outside the region and at most this far from its border.
+    /// A region receives ghosts of the entities that are outside the region and at most this far from the region's
+    /// border.
     pub strip: f32,
     /// The duration of a tick in the world's time, in ns.
     pub tick_ns: u64,

@@ -1,9 +1,9 @@
 //! Figures of ServerLink's SPOT benchmark document about its own system.
 //!
-//! The document's "MB" is 2²⁰ bytes: in its table, 464,411 messages of 64 B per second are 28.37 MB/s. The document's
-//! rounded figures are read in the same unit, which makes them harder to reach. In the document's measurement of local
-//! throughput, one thread first publishes all messages and then reads them; Dunlin's measurement uses two threads at
-//! the same time.
+//! The document's "MB" is 2²⁰ bytes: in its table, 464,411 messages of 64 B per second are 28.37 MB/s. The rounded
+//! figures of the document are also read with this larger unit, which makes them harder to reach. In the document's
+//! measurement of local throughput, one thread first publishes all messages and then reads them; Dunlin's measurement
+//! uses two threads at the same time.
 
 use crate::goal::PeerClaim;
 use crate::row::RowPattern;

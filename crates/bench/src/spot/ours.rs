@@ -154,7 +154,7 @@ fn round_trip(transport: &str, bytes: usize) -> Params {
     Params::new().with("transport", transport).with("bytes", bytes).with("in_flight", 1u64)
 }
 
-/// Returns the measurements of the creation of `topics` topics, and look-ups among them.
+/// Returns the measurements of creating `topics` topics, and of looking up topics among them.
 pub fn topics(topics: usize) -> MeasurementGroup {
     let params = Params::new().with("transport", "inproc").with("topics", topics);
     vec![Measurement::new("topics", target::DUNLIN, params, move |_| {

@@ -99,7 +99,7 @@ fn load_share(work: &TaskWorkload) -> f64 {
     per_s * work.task_ns as f64 / 1e9 / work.workers as f64
 }
 
-/// Runs the work. Returns its report, and the processor time and memory that the nodes used.
+/// Runs the work. Returns the report of the clients, and the processor time and memory that the nodes used.
 fn run_observed(
     bench: &BenchContext,
     nodes: &TaskNodes,

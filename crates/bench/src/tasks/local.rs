@@ -47,7 +47,8 @@ const TENANT: &str = "bench";
 const KIND: &str = "nap";
 const MS: f64 = 1e6;
 
-/// The period of the load in phase *predictive*: low in its first half, high in its second half.
+/// The period of the load in phase `predictive`. The load is low in the first half of a period and high in the second
+/// half.
 const WAVE: Duration = Duration::from_secs(10);
 const BUCKET_MS: u64 = 500;
 const LOW_PER_S: f64 = 10.0;
@@ -234,7 +235,7 @@ impl LocalSetup {
     }
 
     /// Submits waves of load until workers start before a wave's high half. A forecast needs two whole waves. The first
-    /// low half is shortened to half of its length, so the two waves end in the middle of a low half.
+    /// low half has only half of its normal length, so the two waves end in the middle of a low half.
     fn measure_forecast(&mut self) -> Result<RunSample> {
         let (start, half) = (Instant::now(), WAVE / 2);
         let mut until = start + half / 2;

@@ -38,7 +38,7 @@ fn python(bench: &BenchContext, name: &str) -> Result<(PathBuf, Vec<String>)> {
     Ok((bench.peers.program("tasks_python/bin/python")?, vec![script.display().to_string()]))
 }
 
-/// A Redis server with a directory on a real disk. Dropping it ends the server.
+/// A Redis server with a directory on a real disk. Dropping the value ends the server.
 struct Redis {
     endpoint: String,
     _child: Child,

@@ -1,9 +1,9 @@
 //! Measures the scheduler's state without nodes: the bytes of a waiting task, and the processor time of a submission
 //! and of a dispatch.
 //!
-//! A dispatch gives a task to a worker, completes it, and submits another one in its place, so the number of waiting
-//! tasks stays the same. Each measurement runs in its own process, because memory that one measurement has freed would
-//! distort the figure of the next.
+//! A dispatch gives a task to a worker, completes the task, and submits another task in its place, so the number of
+//! waiting tasks stays the same. Each measurement runs in its own process, because memory that one measurement has
+//! freed would distort the figure of the next.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -95,7 +95,7 @@ impl Scheduler {
         Ok(scheduler)
     }
 
-    /// Submits one command with `count` tasks of one tenant. Successive calls take the tenants in turn.
+    /// Submits one command with `count` tasks of one tenant. Successive calls use one tenant after another.
     fn submit(&mut self, count: usize) -> Result<()> {
         let tenant = self.names[self.submitted / count.max(1) % self.names.len()].as_bytes();
         let tasks = vec![NewTask::new(b"work", b""); count];

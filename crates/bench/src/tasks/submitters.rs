@@ -26,7 +26,8 @@ pub fn tenant_of(nth: usize) -> String {
     format!("tenant-{nth}")
 }
 
-/// Keeps tasks of its tenants waiting until the measuring time is over. The tenants are divided among the submitters.
+/// Keeps tasks of the submitter's own tenants waiting until the measuring time is over. The tenants are divided among
+/// the submitters.
 pub fn keep_backlog(tasks: &Tasks, work: &TaskWorkload, tally: &ClientTally, nth: usize) -> Result<()> {
     let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
     // A single tenant is shared by all submitters.
@@ -76,8 +77,8 @@ pub fn submit_at_rate(tasks: &Tasks, work: &TaskWorkload, tally: &ClientTally) -
         drop(sender);
         let received =
             receiving.join().map_err(|_| anyhow!("the thread that receives responses panicked"))?;
-        // If the receiving thread fails, the submission fails too, but without the cause, so the receiver's error comes
-        // first.
+        // If the receiving thread fails, the submission fails too, but its error does not contain the cause. The
+        // receiver's error therefore takes precedence.
         received.and(submitted)
     })
 }

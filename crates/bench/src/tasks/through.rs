@@ -16,8 +16,8 @@ const WORKERS: [usize; 7] = [10, 25, 50, 75, 100, 150, 200];
 const BYTES: usize = 16;
 const NOOP_WORKERS: usize = 2;
 const NOOP_SLOTS: u32 = 1_000;
-/// The number of asynq's workers that is fastest on two cores. Celery and HyperQueue run with their default of one
-/// process for each core.
+/// The number of asynq's workers with which asynq is fastest on two cores. Celery and HyperQueue run with their default
+/// of one process for each core.
 const ASYNQ_WORKERS: usize = 64;
 const CORES: usize = 2;
 /// The tasks per second that each of the Grey document's tenants usually submits.
@@ -26,8 +26,8 @@ const USUAL_PER_S: [f64; 4] = [85.0, 120.0, 75.0, 45.0];
 const NOISY_TIMES: f64 = 10.0;
 /// The numbers of shards (`tasks.shards`) that are compared.
 const SHARDS: [u8; 3] = [1, 2, 4];
-/// The number of tenants in measurements with several shards. It is high, because all tasks of one tenant are in one
-/// shard.
+/// The number of tenants in measurements with several shards. There are many tenants, because all tasks of one tenant
+/// are in one shard.
 const TENANTS_SHARDED: usize = 16;
 /// The numbers of tenants that share the workers' capacity.
 const TENANTS: [usize; 2] = [4, 1_000];
@@ -76,7 +76,7 @@ impl Spread {
     }
 
     /// Divides the backlog among the tenants. A batch is at most half of a tenant's part of the backlog, because a
-    /// larger batch might never fit into it.
+    /// larger batch might never fit into the tenant's part.
     fn work(self, work: TaskWorkload, backlog: usize) -> TaskWorkload {
         let backlog = backlog / self.tenants;
         let tenants = match self.tenants {

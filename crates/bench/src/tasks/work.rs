@@ -21,7 +21,7 @@ pub struct TaskWorkload {
     pub task_ns: u64,
     /// The most unfinished tasks of a tenant that submits without a rate.
     pub backlog: usize,
-    /// The tasks per second that all tenants together submit, at random (Poisson) times. If it is 0, each tenant
+    /// The tasks per second that all tenants together submit, at random (Poisson) times. If this rate is 0, each tenant
     /// submits at its own rate ([`TenantWorkload::per_s`]). If no tenant has a rate either, tenants submit as many
     /// tasks as possible.
     pub rate: f64,

@@ -89,7 +89,7 @@ impl WorkerProcesses {
     }
 }
 
-/// The main function of a worker. It works until it is killed.
+/// The main function of a worker. The worker runs until it is killed.
 pub(crate) fn run(args: &RoleArgs) -> Result<()> {
     let client = Client::connect(args.text("url")?, ClientOptions::default())?;
     let options =

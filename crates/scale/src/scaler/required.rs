@@ -5,7 +5,7 @@ use crate::sample::SchedulerSample;
 
 use super::Scaler;
 
-/// How long before the start of a weekly window its workers are required, in ms.
+/// How long before the start of a weekly window the workers of the window are required, in ms.
 const WINDOW_LEAD_MS: u64 = 120_000;
 /// The load above which processor use does not show how many more workers are needed.
 const SATURATED: f64 = 0.97;
@@ -87,7 +87,7 @@ impl Scaler {
     }
 
     fn bounded(&self, workers: f64) -> u32 {
-        // Ignores a rounding error just above a whole number.
+        // A result just above a whole number is a rounding error, and is not rounded up.
         let workers = (workers - 1e-6).ceil().clamp(0.0, f64::from(u32::MAX)) as u32;
         workers.clamp(self.policy.workers_min, self.policy.workers_max)
     }

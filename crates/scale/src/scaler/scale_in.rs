@@ -72,7 +72,8 @@ impl Scaler {
         }
     }
 
-    /// Returns the instances to remove: the longest idle ones, never one whose worker holds a task.
+    /// Returns the instances to remove: those that have been idle longest, and never an instance whose worker holds a
+    /// task.
     fn victims(&self, sample: &SchedulerSample, count: u32) -> Vec<InstanceId> {
         let idle = sample.idle.iter().map(|(instance, _)| *instance);
         let idle = idle.filter(|&instance| {

@@ -5,7 +5,7 @@
 /// The costs of a simulated scheduling node for each task: processor, log and network.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SimulatedNode {
-    /// The number of shards over which tenants are distributed. Each shard has its own processor.
+    /// The number of shards over which tenants are distributed. Each shard is scheduled by a processor of its own.
     pub shards: u32,
     /// Processor time to accept a task, µs.
     pub submit_us: f64,

@@ -255,8 +255,8 @@ impl<'s> SimulatedWorld<'s> {
         self.spent_us += before_us - self.budget[0];
     }
 
-    /// Subtracts the costs of tasks from the budget. Submitting a task costs half of its log and network bytes;
-    /// dispatching and completing it costs the other half.
+    /// Subtracts the costs of tasks from the budget. Submitting a task costs half of the task's log and network bytes;
+    /// dispatching and completing the task costs the other half.
     fn spend(&mut self, us: f64, tasks: usize) {
         let node = self.scenario.node;
         let halves = tasks as f64 / 2.0;
@@ -597,7 +597,7 @@ struct TenantNeeds<'s> {
     memory_bytes: u64,
 }
 
-/// Applies a command to the scheduler. Panics if the scheduler refuses it, which is a bug of the simulator.
+/// Applies a command to the scheduler. Panics if the scheduler refuses the command, which is a bug of the simulator.
 fn apply(state: &mut SchedulerState, effects: &mut TaskEffects, command: &TaskCommand<'_>) -> CommandReply {
     state.apply(command, effects).unwrap_or_else(|refusal| panic!("{command:?}: {refusal}"))
 }

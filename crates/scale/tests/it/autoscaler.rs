@@ -17,8 +17,8 @@ fn autoscaler(workers_min: u32, workers_max: u32) -> Autoscaler<SimulatedProvide
     Autoscaler::new(policy, ScalerLimits::default(), SimulatedProvider::new(delays(), 1), 500).unwrap()
 }
 
-/// Returns signals of workers with one slot each: all busy with `waiting` waiting tasks, or all idle since
-/// `idle_since_ms`.
+/// Returns signals of `ready` workers with one slot each, and of `waiting` waiting tasks. All workers are busy, or idle
+/// since `idle_since_ms` if it is set.
 fn snapshot(ready: u32, waiting: u64, idle_since_ms: Option<u64>) -> SchedulerSnapshot {
     let ready = u64::from(ready);
     // The list contains more workers than exist; the scaler must ignore the workers that do not exist.

@@ -175,6 +175,6 @@ fn forecast_status_shows_forecast_and_needed_workers() {
     let wave = (0..48).map(|bucket| if bucket % 24 < 4 { 40.0 } else { 2.0 });
     scaler.learn(120_000, wave);
     let status = scaler.forecast_status(120_000).unwrap();
-    // 40 tasks a second need 6 workers that do 10 each and are to be busy for 70 % of the time.
+    // A worker does 10 tasks a second and is to be busy for 70 % of the time, so 40 tasks a second need 6 workers.
     assert!(status.is_trusted && (6..=8).contains(&status.workers), "{status:?}");
 }

@@ -47,7 +47,7 @@ fn scale_in_waits_for_the_required_cool_down() {
 fn scale_in_stops_at_the_worker_count_that_the_load_needs() {
     let mut simulation = oversized_fleet(Policy::cloud(10, 50));
     run_low_load(&mut simulation, 1_800);
-    // 80 tasks a second need 12 workers that do 10 each and are to be busy for 70 % of the time.
+    // A worker does 10 tasks a second and is to be busy for 70 % of the time, so 80 tasks a second need 12 workers.
     assert_eq!(simulation.ready(), 12);
 }
 

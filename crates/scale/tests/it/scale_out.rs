@@ -73,7 +73,7 @@ fn intermittently_exceeded_threshold_starts_no_worker() {
 fn scale_out_returns_cpu_use_to_its_target() {
     let mut simulation = ScalerSimulation::settled(Policy::cloud(10, 50));
     simulation.run(600, |ready| load_sample(130.0, ready));
-    // 130 tasks a second need 19 workers that do 10 each and are to be busy for 70 % of the time.
+    // A worker does 10 tasks a second and is to be busy for 70 % of the time, so 130 tasks a second need 19 workers.
     assert_eq!(simulation.ready(), 19);
 }
 

@@ -19,7 +19,7 @@ pub struct ReadCounts {
     pub epochs: u64,
 }
 
-/// The epochs that ended according to one subscriber. The key is the epoch.
+/// The ends of epochs that were reported to one subscriber. The key is the epoch.
 type EndedEpochs = BTreeMap<u32, EpochEnd>;
 
 /// The end of an epoch, as reported to one subscriber: the last record received, the position at which the next epoch
@@ -125,7 +125,8 @@ fn check_durable_order(
     Ok(())
 }
 
-/// Checks that every acknowledged record was received at its position, or that its loss was reported.
+/// Checks that every acknowledged record was received at its acknowledged position, or that the loss of the record was
+/// reported.
 fn check_acknowledged(
     ledger: &PublishedBatches,
     records: &BTreeMap<Position, u64>,

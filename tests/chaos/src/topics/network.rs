@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use dunlin_replica::seed::Seed;
 
-/// The network namespaces and links of a run. Dropping the value removes them.
+/// The network namespaces and links of a run. Dropping the value removes the namespaces and links.
 #[derive(Debug)]
 pub struct NamespaceNetwork {
     /// The prefix of the names of all namespaces and links.

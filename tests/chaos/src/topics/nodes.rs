@@ -23,7 +23,7 @@ pub struct Nodes {
     program: String,
     dir: PathBuf,
     running: Vec<Option<Process>>,
-    /// The network. It is the last field, so that it is dropped after the nodes.
+    /// The network. This field is the last one, so that the network is dropped after the nodes.
     network: NamespaceNetwork,
 }
 

@@ -30,8 +30,8 @@ pub struct Step {
     pub rest_ms: u64,
 }
 
-/// Makes a plan. In at least one step a node is down for longer than its lease, so that its volatile topics get another
-/// owner.
+/// Makes a plan. In at least one step a node is down for longer than its lease, so that the node's volatile topics get
+/// another owner.
 pub fn plan(seed: u64, steps: u64) -> Vec<Step> {
     let mut seed = Seed::new(seed);
     let long_step = seed.between(0, steps.max(1) - 1);

@@ -58,7 +58,7 @@ pub fn record_payload(topic: &str, number: u64) -> Vec<u8> {
     format!("{topic} {number} {}", "-".repeat(padding as usize)).into_bytes()
 }
 
-/// Returns the number in a record's payload; `None` if it is not a record of the topic.
+/// Returns the number in a record's payload; `None` if the payload is not that of a record of the topic.
 pub fn record_number(topic: &str, payload: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(payload).ok()?.strip_prefix(topic)?.strip_prefix(' ')?;
     let number = text.split(' ').next()?.parse().ok()?;
@@ -159,7 +159,7 @@ impl Writer {
     }
 
     /// Waits until all records are acknowledged or refused, so that numbers stay in order. Returns `None` if records
-    /// were refused, or if their outcome is still unknown after [`PATIENCE`].
+    /// were refused, or if the outcome of records is still unknown after [`PATIENCE`].
     fn wait_for_outcome(&mut self) -> Option<Receipt> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {

@@ -140,7 +140,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Stops all clients. Returns their histories if the run succeeded.
+    /// Stops all clients. Returns the clients' histories if the run succeeded.
     fn finish(mut self, outcome: Result<()>) -> Result<(Vec<PublishedBatches>, Vec<SubscriberTrace>)> {
         let panicked = |_| anyhow!("a client thread panicked");
         self.stop.store(true, Ordering::Relaxed);

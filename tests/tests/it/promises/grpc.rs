@@ -1,5 +1,5 @@
 //! Tests of the gRPC listener use the generated client of `dunlin.v1`. Each client connection has its own runtime,
-//! which makes progress only while a call blocks on it.
+//! which makes progress only during a blocking call.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -336,7 +336,7 @@ fn next_message<T>(
     runtime.block_on(async { tokio::time::timeout(patience, stream.message()).await.ok() })
 }
 
-/// Whether the stream ended because its connection or node ended. A refusal, in contrast, has error details.
+/// Whether the stream ended because the connection or the node ended. A refusal, in contrast, has error details.
 fn is_cut(status: &Status) -> bool {
     status.code() == Code::Unavailable || status.details().is_empty()
 }

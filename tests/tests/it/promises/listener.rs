@@ -16,7 +16,7 @@ pub trait Listener: Sync {
     /// client and this address.
     fn address(&self, node: &NodeUnderTest) -> Option<SocketAddr>;
 
-    /// The reason why a guarantee does not apply to this listener, for the table; `None` if it applies.
+    /// The reason why a guarantee does not apply to this listener, for the table; `None` if the guarantee applies.
     fn not_offered(&self, _promise: &str) -> Option<&'static str> {
         None
     }

@@ -151,8 +151,8 @@ impl GuaranteeTest<'_> {
         self.client()?.subscribe(&SubscriptionOptions { subject, ..SubscriptionOptions::default() })
     }
 
-    /// Returns a publisher in the node's process. The records that it published are compared with those that clients
-    /// receive.
+    /// Returns a publisher in the node's process. The records that this publisher published are compared with the
+    /// records that clients receive.
     pub fn publisher(&self, subject: &str) -> Result<Publisher> {
         Ok(self.node.node.publisher(subject)?)
     }

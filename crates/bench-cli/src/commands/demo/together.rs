@@ -31,7 +31,7 @@ const ONCE: (Duration, Duration) = (Duration::from_secs(100), Duration::from_sec
 const CONTINUOUS: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(60));
 /// The interval at which the demo checks whether to stop the world.
 const STEP: Duration = Duration::from_millis(500);
-/// How long the world runs before the demo counts its entities and kills one of its processes.
+/// How long the world runs before the demo counts the world's entities and kills one of the world's processes.
 const CALM: Duration = Duration::from_secs(10);
 
 /// The options of `demo --together`, which runs markets, tasks and a world on one cluster.

@@ -104,8 +104,8 @@ fn units(value: &Value, per_one: f64) -> Result<i64> {
 }
 
 impl BitstampOrders {
-    /// Applies a row of a Bitstamp recording. Its columns are id, local time, exchange time, price, volume, action and
-    /// direction.
+    /// Applies a row of a Bitstamp recording. A row's columns are id, local time, exchange time, price, volume, action
+    /// and direction.
     fn apply_row(&mut self, row: Vec<String>) {
         let [_, local, exchange, _, _, action, _] = row.as_slice() else { return };
         let closing = action == "deleted" && local == exchange;

@@ -79,7 +79,7 @@ impl<'a> MarketPublisher<'a> {
         })
     }
 
-    /// Publishes all lines, each when it is due and the gate in [`ClusterDemoState`] is open for it.
+    /// Publishes all lines. A line is published when it is due and the gate in [`ClusterDemoState`] is open for it.
     pub fn play(mut self, speed: Speed, stop: &StopFlag) -> Result<MarketResult> {
         let (started, all) = (Instant::now(), self.recording.len());
         let plan: Vec<Duration> =

@@ -1,6 +1,6 @@
 //! The demo's nodes: processes of `dunlin serve`, which the demo kills and restarts with the same addresses and
 //! directories. The addresses of a dead node stay reserved, so that no other program takes its ports. When this process
-//! ends or is killed, the nodes' standard input closes, and they end.
+//! ends or is killed, the nodes' standard input closes, and the nodes end.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,7 +23,7 @@ const VOTERS_TIMEOUT: Duration = Duration::from_secs(60);
 pub const DEFAULT_TCP_PORT: u16 = 4220;
 const DEFAULT_HTTP_PORT: u16 = 8222;
 
-/// The time after which the demo's load repeats. The autoscaler uses it for its forecast.
+/// The time after which the demo's load repeats. The autoscaler uses this time for its forecast.
 const SEASON: &str = "1m";
 
 /// Optional services of the demo's nodes: the dashboard, and task workers.

@@ -6,7 +6,8 @@ use dunlin_topic::{Event, Notice, Position};
 
 use crate::demo::account::ContentDigest;
 
-/// The part of a topic that one reader has received: the position up to which it is complete, and a hash of its lines.
+/// The part of a topic that one reader has received: the position up to which no record is missing, and a hash of the
+/// received lines.
 #[derive(Debug, Default)]
 pub struct TopicReadProgress {
     /// The position up to which the reader has received every record.
@@ -22,7 +23,7 @@ pub struct TopicReadProgress {
 /// The progress of one reader, by the name of the topic.
 pub type ReadProgressByTopic = BTreeMap<String, TopicReadProgress>;
 
-/// Adds a record or notice to the reader's progress in its topic.
+/// Adds an event, which is a record or a notice, to the reader's progress in the event's topic.
 pub fn add_event(by_topic: &mut ReadProgressByTopic, event: &Event<'_>) {
     match event {
         Event::Record(record) => {

@@ -1,4 +1,4 @@
-//! Compares a reactive policy, a predictive one and an oracle on the same arrivals.
+//! Compares a reactive policy, a predictive policy and an oracle on the same arrivals.
 
 use crate::policy::Policy;
 use crate::sim::outcome::SimulationOutcome;
@@ -53,8 +53,8 @@ pub fn policy_scenario(
     }
 }
 
-/// Simulates the three policies on the same workload. `policy` is the predictive policy; without its forecast it is the
-/// reactive one.
+/// Simulates the three policies on the same workload. `policy` is the predictive policy. The reactive policy is
+/// `policy` without forecasts.
 pub fn compare(seed: u64, workload: &Workload, policy: &Policy, mean_us: f64) -> Vec<PolicyRow> {
     let reactive = Policy { predictive: None, ..policy.clone() };
     let run = |policy: &Policy, is_oracle| {

@@ -1,6 +1,6 @@
 //! Computes the monthly savings of each strategy from the worker hours of simulated runs and a table of prices.
 //!
-//! The strategies overlap, so their savings do not add up. The last row is a run with all of them.
+//! The strategies overlap, so their savings do not add up. The last row is a run with all strategies.
 
 use crate::policy::{Policy, SpotPolicy};
 use crate::prices::Prices;
@@ -119,7 +119,7 @@ fn spot_row(costs: &Costs<'_>, plain: &SimulationOutcome, spotted: &SimulationOu
 }
 
 /// Compares the predictive policy with a reactive scaler. The reactive scaler uses the highest of [`TARGETS`] at which
-/// it has as few slow minutes as the predictive one, if there is such a target.
+/// it has as few slow minutes as the predictive policy, if there is such a target.
 fn predictive_row(
     costs: &Costs<'_>,
     reactive: &Policy,

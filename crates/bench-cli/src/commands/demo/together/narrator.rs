@@ -66,7 +66,7 @@ pub struct ClosingReport {
 /// The order in which the results of the parts are printed.
 const PARTS: [&str; 5] = ["topics", "feeds", "nodes", "tasks", "space"];
 
-/// Adds the final tables of one part, and the sentences about its result.
+/// Adds the final tables of one part of the demo, and the sentences about the part's result.
 pub fn add(closing: &Mutex<ClosingReport>, tables: Vec<u8>, sentences: Vec<PartResult>) {
     let mut closing = closing.lock().unwrap_or_else(PoisonError::into_inner);
     closing.tables.extend(tables);

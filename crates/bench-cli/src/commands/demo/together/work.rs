@@ -19,7 +19,7 @@ const STEADY: &str = "30";
 const SPIKE: &str = "500";
 /// The number of workers that are killed after the steady load.
 const KILLS: &str = "2";
-/// The time between the starts of two rounds, in seconds. The nodes can forecast the load, because it repeats.
+/// The time between the starts of two rounds, in seconds. The load repeats, so the nodes can forecast it.
 const ROUND_INTERVAL: &str = "60";
 
 /// The Python program that submits and runs the demo's tasks, and the interpreter for it.
