@@ -6,7 +6,7 @@ use std::ops::Range;
 /// The attempted, acknowledged and failed records of one writer, numbered from 1.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    /// The highest number of a record that the writer may have sent.
+    /// The highest number among the records that the writer may have sent.
     pub attempted: u64,
     /// The acknowledged records by number, each with epoch and sequence number if the response contained them.
     pub acked: BTreeMap<u64, Option<(u32, u64)>>,

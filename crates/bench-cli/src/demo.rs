@@ -153,7 +153,7 @@ fn topics(recording: &MarketRecording) -> Vec<(String, u64)> {
 }
 
 impl DemoResult {
-    /// Returns an error if a record is unaccounted for or an order book differs.
+    /// Returns an error if a record is not accounted for, or if a replica's order book is wrong.
     pub fn check(&self) -> Result<()> {
         match (self.unaccounted, self.different) {
             (0, 0) => Ok(()),

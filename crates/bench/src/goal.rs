@@ -9,7 +9,7 @@ use crate::row::{FigureRow, RowNote, RowPattern, RowSet};
 /// A performance goal of Dunlin: the measured row, and the threshold that its figure must meet.
 #[derive(Clone, Copy, Debug)]
 pub struct Goal {
-    /// Description.
+    /// Description of the goal.
     pub title: &'static str,
     /// Selects the row of Dunlin to which the goal applies.
     pub ours: RowPattern,
@@ -33,11 +33,11 @@ pub enum Threshold {
 /// Whether a run meets a goal, with the figures that decide it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoalVerdict {
-    /// Our figure.
+    /// The figure of Dunlin that was measured.
     pub measured: f64,
-    /// The other row's figure, if the threshold refers to another row.
+    /// The figure of the other row, if the threshold refers to another row.
     pub reference: Option<f64>,
-    /// Our figure divided by the other row's figure, if the threshold refers to another row.
+    /// Dunlin's figure divided by the other row's figure, if the threshold refers to another row.
     pub ratio: Option<f64>,
     /// Whether the goal is met; `None` if it cannot be judged.
     pub met: Option<bool>,
@@ -94,7 +94,7 @@ impl Threshold {
 /// A figure from another system's documentation, to compare with Dunlin's measured figure.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerClaim {
-    /// Description, in the document's words.
+    /// Description of the figure, in the document's words.
     pub title: &'static str,
     /// The document's figure, in the unit of Dunlin's metric.
     pub figure: f64,

@@ -9,11 +9,11 @@ use crate::random::Random;
 /// The delays and failure rates of a simulated provider of machines.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProviderDelays {
-    /// Time from launch to ready, ms.
+    /// Time from the launch of an instance until it is ready, ms.
     pub ready_ms: u64,
-    /// Time from the warm pool to ready, ms.
+    /// Time from waking an instance of the warm pool until it is ready, ms.
     pub wake_ms: u64,
-    /// Time from termination to gone, ms.
+    /// Time from the termination of an instance until it is gone, ms.
     pub terminate_ms: u64,
     /// The number of failures in a thousand cold starts. A failure is reported when the instance should be ready.
     pub cold_failures_permille: f64,

@@ -76,8 +76,8 @@ impl WorkerNeed {
         (workers > 0).then(|| MachineFit::new(machine, workers))
     }
 
-    /// The cheapest machine for `on_demand` on-demand workers and `on_spot` spot workers; of equally cheap machines
-    /// the smallest. `None` if a worker fits onto no machine.
+    /// Returns the cheapest machine for `on_demand` on-demand workers and `on_spot` spot workers. Of equally cheap
+    /// machines, returns the smallest. Returns `None` if a worker fits onto no machine.
     pub fn cheapest_for(&self, prices: &Prices, on_demand: f64, on_spot: f64) -> Option<MachineFit> {
         let fits = prices.machines.iter().filter_map(|machine| self.fit(machine));
         fits.min_by(|a, b| {
@@ -86,8 +86,8 @@ impl WorkerNeed {
         })
     }
 
-    /// The machine with the lowest price per worker for large fleets; of equally cheap machines the smallest. `None`
-    /// if a worker fits onto no machine.
+    /// Returns the machine with the lowest price per worker for large fleets. Of equally cheap machines, returns the
+    /// smallest. Returns `None` if a worker fits onto no machine.
     pub fn cheapest(&self, prices: &Prices) -> Option<MachineFit> {
         let fits = prices.machines.iter().filter_map(|machine| self.fit(machine));
         fits.min_by(|a, b| {

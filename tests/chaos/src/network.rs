@@ -81,7 +81,7 @@ impl ProxyNetwork {
         Ok(())
     }
 
-    /// Delays requests and responses between nodes, each by this time, which varies by the jitter.
+    /// Delays requests and responses between nodes. Each delay is `latency_ms`, varied randomly by up to `jitter_ms`.
     pub fn delay(&mut self, latency_ms: u64, jitter_ms: u64) -> Result<()> {
         self.add_toxic_everywhere("latency", &json!({"latency": latency_ms, "jitter": jitter_ms}))
     }

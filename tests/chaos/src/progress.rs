@@ -17,7 +17,7 @@ pub struct ClientProgress {
 pub struct ProgressCounts {
     /// The number of acknowledged changes of keys.
     pub changes: u64,
-    /// The number of holder changes of the lock that has the fewest.
+    /// The smallest number of holder changes of any lock.
     pub holder_changes: u64,
 }
 

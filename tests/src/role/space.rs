@@ -58,7 +58,7 @@ pub fn entity(id: u64, seed: u64) -> Entity<'static, 3> {
     Entity { velocity: std::array::from_fn(|axis| swing(3 + axis as u64) * 40.0), ..Entity::at(id, position) }
 }
 
-/// Returns a partition in which regions 1 and up have equal stretches of the space-filling curve.
+/// Returns a partition in which the regions, numbered from 1, have equal stretches of the space-filling curve.
 pub fn partition(regions: u32) -> Partition {
     Partition::even(3, &(1..=regions).map(RegionId).collect::<Vec<_>>())
 }

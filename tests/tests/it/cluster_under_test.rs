@@ -54,7 +54,7 @@ pub fn start(dir: &Path, address: &str, join: Option<(&str, &Path)>) -> Result<C
     start_with(dir, address, join, &[])
 }
 
-/// Like [`start`], with additional arguments of the role `member`.
+/// Like [`start`], but with additional arguments of the role `member`.
 pub fn start_with(
     dir: &Path,
     address: &str,

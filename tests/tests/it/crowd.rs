@@ -15,7 +15,7 @@ use crate::tier;
 
 /// The time within which all clients must be connected again.
 const BACK_MAX: Duration = Duration::from_secs(10);
-/// Arguments of a node with the heartbeat of production.
+/// The arguments of a node whose heartbeat is as long as in production.
 const NODE: [&str; 1] = ["heartbeat=1000"];
 
 struct Crowd {

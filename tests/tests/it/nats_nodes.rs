@@ -123,7 +123,7 @@ fn new_subjects_in_one_burst_share_raft_entries() {
     assert!(used < SUBJECTS as u64 / 4, "{used} entries");
 }
 
-/// A user must not receive another user's replies by a subscription to that user's inbox at another node.
+/// A user who subscribes to another user's inbox at any node must not receive the other user's replies.
 #[test]
 fn inbox_of_another_user_is_refused_at_each_node() {
     const PASSWORD: &str = "correct horse";

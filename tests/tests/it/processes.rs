@@ -92,7 +92,7 @@ impl Writer {
         self.ledger
     }
 
-    /// Reads the output so far into the ledger.
+    /// Adds the writer's output so far to the ledger.
     pub fn catch_up(&mut self) {
         for line in self.process.lines_so_far() {
             self.add_line(&line);

@@ -53,7 +53,7 @@ fn collect_tests(tokens: TokenStream, tests: &mut Vec<(usize, String)>) {
     }
 }
 
-/// Whether an attribute that marks a test begins at this token.
+/// Whether these tokens begin with an attribute that marks a test.
 fn marks_test_function(tokens: &[TokenTree]) -> bool {
     let [TokenTree::Punct(mark), TokenTree::Group(attribute), ..] = tokens else { return false };
     let path = attribute.stream().into_iter().take_while(|token| match token {
@@ -65,7 +65,7 @@ fn marks_test_function(tokens: &[TokenTree]) -> bool {
         && path.last().is_some_and(|last| matches!(last, TokenTree::Ident(word) if word == "test"))
 }
 
-/// Returns the name and line of the function whose other attributes and signature begin at this token.
+/// Returns the name and line of a function. The tokens begin with the function's other attributes and its signature.
 fn function_name(tokens: &[TokenTree]) -> Option<(usize, String)> {
     let end = tokens.iter().position(ends_item).unwrap_or(tokens.len());
     tokens[..end].windows(2).find_map(|pair| match pair {
@@ -95,7 +95,7 @@ impl SourceNames {
         }
     }
 
-    /// Adds the path that begins at this token. Returns the number of tokens in the path.
+    /// Adds the path with which these tokens begin. Returns the number of tokens in the path.
     fn path(&mut self, prefix: &str, tokens: &[TokenTree]) -> usize {
         let line = tokens[0].span().start().line;
         let mut path = prefix.to_owned();
@@ -130,8 +130,8 @@ impl SourceNames {
         at
     }
 
-    /// Returns the number of tokens of a test's attribute and of the item after it, up to the `{…}` or `;`. Adds
-    /// modules in separate files to `test_modules`.
+    /// Returns the number of tokens of a test's attribute and of the item after it, up to the `{…}` or `;`. The tokens
+    /// begin with this attribute. Adds modules in separate files to `test_modules`.
     fn skip_item(&mut self, tokens: &[TokenTree]) -> usize {
         if matches!(&tokens[1], TokenTree::Punct(mark) if mark.as_char() == '!') {
             return tokens.len();

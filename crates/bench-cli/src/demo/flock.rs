@@ -42,7 +42,7 @@ use verdict::NodeVerdicts;
 /// The longest time without progress before the demo fails. It is long, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(90);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The share that means all lines. Shares of the lines are counted in thousandths.
+/// All lines, as a share of the lines in thousandths.
 const ALL_LINES: u64 = 1_000;
 
 /// The options of the demo on a cluster: its recordings, their speed, and when nodes are killed.
@@ -60,11 +60,11 @@ pub struct ClusterDemoState {
     gate: AtomicU64,
     /// The number of acknowledged lines.
     lines: AtomicU64,
-    /// Since the last kill: the longest time in ns for which a publisher waited for an acknowledgement.
+    /// The longest time in ns for which a publisher waited for an acknowledgement since the last kill.
     waited_ns: AtomicU64,
     /// The number of readers that reconnected since the last kill.
     readers: AtomicU64,
-    /// Since the last kill: the longest time in ns for which a reader received nothing.
+    /// The longest time in ns for which a reader received nothing since the last kill.
     silent_ns: AtomicU64,
     /// The reducer configuration of each book. The key is the topic.
     reducers: Mutex<HashMap<String, ReducerConfig>>,
@@ -254,7 +254,7 @@ impl ClusterDemoResult {
         node_kill::write(&self.node_kills, out, console)
     }
 
-    /// Returns an error if a copy of the lines or a book differs.
+    /// Returns an error if a node's copy of the lines or of a book differs from the recordings.
     pub fn check(&self) -> Result<()> {
         match (self.lines.different(), self.books.different()) {
             (0, 0) => Ok(()),
@@ -266,7 +266,8 @@ impl ClusterDemoResult {
         }
     }
 
-    /// Returns three closing sentences, about lines, books and nodes, each with whether the result is as expected.
+    /// Returns three closing sentences, about lines, books and nodes. The flag of a sentence states whether the result
+    /// is as expected.
     pub fn result_sentences(&self) -> [(bool, String); 3] {
         let (lines, books) = (self.lines.different(), self.books.different());
         let recovery = self.node_kills.iter().map(NodeKill::recovery).max().unwrap_or_default();

@@ -130,7 +130,7 @@ impl FromStr for ReadReportLine {
     }
 }
 
-/// The error for a line between the demo's processes that cannot be parsed.
+/// The error for a line that cannot be parsed. The lines are messages between the demo's processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MalformedLine(String);
 

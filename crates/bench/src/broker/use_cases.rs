@@ -30,7 +30,7 @@ const UNMEASURED: u64 = 5;
 /// A use case of messaging: its rate of records, and the highest latency that is acceptable for it.
 #[derive(Clone, Copy, Debug)]
 pub struct UseCase {
-    /// Short name.
+    /// The short name of the use case.
     pub name: &'static str,
     /// Records a second.
     pub per_s: u64,

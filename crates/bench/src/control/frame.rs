@@ -8,7 +8,7 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// Asks the node to propose a command once. The body is the command; the response is the command's result.
+/// Asks the node to propose a command, without a retry. The body is the command; the response is the command's result.
 pub const COMMAND: u8 = 1;
 /// Asks for the state of the cluster according to the node. If the body is not empty, the node then resets its count of
 /// commits.

@@ -34,7 +34,7 @@ pub fn measure(
     Ok(sample.with("disk_bytes_per_s", per_s).with_optional("disk_share", share))
 }
 
-/// Applies full load for a long time and counts elections. As no node is killed, there should be none.
+/// Applies full load for a long time and counts elections. No elections are expected, because no node is killed.
 pub fn measure_soak(bench: &BenchContext, nodes: usize, work: &ControlWorkload) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let report = ControlReport::of(work, &mut cluster.clients(bench, work)?)?;

@@ -89,7 +89,7 @@ pub struct ControlReport {
     /// The number of elections that nodes won during the counted time.
     #[serde(default)]
     pub elections: u64,
-    /// The share of requests between nodes that used a connection that was already open.
+    /// Which share of the requests between nodes used a connection that was already open.
     #[serde(default)]
     pub links: f64,
 }

@@ -33,7 +33,7 @@ const PIECE: usize = 1 << 20;
 /// Records of a market recording that are converted in advance, so that only applying them is timed.
 #[derive(Debug)]
 pub struct RecordedUpdates {
-    /// The scale of each book.
+    /// The scale of each book: the number of decimals, and the range of prices.
     pub scales: Vec<Scale>,
     /// For each record: the index of its book, and the range of its payload in `bytes`.
     pub records: Vec<(usize, Range<usize>)>,

@@ -79,9 +79,9 @@ pub struct FeedScenario {
     pub instruments: Vec<String>,
     /// The number of price levels in a view. The MDD-Sim document states this number, but no result depends on it.
     pub depth: usize,
-    /// The duration of the part at the start of the run that is not counted.
+    /// The duration of the warm-up at the start of the run, in which updates are not counted.
     pub warmup: Duration,
-    /// The duration of the part of the run that is counted.
+    /// The duration of the counted part of the run, after the warm-up.
     pub time: Duration,
     /// The time that a slow subscriber spends on each message before it applies the message; `None` for no delay.
     pub delay: Option<Duration>,

@@ -30,7 +30,7 @@ impl Callee {
     /// Both servers, in the order in which they are measured.
     pub const ALL: [Callee; 2] = [Callee::Node, Callee::Echo];
 
-    /// Returns the target's name in the rows.
+    /// Returns the name of the server as a target of measurements.
     pub fn target(self) -> &'static str {
         match self {
             Self::Node => target::DUNLIN,

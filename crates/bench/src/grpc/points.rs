@@ -16,7 +16,7 @@ const BATCHES: [usize; 5] = [1, 5, 10, 20, 50];
 /// The number of connections, and the calls in flight on each.
 const CONCURRENT: [(usize, usize); 3] = [(1, 64), (16, 1), (64, 1)];
 
-/// Returns groups that each have a point of Dunlin and, if `with_peers` is set, a point of the echo server.
+/// Returns groups that each have a measurement of Dunlin and, if `with_peers` is set, a measurement of the echo server.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let callees = || Callee::ALL.into_iter().filter(move |callee| with_peers || *callee == Callee::Node);
     let mut groups = Vec::new();

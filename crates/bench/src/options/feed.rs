@@ -42,9 +42,9 @@ pub struct FeedOptions {
     pub test_loss_every: Option<NonZeroU32>,
     /// The seed of the random updates.
     pub seed: u64,
-    /// The duration of the part at the start of each run that is not counted.
+    /// The duration of the warm-up at the start of each run, in which updates are not counted.
     pub warmup: Duration,
-    /// The duration of the part of each run that is counted.
+    /// The duration of the counted part of each run, after the warm-up.
     pub time: Duration,
 }
 

@@ -38,7 +38,7 @@ pub struct NodeSetup {
 /// The settings of one topic of a measured node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TopicSetup {
-    /// The name.
+    /// The topic's name.
     pub name: String,
     /// The most bytes that the topic retains.
     pub history_bytes: u64,

@@ -54,7 +54,8 @@ impl Dialect {
         }
     }
 
-    /// Returns the message that turns off the confirmations of publishes; empty if the protocol has none to turn off.
+    /// Returns the message that turns off the confirmations of publishes; empty for a protocol without such
+    /// confirmations.
     pub fn disable_confirmations(self) -> &'static str {
         match self {
             Self::Nats => "",

@@ -31,9 +31,9 @@ pub enum MovementPattern {
     },
     /// Walk to a position and stay around it.
     Gather {
-        /// The position.
+        /// The position to which entities walk.
         at: [f32; 3],
-        /// The distance from the position at which entities stop.
+        /// Entities stop at this distance from the position.
         radius: f32,
     },
 }

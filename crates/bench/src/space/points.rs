@@ -75,7 +75,7 @@ fn paced(geometry: &'static str, entities: u64, at_least: Duration) -> Measureme
     point("handover", params, move |bench| handover::paced(bench, setting, NO_DELAY, at_least))
 }
 
-/// Benchmark 1 of the Luciferase document.
+/// The measurements of benchmark 1 of the Luciferase document.
 fn document(options: &BenchOptions) -> MeasurementGroup {
     let counts: &[u64] = if options.quick { &[50] } else { &[50, 100, 200] };
     counts.iter().map(|entities| paced(CLOSE, *entities, SHORT)).collect()

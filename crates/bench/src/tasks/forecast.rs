@@ -39,7 +39,7 @@ impl ArrivalPattern {
     /// All patterns.
     pub const ALL: [Self; 3] = [Self::Diurnal, Self::Crowd, Self::Series];
 
-    /// Display name.
+    /// Returns the name of the pattern.
     pub fn name(self) -> &'static str {
         match self {
             Self::Diurnal => "diurnal",

@@ -48,7 +48,7 @@ pub struct TaskLedger {
     tokens: HashSet<u64>,
     starts: usize,
     completed: HashSet<u64>,
-    /// The latest starts, over all tasks.
+    /// The most recently added starts, over all tasks.
     latest: Vec<Run>,
 }
 

@@ -34,7 +34,7 @@ pub const PHASES: [&str; 7] = ["cpu", "queue", "latency", "cold", "warm", "in", 
 /// The duration of a task. A worker does one task at a time.
 const TASK: Duration = Duration::from_millis(20);
 const WORKERS_MAX: u32 = 8;
-/// The start-up time of a worker in the phases *cold* and *warm*.
+/// The start-up time of a worker in the phases `cold` and `warm`.
 const LOADING: Duration = Duration::from_secs(2);
 /// The number of workers in the warm pool.
 const POOL: u32 = 4;
@@ -119,7 +119,7 @@ struct LocalSetup {
     node: Node,
     server: Server,
     workers: Workers,
-    /// The zero of the autoscaler's clock, accurate to about a millisecond.
+    /// The time at which the autoscaler's clock started, accurate to about a millisecond.
     clock_start: Instant,
     tasks: Tasks,
     submitted: u64,

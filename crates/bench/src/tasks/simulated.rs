@@ -15,7 +15,8 @@ pub const PHASES: [&str; 7] = ["cpu", "queue", "latency", "predictive", "in", "c
 /// The values of parameter `load` of case `noisy`: how busy the workers are before one tenant submits ten times as
 /// much.
 pub const LOADS: [&str; 2] = ["light", "saturated"];
-/// The values of case `cost`: the strategies in the Grey document's order, then all strategies together.
+/// The values of parameter `strategy` of case `cost`: the strategies in the Grey document's order, then all strategies
+/// together.
 pub const STRATEGIES: [&str; 5] = ["spot", "predictive", "right_sizing", "night", "all"];
 
 /// The number of simulated worker starts, of which the failed ones are counted.

@@ -152,7 +152,7 @@ struct Client {
     requests: u64,
 }
 
-/// An accepted connection.
+/// A WebSocket connection that the node has accepted.
 struct WsConnection {
     socket: WebSocket<TcpStream>,
     stream: TcpStream,

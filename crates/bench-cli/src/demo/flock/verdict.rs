@@ -57,7 +57,7 @@ impl NodeVerdicts {
         }
     }
 
-    /// Returns the number of copies that differ from the recordings.
+    /// Returns the number of received copies of the lines that differ from the recordings.
     pub fn different(&self) -> usize {
         self.rows.iter().filter(|row| !row.is_equal).count()
     }

@@ -33,7 +33,7 @@ impl CostRow {
     }
 }
 
-/// Interruptions of a spot instance per hour: five in a hundred instances.
+/// How often a spot instance is interrupted per hour: five of a hundred instances are interrupted in an hour.
 const INTERRUPTIONS_PER_HOUR: f64 = 0.05;
 /// The target loads of processors that are tried with the reactive scaler, from the cheapest to the safest.
 const TARGETS: [f64; 5] = [0.7, 0.6, 0.5, 0.4, 0.3];
