@@ -47,7 +47,8 @@ pub fn output(command: &mut Command) -> Result<Output> {
     command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{line}`"))
 }
 
-/// Runs a command and returns its standard output. Fails with its standard error.
+/// Runs a command and returns its standard output. If the command fails, the error contains the command's standard
+/// error.
 pub fn text(command: &mut Command) -> Result<String> {
     let line = command_line(command);
     let output = output(command)?;

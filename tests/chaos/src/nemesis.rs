@@ -121,8 +121,8 @@ impl Nemesis<'_> {
             }
             Fault::Ring => self.cut_links(|count, from, to| {
                 let distance = from.abs_diff(to);
-                // A ring of three nodes connects all of them. With three nodes, the fault therefore separates the first
-                // node from the last.
+                // In a ring of three nodes, all nodes would still be connected with each other. With three nodes, the
+                // fault therefore separates the first node from the last.
                 if count == 3 { distance == 2 } else { distance.min(count - distance) > 1 }
             }),
             Fault::Bridge => self.cut_links(|count, from, to| {

@@ -172,7 +172,8 @@ fn open_and_close(node: SocketAddr, connections: u64) {
         if number % 3 == 0 {
             let _ = stream.write_all(&greeting());
         }
-        // If the node has already replied, the connection has unread bytes, and dropping it resets it.
+        // If the node has already replied, the connection has unread bytes, and dropping the stream resets the
+        // connection.
         drop(stream);
     }
 }

@@ -35,7 +35,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
     }
 }
 
-/// Returns the names of Python tests without `test_`, with their lines.
+/// Returns the names of Python tests without the prefix `test_`, with their lines.
 fn python_tests(text: &str) -> Vec<(usize, String)> {
     let lines = text.lines().zip(1..);
     let tests = lines.filter_map(|(text, line)| {

@@ -75,7 +75,7 @@ mod tests {
 
     const LANE: (&str, &str) = ("crates/a/src/a.rs", "pub struct Lane;");
 
-    /// Returns the findings for [`LANE`], another file, and a list with one line.
+    /// Returns the findings for a repository with [`LANE`], one other file, and a list of one line.
     fn findings(path: &str, text: &str, line: &str) -> Vec<String> {
         let list = format!("name\treason\n{line}");
         let list = if line.is_empty() { "" } else { list.as_str() };

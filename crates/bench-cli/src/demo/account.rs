@@ -24,7 +24,7 @@ impl ContentDigest {
     }
 }
 
-/// The range of sequence numbers of the records in a gap that the node reported to a reader.
+/// The records in a gap that the node reported to a reader, as a range of sequence numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissedRecords {
     pub first: u64,

@@ -143,7 +143,7 @@ impl Shape {
         Self { topics, subscribers, records, in_round, rounds: records.div_ceil(in_round) }
     }
 
-    /// Returns the number of records of each topic up to the end of a round.
+    /// Returns how many records each topic has at the end of a round.
     fn records_until(&self, round: u64) -> u64 {
         self.records.min((round + 1) * self.in_round)
     }

@@ -13,7 +13,7 @@ use crate::child::{Child, TIMEOUT};
 use crate::point::RunSample;
 use crate::stats::Latencies;
 
-/// The load that the client process of a key-value benchmark has to produce, sent to that process.
+/// The load that the client process of a key-value benchmark has to produce. The load is sent to this process as JSON.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ControlWorkload {
     /// The name of the measured system.

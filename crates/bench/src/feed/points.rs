@@ -186,7 +186,7 @@ pub fn limits(options: &BenchOptions) -> MeasurementGroup {
     vec![sustained_rate(1), sustained_rate(clients), max_deliveries]
 }
 
-/// The measurements of the cost of applying real recordings to books.
+/// The measurements that show the cost of applying real recordings to books.
 pub fn apply() -> MeasurementGroup {
     let point = |(book, recording): (&'static str, &'static str)| {
         let params = Params::new().with("book", book).with("recording", recording);

@@ -40,7 +40,7 @@ pub struct SourceTotals {
     pub elapsed_ns: u64,
     /// The processor time that the whole process used during `elapsed_ns`, in ns.
     pub processor_ns: u64,
-    /// The 99th percentile of the duration of a counted call of `send`, in ns; `None` if there was no call.
+    /// How long a counted call of `send` took (99th percentile), in ns; `None` if there was no call.
     pub publish_ns_p99: Option<u64>,
 }
 

@@ -43,7 +43,7 @@ pub struct DeliveryTally {
     pub first_ns: Option<u64>,
     /// The time at which the last counted update was applied, in ns.
     pub last_ns: u64,
-    /// The number of comparisons with the checksum of the owner's book in which the checksums were equal.
+    /// How many times the checksum of a subscriber's book was equal to the checksum of the owner's book.
     pub checked: u64,
 }
 

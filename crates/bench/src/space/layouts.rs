@@ -18,7 +18,8 @@ const HANDOVERS: &[(&str, ColumnValue)] = &[
     ("Lowest … highest", Range("handovers_per_s")),
 ];
 
-/// Columns of cases with ticks. A column with a figure of a single process shows the highest value of all processes.
+/// The columns of cases with ticks. If a column's figure is measured in each process, the column shows the highest
+/// value.
 const fn ticks(entities: &'static str) -> [(&'static str, ColumnValue); 13] {
     [
         (entities, Param("entities")),

@@ -117,7 +117,7 @@ fn simultaneous_points(options: &BenchOptions) -> MeasurementGroup {
     counts.iter().map(|entities| of(*entities)).collect()
 }
 
-/// The measurements of the duration of single handovers in a world of many entities. The world runs without
+/// The measurements that show how long single handovers take in a world of many entities. The world runs without
 /// lock-step, as worlds do by default.
 fn latency(options: &BenchOptions) -> MeasurementGroup {
     let entities = options.count(20_000, 200);
@@ -180,7 +180,7 @@ fn million() -> Measurement {
     point("capacity", params, move |bench| capacity::measure(bench, setting, SHORT))
 }
 
-/// The measurements of the processor use of one process. The other process has the same amount of work.
+/// The measurements that show how much processor time one process uses. The other process has the same amount of work.
 fn cpu(options: &BenchOptions) -> MeasurementGroup {
     let counts: &[u64] = if options.quick { &[100] } else { &[100, 1_000, 10_000] };
     let of = |entities: u64, standby: bool| {

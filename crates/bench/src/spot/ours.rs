@@ -192,7 +192,7 @@ pub fn multi_topic(topics: usize, options: &BenchOptions) -> MeasurementGroup {
     vec![Measurement::new("multi_topic", target::DUNLIN, params, measure)]
 }
 
-/// Returns the measurements of the cost of a publish while one subscriber sleeps, or very many subscribers
+/// Returns the measurements that show the cost of a publish while one subscriber sleeps, or while very many subscribers
 /// sleep.
 pub fn parked(options: &BenchOptions) -> MeasurementGroup {
     let point = |subscribers: usize, records: u64| {
@@ -216,7 +216,7 @@ pub fn connections(options: &BenchOptions) -> MeasurementGroup {
     vec![Measurement::new("connections", target::DUNLIN, params, measure)]
 }
 
-/// Returns the measurements of the throughput of one subscriber while others never read.
+/// Returns the measurements that show the throughput of one subscriber while other subscribers never read.
 pub fn stalled(options: &BenchOptions) -> MeasurementGroup {
     let count = options.count(5_000_000, 20_000);
     let point = |stalled: usize| {
@@ -227,7 +227,7 @@ pub fn stalled(options: &BenchOptions) -> MeasurementGroup {
     vec![point(0), point(options.count(1_000, 50) as usize)]
 }
 
-/// Returns the measurements of the memory of idle subscribers and topics.
+/// Returns the measurements that show how much memory idle subscribers and topics take.
 pub fn memory(options: &BenchOptions) -> MeasurementGroup {
     let count = options.count(100_000, 10_000);
     let point = |of: &'static str| {

@@ -11,7 +11,7 @@ use super::{local, scheduler, simulated, through};
 
 /// The numbers of workers in the Grey document, followed by higher numbers.
 const WORKERS: [u32; 10] = [10, 25, 50, 75, 100, 150, 200, 1_000, 10_000, 100_000];
-/// The number of tenants and the number of waiting tasks of each measurement of the scheduler alone.
+/// For each measurement of the scheduler alone: the number of tenants, and the number of waiting tasks.
 const BACKLOGS: [(usize, usize); 7] = [
     (1, 1_000),
     (1, 100_000),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::child::{Child, TIMEOUT};
 use crate::point::RunSample;
 
-/// The load that the client process of a task benchmark has to produce, sent to that process.
+/// The load that the client process of a task benchmark has to produce. The load is sent to this process as JSON.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskWorkload {
     /// The address of the peer's server, for example of Redis.

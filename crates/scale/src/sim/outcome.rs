@@ -83,9 +83,9 @@ pub struct TenantOutcome {
     pub completed: u64,
     /// Workers' busy time for the tenant, µs.
     pub busy_us: u64,
-    /// The highest milli-processors and bytes of memory that the tenant's tasks held.
+    /// The most milli-processors, and the most bytes of memory, that the tenant's tasks held at the same time.
     pub held_most: [u64; 2],
-    /// The mean milli-processors and bytes of memory that the tenant's tasks held.
+    /// The mean number of milli-processors, and the mean number of bytes of memory, that the tenant's tasks held.
     pub held_mean: [f64; 2],
 }
 
