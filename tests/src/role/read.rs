@@ -2,7 +2,7 @@
 //!
 //! Each argument stands for a client with one connection. Each `NAME=KIND@PATTERN` in the argument stands for a
 //! subscription, which has its own thread. Kinds: `next` waits for each event, `drain` takes many at once, `poll` never
-//! waits, `task` is async, `slow` pauses often and grants little credit, and `registered` is a subscriber for which a
+//! waits, `task` is async, and `slow` pauses often and grants little credit. `registered` is a subscriber for which a
 //! reliable topic's publishers wait. A kind may be written `late-KIND`, for a subscriber that joins after the first
 //! records. Every subscription starts at the oldest retained record.
 

@@ -178,8 +178,8 @@ async fn snapshot(leader: &StoreConnection) -> Result<u64> {
         if after.snapshot >= before.applied {
             return Ok(monotonic_ns() - start_ns);
         }
-        // The node ignores the request if it is already taking a snapshot because its log has become long. That
-        // snapshot lacks entries that were applied before the request, so its time is not measured.
+        // The node ignores the request if it is already taking a snapshot because its log has become long. The snapshot
+        // then lacks entries that were applied before the request, so its time is not measured.
     }
 }
 
