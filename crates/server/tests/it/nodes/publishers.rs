@@ -490,7 +490,7 @@ fn request_during_a_deletion_creates_the_topic_again() {
         cluster.hold_back_changes(1);
         cluster.node(2).delete_topic("md").unwrap();
         let (sender, forwarded) = mpsc::channel();
-        let forwarding: Forwarding = Arc::new(move |_| drop(sender.send(())));
+        let forwarding: Forwarding = Arc::new(move |_| sender.send(()).unwrap_or_default());
         *cluster.forwarding.lock().unwrap() = Some(forwarding);
         let publishing = thread::spawn(move || publisher(address).publish_once(b"after"));
         // Node 1 does not know of the deletion when it sends the record to the owner of the deleted topic.
