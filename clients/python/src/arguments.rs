@@ -7,7 +7,7 @@ use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyIterator};
 
-/// The longest timeout in seconds: `SECONDS_MAX` of `dunlin._arguments`.
+/// The longest timeout in seconds, equal to `SECONDS_MAX` of the Python module `dunlin._arguments`.
 const SECONDS_MAX: f64 = (1_u64 << 33) as f64;
 
 /// Calls the Python function `name` of `dunlin._arguments`, which returns the value or raises an exception.
@@ -48,8 +48,8 @@ pub fn optional_u64(name: &str, value: Option<&Bound<'_, PyAny>>) -> PyResult<Op
     value.map(|value| integer(name, value, 0, u64::MAX)).transpose()
 }
 
-/// Returns an iterator over several payloads. One string or buffer is refused, because each of its characters or bytes
-/// would be a payload.
+/// Returns an iterator over several payloads. Refuses a single string or buffer, because the iterator would return each
+/// of its characters or bytes as a payload.
 pub fn payloads<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {
     check(value, "payloads", (value,), None)?.try_iter()
 }

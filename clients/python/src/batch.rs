@@ -1,4 +1,4 @@
-//! A batch of records, as columns.
+//! A batch of records, whose fields Python reads as columns.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::records::{Payloads, RecordFields, RecordFieldsBytes, RecordGroup};
 pub struct PyBatch(pub Arc<RecordGroup>);
 
 impl PyBatch {
-    /// Returns a column with one field of each record, read from the [`RecordFields`] entries. The column also contains
-    /// this field of the `extra` entries after the last record.
+    /// Returns a column with one field of each record, read from the records' [`RecordFields`]. `extra` is the number
+    /// of entries after the last record that the column contains too.
     fn column<'py>(
         &self,
         py: Python<'py>,

@@ -1,7 +1,7 @@
 //! Numbers and bytes that Python reads in place, through the buffer protocol.
 //!
-//! A [`Column`] shows one field of a slice of structures, or a whole slice, to `memoryview` and NumPy. The view
-//! keeps the slice's owner alive, and the slice does not change, so that a view may outlive all other objects.
+//! A [`Column`] shows one field of a slice of structures, or a whole slice, to `memoryview` and NumPy. The view keeps
+//! the slice's owner alive, and the slice does not change. A view may therefore outlive all other Python objects.
 //!
 //! The buffer protocol passes C pointers and needs `unsafe`. Without it, the fields would have to be copied, which
 //! costs 56 bytes a record.
@@ -128,11 +128,12 @@ impl Column {
             ));
         }
         let rows = column.shape[0];
-        // An empty column may start at the end of the bytes.
+        // Makes a slice instead of indexing, because an empty column may start at the end of the bytes.
         let start = column.owner.bytes()[column.start..].as_ptr();
         // SAFETY: `view` is not null, and the caller lets this function fill it in. The pointers point into `slf` or
         // into the bytes that `slf` keeps alive. `slf` is frozen, `view.obj` keeps it alive, and no code writes to the
-        // bytes; `readonly` forbids Python to write. Shape and strides stay within the bytes, as `table` has checked.
+        // bytes; with `readonly` set, Python does not write either. Shape and strides stay within the bytes, as `table`
+        // has checked.
         unsafe {
             (*view).buf = start as *mut c_void;
             (*view).len = rows * row_bytes as ffi::Py_ssize_t;

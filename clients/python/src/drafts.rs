@@ -1,4 +1,4 @@
-//! Records to publish, from Python's arguments.
+//! Converts the arguments of calls from Python to records that can be published.
 
 use dunlin_frame::RecordMeta;
 use dunlin_topic::{Draft, Payload};

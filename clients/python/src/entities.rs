@@ -9,7 +9,7 @@ use pyo3::types::PyTuple;
 use crate::batch::as_array;
 use crate::column::{Column, F32, NumberFormat, StableBytes, U32, U64, bytes_of};
 
-/// The entities of one region after one record of the region's topic, in two or three dimensions.
+/// The entities of one region, in two or three dimensions, after one record of the region's topic was applied.
 #[derive(Clone)]
 pub enum RegionSnapshot {
     Plane(Arc<RegionState<2>>),
@@ -107,13 +107,13 @@ impl PyEntities {
         self.column(py, EntityColumn::Kinds, U32)
     }
 
-    /// The positions: an array for each axis.
+    /// The positions, as one array for each axis.
     #[getter]
     fn positions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.axes(py, EntityColumn::Position)
     }
 
-    /// The velocities in units per second: an array for each axis.
+    /// The velocities in units per second, as one array for each axis.
     #[getter]
     fn velocities<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.axes(py, EntityColumn::Velocity)

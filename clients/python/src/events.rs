@@ -31,7 +31,7 @@ pub struct BufferedSubscriber {
 #[derive(Default)]
 struct EventBuffer {
     pieces: VecDeque<Piece>,
-    /// The number of records of the first piece that were already returned to Python.
+    /// The number of records in the first piece that were already returned to Python.
     returned: usize,
 }
 

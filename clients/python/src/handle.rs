@@ -40,7 +40,7 @@ struct Shared<T> {
     closed: AtomicBool,
     /// Whether a thread is in a call on the value that may wait.
     occupied: AtomicBool,
-    /// Wakes waiting tasks when the handle is closed.
+    /// Wakes waiting asyncio tasks when the handle is closed.
     close_notify: Notify,
     slot: Mutex<OwnedByProcess<T>>,
 }

@@ -1,4 +1,4 @@
-//! A record that a group delivered to one of its members in Python.
+//! A record that a group delivered to a member, as Python's class `Job`.
 
 use std::time::Duration;
 
@@ -110,8 +110,8 @@ impl Job {
     }
 }
 
-/// Acknowledges, returns or renews records by their tokens, as `call` does. Fails if claims have expired; the error
-/// names the tokens of these claims.
+/// Runs `call`, which acknowledges, returns or renews the records with these tokens. Fails if claims have expired; the
+/// error names the tokens of these claims.
 pub fn settle(
     py: Python<'_>,
     settler: &SharedHandle<ClaimSettler>,

@@ -1,4 +1,4 @@
-//! Keys and values, for `python/dunlin/kv.py`.
+//! The calls on keys, values, leases and locks that `python/dunlin/kv.py` wraps.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ enum CompareValue {
 /// with.
 type Compared = (Vec<u8>, String, String, CompareValue);
 /// An operation of a transaction: its name; the key or the start of the range; the value or the end of the range; the
-/// lease or the limit.
+/// number of a lease or the largest number of keys.
 type Step = (String, Vec<u8>, Vec<u8>, u64);
 
 /// Converts an entry to a tuple with the fields of Python's `Entry`, in the same order.
@@ -154,8 +154,8 @@ impl Keys {
         Ok((page.revision, rows(py, &page.entries)?, page.more))
     }
 
-    /// Runs a transaction. Returns the revision, whether all conditions held, and the result of each operation: the
-    /// number of changed keys, or the keys that were read and whether there are more keys.
+    /// Runs a transaction. Returns the revision, whether all conditions held, and the result of each operation: either
+    /// the number of changed keys, or the keys that were read and whether there are more.
     fn transact<'py>(
         &self,
         py: Python<'py>,
@@ -228,7 +228,7 @@ impl Keys {
         RawLock { connection: self.connection.clone_ref(py), name, value, lease, held }
     }
 
-    /// Revokes a lease by its number.
+    /// Revokes the lease with this number.
     fn revoke(&self, py: Python<'_>, lease: u64) -> PyResult<()> {
         self.call(py, |kv| Ok(kv.revoke(lease)?))
     }

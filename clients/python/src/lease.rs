@@ -1,4 +1,4 @@
-//! Leases for Python.
+//! The handle for a lease in Python, which `python/dunlin/kv.py` wraps.
 
 use std::time::{Duration, Instant};
 

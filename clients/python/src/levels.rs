@@ -1,4 +1,4 @@
-//! One side of an order book, for Python: rows of prices and sizes.
+//! One side of an order book, which Python reads as rows of prices and sizes.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use crate::batch::as_array;
 use crate::column::{Column, I64, StableBytes, bytes_of};
 
-/// The price levels of one side of an order book, best first: for each, price and size in the book's units.
+/// The price levels of one side of an order book, best first. Each row is a price and a size in the book's units.
 pub struct LevelRows(pub Vec<[i64; 2]>);
 
 impl StableBytes for LevelRows {

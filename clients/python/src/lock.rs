@@ -1,4 +1,4 @@
-//! Locks for Python.
+//! The handle for a lock in Python, which `python/dunlin/kv.py` wraps.
 
 use dunlin_client::HeldLock;
 use pyo3::prelude::*;

@@ -1,4 +1,4 @@
-//! Members of groups for Python.
+//! The member of a group in Python.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ enum MemberEvent {
 }
 
 impl PrefetchingMember {
-    /// Requests more records, so that `prefetch` records are requested.
+    /// Requests more records, until `prefetch` records are requested and have not arrived.
     fn claim(&mut self) {
         if self.requested < self.prefetch {
             self.member.claim(self.prefetch - self.requested);
@@ -50,8 +50,8 @@ impl PrefetchingMember {
         }
     }
 
-    /// Takes at most one event; `None` if none is available. It takes no second event, because a second record would
-    /// wait here although other members could process it.
+    /// Takes one event; returns `None` if none is available. Takes no second event, because its record would wait in
+    /// this process although other members could process it.
     fn take_event(&mut self) -> Result<Option<MemberEvent>, Failure> {
         let event = match self.member.try_next()? {
             None => return Ok(None),
@@ -176,7 +176,7 @@ impl PyMember {
     /// other members.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.member.is_closed() {
-            // If another thread waits for a record, that thread leaves the group when its wait ends.
+            // If another thread waits for a record, the member leaves the group when that thread's wait ends.
             let member = self.member.take(py);
             run_detached(py, || member.map(|prefetching| prefetching.member.leave()));
             self.settler.close(py);

@@ -105,7 +105,7 @@ impl PyPublishers {
     }
 }
 
-/// The type of a notice's field, which can be shown in the notice's `repr` in Python.
+/// The type of a notice's field, which returns the field's text for the notice's `repr` in Python.
 trait FieldText {
     fn field_text(&self) -> String;
 }

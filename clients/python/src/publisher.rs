@@ -1,4 +1,4 @@
-//! Publishers for Python.
+//! The publisher in Python, and the receipts that it returns.
 
 use dunlin_client::Publisher;
 use dunlin_topic::{Draft, Publish, PublishError, Receipt};
@@ -43,7 +43,7 @@ impl PyReceipt {
         self.0.new_epoch
     }
 
-    /// The acknowledgement level: memory, written or synced.
+    /// The acknowledgement level of the response: memory, written or synced.
     #[getter]
     fn acknowledged(&self) -> String {
         self.0.acknowledged.to_string()
@@ -55,12 +55,13 @@ impl PyReceipt {
     }
 }
 
-/// The report of refused records, kept until a call has sent all its records.
+/// Collects the publisher's reports of refused records until a call has sent all its records.
 #[derive(Default)]
 struct RefusedRecords(Option<PublishError>);
 
 impl RefusedRecords {
-    /// Sends a record. If the publisher reports an earlier record as refused, this record was sent nevertheless.
+    /// Sends a record. If the publisher instead reports an earlier record as refused, keeps this report; the new record
+    /// is sent all the same.
     fn send(&mut self, publisher: &mut Publisher, draft: Draft<'_>) -> Result<(), PublishError> {
         match publisher.send(draft) {
             Err(PublishError::LeftOut { record, more, why }) => {

@@ -1,4 +1,4 @@
-//! Records for Python.
+//! The received record in Python.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl PyRecord {
         self.records.head(self.index).seq
     }
 
-    /// The sequence number of the record before this one. No record between the two is missing.
+    /// The sequence number of the record before this one. Between the two, the log has no other record.
     #[getter]
     fn prev_seq(&self) -> u64 {
         self.records.head(self.index).prev_seq
@@ -99,7 +99,7 @@ impl PyRecord {
         self.records.frame(self.index).key().map(|key| PyBytes::new(py, key))
     }
 
-    /// The subject for replies.
+    /// The subject to which replies are published.
     #[getter]
     fn reply(&self) -> Option<&str> {
         self.records.frame(self.index).reply()

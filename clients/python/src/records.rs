@@ -1,10 +1,10 @@
-//! Records taken from the client, several thousand at a time.
+//! Copies of received records for Python, up to several thousand in one group.
 //!
 //! The records are copied once, so that references from Python do not keep the receive buffer alive. A group has three
 //! buffers:
 //!
 //! ```text
-//! heads     the fields of each record, with the start of its payload and metadata; a last entry has their ends
+//! heads     each record's fields, and where its payload and metadata begin; one more entry says where the last ones end
 //! payloads  all payloads, without separators
 //! metas     the metadata of all records, as encoded in their frames, without separators
 //! ```
@@ -75,7 +75,7 @@ impl RecordGroup {
 
     #[cold]
     fn log_number_among_all(&mut self, log: &Arc<LogName>) -> u32 {
-        // The log is usually one of those that were added last.
+        // The record's log is usually among the logs that were added last.
         let found = self.logs.iter().rposition(|other| Arc::ptr_eq(other, log));
         found.unwrap_or_else(|| {
             self.logs.push(Arc::clone(log));
@@ -94,7 +94,7 @@ impl RecordGroup {
         self.heads.len()
     }
 
-    /// The total size of all payloads and metadata in bytes.
+    /// The total size of all payloads and all metadata in bytes.
     pub fn bytes(&self) -> usize {
         self.payloads.len() + self.metas.len()
     }

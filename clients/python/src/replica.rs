@@ -1,4 +1,4 @@
-//! Replicas of a topic's state for Python. Python's classes `Book`, `Table` and `Region` use them.
+//! The replica of a topic's state in Python. Python's classes `Book`, `Table` and `Region` wrap it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -110,7 +110,7 @@ impl FollowedReplica {
             ReplicaReport::Deleted { log, .. } => {
                 events.push_back(ReplicaEvent::Deleted { partition: log.partition })
             }
-            // Other reports are only counted; Python does not receive them.
+            // All other reports are counted by the replica, and Python does not receive them.
             _ => {}
         });
         Ok(drained?)
@@ -170,7 +170,8 @@ impl PyReplica {
         if events.is_empty() {
             let apply = |following: &mut FollowedReplica| loop {
                 let mut events = VecDeque::new();
-                // Applies one event at a time, so that the state contains no change after the returned one.
+                // Applies one event at a time, so that the state contains no change after the one that this call
+                // returns.
                 while events.is_empty() && following.drain(1, &mut events)? > 0 {}
                 let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
                 if !events.is_empty() || remaining.is_some_and(|remaining| remaining.is_zero()) {
@@ -181,8 +182,8 @@ impl PyReplica {
             events = self.with_timeout(py, timeout, apply)?;
         }
         let first = events.pop_front();
-        // One step may yield a fault together with the change that repairs it. The second event is returned by the next
-        // call.
+        // Applying one event may yield a fault and the change that repairs it. The next call returns the second of
+        // them.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner).extend(events);
         first.map(|event| event.object(py)).transpose()
     }
@@ -200,7 +201,8 @@ impl PyReplica {
         }
     }
 
-    /// Calls a function with the complete states, one for each log: its partition, its position and its state.
+    /// Calls a function with all states that are complete. A topic has one state for each log: the function receives
+    /// its partition, its position and the state.
     fn with_states<R: Send>(
         &self,
         py: Python<'_>,
@@ -332,7 +334,7 @@ impl PyReplica {
         Ok(append_ns.map(|append_ns| now.saturating_sub(Duration::from_nanos(append_ns)).as_secs_f64()))
     }
 
-    /// The last notice about the publishers of the state's topic.
+    /// The last notice that says whether the topic has connected publishers.
     #[getter]
     fn publishers(&self, py: Python<'_>) -> PyResult<Option<PyPublishers>> {
         self.following
@@ -347,7 +349,7 @@ impl PyReplica {
         })
     }
 
-    /// The numbers of events of each kind since the replica's start, by name.
+    /// The number of events of each kind since the replica was created, by the kind's name.
     #[getter]
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counts: ReplicaCounts =

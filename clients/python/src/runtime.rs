@@ -70,7 +70,7 @@ fn resolve_future(
     Ok(())
 }
 
-/// A Python awaitable whose result is known, so awaiting it returns immediately.
+/// A Python awaitable whose result is already known. Awaiting it returns the result immediately.
 #[pyclass]
 pub struct ReadyAwaitable(Option<Py<PyAny>>);
 

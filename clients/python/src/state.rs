@@ -1,4 +1,4 @@
-//! The state of a state topic, for all kinds of state that Dunlin has.
+//! The state of a state topic, for each kind of state that Dunlin supports.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl State {
         }
     }
 
-    /// The last value of each key, if this is a state of last values.
+    /// The last value of each key, if the reducer keeps last values.
     pub fn values(&self) -> Option<&LastValue> {
         if let State::Last(last) = self { Some(last) } else { None }
     }

@@ -1,4 +1,4 @@
-//! Subscriptions for Python.
+//! The subscription in Python, and the conversion of its arguments.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Tasks, for `python/dunlin/tasks.py`.
+//! The calls that submit, list and change tasks, which `python/dunlin/tasks.py` wraps.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -27,7 +27,7 @@ pub struct TaskCalls {
     connection: Py<Connection>,
 }
 
-/// The fields of `tasks.NewTask`.
+/// The arguments of a task to submit: the fields of Python's `tasks.NewTask`.
 #[derive(FromPyObject)]
 struct Draft {
     kind: String,
@@ -79,7 +79,7 @@ impl Draft {
     }
 }
 
-/// The fields of `tasks.Limit`.
+/// A limit of a tenant: the fields of Python's `tasks.Limit`.
 #[derive(FromPyObject)]
 struct DraftLimit {
     key: String,
@@ -87,7 +87,7 @@ struct DraftLimit {
     rate: Option<(u32, u32, u32)>,
 }
 
-/// The fields of `tasks.Tenant`.
+/// The settings of a tenant: the fields of Python's `tasks.Tenant`.
 #[derive(FromPyObject)]
 struct DraftTenant {
     name: String,
@@ -147,7 +147,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// Returns the fields of a task as a dictionary, with the field names of `tasks.TaskInfo`.
 fn info<'py>(py: Python<'py>, view: &TaskView, now_ms: u64) -> PyResult<Bound<'py, PyDict>> {
-    // The cluster's clock does not start at 1970. The Unix time of `ms` is therefore the present Unix time plus the
+    // The cluster's clock does not start in 1970. The Unix time of `ms` is therefore the present Unix time plus the
     // difference between `ms` and the cluster's present time.
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let unix_time = |ms: u64| since_epoch + (ms as f64 - now_ms as f64) / 1e3;
@@ -212,8 +212,8 @@ impl TaskCalls {
         TaskCalls { connection }
     }
 
-    /// Submits tasks. Returns for each task its id and whether it existed already, and the pause in seconds that the
-    /// cluster requests from the submitter.
+    /// Submits tasks. Returns two results: each task's id and whether the task existed already; and how many seconds
+    /// the cluster asks the submitter to pause.
     fn submit(&self, py: Python<'_>, tenant: &str, drafts: Vec<Draft>) -> PyResult<(Vec<(u64, bool)>, f64)> {
         let submitted =
             self.call(py, |tasks| tasks.submit_all(tenant, drafts.iter().map(Draft::task).collect()))?;

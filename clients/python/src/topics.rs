@@ -1,4 +1,4 @@
-//! Conversion of topics between Python's dictionaries and the client's types.
+//! Converts topics between Python's dictionaries and the client's types.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Watches of keys for Python.
+//! The watch of keys in Python, which `python/dunlin/kv.py` wraps.
 
 use dunlin_client::{Change, Watch};
 use pyo3::prelude::*;
@@ -57,14 +57,15 @@ impl RawWatch {
         let watch = self.watch.clone();
         runtime::spawn(py, async move {
             match watch.poll_until(|watch, cx| watch.poll_ready(cx).map_err(Failure::from)).await {
-                // The watch is closed; the next call reports this error.
+                // The watch is closed. Waiting ends without an error, and the next call reports that the watch is
+                // closed.
                 Err(Failure::Closed) => Ok(()),
                 outcome => outcome,
             }
         })
     }
 
-    /// The last revision that the watch has received, even if it changed only other keys; 0 before the first.
+    /// The last revision that the watch has received, whether or not it changed the watched keys; 0 before the first.
     #[getter]
     fn revision(&self, py: Python<'_>) -> PyResult<u64> {
         self.watch.try_with(py, |watch| Ok(watch.revision()))

@@ -1,4 +1,4 @@
-//! Worlds, for `python/dunlin/space.py`: nearby entities, commands, spawns and despawns.
+//! The calls on worlds that `python/dunlin/space.py` wraps: nearby entities, commands, spawns and despawns.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use dunlin_wire::ErrorCode;
 /// The interval at which a waiting call checks for signals.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The fields of Python's `space.Entity`: id, kind, region, tick, position and velocity.
+/// The fields of Python's `space.Entity`, in this order: id, kind, region, tick, position and velocity.
 type Row<'py> = (u64, u32, u64, u64, Bound<'py, PyTuple>, Bound<'py, PyTuple>);
 
 /// A connection to a world, selected by its name.
@@ -155,8 +155,8 @@ impl RawWorld {
         Ok(RawViewer { viewer })
     }
 
-    /// Changes an entity. Returns the number of the process and of the region that applied the change, and the last
-    /// tick before it.
+    /// Changes an entity. Returns the number of the process that applied the change, the number of the region, and the
+    /// last tick before the change.
     #[pyo3(signature = (entity, *, position, velocity, kind, timeout))]
     fn command(
         &self,
@@ -184,8 +184,8 @@ impl RawWorld {
         Ok(result_place(result))
     }
 
-    /// Spawns an entity. Returns the number of the process and of the region that spawned the entity, and the last tick
-    /// before the spawn.
+    /// Spawns an entity. Returns the number of the process that spawned the entity, the number of the region, and the
+    /// last tick before the spawn.
     #[pyo3(signature = (entity, *, position, velocity, kind, timeout))]
     fn spawn(
         &self,
@@ -210,8 +210,8 @@ impl RawWorld {
         Ok(result_place(result))
     }
 
-    /// Removes an entity. Returns the number of the process and of the region that removed the entity, and the last
-    /// tick before the removal.
+    /// Removes an entity. Returns the number of the process that removed the entity, the number of the region, and the
+    /// last tick before the removal.
     #[pyo3(signature = (entity, *, timeout))]
     fn despawn(&self, py: Python<'_>, entity: u64, timeout: f64) -> PyResult<(u64, u64, u64)> {
         let timeout = self::timeout(Some(timeout))?.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Measures how many empty tasks pass through a cluster in a second: submitted, assigned and completed.
+//! Measures how many empty tasks a cluster can take, assign and complete in a second.
 //!
 //! `cargo run --release -p dunlin-client --example task_cycles -- URL SUBMITTERS WORKERS SECONDS`
 //!

@@ -28,7 +28,7 @@ pub enum Address {
     },
     /// A Unix socket.
     Unix(PathBuf),
-    /// Several nodes; the client tries one after another.
+    /// Several nodes, to which the client tries to connect one after another.
     Any(Vec<Address>),
 }
 
@@ -70,7 +70,7 @@ impl FromStr for Address {
             None => (false, text),
         };
         let (host, port) = match rest.rsplit_once(':') {
-            // The last colon of a bracketed IPv6 address without a port belongs to the address.
+            // If the text after the last colon ends with `]`, this colon is part of an IPv6 address without a port.
             Some((host, port)) if !port.ends_with(']') => {
                 let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
                 let why = if is_number { PORTS } else { EXPECTED };
@@ -136,7 +136,7 @@ impl Address {
 
     fn resolve_one(&self) -> std::io::Result<Vec<Endpoint>> {
         match self {
-            // A nested list counts as part of the outer list.
+            // The nodes of a nested list are added to the outer list.
             Address::Any(all) => {
                 Ok(all.iter().flat_map(|address| address.resolve_one().unwrap_or_default()).collect())
             }

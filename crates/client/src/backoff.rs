@@ -1,11 +1,10 @@
 //! Random waits between attempts to connect ("full jitter"): each wait is random between 0 and a span that doubles with
-//! each attempt. If thousands of clients lose their node at the same time, their new connections are thus spread over
-//! the span.
+//! each attempt. If thousands of clients lose their node at the same time, the span spreads their attempts over time.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// The pauses between attempts to connect.
+/// Computes the waits between attempts to connect.
 #[derive(Debug, Clone)]
 pub(crate) struct ReconnectBackoff {
     base_ms: u64,
@@ -25,7 +24,7 @@ impl ReconnectBackoff {
         Duration::from_micros(self.next_random() % (span_ms * 1_000))
     }
 
-    /// The number of waits since the last successful attempt.
+    /// The number of waits since the last successful attempt to connect.
     pub(crate) fn attempts(&self) -> u32 {
         self.attempt
     }

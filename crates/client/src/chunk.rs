@@ -1,7 +1,7 @@
 //! Buffers into which the client reads, and from which subscribers read frames without a copy.
 //!
 //! The thread that reads the socket fills a chunk as long as no subscriber holds it. While a subscriber holds a chunk,
-//! the thread reads into another one. A chunk that no subscriber holds any more is used again.
+//! the thread reads into another one. When no subscriber holds a chunk any more, the thread may use it again.
 
 use std::sync::Arc;
 

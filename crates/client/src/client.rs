@@ -34,7 +34,7 @@ pub struct ClientOptions {
     pub tenant: String,
     /// The credentials for nodes that require them.
     pub credentials: Credentials,
-    /// Trusted authorities and the client's own certificate, for `tls://` addresses.
+    /// The trusted certificate authorities and the client's own certificate, for `tls://` addresses.
     pub tls: TlsOptions,
     /// How publishers and requests of this client wait for the node's responses.
     pub wait: WaitStrategy,
@@ -99,8 +99,8 @@ impl Client {
         Ok(Client::new(url.parse()?, options)?)
     }
 
-    /// Connects to the node at `address`. Tries each endpoint once, for at most `connect_ms_max` each. If a
-    /// node is still starting, the call waits for it within the time of all endpoints together.
+    /// Connects to the node at `address`. Tries to connect to each endpoint once, for at most `connect_ms_max`. If a
+    /// node is still starting, the call waits for the node, at most for the time that all endpoints together may take.
     pub fn connect_to(address: Address, options: ClientOptions) -> Result<Client, ConnectError> {
         let endpoints = address.resolve().map_or(1, |all| all.len().max(1)) as u32;
         let client = Client::new(address, options)?;
@@ -163,7 +163,8 @@ impl Client {
         lock(&self.shared.session).is_up
     }
 
-    /// The time and reason of the lost connection, as the client last saw it; `None` while connected.
+    /// The time and reason of the lost connection; `None` if the client was connected when a thread last read or wrote
+    /// its connection.
     pub fn disconnection(&self) -> Option<Disconnection> {
         lock(&self.shared.session).disconnection.clone()
     }
@@ -173,14 +174,14 @@ impl Client {
         lock(&self.shared.session).generation
     }
 
-    /// Makes a publisher to `subject` with a new identity. Records that it sends again after a loss are
-    /// appended once.
+    /// Makes a publisher to `subject` with a new identity. If the publisher sends a record again after a lost
+    /// connection, the record is still appended only once.
     pub fn publisher(&self, subject: &str) -> Result<Publisher, PublishError> {
         self.publisher_with(subject, PublisherOptions::default())
     }
 
-    /// Makes a publisher with `options`. `subject` may be a topic's exact pattern; each draft then needs its
-    /// own subject tail.
+    /// Makes a publisher with `options`. `subject` may be a topic's exact pattern. Each draft then needs the tail of
+    /// its subject: the part after the pattern's literal prefix.
     pub fn publisher_with(
         &self,
         subject: &str,
@@ -228,7 +229,7 @@ impl Client {
     }
 
     /// Makes a subscription without waiting for the node. Logs in `after` continue after their position; other logs
-    /// start as the options say. The first read reports a refusal.
+    /// start as the options say. If the node refuses the subscription, the first read returns the error.
     pub fn subscribe_nowait(
         &self,
         pattern: &str,
@@ -269,7 +270,7 @@ impl Client {
         Subscriber::new(Arc::clone(&self.shared), inbox, number, wait, reports_consumed)
     }
 
-    /// Begins a subscription or membership and waits for the node's response.
+    /// Begins a subscription, or a membership in a group, and waits for the node's response.
     pub(crate) fn open_subscription(
         &self,
         request: SubscriptionRequest,

@@ -6,7 +6,8 @@ use dunlin_topic::Position;
 /// How a received batch relates to the subscriber's position in the same log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchContinuity {
-    /// The batch continues at the position. Records in between were filtered out or had expired.
+    /// The batch continues at the position. If there are records between the two, they were filtered out or had
+    /// expired.
     Follows,
     /// The subscriber already has all records of the batch, or a former owner of the topic sent it.
     Stale,
@@ -26,7 +27,7 @@ pub(crate) enum BatchContinuity {
     NewEpoch,
 }
 
-/// Compares the batch `batch` with the position `at` of its channel.
+/// Compares `batch` with `at`, the subscriber's position in the same log.
 #[inline]
 pub(crate) fn classify(at: Position, batch: &BatchHeader) -> BatchContinuity {
     if batch.epoch == at.epoch && batch.prev_seq <= at.seq && at.seq < batch.first_seq {

@@ -98,7 +98,7 @@ impl SharedClient {
                 return WaitOutcome::Disconnected(DisconnectReason::Interrupted);
             }
             if matches!(pumped, PumpOutcome::Received) {
-                // Messages for other handles may arrive without a pause.
+                // Checks the time although messages arrive: messages for other handles may arrive without a pause.
                 if until.is_some_and(|until| Instant::now() >= until) {
                     return WaitOutcome::TimedOut;
                 }
@@ -107,7 +107,8 @@ impl SharedClient {
             let now = Instant::now();
             let began = *began.get_or_insert(now);
             if until.is_some_and(|until| now >= until) {
-                // A series of short waits must detect a dead node as one long wait does.
+                // Reports a dead node here too, so that a series of short waits detects the dead node as one long wait
+                // does.
                 return match pumped {
                     PumpOutcome::Disconnected(why, since)
                         if now >= since + link.silence_max(&self.limits) =>

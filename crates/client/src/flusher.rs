@@ -43,7 +43,8 @@ impl Flusher {
         let (flusher, shared) = (Arc::clone(self), Arc::downgrade(shared));
         let thread = std::thread::Builder::new().name("dunlin-flush".to_owned());
         state.is_running = thread.spawn(move || flusher.run(&shared)).is_ok();
-        // If no thread could start, the next call tries again. Threads that wait send the batch, too.
+        // If no thread could start, the next call tries again. Until then, threads that wait on the client send the
+        // batch.
         state.is_due = state.is_running;
     }
 
@@ -54,7 +55,7 @@ impl Flusher {
 
     fn run(&self, shared: &Weak<SharedClient>) {
         let mut unanswered: Vec<Arc<PublisherShared>> = Vec::new();
-        // Whether the socket has taken all bytes. A dropped publisher may have left some.
+        // Whether the socket has taken all bytes. A dropped publisher may have left unsent bytes.
         let mut is_written = true;
         while self.sleep(!unanswered.is_empty() || !is_written) {
             let Some(shared) = shared.upgrade() else { return };

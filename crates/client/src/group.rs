@@ -19,7 +19,8 @@ use crate::session::{GroupJoinRequest, SubscriptionRequest};
 use crate::subscriber::{ConsumedPosition, Subscriber};
 use crate::topics::CallError;
 
-/// The number of bytes of the claim before each frame. A claim consists of token, seq, epoch, attempt and claim_ms.
+/// The size in bytes of the claim that precedes each frame. A claim consists of token, seq, epoch, attempt and
+/// claim_ms.
 const CLAIM_BYTES: usize = 32;
 
 /// The kind of a group, which decides how records are distributed: `share` or `work`.
@@ -32,7 +33,7 @@ pub enum GroupKind {
     Work,
 }
 
-/// The subject of dead letters that JOIN_GROUP names; empty to drop them.
+/// Returns the subject of dead letters as message JOIN_GROUP states it: empty if dead letters are dropped.
 fn wire_subject(target: &DeadLetterTarget, topic: &str) -> Result<String, SubscribeError> {
     match target.subject_for(topic) {
         Some(subject) if subject.is_empty() => Err(SubscribeError::Subject(SubjectError::Empty)),
@@ -62,8 +63,8 @@ pub struct GroupOptions {
     /// For `share` groups that a node joins on a client's behalf: whether records that were not [reported as
     /// consumed](Member::consume) go to other members when this member is dropped.
     pub returns_unconsumed: bool,
-    /// For `share` groups that a node joins on a client's behalf: the client's user; a new group counts towards this
-    /// user's share. Empty without users.
+    /// For `share` groups that a node joins on a client's behalf: the client's user; a new group counts towards the
+    /// quota of this user. Empty without users.
     pub for_user: String,
 }
 
@@ -105,7 +106,7 @@ pub enum GroupEvent<'a> {
     Notice(Notice),
 }
 
-/// The result of acknowledging, returning or renewing claims: how many succeeded, and the ended claims.
+/// The result of acknowledging, returning or renewing claims: how many claims succeeded, and which claims had ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settlement {
     /// The number of claims that were settled or renewed.
@@ -121,7 +122,7 @@ impl Client {
         Ok(Member { subscriber: self.open_subscription(self.join_request(group, options)?, wait)?, kind })
     }
 
-    /// Joins a group without waiting for the node. The first read reports a refusal.
+    /// Joins a group without waiting for the node. If the node refuses, the first read returns the error.
     pub fn join_nowait(&self, group: Group<'_>, options: GroupOptions) -> Result<Member, SubscribeError> {
         let (kind, wait) = (options.kind, options.wait);
         let request = SubscriptionRequest { reports_start: true, ..self.join_request(group, options)? };
@@ -179,8 +180,9 @@ impl Client {
 
 impl Member {
     /// Returns the newest epoch of the topic's logs at the time when the node responded to [`Client::join_nowait`]. If
-    /// a node joins a `share` group on a client's behalf, it is the newest epoch whose records the group delivers.
-    /// Only the first call after the response returns it; other calls return `None`. Fails if the node refused.
+    /// a node joins a `share` group on a client's behalf, the result is the newest epoch whose records the group
+    /// delivers. Only the first call after the response returns it; other calls return `None`. Fails if the node
+    /// refused.
     pub fn start_epoch(&self) -> Result<Option<u32>, SubscribeError> {
         self.subscriber.is_subscribed()?;
         Ok(self.subscriber.start_positions().and_then(|logs| logs.iter().map(|(_, at)| at.epoch).max()))
@@ -263,7 +265,7 @@ impl Member {
         }
     }
 
-    /// The position of the last record of the current item that the member took.
+    /// The position of the last record that the member took from the current item.
     fn last_taken(&self) -> Option<ConsumedPosition> {
         let (InboxItem::Batch(batch), bytes) = self.subscriber.current_item_if_any()? else { return None };
         let mut rest = &bytes[batch.start..self.subscriber.at()];
@@ -275,7 +277,7 @@ impl Member {
         last
     }
 
-    /// Acknowledges claims: their records are done.
+    /// Acknowledges claims: the work on their records is done.
     pub fn ack(&mut self, tokens: &[u64]) -> Result<Settlement, CallError> {
         self.settler().ack(tokens)
     }
@@ -306,7 +308,7 @@ pub struct ClaimSettler {
 }
 
 impl ClaimSettler {
-    /// Acknowledges claims: their records are done.
+    /// Acknowledges claims: the work on their records is done.
     pub fn ack(&self, tokens: &[u64]) -> Result<Settlement, CallError> {
         let subscription = self.subscription;
         self.settle(|request| {

@@ -1,5 +1,5 @@
-//! Received and unread items of one subscription. The thread that reads the socket fills the inbox; the
-//! subscriber takes a whole batch at a time.
+//! The items of one subscription that were received and not read yet. The thread that reads the socket fills the inbox;
+//! the subscriber takes a whole batch at a time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,7 +30,7 @@ pub(crate) enum InboxItem {
 pub(crate) struct BatchItem {
     pub(crate) log: Arc<LogName>,
     pub(crate) epoch: u32,
-    /// The sequence number of the subscriber's record before the first record of this item.
+    /// The sequence number of the record that the subscription received before the first record of this item.
     pub(crate) prev_seq: u64,
     pub(crate) first_seq: u64,
     pub(crate) count: u32,

@@ -52,7 +52,7 @@ pub struct KvEntry {
     pub modified: u64,
     /// The number of writes since the key was created.
     pub version: u64,
-    /// The number of the lease with whose end the key is deleted; 0 for no lease.
+    /// The number of the lease that the key depends on; 0 for no lease. The key is deleted when the lease ends.
     pub lease: u64,
 }
 

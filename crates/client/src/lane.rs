@@ -67,7 +67,7 @@ pub(crate) enum BatchOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusedPart {
     Batch,
-    /// One record, by its number in the lane; the others are sent again.
+    /// One record, by its number in the lane. The other records of the batch are sent again.
     Record(u64),
     /// One record, but the refusal does not name it. Both halves of the batch are sent again separately.
     Unknown,
@@ -171,7 +171,8 @@ impl PublishLane {
 
     /// Sends again the batches that may have been appended. The owner recognizes records that it already has.
     pub(crate) fn resend_unknown(&mut self, mut send: impl FnMut(&[u8])) {
-        // Stops at a batch whose outcome is known, and at a batch whose numbers do not follow the last sent ones.
+        // Stops at a batch whose outcome is known, and at a batch whose numbers do not continue those of the last sent
+        // batch.
         while let Some(sent) =
             self.refused_batches.pop_front_if(|sent| sent.outcome_unknown && sent.first == self.next_seq)
         {
@@ -277,7 +278,7 @@ impl PublishLane {
 
     /// Marks all records up to `through` as appended.
     pub(crate) fn acknowledge_through(&mut self, through: u64) {
-        // The owner has accepted records after the refused ones, so the numbers of the refused ones cannot be used
+        // The owner has accepted records after the refused ones, so the numbers of the refused records cannot be used
         // again.
         self.refused_from = self.refused_from.filter(|&first| first > through);
         while let Some(first) = self.unanswered.front()
@@ -336,7 +337,7 @@ impl PublishLane {
         refused_part
     }
 
-    /// Discards the refused batches. Returns their number of records.
+    /// Discards the refused batches. Returns how many records they contained.
     pub(crate) fn discard_refused(&mut self) -> u64 {
         self.record_refused = false;
         self.receipt = None;

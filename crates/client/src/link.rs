@@ -1,4 +1,5 @@
-//! The reading half of the connection: connecting, greeting, and delivering messages.
+//! The reading half of the connection. It connects, greets the node, and delivers received messages to the client's
+//! handles.
 //!
 //! This state machine never waits by itself. [`Link::pump`] does all possible work. Its caller waits between
 //! two calls, by blocking or as a task.

@@ -104,7 +104,7 @@ impl OutgoingBytes {
         socket.flush()
     }
 
-    /// Wakes the reading thread, which notices the end of the connection.
+    /// Shuts the connection down. This wakes the reading thread, which then handles the lost connection.
     fn fail(&mut self) {
         if let Some(socket) = self.socket.take() {
             socket.shutdown();

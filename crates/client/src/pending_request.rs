@@ -22,8 +22,8 @@ pub(crate) fn deadline(timeout: Duration) -> Instant {
 /// The pause before a request is sent again.
 pub(crate) const REPEAT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Sends a request without side effects with `attempt`. Repeats this while the error says that the request `is_lost`,
-/// and the time `until` has not come.
+/// Calls `attempt`, which sends a request without side effects. If `is_lost` returns `true` for the error, calls
+/// `attempt` again after a pause, until the time `until`.
 pub(crate) fn repeat_while_lost<E>(
     until: Instant,
     is_lost: impl Fn(&E) -> bool,

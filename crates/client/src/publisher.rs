@@ -1,4 +1,4 @@
-//! Publishers over a connection.
+//! The client's publisher, which collects records in batches and sends them to the node.
 
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
@@ -12,7 +12,7 @@ use crate::drive::WaitOutcome;
 use crate::follow::lock;
 use crate::publishing::{PublisherShared, PublisherState};
 
-/// The number and epoch of a producer, by which a node recognizes it after a lost connection or a restart.
+/// The number and epoch of a producer, by which a node recognizes the producer after a lost connection or a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProducerIdentity {
     /// The producer's number; not 0.
@@ -365,7 +365,7 @@ impl Publisher {
         state.failed.is_some() || state.is_answered()
     }
 
-    /// Returns the error of an earlier record.
+    /// Fails with the error of an earlier record, if there is one that was not reported yet.
     pub(crate) fn check_failure(&mut self) -> Result<(), PublishError> {
         self.lock_when_ready().map(drop)
     }
@@ -417,7 +417,7 @@ impl Publish for Publisher {
         self.shared.wait_until_written(&self.publishing.waker);
         loop {
             self.wait(Publisher::is_flushed)?;
-            // Sends records again that were refused only because of another record.
+            // `lock_when_ready` sends records again that were refused only because of another record.
             drop(self.lock_when_ready()?);
             if Publisher::is_flushed(&self.publishing.lock()) {
                 return self.end_flush();

@@ -106,8 +106,8 @@ impl PublisherShared {
         state.lanes.iter().flat_map(PublishLane::unanswered).for_each(|bytes| out.extend_from_slice(bytes));
     }
 
-    /// Encodes the messages that open the publisher. When the publisher opens again, they include the client's knowledge
-    /// of the topic, which may have begun a new epoch.
+    /// Encodes the messages that open the publisher. When the publisher opens again, they include its last acknowledged
+    /// position in each partition, because the topic may have begun a new epoch.
     pub(crate) fn encode_open(&self, state: &PublisherState, version: u8, out: &mut Vec<u8>) {
         if let Some(properties) = state.topic_properties
             && version >= MessageKind::ExpectTopic.since()
@@ -274,7 +274,7 @@ impl PublisherState {
     }
 
     /// Sends records again that were refused because of another record, once all batches have a response. If too many
-    /// records are refused, the rest is discarded and counted.
+    /// records are refused, the remaining records are discarded and counted.
     pub(crate) fn resend_after_refusal(&mut self, number: u32, shared: &SharedClient) {
         if self.is_settling() {
             return;

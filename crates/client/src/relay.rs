@@ -80,8 +80,8 @@ pub struct RelayBatch<'a> {
     pub producer_seq: Option<u64>,
     /// If set: append only if the log's last record has this sequence number.
     pub expect_last: Option<u64>,
-    /// For a topic with a state: the position of the publisher's last acknowledged record. The owner refuses
-    /// the batch if it has lost that record.
+    /// For a topic with a state: the position of the publisher's last acknowledged record. If the owner has lost that
+    /// record, it refuses the batch.
     pub after: Option<Position>,
 }
 

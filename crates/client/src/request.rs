@@ -66,7 +66,7 @@ impl Client {
             Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoResponder => {
                 Err(RequestError::NoResponder(subject.to_owned()))
             }
-            // Any other error is returned by the publisher.
+            // After any other error, the publisher reports the problem when it sends the request.
             _ => Ok(()),
         }
     }

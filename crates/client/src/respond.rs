@@ -70,7 +70,7 @@ impl Responder {
     }
 }
 
-/// Splits an inbox subject into its topic's literal prefix and the tail. Any other subject is a topic with an
+/// Splits an inbox subject into its topic's literal prefix and the tail. Any other subject counts as a topic with an
 /// empty tail.
 fn split_inbox(subject: &str) -> (&str, &str) {
     let session = subject.strip_prefix(INBOX).and_then(|rest| rest.find('.'));

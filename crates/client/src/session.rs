@@ -1,8 +1,8 @@
-//! The state that a client keeps over connections: subscriptions, publishers and requests.
+//! The state that a client keeps from one connection to the next: subscriptions, publishers and requests.
 //!
-//! Tables map the numbers in messages to the subscriptions, publishers and requests. The tables are locked briefly, to
-//! deliver messages or to add an entry, and never during a wait. Lock order: the reading half, the session, a publisher
-//! or an inbox, the outbox.
+//! Tables map the numbers in messages to the subscriptions, publishers and requests. A channel is the number under
+//! which the node sends one log of a subscription. The tables are locked briefly, to deliver messages or to add an
+//! entry, and never during a wait. Lock order: the reading half, the session, a publisher or an inbox, the outbox.
 
 mod deliver;
 mod resume;
@@ -33,7 +33,7 @@ use crate::relay::RelayShared;
 pub struct Disconnection {
     /// Time at which the connection was lost. For a silent node: time at which the silence began.
     pub since: Instant,
-    /// The reason of the last failed attempt.
+    /// The reason why the connection was lost, or why the last attempt to connect failed.
     pub why: String,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct SubscriptionRequest {
     /// Options for the states of state topics.
     pub(crate) follow: Option<FollowRequest>,
     pub(crate) credit_bytes: u64,
-    /// Whether the subscriber asked for the position at which each log began.
+    /// Whether the subscriber asked for the position in each log at which the subscription began.
     pub(crate) reports_start: bool,
     pub(crate) group: Option<GroupJoinRequest>,
 }
@@ -196,7 +196,7 @@ impl ResponseSlot {
         self.is_unsent.store(is_unsent, Ordering::Relaxed);
     }
 
-    /// Marks a request whose message was kept to be sent again, because the node has not received it.
+    /// Marks the request as unsent if its message was kept, because the node has not received the request.
     fn mark_unsent(&self) {
         self.is_unsent.store(self.message.get().is_some(), Ordering::Relaxed);
     }
@@ -476,7 +476,7 @@ mod tests {
         session.add_request(first, Arc::default());
         session.number_last = u32::MAX - 1;
         assert_eq!(session.next_number(), u32::MAX);
-        // 0 is no number.
+        // The number 0 is not assigned.
         assert_eq!(session.next_number(), first + 1);
         session.remove_request(first);
         session.number_last = u32::MAX;

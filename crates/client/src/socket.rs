@@ -118,7 +118,7 @@ impl Socket {
         Readiness { read: events.intersects(!PollFlags::OUT), write: events.intersects(!PollFlags::IN) }
     }
 
-    /// Closes the direction to the node, after all written bytes.
+    /// Closes the sending direction. The node still receives all bytes that were written before.
     pub(crate) fn end_writing(&self) {
         if let Some(tls) = &self.tls {
             tls.end(&self.fd);

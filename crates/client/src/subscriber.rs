@@ -1,5 +1,5 @@
-//! Subscribers over a connection. Frames are read without a copy from the chunk that the socket filled. Small batches
-//! are the exception: their frames are copied first and read from the copy.
+//! The client's subscriber, which reads records that a node sends. Frames are read without a copy from the chunk that
+//! the socket filled. Small batches are the exception: their frames are copied first and read from the copy.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -230,8 +230,9 @@ impl Subscriber {
         }
     }
 
-    /// Fails if the node refused the connection, or if there has been no connection for `patience_heartbeats` seconds.
-    /// Without this check, a caller that polls and never waits would not learn of a lost connection.
+    /// Fails if the node refused the connection, or if there has been no connection for one second times
+    /// `patience_heartbeats`. Without this check, a caller that polls and never waits would not learn of a lost
+    /// connection.
     #[cold]
     fn check_disconnected(&mut self, why: DisconnectReason) -> Result<bool, SubscribeError> {
         let since = *self.disconnected_since.get_or_insert_with(Instant::now);

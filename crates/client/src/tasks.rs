@@ -186,8 +186,9 @@ impl Tasks {
     /// their number. Skips poisoned tasks unless `poisoned` is set. Does not restart a task that fails again during the
     /// call, unless another client restarts or removes dead letters at the same time.
     pub fn redrive_many(&self, tenant: &str, count: u64, poisoned: bool) -> Result<u64, TasksError> {
-        // The cluster restarts dead letters in the order in which they failed, so tasks that fail again come last. The
-        // count must leave out poisoned tasks that are not restarted: later ones would be restarted in their place.
+        // If one step is not enough, all steps together restart at most as many tasks as are dead now. The cluster
+        // restarts tasks in the order in which they failed, so a task that fails again comes after these. Poisoned
+        // tasks that are skipped must not count: tasks that fail again would be restarted in their place.
         let has_one_step = count <= u64::from(SchedulerLimits::default().batch_max);
         let count = match has_one_step {
             true => count,

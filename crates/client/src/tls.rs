@@ -197,7 +197,7 @@ fn system_roots() -> Result<RootCertStore, TlsError> {
     found.clone().map_err(TlsError::NoRoots)
 }
 
-/// Explains a TLS error with a node, and what to do.
+/// Returns a text that explains a TLS error of a connection to a node, and says what to do.
 pub(crate) fn explain(error: &Error) -> String {
     let certificate = "the node's certificate";
     match error {

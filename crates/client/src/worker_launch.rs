@@ -73,7 +73,7 @@ impl WorkerLaunch {
         Arc::clone(&self.is_orphaned)
     }
 
-    /// Waits until the worker may attach: a worker of the warm pool waits for the node's order. Returns
+    /// Waits until the worker may attach: a worker that the node started in advance waits for the node's order. Returns
     /// `false` if the worker has to end, because `stop` is set or the node is gone.
     pub fn wait_for_work(&self, stop: &AtomicBool) -> io::Result<bool> {
         let is_over = || stop.load(Ordering::Acquire) || self.is_orphaned.load(Ordering::Acquire);

@@ -18,7 +18,8 @@ pub(crate) const UNCHARGED_MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// The part of the node's memory budget that connections without a login, and request heads, may take together, as a
 /// divisor.
 const LOGIN_SHARE: u64 = 16;
-/// Number of unread bytes of a connection from which they are charged. Most clients never have as many.
+/// Number of unread bytes of a connection from which they exceed
+/// charged. Most clients never have as many.
 pub(crate) const UNCHARGED_UNREAD_BYTES_MAX: usize = 8 << 10;
 /// Memory that is charged for each subscription and for each log that it reads, bytes: cursor, waiter and statistics.
 /// The client's texts are charged in addition.
@@ -54,7 +55,7 @@ pub(crate) fn charge_if_large(
     }
 }
 
-/// The refusal of a command's result that has no room in the memory budget. The command was executed.
+/// The refusal of a command that was executed, but whose result has no room in the memory budget.
 pub(crate) fn result_dropped(spent: MemoryBudgetError) -> Refused {
     let text = format!("the command was executed, but the node has no memory for its result: {spent}");
     Refused::new(ErrorCode::CommandUnknown, text)

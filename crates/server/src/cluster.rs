@@ -8,13 +8,13 @@
 //! - A node without a certificate of the cluster can only join, with a join token.
 //! - A node number is never assigned twice. A node that was removed is refused with instructions, and ends. The same
 //!   holds for a node whose directory is an old copy or is used by another process (`registration`).
-//! - Each lane has its own connection, and lanes with large messages have their own thread, so that heartbeats and
-//!   votes never wait.
+//! - Each lane (a kind of requests between nodes) has its own connection, and lanes with large messages have their own
+//!   thread, so that heartbeats and votes never wait.
 //!
 //! Limits: [`ClusterLimits`].
 //!
-//! Rejected: fewer connections that interleave the frames of all lanes. A frame cannot overtake data in the kernel's
-//! buffers, and under load these buffers hold megabytes.
+//! Rejected design: fewer connections that interleave the frames of all lanes. A frame cannot overtake data in the
+//! kernel's buffers, and under load these buffers hold megabytes.
 
 mod admin;
 mod authority;

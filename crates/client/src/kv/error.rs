@@ -69,7 +69,7 @@ impl KvError {
         matches!(self, KvError::Unknown(_) | KvError::Disconnected(_)) && !is_interrupted()
     }
 
-    /// Whether the cluster has no leader at present, so that a command that waits can be repeated.
+    /// Whether the cluster has no leader at present. A command that waits at the node is then sent again.
     pub(super) fn lacks_leader(&self) -> bool {
         matches!(self, KvError::Refused(refused) if refused.code == ErrorCode::NoLeader) && !is_interrupted()
     }

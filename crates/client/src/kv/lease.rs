@@ -1,4 +1,4 @@
-//! Leases: keys and locks that depend on a lease end with it.
+//! Leases of the cluster. Keys and locks that depend on a lease end with the lease.
 //!
 //! [`Lease::keep_alive`] renews a lease once, [`Lease::start_renewal`] starts a thread that renews it. The client
 //! counts a lease as lost when its time to live has passed since the last renewal was sent. The cluster ends the lease
@@ -162,7 +162,7 @@ impl Lease {
                 }
             }
         };
-        // Dropping the lease does not wait for an unreachable node.
+        // The renewal is interruptible, so that dropping the lease does not wait for an unreachable node.
         let run_thread = || interruptible(move || stop_requested.load(Ordering::Acquire), renew);
         let thread = thread::Builder::new().name("dunlin-lease".to_owned()).spawn(run_thread)?;
         self.renewal_thread = Some(RenewalThread { ended, stop: Some(stop), thread: Some(thread) });

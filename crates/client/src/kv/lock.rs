@@ -1,4 +1,5 @@
-//! Locks and elections: one holder at a time, in order of arrival.
+//! Locks and elections. One lease at a time holds a lock; leases that wait for the lock receive it in the order in
+//! which they asked.
 
 use dunlin_control::{ControlCommand, ControlReply, LOCKS};
 
@@ -60,8 +61,8 @@ impl Kv {
         self.to_held_lock(name, lease, &reply)
     }
 
-    /// The holder of a lock or the leader of an election: its value, its lease and, as `created`, its token. `None` if
-    /// there is none.
+    /// Reads the holder of a lock, or the leader of an election; `None` if there is none. The returned entry contains
+    /// the holder's value, its lease and, in `created`, its fencing token.
     pub fn holder(&self, name: impl AsRef<[u8]>) -> Result<Option<KvEntry>, KvError> {
         self.get([LOCKS, name.as_ref()].concat())
     }

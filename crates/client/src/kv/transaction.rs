@@ -1,4 +1,4 @@
-//! Transactions: comparisons, and the operations for either result, in one revision.
+//! Transactions on keys. Comparisons select which of two lists of operations the cluster carries out, in one revision.
 
 use dunlin_control::{
     Compare, ComparedProperty, Comparison, ControlCommand, ControlReply, KeyOperation, OperationOutcome,
@@ -6,7 +6,8 @@ use dunlin_control::{
 
 use super::{Kv, KvEntry, KvError};
 
-/// A transaction on keys: comparisons, and the operations to run if they hold or if they do not.
+/// A transaction on keys: comparisons, the operations to run if all comparisons hold, and the operations to run
+/// otherwise.
 #[derive(Debug, Clone, Default)]
 pub struct Transaction<'a> {
     compare: Vec<Compare<'a>>,
@@ -17,7 +18,7 @@ pub struct Transaction<'a> {
 /// The result of a transaction: whether the comparisons held, and the result of each operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransactionResult {
-    /// The revision; the last revision if nothing changed.
+    /// The revision of the changes; the last revision if nothing changed.
     pub revision: u64,
     /// Whether all comparisons held.
     pub succeeded: bool,

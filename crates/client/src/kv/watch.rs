@@ -1,4 +1,4 @@
-//! Watching keys: a subscription to the topic of changes, whose sequence number is the revision.
+//! Watches of keys. A watch subscribes to the topic of changes, in which a record's sequence number is the revision.
 
 #[cfg(feature = "tokio")]
 use std::task::{Context, Poll};
@@ -165,8 +165,8 @@ impl Watch {
     }
 }
 
-/// Returns the changes of keys with `prefix` in a record; the list of events is empty if the record changes no such
-/// key. Returns `None` for a notice that does not end the watch.
+/// Returns a record's changes of keys that begin with `prefix`; the list of changes is empty if the record changes no
+/// such key. Returns `None` for a notice that does not end the watch.
 fn decode_change(event: &topic::Event<'_>, prefix: &[u8]) -> Result<Option<Change>, WatchError> {
     let record = match event {
         topic::Event::Record(record) => record,

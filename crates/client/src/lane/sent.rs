@@ -13,8 +13,7 @@ pub(super) struct SentBatch {
     pub(super) outcome_unknown: bool,
     /// Whether the records were sent one by one, so that the refusal of one does not concern the others.
     pub(super) splittable: bool,
-    /// The flags with which a batch that is not splittable is sent, also when it is sent again; 0 for a splittable
-    /// batch.
+    /// The flags with which the batch is sent, both the first time and later; 0 if the batch is splittable.
     pub(super) flags: u8,
     /// The expected last sequence number of the log, if the flags require it.
     pub(super) expect_seq: u64,

@@ -1,4 +1,4 @@
-//! Converts messages of a channel to items of an inbox, and accounts for every missing record.
+//! Converts the messages of a channel to items of the subscription's inbox, and reports every missing record.
 
 use std::sync::Arc;
 

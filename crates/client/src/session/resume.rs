@@ -168,7 +168,7 @@ impl ClientSession {
         number
     }
 
-    /// Returns the position at which each log of a subscription began, once the node has responded.
+    /// Returns the position in each log at which a subscription began, once the node has responded.
     pub(crate) fn take_start_positions(
         &mut self,
         number: u32,
@@ -178,7 +178,8 @@ impl ClientSession {
         is_subscribed.then(|| std::mem::take(&mut subscription.start_positions))
     }
 
-    /// Returns the position of each of a subscription's logs on the present connection.
+    /// Returns the received position in each log of a subscription, for the logs that have a channel on the present
+    /// connection.
     pub(crate) fn received_positions(
         &self,
         number: u32,

@@ -33,7 +33,7 @@ impl WorkerTable {
         self.requests.insert(number, WorkerRequest { inbox: Arc::clone(inbox), attaches });
     }
 
-    /// Whether a worker's request has this number, or the request that attached a worker.
+    /// Whether this is the number of a worker's request, or of the request that attached a worker.
     pub(super) fn has_request(&self, number: u32) -> bool {
         self.requests.contains_key(&number)
             || self.workers.values().any(|attached| attached.request == number)

@@ -12,7 +12,8 @@ use crate::space::world_owners::{WorldOwners, WorldOwnersError};
 
 /// The pause before the client searches again for an entity that is being handed over.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
-/// How long the client waits for a process while another process may have the entity.
+/// How long the client waits for one process's response. After that time it asks the next process, which may have the
+/// entity.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The number of times that all processes are asked before the client reports that the entity does not exist.
 const ROUNDS: u32 = 5;
@@ -206,8 +207,8 @@ impl World {
             Err(RequestError::Publish(PublishError::Forbidden(why) | PublishError::Refused(why))) => {
                 return Err(CommandError::Refused(why));
             }
-            // The process has ended, so that another may own its regions. If the request was sent, the process may have
-            // applied it before, and a standby may have the change.
+            // The process has ended, and another process may own its regions. If the request was sent, the process may
+            // have applied the request before it ended, and a standby may have the change.
             Err(why @ (RequestError::NoResponder(_) | RequestError::Inbox(_))) => {
                 if requester.sent_requests() != sent_before {
                     *unanswered = Some(why.to_string());

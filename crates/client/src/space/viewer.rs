@@ -93,7 +93,8 @@ impl<const D: usize> Viewer<D> {
         if self.changes.is_empty() {
             self.drain()?;
         } else {
-            // Also drives the connection to the node, which may be lost while changes of the processes are queued.
+            // Reading the list of processes also drives the connection to the node, which may be lost while changes of
+            // the processes are queued.
             self.refresh()?;
         }
         Ok(self.changes.pop_front())

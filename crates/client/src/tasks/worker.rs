@@ -160,8 +160,8 @@ impl Worker {
         }
     }
 
-    /// Runs tasks of a kind by an async function, on the program's tokio runtime if there is one, otherwise
-    /// on the slot's thread.
+    /// Sets the async function that runs tasks of a kind. The function runs on the program's tokio runtime if there is
+    /// one, otherwise on the slot's thread.
     pub fn handle<F, T, R>(self, kind: &str, function: F) -> Worker
     where
         F: Fn(Task) -> T + Send + Sync + 'static,
@@ -171,7 +171,7 @@ impl Worker {
         self.with(kind, Arc::new(move |task, runner| runner.run(function(task.clone())).map(Into::into)))
     }
 
-    /// Runs tasks of a kind by a function that may block.
+    /// Sets the function that runs tasks of a kind. The function may block.
     pub fn handle_blocking<F, R>(self, kind: &str, function: F) -> Worker
     where
         F: Fn(&Task) -> Result<R, TaskFailure> + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! One program has the same results in process, over TCP and over a Unix socket.
+//! Tests that one program has the same results in process, over TCP and over a Unix socket.
 
 use dunlin_client::Client;
 use dunlin_client::topic::{

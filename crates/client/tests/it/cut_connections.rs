@@ -1,4 +1,4 @@
-//! Connections and nodes that end while clients use them.
+//! Tests in which connections and nodes end while clients use them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

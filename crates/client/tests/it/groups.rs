@@ -1,4 +1,4 @@
-//! Members of groups, with a real node over TCP.
+//! Tests of group members with a real node over TCP.
 
 use std::collections::HashSet;
 use std::sync::Arc;

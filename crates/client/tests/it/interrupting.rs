@@ -1,4 +1,4 @@
-//! Interrupted waits.
+//! Tests in which a client's waits are interrupted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

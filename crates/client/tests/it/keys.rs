@@ -1,4 +1,4 @@
-//! Keys, values, leases and locks at a real node.
+//! Tests of keys, values, leases and locks with a real node.
 
 use std::sync::Arc;
 use std::thread;

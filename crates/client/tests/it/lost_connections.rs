@@ -388,7 +388,7 @@ fn wait_times_out_while_other_messages_arrive_without_a_pause() {
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     assert!(subscriber.next_timeout(Duration::from_millis(1)).unwrap().is_none());
     let _ = timed_out.send(());
-    // The node may still be writing.
+    // Closes the connection, because the node may still be writing to it.
     drop((subscriber, client));
     node.join().unwrap();
 }
@@ -406,7 +406,7 @@ fn messages_without_events_do_not_extend_a_timed_read() {
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     assert!(subscriber.next_timeout(Duration::from_millis(1)).unwrap().is_none());
     let _ = timed_out.send(());
-    // The node may still be writing.
+    // Closes the connection, because the node may still be writing to it.
     drop((subscriber, client));
     node.join().unwrap();
 }

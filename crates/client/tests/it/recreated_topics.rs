@@ -1,5 +1,5 @@
-//! Publishers and subscribers of state topics when records are refused, when gaps occur, and when a topic is created
-//! again. A wrong state is always reported as an error.
+//! Tests of publishers and subscribers of state topics when records are refused, when gaps occur, and when a topic is
+//! created again. A wrong state is always reported as an error.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

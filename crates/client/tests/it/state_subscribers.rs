@@ -1,4 +1,4 @@
-//! Subscribers of states at a scripted node, whose messages arrive at the worst moments.
+//! Tests of subscribers of states with a scripted node, whose messages arrive at the worst moments.
 
 use std::sync::mpsc;
 use std::thread;

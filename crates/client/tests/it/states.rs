@@ -1,4 +1,4 @@
-//! State topics over a connection: every replica has to equal the publisher's own book.
+//! Tests of state topics over a connection. Every replica has to equal the publisher's own order book.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

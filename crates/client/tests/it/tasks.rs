@@ -83,7 +83,7 @@ fn async_wait_times_out_while_other_messages_arrive() {
     });
     assert!(has_timed_out);
     let _ = timed_out.send(());
-    // The node may still be writing.
+    // Closes the connection, because the node may still be writing to it.
     drop((subscriber, client));
     node.join().unwrap();
 }

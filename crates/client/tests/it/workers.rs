@@ -1,4 +1,4 @@
-//! Tasks and workers at a real node.
+//! Tests of tasks and workers with a real node.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

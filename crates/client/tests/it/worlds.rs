@@ -1,4 +1,4 @@
-//! Viewers of a world, and requests to it, at nodes that do not answer or have lost their keys.
+//! Tests of a world's viewers, and of requests to a world, with nodes that do not respond or have lost their keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! A user at run time.
+//! The state of a user at run time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};

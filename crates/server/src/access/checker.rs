@@ -63,7 +63,7 @@ impl Checker {
         let rejected =
             self.queue.lock().add(network(from), Box::new(job), self.limits.logins_waiting_max as usize);
         self.queue.job_added.notify_one();
-        // Runs without the lock, because the job may call this function again.
+        // Calls the job without holding the queue's lock, because the job may call this function again.
         if let Some(job) = rejected {
             job(CheckDecision::Rejected);
         }

@@ -1,4 +1,4 @@
-//! Credentials, as each protocol carries them.
+//! Reads a client's credentials from the messages of each protocol.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

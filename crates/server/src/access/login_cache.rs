@@ -1,5 +1,5 @@
-//! Caches the login of a connection whose requests carry credentials. While the header stays the same and the users
-//! file has its credential, all requests of the connection share one login, which counts as one connection.
+//! Caches the login of a connection whose requests carry credentials. While the requests have the same header and the
+//! users file still has its credential, all requests of the connection share one login, which counts as one connection.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ impl RequestLoginCache {
             cached.generation = generation;
             return Ok(Arc::clone(&cached.login));
         }
-        // Releases the old login's connection slot first.
+        // Ends the old login first, so that only the new login counts as a connection.
         entry.take();
         let credentials = Credentials::from_header(header).or_certificate(self.certificate.as_ref());
         let login = access.log_in(credentials, from).await?;

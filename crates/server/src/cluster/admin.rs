@@ -164,7 +164,7 @@ async fn handle_request(member: &Arc<ClusterMember>, request: AdminRequest) -> A
     reply.unwrap_or_else(|reply| reply)
 }
 
-/// Collects the counters of topics on another thread than the connections', because the collection visits every topic.
+/// Collects the counters of topics on a thread that serves no connection, because the collection visits every topic.
 async fn figures(member: &ClusterMember, request: FiguresRequest) -> AdminReply {
     let Some(source) = member.figures() else { return starting() };
     match tokio::task::spawn_blocking(move || source(&request)).await {

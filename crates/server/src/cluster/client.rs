@@ -20,7 +20,7 @@ use super::secure::ClusterTls;
 use super::serving::send_frame;
 use super::{ClusterLimits, JoinToken};
 
-/// Time limit for a connection or a status.
+/// Time limit for connecting to a node, and for the node's status.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for any other request, and for each part of a backup, which may be large.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,13 +1,13 @@
-//! The files of a node's cluster, in `<data-dir>/cluster`.
+//! The files about a node's cluster, in the directory `<data-dir>/cluster` of the node.
 //!
 //! | file | content |
 //! |---|---|
-//! | `identity.json` | the cluster, the node's number, and the node's start |
+//! | `identity.json` | the cluster's id, the node's number, and the node's starts |
 //! | `ca.pem`, `ca-key.pem` | the cluster's authority and its key |
 //! | `node.pem`, `node-key.pem` | this node's certificate and its key, issued again at each start |
 //! | `members.json` | the members at the last check, for commands that run while this node is down |
 //!
-//! Invariants: each write replaces a file as a whole; only the owner can read keys.
+//! Invariants: each write replaces a file as a whole; only the user that runs the node can read the keys.
 
 mod sealed;
 
@@ -26,8 +26,8 @@ use super::{hex, random};
 
 /// Format version of `identity.json`; a file with a higher version is refused.
 const FORMAT: u32 = 1;
-/// Maximum number of starts that a directory remembers, with the present one. The last start in the cluster's table
-/// must be one of them.
+/// Maximum number of starts that a directory remembers, including the present one. The last start in the cluster's
+/// table must be one of them.
 const LINEAGE_MAX: usize = 256;
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;

@@ -1,4 +1,4 @@
-//! Joining a cluster.
+//! How a new node joins a cluster.
 //!
 //! ```text
 //!  new node                         any node             leader

@@ -1,4 +1,5 @@
-//! A connection to one node for one lane, made when needed and again after a failure.
+//! A connection to one node for one lane (a kind of requests between nodes). It is made when needed, and again after a
+//! failure.
 //!
 //! Requests are sent in order, without waiting for earlier responses. Each lane has its own connection, so
 //! that no lane waits behind another in the kernel's buffers.

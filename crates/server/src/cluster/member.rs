@@ -36,9 +36,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// Interval of warnings about an unreachable node.
 const WARNING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Handles connections of a node that use Dunlin's own protocol.
+/// A function that handles a connection over which another node uses Dunlin's own protocol.
 type ConnectionHandler = Box<dyn Fn(u64, Stream) -> io::Result<()> + Send + Sync>;
-/// Collects this node's counters of topics for another node. This may take a while.
+/// A function that collects this node's counters of topics for another node, which may take a while.
 type FiguresSource = Arc<dyn Fn(&FiguresRequest) -> FiguresResponse + Send + Sync>;
 
 /// A node's part in its cluster. Cluster connections, listeners and topic ownership share it.
@@ -223,7 +223,7 @@ impl ClusterMember {
         listener(node, stream)
     }
 
-    /// Raft's status.
+    /// The status of the Raft group of the keys; `None` if this node takes no part in the group.
     pub(super) fn status(&self) -> Option<Status> {
         self.control()?.status().ok()
     }
@@ -334,7 +334,7 @@ impl ClusterMember {
         self.open_for(node, address, (purpose, false)).await
     }
 
-    /// Connects to another node for a lane of Raft messages.
+    /// Opens a connection to another node for one lane, which is a kind of Raft requests.
     pub(super) async fn open_lane(
         &self,
         node: u64,

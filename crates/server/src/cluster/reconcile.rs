@@ -1,5 +1,5 @@
-//! Periodic work of a member: it keeps its entry in the cluster's table current. The leader of a Raft group also makes
-//! the group's voters follow the table.
+//! Periodic work of a member, which keeps the member's entry in the cluster's table current. The leader of a Raft group
+//! also makes the group's voters follow the table.
 //!
 //! Invariants: only the leader changes voters, one at a time; a node becomes a voter when it has caught up.
 

@@ -1,5 +1,5 @@
 //! Registers each start of a node with the cluster. If a node's directory was copied, the cluster accepts a start of
-//! only one of the copies.
+//! only one of the copies. The lineage of a directory is the list of the starts from this directory.
 //!
 //! ```text
 //!  started node                      any node                leader

@@ -130,7 +130,8 @@ async fn serve(
     serve_peer(member, peer, &AtomicBool::new(false)).await
 }
 
-/// Detects nodes that vanished. Otherwise, their connections would remain, until other nodes cannot connect.
+/// Makes the system probe the connection, to detect a node that vanished. Otherwise, connections of vanished nodes
+/// would remain until no other node can connect.
 fn enable_keep_alive(socket: &TcpStream) -> io::Result<()> {
     let probes =
         TcpKeepalive::new().with_time(PROBE_PAUSE).with_interval(PROBE_PAUSE).with_retries(PROBES_MAX);

@@ -56,13 +56,14 @@ pub(super) async fn build(shared: &Arc<SharedServer>) -> Value {
     })
 }
 
-/// Memory of keys, and its limit; null before there are keys.
+/// The memory that keys take, and the limit of this memory; null before there are keys.
 fn keys(shared: &SharedServer) -> Option<Value> {
     let control = shared.node.control_if_any()?;
     control.with(|state| room(state.bytes(), state.limits().state_bytes_max)).ok()
 }
 
-/// Memory of the tasks of all shards, and its limit; null before this node takes part in tasks.
+/// The memory that the tasks of all shards take, and the limit of this memory; null before this node takes part in
+/// tasks.
 fn tasks(shared: &SharedServer) -> Option<Value> {
     let tasks = shared.node.tasks_if_any()?;
     let shards = tasks.read_each(|state| (state.bytes(), state.limits().state_bytes_max)).ok()?;

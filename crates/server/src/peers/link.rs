@@ -66,8 +66,8 @@ type RelayKey = (Arc<str>, Option<(u64, u32)>);
 struct LiveConnection {
     client: Client,
     relays: HashMap<RelayKey, TopicRelay>,
-    /// The last flight ([`InFlightBatch::flight`]) that began before the connection. Earlier batches of that flight may
-    /// have been sent over the previous connection.
+    /// The last flight that began before the connection; a flight is a series of batches that are on their way at the
+    /// same time. Earlier batches of that flight may have been sent over the previous connection.
     after_flight: u64,
 }
 

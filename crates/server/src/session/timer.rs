@@ -1,4 +1,4 @@
-//! The one timer that a session has.
+//! The timer of a session. A session has only one.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// The timer of a session.
+/// The timer with which a session waits until a time.
 #[derive(Debug)]
 pub(crate) struct Timer(Pin<Box<Sleep>>);
 

@@ -44,13 +44,14 @@ pub(crate) struct WebSocketStream {
 }
 
 impl WebSocketStream {
-    /// A stream of bytes over the connection, after the handshake. `leftover` has the bytes that were already read
-    /// after the handshake.
+    /// Makes a stream of bytes over the connection, after the handshake. `leftover` has the bytes of the stream that
+    /// were already read.
     pub(crate) fn binary(inner: Stream, leftover: Vec<u8>) -> WebSocketStream {
         WebSocketStream::of(Data::Binary, inner, leftover)
     }
 
-    /// Text messages over the connection, after the handshake.
+    /// Makes a WebSocket for text messages over the connection, after the handshake. `leftover` has the bytes of
+    /// messages that were already read.
     pub(crate) fn text(inner: Stream, leftover: Vec<u8>) -> WebSocketStream {
         WebSocketStream::of(Data::Text, inner, leftover)
     }
@@ -236,7 +237,7 @@ impl WebSocketStream {
             self.ping = control_frames.ping;
         }
         if !self.unsent.is_empty() || self.ping.is_some() {
-            // If the socket does not take all of it, the rest is sent before the next frame.
+            // If the socket does not take all of these bytes, the rest is sent before the next frame.
             self.flush()?;
         }
         Ok(payload?)

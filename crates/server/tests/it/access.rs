@@ -1,4 +1,4 @@
-//! Authentication and permissions, through every protocol.
+//! Tests of authentication and permissions through every protocol.
 
 mod entering;
 mod grpc;

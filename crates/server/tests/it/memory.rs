@@ -266,7 +266,7 @@ fn large_results_for_keys_count_towards_the_memory_budget() {
     send_command(&mut peer, 0, &ControlCommand::Put { key: b"k", value: &value, lease: 0 });
     assert_eq!(next_refusal(&mut peer), None);
     for (send, refusal) in sends {
-        // The charges of earlier requests may be released only now.
+        // Repeats the request, because charges of earlier requests may be released only now.
         until("a result is refused", || {
             let _rest = charge_all_but(&node, 50 << 10);
             send(&mut peer, 1);

@@ -1,5 +1,5 @@
-//! Three nodes with listeners over real connections: a client of any protocol reaches every topic through any node. All
-//! nodes share one copy of the agreed state; other tests cover its replication.
+//! Tests of three nodes with listeners over real connections. A client of any protocol reaches every topic through any
+//! node. All nodes share one copy of the agreed state; other tests cover its replication.
 
 mod nats;
 mod owner_changes;

@@ -1,4 +1,4 @@
-//! Listeners of a node that is still starting.
+//! Tests of the listeners of a node that is still starting.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! Listeners serve other clients while a client waits for the cluster to create topics of new subjects. In debug
-//! builds, a listener's thread panics if it waits, and the process ends if such a thread stalls.
+//! Tests that listeners serve other clients while a client waits for the cluster to create topics of new subjects. In
+//! debug builds, a listener's thread panics if it waits, and the process ends if such a thread stalls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

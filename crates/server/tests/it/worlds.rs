@@ -520,7 +520,7 @@ fn concurrent_spawns_of_one_id_in_two_regions_create_one_entity() {
     wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain(raced));
 }
 
-/// While a region has no owner, the number of its entities must be unknown.
+/// A region without an owner may already have an entity with this id.
 #[test]
 fn spawn_is_refused_while_a_region_has_no_owner() {
     let test = WorldTest::new(settings("away", 2, StandbyMode::None));

@@ -1,5 +1,5 @@
-//! Driving a worker: a thread attaches the worker, renews its lease and receives orders. A thread that waits for a task
-//! does this; if no thread waits, the worker's own thread does.
+//! Drives a worker: attaches the worker, renews its lease and receives the node's orders. A thread that waits for a
+//! task does this; if no thread waits, the worker's own thread does.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;

@@ -46,7 +46,7 @@ impl Session {
         self.begin_closing();
     }
 
-    /// The lag of the client in the log in which it lags most, in records. 0 if the client reads no log.
+    /// The largest lag of the client in any log, in records; 0 if the client reads no log.
     fn lag_max(&self) -> u64 {
         self.channels.values().map(|channel| channel.cursor.lag()).max().unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! Writing to the client: which channels may write, how much, and how their cursors move.
+//! Writes records to the client. Decides which channels may write, and how much, and moves the channels' cursors.
 //!
 //! Channels with records take turns, and each gets an equal share of a write. After a record larger than its share, a
 //! channel skips turns (deficit round robin).

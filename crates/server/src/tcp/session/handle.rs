@@ -1,4 +1,4 @@
-//! How the session handles each message.
+//! Handles each kind of message that a client sends.
 
 use dunlin::wire::{FromClient, FromNode};
 

@@ -12,12 +12,14 @@ use crate::charging::charge_if_large;
 pub(super) struct PendingRequest {
     pub(super) number: u32,
     pub(super) bytes: usize,
-    /// Held until the request has its response, or until the cluster has handled it if the session ends.
+    /// The charge for the request's memory. It is held until the request has its response or, if the session ends
+    /// earlier, until the cluster has handled the request.
     _charge: Option<MemoryCharge>,
 }
 
 impl PendingRequest {
-    /// Charges the request, unless it and the other pending requests, of `pending_bytes` bytes, are small together.
+    /// Makes a pending request of `bytes` bytes. Charges it to the memory budget, unless it and the other pending
+    /// requests, which have `pending_bytes` bytes, are small together.
     pub(super) fn new(
         number: u32,
         bytes: usize,
@@ -29,7 +31,7 @@ impl PendingRequest {
     }
 }
 
-/// A request, and the content of its response.
+/// A request, and the content of its response or the refusal.
 #[derive(Debug)]
 pub(super) struct RequestOutcome<C>(pub(super) PendingRequest, pub(super) Result<C, Refused>);
 

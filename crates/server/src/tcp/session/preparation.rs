@@ -1,5 +1,5 @@
-//! Messages that need the cluster or a disk before they can be handled. Another thread of the node does this work, and
-//! the session stops reading until it is done. Then the message is handled again.
+//! Prepares messages that need the cluster or a disk before they can be handled. Another thread of the node does this
+//! work, and the session stops reading until the work is done. Then the session handles the message again.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -17,7 +17,7 @@ pub(super) type Preparation = Pin<Box<dyn Future<Output = PreparationResult> + S
 
 pub(super) type PreparationResult = Result<(), Refused>;
 
-/// Whether the session may read, or waits for work.
+/// Whether a message waits for preparation, and whether the preparation is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PreparationStatus {
     None,

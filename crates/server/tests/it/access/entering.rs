@@ -1,4 +1,4 @@
-//! Logins with right, wrong and missing credentials, and repeated failures.
+//! Tests of logins with right, wrong and missing credentials, and of repeated failures.
 
 use dunlin::wire::ErrorCode;
 use dunlin_client::Credentials;

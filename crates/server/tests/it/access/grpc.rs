@@ -1,4 +1,4 @@
-//! Users of the gRPC listener.
+//! Tests of users of the gRPC listener.
 
 use dunlin::topic::{Publish as _, TopicConfig};
 use dunlin_server::grpc::proto::{dunlin as v1, ratatoskr as rata};

@@ -1,5 +1,5 @@
-//! Permissions for keys, through every protocol: `ana` may use all keys and all locks below `a/`, except keys that
-//! begin with `a/secret`.
+//! Tests of permissions for keys through every protocol. `ana` may use all keys and all locks below `a/`, except keys
+//! that begin with `a/secret`.
 
 use dunlin_client::state::{
     Compare, ComparedProperty, Comparison, ControlCommand, ControlQuery, ControlQueryResult, KeyOperation,

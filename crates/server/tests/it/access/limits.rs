@@ -1,4 +1,4 @@
-//! Limits of users and tenants.
+//! Tests of the limits of users and tenants.
 
 use dunlin::topic::{Publish, PublishError};
 use dunlin::wire::ErrorCode;

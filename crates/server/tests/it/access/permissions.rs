@@ -1,4 +1,4 @@
-//! Users' permissions for subjects, topics and groups, through every listener.
+//! Tests of users' permissions for subjects, topics and groups through every listener.
 
 use dunlin::topic::{Publish, PublishError, Start, Subscribe, SubscribeError, SubscribeOptions, TopicConfig};
 use dunlin::wire::ErrorCode;

@@ -1,4 +1,4 @@
-//! Producers of different users with the same id.
+//! Tests that producers of different users may have the same id.
 
 use dunlin::topic::Publish as _;
 use dunlin_client::{ProducerIdentity, PublisherOptions};

@@ -1,4 +1,4 @@
-//! A users file that changes while clients are connected.
+//! Tests in which the users file changes while clients are connected.
 
 use std::time::Duration;
 
@@ -134,7 +134,7 @@ fn removing_a_user_ends_only_the_leases_of_that_user() {
     assert!(bob.get("of-bob").unwrap().is_some());
 }
 
-/// The user would otherwise keep locks of the former tenant, because it may renew its leases.
+/// Otherwise, `ana` could renew its leases after the move, and keep locks of the former tenant.
 #[test]
 fn moving_a_user_to_another_tenant_ends_its_leases() {
     let users = |tenant: &str| {

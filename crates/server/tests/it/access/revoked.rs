@@ -123,7 +123,7 @@ fn revoked_permission_ends_lock_waits_of_disconnected_clients() {
     assert_eq!(root.holder("gate").unwrap(), None);
 }
 
-/// Topics for which the permission to subscribe is not enough. Each has the permission that `ana` additionally needs.
+/// Topics for which the permission to subscribe is not enough, each with the permission that `ana` needs in addition.
 const SYSTEM_TOPICS: [(&str, &str); 2] =
     [("$tasks.>", "tasks = [\"submit\"]"), ("$node.>", "surveys = true")];
 

@@ -1,5 +1,5 @@
-//! Permissions for tasks. `ana` submits tasks for her tenant and sees no tasks of other tenants; `walt` runs tasks of
-//! her tenant only.
+//! Tests of permissions for tasks. `ana` submits tasks for her tenant and sees no tasks of other tenants; `walt` runs
+//! tasks of her tenant only.
 
 use dunlin_client::scheduler::{Destination, NewTask, TaskCommand, TaskDependency, TaskStage};
 use dunlin_client::{ErrorCode, TasksError, WorkerOptions};

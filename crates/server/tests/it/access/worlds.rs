@@ -1,4 +1,4 @@
-//! Permissions for worlds: a user may watch entities without commanding them, or changing the world's keys.
+//! Tests of permissions for worlds: a user may watch entities without being allowed to command them, or changing the world's keys.
 
 use dunlin::space::{RegionId, WorldRefusal, WorldRequest, WorldResponse};
 use dunlin_client::ErrorCode;

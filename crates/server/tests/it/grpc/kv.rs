@@ -374,7 +374,7 @@ fn large_grpc_results_for_keys_count_towards_the_budget() {
         let (name, value) = ("gate".into(), vec![7_u8; 100 << 10].into());
         kv.lock(v1::LockRequest { name, lease, value, ..Default::default() }).await.unwrap();
         let holder = v1::LeaderRequest { name: "gate".into() };
-        // The charges of earlier requests may be released only now.
+        // Repeats the requests, because charges of earlier requests may be released only now.
         let (written, read, held) = loop {
             let _rest = charge_all_but(&node, 50 << 10);
             let (written, read) = (kv.txn(transaction.clone()).await, kv.range(get("k")).await);

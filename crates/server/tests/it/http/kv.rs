@@ -95,7 +95,7 @@ fn large_http_results_for_keys_count_towards_the_budget() {
         ("GET", "/v1/kv/k", "", "BUDGET_SPENT"),
         ("GET", "/v1/locks/gate", "", "BUDGET_SPENT"),
     ] {
-        // The charges of earlier requests may be released only now.
+        // Repeats the request, because charges of earlier requests may be released only now.
         until("a result is refused", || {
             let _rest = charge_all_but(&fixture.node, 50 << 10);
             let response = send(&fixture, method, path, &[], content);

@@ -4,7 +4,7 @@ use dunlin::topic::{Start, Subscribe, SubscribeOptions};
 
 use super::{HttpServer, short};
 
-/// Every series with its value. Also checks the text format.
+/// Parses metrics, and checks their text format. Returns each series with its value.
 pub(super) fn read(text: &str) -> BTreeMap<String, f64> {
     let mut series = BTreeMap::new();
     let mut family = None;

@@ -1,4 +1,4 @@
-//! Publishers and subscribers of a state that another node owns.
+//! Tests of publishers and subscribers of a state that another node owns.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;

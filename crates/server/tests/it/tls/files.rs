@@ -1,4 +1,4 @@
-//! The TLS files: errors name the fault, and new files apply to new connections.
+//! Tests of the TLS files: errors name the fault, and new files apply to new connections.
 
 use dunlin::{Config, Node};
 use dunlin_server::{Server, ServerConfig};

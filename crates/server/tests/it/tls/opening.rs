@@ -1,4 +1,4 @@
-//! An opening node refuses TLS clients with OPENING.
+//! Tests that a node that is still starting refuses TLS clients with OPENING.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! NATS, HTTP and gRPC over TLS: with a raw peer, `curl` and a generated client.
+//! Tests of NATS, HTTP and gRPC over TLS, with a raw peer, `curl` and a generated client.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
