@@ -1,4 +1,4 @@
-//! Events of a subscription, one by one or in batches, for `for` and `async for`.
+//! Iterates over the events of a subscription, one by one or in batches, with `for` and `async for`.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -190,8 +190,8 @@ impl Keys {
         self.call(py, |kv| Ok(kv.revision()?))
     }
 
-    /// Watches keys with a prefix. `start` is an epoch and a revision in it, where revision 0 means the oldest one;
-    /// `None` starts with the next change.
+    /// Watches keys with a prefix. `start` is an epoch and the first revision of that epoch to watch, where revision 0
+    /// means the oldest one; `None` starts with the next change.
     fn watch(&self, py: Python<'_>, prefix: &[u8], start: Option<(u32, u64)>) -> PyResult<RawWatch> {
         let from = match start {
             None => WatchFrom::Now,

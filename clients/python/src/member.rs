@@ -1,4 +1,4 @@
-//! The member of a group in Python.
+//! Python's class `Member`: a client's membership in a group.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The publisher in Python, and the receipts that it returns.
+//! Python's classes `Publisher` and `Receipt`.
 
 use dunlin_client::Publisher;
 use dunlin_topic::{Draft, Publish, PublishError, Receipt};

@@ -1,4 +1,4 @@
-//! The received record in Python.
+//! Python's class `Record`: a received record.
 
 use std::sync::Arc;
 

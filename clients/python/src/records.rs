@@ -4,7 +4,7 @@
 //! buffers:
 //!
 //! ```text
-//! heads     each record's fields, and where its payload and metadata begin; one more entry says where the last ones end
+//! heads     each record's fields, and where its payload and metadata begin; a last entry says where the last ones end
 //! payloads  all payloads, without separators
 //! metas     the metadata of all records, as encoded in their frames, without separators
 //! ```

@@ -1,4 +1,4 @@
-//! The replica of a topic's state in Python. Python's classes `Book`, `Table` and `Region` wrap it.
+//! Python's class `Replica`: a replica of a topic's state, which the classes `Book`, `Table` and `Region` wrap.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! The subscription in Python, and the conversion of its arguments.
+//! Python's class `Subscription`, and the conversion of the arguments with which it is made.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 //! Random waits between attempts to connect ("full jitter"): each wait is random between 0 and a span that doubles with
-//! each attempt. If thousands of clients lose their node at the same time, the span spreads their attempts over time.
+//! each attempt. If thousands of clients lose their node at the same time, the random waits spread their attempts over
+//! time.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;

@@ -94,7 +94,7 @@ impl Client {
     }
 
     /// Makes a client without waiting for the node at `url`. The client's handles begin to work once there is a
-    /// connection. Use it for a worker that starts before its node.
+    /// connection. Use this function in a program that may start before its node, such as a worker.
     pub fn open(url: &str, options: ClientOptions) -> Result<Client, ConnectError> {
         Ok(Client::new(url.parse()?, options)?)
     }

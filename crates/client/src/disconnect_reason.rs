@@ -1,4 +1,4 @@
-//! Reasons for a missing connection.
+//! The reasons why a client has no connection.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Waiting for the node: of all waiting threads one reads the connection ("leads"), and the others sleep until their
-//! event has happened ("follow").
+//! Waits for messages of the node. Of all waiting threads, one reads the connection ("leads"), and the others sleep
+//! until their event has happened ("follow").
 
 use std::time::{Duration, Instant};
 

@@ -96,7 +96,7 @@ impl SubscriberInbox {
         }
     }
 
-    /// Fails if the node sent more bytes than its credit allows.
+    /// Fails if the node sent more bytes than the subscription's credit allows.
     #[inline]
     pub(crate) fn check_credit(&self) -> Result<(), ConnectionError> {
         let sent = {

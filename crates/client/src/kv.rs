@@ -130,7 +130,7 @@ impl Kv {
     }
 
     /// Deletes keys from `start` up to and excluding `end`; an empty `end` means no end. One call deletes a limited
-    /// number of keys: repeat it until it reports 0.
+    /// number of keys: repeat the call until it reports 0 keys.
     pub fn delete_range(
         &self,
         start: impl AsRef<[u8]>,

@@ -1,4 +1,4 @@
-//! A request that was sent, and its response.
+//! Sends requests, and waits for their responses.
 
 use std::sync::Arc;
 use std::thread::sleep;

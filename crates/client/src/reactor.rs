@@ -135,7 +135,7 @@ impl Reactor {
             return Poll::Pending;
         };
         if !self.socket.as_ref().is_some_and(|registered| Arc::ptr_eq(registered.get_ref(), socket)) {
-            // If the system cannot watch another socket, the timer still wakes the task, only later.
+            // If this fails because the system cannot watch another socket, the timer still wakes the task, only later.
             #[expect(
                 deprecated,
                 reason = "`register` is unsafe; this file stays open while it is registered"

@@ -1,4 +1,4 @@
-//! Conversion of the node's error codes to errors of the publish and subscribe traits.
+//! Converts the node's error codes to the errors of the publish and subscribe traits.
 
 use std::time::Duration;
 

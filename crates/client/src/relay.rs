@@ -33,7 +33,7 @@ pub enum RelayOutcome {
 }
 
 /// A function that receives the outcome of a relayed batch. It runs on the thread that drives the connection, or on the
-/// sender's thread.
+/// thread that calls [`Relay::send`].
 pub type RelayCallback = Box<dyn FnOnce(RelayOutcome) + Send>;
 
 /// Forwards batches of records of other publishers to one topic.

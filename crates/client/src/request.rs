@@ -1,4 +1,4 @@
-//! Requests and replies.
+//! Sends requests, and receives their replies.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! Replies to requests.
+//! Sends replies to requests.
 
 use std::collections::HashMap;
 

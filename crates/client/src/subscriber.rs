@@ -399,7 +399,7 @@ impl Subscriber {
         while !self.has_received()? {
             let until = *until.get_or_insert_with(|| deadline(timeout));
             let remaining = until.saturating_duration_since(Instant::now());
-            // A wait also ends to return credit, without an event.
+            // A wait also ends, without an event, when the client has credit to return to the node.
             if !self.wait(Some(remaining))? || remaining.is_zero() {
                 return self.has_received();
             }

@@ -1,4 +1,4 @@
-//! Creating, listing and describing topics.
+//! Creates, lists and describes topics.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

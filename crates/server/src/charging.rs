@@ -61,7 +61,7 @@ pub(crate) fn result_dropped(spent: MemoryBudgetError) -> Refused {
     Refused::new(ErrorCode::CommandUnknown, text)
 }
 
-/// The bytes of a message, which hold its charge until they are sent.
+/// Wraps the bytes of a message, so that the charge for the message is held until the bytes are sent.
 pub(crate) fn charged_bytes(bytes: impl AsRef<[u8]> + Send + 'static, charge: impl Send + 'static) -> Bytes {
     Bytes::from_owner(ChargedBytes { bytes, _charge: charge })
 }

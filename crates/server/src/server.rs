@@ -1,4 +1,4 @@
-//! Starting and stopping the listeners of a node.
+//! Starts and stops the listeners of a node.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -65,7 +65,7 @@ pub enum WorkersError {
     Thread(#[source] io::Error),
 }
 
-/// The thread that starts and ends a node's worker processes. Dropping the handle ends it.
+/// The handle of the thread that starts and ends a node's worker processes. Dropping the handle ends the thread.
 #[derive(Debug)]
 pub struct Workers {
     shared: Arc<WorkersState>,
@@ -88,7 +88,7 @@ struct WorkersState {
     forecast: Mutex<Option<ForecastStatus>>,
 }
 
-/// The autoscaler's last decisions to start and end workers. Times count from the start of its thread.
+/// The autoscaler's last decisions to start and end workers. Times count from the start of the autoscaler's thread.
 #[derive(Debug, Clone, Default)]
 pub struct ScalingDecisions {
     /// Decisions to start workers, oldest first.

@@ -217,8 +217,8 @@ impl LeaseHandle {
                 Err(KvError::Refused(refused)) if refused.retry() != dunlin_wire::RetryAdvice::No => {
                     thread::sleep(PAUSE);
                 }
-                // The renewal may have failed: the lease is certain only until its time to live after the last
-                // successful renewal.
+                // The wait for the renewal was interrupted. The lease is not marked as lost, because it lasts until its
+                // time to live has passed since the last successful renewal.
                 Err(error @ (KvError::Unknown(_) | KvError::Disconnected(_))) => {
                     return Err(LeaseLostError { lease: *id, why: error.to_string() });
                 }

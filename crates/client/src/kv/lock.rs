@@ -84,7 +84,7 @@ impl HeldLock {
         self.token
     }
 
-    /// Changes the value that others see. Fails with [`KvError::NotHeld`] if the lock is lost.
+    /// Changes the holder's value, which other clients can read. Fails with [`KvError::NotHeld`] if the lock is lost.
     pub fn proclaim(&self, value: &[u8]) -> Result<(), KvError> {
         self.kv.command(&ControlCommand::Proclaim { name: &self.name, lease: self.lease, value }).map(drop)
     }

@@ -1,4 +1,4 @@
-//! The session's messages on a new connection: subscriptions continue at their positions, and publishers send again the
+//! Continues a session on a new connection: subscriptions continue at their positions, and publishers send again the
 //! batches that have no response.
 
 use std::sync::Arc;

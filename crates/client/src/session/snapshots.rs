@@ -1,4 +1,4 @@
-//! Snapshots of state topics: assembled from parts, and requested again after a gap.
+//! Assembles snapshots of state topics from their parts, and requests a snapshot again after a gap.
 //!
 //! Limit: [`snapshot_bytes_max`](crate::ClientLimits::snapshot_bytes_max) for each snapshot. Memory is allocated as
 //! bytes arrive, not by the announced size.

@@ -1,4 +1,4 @@
-//! Commands to entities, spawns and despawns, sent to the process that owns the region.
+//! Sends commands to entities, spawns and despawns to the process that owns the region.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

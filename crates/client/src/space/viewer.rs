@@ -1,4 +1,4 @@
-//! The entities near an entity or a point, merged from all processes of the world.
+//! Shows the entities near an entity or a point, merged from the updates of all processes of the world.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};

@@ -87,7 +87,7 @@ impl Account {
     }
 
     /// Whether the user may send this command of `bytes` bytes now. A command that counts as no record is never
-    /// refused, even if the user has exceeded its rate.
+    /// refused, even if the user has exceeded the publish rate.
     pub(crate) fn admit_command(&self, command: &impl MeteredCommand, bytes: u64) -> Result<(), Refused> {
         match command.published_records() {
             0 => Ok(()),

@@ -1,4 +1,4 @@
-//! Which commands count as published records at a user's publish rate, for every protocol.
+//! Decides for every protocol which commands count as records at a user's publish rate.
 
 use dunlin::scheduler::{NewTask, TaskCommand};
 use dunlin::state::ControlCommand;

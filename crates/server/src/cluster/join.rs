@@ -297,7 +297,7 @@ async fn admit(member: &Arc<ClusterMember>, join: &JoinRequest) -> Result<u64, J
     match control.execute(&ControlCommand::System { compare, then, otherwise: Vec::new() }).await {
         Ok(ControlReply::Transaction { succeeded: true, .. }) => Ok(node),
         Ok(_) => Err(JoinReply::Later { why: "another node joined at the same time".to_owned() }),
-        // The token may already be used by this attempt. The next attempt reports that.
+        // This attempt may have used up the token. If so, the next attempt reports it.
         Err(error) => Err(later(error)),
     }
 }

@@ -47,7 +47,8 @@ const HISTORY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two attempts of a request to the cluster.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// A node's part in the cluster's topics: it applies the topics' owners, and connects to them.
+/// A node's part in the cluster's topics: it applies the agreed owners to the node's topics, and connects to these
+/// owners.
 pub(super) struct ClusterTopics {
     ownership: Arc<Ownership>,
     shared: Arc<OwnershipFollower>,

@@ -337,8 +337,9 @@ impl NodeLink {
             lock(&self.queries).remove_finished();
             presences.advance(client, std::mem::take(&mut *lock(&self.presences)));
         }
-        // A membership that another thread requested over this client from now on would stay behind, and would let the
-        // client connect again. The other node would then close the connection that replaces this one.
+        // Takes the connection from other threads first. A membership that they requested over this client afterwards
+        // would not be ended here, and would let the client connect again. The other node would then close the
+        // connection that replaces this one.
         let connection = lock(&self.connection).take();
         // Dropping the relays reports requests without a response as lost.
         drop(connection);

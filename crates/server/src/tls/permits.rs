@@ -23,7 +23,8 @@ pub(crate) struct HandshakePermits {
 pub(super) struct HandshakePermit<'a> {
     _one_of_all: Option<SemaphorePermit<'a>>,
     _one_of_address: Option<OwnedSemaphorePermit>,
-    /// Dropped last, because it removes the entry of the address.
+    /// The handshake's share of its address. It is dropped last, because dropping the last share removes the entry of
+    /// the address.
     _share: AddressShare<'a>,
 }
 

@@ -1,4 +1,4 @@
-//! Tests NATS services, their requesters, and the topics that remain afterwards; and bursts of records.
+//! Tests NATS services, their requesters, the topics that remain afterwards, and bursts of records.
 
 use dunlin::topic::Pattern;
 

@@ -47,7 +47,7 @@ impl Served {
             limits: ClusterLimits::default(),
             control: ControlLimits::default(),
             tasks: TasksLimits::default(),
-            // Long enough that the node keeps its topics on a busy machine.
+            // The time to live is long enough that the node keeps its topics on a busy machine.
             ownership: OwnershipLimits { lease_ttl: Duration::from_secs(60), ..OwnershipLimits::default() },
         };
         let cluster = Cluster::start(&node, cluster).unwrap();

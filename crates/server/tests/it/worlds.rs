@@ -567,7 +567,7 @@ fn spawns_are_answered_after_a_takeover_during_an_id_check() {
 }
 
 /// Simulates that the node loses its keys, and that another process takes the region over and populates it again before
-/// its owner connects again.
+/// the region's previous owner connects again.
 #[test]
 fn replaced_owner_reports_the_entity_count_of_its_lost_region() {
     let test = WorldTest::new(WorldSettings { expected: 1, ..settings("robbed", 1, StandbyMode::None) });

@@ -1,4 +1,5 @@
-//! The client's login, and the checks after its permissions have changed.
+//! Handles the client's login, and checks the client's subscriptions and publishers again after the users file has
+//! changed.
 
 use std::sync::Arc;
 

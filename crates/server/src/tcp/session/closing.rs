@@ -1,4 +1,4 @@
-//! Closing a connection: pending output is sent first, and the client has time to read it.
+//! Closes a connection. Pending output is sent first, and the client has time to read it.
 //!
 //! Invariant: GOODBYE is sent after the responses to all accepted commands and queries, and no message is accepted
 //! after it. A client that receives GOODBYE knows that its other requests were not executed.

@@ -1,5 +1,5 @@
 //! Prepares messages that need the cluster or a disk before they can be handled. Another thread of the node does this
-//! work, and the session stops reading until the work is done. Then the session handles the message again.
+//! work, and the session stops reading until the work is done. Then the session handles the message.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

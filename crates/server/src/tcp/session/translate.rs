@@ -1,4 +1,4 @@
-//! Conversions between messages of the protocol and the types of topics.
+//! Converts the protocol's messages to the types of topics, and back.
 
 use std::time::Duration;
 
