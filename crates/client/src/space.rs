@@ -34,7 +34,7 @@ impl Client {
         World { client: self.clone(), name: name.to_owned(), requesters: BTreeMap::new() }
     }
 
-    /// Connects to another node with the options of this client, such as its name, credentials and TLS options.
+    /// Connects to another node, with the options of this client, such as its name, credentials and TLS options.
     pub fn connect_to_node(&self, url: &str) -> Result<Client, ConnectError> {
         Client::connect(url, self.shared.options.clone())
     }

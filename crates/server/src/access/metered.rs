@@ -5,7 +5,7 @@ use dunlin::state::ControlCommand;
 
 /// A command that may count as published records.
 pub(crate) trait MeteredCommand {
-    /// Number of records as which the command counts. The publish rate never refuses a command that counts as 0.
+    /// The number of records that the command counts as. The publish rate never refuses a command that counts as 0.
     fn published_records(&self) -> u64;
 }
 

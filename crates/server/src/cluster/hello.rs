@@ -35,7 +35,7 @@ pub(super) struct ClusterHello {
     /// The connecting node's number of task shards.
     #[serde(default = "default_shards")]
     pub(super) shards: u8,
-    /// Whether the connection carries large messages. Another thread than that of heartbeats and votes receives them.
+    /// Whether the connection carries large messages. A thread receives them that handles no heartbeats or votes.
     #[serde(default)]
     pub(super) is_bulk: bool,
 }
