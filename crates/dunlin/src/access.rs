@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - An action without an allowing pattern is denied, and a denying pattern overrides all allowing ones.
-//! - A subscription lies within one allowed pattern. The subscriber does not receive denied records, even of
-//!   later topics, and does not count them as lost.
+//! - A subscription lies within one allowed pattern. The subscriber does not receive denied records, not even those of
+//!   topics that are created later, and does not count them as lost.
 //! - Single records are checked only if some subjects of the log are denied to the subscriber or the publisher.
 //! - Any user may publish to an inbox unless a pattern denies it: inbox names cannot be guessed.
 //!
@@ -92,8 +92,8 @@ impl Node {
         self.0.users.set(users).is_ok()
     }
 
-    /// A handle with the user's present permissions, whether or not the user is connected. On a node without
-    /// users the handle may do everything. The error says why there is no handle.
+    /// Returns a handle with the present permissions of the user `name`, whether or not this user is connected. On a
+    /// node without users the handle may do everything. The error says why there is no handle.
     pub(crate) fn with_current_permissions(&self, name: Option<&str>) -> Result<Node, String> {
         let Some(users) = self.0.users.get() else { return Ok(self.unguarded()) };
         let name = name.ok_or_else(|| {
@@ -119,7 +119,8 @@ impl Node {
         user.map_or_else(String::new, |user| user.permissions().tasks.tenant.clone())
     }
 
-    /// How much of the pattern the user may use. Returns an error if the user may use none of it.
+    /// Whether the user may do `action` on all subjects of the pattern, or only on some. Returns an error if the user may
+    /// do it on none.
     pub fn may(&self, action: Action, pattern: &Pattern) -> Result<AccessExtent, TopicError> {
         let Some(user) = self.user() else { return Ok(AccessExtent::All) };
         match user.permissions().extent(action, pattern) {
@@ -209,9 +210,9 @@ impl Node {
         }
     }
 
-    /// Checks the permission to subscribe to some of the pattern. The topics of the node's status, of keys and of tasks
-    /// have permissions of their own, which also apply before the topic exists. Other system subjects are refused,
-    /// because no topic can own them.
+    /// Checks the permission to subscribe to at least some subjects of the pattern. The topics of the node's status, of
+    /// keys and of tasks have permissions of their own, which apply even before these topics exist. Other system
+    /// subjects are refused, because no topic can own them.
     pub(crate) fn may_subscribe(&self, pattern: &Pattern) -> Result<(), TopicError> {
         let text = pattern.as_str();
         if !is_reserved(text) {
@@ -257,7 +258,8 @@ impl Node {
         self.is_pattern_visible(topic.name(), topic.pattern())
     }
 
-    /// The ranges of topic names that the user may see, for topics that own only their name.
+    /// The ranges of topic names that the user may see. They are valid for topics that own only the subject equal to
+    /// their name.
     pub(crate) fn visible_names(&self) -> NameRanges {
         let Some(user) = self.user() else { return NameRanges::all() };
         let Permissions { tenant, publish, subscribe, create, delete, .. } = &*user.permissions();

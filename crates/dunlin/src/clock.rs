@@ -12,10 +12,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin_topic::Clock;
 
-/// The node's wall clock, in the form that topics use. It measures waits by [`steady_ns`].
+/// The clock of topics. Times come from the node's wall clock, and the lengths of waits from [`steady_ns`].
 pub const CLOCK: Clock = Clock::new(now_ns).with_steady(steady_ns);
 
-/// The monotonic clock of leases and waits, as topics use it.
+/// The monotonic clock in the form that topics need, for leases and waits.
 pub(crate) const STEADY: Clock = Clock::new(steady_ns);
 
 /// The interval between two readings of the system clock, in ns. After a second the tick counter would be off by 20 µs,

@@ -29,7 +29,7 @@ pub struct NodeLimits {
     /// Maximum memory of topics and sessions, bytes. At the limit, growing topics lose their oldest records, and
     /// other requests are refused.
     pub memory_bytes_max: u64,
-    /// Maximum size of the memory that histories have freed and that the node keeps for reuse, bytes.
+    /// Maximum size of the memory that topics have freed and that the node keeps for reuse, bytes.
     pub idle_bytes_max: usize,
     /// Maximum number of topics, inboxes included. One more is refused. The node's own topics, such as
     /// `$kv`, are never refused.
@@ -48,9 +48,10 @@ pub struct NodeLimits {
     pub deleted_age_max: Duration,
     /// How long a group without members exists.
     pub group_idle_max: Duration,
-    /// Limits of each partition of a topic and its groups.
+    /// Limits of each partition of a topic, and of the groups that read the partition.
     pub topic: dunlin_topic::LogLimits,
-    /// Memory that a topic with default retention keeps for a subscriber to which gaps cannot be reported, bytes.
+    /// Maximum size of the unread records that a topic with default retention keeps for a slow subscriber whose
+    /// protocol cannot report gaps, bytes.
     pub pending_bytes_max: u64,
     /// If a durable log has this many bytes that are not stored yet, its publishers wait. A topic with larger records
     /// has a higher limit.
@@ -102,7 +103,8 @@ impl NodeLimits {
             groups_max: 10_000,
             deleted_age_max: Duration::from_secs(60),
             group_idle_max: Duration::from_secs(3_600),
-            // The limit is high, because a remote client may acknowledge late and records may be small.
+            // The limit on unacknowledged records is high, because a remote client may acknowledge late and records may
+            // be small.
             topic: dunlin_topic::LogLimits {
                 share_in_flight_max: 65_536,
                 ..dunlin_topic::LogLimits::default()
@@ -130,7 +132,7 @@ impl Config {
 }
 
 impl NodeLimits {
-    /// Configuration of an inbox with this pattern and history.
+    /// Configuration of an inbox with this pattern and a history of `bytes` bytes.
     pub(crate) fn inbox(&self, pattern: String, bytes: u64) -> TopicConfig {
         let retention = Retention { bytes, records: None, age: Some(self.inbox_age_max) };
         TopicConfig { pattern: Some(pattern), retention, ..TopicConfig::default() }

@@ -89,9 +89,10 @@ pub enum Consistency {
     Stale,
 }
 
-/// Number of leases that a node without a data directory can grant in 100 ms, in which epochs grow by 1, before its lease
-/// numbers could repeat after a restart, as a power of two. The numbers stay below 2^53, so that a JSON number holds them
-/// exactly.
+/// The number of low bits of a lease number that count leases within one epoch, on a node without a data directory.
+/// Such a node begins each start with a later epoch, and epochs grow by 1 every 100 ms. With at most 2^20 leases in 100
+/// ms, lease numbers therefore do not repeat after a restart. The numbers stay below 2^53, so that a JSON number holds
+/// them exactly.
 const LEASES_PER_EPOCH_BITS: u32 = 20;
 
 /// Runs this node's member of the Raft group for keys, leases and locks. Dropping or stopping it does not remove the
@@ -115,8 +116,9 @@ pub struct Control {
 }
 
 impl Control {
-    /// Joins a cluster again, or waits to be added: by [`Control::begin`] on one node, or by [`Control::add_learner`]
-    /// on the leader. `transport` sends requests to other nodes, which pass them to [`Control::receive`].
+    /// Starts a member of a cluster. A member that was in the cluster before joins again. A new member waits until
+    /// [`Control::begin`] on any node or [`Control::add_learner`] on the leader adds it. `transport` sends requests to
+    /// other nodes, which pass them to [`Control::receive`].
     pub fn start_member(
         node: &Node,
         id: u64,
@@ -141,8 +143,8 @@ impl Control {
         let history = ChangeHistory::open(node, limits.history_bytes, durable).map_err(io::Error::other)?;
         let epoch = node.next_epoch(KV, now_ns());
         let (view, lock_waiters) = (Arc::<StateView>::default(), Arc::<LockWaiters>::default());
-        // The state begins with this number on this node only. That is correct because no other node, and no later
-        // start, applies a log that is not durable.
+        // On this node only, lease numbers begin above this number. The nodes need not agree here, because no other
+        // node, and no later start, applies a log that is not durable.
         let state = match durable {
             true => ControlState::default(),
             false => ControlState::with_leases_after(u64::from(epoch) << LEASES_PER_EPOCH_BITS),

@@ -1,6 +1,6 @@
 //! Logs of deleted topics that subscribers still read.
 //!
-//! Limit: `deleted_age_max`. The last subscriber to leave frees a log earlier.
+//! Limit: a log is kept for `deleted_age_max`, or until its last subscriber leaves, if this is earlier.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;

@@ -5,18 +5,17 @@
 //!
 //! Invariants:
 //! - A group belongs to one topic and has one kind. Its first member creates it with its own options.
-//! - A group outlives its members, so that the next member continues where the group stopped. The group ends
-//!   with its topic, or after `group_idle_max` without members. A group that is not lasting ends with its
-//!   last member.
-//! - A `share` group has all records of its owner's epoch if one of its members was in the group before that epoch,
-//!   regardless of the order in which members join. The group does not deliver records that an earlier group of the
-//!   same name has delivered in that epoch.
-//! - A group of a deleted topic, a group whose topic moves to another owner, and a group that ends after
-//!   `group_idle_max`, sends its waiting dead letters for `deleted_age_max`, even if a topic and a group of the same
-//!   names are created meanwhile. The new group has nothing to do with these letters.
-//! - A dead letter that a group drops because it could not be stored is counted, and reported for the log.
-//! - A group delivers only records of epochs in which this node owns its topic. Records of another owner's epoch
-//!   belong to the group at that owner.
+//! - A group outlives its members, so that the next member continues where the group stopped. The group ends with its
+//!   topic, or after `group_idle_max` without members. A group that is not lasting ends with its last member.
+//! - A `share` group delivers all records of the owner's epoch if one of its members was in the group before this
+//!   epoch, regardless of the order in which members join. The group does not deliver records that an earlier group of
+//!   the same name has delivered in this epoch.
+//! - A group still sends its waiting dead letters for `deleted_age_max` after its topic was deleted or moved to another
+//!   owner, and after it has ended because of `group_idle_max`. If a topic and a group of the same names are created
+//!   meanwhile, the new group does not handle these letters.
+//! - A dead letter that a group drops because it could not be stored is counted, and reported to the node's operator.
+//! - A group delivers only records of epochs in which this node owns its topic. Records of another owner's epoch belong
+//!   to the group at that owner.
 //! - A member receives a copy of a record, so that a slow member does not keep memory of the log in use.
 //!
 //! Limits: `groups_max`, `group_idle_max`, and those of [`dunlin_topic::LogLimits`] for each partition. One user may
@@ -76,12 +75,12 @@ const USER_SHARE: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Groups {
     by_name: Mutex<BTreeMap<Name, GroupEntry>>,
-    /// Groups whose topics have moved to other owners, and which have members that have not received all records yet.
+    /// Groups whose topics have moved to other owners, and some of whose members have not yet received all records.
     ending: Mutex<Vec<AnyGroup>>,
     /// Ended groups whose topics may move to another owner.
     ended: Mutex<EndedGroups>,
-    /// Groups that nobody can join any more, with waiting dead letters, and the time until which each sends them, ns.
-    /// At most `groups_max`, of which the oldest are dropped.
+    /// Groups that nobody can join any more, but that have waiting dead letters. Each comes with the time until which
+    /// it sends them, ns. At most `groups_max`: above this number, the oldest are dropped.
     orphaned: Mutex<VecDeque<(u64, AnyGroup)>>,
     dropped_letters: DroppedLetters,
     groups_max: usize,
@@ -101,7 +100,8 @@ struct GroupEntry {
     creator: Option<GroupCreator>,
 }
 
-/// The user and the tenant that the group counts for, if their number of groups is limited.
+/// The user that created a group, and the user's tenant. The group counts towards the number of groups that each of
+/// them may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct GroupCreator {
     user: String,
@@ -274,8 +274,9 @@ impl Node {
         self.groups_of_node().dropped_letters.count()
     }
 
-    /// Takes the reports of dead letters that were dropped since the last call, one for each group, for a log. If very
-    /// many groups drop letters between two calls, only [`dropped_dead_letters`](Node::dropped_dead_letters) has all.
+    /// Takes the reports of dead letters that were dropped since the last call, one report for each group. The caller
+    /// writes them to the operator's log. If very many groups drop letters between two calls, some reports are missing,
+    /// but [`dropped_dead_letters`](Node::dropped_dead_letters) counts all letters.
     pub fn take_dropped_dead_letters(&self) -> Vec<DroppedDeadLetters> {
         self.groups_of_node().dropped_letters.take()
     }
@@ -368,7 +369,7 @@ impl Node {
                 group.set_delivered_before(self, groups.ended().take(&key));
                 let entry = GroupEntry { group: AnyGroup::wrap(Arc::clone(&group)), creator };
                 if let Some(replaced) = by_name.insert(key, entry) {
-                    // Its topic was deleted, and a topic of the same name was created.
+                    // The topic of the replaced group was deleted, and a topic of the same name was created.
                     groups.add_orphan(self, replaced.group, steady_ns());
                 }
                 (group, notices)
@@ -384,7 +385,8 @@ impl Node {
         Ok(GroupMember::new(self.unguarded(), group, member, wakeup, notices))
     }
 
-    /// Does the steps of joining a group that may wait: finds or creates its topic, and the topic for its dead letters.
+    /// The part of joining a group that may have to wait: finds or creates the group's topic, and the topic for its
+    /// dead letters.
     pub(crate) fn prepare_join(
         &self,
         topic: &str,
@@ -433,7 +435,8 @@ struct NewGroup {
 }
 
 impl NewGroup {
-    /// The user and the tenant that the group counts for. Only a node may join on behalf of another node's user.
+    /// The user that creates the group, and the user's tenant. `for_user` is ignored if the handle `node` has a user,
+    /// because only a node may join on behalf of another node's user.
     fn creator(&self, node: &Node) -> Option<GroupCreator> {
         match (node.user(), &self.for_user) {
             (Some(user), _) => Some(GroupCreator::of(&**user)),

@@ -1,5 +1,5 @@
-//! Inboxes: subjects for the replies to one session. An inbox is removed when the last session that uses it ends.
-//! Limits: `inbox_bytes_max` and `inbox_age_max`.
+//! An inbox is a set of subjects to which the replies for one client are published. The inbox is removed when the last
+//! session that uses it ends. Limits: `inbox_bytes_max` and `inbox_age_max`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -14,8 +14,8 @@ use crate::node::Node;
 /// The first token of every inbox.
 pub(crate) const FIRST_TOKEN: &str = "_INBOX";
 
-/// The inbox of one session: subjects for replies.
-/// Inboxes of the same name share a topic, which ends when the last of them is dropped.
+/// The inbox of one session, with the subjects for its replies. Inboxes of the same name share a topic, which ends when
+/// the last of them is dropped.
 #[derive(Debug)]
 pub struct Inbox {
     node: Node,
@@ -111,7 +111,7 @@ impl Inbox {
         self.pattern.clone()
     }
 
-    /// Whether the subject or pattern belongs to the inboxes of all sessions.
+    /// Whether the subject or pattern begins with the token `_INBOX`, regardless of the session.
     pub fn is_of_any(pattern: &str) -> bool {
         pattern.split('.').next() == Some(FIRST_TOKEN)
     }

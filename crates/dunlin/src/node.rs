@@ -1,4 +1,4 @@
-//! The node: its topics, and publishing and subscribing in process.
+//! A node, which holds the topics of one process. Code in this process can publish and subscribe without a network.
 
 mod finding;
 mod refused;
@@ -513,8 +513,8 @@ impl Node {
         self.0.registry.get(name).filter(|topic| self.is_visible(topic))
     }
 
-    /// Calls `read` with the topic of this name. Faster than [`Node::topic`], which takes a reference. Other lookups
-    /// may wait for `read`: it must be short, and must not look up, create or delete topics.
+    /// Calls `read` with the topic of this name. Faster than [`Node::topic`], which returns a counted reference. Other
+    /// lookups may wait for `read`, so `read` must be short, and must not look up, create or delete topics.
     #[inline]
     pub fn with_topic<R>(&self, name: &str, read: impl FnOnce(&Arc<Topic>) -> R) -> Option<R> {
         self.0.registry.with(name, read)
@@ -569,7 +569,8 @@ impl Node {
             logs.extend(selected.logs);
         }
         let newcomers = newcomers.filter(|_| awaits_new_logs);
-        // A cluster's nodes read the changes of keys while they apply their logs.
+        // Subscriptions with `local_only` do not wait here: with one, the nodes of a cluster read the changes of keys
+        // while they apply their logs.
         let may_wait = matches!(options.start, Start::After(_)) || !options.local_only;
         if may_wait && waiting::is_allowed() {
             let mut waits = logs.iter().filter(|(log, _)| self.must_wait_to_start(log, options.start));

@@ -13,8 +13,8 @@ use crate::node::Node;
 /// The name of the topic in which a node publishes its own status.
 pub const NODE_TOPIC: &str = "$node";
 const PATTERN: &str = "$node.>";
-/// The history of the topic, bytes. A subscriber that has more unread records than that receives the last record of
-/// each subject.
+/// The history of the topic, bytes. A subscriber whose unread records are larger than this receives only the last
+/// record of each subject.
 const HISTORY_BYTES: u64 = 4 << 20;
 
 /// Whether a pattern selects subjects of this topic.

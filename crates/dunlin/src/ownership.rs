@@ -1,8 +1,8 @@
-//! Topics of a cluster: the owner of each topic, and how this node's publishers and subscribers reach it.
+//! Tracks which node of a cluster owns each topic, and connects this node's publishers and subscribers to the owner.
 //!
-//! Every node has every topic in its registry. The logs of another node's topic are *mirrors*. A mirror
-//! forwards published records to the owner, and the owner feeds the mirror once for all of its subscribers. A
-//! topic that changes its owner stays the same object.
+//! Every node has every topic in its registry. The logs of another node's topic are *mirrors*. A mirror forwards
+//! published records to the owner, and the owner feeds the mirror once for all of its subscribers. A topic that changes
+//! its owner stays the same object.
 //!
 //! The cluster agrees on owners ([`dunlin_control::OwnerRequest`]). A node learns them from responses to its own
 //! requests, and from a watch of the keys of topics and nodes ([`Ownership::apply_placement`],
@@ -12,10 +12,9 @@
 //! - A node appends to a volatile topic only while its lease lasts by its own clock, counted from the time before it
 //!   requested the lease. It therefore stops before another node can become the owner. A node uses a new lease only
 //!   when it knows everything on which the cluster agreed before that lease.
-//! - A restarted node has no records of its volatile topics. Before it takes part, the node begins a new
-//!   epoch of each.
-//! - Records of one publisher arrive in the order in which they were sent, even if the topic's owner changes
-//!   in between.
+//! - A restarted node has no records of its volatile topics. Before it takes part, the node begins a new epoch of each.
+//! - Records of one publisher arrive in the order in which they were sent, even if the topic's owner changes in
+//!   between.
 //! - A forwarded batch without a response is sent again only with its producer's number. Otherwise the publisher
 //!   receives an unknown outcome.
 //!
@@ -72,8 +71,9 @@ const LATE_PERIOD: Duration = Duration::from_secs(5);
 pub struct OwnershipLimits {
     /// Time without a renewal after which a node counts as dead, and its volatile topics get other owners.
     pub lease_ttl: Duration,
-    /// Maximum number of forwarded bytes without a response, for all topics together. Each owner uses at most three
-    /// quarters of the bytes that other owners leave. At this limit, publishers to the owner wait.
+    /// Maximum number of forwarded bytes without a response, for all topics together. Batches for one owner take at
+    /// most three quarters of the bytes that batches for other owners leave free. At this limit, publishers to the
+    /// owner wait.
     pub forwarded_bytes_max: u64,
     /// How long a publisher waits for an unreachable owner to return, or for a new owner.
     pub owner_wait_max: Duration,
@@ -131,19 +131,20 @@ pub trait PeerNodes: Send + Sync + Debug {
     /// reason with `MirrorFeed::ended`.
     fn feed_mirrors(&self, from: u64, feed: Arc<MirrorFeed>);
 
-    /// Requests a membership of a `share` group from a node and delivers its records, until it is not
+    /// Requests a membership of a `share` group from a node and delivers its records, until the membership is no longer
     /// [needed](RemoteMembership::is_needed) or has [ended](RemoteMembership::ended).
     fn join(&self, to: u64, membership: Arc<RemoteMembership>) {
         membership
             .ended(&SubscribeError::OwnerAway(format!("node {to} cannot keep memberships for other nodes")));
     }
 
-    /// Reports to the owner of a state topic that publishers are connected here, until the report is not
+    /// Reports to the owner of a state topic that publishers are connected here, until the report is no longer
     /// [needed](PublisherPresence::is_needed). Afterwards, or if the node cannot be reached, the presence has
     /// [ended](PublisherPresence::ended).
     fn announce(&self, _to: u64, _presence: Arc<PublisherPresence>) {}
 
-    /// Asks a node whether it has a subscriber. [`InterestQuery::respond`] is called once, within bounded time.
+    /// Sends `query` to a node, which asks whether the node has a subscriber for a subject. [`InterestQuery::respond`]
+    /// is called once, within bounded time.
     fn query_interest(&self, _to: u64, query: InterestQuery) {
         drop(query);
     }
@@ -172,8 +173,8 @@ pub struct Ownership {
     is_leaving: AtomicBool,
     /// The members of the cluster, each with its address for clients.
     members: Mutex<BTreeMap<u64, Arc<str>>>,
-    /// The lease for which this node has seen its own membership in the agreed state. The node then also knows
-    /// everything on which the cluster agreed before that lease.
+    /// The number of the lease under which the agreed state lists this node as a member. The node knows everything on
+    /// which the cluster agreed before this lease.
     enlisted: AtomicU64,
     tickets: Arc<Tickets>,
     routes: Mutex<HashMap<Arc<str>, Arc<Route>>>,
@@ -229,7 +230,7 @@ impl Node {
         Arc::clone(ownership)
     }
 
-    /// The node's part in the ownership of topics, if the node belongs to a cluster.
+    /// The node's table of topics' owners, if the node belongs to a cluster.
     pub fn ownership(&self) -> Option<&Arc<Ownership>> {
         self.0.ownership.get()
     }

@@ -132,7 +132,7 @@ impl Registry {
         self.of_pattern(&Pattern::parse(pattern).ok()?)
     }
 
-    /// Calls `read` with each reply inbox whose pattern matches the subject, until it returns a value.
+    /// Calls `read` with each reply inbox whose pattern matches the subject, until `read` returns a value.
     pub(crate) fn find_reply_inbox<R>(
         &self,
         subject: Subject<'_>,

@@ -1,4 +1,4 @@
-//! Reply inboxes: replies to subjects that do not begin with `_INBOX`.
+//! A reply inbox receives replies whose subjects do not begin with `_INBOX`.
 //!
 //! A client may subscribe to `acme.reply.7f.*` and name `acme.reply.7f.1` as the subject of a reply. The node creates
 //! no topic for such a subject, because it is used only once. Its records go to a reply inbox: a topic of the

@@ -1,4 +1,4 @@
-//! Requests and their replies.
+//! Sends requests and receives the replies.
 
 use std::fmt::Write as _;
 use std::time::Duration;

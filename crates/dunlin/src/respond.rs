@@ -47,7 +47,8 @@ pub struct Request<'a, 'r> {
     replies: &'r mut ReplyTopics,
 }
 
-/// Finds the topic of each reply. Tries the topic of the previous reply first, because it is usually the same.
+/// Finds the topic of each reply. Tries the topic of the previous reply first, because most replies have the same topic
+/// as the previous one.
 #[derive(Debug)]
 struct ReplyTopics {
     node: Node,

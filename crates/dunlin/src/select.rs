@@ -138,7 +138,8 @@ impl Node {
     }
 
     /// Whether a subscriber has to wait before it starts here. The logs of [`KV`] and [`TASKS`] lack records until the
-    /// node has applied the entries that existed when it started. A subscriber would start too early, or in no epoch.
+    /// node has applied the entries that existed when it started. Without the wait, a subscriber would start too early,
+    /// or in no epoch.
     pub(crate) fn must_wait_to_start(&self, log: &Log, start: Start) -> bool {
         match start {
             Start::After(position) => log.must_catch_up_to(position),

@@ -194,7 +194,8 @@ impl Storage {
         Ok(topic)
     }
 
-    /// Deletes a topic, which must be closed. Pending records are stored before its subscribers receive the end.
+    /// Deletes a topic, which must be closed. Pending records are stored before the topic's subscribers are notified of
+    /// its end.
     pub(crate) fn delete(&self, topic: &Topic) -> Result<(), TopicError> {
         let Some(stored) = self.topics().by_name.remove(topic.name()) else { return Ok(()) };
         let (disk, dir) = (Arc::clone(&self.context.disk), self.context.dir.clone());

@@ -97,9 +97,10 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Joins a cluster again, or waits to be added to each shard: by [`TaskShard::begin`] on one node, or by
-    /// [`TaskShard::add_learner`] on the leader. `transport` creates the transport of a shard. Other nodes pass its
-    /// requests to [`Tasks::receive`] if [`Tasks::is_for`] accepts them.
+    /// Starts a member of a cluster. A member that was in the cluster before joins again. A new member waits until each
+    /// shard adds it: by [`TaskShard::begin`] on one node, or by [`TaskShard::add_learner`] on the leader. `transport`
+    /// creates the transport of a shard. Other nodes pass its requests to [`Tasks::receive`] if [`Tasks::is_for`]
+    /// accepts them.
     pub fn start_member<T: Transport>(
         node: &Node,
         id: u64,
@@ -130,8 +131,8 @@ impl Tasks {
         for number in (0..limits.shards).rev() {
             let (housekeeper, receiver) = TasksHousekeeper::new();
             let history = TaskHistory::of(topic.clone(), number);
-            // The state begins with these numbers on this node only. That is correct because no other node, and no later
-            // start, applies a log that is not durable.
+            // On this node only, the state begins with these numbers. The nodes need not agree here, because no other
+            // node, and no later start, applies a log that is not durable.
             let state = SchedulerState::of_shard(SchedulerLimits::default(), number);
             let state = if durable { state } else { state.started_at(start) };
             let machine = TasksMachine::new(

@@ -317,8 +317,8 @@ impl Node {
         !self.config().auto_create || self.creates_at_once(&self.config().topic)
     }
 
-    /// Whether a missing topic for the dead letters of a topic that is as durable as `durable` is created or refused
-    /// without waiting.
+    /// Whether the node creates or refuses a missing topic for dead letters without waiting. `durable` is the
+    /// durability of the topic whose records become dead letters.
     pub(crate) fn creates_letter_topic_at_once(
         &self,
         subject: Subject<'_>,
@@ -329,7 +329,7 @@ impl Node {
         is_reserved(subject.as_str()) || is_refused || creates_at_once()
     }
 
-    /// Whether a topic of this configuration is created without the cluster or a disk.
+    /// Whether creating a topic of this configuration needs neither the cluster nor a disk.
     pub fn creates_at_once(&self, config: &TopicConfig) -> bool {
         self.ownership().is_none() && config.durable.is_none()
     }
@@ -407,8 +407,8 @@ impl Node {
         }
     }
 
-    /// Waits until this node knows a topic with this pattern. Another node forwards records to the topic and may have
-    /// learned earlier that it exists and that this node owns it.
+    /// Waits until this node knows a topic with this pattern. Call this when another node forwards records to the
+    /// topic: that node may have learned earlier that the topic exists and that this node owns it.
     pub fn prepare_forwarded(&self, pattern: &Pattern) -> TopicFuture<()> {
         let is_known = self.registry().of_pattern(pattern).is_some();
         if pattern.is_literal() || is_reserved(pattern.as_str()) || is_known {
@@ -560,7 +560,7 @@ impl Node {
         self.run_waiting(move |node| node.create_topic(&name, config, or_same))
     }
 
-    /// Whether the topic is deleted without the cluster or a disk.
+    /// Whether deleting the topic needs neither the cluster nor a disk.
     pub fn deletes_at_once(&self, name: &str) -> bool {
         let is_durable = self.with_topic(name, |topic| topic.config().durable.is_some());
         self.ownership().is_none() && is_durable != Some(true) && !self.has_refused(name)

@@ -70,7 +70,7 @@ pub struct Permissions {
 }
 
 impl Permissions {
-    /// How much of the pattern the user may use.
+    /// Whether the user may do `action` on all, some or none of the pattern's subjects.
     pub fn extent(&self, action: Action, pattern: &Pattern) -> AccessExtent {
         let rule = self.rule(action);
         match action {
@@ -137,7 +137,8 @@ impl Permissions {
     }
 
     fn rule(&self, action: Action) -> &SubjectRule {
-        /// A rule that allows nothing. It applies to keys and tasks, because their permissions do not name subjects.
+        /// A rule that allows nothing. The actions on keys and tasks use it, because permissions for keys and tasks do
+        /// not name subjects.
         static NONE: SubjectRule = SubjectRule { allow: Vec::new(), deny: Vec::new() };
         match action {
             Action::ReadKeys | Action::WriteKeys | Action::Tasks => &NONE,

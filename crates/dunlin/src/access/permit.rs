@@ -66,7 +66,7 @@ impl Node {
         found.map_err(|error| Refused::from(&error))?
     }
 
-    /// Answers a query from a state if the user's current permissions allow it. Leases of other users are
+    /// Answers a query from `state` if the user's current permissions allow the query. Leases of other users are
     /// hidden. Totals over all tenants need the permission to read all keys or the permission to survey the node.
     pub fn query_state(
         &self,

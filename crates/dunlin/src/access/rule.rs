@@ -7,7 +7,7 @@ use dunlin_topic::{Pattern, Selection, TailPattern};
 pub enum AccessExtent {
     /// The user may access no subject of the pattern.
     Nothing,
-    /// Everything except subjects that a narrower pattern denies.
+    /// The user may access every subject of the pattern except those that a narrower pattern denies.
     Part,
     /// The user may access every subject of the pattern.
     All,

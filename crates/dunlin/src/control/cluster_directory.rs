@@ -1,4 +1,4 @@
-//! Data directories of a cluster's members, in which a node must not start alone.
+//! Finds data directories that belong to members of a cluster. A node must not start alone in such a directory.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use dunlin_raft::{RaftMember, Status, members_on_disk};
 
 use super::ControlError;
 
-/// The advice of an error about a member's data directory from which the node's identity is missing.
+/// The advice in the error about a cluster member's data directory without the file of the node's identity.
 pub(crate) const RESTORE_MEMBER: &str = "`cluster/identity.json` is missing: restore it from a backup; or `dunlin cluster remove` this node \
     on another one, empty the directory, and let it join anew";
 
@@ -17,8 +17,8 @@ pub(crate) const RESTORE_MEMBER: &str = "`cluster/identity.json` is missing: res
 const LOGS: [&str; 2] = ["control", "tasks"];
 
 /// Finds a log of a cluster's member in a data directory. Returns the log's subdirectory and the numbers of its members
-/// in ascending order; `None` if each log is that of a single node. A member that stopped before it received an entry
-/// has a log without members. One log with members therefore shows that the whole directory belongs to a cluster.
+/// in ascending order; `None` if each log is that of a single node. One log with members is enough to show that the
+/// whole directory belongs to a cluster: the other log has no members if the node stopped before it received an entry.
 pub fn find_cluster_log(
     disk: &Arc<dyn Disk>,
     data_dir: &Path,

@@ -99,7 +99,7 @@ impl Control {
         }
     }
 
-    /// The locks that a user's leases wait for, each with its lease.
+    /// The locks for which a user's leases wait, each with the lease that waits.
     pub(crate) async fn waits_of(&self, user: &str) -> Result<Vec<(u64, Key)>, ControlError> {
         self.read(Consistency::Linearizable, |state| state.waits_of_user(user.as_bytes())).await
     }
@@ -190,8 +190,8 @@ impl Control {
         let mut cancelled = pin!(cancelled);
         loop {
             // Catches up first. Otherwise this node could apply an earlier command, such as a release by the same
-            // lease, after the wait has begun. That command would then end the wait with the outcome of an earlier
-            // wait.
+            // lease, after the wait has begun. The earlier command would then end the wait with the outcome of an
+            // earlier wait.
             self.catch_up().await.map_err(queued_error)?;
             let mut lock_wait = LockWait {
                 control: self,
@@ -199,8 +199,8 @@ impl Control {
                 lease,
                 outcome: Some(self.lock_waiters.register(name, lease)),
             };
-            // The lease may have received the lock, or left the queue, before the wait began. To request the lock again
-            // would let it back into a queue that it was told to leave.
+            // The lease may have received the lock, or left the queue, before the wait began. The lock is not requested
+            // again: this would put a lease back into the queue that a command has removed from it.
             self.catch_up().await.map_err(queued_error)?;
             match self.with(|state| state.lock_status(name, lease)).map_err(queued_error)?? {
                 LockStatus::Held { token } => return Ok(Some(token)),
@@ -226,8 +226,8 @@ impl Control {
         }
     }
 
-    /// Begins the first epoch of a cluster that has none. A restarted leader leads before it has applied its log,
-    /// which may contain an epoch.
+    /// Begins the first epoch of a cluster that has none. Applies the log first, because a restarted node can lead
+    /// before it has applied its log, and the log may already contain an epoch.
     pub(super) async fn begin_epoch(&self) -> Result<(), ControlError> {
         let group = self.group()?;
         let mut command = Vec::new();

@@ -16,7 +16,7 @@ pub enum ControlError {
     /// Nothing changed: during all attempts, there was no leader, or too few nodes responded.
     #[error("no leader of the cluster responded within {waited_ms} ms: {why}")]
     NoLeader {
-        /// Time of all attempts, ms.
+        /// The time that all attempts together took, ms.
         waited_ms: u64,
         /// The last error of an attempt.
         why: String,

@@ -11,7 +11,7 @@ use super::{Control, ControlError};
 use crate::node::Node;
 use crate::storage::{Storage, part_mark};
 
-/// The subdirectory of the data directory with the cluster's keys.
+/// The cluster's keys are in this subdirectory of the data directory.
 const DIR: &str = "control";
 /// Pause between attempts to start while the disk is full, or the process lacks file descriptors or memory. Requests
 /// that arrive during the pause are refused at once.
@@ -46,7 +46,7 @@ impl FailedStart {
 }
 
 impl StartFailure {
-    /// Stores the error of the latest start, if it failed, and whether the start found files that were restored, or may
+    /// Stores the result of the latest start: its error, if it failed, and whether it found files that were restored, or may
     /// have been.
     pub(crate) fn record(&self, failed: Option<ControlError>, is_restored: bool) {
         *self.lock() = failed.map(|error| FailedStart { error, at: Instant::now(), is_restored });
@@ -109,7 +109,7 @@ impl Node {
                 let is_unchanged = part_mark::is_unchanged(&**disk, dir, DIR, logs);
                 let control = is_unchanged.map_err(ControlError::from_start_error).and_then(|is_unchanged| {
                     is_restored = !has_own_files && !is_unchanged;
-                    // The other logs are read only if this one is new, or may have been restored from a copy.
+                    // The other logs are read only if the log of keys is new, or may have been restored from a copy.
                     if is_restored || !dunlin_raft::is_begun(&**disk, &log_dir) {
                         refuse_cluster_log(disk, dir)?;
                     }
@@ -187,7 +187,7 @@ impl Node {
         })
     }
 
-    /// Whether the node is configured as one of a cluster, or its directory belongs to one. Such a node must
+    /// Whether the node is configured as a member of a cluster, or has the data directory of a member. Such a node must
     /// not start alone: its log would fork from the cluster's. Also `true` while the process or the machine lacks file
     /// descriptors or memory for reading the directory.
     pub(crate) fn is_cluster_member(&self) -> bool {

@@ -13,12 +13,12 @@ use super::history::{ChangeHistory, PastChanges, is_past};
 use super::lock_waiters::LockWaiters;
 use super::view::StateView;
 
-/// Number of ending leases and keys above which they end on another thread than Raft's. A thousand take some
-/// milliseconds.
+/// If a log entry ends more leases and keys than this, it is applied on another thread than Raft's. To end a thousand
+/// takes some milliseconds.
 const ENDS_MAX: usize = 1_000;
 
-/// The replicated state of keys, leases and locks, together with the topic, the copy for reads and the lock waits that
-/// it updates.
+/// The replicated state of keys, leases and locks. Each command also updates the topic of changes, the copy of the
+/// state for reads, and the callers that wait for locks.
 pub(super) struct ControlMachine {
     state: ControlState,
     effects: ControlEffects,

@@ -20,7 +20,7 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 /// The time after which a node that has received no responses counts as a node without a majority.
 const MAJORITY_WITHIN: Duration = Duration::from_secs(2);
 
-/// The time of the first attempt of an operation, and how long further attempts may follow it.
+/// The time at which an operation was first tried, and how long it may be tried again.
 pub(crate) struct RetryDeadline {
     began: Instant,
     max: Duration,
@@ -45,8 +45,8 @@ impl RetryDeadline {
     }
 }
 
-/// The outcome of proposed commands: their responses. If the commands certainly were not applied, the commands and the
-/// reason instead.
+/// The responses to proposed commands. If the commands certainly were not applied, the commands themselves and the
+/// reason.
 type ProposalOutcome = Result<Vec<Bytes>, (CommandBatch, String)>;
 
 /// Proposes commands to the leader. Commands that certainly were not applied are proposed again until the deadline.

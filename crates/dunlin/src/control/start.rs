@@ -1,4 +1,4 @@
-//! Ends the start of a raft group if its disk stays full.
+//! Gives up the start of a raft group if the group's disk stays full.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};

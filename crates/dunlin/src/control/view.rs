@@ -1,7 +1,7 @@
-//! A copy of the state for reads.
+//! A copy of the key-value state, from which the node answers reads.
 //!
-//! Applying a large transaction can take seconds. Reads use a copy that shares unchanged parts with the
-//! state. Reads and the machine therefore do not wait for each other.
+//! Applying a large transaction can take seconds. Reads use a copy that shares unchanged parts with the state. Reads
+//! and the machine therefore do not wait for each other.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -85,15 +85,15 @@ impl AnyGroup {
         }
     }
 
-    /// Ends the group because another node owns the topic. That node has all epochs through `last_epoch`, if this is
-    /// known. A `share` group first delivers its remaining records.
+    /// Ends the group because another node owns the topic. `last_epoch` is the last epoch before that node's epoch, if it
+    /// is known. A `share` group then first delivers the remaining records through this epoch.
     pub(super) fn end(&self, node: &Node, last_epoch: Option<u32>, why: &SubscribeError) {
         match (self, last_epoch) {
             (AnyGroup::Share(group), Some(last_epoch)) => group.end_after(node, last_epoch, why),
             (AnyGroup::Share(group), None) => group.end(why),
             (AnyGroup::Work(group), _) => {
                 group.end(why);
-                // Publishers wait for the group at the next owner.
+                // Publishers wait for the group at the topic's next owner, and no longer for this one.
                 group.unregister();
             }
         }
@@ -133,7 +133,7 @@ impl AnyGroup {
         }
     }
 
-    /// Drops the dead letters that may not be stored yet, and reports their number.
+    /// Drops the dead letters that are not known to be stored, and reports their number.
     pub(super) fn drop_dead_letters(&self, node: &Node) {
         if let AnyGroup::Work(group) = self {
             group.drop_dead_letters(node);

@@ -30,7 +30,8 @@ use queue::{LetterNumber, LetterNumbers, SentLetter};
 #[derive(Debug)]
 pub(super) struct LetterTarget {
     subject: String,
-    /// How durable the group's own topic is. If the node creates the topic for dead letters, it is as durable.
+    /// The durability of the group's own topic. If the node creates the topic for dead letters, that topic has the same
+    /// durability.
     durable: Option<DurableOptions>,
     creation: Creation,
     /// Notified when the outcome of a sent letter is known.
@@ -56,7 +57,7 @@ impl Wake for OutcomeAlarm {
 }
 
 impl LetterTarget {
-    /// The letters of the groups of `source` to this subject.
+    /// Creates the target for dead letters of the topic `source`, which are published to `subject`.
     pub(super) fn new(subject: String, source: &Topic, deadline: &Arc<NextDeadline>) -> LetterTarget {
         let alarm = Arc::new(OutcomeAlarm { is_due: AtomicBool::new(false), deadline: Arc::clone(deadline) });
         let waker = Waker::from(Arc::clone(&alarm));
@@ -145,7 +146,8 @@ impl LetterSender<'_> {
         numbers: &LetterNumbers,
     ) -> Result<Option<Result<SentLetter, PublishError>>, ReadDeferred> {
         let LetterSource { log, newest_epoch } = records;
-        // If the topic has moved and its sequence numbers have restarted, another record has the letter's number.
+        // If the topic has moved and its sequence numbers have restarted, another record has the sequence number
+        // `letter.seq`.
         let sent = log.try_read(letter.seq, |record| {
             let is_of_group = record.position.epoch <= newest_epoch;
             is_of_group.then(|| self.append(&record, letter, number, numbers))

@@ -5,12 +5,12 @@
 //!   operation wakes members that can take records.
 //! - A member begins to sleep only if it has received everything that is available. The check and the start of the
 //!   sleep happen under the lock of `state`.
-//! - A publish wakes one member. That member takes records, and wakes the next member if there are more.
-//! - Lock order: `state`, `sleepers`. A waker that a log calls takes only `sleepers`, because its thread may hold
-//!   another group's `state`.
+//! - A publish wakes one member. The woken member takes records, and wakes the next member if there are more records.
+//! - Lock order: `state`, `sleepers`. A waker that a log calls takes only `sleepers`, because the thread that calls it
+//!   may hold another group's `state`.
 //! - Between two calls, the group does not keep any segment of a log in use.
-//! - One operation skips a limited number of expired records ([`SkipBudget`]). The member does not sleep then, but
-//!   continues with its next operation.
+//! - One operation skips a limited number of expired records ([`SkipBudget`]). If this limit is reached, the member
+//!   does not sleep, but continues with its next operation.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -177,7 +177,7 @@ impl<M: GroupMachine> Group<M> {
         });
     }
 
-    /// Housekeeping: records that the log dropped before a member claimed them count as lost.
+    /// Does the housekeeping of the group: records that the log dropped before a member claimed them count as lost.
     pub(super) fn tick(&self, node: &Node) {
         self.with(node, |state, _| {
             for part in &mut state.parts {
@@ -232,7 +232,7 @@ impl<M: GroupMachine> Group<M> {
         self.dead_letters.is_some() && (!state.members.is_empty() || has_letters())
     }
 
-    /// Drops the dead letters that may not be stored yet, and reports their number.
+    /// Drops the dead letters that are not known to be stored, and reports their number.
     pub(super) fn drop_dead_letters(&self, node: &Node) {
         let Some(target) = &self.dead_letters else { return };
         let (count, refusal): (u64, _) = {

@@ -1,4 +1,4 @@
-//! Options of a member that joins.
+//! The options with which a member joins a group.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The epochs of a log whose records a group at this node may deliver.
+//! Decides from which epochs of a log a group at this node may deliver records.
 //!
 //! A group belongs to the topic's owner. When the topic moves, records of the next owner's epoch reach this node's log
 //! as soon as the log is a mirror, which is before the node has ended the group. The group at the next owner delivers
@@ -12,7 +12,7 @@ use dunlin_topic::Log;
 pub(super) struct OwnedEpochs {
     /// The log of the topic. The group's cursor may read another log: the private mirror of a single subscriber.
     log: Arc<Log>,
-    /// The newest epoch of which this node is known to be the owner.
+    /// The newest epoch in which this node is known to own the topic.
     through: u32,
     /// The last epoch whose records the group still reads at this node after its topic has moved; `None` if this node
     /// owns the topic.
@@ -34,7 +34,7 @@ impl OwnedEpochs {
         self.last.is_some()
     }
 
-    /// Whether the topic has moved and this epoch comes after the group's last one.
+    /// Whether the topic has moved and this epoch comes after the last one that the group still reads.
     pub(super) fn has_ended_before(&self, epoch: u32) -> bool {
         self.last.is_some_and(|last| epoch > last)
     }

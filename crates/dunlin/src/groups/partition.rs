@@ -27,7 +27,7 @@ pub(super) struct GroupPartition<M> {
     pub(super) delivered_before: DeliveredRanges,
     /// Whether the log was deleted and read to its end.
     pub(super) ended: bool,
-    /// Dead letters that were taken from the state machine and may not be stored yet.
+    /// Dead letters that were taken from the state machine and are not known to be stored.
     pub(super) letters: LetterQueue,
     pub(super) epochs: OwnedEpochs,
     /// The time until which members receive no records, because a record could not be read.
@@ -39,8 +39,8 @@ pub(super) fn cursor(log: &Arc<Log>, options: &SubscribeOptions) -> Result<Curso
     Cursor::new(Arc::clone(log), options, None, ConsumeMode::Explicit)
 }
 
-/// Creates a cursor for a group whose members have been in it until `epoch`. The cursor starts with the present epoch
-/// if that is later than `epoch`, otherwise with the next record.
+/// Creates a cursor for a group whose members belonged to it until `epoch`, at this owner or an earlier one. The cursor
+/// starts with the present epoch if that is later than `epoch`, otherwise with the next record.
 ///
 /// The epochs in between belong to other owners, or to this node before its restart. Groups of this name may have
 /// delivered the records of these epochs, so this group does not. A notice reports that this group may have missed
@@ -64,8 +64,8 @@ pub(super) fn cursor_after(
     }
 }
 
-/// The notice that a group which has the records of `epoch` continues with `new_first`; `None` if the log knows no
-/// records in between.
+/// Returns the notice that the group continues with `new_first` after the records of `epoch`; `None` if no records in
+/// between are known to the log.
 fn skipped_epochs(log: &Log, epoch: u32, new_first: Position) -> Option<Notice> {
     let skipped = log.first_after_epoch(epoch).filter(|first| first.epoch < new_first.epoch)?;
     let (log, last_seen) = (Arc::clone(log.name()), skipped.seq.saturating_sub(1));
@@ -206,12 +206,12 @@ impl<M: GroupMachine> GroupPartition<M> {
         position.max(self.cursor.next().seq - 1)
     }
 
-    /// The number of dead letters of the partition that may not be stored yet.
+    /// The number of dead letters of the partition that are not known to be stored.
     pub(super) fn dead_letters(&self) -> usize {
         self.letters.len() + self.machine.dead_letters()
     }
 
-    /// Drops the dead letters that may not be stored yet. Returns their number.
+    /// Drops the dead letters that are not known to be stored. Returns their number.
     pub(super) fn drop_dead_letters(&mut self) -> u64 {
         let of_machine = std::iter::from_fn(|| self.machine.take_dead_letter()).count();
         self.letters.drop_all() + of_machine as u64

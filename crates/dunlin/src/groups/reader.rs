@@ -1,4 +1,4 @@
-//! The records of a log as a group reads them.
+//! Reads the records of a log for a group.
 
 use dunlin_topic::{
     Cursor, Notice, Position, ReadDeferred, ReadOutcome, Record, RecordSource, SkipBudget, SourceItem,
@@ -32,8 +32,8 @@ impl<'a> GroupReader<'a> {
         GroupReader { cursor, ended, epochs, skips, notices: Vec::new(), current_bytes: 0 }
     }
 
-    /// Appends the record's frame to `out`, and returns its position; `None` if the log has dropped the record. Its
-    /// epoch may be older than the cursor's.
+    /// Appends the record's frame to `out`, and returns its position; `None` if the log has dropped the record. The
+    /// epoch of the position may be older than the cursor's.
     ///
     /// # Errors
     /// [`ReadDeferred`] if the record cannot be read at present.

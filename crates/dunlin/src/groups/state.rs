@@ -48,7 +48,8 @@ impl<M: GroupMachine> MembershipState<M> {
     }
 
     /// Calls `visit` with one partition after another, beginning with `next_part`, until `visit` returns a value. All
-    /// partitions share the budget, but a partition without expired records needs none.
+    /// partitions share one budget for skipping expired records, but a partition without expired records needs no
+    /// budget.
     pub(super) fn find<R>(
         &mut self,
         mut visit: impl FnMut(usize, &mut GroupPartition<M>, &mut SkipBudget) -> Option<R>,
@@ -139,7 +140,8 @@ impl<M: GroupMachine> MembershipState<M> {
         self.members.is_empty() || self.parts.iter().all(|part| part.ended || part.is_past_last_epoch())
     }
 
-    /// Takes the outcomes of sent dead letters, and sends the letters that wait. Without a target, drops them.
+    /// Takes the outcomes of sent dead letters, and sends the letters that wait. Drops all letters if the group has no
+    /// destination for them.
     pub(super) fn send_dead_letters(&mut self, node: &Node, group: &Group<M>) {
         let Some(target) = &group.dead_letters else {
             for part in &mut self.parts {

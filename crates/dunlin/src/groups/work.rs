@@ -20,8 +20,8 @@ const SWEEP_MIN: usize = 1_024;
 
 /// A member of a work group, in which a member claims each record and then acknowledges it.
 ///
-/// Dropping the member counts as its death, and as a failed attempt for its records. Other members can claim these
-/// records at once.
+/// Dropping the member counts as its death, and as a failed attempt for the records that it has claimed. Other members
+/// can claim these records at once.
 #[derive(Debug)]
 pub struct WorkMember {
     membership: GroupMember<WorkGroup>,

@@ -145,7 +145,8 @@ impl Node {
             return Err(TopicError::Unknown(subject.as_str().to_owned()));
         }
         let (name, config) = if services {
-            // The subjects of services share one topic, because most of them are used only for a short time.
+            // All subjects that begin with [`SERVICES`] share one topic, because most of these subjects are used only
+            // for a short time.
             let limits = &self.0.config.limits;
             (SERVICES, limits.inbox(format!("{SERVICES}.>"), limits.inbox_bytes_max))
         } else {

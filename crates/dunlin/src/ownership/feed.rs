@@ -1,4 +1,5 @@
-//! The feed of a topic's mirrors: which records this node requests from the owner, and where it stores them.
+//! Feeds the mirrors of a topic: decides which records this node requests from the owner, and stores them in the
+//! mirrors.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -27,7 +28,7 @@ pub struct MirrorFeed {
     pub pattern: Arc<str>,
     pub(super) route: Weak<Route>,
     pub(super) logs: Vec<Weak<Log>>,
-    /// The permit that a mirror for a single subscriber needs; `None` for mirrors of all subscribers.
+    /// The permit that a mirror for a single subscriber needs; `None` for mirrors that all subscribers share.
     pub(super) permit: Option<Arc<PrivateMirrorPermit>>,
     pub(super) start: Start,
     /// The position before the first record to request. Set if the logs here are empty and the owner hands over all
@@ -45,7 +46,7 @@ pub struct MirrorFeed {
     room: Arc<Waiter>,
 }
 
-/// A permit for a mirror that serves a single subscriber. Dropping it returns the permit.
+/// A permit for a mirror that serves a single subscriber. Dropping the value returns the permit.
 #[derive(Debug)]
 pub(super) struct PrivateMirrorPermit(Arc<AtomicUsize>);
 

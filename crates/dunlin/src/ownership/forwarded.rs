@@ -9,8 +9,8 @@
 //!   limits are exceeded by one batch for each owner at most.
 //! - At most [`OUTCOMES_MAX`] outcomes that no publisher has read are kept.
 //!
-//! Rejected alternative: an equal part of the bytes for each owner. Most nodes forward to few owners at a time, which
-//! would then leave most of the bytes unused.
+//! Rejected alternative: an equal part of the bytes for each owner. Most nodes forward to few owners at a time, so that
+//! most of the bytes would stay unused.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -78,7 +78,8 @@ pub(super) trait Sender: Send + Sync + std::fmt::Debug {
 pub struct InFlightBatch {
     pub(super) ticket: u64,
     sender: Weak<dyn Sender>,
-    /// The nodes to which the batch was sent so far. Used if the sender does not know which node has the inbox.
+    /// The nodes to which the batch was sent so far. Used for a batch to an inbox if the sender does not know which
+    /// node has the inbox.
     pub(super) tried: Vec<u64>,
     pub(super) tickets: Arc<Tickets>,
     /// The topic's name.
@@ -97,8 +98,9 @@ pub struct InFlightBatch {
     pub expect_last: Option<u64>,
     /// The publisher's claim that it knows the topic's state. The claim is read when the batch is sent.
     pub claim: Option<Arc<StateClaim>>,
-    /// The flight in which the batch was sent. All batches of one flight go over the same relay, so that the owner
-    /// accepts no batch after a refused one. Flights of later batches have higher numbers.
+    /// The flight in which the batch was sent. All batches of one flight go over the same relay (the link that forwards
+    /// one topic's batches), so that the owner accepts no batch after a refused one. Flights of later batches have
+    /// higher numbers.
     pub flight: u64,
     /// The number of the topic's placement with which the batch was sent; 0 for an inbox. Later placements have higher
     /// numbers, also those of a later topic with this name. A relay that was opened with an earlier placement may
@@ -287,7 +289,7 @@ impl Tickets {
     }
 
     /// Whether the batches for this owner take no more bytes than are free. Publishers that wait for room for this
-    /// owner are notified only then.
+    /// owner are notified only while this is true.
     fn has_room(&self, state: &State, owner: Option<u64>) -> bool {
         state.bytes_of(owner) <= self.free_bytes(state)
     }

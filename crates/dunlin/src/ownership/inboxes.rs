@@ -1,11 +1,12 @@
-//! Inboxes of other nodes: the service that replies to a request may be connected to any node.
+//! Publishes records to inboxes of other nodes. This is necessary because the requester and the service that replies
+//! may be connected to different nodes.
 //!
 //! An inbox is a topic of the node to which its session is connected. The subject of an inbox does not name this node.
 //! A record for an inbox of another node is sent to the node that accepted the inbox's last record. If that node does
-//! not have the inbox, the record is sent to one node after the other until a node has the inbox. For a [reply
-//! inbox](crate::reply), the node first [queries](super::interest) the other nodes about the reply's subject. The
-//! response contains the name of the reply inbox, and records are then sent to this name. The cluster does not agree on
-//! inboxes, because each connection that sends requests opens an inbox for only a few seconds.
+//! not have the inbox, the record is sent to one node after the other until it reaches the node that has the inbox. For
+//! a [reply inbox](crate::reply), the node first [queries](super::interest) the other nodes about the reply's subject.
+//! The response contains the name of the reply inbox, and records are then sent to this name. The cluster does not
+//! agree on inboxes, because each connection that sends requests opens an inbox for only a few seconds.
 //!
 //! Invariants:
 //! - At most one node appends a record: another node is tried only if the previous one certainly did not append it.

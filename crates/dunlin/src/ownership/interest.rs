@@ -1,4 +1,4 @@
-//! Interest: whether another node has a subscriber for a subject.
+//! Asks the other nodes of the cluster whether they have a subscriber for a subject. This is called interest.
 //!
 //! No node keeps a list of the others' subscriptions. Before it publishes a request, or a record that needs a new
 //! topic, a node queries all others at once. If one node responds that it has a subscriber, the node does not wait for
@@ -32,14 +32,15 @@ use crate::waiting::TopicFuture;
 const REMEMBERED_MAX: usize = 4_096;
 const REMEMBERED_FOR: Duration = Duration::from_millis(100);
 
-/// The result of an [`InterestQuery`]: whether a node has subscribers of a subject, and its inbox for replies.
+/// The result of an [`InterestQuery`]: whether a node has subscribers for a subject, and the node's inbox for replies
+/// to the subject.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interest {
     /// Whether the node has a subscriber for the subject.
     pub is_subscribed: bool,
     /// Name and pattern of the node's reply inbox that accepts replies to the subject.
     pub inbox: Option<(String, String)>,
-    /// The user of the node's inbox with this pattern; `None` for an inbox of a session.
+    /// The user of the node's inbox whose pattern is that of the query; `None` for an inbox of a session.
     pub inbox_user: Option<String>,
 }
 

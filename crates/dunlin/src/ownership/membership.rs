@@ -45,7 +45,7 @@ pub struct RemoteMemberOptions {
 pub struct RemoteMembership {
     /// The topic's name.
     pub topic: String,
-    /// The group and its member.
+    /// The options with which the member joins the group.
     pub options: RemoteMemberOptions,
     route: Weak<Route>,
     /// The waiter and the token with which the member is notified of events.
@@ -83,7 +83,7 @@ struct State {
 pub(crate) enum RemoteEvent {
     /// A record with its frame.
     Record { partition: u16, position: Position, frame: Box<[u8]>, term: u32 },
-    /// A notice for the member, such as a loss of the whole group.
+    /// A notice for the member, such as the gap for records that the whole group has lost.
     Notice(Notice),
 }
 
@@ -219,7 +219,7 @@ impl RemoteMembership {
         self.notify();
     }
 
-    /// Whether no owner has received a request for the membership at present.
+    /// Whether the membership still has to be requested from an owner: no request is pending or accepted.
     pub(super) fn is_unplaced(&self) -> bool {
         lock(&self.state).is_unplaced()
     }
@@ -348,9 +348,9 @@ impl State {
         !self.is_requested && self.outcome.is_none() && !self.is_ending && !self.has_left
     }
 
-    /// Called before the membership is requested from the owner since `epoch`. If no owner has accepted the membership
-    /// yet, a member that starts at new records also receives the records of the owner's epoch, provided that this
-    /// epoch began after the membership.
+    /// Called before the membership is requested from the node that owns the topic since `epoch`. If no owner has
+    /// accepted the membership yet, a member that starts at new records also receives the records of the owner's epoch,
+    /// provided that this epoch began after the membership.
     fn include_later_epochs(&mut self, epoch: u32) {
         if self.start == Start::Latest && (1..epoch).contains(&self.joined_epoch) {
             self.start = Start::After(Position { epoch: self.joined_epoch, seq: 0 });
@@ -412,7 +412,7 @@ mod tests {
         Start::After(Position { epoch, seq: 0 })
     }
 
-    /// The topic has moved back to a node that owned it before, in epoch 9. This node learns of the move before that
+    /// In epoch 9, the topic has moved back to a node that owned it before. This node learns of the move before that
     /// owner does. The owner therefore accepts the member in the group of epoch 5, which has no record of epoch 9.
     #[test]
     fn group_member_resumes_after_the_epoch_of_its_group() {
@@ -501,8 +501,8 @@ mod tests {
         assert_eq!(member.start(), after(3));
     }
 
-    /// A durable topic begins an epoch with each start of its owner. The topic's epoch in the control plane stays the
-    /// same.
+    /// A durable topic begins an epoch with each start of its owner. The epoch on which the cluster has agreed stays
+    /// the same.
     #[test]
     fn member_resumes_after_the_epoch_in_which_it_was_last_accepted() {
         let member = membership();

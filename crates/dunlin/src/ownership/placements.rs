@@ -237,7 +237,7 @@ impl Ownership {
         (owner, epoch.max(log_epoch))
     }
 
-    /// Creates a topic at any node; waits for the cluster.
+    /// Creates a topic at a node that the cluster chooses, and waits for the cluster's response.
     pub(crate) fn create(
         self: &Arc<Ownership>,
         node: &Node,
@@ -281,8 +281,8 @@ impl Ownership {
         if made { Ok(topic) } else { check_same(topic) }
     }
 
-    /// Creates topics that own only the subjects of their names, in this order and with one request; waits for the
-    /// cluster.
+    /// Creates topics that own only the subjects of their names, in this order and with one request. Waits for the
+    /// cluster's response.
     pub(crate) fn create_together(
         self: &Arc<Ownership>,
         node: &Node,
@@ -355,8 +355,8 @@ impl Ownership {
         })
     }
 
-    /// Deletes a topic. Waits until the cluster has agreed and this node has applied the deletion. A deletion that this
-    /// node applied later could delete a new topic of this name.
+    /// Deletes a topic. Waits until the cluster has agreed and this node has applied the deletion. Otherwise this node
+    /// could apply the deletion later, to a new topic of this name.
     pub(crate) fn delete(self: &Arc<Ownership>, node: &Node, name: &str) -> Result<(), TopicError> {
         let existing = node.registry().get(name);
         self.propose(&ControlCommand::Remove { topic: name.as_bytes() })?;

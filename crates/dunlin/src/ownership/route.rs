@@ -72,7 +72,7 @@ struct State {
     /// The ticket of the newest unanswered batch.
     sent_through: u64,
     feed: Option<Arc<MirrorFeed>>,
-    /// The report of this node's publishers to the owner, while another node is the owner.
+    /// The report to the owner that publishers are connected to this node; set only while another node is the owner.
     presence: Option<Arc<PublisherPresence>>,
     /// The time until which publishers that were connected to the previous owner may return.
     publishers_until_ns: Option<u64>,
@@ -478,7 +478,7 @@ impl Upstream for Route {
     }
 
     fn publishers_changed(&self) {
-        // If the last publisher has left, the presence at the owner ends without a call.
+        // Nothing is done when the last publisher leaves: [`PublisherPresence::is_needed`] then returns `false`.
         if let Some(ownership) = self.ownership.upgrade()
             && self.topic().is_some_and(|topic| self.has_unannounced_publishers(&topic))
         {

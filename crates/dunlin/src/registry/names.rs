@@ -1,4 +1,4 @@
-//! Topics by their exact names: one hash lookup that touches little memory.
+//! An index of topics by their exact names. To find a topic takes one hash lookup, which touches little memory.
 //!
 //! Measured with 100,000 topics, random names and both cores busy, a `HashMap<String, _>` of std finds a name in 180
 //! ns. This table needs 20 to 50 ns, because it stores short names inline. Counting a reference to the topic takes 100

@@ -39,7 +39,7 @@ struct Watcher {
 }
 
 const SWEEP_AT_LEAST: usize = 64;
-/// A sweep is made when the number of refusals since the last one exceeds the number of watchers divided by this
+/// A sweep is made when the number of refusals since the last sweep exceeds the number of watchers divided by this
 /// number. The cost of sweeping this many watchers is about that of one refusal.
 const REFUSED_PER_SWEEP: usize = 64;
 

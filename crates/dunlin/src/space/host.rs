@@ -141,7 +141,7 @@ pub struct Host<const D: usize, B> {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// A host without regions. `setup` applies to every region, except for the region's number in it.
+    /// A host without regions. `setup` applies to every region, except for the region number that it contains.
     pub fn new(
         setup: RegionSetup<D>,
         behaviour: B,
@@ -184,7 +184,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let (setup, mut out) = (RegionSetup { region, ..self.setup.clone() }, RegionOutputs::default());
         let (behaviour, partition) = (self.behaviour.clone(), self.partition.clone());
         let region_state = Region::take_over(setup, behaviour, partition, state, succession, &mut out);
-        // The record is dropped, because the topic begins with the region's complete state, which contains its changes.
+        // The record is dropped: the topic begins with the region's complete state, which already contains the changes
+        // in the record.
         out.record.clear();
         self.insert(region, region_state, out)
     }

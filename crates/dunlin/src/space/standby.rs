@@ -29,7 +29,7 @@ pub enum StandbyError {
 }
 
 impl<const D: usize> Standbys<D> {
-    /// Creates a set without copies. `setup` applies to every region, except for the region's number in it.
+    /// Creates a set without copies. `setup` applies to every region, except for the region number that it contains.
     pub fn new(setup: RegionSetup<D>) -> Standbys<D> {
         Standbys { setup, states: BTreeMap::new() }
     }

@@ -1,4 +1,4 @@
-//! Files of durable topics: one text file `ID.topic` for each.
+//! Reads and writes the files of durable topics. Each topic has one text file, `ID.topic`.
 //!
 //! A file is written under another name, synced and then renamed, so that it is always either complete or missing. An
 //! unknown line is refused, because it would change the topic's behaviour. A checksum detects damage.
@@ -203,7 +203,7 @@ fn reliable(line: &str, value: &str) -> Result<ReliableOptions, String> {
     Ok(ReliableOptions { subscribers_max, wait_max: Duration::from_nanos(wait_ns), on_full })
 }
 
-/// Parses [`encode_config`].
+/// Parses the output of [`encode_config`].
 pub(crate) fn decode_config(config_text: &[u8]) -> Result<TopicConfig, TopicError> {
     let text = std::str::from_utf8(config_text).map_err(|error| error.to_string());
     let parsed = text.and_then(parse).map_err(|why| TopicError::Cluster(format!("its configuration: {why}")));

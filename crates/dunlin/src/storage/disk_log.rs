@@ -39,8 +39,8 @@ const APPEND_BYTES_EXTRA: u64 = 4 * BLOCK_HEADER_BYTES as u64;
 /// If publishers have stored a log's records at least this often in a row, the storing thread leaves further storing to
 /// them.
 const CONSECUTIVE_HELPS_MIN: u32 = 8;
-/// The records that a log has accepted and not stored yet may need the free disk space divided by this number, or the
-/// room that is reserved for the log if that is more.
+/// The records that a log has accepted and not stored yet may take at most the free disk space divided by this number.
+/// If the room that is reserved for the log is larger, they may take this room.
 const FREE_SHARE: u64 = 4;
 /// The largest size of a record that a file can hold, in bytes.
 const FRAME_BYTES_MAX: usize = 64 << 20;
@@ -561,8 +561,8 @@ impl DiskLog {
         }
     }
 
-    /// Lets subscribers read again. A subscriber that finds `defers_reads` set before this call is woken, or has not
-    /// gone to sleep yet and sees that reads are repeated.
+    /// Lets subscribers read again. A subscriber that finds `defers_reads` set before this call is woken, or notices
+    /// before it sleeps that reads are allowed again.
     pub(super) fn retry_reads(&self) {
         self.defers_reads.store(false, Ordering::Release);
         if let Some(log) = self.log() {

@@ -1,5 +1,5 @@
-//! Marks of the parts of a single node other than topics: `DIR/control.made` for its keys, `DIR/tasks.made` for
-//! its tasks.
+//! Marks for the two parts of a single node besides its topics: `DIR/control.made` for its keys, and `DIR/tasks.made`
+//! for its tasks. They show whether a part was restored from a copy.
 //!
 //! A mark holds the change times of each log's lock file and of each closed log's newest file. Copies of the files have
 //! other change times. If the times differ, the part was restored from a copy and may be older than what clients have

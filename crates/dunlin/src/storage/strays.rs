@@ -1,4 +1,4 @@
-//! Logs without a topic's file, and what logs reveal about topics whose files are damaged.
+//! Finds logs without a topic's file. For topics whose files are damaged, reads the topics' names from their logs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -89,7 +89,7 @@ impl Tasks {
         }
     }
 
-    /// Answers a query from a state of the requested freshness.
+    /// Answers a query from a state of the requested consistency.
     pub async fn query(
         &self,
         consistency: Consistency,

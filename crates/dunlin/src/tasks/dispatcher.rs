@@ -20,8 +20,8 @@ use tokio::runtime::Handle;
 /// plus this number.
 const SWEEP_MIN: usize = 64;
 
-/// The orders to workers that one connection has not sent yet. After an order queue is dropped, its workers receive no
-/// orders, but their tasks stay assigned while their leases last.
+/// The orders for workers that wait to be sent over one connection. After an order queue is dropped, its workers
+/// receive no orders, but their tasks stay assigned while their leases last.
 #[derive(Debug)]
 pub struct WorkerOrderQueue {
     orders: Mutex<VecDeque<WorkerOrder>>,
@@ -134,7 +134,7 @@ struct AttachedWorkers {
     workers_after_sweep: usize,
 }
 
-/// The queue of a worker's connection, and which shards have drained the worker.
+/// The queue of a worker's connection, and the shards that have no more tasks for the worker.
 #[derive(Debug, Default)]
 struct WorkerConnection {
     order_queue: Weak<WorkerOrderQueue>,
@@ -207,8 +207,8 @@ impl Dispatcher {
         }
     }
 
-    /// Called when a state was replaced by a restored one. Passes all orders to workers again, and stops tasks that are
-    /// no longer theirs. Workers ignore orders that they have carried out already.
+    /// Called when a state was replaced by a restored one. Passes all orders to the workers again, and stops each task
+    /// that its worker no longer has. Workers ignore orders that they have carried out already.
     pub(super) fn redispatch(&self, before: &SchedulerState, state: &SchedulerState) {
         let workers: Vec<u64> = lock(&self.attached).by_worker.keys().copied().collect();
         let assignments = workers.into_iter().filter_map(|worker| Some((worker, state.held(worker).ok()?)));

@@ -1,7 +1,7 @@
 //! The topic of task events: one record for each event. An event has the same sequence number on every node.
 //!
-//! Each shard has the partition of its number. A record is a JSON object. Its subject is `$tasks.TENANT`, or
-//! `$tasks._` if the tenant's name cannot be a token.
+//! The events of a shard are in the partition with the shard's number. A record is a JSON object. Its subject is
+//! `$tasks.TENANT`, or `$tasks._` if the tenant's name cannot be a token.
 
 mod text;
 
@@ -159,7 +159,7 @@ pub(super) fn write_head((epoch, count): (u32, u64)) -> Vec<u8> {
     [&[1][..], &epoch.to_le_bytes(), &count.to_le_bytes()].concat()
 }
 
-/// Decodes [`write_head`].
+/// Decodes the output of [`write_head`].
 pub(super) fn read_head(block: &Bytes) -> Option<(u32, u64)> {
     let (epoch, count) = block.strip_prefix(&[1])?.split_first_chunk()?;
     Some((u32::from_le_bytes(*epoch), u64::from_le_bytes(count.try_into().ok()?)))

@@ -18,7 +18,7 @@ pub(crate) struct LazyTasks {
     pub(crate) failure: StartFailure,
 }
 
-/// The subdirectory of the data directory with the cluster's tasks.
+/// The cluster's tasks are in this subdirectory of the data directory.
 const DIR: &str = "tasks";
 
 impl Node {

@@ -20,11 +20,12 @@ const EPOCH_ZERO_MS: u64 = 1_767_225_600_000;
 /// The time in which the epoch number grows by 1, ms.
 const EPOCH_UNIT_MS: u64 = 100;
 
-/// Number of changed tasks and due timers above which they are handled on another thread than Raft's. A thousand take
-/// some milliseconds.
+/// If a log entry changes more tasks and due timers than this, it is applied on another thread than Raft's. A thousand
+/// changes take some milliseconds.
 const CHANGES_MAX: usize = 1_000;
 
-/// The replicated state of one shard, together with the history, dispatcher and threads that it updates.
+/// The replicated state of one shard. Each command also updates the history of events, and notifies the dispatcher and
+/// the shard's threads.
 pub(super) struct TasksMachine {
     state: SchedulerState,
     effects: TaskEffects,

@@ -146,7 +146,8 @@ impl TaskShard {
         Ok(self.group()?.add_learner(member).await?)
     }
 
-    /// Sets the voters, which must be members already. Voters left out leave the cluster.
+    /// Sets the voters, which must be members already. Present voters that are not in `voters` leave the shard's Raft
+    /// group.
     pub async fn set_voters(&self, voters: &[u64]) -> Result<(), TasksError> {
         Ok(self.group()?.set_voters(voters).await?)
     }

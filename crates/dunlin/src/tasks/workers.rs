@@ -1,4 +1,4 @@
-//! Workers that attach to this node.
+//! Attaches workers to this node, and passes them their tasks.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub struct WorkerAttachment {
     pub cpu_milli: u32,
     /// The worker's memory, bytes.
     pub memory_bytes: u64,
-    /// The worker's time to live, ms.
+    /// How long the worker's lease lasts without renewal, ms.
     pub ttl_ms: u64,
     /// The worker's labels, as names and values. A task can require labels.
     pub labels: Vec<(Vec<u8>, Vec<u8>)>,
@@ -154,7 +154,7 @@ impl Tasks {
         join_all(others).await.into_iter().collect()
     }
 
-    /// Sends the worker the orders that the cluster has for it and that it does not hold yet. From then on, passes all
+    /// Sends the worker its present orders, except for tasks that the worker already holds. From then on, passes all
     /// later orders to `order_queue`. The tasks and tokens that the worker holds are given twice: as a list (`listed`)
     /// and as a set (`has`). The state machine applies no command during this call.
     fn start_orders(
@@ -251,7 +251,8 @@ impl Tasks {
         self.propose_decoded(commands).await.map(drop)
     }
 
-    /// Like [`Tasks::propose_decoded`], but for commands that may not have been decoded; returns decoded responses.
+    /// Like [`Tasks::propose_decoded`], but checks first that the commands can be decoded, and returns decoded
+    /// responses.
     pub async fn propose(&self, commands: CommandBatch) -> Result<Vec<TaskCommandOutcome>, TasksError> {
         commands.iter().try_for_each(|command| TaskCommand::decode(command).map(drop))?;
         let responses = self.propose_decoded(commands).await?;

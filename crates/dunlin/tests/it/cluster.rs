@@ -1,6 +1,6 @@
-//! Three nodes in one process that own topics for each other. The agreed state of the cluster is one value, and threads
-//! replace the connections. Records travel in the same way as between processes: as frames, through cursors and
-//! responses.
+//! Tests of a cluster with up to three nodes in one process, which publish to topics of each other. One value contains
+//! the state on which the cluster agrees, and threads replace the connections between nodes. Records travel in the same
+//! way as between processes: as frames, through cursors and responses.
 
 mod aside;
 mod dead_letters;

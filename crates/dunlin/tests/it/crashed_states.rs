@@ -1,4 +1,5 @@
-//! States of durable topics over crashes: a subscriber's copy always equals the state of the topic's records.
+//! A subscriber's copy of a durable topic's state always equals the state that follows from the topic's records, even
+//! after crashes of the node.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -93,7 +94,7 @@ impl Reader {
                 }
                 Event::Notice(Notice::Checksum(sum)) => truth.check(sum.position, sum.checksum, "by the sum"),
                 Event::Notice(Notice::EpochChanged(changed)) => {
-                    // The end of an epoch is unknown if the log has retained none of its records.
+                    // The end of an epoch is unknown if the log has retained none of the epoch's records.
                     let is_kept = changed.known_through.is_none_or(|last| last >= changed.last_seen);
                     assert!(is_kept, "records already read are lost: {changed:?}, from {start:?}");
                 }

@@ -314,7 +314,8 @@ fn first_record_on_a_full_disk_is_refused() {
     }
 }
 
-/// Also the topic that the group creates again for a letter, after its topic for dead letters was deleted.
+/// The topic for dead letters is deleted here, and the group creates it again for a letter. The new topic is also
+/// durable.
 #[test]
 fn dead_letters_of_a_durable_topic_survive_a_restart() {
     let disk = FakeDisk::new(30);

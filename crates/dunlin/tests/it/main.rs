@@ -1,4 +1,4 @@
-//! A node as a program that embeds it sees it.
+//! Tests of a node from the view of a program that embeds it.
 
 mod attached_workers;
 mod cluster;

@@ -1,4 +1,4 @@
-//! The storing thread together with publishers that store their own records in the same log.
+//! The storing thread and publishers, which also store their own records, write to the same log.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,4 +1,5 @@
-//! Changes that a snapshot contains besides the state, so that watches can resume from it.
+//! Writes the recent changes of keys into a snapshot, besides the state. Watches can then resume at a node that was
+//! restored from the snapshot.
 //!
 //! ```text
 //! block = VERSION u8, KIND u8, epoch u32, first revision u64, changes      before each change stands its length in

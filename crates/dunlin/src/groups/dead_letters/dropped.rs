@@ -1,11 +1,11 @@
-//! The dead letters that groups could not store: their number, and reports for the log.
+//! Counts the dead letters that groups could not store, and collects reports about them for the operator's log.
 //!
 //! Limit: [`REPORTS_MAX`] groups with a report. The dead letters of further groups are only counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The largest number of groups with a report that was not taken.
+/// The largest number of groups with a report that the caller has not taken yet.
 const REPORTS_MAX: usize = 64;
 
 /// The dead letters of one group that could not be stored and were dropped.

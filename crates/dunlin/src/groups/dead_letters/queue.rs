@@ -1,4 +1,5 @@
-//! The dead letters of one partition of a group, from the state machine until they are stored.
+//! The queue of a group's dead letters from one partition. It takes them from the state machine, and keeps them until
+//! they are stored.
 //!
 //! A letter is not stored at once: the topic of the letters may belong to another node, whose response takes time, or
 //! may be on a disk that stores the letter later. Meanwhile the letter may be refused, or its response may be lost. The
@@ -6,7 +7,7 @@
 //!
 //! Invariants:
 //! - A letter leaves the queue only if it is stored, if the group's members receive a gap for its record, or if the
-//!   group has ended. A letter that is not stored is counted as dropped.
+//!   group has ended. A letter that leaves the queue without being stored is counted as dropped.
 //! - Letters are sent in order. After a refusal, the queue waits for the outcomes of all letters, and then sends the
 //!   refused ones before newer ones.
 //! - A letter has a number like the records of a producer. A letter that is sent again keeps its number, so that the
@@ -41,12 +42,13 @@ const STORE_WAIT_MAX: Duration = Duration::from_secs(30);
 /// The token with which outcomes notify the group.
 const OUTCOME: u32 = 0;
 
-/// The dead letters of one partition that the group has taken from its state machine and that may not be stored yet.
+/// The dead letters of one partition that the group has taken from its state machine and that are not known to be
+/// stored.
 #[derive(Debug)]
 pub(in crate::groups) struct LetterQueue {
     /// Letters without an outcome, in the order in which they were sent.
     sent: VecDeque<SentLetter>,
-    /// Letters that are sent before newer ones.
+    /// Letters to send, before any newer letters of the state machine.
     pending: VecDeque<PendingLetter>,
     /// The number of letters at the front of `pending` that were sent before those in `sent`.
     refused_before_sent: usize,
@@ -61,7 +63,7 @@ pub(in crate::groups) struct LetterQueue {
     refusal: Option<PublishError>,
 }
 
-/// A dead letter that was accepted, but may not be stored yet.
+/// A dead letter that a log has accepted, but that is not known to be stored.
 #[derive(Debug)]
 pub(super) struct SentLetter {
     pub(super) letter: DeadLetter,
@@ -90,7 +92,8 @@ struct PendingLetter {
     number: Option<LetterNumber>,
 }
 
-/// The number of a letter in the sequence of letters that the queue sends to one partition of their topic.
+/// The number of a letter in the sequence of letters that the queue sends to one partition of the topic for dead
+/// letters.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LetterNumber {
     pub(super) partition: usize,
@@ -157,7 +160,7 @@ impl LetterQueue {
         Some(line_of(refusal))
     }
 
-    /// Whether letters were sent that have no outcome.
+    /// Whether at least one sent letter has no outcome yet.
     pub(in crate::groups) fn has_sent(&self) -> bool {
         !self.sent.is_empty()
     }
@@ -289,7 +292,7 @@ impl LetterQueue {
         count
     }
 
-    /// Reports the record of a letter that can never be stored as lost.
+    /// Reports a record as lost, because its letter can never be stored.
     fn lose(
         &mut self,
         lost: PendingLetter,

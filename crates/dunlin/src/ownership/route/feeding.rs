@@ -1,4 +1,4 @@
-//! The feed of a topic's mirrors: when it begins, how subscribers wait for it, and what happens when it ends.
+//! Starts and ends the feed of a topic's mirrors, and lets subscribers wait for the mirrors.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;

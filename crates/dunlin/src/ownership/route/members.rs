@@ -1,4 +1,4 @@
-//! Memberships of this node's members in groups at the topic's owner.
+//! Requests memberships in groups at the topic's owner, for members at this node.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -27,8 +27,9 @@ impl Route {
         }
     }
 
-    /// Requests from the topic's owner the memberships that no owner has received yet, if the owner is a member of the
-    /// cluster. If this node is the owner and the handover has ended, the memberships move to this node.
+    /// Requests memberships from the topic's owner, if the owner is a member of the cluster. Memberships that are
+    /// already requested are left out. If this node is the owner and the handover has ended, the memberships move to
+    /// this node.
     pub(super) fn place_members(&self, ownership: &Arc<Ownership>) {
         let unplaced = self.unplaced_members();
         if unplaced.is_empty() {

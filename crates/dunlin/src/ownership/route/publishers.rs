@@ -1,4 +1,4 @@
-//! The publishers of a state topic: each node informs the owner whether it has publishers of the topic.
+//! Informs the owner of a state topic whether this node has publishers of the topic.
 
 use std::sync::Arc;
 use std::time::Duration;

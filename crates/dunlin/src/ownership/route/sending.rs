@@ -84,7 +84,7 @@ impl Route {
         has_more
     }
 
-    /// Ends a batch without a response: as refused, or with an unknown outcome if it may have been appended.
+    /// Ends a batch that has received no response: as refused, or with an unknown outcome if it may have been appended.
     fn fail_batch(&self, batch: InFlightBatch, why: &str) {
         let error = self.owner_away_error(why);
         let error = if batch.may_be_appended { PublishError::Unknown(error.to_string()) } else { error };
@@ -208,8 +208,9 @@ impl Sender for Route {
             return batch.end(Err(error));
         }
         let mut state = lock(&self.state);
-        // A relay that was used for a deleted topic cannot publish to a later topic of the same name. Newer batches
-        // therefore wait until this flight has ended. They then form another flight, which uses a new relay.
+        // A relay (the link that forwards one topic's batches) that was used for a deleted topic cannot publish to
+            // a later topic of the same name. Newer batches therefore wait until this flight has ended. They then form
+            // another flight, which uses a new relay.
         state.sent_to = 0;
         if batch.may_be_appended {
             drop(state);

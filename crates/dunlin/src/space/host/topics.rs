@@ -1,4 +1,4 @@
-//! The topics of a host's regions, at its node.
+//! Creates and deletes the topics of a host's regions.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The viewers of a process, and commands for its entities.
+//! Manages the viewers of a process's regions, and applies commands of clients to entities.
 
 use dunlin_space::{
     Behaviour, CommandError, EntityCommand, InterestError, RegionId, SurroundingsWatch, ViewerId,

@@ -1,4 +1,4 @@
-//! The state of a log after a restart: position and epochs, producers of the last records, and the topic's state.
+//! Restores a log after a restart: its position and epochs, the producers of its last records, and the topic's state.
 
 use dunlin_journal::{ReadError, Records, ScanItem};
 use dunlin_topic::{EpochStart, Frame, Log, RecoveredLog};

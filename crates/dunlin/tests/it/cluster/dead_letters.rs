@@ -215,7 +215,7 @@ fn letter_of_a_moved_topic_is_not_a_later_record() {
     let group = FailedGroup::of(&["1"]);
     let [letter] = group.captured_letters();
     letter.complete(Err(full()));
-    // The next owner has none of the topic's records, so it numbers its own from 1.
+    // The next owner has none of the topic's records, so it numbers new records from 1.
     let cluster = &group.cluster;
     let state = cluster.hub.state.lock().unwrap().clone();
     let now = state.placement(b"jobs").unwrap();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Waits until a node that is started afterwards has later epochs than this one.
+/// Waits until a node that is started afterwards begins epochs later than `epoch`.
 fn until_later_epochs(epoch: u32) {
     const BEGIN_NS: u64 = 1_735_689_600_000_000_000;
     until("later epochs", || (now_ns() - BEGIN_NS) / 100_000_000 >= u64::from(epoch));

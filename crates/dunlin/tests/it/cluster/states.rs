@@ -78,7 +78,7 @@ fn subscribers_at_all_nodes_have_the_state_of_the_owner() {
         match random_below(4) {
             0 => {
                 let to = 1 + random_below(3);
-                // The move is refused if that node is not a member again yet.
+                // The move is refused if node `to` has not become a member again yet.
                 let _ = cluster.ownership(1).move_topic("t", to);
             }
             1 => {

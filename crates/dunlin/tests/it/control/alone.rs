@@ -1,4 +1,4 @@
-//! A cluster of one.
+//! Tests of keys, leases and locks on a single node, which is a cluster of one.
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,4 +1,4 @@
-//! Several nodes, of which one leads.
+//! Tests of keys, leases and locks on several nodes, of which one leads.
 
 use std::time::{Duration, Instant};
 

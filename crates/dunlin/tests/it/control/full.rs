@@ -1,4 +1,4 @@
-//! A node on a small file system.
+//! Tests of a node whose data directory is on a small file system.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Groups that pass many expired records before they find one for a member.
+//! Groups that skip many expired records before they find a record for a member.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{claim, keyed, number, publish, share_from_start, work_from_start};
 use crate::node;
 
 const EXPIRED: u64 = 20_000;
-/// The number of calls in which a listener's member must at least skip expired records before it finds another record.
+/// To skip the expired records and find another record, a listener's member has to make at least this number of calls.
 const TURNS_MIN: usize = 2;
 
 fn publish_expired(node: &Node) {
