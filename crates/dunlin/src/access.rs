@@ -42,7 +42,7 @@ use crate::tasks::{TASKS, is_tasks_pattern};
 
 /// A user whose permissions and limits apply to calls of a node.
 pub trait User: std::fmt::Debug + Send + Sync {
-    /// The name. [`Users`] finds the user by this name.
+    /// The user's name, by which [`Users`] finds the user.
     fn name(&self) -> &str;
 
     /// The present permissions.
@@ -77,11 +77,11 @@ pub trait Users: std::fmt::Debug + Send + Sync {
 /// same factor limits a tenant's subscriptions that wait for topics.
 pub(crate) const TENANT_SHARE: usize = 3;
 
-/// The tenant of a task that names none, on a node without users.
+/// The tenant of a task that names no tenant, on a node without users.
 const TENANT: &str = "default";
 
 impl Node {
-    /// A handle that acts on behalf of this user.
+    /// Returns a handle to the node that acts on behalf of this user.
     pub fn with_user(&self, user: Arc<dyn User>) -> Node {
         Node(Arc::clone(&self.0), Some(user))
     }
@@ -103,7 +103,7 @@ impl Node {
         user.map(|user| self.with_user(user)).ok_or_else(|| format!("user {name:?} no longer exists"))
     }
 
-    /// A handle without a user, which may do everything.
+    /// Returns a handle to the node without a user, which may do everything.
     pub(crate) fn unguarded(&self) -> Node {
         Node(Arc::clone(&self.0), None)
     }
@@ -119,8 +119,8 @@ impl Node {
         user.map_or_else(String::new, |user| user.permissions().tasks.tenant.clone())
     }
 
-    /// Whether the user may do `action` on all subjects of the pattern, or only on some. Returns an error if the user may
-    /// do it on none.
+    /// Whether the user may do `action` on all subjects of the pattern, or only on some. Returns an error if the user
+    /// may do it on none.
     pub fn may(&self, action: Action, pattern: &Pattern) -> Result<AccessExtent, TopicError> {
         let Some(user) = self.user() else { return Ok(AccessExtent::All) };
         match user.permissions().extent(action, pattern) {

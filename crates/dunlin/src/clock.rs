@@ -3,8 +3,8 @@
 //! `SystemTime::now` takes 30 ns, longer than appending a record. This clock adds the processor's tick counter (9 ns)
 //! to the last reading of the system clock.
 //!
-//! Invariant: at most [`RENEW_NS`] pass between two readings of the system clock while the clock is used. The clock
-//! follows the system clock backwards, too; a log keeps its append times monotonic.
+//! Invariant: at most [`RENEW_NS`] pass between two readings of the system clock while the clock is used. If the system
+//! clock is set back, this clock goes back, too, but a log keeps its append times monotonic.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -130,8 +130,8 @@ impl Control {
         Control::open(node, id, (disk, dir), transport, limits, true)
     }
 
-    /// Like [`Control::start_member`]. If the log is not `durable`, snapshots do not contain the history of changes, and
-    /// lease numbers begin above those that the node granted before it was started.
+    /// Like [`Control::start_member`]. If the log is not `durable`, snapshots do not contain the history of changes,
+    /// and lease numbers begin above those that the node granted before it was started.
     fn open(
         node: &Node,
         id: u64,

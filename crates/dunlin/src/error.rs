@@ -14,7 +14,7 @@ pub enum TopicError {
     /// The configuration is invalid.
     #[error("{0}")]
     Config(ConfigError),
-    /// A topic of this name exists, with another configuration or without `or_same`.
+    /// A topic of this name exists. If `or_same` was set, the existing topic has another configuration.
     #[error("topic {0:?} already exists")]
     Exists(String),
     /// Another topic owns some of the subjects.

@@ -77,7 +77,7 @@ pub(crate) struct Groups {
     by_name: Mutex<BTreeMap<Name, GroupEntry>>,
     /// Groups whose topics have moved to other owners, and some of whose members have not yet received all records.
     ending: Mutex<Vec<AnyGroup>>,
-    /// Ended groups whose topics may move to another owner.
+    /// Ended groups, with the records that they have delivered, until their topics move to another owner.
     ended: Mutex<EndedGroups>,
     /// Groups that nobody can join any more, but that have waiting dead letters. Each comes with the time until which
     /// it sends them, ns. At most `groups_max`: above this number, the oldest are dropped.

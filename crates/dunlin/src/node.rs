@@ -265,8 +265,8 @@ impl Node {
         &self.0.groups
     }
 
-    /// Creates a topic. With `or_same`, an existing topic of the same name and configuration is returned. The options of
-    /// reducers are compared by their meaning.
+    /// Creates a topic. With `or_same`, an existing topic of the same name and configuration is returned. The options
+    /// of reducers are compared by their meaning.
     pub fn create_topic(
         &self,
         name: &str,

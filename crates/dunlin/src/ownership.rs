@@ -304,8 +304,8 @@ impl Ownership {
         Err(TopicError::Elsewhere { node, why })
     }
 
-    /// Whether this node has owned the topic since its present start. Until the node has begun new epochs after a
-    /// start, the cluster may still name it as the owner from before that start.
+    /// Whether `owner` is this node and the node has begun new epochs since its start. Before that, the cluster may
+    /// still name the node as the owner because of the time before the start.
     fn owns_since_start(&self, owner: u64) -> bool {
         owner == self.id && self.has_begun_epochs.load(Ordering::Acquire)
     }

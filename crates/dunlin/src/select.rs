@@ -107,7 +107,7 @@ impl Node {
     }
 
     /// The logs whose subjects match the pattern. Creates no topic. Logs that are created later are added to
-    /// `newcomers`, until the last reference to it is dropped.
+    /// `newcomers`, until the last reference to `newcomers` is dropped.
     pub fn watch(&self, pattern: &Pattern, newcomers: &Arc<NewLogs>) -> Result<LogsToRead, SubscribeError> {
         self.may_subscribe(pattern)?;
         Ok(self.restrict_to_readable(self.registry().select(pattern, Some((newcomers, self.user())))?))
@@ -187,8 +187,8 @@ impl Node {
         }
     }
 
-    /// Waits until a subscriber can start in this topic with a single log, or refuses the start. For callers that must
-    /// not wait while they subscribe.
+    /// Waits until a subscriber can start in this topic, which has a single log, or refuses the start. For callers that
+    /// must not wait while they subscribe.
     pub async fn check_start(&self, topic: &str, start: Start) -> Result<(), SubscribeError> {
         let Some(topic) = self.registry().get(topic) else { return Ok(()) };
         match topic.logs() {

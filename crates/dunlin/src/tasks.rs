@@ -112,8 +112,8 @@ impl Tasks {
         Tasks::open(node, id, (disk, dir), transport, limits, true)
     }
 
-    /// Like [`Tasks::start_member`]. If the log is not `durable`, fencing tokens and ids begin at numbers that follow the
-    /// clock.
+    /// Like [`Tasks::start_member`]. If the log is not `durable`, fencing tokens and ids begin at numbers that follow
+    /// the clock.
     fn open<T: Transport>(
         node: &Node,
         id: u64,
@@ -252,7 +252,7 @@ impl Tasks {
     }
 }
 
-/// Returns an error if the directory was created with another number of shards, because the node would then search
+/// Returns an error if the directory was created with another number of shards, because the node would then search for
 /// tenants in the wrong shards.
 fn check_shards(disk: &dyn Disk, dir: &Path, shards: u8) -> io::Result<()> {
     let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));

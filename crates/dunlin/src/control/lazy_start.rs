@@ -1,4 +1,4 @@
-//! Starts the node's membership in the group that stores its cluster's keys, at the first use of a key.
+//! Starts the node's membership in the Raft group that stores its cluster's keys, at the first use of a key.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -17,7 +17,7 @@ const DIR: &str = "control";
 /// that arrive during the pause are refused at once.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// The node's membership in the group of its cluster's keys, once it was started.
+/// The node's membership in the Raft group of its cluster's keys, once it was started.
 #[derive(Debug, Default)]
 pub(crate) struct LazyControl {
     control: OnceLock<Arc<Control>>,
@@ -64,8 +64,8 @@ impl StartFailure {
         recent.map(|failed| failed.error.clone())
     }
 
-    /// Whether the last start failed for a temporary reason. It then left files without the mark of this node. These
-    /// files look as if they were restored from a copy, but this node has created them.
+    /// Whether the last start failed for a temporary reason. It then left files without this node's mark (module
+    /// `part_mark`). These files look as if they were restored from a copy, but this node has created them.
     pub(crate) fn has_own_files(&self) -> bool {
         self.lock().as_ref().is_some_and(|failed| failed.is_temporary() && !failed.is_restored)
     }
@@ -81,8 +81,8 @@ impl StartFailure {
 }
 
 impl Node {
-    /// Returns the node's membership in the group of its cluster's keys. Without [`Node::set_control`], the first call
-    /// starts a cluster of one: in the data directory, or in memory if there is none.
+    /// Returns the node's membership in the Raft group of its cluster's keys. Without [`Node::set_control`], the first
+    /// call starts a cluster of one: in the data directory, or in memory if there is none.
     pub fn control(&self) -> Result<&Arc<Control>, ControlError> {
         if let Some(control) = self.lazy_control().control.get() {
             return Ok(control);
@@ -211,7 +211,7 @@ impl Node {
             && disk_and_dir.is_some_and(|(disk, dir)| dunlin_raft::is_begun(&**disk, &dir.join(DIR)))
     }
 
-    /// Sets the node's membership in the group of its cluster's keys. Returns `false` if the node already has one.
+    /// Sets the node's membership in the Raft group of its cluster's keys. Returns `false` if the node already has one.
     pub fn set_control(&self, control: Arc<Control>) -> bool {
         let _one_at_a_time = self.lazy_control().starting.lock().unwrap_or_else(PoisonError::into_inner);
         self.lazy_control().control.set(control).is_ok()
@@ -227,7 +227,7 @@ impl Node {
         keys.or_else(tasks).or_else(topics)
     }
 
-    /// The node's membership in the group of its cluster's keys, if it was started.
+    /// The node's membership in the Raft group of its cluster's keys, if it was started.
     pub fn control_if_any(&self) -> Option<&Arc<Control>> {
         self.lazy_control().control.get()
     }

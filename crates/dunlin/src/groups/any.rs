@@ -85,8 +85,8 @@ impl AnyGroup {
         }
     }
 
-    /// Ends the group because another node owns the topic. `last_epoch` is the last epoch before that node's epoch, if it
-    /// is known. A `share` group then first delivers the remaining records through this epoch.
+    /// Ends the group because another node owns the topic. `last_epoch` is the last epoch before that node's epoch, if
+    /// it is known. A `share` group then first delivers the remaining records through this epoch.
     pub(super) fn end(&self, node: &Node, last_epoch: Option<u32>, why: &SubscribeError) {
         match (self, last_epoch) {
             (AnyGroup::Share(group), Some(last_epoch)) => group.end_after(node, last_epoch, why),

@@ -16,7 +16,7 @@ use crate::registry::NameRanges;
 
 /// The interval at which the node checks whether the other nodes have all records.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
-/// Minimum time that another node has to fetch a topic's records.
+/// The new owner of a topic gets at least this time to fetch the topic's records.
 const FETCH_TIME_MIN: Duration = Duration::from_millis(200);
 
 impl Ownership {

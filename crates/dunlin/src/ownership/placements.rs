@@ -113,7 +113,8 @@ impl Ownership {
         }
         let name = key.strip_prefix(TOPICS).and_then(|name| std::str::from_utf8(name).ok());
         if let (Some(name), Ok(placement)) = (name, Placement::decode(&item.value)) {
-            // If this fails, this node does not know the topic. Publishers and subscribers receive that error.
+            // If this fails, the topic stays unknown to this node. Publishers and subscribers receive the error for an
+            // unknown topic.
             let _ = self.apply_placement(name, &placement);
         }
     }
@@ -204,7 +205,7 @@ impl Ownership {
         let is_fed = route.as_ref().is_some_and(|route| route.mark_deleted());
         if let Some(node) = self.node_handle() {
             // If the mirror still receives records, its subscribers first receive the owner's remaining records and
-            // then the end.
+            // then the notice of the topic's end.
             let _ = if is_fed { node.remove(name).map(drop) } else { node.delete(name) };
         }
         route.into_iter().for_each(|route| route.end());

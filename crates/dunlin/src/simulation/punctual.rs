@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use rustix::thread::{current_timer_slack, set_current_timer_slack};
 
-/// Reduces the timer slack of the present thread. Dropping the value restores it.
+/// Reduces the timer slack of the present thread. Dropping the value restores the timer slack.
 #[derive(Debug)]
 pub(super) struct Punctual {
     slack_ns: Option<NonZeroU64>,

@@ -54,10 +54,10 @@ pub enum HostError {
     /// The region already runs in this process.
     #[error("this process already runs region {}", .0.0)]
     Here(RegionId),
-    /// The region is not in the partition of this world.
+    /// The world has no region with this number.
     #[error("region {} is not one of the regions of this world", .0.0)]
     Unknown(RegionId),
-    /// The strip along borders is too narrow for the behaviour.
+    /// The strip along borders, whose entities are sent as ghosts, is too narrow for the behaviour.
     #[error(transparent)]
     Strip(#[from] GhostStripError),
     /// The topic of the region cannot be created.

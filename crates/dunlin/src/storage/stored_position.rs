@@ -98,7 +98,7 @@ impl Marks {
 }
 
 impl StoredPosition {
-    /// Whether records are missing from the log that were stored according to this position.
+    /// Whether the log lacks records that were stored according to this position.
     pub(super) fn exceeds(&self, found: &RecoveredLog) -> bool {
         self.through > 0 && found.last.is_none_or(|last| (last.epoch, last.seq) < (self.epoch, self.through))
     }

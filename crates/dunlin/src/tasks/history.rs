@@ -53,7 +53,7 @@ impl TaskHistory {
                 let partitions = u16::from(shards);
                 let config = TopicConfig { retention, pattern, partitions, ..TopicConfig::default() };
                 let topic = node.create_system_topic(TASKS, config, 0)?;
-                // A subscriber may have read later records at another node.
+                // At another node, a subscriber may have read records that this node's logs do not contain yet.
                 topic.logs().iter().for_each(|log| log.set_replicated(true));
                 Some(topic)
             }
