@@ -40,7 +40,8 @@ pub struct Interest {
     pub is_subscribed: bool,
     /// Name and pattern of the node's reply inbox that accepts replies to the subject.
     pub inbox: Option<(String, String)>,
-    /// The user of the node's inbox whose pattern is that of the query; `None` for an inbox of a session.
+    /// The user of the node's inbox whose pattern is that of the query; empty if no user is known, `None` if the node
+    /// has no such inbox.
     pub inbox_user: Option<String>,
 }
 
