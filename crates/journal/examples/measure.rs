@@ -1,7 +1,9 @@
-//! Measures this machine's disk with a log: `cargo run --release -p dunlin-journal --example measure -- DIR`.
+//! Measures how fast this machine's disk stores a log.
 //!
-//! The example first measures the disk alone: a write of a commit's size and a sync, on files preallocated in four
-//! ways. It then measures the journal, and a replay.
+//! Run the example with `cargo run --release -p dunlin-journal --example measure -- DIR`.
+//!
+//! The example first measures the disk without a journal: a write of a commit's size and a sync, on files preallocated
+//! in four ways. It then measures commits to a journal, and a replay of the journal.
 
 use std::fs::File;
 use std::io::Write;

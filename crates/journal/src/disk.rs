@@ -1,4 +1,4 @@
-//! The disk interface of a log.
+//! The interface through which a log uses a disk.
 //!
 //! Assumptions about a disk: after a power failure, a 512-byte sector that was being written holds old or new bytes,
 //! and the bytes that the write did not change are intact. After [`DiskFile::sync`] returned, earlier writes to the
@@ -20,29 +20,29 @@ pub use replace::replace_file;
 
 /// A file system that logs are stored in: a real disk, memory, or one that injects faults for tests.
 pub trait Disk: Send + Sync + std::fmt::Debug {
-    /// Creates a directory and its parents durably.
+    /// Creates a directory and its parents, and stores their names durably.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
     /// The names of the files in a directory.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
-    /// Creates an empty file; fails if it exists.
+    /// Creates an empty file. Fails if the file exists.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
     /// Opens a file for reading, or for reading and writing.
     fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn DiskFile>>;
-    /// Renames a file within its directory and replaces an existing one.
+    /// Renames a file within its directory. A file that already has the new name is replaced.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Removes an empty directory.
     fn remove_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Stores the directory's names durably.
+    /// Stores the names of the directory's files durably.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Free bytes on the file system of a directory.
+    /// The number of free bytes on the file system that contains the directory.
     fn free_bytes(&self, dir: &Path) -> io::Result<u64>;
     /// Locks a directory against other processes until the guard is dropped; `None` if the directory is locked
     /// already.
     fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>>;
     /// The time of the last change of a file's content or metadata, ns since 1970. A copy of the file has a later time,
-    /// even if the copy keeps the modification time. 0 if the disk does not support it.
+    /// even if the copy keeps the modification time. 0 if the disk records no such times.
     fn changed_ns(&self, _path: &Path) -> io::Result<u64> {
         Ok(0)
     }
@@ -61,13 +61,14 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
 
 /// An open file of a [`Disk`].
 pub trait DiskFile: Send + Sync + std::fmt::Debug {
-    /// The length, bytes.
+    /// The length of the file, bytes.
     fn bytes(&self) -> io::Result<u64>;
     /// Reads from `at` into `out` up to the end of the file. Returns the number of bytes read.
     fn read_at(&self, out: &mut [u8], at: u64) -> io::Result<usize>;
-    /// Writes all parts consecutively from `at`. After an error, it is unknown how much was written.
+    /// Writes the parts one after another, from offset `at` on. After an error, any part of the bytes may have been
+    /// written.
     fn write_at(&self, parts: &[&[u8]], at: u64) -> io::Result<()>;
-    /// Truncates the file, or extends it with zeros.
+    /// Sets the file's length: truncates the file, or extends it with zeros.
     fn set_bytes(&self, bytes: u64) -> io::Result<()>;
     /// Stores all writes durably. After a failure, earlier writes may be lost even if a later call succeeds; the
     /// caller must not write again.

@@ -1,4 +1,4 @@
-//! Errors: one enum for each kind of operation.
+//! The errors of the journal: one type for each kind of operation.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,8 +28,8 @@ impl DiskError {
         matches!(self.source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
     }
 
-    /// Returns this error, changed so that a failed sync does not count as a full disk: the sync may have lost earlier
-    /// writes.
+    /// Returns this error, changed so that a full disk at a sync does not allow a retry: the failed sync may have lost
+    /// earlier writes.
     pub(crate) fn without_retry_of_sync(self) -> DiskError {
         match self.action {
             "sync" => DiskError { source: io::Error::other(self.source), ..self },
@@ -177,10 +177,11 @@ pub enum AppendError {
     Disk(#[from] DiskError),
 }
 
-/// The text of [`AppendError::Full`]. A write that fails although the disk has much room has reached a quota or the
-/// size limit of a file.
+/// The text of [`AppendError::Full`]. If a write fails although much more room than needed is free, the write has
+/// reached a quota or the size limit of a file.
 fn lack_of_room(need: u64, free: u64) -> String {
-    /// Room that other programs may have freed, or that the file system does not give out, bytes.
+    /// If the free space exceeds the need by at most this number of bytes, the disk still counts as full. Other
+    /// programs may have freed the space after the failure, or the file system may keep it back.
     const UNCERTAIN_BYTES: u64 = 1 << 20;
     match free > need.saturating_add(UNCERTAIN_BYTES) {
         true => format!(
@@ -192,13 +193,14 @@ fn lack_of_room(need: u64, free: u64) -> String {
 }
 
 impl AppendError {
-    /// The error for a failed disk operation that does not end the log: `LacksResource` if a later retry may succeed.
+    /// Converts the error of a disk operation whose failure does not end the log: to `LacksResource` if a later retry
+    /// may succeed, otherwise to `Disk`.
     pub(crate) fn classify_disk_error(error: DiskError) -> AppendError {
         if error.lacks_resource() { AppendError::LacksResource(error) } else { AppendError::Disk(error) }
     }
 
-    /// Whether the log is unchanged, and accepts the batch later if the cause has ended: a full disk, or a process that
-    /// lacks file descriptors or memory.
+    /// Whether a retry may append the batch later. This is so if the disk was full, or if the process lacked file
+    /// descriptors or memory. The log is then unchanged.
     pub fn allows_retry(&self) -> bool {
         matches!(self, AppendError::Full { .. } | AppendError::LacksResource(_))
     }

@@ -1,4 +1,4 @@
-//! The files of one log in order, and the readable length of each.
+//! The files of one log in order, and how much of each file can be read.
 //!
 //! Invariants:
 //! - Files are ordered by the position of their first record; a file holds records of one epoch only.
@@ -34,7 +34,7 @@ pub(crate) struct LogFiles {
     pub durable: Option<Position>,
 }
 
-/// One file of a log, with its index.
+/// One file of a log, with the index of the file's blocks.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     pub name: FileName,
@@ -116,7 +116,7 @@ impl LogFile {
         self.readable.store(bytes, Ordering::Release);
     }
 
-    /// Adds a block to the index if it is far enough from the last entry.
+    /// Adds a block to the index if the block is far enough from the last indexed block.
     pub fn add_to_index(&self, at: u64, header: &BlockHeader) {
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         if index.last().is_none_or(|last| at >= last.at + JournalLimits::INDEX_STEP_BYTES) {

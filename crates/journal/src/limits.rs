@@ -9,7 +9,7 @@ impl JournalLimits {
     pub const BLOCK_BYTES_MAX: u32 = 65 << 20;
     /// Maximum size of a log's name, bytes.
     pub const NAME_BYTES_MAX: usize = 448;
-    /// Maximum number of bytes in a file before its last block. Offsets in block headers have 35 bits.
+    /// Maximum number of bytes in a file before the file's last block. The offsets in block headers have 35 bits.
     pub const FILE_BYTES_MAX: u64 = 8 << 30;
     /// Smallest configurable size of a file, bytes.
     pub const FILE_BYTES_MIN: u64 = 4 << 10;
@@ -30,17 +30,17 @@ impl JournalLimits {
 pub struct JournalConfig {
     /// The size at which a new file begins, bytes.
     pub file_bytes: u64,
-    /// Maximum number of zero bytes written behind the records in advance. Commits then overwrite allocated blocks, and
-    /// a full disk is detected before a record receives its number.
+    /// Maximum number of zero bytes that are written after the records in advance. Commits then overwrite allocated
+    /// blocks, and a full disk is detected before a record receives its number.
     pub ahead_bytes: u64,
     /// The largest size of the log, bytes; the oldest files beyond the limit are dropped. `None`: no limit.
     pub retain_bytes: Option<u64>,
-    /// The age in ns above which records may be dropped with their file. `None`: no limit.
+    /// The age in ns above which records may be dropped. A file is dropped as a whole. `None`: no limit.
     pub retain_ns: Option<u64>,
 }
 
 impl Default for JournalConfig {
-    /// Files of 64 MiB, up to 1 MiB of zeros in advance, and no retention limits.
+    /// By default, files have 64 MiB, up to 1 MiB of zeros is written in advance, and retention has no limits.
     fn default() -> JournalConfig {
         JournalConfig { file_bytes: 64 << 20, ahead_bytes: 1 << 20, retain_bytes: None, retain_ns: None }
     }

@@ -1,7 +1,7 @@
-//! Measures the journal alone on a real disk: commits of several records each, and a replay.
+//! Measures the journal alone on a real disk: the time of commits of several records each, and of a replay.
 //!
-//! The benchmark compares a durable topic with these figures on the same disk in the same run. The caller passes
-//! the current time.
+//! The benchmark compares a durable topic with these figures on the same disk in the same run. The caller passes the
+//! current time.
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Positions of records in a log, and holes.
+//! Positions of records in a log, and holes: ranges of records that cannot be read any more.
 
 /// A record's position in a log. Positions are ordered by epoch, then by sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

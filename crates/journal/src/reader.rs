@@ -1,12 +1,12 @@
-//! Reads a log, even while a process writes it.
+//! Reads a log, even while a process writes the log.
 //!
 //! Invariants:
 //! - Records come in order, each at most once. If this process writes the log, a reader returns only synced records.
 //!   Otherwise, a reader returns all valid records.
 //! - Missing records are reported as a [`Hole`], with exact bounds if they are known.
 //!
-//! A reader does not check whether the log is complete. An incomplete write at the end ends the read without an error;
-//! [`verify`](crate::verify) reports it.
+//! A reader does not check whether the log is complete. At an incomplete write at the end of the log, a reader stops
+//! without an error; [`verify`](crate::verify) reports the incomplete write.
 
 mod load;
 mod scan;
@@ -61,7 +61,8 @@ impl Reader {
         self.shared.files().all.first().map(|file| file.name.identity)
     }
 
-    /// The start of each retained epoch, ascending. For the oldest epoch, the start of its oldest retained file.
+    /// The start of each retained epoch, ascending. The start of the oldest epoch is the start of its oldest retained
+    /// file.
     pub fn epochs(&self) -> Vec<Position> {
         let mut firsts: Vec<Position> = self.shared.files().all.iter().map(|file| file.name.first).collect();
         firsts.dedup_by_key(|first| first.epoch);
@@ -109,8 +110,8 @@ impl Reader {
     }
 }
 
-/// The position of the block's first record with an append time of `time_ns` or later. If there is none, the position
-/// of the block's last record.
+/// The position of the block's first record that was appended at `time_ns` or later. If there is no such record, the
+/// position of the block's last record.
 fn first_from(records: &Records<'_>, time_ns: u64) -> Position {
     let mut seq = records.first_seq;
     let mut rest = records.frames;

@@ -1,14 +1,14 @@
-//! A reserve of disk room: a file of zeros that is removed when the disk is full.
+//! A reserve of disk room: a file of zeros that a log gives up when the disk is full.
 //!
-//! A log on a full disk removes the file. The log can then write operations that free room: deletions, compactions,
-//! changes of the leader. The file's zeros are really written, because a sparse file reserves nothing.
+//! The freed room lets the log write operations that free more room: deletions, compactions, changes of the leader. The
+//! file's zeros are really written, because a sparse file reserves nothing.
 //!
-//! The reserve has the configured size. It is filled only if at least twice this size is free, so that the reserve
-//! itself does not fill the disk.
+//! The reserve has the configured size. The reserve is filled only if at least twice this size is free, so that the
+//! reserve itself does not fill the disk.
 //!
-//! Room that is freed on a full disk can be taken by any other file. [`Journal::begin_file_in`](crate::Journal) therefore
-//! makes the reserve's file the journal's next file, so that its room is never free. If the process ends before the
-//! journal begins this file, the next start takes the file back.
+//! Any other file can take room that is freed on a full disk. [`Journal::begin_file_in`](crate::Journal) therefore
+//! makes the reserve's file the journal's next file, so that the room is never free. If the process ends before the
+//! journal begins to write this file, the next start makes the file the reserve again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,9 +16,10 @@ use std::sync::Arc;
 use crate::disk::{Disk, DiskFile};
 use crate::error::DiskError;
 
-/// The ending of the file's name after it was handed over and before the journal begins it.
+/// The suffix of the reserve file's name between the handover to a journal and the journal's first write to the file.
 const PENDING_SUFFIX: &str = ".next";
-/// Room, bytes, that a file that was handed over can give up: two blocks of a file system.
+/// The size by which a journal may shorten a file that was handed over, bytes. The previous file needs this room for
+/// its marks. The size is two blocks of a file system.
 pub(crate) const LINK_BYTES: u64 = 8 << 10;
 /// The zeros that one write appends to the reserve.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -30,17 +31,17 @@ pub struct DiskReserve {
     dir: PathBuf,
     path: PathBuf,
     bytes: u64,
-    /// The size of the file if it is filled. A file that was taken back can be slightly smaller than `bytes`.
+    /// The size of the filled file, bytes. A file that a journal has shortened can be slightly smaller than `bytes`.
     file_bytes: u64,
     is_filled: bool,
 }
 
 impl DiskReserve {
-    /// Opens the reserve with this name in a directory. The reserve counts as filled if its file has the full size (but
-    /// for the room for marks), or if its file was handed over and not used. An incomplete file is removed. A reserve
-    /// of 0 bytes has no file.
+    /// Opens the reserve with this name in a directory. The reserve counts as filled if its file has the full size, or
+    /// a few kilobytes less because a journal has shortened it. If the file was handed over but not used, the file
+    /// becomes the reserve again. An incomplete file is removed. A reserve of 0 bytes has no file.
     ///
-    /// If a journal uses the directory, the journal is opened first.
+    /// If a journal uses the directory, open the journal first.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, name: &str, bytes: u64) -> Result<DiskReserve, DiskError> {
         disk.create_dir(dir).map_err(DiskError::of("create", dir))?;
         let path = dir.join(name);
@@ -66,12 +67,13 @@ impl DiskReserve {
         }
     }
 
-    /// Whether a file of this size can be the reserve: at most the room for marks is missing.
+    /// Whether a file of this size can be the reserve: the file lacks at most [`LINK_BYTES`].
     fn is_usable(&self, found: u64) -> bool {
         self.bytes > 0 && found + LINK_BYTES >= self.bytes && found > self.bytes / 2
     }
 
-    /// Takes back the file that was handed over before the last end of the process, and that no journal has begun.
+    /// Makes a file the reserve again that was handed over before the last end of the process, and that no journal has
+    /// begun to write.
     fn take_back(&mut self) -> Result<(), DiskError> {
         let pending = self.pending_path();
         let Some(found) = self.measure(&pending)? else { return Ok(()) };
@@ -111,7 +113,7 @@ impl DiskReserve {
         self.is_filled
     }
 
-    /// Fills the reserve if at least twice its size is free. Returns whether the reserve is filled now.
+    /// Fills the reserve if at least twice the reserve's size is free. Returns whether the reserve is filled now.
     pub fn fill(&mut self) -> Result<bool, DiskError> {
         if !self.needs_fill() {
             return Ok(true);
@@ -132,7 +134,7 @@ impl DiskReserve {
         Ok(self.is_filled)
     }
 
-    /// Removes the reserve. Returns whether it was filled.
+    /// Removes the reserve's file. Returns whether the reserve was filled.
     pub fn release(&mut self) -> Result<bool, DiskError> {
         if std::mem::take(&mut self.is_filled) {
             return self.remove().map(|()| true);
@@ -140,9 +142,10 @@ impl DiskReserve {
         Ok(false)
     }
 
-    /// Gives the reserve's file another name, so that the file can become a file of the log, and returns its path
-    /// and size. The file is enlarged to `need` bytes if it is smaller. Returns `None`, and keeps the reserve, if the
-    /// reserve is not filled, or if there is no room to enlarge the file.
+    /// Gives the reserve's file another name, so that the file can become a file of the log, and returns the file's
+    /// path and size. The file is enlarged to `need` bytes if it is smaller.
+    ///
+    /// Returns `None`, and keeps the reserve, if the reserve is not filled, or if there is no room to enlarge the file.
     pub(crate) fn hand_over(&mut self, need: u64) -> Result<Option<(PathBuf, u64)>, DiskError> {
         let bytes = self.file_bytes.max(need);
         if !self.is_filled
@@ -170,10 +173,10 @@ impl DiskReserve {
         self.sync_dir()
     }
 
-    /// Syncs a changed name, if the process has a file descriptor for this.
+    /// Syncs the directory after a file's name has changed, if the process has a file descriptor for this.
     fn sync_dir(&self) -> Result<(), DiskError> {
         match self.disk.sync_dir(&self.dir).map_err(DiskError::of("sync", &self.dir)) {
-            // After a power cut the file may have its earlier name. The next start then uses or removes it.
+            // After a power cut, the file may have its earlier name. The next start then uses or removes the file.
             Err(error) if error.lacks_resource() => Ok(()),
             synced => synced,
         }

@@ -1,7 +1,8 @@
 //! Reads the blocks of one file in order, and searches for the next valid block after damage.
 //!
 //! Invariants:
-//! - A returned block has the right checksum for its file and offset, and as many valid frames as it states.
+//! - The checksum of a returned block is right for the block's file and offset, and the block has as many valid frames
+//!   as the block's header states.
 //! - No length field makes a scan allocate more than the file's size.
 //! - A search after damage reads at most [`JournalLimits::SEARCH_FACTOR`] times the file's size.
 
@@ -39,7 +40,7 @@ pub(crate) struct BlockScan {
 /// The block at an offset of a file, or the reason why there is none.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ScanStep {
-    /// A block of records. [`BlockScan::frames`] returns its frames until the next step.
+    /// A block of records. [`BlockScan::frames`] returns the block's frames until the scan's next step.
     Block {
         at: u64,
         header: BlockHeader,
@@ -52,7 +53,7 @@ pub(crate) enum ScanStep {
         at: u64,
         why: BlockDefect,
     },
-    /// The end of the readable bytes, exactly after a block.
+    /// The scan has reached the end of the readable bytes, exactly after a block.
     End,
 }
 
@@ -126,7 +127,7 @@ impl BlockScan {
         })
     }
 
-    /// Moves to the next valid block after a bad one; stays and returns `false` if there is none.
+    /// Moves to the next valid block after a bad block. If there is no valid block, does not move and returns `false`.
     ///
     /// With `needs_synced_proof`, a later valid block counts only if it states that the bad block was synced. Otherwise
     /// the bad block may be a write that a crash interrupted.

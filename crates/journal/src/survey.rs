@@ -1,4 +1,4 @@
-//! Reads one whole file and reports its content, for recovery and verification.
+//! Reads one whole file of a log and reports the file's content, for recovery and verification.
 
 use crate::disk::DiskFile;
 use crate::layout::{BlockDefect, BlockKind, FILE_HEADER_BYTES, FileName, Mark};
@@ -19,10 +19,10 @@ pub(crate) struct FileSurvey {
     pub end: u64,
     /// The last valid block of the file, if this block is a mark.
     pub mark: Option<Mark>,
-    /// Offset of a mark whose counts of blocks and records are wrong.
+    /// Offset of a mark that states wrong numbers of blocks or records.
     pub miscounted: Option<u64>,
     pub holes: Vec<Hole>,
-    /// Bad blocks that a valid block follows, each with its offset and defect.
+    /// Bad blocks with a valid block after them: the offset and the defect of each bad block.
     pub bad: Vec<(u64, BlockDefect)>,
     /// The defect after the last valid block.
     pub tail: Option<BlockDefect>,
@@ -117,14 +117,16 @@ impl FileSurvey {
         }
     }
 
-    /// The mark of this kind, if it ends the file.
+    /// The mark with which the file ends, if the mark is of this kind.
     pub fn end_mark(&self, kind: BlockKind) -> Option<Mark> {
         self.mark.filter(|mark| mark.kind == kind && self.written <= self.end)
     }
 
-    /// The kind of the mark with which the file ends: `End` if the log was closed here, `Cut` if recovery cut it here.
-    /// `None` if the file ends with neither of these marks, or if a bad block may not have been synced before the
-    /// mark. Otherwise, all bad blocks count as damage, so every recovery reads the file in the same way.
+    /// The kind of the mark with which the file ends: `End` if the log was closed here, `Cut` if recovery cut the log
+    /// here. `None` if the file ends with neither mark.
+    ///
+    /// Also `None` if a bad block may not have been synced before the mark was written. If every bad block was synced,
+    /// all of them count as damage, so every recovery reads the file in the same way.
     pub fn closing_mark(&self) -> Option<BlockKind> {
         let mark = self.end_mark(BlockKind::End).or_else(|| self.end_mark(BlockKind::Cut))?;
         self.bad.iter().all(|(at, _)| *at < mark.synced).then_some(mark.kind)

@@ -1,8 +1,8 @@
 //! Verifies a log: reads every block of every file, and checks the files against each other.
 //!
-//! There are two kinds of defects. *Wrong*: a part is damaged, missing, moved or duplicated. *Not ended*: a process
-//! writes the log, or a crash interrupted the writing process. The last records may then be missing, and the files do
-//! not show it. The strict check requires that nothing is wrong and that the log has ended.
+//! There are two kinds of defects. *Wrong*: a part of the log is damaged, missing, moved or duplicated. *Not ended*: a
+//! process is writing the log, or a crash interrupted the writing process. If the last records are then missing, the
+//! files do not show the loss. The strict check requires that nothing is wrong and that the log has ended.
 //!
 //! No check detects that the whole directory was replaced by an older copy.
 
@@ -37,9 +37,9 @@ pub struct VerifyReport {
     pub snapshot: Option<Position>,
     /// Ranges of lost records.
     pub holes: Vec<Hole>,
-    /// Defects that were found.
+    /// Damaged, missing, moved or duplicated parts of the log.
     pub wrong: Vec<JournalDefect>,
-    /// The reason why the log has not ended properly; empty if it has.
+    /// The reasons why the log has not ended properly; empty if the log has ended properly.
     pub unended: Vec<JournalDefect>,
 }
 
@@ -54,7 +54,7 @@ pub struct FileReport {
     pub blocks: u64,
     /// Number of records in the valid blocks.
     pub records: u64,
-    /// The file's epoch, and the sequence number of its first record.
+    /// The file's epoch, and the sequence number of the file's first record.
     pub first: Position,
     /// Sequence number of the next record.
     pub next_seq: u64,

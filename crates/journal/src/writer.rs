@@ -1,11 +1,11 @@
 //! The writer of a log: a state machine that one thread drives, without a thread or clock of its own.
 //!
 //! Invariants:
-//! - [`Journal::append`] either writes a block or changes nothing; [`Journal::sync`] makes it durable. Records up to
-//!   [`Journal::durable`] survive any crash, unless the disk itself is damaged.
-//! - A failed write or sync ends the log. A failed operation is never retried, because the state of the
-//!   system's cached pages is unknown. A full disk is not a failure, because the log is unchanged. The same holds for a
-//!   lack of file descriptors or memory, except in a sync.
+//! - [`Journal::append`] either writes a block or changes nothing; [`Journal::sync`] makes the block durable. Records
+//!   up to [`Journal::durable`] survive any crash, unless the disk itself is damaged.
+//! - A failed write or sync ends the log. A failed operation is never retried, because the state of the system's cached
+//!   pages is unknown. Exception: a write that fails for a full disk, or for lack of file descriptors or memory, leaves
+//!   the log unchanged and does not end the log.
 //! - Sequence numbers continue within an epoch; after an unclean end only a higher epoch is accepted.
 //! - Every file has room for marks.
 
@@ -40,9 +40,9 @@ pub struct Journal {
     current: Option<Current>,
     tail: Tail,
     must_begin_file: bool,
-    /// Whether the removal of a file is not synced, because the process lacked a resource.
+    /// Whether the directory must be synced because a file was removed, but the process lacked a resource for the sync.
     must_sync_dir: bool,
-    /// A file of zeros that becomes the next file, and its size, bytes.
+    /// A file of zeros that becomes the next file, and the size of this file, bytes.
     next_file: Option<(PathBuf, u64)>,
     /// The reason why the log has ended.
     ended: Option<String>,
@@ -58,12 +58,12 @@ struct Current {
     file: Box<dyn DiskFile>,
     /// Offset of the next block.
     end: u64,
-    /// The written length of the file, with blocks or zeros.
+    /// The offset up to which the file contains blocks or preallocated zeros.
     prepared: u64,
     synced: u64,
     blocks: u64,
     records: u64,
-    /// Whether the log was closed or cut at `end`, and was not opened for writing since then.
+    /// Whether the log was closed or cut at the offset `end`, and was not opened for writing since then.
     is_marked_closed: bool,
 }
 
@@ -77,7 +77,7 @@ struct Tail {
 }
 
 impl Journal {
-    /// Opens or creates the log of a directory, repairs it after a crash, and reports its state.
+    /// Opens or creates the log of a directory, repairs the log after a crash, and reports the log's state.
     ///
     /// The directory holds only this log and is locked while the journal lives. Dropping a journal without
     /// [`Journal::close`] has the same effect as a crash of the process.

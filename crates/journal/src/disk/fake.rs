@@ -57,9 +57,9 @@ pub struct Faults {
 #[derive(Debug)]
 struct State {
     files: Vec<FakeFile>,
-    /// Names as programs see them.
+    /// The file names that programs see, each with the file's index in `files`.
     names: BTreeMap<PathBuf, usize>,
-    /// Names as they are on the disk.
+    /// The synced file names, each with the file's index in `files`.
     names_synced: BTreeMap<PathBuf, usize>,
     /// The locked directories, each with the value of `crashes` when it was locked. A crash releases all locks.
     locks: BTreeMap<PathBuf, u64>,
@@ -105,7 +105,7 @@ impl FakeDisk {
         self.state().used()
     }
 
-    /// Replaces the faults to inject. The counts of successful operations start from 0 again.
+    /// Replaces the faults to inject. Earlier operations do not count towards the new faults.
     pub fn set_faults(&self, faults: Faults) {
         self.state().faults = faults;
     }
@@ -121,7 +121,7 @@ impl FakeDisk {
         state.names.get(path).map(|&file| state.files[file].content.clone())
     }
 
-    /// Replaces a file durably, to simulate damage; creates it if necessary.
+    /// Replaces the content of a file durably, to simulate damage. Creates the file if it does not exist.
     pub fn overwrite(&self, path: &Path, content: Vec<u8>) {
         let mut state = self.state();
         let file = FakeFile::synced(content);
@@ -131,7 +131,7 @@ impl FakeDisk {
         state.names_synced.insert(path.to_owned(), index);
     }
 
-    /// Flips `count` bits of a file, at random offsets from `from` to `to`.
+    /// Flips `count` random bits of a file, at offsets from `from` up to `to`.
     pub fn flip_bits(&self, path: &Path, count: u32, from: u64, to: u64) {
         let mut state = self.state();
         let Some(&index) = state.names.get(path) else { return };

@@ -22,7 +22,7 @@ struct Inner {
 
 type Content = Arc<Mutex<Vec<u8>>>;
 
-/// The number of free bytes that the disk reports. No memory is reserved for them.
+/// The number of free bytes that the disk reports. The disk reserves no memory for these bytes.
 const FREE_BYTES: u64 = 1 << 50;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,4 +1,4 @@
-//! The machine's own disk.
+//! Implements the disk interface with files of the operating system.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -46,7 +46,7 @@ impl Disk for RealDisk {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(dir)? {
-            // Skips names that are not UTF-8: they do not belong to a log.
+            // Skips names that are not UTF-8. No file of a log has such a name.
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
@@ -108,7 +108,7 @@ impl Disk for RealDisk {
     }
 
     fn identity(&self) -> u64 {
-        // The keys of the standard library's random hash state differ for every call.
+        // A new `RandomState` has other random keys at each call, so the hash of no bytes is a random number.
         RandomState::new().build_hasher().finish()
     }
 }

@@ -23,7 +23,7 @@ use super::{u32_at, u64_at};
 pub const BLOCK_HEADER_BYTES: usize = 48;
 /// Every block starts at a multiple of this many bytes.
 pub const BLOCK_ALIGN: usize = 8;
-/// Size of the smallest frame, bytes: its head and the append time.
+/// Size of the smallest frame, bytes: the frame's head and the append time.
 const FRAME_BYTES_MIN: u64 = (dunlin_frame::HEAD_BYTES + dunlin_frame::META_BYTES_MIN) as u64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +99,7 @@ pub(crate) struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// The size of the block with its header, bytes.
+    /// The size of the block including the header, bytes.
     pub fn whole_bytes(&self) -> u64 {
         BLOCK_HEADER_BYTES as u64 + u64::from(self.bytes)
     }
@@ -169,7 +169,8 @@ impl BlockHeader {
     }
 }
 
-/// The checksum of a block: over its file's identity, its offset, its header from byte 4 on, and its body.
+/// The checksum of a block. It covers the file's identity, the block's offset, the block's header from byte 4 on, and
+/// the block's body.
 pub(crate) fn block_checksum(
     identity: u64,
     at: u64,

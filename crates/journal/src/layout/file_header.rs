@@ -24,7 +24,7 @@ use crate::position::Position;
 
 /// Bytes of a file's header; the first block follows.
 pub const FILE_HEADER_BYTES: usize = 512;
-/// The version of the format that this build writes. It is also the newest version that this build reads.
+/// The version of the format that this build writes, and the newest version that this build reads.
 pub const FORMAT_VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"DUNLINJ\n";
 const CRC_AT: usize = 56;

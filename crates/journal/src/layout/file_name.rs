@@ -1,4 +1,5 @@
-//! File names. A name states the position of the file's content, so that files can be ordered without opening them.
+//! The names of a log's files. A name states the position of the file's content, so that the files can be ordered
+//! without being opened.
 //!
 //! Record files: `EPOCH-SEQ-IDENTITY.log` with ten, twenty and sixteen digits (the identity in hexadecimal). Snapshots:
 //! `EPOCH-SEQ.snapshot`. A name that ends in `.new` belongs to a file that is being created. If a crash interrupts the
@@ -18,7 +19,7 @@ pub(crate) struct FileName {
 }
 
 impl FileName {
-    /// Parses a name; `None` if it is not a record file.
+    /// Parses a file name; `None` if the name is not that of a record file.
     pub fn parse(name: &str) -> Option<FileName> {
         let mut parts = name.strip_suffix(LOG_SUFFIX)?.splitn(3, '-');
         let first = position(parts.next()?, parts.next()?)?;
@@ -39,7 +40,7 @@ impl std::fmt::Display for FileName {
 pub(crate) struct SnapshotName(pub Position);
 
 impl SnapshotName {
-    /// Parses a name; `None` if it is not a snapshot.
+    /// Parses a file name; `None` if the name is not that of a snapshot.
     pub fn parse(name: &str) -> Option<SnapshotName> {
         let (epoch, seq) = name.strip_suffix(SNAPSHOT_SUFFIX)?.split_once('-')?;
         position(epoch, seq).map(SnapshotName)

@@ -21,11 +21,11 @@ pub(crate) const MARK_BYTES: usize = BLOCK_HEADER_BYTES + MARK_BODY_BYTES;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub kind: BlockKind,
-    /// Position of the next record in this file.
+    /// Position of the next record of this file.
     pub next: Position,
-    /// Number of blocks of records before this mark in its file.
+    /// Number of blocks of records that precede this mark in the file.
     pub file_blocks: u64,
-    /// Number of records before this mark in its file.
+    /// Number of records that precede this mark in the file.
     pub file_records: u64,
     /// Start of the log's oldest file.
     pub oldest: Position,

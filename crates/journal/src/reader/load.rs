@@ -1,4 +1,4 @@
-//! Loads older records that are no longer in memory.
+//! Loads records that are no longer in memory from a log's files.
 
 use super::{LogScan, Reader, ScanItem};
 use crate::error::ReadError;

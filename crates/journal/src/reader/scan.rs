@@ -1,4 +1,4 @@
-//! Scans a log block by block, across its files.
+//! Reads the blocks of a log in order, from one file to the next.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ impl LogScan {
 
     /// Creates a scan that reads about `bytes` bytes at a time.
     pub(super) fn of_bytes(shared: Arc<SharedLog>, from: Position, bytes: usize) -> LogScan {
-        // The scan may start up to one index step before the position.
+        // The scan may start up to one index step before the position, and must read the bytes up to the position, too.
         let read_bytes = bytes.saturating_add(JournalLimits::INDEX_STEP_BYTES as usize);
         LogScan { read_bytes, ..LogScan::new(shared, from) }
     }
@@ -256,7 +256,8 @@ impl LogScan {
         }
     }
 
-    /// The hole between two sequence numbers, limited to the requested records.
+    /// The part of the hole from `first` to the record before `next` that was requested. `None` if no record of the
+    /// hole was requested.
     fn hole(&mut self, epoch: u32, first: u64, next: u64, cause: HoleCause) -> Option<Hole> {
         let first = if epoch == self.from.epoch { first.max(self.from.seq) } else { first };
         if first >= next || epoch < self.from.epoch {
@@ -275,7 +276,7 @@ enum NextFile {
 
 impl OpenFile {
     /// Opens a file at the last indexed block that is not after the position. If the file was dropped in the meantime,
-    /// removes it from the log's list and returns `None`.
+    /// removes the file from the log's list and returns `None`.
     fn new(
         shared: &SharedLog,
         log: Arc<LogFile>,

@@ -1,7 +1,7 @@
 //! Preallocation: zeros written after the records, so that commits overwrite allocated blocks.
 //!
-//! Overwriting needs no change of file system metadata at a sync. A full disk is noticed before a record is numbered.
-//! Figures are in `docs/journal.md`.
+//! When a commit overwrites allocated blocks, a sync need not change metadata of the file system. A full disk is
+//! noticed before a record is numbered. Measurements are in `docs/journal.md`.
 
 use super::{Current, Journal};
 use crate::error::{AppendError, DiskError};
@@ -10,7 +10,7 @@ use crate::reserve;
 
 /// Room reserved in every file for marks, bytes.
 pub(super) const MARKS_BYTES: u64 = 4 * MARK_BYTES as u64;
-/// Bytes of the next file that are not room for records.
+/// The part of the next file that cannot hold records: the file's header and the room for marks, bytes.
 const NEXT_FILE_BYTES_EXTRA: u64 = FILE_HEADER_BYTES as u64 + super::roll::NEW_FILE_BYTES_MIN;
 /// Size of the first step of zeros in a file, bytes. Later steps are as large as the written part of the file, up to
 /// the configured size.
@@ -22,8 +22,8 @@ const LARGE_SHARE: u64 = 8;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 impl Journal {
-    /// Ensures room for `bytes` more: frames, and [`BLOCK_HEADER_BYTES`](crate::BLOCK_HEADER_BYTES) for each append. An
-    /// error changes nothing.
+    /// Ensures room for `bytes` more bytes. The caller counts the frames, and
+    /// [`BLOCK_HEADER_BYTES`](crate::BLOCK_HEADER_BYTES) for each append. After an error, nothing has changed.
     ///
     /// Before the first append of an epoch there is no file yet: only the disk's free space is checked, and
     /// [`Journal::room_left`] stays 0.
@@ -59,7 +59,7 @@ impl Journal {
         let Some((path, bytes)) = self.next_file.as_mut().filter(|(_, bytes)| *bytes < needed) else {
             return Ok(());
         };
-        // Callers retry often. Zeros are therefore written only if they probably fit.
+        // Callers retry often. Zeros are therefore written only if the disk probably has room for them.
         let free = self.shared.disk.free_bytes(&self.shared.dir).unwrap_or(0);
         if free < needed - *bytes {
             return Err(AppendError::Full { need, free });

@@ -1,4 +1,4 @@
-//! Appends and syncs batches.
+//! Appends batches to a log, and syncs them.
 
 use super::{Current, Journal, Tail};
 use crate::JournalLimits;
@@ -6,8 +6,8 @@ use crate::error::{AppendError, DiskError};
 use crate::layout::{BLOCK_ALIGN, BLOCK_HEADER_BYTES, BlockHeader, BlockKind};
 use crate::position::Position;
 
-/// Batches of several parts are joined before the write if they have at most this size in bytes, because copying then
-/// costs less than a vectored write.
+/// The largest size in bytes of a batch whose parts are joined before the write. Up to this size, copying costs less
+/// than a vectored write.
 const JOIN_BYTES_MAX: usize = 256 << 10;
 
 /// Consecutive records to append to a log as one block.
@@ -23,7 +23,7 @@ pub struct AppendBatch<'a> {
     pub first_time_ns: u64,
     /// Time at which the last record was appended, ns since 1970.
     pub last_time_ns: u64,
-    /// The frames, padded, complete and in order; a frame may span parts.
+    /// The frames, padded, complete and in order. A frame may begin in one part and end in another.
     pub frames: &'a [&'a [u8]],
 }
 
@@ -71,7 +71,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Syncs everything appended. Returns the last synced record.
+    /// Syncs all appended records. Returns the position of the last synced record.
     ///
     /// A failed sync is never retried: the log has ended, and unsynced records may be lost.
     pub fn sync(&mut self) -> Result<Option<Position>, AppendError> {
@@ -87,7 +87,7 @@ impl Journal {
 }
 
 impl Tail {
-    /// Checks whether the batch may be appended next. Returns the size of its block, bytes.
+    /// Checks whether the batch may be appended next. Returns the size of the batch's block, bytes.
     fn check(&self, batch: &AppendBatch<'_>, note: &[u8]) -> Result<u64, AppendError> {
         if batch.epoch < self.epoch_least {
             return Err(AppendError::Epoch { got: batch.epoch, least: self.epoch_least });

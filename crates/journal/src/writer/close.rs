@@ -6,7 +6,7 @@ use crate::layout::BlockKind;
 use crate::position::Position;
 
 impl Journal {
-    /// Closes the log: everything is synced, and the next start continues in the same epoch.
+    /// Syncs all records and closes the log. The next start then continues in the same epoch.
     pub fn close(mut self) -> Result<(), AppendError> {
         self.check_not_ended()?;
         match self.mark(BlockKind::End) {
@@ -35,8 +35,8 @@ impl Journal {
             current.is_marked_closed = is_end;
         }
         if is_end {
-            // The zeros are removed even if the end mark exists already: a refused append may have preallocated them
-            // after the mark.
+            // The zeros are removed even if the log already has an end mark: a refused append may have preallocated
+            // zeros after the mark.
             current.remove_ahead()?;
             current.file.sync().map_err(DiskError::of("sync", &current.log.path))?;
         }

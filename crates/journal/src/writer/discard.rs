@@ -9,10 +9,11 @@ use crate::layout::{FILE_HEADER_BYTES, FileHeader};
 use crate::position::Position;
 
 impl Journal {
-    /// Removes all records after `last`, the last record of its file, and frees their room. The next file remains
-    /// without records, and continues with the next append of its epoch. Nobody may read the removed records meanwhile.
+    /// Removes all records after `last` and frees their room. `last` must be the last record of its file. The file
+    /// after `last` stays without records; the next append in this file's epoch continues this file.
     ///
-    /// After a crash during the removal, the next start can report the removed records as damaged.
+    /// No reader may read the removed records during the call. After a crash during the removal, the next start can
+    /// report the removed records as damaged.
     pub fn discard_after(&mut self, last: Option<Position>) -> Result<(), AppendError> {
         self.check_not_ended()?;
         let index = {
@@ -58,7 +59,7 @@ impl Journal {
             records: 0,
             is_marked_closed: false,
         };
-        // Without this room, the next file gives up some of its own.
+        // If there is no room for the marks now, the file that follows later gives up some of its own room.
         let _ = current.prepare(start + super::ahead::MARKS_BYTES);
         self.current = Some(current);
         (self.tail.last, self.tail.last_time_ns) = (last, emptied.first_time_ns);

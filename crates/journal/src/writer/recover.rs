@@ -1,12 +1,12 @@
 //! Opens a log: repairs the effects of a crash, and reports damage.
 //!
-//! A log has ended properly if the last valid block of its last file is an `End` mark. Otherwise the bytes after the
-//! last valid block are a torn tail: an incomplete write. The torn tail is removed and replaced by a `Cut` mark. If a
-//! later block states that a bad block had been synced, the bad block is damage: its records are a hole, and later
+//! A log has ended properly if the last valid block of the log's last file is an `End` mark. Otherwise the bytes after
+//! the last valid block are a torn tail: an incomplete write. The torn tail is removed and replaced by a `Cut` mark. If
+//! a later block states that a bad block had been synced, the bad block is damage: its records are a hole, and later
 //! blocks stay.
 //!
-//! All earlier files were complete before the last one began. Here, only their final marks are checked; readers report
-//! damage inside these files.
+//! Each earlier file was complete before the next file began. This module checks only the final marks of the earlier
+//! files; readers report damage inside these files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -139,8 +139,8 @@ struct Recovery<'a> {
 }
 
 impl Recovery<'_> {
-    /// Removes unfinished files and syncs the directory, because the process that wrote the log may have ended before
-    /// it synced the directory.
+    /// Removes unfinished files. Then syncs the directory, because the process that wrote the log may have ended before
+    /// its last sync of the directory.
     fn remove_unfinished(&self) -> Result<(), DiskError> {
         for name in self.disk.list(self.dir).map_err(DiskError::of("list", self.dir))? {
             if name.ends_with(TEMPORARY_SUFFIX) {
@@ -152,7 +152,7 @@ impl Recovery<'_> {
     }
 
     /// Removes an empty last file that the previous file does not name. Such a file exists if the machine failed after
-    /// the file was created and before its name was written to the previous file.
+    /// the file was created, but before the previous file received the mark that names it.
     fn remove_unlinked(&self, listed: &mut Vec<ListedFile>) -> Result<(), DiskError> {
         while let [.., before, last] = &listed[..] {
             let is_empty = |found: &FileSurvey| found.records == 0 && found.mark.is_none();
@@ -225,7 +225,8 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Removes preallocated zeros whose earlier removal a crash has undone, and syncs the file's end.
+    /// Removes preallocated zeros from a file that is not the last one, and syncs the file's end. The zeros are there
+    /// if a crash has undone their removal.
     fn repair_older(
         &self,
         listed: &mut ListedFile,
@@ -351,7 +352,7 @@ impl Recovery<'_> {
 }
 
 /// Rewrites bytes that may not be on the disk, so that the next sync stores them. After a failed sync, the system may
-/// treat pages as written although they are lost.
+/// treat lost pages as written.
 fn rewrite(file: &dyn DiskFile, from: u64, to: u64) -> std::io::Result<()> {
     let mut chunk = vec![0; JournalLimits::READ_BYTES.min(to.saturating_sub(from) as usize)];
     let mut at = from;
@@ -367,8 +368,8 @@ fn rewrite(file: &dyn DiskFile, from: u64, to: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The mark that names the next file, if it is exactly at the end of the file. With `None`, only a full read can show
-/// whether the file ends with such a mark.
+/// The mark that names the next file, if the mark is exactly at the end of the file. With `None`, only a full read can
+/// show whether the file ends with such a mark.
 fn mark_at_end(file: &dyn DiskFile, listed: &ListedFile) -> std::io::Result<Option<Mark>> {
     let Some(at) = listed.bytes.checked_sub(MARK_BYTES as u64) else { return Ok(None) };
     let mut scan = BlockScan::new(listed.name.identity, at, listed.bytes);

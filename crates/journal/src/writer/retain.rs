@@ -53,7 +53,7 @@ impl Journal {
             let due = pairs.take_while(|(file, next)| {
                 let is_excess = excess > 0;
                 excess = excess.saturating_sub(file.readable());
-                // All records of a file are older than the first record of the next file.
+                // Every record of `file` precedes the first record of `next`.
                 let is_unneeded = snapshot.is_none_or(|snapshot| {
                     next.name.first <= Position::new(snapshot.epoch, snapshot.seq + 1)
                 });
@@ -78,7 +78,7 @@ impl Journal {
         }
         for dropped in 0..count {
             let Some(oldest) = self.shared.files().all.first().cloned() else { return Ok(dropped) };
-            // If this fails, the file remains the oldest one.
+            // If the removal fails, the file remains the oldest file of the log.
             let removed = self.shared.disk.remove(&oldest.path);
             removed.map_err(DiskError::of("remove", &oldest.path))?;
             self.shared.remove(&oldest);

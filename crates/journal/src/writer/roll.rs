@@ -1,8 +1,8 @@
-//! Begins a new file when the last one is full, or for a new epoch.
+//! Begins a new file when the last file is full, or for a new epoch.
 //!
-//! The new file has a temporary name until its header is synced. After it is renamed, the mark that names it is written
-//! to the old file. Only then are records written to the new file. After a crash, a file with a broken header is
-//! therefore damaged, not unfinished. A file that the previous file does not name has no records.
+//! The new file has a temporary name until the file's header is synced. After the new file is renamed, the old file
+//! receives the mark that names the new file. Only then are records written to the new file. After a crash, a file with
+//! a broken header is therefore damaged, not unfinished. A file that the previous file does not name has no records.
 
 use std::io;
 use std::path::Path;
@@ -49,8 +49,8 @@ impl Journal {
         match reserve.hand_over(need) {
             Ok(None) => return Ok(false),
             Ok(next_file) => self.next_file = next_file,
-            // Even a new name can need room in the directory. If an operator removed the reserve's file, its room is
-            // free already.
+            // Even a new name can need room in the directory. If an operator has removed the reserve's file, the
+            // reserve's room is free already.
             Err(error) if error.is_full() || error.is_missing() => {
                 return reserve.release().map_err(AppendError::classify_disk_error);
             }
@@ -76,7 +76,7 @@ impl Journal {
         };
         let Some((path, bytes)) = self.next_file.clone() else { return Err(full) };
         match self.shared.disk.open(&path, true) {
-            // An operator has removed the file, so its room is free.
+            // An operator has removed the file, so the file's room is free.
             Err(source) if source.kind() == io::ErrorKind::NotFound => self.next_file = None,
             opened => {
                 let file = opened.map_err(DiskError::of("open", &path))?;
@@ -110,7 +110,8 @@ impl Journal {
             return if has_room { Ok(()) } else { Err(AppendError::LacksResource(error)) };
         }
         if let Some((zeros, _)) = self.next_file.take() {
-            // Frees the room of the file of zeros. If the removal fails, the next start takes the file back.
+            // Frees the room of the file of zeros. If the removal fails, the next start makes the file the reserve
+            // again.
             let _ = self.shared.disk.remove(&zeros);
         }
         if !error.is_full() {
@@ -147,8 +148,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes a new file whose name could not be written to the old file, for lack of room or memory. Otherwise the
-    /// next start would find it before the file that the old file names later.
+    /// Removes a new file if the old file could not receive the mark that names the new file, for lack of room or
+    /// memory. Otherwise the old file would later name another file, and the next start would find the unnamed file in
+    /// between.
     fn remove_unlinked(&self, new: &Current, cause: DiskError) -> DiskError {
         // After other errors the log ends, and the mark may be on the disk.
         if !cause.is_full() && !cause.lacks_resource() {
@@ -157,15 +159,16 @@ impl Journal {
         let path = &new.log.path;
         match self.shared.disk.remove(path) {
             Ok(()) => cause,
-            // This is no full disk, even if the removal reports one: the log ends.
+            // The failed removal ends the log, even if its cause is a full disk. The error is therefore changed, so
+            // that it does not report a full disk.
             Err(source) => {
                 DiskError { action: "remove", path: path.clone(), source: io::Error::other(source) }
             }
         }
     }
 
-    /// Ends a file with a mark that names the next one. If this reports a lack of room or memory, the mark is not
-    /// written.
+    /// Ends a file with a mark that names the next file. If the returned error reports a lack of room or memory, the
+    /// mark was not written.
     fn link_next(&mut self, old: &mut Current, identity: u64) -> Result<(), DiskError> {
         let next = Position::new(old.log.name.first.epoch, old.next_seq());
         let mark = old.mark(BlockKind::Continued, next, self.oldest(), identity, self.tail.last_time_ns);
@@ -216,8 +219,8 @@ impl Journal {
         created.map(|()| current)
     }
 
-    /// Opens the file of zeros that becomes the next file, and gives it another temporary name. Returns it with its
-    /// size. After an error the file is unchanged.
+    /// Opens the file of zeros that becomes the next file, and gives it another temporary name. Returns the open file
+    /// and its size. After an error the file is unchanged.
     fn take_next_file(&mut self, temporary: &Path) -> Result<Option<SizedFile>, DiskError> {
         let Some((zeros, bytes)) = self.next_file.clone() else { return Ok(None) };
         let disk = &*self.shared.disk;

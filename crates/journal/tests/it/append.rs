@@ -1,4 +1,4 @@
-//! Appends, syncs, closes and reopens logs.
+//! Tests that append records, sync them, and close and reopen logs.
 
 use std::sync::Arc;
 

@@ -59,7 +59,8 @@ struct Play {
     snapshot: Option<Position>,
     /// Ranges of records that recoveries reported as lost: holes, and records in removed incomplete writes.
     lost: Vec<Hole>,
-    /// For each removed incomplete write, the last position after the recovery and the last synced position.
+    /// For each incomplete write that a recovery removed: the last position after the recovery, and the last synced
+    /// position.
     incomplete_writes: Vec<(Option<Position>, Position)>,
 }
 
@@ -141,7 +142,7 @@ impl Play {
         self.journal = Some(journal);
     }
 
-    /// Checks the log after a start: synced records exist, there are no unknown records, and losses were reported.
+    /// Checks the log after a start: every synced record exists, no unknown record exists, and every loss was reported.
     fn check_recovered(&mut self, journal: &Journal, found: &RecoveredLog) {
         let seen = read(&journal.reader(), Position::default());
         let holes: Vec<Hole> =

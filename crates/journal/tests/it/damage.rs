@@ -1,5 +1,5 @@
-//! Damaged recordings: strict verification refuses them. A reader loses as few records as possible, reports the loss,
-//! and does not panic.
+//! Tests with damaged recordings (logs that were closed). Strict verification refuses a damaged recording. A reader
+//! loses as few records as possible, reports the loss, and does not panic.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::fixture::{JournalEntry, append, dir, log_files, open, read};
 /// Number of records in the recording.
 const RECORDS: u64 = 240;
 
-/// A closed recording of several files, as a disk and as the content of each file.
+/// Creates a closed log of several files. Returns the disk, and the path and content of each file.
 fn recording() -> (FakeDisk, Vec<(PathBuf, Vec<u8>)>) {
     let disk = FakeDisk::new(42);
     let (journal, _) = open(&disk).unwrap();
@@ -28,7 +28,7 @@ fn fill(mut journal: Journal, epoch: u32) {
     journal.close().unwrap();
 }
 
-/// A disk with these files.
+/// Creates a disk that contains these files.
 fn disk_of(files: &[(PathBuf, Vec<u8>)]) -> FakeDisk {
     let disk = FakeDisk::new(1);
     for (path, content) in files {
@@ -37,7 +37,7 @@ fn disk_of(files: &[(PathBuf, Vec<u8>)]) -> FakeDisk {
     disk
 }
 
-/// Offsets of a file's blocks, and its end.
+/// The offset of each block of a file, and the offset of the file's end.
 fn boundaries(content: &[u8]) -> Vec<usize> {
     let mut at = 512;
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! A disk that fills up, and a disk that fails.
+//! Tests of logs on a disk that is full, and on a disk that fails.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ fn full_disk_refuses_appends_until_there_is_room() {
     assert_eq!(read(&journal.reader(), Position::default()), expected(1, 1, 399, 100));
 }
 
-/// The callers' texts begin with `the disk is full` already.
+/// The text does not say that the disk is full, because callers write `the disk is full` before it.
 #[test]
 fn full_disk_error_names_a_file_size_limit_if_room_is_free() {
     let text = |free| AppendError::Full { need: 1_000_064, free }.to_string();
@@ -86,7 +86,7 @@ fn sync_that_fails_on_a_full_disk_at_a_new_file_ends_the_log() {
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 5, 100).unwrap();
     journal.end_file().unwrap();
-    // The first sync is that of the new file; the second one is that of the old file and its records.
+    // The first sync is the sync of the new file. The second sync is the sync of the old file and its records.
     disk.set_faults(Faults { sync_fails: Some(1), sync_reports_full: true, ..Faults::default() });
     let refused = append(&mut journal, 1, 6, 1, 100);
     assert!(matches!(refused, Err(AppendError::Disk(_))), "{refused:?}");
@@ -99,7 +99,7 @@ fn new_file_is_removed_if_its_mark_in_the_old_file_does_not_fit() {
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 5, 100).unwrap();
     journal.end_file().unwrap();
-    // The first writes are the header and the zeros of the new file; the next one is the mark in the old file.
+    // The first two writes are the header and the zeros of the new file. The next write is the mark in the old file.
     let faults = Faults { write_fails: Some(2), write_reports_full: true, ..Faults::default() };
     disk.set_faults(faults);
     append(&mut journal, 1, 6, 1, 100).unwrap();

@@ -1,4 +1,4 @@
-//! Files with arbitrary content are read or refused without a panic.
+//! Tests that files with arbitrary content are read or refused without a panic.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The layout on disk equals the one in `docs/journal.md` and never changes.
+//! Tests that the layout on disk is the one in `docs/journal.md`, which never changes.
 
 use std::path::PathBuf;
 use std::sync::Arc;

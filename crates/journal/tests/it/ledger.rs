@@ -1,4 +1,5 @@
-//! The expected log: the records that a test appended, and the last one acknowledged as synced.
+//! The expected content of a log: the records that a test appended, and the last record that was acknowledged as
+//! synced.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
 //! Tests of logs on a disk with injected faults.
 //!
-//! The expected records are those that the test appended and that were acknowledged as synced.
+//! A test keeps the records that it appended, and knows which of them were acknowledged as synced. The log's records
+//! are compared with these.
 
 mod any_bytes;
 mod fixture;

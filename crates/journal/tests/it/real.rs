@@ -1,4 +1,4 @@
-//! The real disk behaves like the simulated one.
+//! Tests that a real disk behaves like the simulated disk.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Retention by bytes and age, and truncation after a snapshot.
+//! Tests of retention by bytes and age, and of truncation after a snapshot.
 
 use dunlin_journal::{
     AppendError, FakeDisk, Faults, HoleCause, Journal, JournalConfig, LoadOutcome, Position, ReadError,

@@ -1,4 +1,4 @@
-//! The effects of a power failure.
+//! Simulates the effects of a power failure on the files of the simulated disk.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

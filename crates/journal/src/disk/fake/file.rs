@@ -8,11 +8,11 @@ pub(super) const SECTOR_BYTES: usize = 512;
 /// A simulated file: the content that programs see, and the content on the medium.
 #[derive(Debug, Default)]
 pub(super) struct FakeFile {
-    /// Content as programs see it.
+    /// The content that programs see.
     pub content: Vec<u8>,
-    /// Content on the medium.
+    /// The content on the medium.
     pub synced: Vec<u8>,
-    /// Sectors written since the last sync.
+    /// The sectors that were written since the last sync.
     pub dirty: BTreeSet<usize>,
     /// Whether the length has changed since the last sync.
     pub length_dirty: bool,
@@ -44,7 +44,7 @@ impl FakeFile {
         }
     }
 
-    /// Copies a sector to the medium, as far as the sector is within the file's length on the medium.
+    /// Copies a sector to the medium. Bytes beyond the file's length on the medium are not copied.
     pub fn sync_sector(&mut self, sector: usize) {
         let start = sector * SECTOR_BYTES;
         let end = (start + SECTOR_BYTES).min(self.synced.len()).min(self.content.len());

@@ -90,7 +90,7 @@ impl DiskFile for FakeFileHandle {
     }
 }
 
-/// Counts `left` down by one at each call. The call that finds 0 fails, and later calls succeed.
+/// Decreases `left` by one at each call. The call that finds 0 fails, and later calls succeed.
 pub(super) fn count_down(left: &mut Option<u32>) -> io::Result<()> {
     match left {
         Some(0) => {
