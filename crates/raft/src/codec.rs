@@ -1,7 +1,7 @@
-//! Binary encoding of raft's types, on disk and between nodes.
+//! Binary encoding of Raft's types, on disk and between nodes.
 //!
 //! Integers are little-endian. An optional value begins with a byte: 1 if the value follows, 0 if there is none. Byte
-//! strings and lists begin with their length (`u32`), followed by the items.
+//! strings begin with their length and lists with their number of items (`u32`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,7 +107,8 @@ impl<T: ValueCodec> ValueCodec for Option<T> {
 impl<T: ValueCodec> ValueCodec for Vec<T> {
     fn read(bytes: &mut Bytes) -> Decoded<Vec<T>> {
         let count = bytes.try_get_u32_le().map_err(|_| CodecError("a count"))? as usize;
-        // Each item takes at least one byte. A larger count is therefore wrong, and must not cause a large allocation.
+        // Each item takes at least one byte. A count above the number of remaining bytes is therefore wrong, and must
+        // not cause a large allocation.
         if count > bytes.len() {
             return Err(CodecError("a list"));
         }
@@ -169,7 +170,7 @@ impl ValueCodec for Membership {
         let configs = Vec::<Vec<u64>>::read(bytes)?.into_iter().map(BTreeSet::from_iter).collect();
         let nodes = Vec::<(u64, String)>::read(bytes)?.into_iter();
         let nodes: BTreeMap<_, _> = nodes.map(|(id, addr)| (id, BasicNode { addr })).collect();
-        // openraft refuses to create an empty membership, but a node without a cluster has one.
+        // openraft refuses to create an empty membership, but the membership of a node without a cluster is empty.
         Membership::new(configs, nodes).or_else(|refused| match refused {
             openraft::errors::MembershipError::EmptyMembership(_) => Ok(Membership::default()),
             _ => Err(CodecError("a membership")),
@@ -196,7 +197,7 @@ impl ValueCodec for StoredMembership {
     }
 }
 
-/// Encodes an entry without its commands. Returns the commands, which the caller appends.
+/// Encodes an entry without the entry's commands. Returns the commands, which the caller appends.
 pub(crate) fn write_head<'a>(entry: &'a LogEntry, out: &mut Vec<u8>) -> Option<&'a Bytes> {
     entry.log_id.write(out);
     match &entry.payload {

@@ -1,4 +1,4 @@
-//! A batch of commands as the log stores it: each command follows its length.
+//! A batch of commands as the log stores it. Each command is preceded by its length.
 
 use bytes::BufMut;
 
@@ -45,7 +45,7 @@ impl CommandBatch {
         self.count == 0
     }
 
-    /// The encoded batch: each command follows its length.
+    /// The encoded batch, in which each command is preceded by its length.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -55,7 +55,7 @@ impl CommandBatch {
         self.longest
     }
 
-    /// Decodes [`bytes`](CommandBatch::bytes); `None` if they are invalid.
+    /// Decodes the [`bytes`](CommandBatch::bytes) of a batch; `None` if the bytes are invalid.
     pub fn from_bytes(bytes: &[u8]) -> Option<CommandBatch> {
         let mut commands = CommandBatch { bytes: bytes.to_vec(), ..CommandBatch::default() };
         let mut rest = bytes;
@@ -74,7 +74,7 @@ impl CommandBatch {
     }
 }
 
-/// Splits joined commands. Leaves out an incomplete last command.
+/// Splits joined commands, and ignores an incomplete last command.
 pub(crate) fn split(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (len, after) = rest.split_first_chunk()?;

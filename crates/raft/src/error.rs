@@ -1,4 +1,4 @@
-//! Errors of a group.
+//! The errors of a Raft group.
 
 use std::io;
 
@@ -7,11 +7,11 @@ use openraft::errors::{ClientWriteError, ForwardToLeader, LinearizableReadError,
 use crate::network::RaftMember;
 use crate::type_config::Types;
 
-/// The reason why a Raft group did not execute a command or read.
+/// The reason why a Raft group did not execute a command or a read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RaftGroupError {
-    /// This node does not lead; nothing changed. Send the request to the leader.
+    /// This node is not the leader, and has changed nothing. Send the request to the leader.
     #[error("this node is not the leader{}", .leader.as_ref().map_or_else(String::new, |leader| format!("; node {} at {} is", leader.id, leader.address)))]
     NotLeader {
         /// The leader, if known.
@@ -20,7 +20,7 @@ pub enum RaftGroupError {
     /// The outcome is unknown: the leader changed. The command may still be applied.
     #[error("the command may have been executed: the leader changed; read the state before a retry")]
     Unknown,
-    /// Too few nodes respond.
+    /// Fewer than a majority of the nodes respond.
     #[error("no majority of the nodes responds: {0}")]
     NoQuorum(String),
     /// Too many commands wait already.

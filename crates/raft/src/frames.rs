@@ -1,4 +1,4 @@
-//! The records that Raft writes to its journals.
+//! Encodes the records that Raft writes to its journals, and decodes them.
 
 use std::io;
 

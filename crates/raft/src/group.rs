@@ -42,9 +42,10 @@ type OurRaft = Raft<Types, Machines>;
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Longest interval at which the length of the log is checked while the disk has little room.
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(5);
-/// After a snapshot, the log keeps its last entries: up to its maximum size divided by this number.
+/// After a snapshot, the log keeps its last entries, up to the log's maximum size divided by this number.
 const KEPT_LOG_DIVISOR: usize = 4;
-/// The log may grow to the size of the last snapshot divided by this number, if that is more than its usual maximum.
+/// The log may grow to the size of the last snapshot divided by this number, if that is more than the log's usual
+/// maximum.
 const SNAPSHOT_DIVISOR: u64 = 8;
 /// Pauses between requests to a node that does not respond.
 const BACKOFF: &str = "5ms 10ms 20ms ...100ms";
@@ -98,23 +99,25 @@ pub struct Status {
     pub applied: Option<u64>,
     /// Index of the last entry that the node's snapshot contains.
     pub snapshot: Option<u64>,
-    /// Index of the last entry that was removed from the log because a snapshot contains it.
+    /// Index of the last entry that was removed from the log because a snapshot contains the entry.
     pub purged: Option<u64>,
     /// Members with a vote.
     pub voters: Vec<RaftMember>,
     /// Members without a vote.
     pub learners: Vec<RaftMember>,
-    /// The error of the node's disk while it has too little room. Commands that make the state larger are
-    /// then refused.
+    /// The error of the node's disk while the disk has too little room. Commands that make the state larger are then
+    /// refused.
     pub lacks_room: Option<String>,
-    /// The reason why the node does not take part in the group; `None` while it does.
+    /// The reason why the node does not take part in the group; `None` while the node takes part.
     pub stopped: Option<String>,
 }
 
 impl<M: StateMachine> GroupHandle<M> {
-    /// Starts this node's membership: the node joins its group again, or waits until it is added to one. `machine`
-    /// must be in its initial state. The group runs on the runtime of the transport, if [`Transport::runtime`] returns
-    /// one, otherwise on a thread of its own. The calling thread must not be the thread of that runtime.
+    /// Starts this node's membership: the node joins its group again, or waits until a leader adds the node to a group.
+    /// `machine` must be in its initial state.
+    ///
+    /// The group runs on the runtime of the transport, if [`Transport::runtime`] returns one, otherwise on a thread of
+    /// its own. The calling thread must not be the thread of that runtime.
     pub fn start(
         id: u64,
         disk: Arc<dyn Disk>,
@@ -242,7 +245,7 @@ impl UntypedGroup {
         self.last_before_start
     }
 
-    /// Begins a group of these nodes. Call this once, on one of them.
+    /// Begins a group of these nodes. Call this method once, on one of the nodes.
     pub async fn begin(&self, members: &[RaftMember]) -> Result<(), RaftGroupError> {
         let result = self.raft.initialize(nodes(members)).await;
         result.map_err(|error| RaftGroupError::Refused(error.to_string()))
@@ -260,8 +263,8 @@ impl UntypedGroup {
         responses.pop().ok_or(RaftGroupError::Unknown)
     }
 
-    /// Proposes commands, which are applied one after another, without other commands between them. Returns this
-    /// node's response to each command. If the group refuses the commands, the error contains them.
+    /// Proposes commands, which are applied one after another, without other commands between them. Returns the
+    /// response of this node's machine to each command. If the group refuses the commands, the error contains them.
     pub async fn propose_all(
         &self,
         commands: CommandBatch,
@@ -325,8 +328,8 @@ impl UntypedGroup {
         }
     }
 
-    /// Waits until this node has applied every command that was acknowledged before the call. Only the leader can do
-    /// this.
+    /// Waits until this node has applied every command that was acknowledged before the call. Fails if this node is not
+    /// the leader.
     pub async fn catch_up(&self) -> Result<(), RaftGroupError> {
         self.read_index().await.map(drop)
     }
@@ -348,7 +351,7 @@ impl UntypedGroup {
         .ok_or_else(|| RaftGroupError::NoQuorum(format!("entry {index} was not applied in time")))
     }
 
-    /// Waits for a leader, at most `answer_ms_max`.
+    /// Returns the leader. If no leader is known, waits for one, at most `answer_ms_max`.
     pub async fn leader(&self) -> Option<RaftMember> {
         self.wait_until(|metrics| {
             let id = metrics.current_leader?;
@@ -380,8 +383,8 @@ impl UntypedGroup {
         self.handle.spawn(async move { tokio::time::timeout(timeout, waited).await }).await.ok()?.ok()?
     }
 
-    /// Handles a request of another node. Requests are processed in the order in which these futures are first
-    /// polled.
+    /// Handles a request from another node. Requests are processed in the order in which the futures that this method
+    /// returns are first polled.
     pub async fn receive(&self, request: Bytes) -> io::Result<Bytes> {
         receiver::receive(&self.raft, &self.snapshot_receiver, self.limits.snapshot_bytes_max, request).await
     }
@@ -397,13 +400,13 @@ impl UntypedGroup {
         self.machines.with(|machine| machine.freeze())
     }
 
-    /// Durations of recent elections that this node won, each from the start of its candidacy.
+    /// Durations of recent elections that this node won, each from the start of this node's candidacy.
     pub fn elections_won(&self) -> Vec<Duration> {
         self.elections.won()
     }
 
-    /// Number of commands that this node committed as the leader, and the sum of their latencies, from proposal to
-    /// application.
+    /// Number of commands that this node committed as the leader, and the sum of their latencies. A latency is the time
+    /// from the proposal to the application of a command.
     pub fn commits(&self) -> (u64, Duration) {
         self.commits.totals()
     }
@@ -454,8 +457,8 @@ fn config(limits: &RaftLimits) -> io::Result<Config> {
         election_timeout_max: limits.election_ms_max(),
         enable_pre_vote: Some(true),
         // A leader may acknowledge an entry that two followers have synced but the leader has not. After a crash, the
-        // leader would continue its term without the entry and assign the entry's index again. The power-cut test
-        // shows this.
+        // leader would continue its term without the entry, and would assign the index of the lost entry again. The
+        // power-cut test shows this.
         enable_leader_restore: Some(false),
         // Entries differ in size. The size in bytes therefore decides when to take a snapshot and how many entries a
         // request has.
@@ -468,9 +471,9 @@ fn config(limits: &RaftLimits) -> io::Result<Config> {
     config.validate().map_err(io::Error::other)
 }
 
-/// Takes a snapshot whenever the log has grown too long, and then removes the entries in it. The limit grows with the
-/// last snapshot. On a disk with little room, the group removes all entries that the snapshot contains, and takes a
-/// snapshot as soon as this frees any bytes.
+/// Takes a snapshot whenever the log has grown too long, and then removes the entries that the snapshot contains. The
+/// limit of the log's length grows with the last snapshot. On a disk with little room, the group removes all entries
+/// that the snapshot contains, and takes a snapshot as soon as this frees any bytes.
 async fn compact_log(raft: OurRaft, log: RaftLog, machines: Machines, bytes_max: usize) {
     use openraft::async_runtime::watch::WatchReceiver;
     let retained_bytes = (bytes_max / KEPT_LOG_DIVISOR) as u64;
@@ -508,13 +511,13 @@ async fn compact_log(raft: OurRaft, log: RaftLog, machines: Machines, bytes_max:
 /// The requests for snapshots. openraft ignores a request while a snapshot is being made.
 #[derive(Default)]
 struct SnapshotRequests {
-    /// The last entry of the snapshot and the last applied entry at the time of the last request.
+    /// At the time of the last request: the last entry of the newest snapshot, and the last applied entry.
     last: Option<(Option<u64>, Option<u64>)>,
 }
 
 impl SnapshotRequests {
-    /// Whether to request a snapshot: entries were applied since the last request, or the snapshot made since then
-    /// lacks applied entries.
+    /// Whether to request a snapshot: the newest snapshot lacks applied entries, and entries were applied or a snapshot
+    /// was made since the last request.
     fn is_due(&mut self, snapshot: Option<u64>, applied: Option<u64>) -> bool {
         let request = Some((snapshot, applied));
         applied > snapshot && std::mem::replace(&mut self.last, request) != request

@@ -1,9 +1,9 @@
-//! Limits and times of a group.
+//! The limits of a Raft group, and its intervals and time limits.
 
 /// Allowed values of [`RaftLimits::heartbeat_ms`].
 pub const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 10..=10_000;
 
-/// Limits of a Raft group, and the times that decide how soon a dead leader is replaced.
+/// The limits of a Raft group, and the times that decide how soon a dead leader is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RaftLimits {
     /// Interval of the leader's heartbeats, and time limit for each response, ms. A leader that receives no timely
@@ -21,7 +21,8 @@ pub struct RaftLimits {
     pub command_bytes_max: usize,
     /// Maximum number of entries in flight.
     pub in_flight_max: usize,
-    /// Longest wait for a response, ms. Afterwards, the outcome of commands is unknown, and reads are refused.
+    /// Longest wait for the response to a command or read, ms. After this time, the outcome of a command is unknown,
+    /// and a read is refused.
     pub answer_ms_max: u64,
     /// A new snapshot is taken when the log has grown by this number of bytes since the last snapshot, or by an eighth
     /// of the last snapshot's size if that is more. After the snapshot, entries up to a quarter of this limit stay in
@@ -74,9 +75,9 @@ impl RaftLimits {
         self.heartbeat_ms * 6 / 5
     }
 
-    /// How long a response to a heartbeat confirms that the sender leads, ms. openraft sends the next heartbeat up to
-    /// 1.2 intervals later, and the response may take one interval. Less than 2.2 intervals would stop the writes of a
-    /// leader that all other nodes follow.
+    /// How long the response to a heartbeat confirms that the node which sent the heartbeat leads, ms. openraft sends
+    /// the next heartbeat up to 1.2 intervals later, and the response may take one interval. Less than 2.2 intervals
+    /// would stop the writes of a leader that all other nodes follow.
     pub fn election_ms_max(&self) -> u64 {
         self.heartbeat_ms * 12 / 5
     }

@@ -4,8 +4,8 @@
 //! - The journal has the operations in the order in which they were done. A write is complete only after it is synced.
 //! - Entries that may still be read are in memory, and readable as soon as they are appended.
 //! - A journal with a hole is not opened: a node that has lost acknowledged entries must not vote.
-//! - On a full disk, writes wait for room, and [`DiskSpace`] reports this. After an error of the disk, the log writes
-//!   nothing.
+//! - On a full disk, writes wait for room, and [`DiskSpace`] reports that the disk is full. After an error of the disk,
+//!   the log writes nothing.
 //!
 //! Entries after the last purge are in memory, so that [`log_bytes_max`](crate::RaftLimits::log_bytes_max) bounds the
 //! memory.
@@ -26,7 +26,7 @@ pub use synced::is_begun;
 
 /// Name of the journal's directory, within the group's directory.
 const DIR: &str = "log";
-/// The journal's name, which each of its files contains.
+/// The name of the journal, which is written to each of the journal's files.
 const NAME: &str = "raft";
 /// Name of the reserve file, which is removed when the disk is full.
 const RESERVE: &str = "reserve";

@@ -1,4 +1,4 @@
-//! The replicated state machine.
+//! The interface of a replicated state machine and of its snapshots.
 
 use std::any::Any;
 use std::io;
@@ -13,11 +13,12 @@ pub trait StateMachine: Any + Send {
     /// The last time set, ms.
     fn now_ms(&self) -> u64;
 
-    /// The next time, ms, at which the machine changes without a command; `None` if it will not.
+    /// The next time, ms, at which the machine changes without a command; `None` if the machine will not change by
+    /// itself.
     fn next_due_ms(&self) -> Option<u64>;
 
     /// Whether it may take more than a few milliseconds to [`advance`](StateMachine::advance) to the time `now_ms` and
-    /// to apply these short commands. The entry is then applied on another thread, so that it does not delay
+    /// to apply these short commands. If so, the entry is applied on another thread, so that the entry does not delay
     /// heartbeats.
     fn is_long(&self, _now_ms: u64, _commands: &mut dyn Iterator<Item = &[u8]>) -> bool {
         false
@@ -55,8 +56,8 @@ pub trait FrozenMachine: Send {
     /// Writes the state in blocks until `write_block` returns an error.
     fn write(&self, write_block: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>;
 
-    /// Writes further blocks, which contain history from before the state. Snapshots omit them on a disk with little
-    /// room; backups always omit them.
+    /// Writes further blocks, which contain history from before the state. Snapshots omit these blocks on a disk with
+    /// little room; backups always omit them.
     fn write_history(&self, _write_block: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Implements openraft's state machine with this node's machine and snapshots.
+//! Implements openraft's state machine interface with this node's state machine and snapshots.
 
 use std::io;
 use std::path::Path;
@@ -20,8 +20,8 @@ use crate::type_config::{
     Blocks, EntryResponses, LogId, Proposal, RaftSnapshot, SnapshotMeta, StoredMembership, Types,
 };
 
-/// Size of a command batch or snapshot, bytes, above which another thread handles it. On Raft's thread, a larger one
-/// would delay heartbeats. For a smaller one, changing the thread costs more.
+/// Size in bytes above which a command batch or snapshot is handled on another thread. On Raft's thread, a larger batch
+/// or snapshot would delay heartbeats. For a smaller one, changing the thread costs more than the work.
 pub(crate) const LARGE_BYTES: usize = 128 << 10;
 /// First pause before a snapshot that found no room on the disk is tried again. Each further pause is twice as long.
 const FULL_PAUSE: Duration = Duration::from_millis(200);
@@ -41,12 +41,13 @@ pub(crate) struct Machines {
     room: DiskSpace,
 }
 
-/// The machine, with the last entry and membership applied to it.
+/// The machine, with the last entry and the last membership that were applied to the machine.
 struct AppliedMachine {
     machine: Box<dyn StateMachine>,
     applied: Option<LogId>,
     membership: StoredMembership,
-    /// Whether a change has begun that is not complete. It stays `true` if the machine panics or refuses a snapshot.
+    /// Whether a change has begun that is not complete. The value stays `true` if the machine panics or refuses a
+    /// snapshot.
     is_changing: bool,
 }
 
@@ -55,8 +56,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Machines {
-    /// Restores the last snapshot into `machine`, which must be in its initial state. Fills the reserve for snapshots, so
-    /// that a disk that becomes full at once has room for a snapshot, and reports to `room` whether it is filled.
+    /// Restores the last snapshot into `machine`, which must be in its initial state. Also fills the reserve for
+    /// snapshots, and reports to `room` whether the reserve is filled. If the disk becomes full soon after the start,
+    /// the reserve still has room for a snapshot.
     pub(crate) fn open<M: StateMachine>(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -112,7 +114,7 @@ impl Machines {
         }
     }
 
-    /// Applies an entry. An entry that takes long is applied on another thread, so that it does not delay heartbeats.
+    /// Applies an entry. If applying takes long, this happens on another thread, so that it does not delay heartbeats.
     async fn apply_entry(
         &self,
         log_id: LogId,
@@ -174,9 +176,9 @@ impl Machines {
         Ok((meta, applied_machine.machine.freeze()))
     }
 
-    /// Fills the reserve for snapshots if it is lacking and there is room.
+    /// Fills the reserve for snapshots if the reserve is not filled and there is room.
     pub(crate) async fn fill_reserve(&self) {
-        // The lock is not awaited: a thread that holds it is writing a snapshot, and manages the reserve itself.
+        // The lock is not awaited: a thread that holds the lock is writing a snapshot, and manages the reserve itself.
         let is_lacking = self.snapshots.try_lock().is_ok_and(|snapshots| snapshots.lacks_reserve());
         if is_lacking {
             let machines = self.clone();
@@ -188,9 +190,9 @@ impl Machines {
         }
     }
 
-    /// Fills the reserve for snapshots if there is room, and reports whether it is filled.
+    /// Fills the reserve for snapshots if there is room, and reports whether the reserve is filled.
     fn fill_reserve_of(&self, snapshots: &mut Snapshots) {
-        // An error is ignored here; the next snapshot reports a failing disk.
+        // An error is ignored here. If the disk fails, the next snapshot reports the failure.
         let is_filled = snapshots.fill_reserve().unwrap_or(false);
         self.room.set_snapshot_reserve_filled(is_filled);
     }
@@ -208,7 +210,7 @@ impl Machines {
         let mut snapshot = Blocks(blocks);
         let mut snapshots = lock(&self.snapshots);
         if snapshots.last() > meta.last_log_id {
-            // A later snapshot of another node has arrived in the meantime.
+            // Another node's later snapshot has arrived in the meantime.
             return Ok(snapshots.load()?.map(|(meta, snapshot)| RaftSnapshot { meta, snapshot }));
         }
         Ok(self.save(&mut snapshots, &meta, &mut snapshot)?.then_some(RaftSnapshot { meta, snapshot }))
@@ -231,8 +233,8 @@ impl AppliedMachine {
             }
             EntryPayload::Normal(proposed) => {
                 let (now_ms, commands) = proposal::split(&proposed.0);
-                // The clock of a new leader begins at the time of its applied state. Earlier entries that it has not
-                // applied yet may have later times. The machine's time must not decrease.
+                // The clock of a new leader begins at the time of the leader's applied state. Earlier entries that the
+                // leader has not applied yet may have later times. The machine's time must not decrease.
                 self.machine.advance(now_ms.max(self.machine.now_ms()));
                 let responses = commands.map(|command| self.machine.apply(log_id.index, command)).collect();
                 self.machine.end_entry();
@@ -315,7 +317,7 @@ fn bytes_of(blocks: &[Bytes]) -> u64 {
     blocks.iter().map(|block| block.len() as u64).sum()
 }
 
-/// Runs `work` until it finds room, with growing pauses.
+/// Repeats `work`, with growing pauses, while `work` returns `None` because the disk has no room.
 async fn retry_until_room<T: Send + 'static, W: FnOnce() -> io::Result<Option<T>> + Send + 'static>(
     work: impl Fn() -> W,
 ) -> io::Result<T> {

@@ -14,7 +14,7 @@ pub(crate) const VERSION: u8 = 1;
 
 /// Parts of a message with fewer bytes than this are copied together into one piece.
 const PIECE_BYTES_MIN: usize = 8 << 10;
-/// Upper bound of the size of an entry without its commands, and of a message without its entries, bytes.
+/// The most bytes that an entry takes without its commands, and that a message takes without its entries.
 const ENTRY_BYTES: usize = 128;
 
 /// A request from one member of a Raft group to another.
@@ -32,14 +32,15 @@ pub(crate) enum RaftRequest {
     End(Vote, SnapshotId),
 }
 
-/// Identifies a snapshot by its content, regardless of the leader that sends it.
+/// Identifies a snapshot by its content. A snapshot with the same content has the same identity, whichever leader sends
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SnapshotId {
     /// Number of blocks.
     pub(crate) blocks: u64,
     /// Bytes of all blocks.
     pub(crate) bytes: u64,
-    /// CRC-64/NVME of all blocks, each preceded by its length.
+    /// CRC-64/NVME of all blocks, each preceded by the block's length.
     pub(crate) check: u64,
 }
 
@@ -125,7 +126,7 @@ impl RaftRequest {
         pieces.written
     }
 
-    /// Upper bound of the bytes copied into the pieces.
+    /// The most bytes that encoding copies into the pieces.
     fn copied_bytes(&self) -> usize {
         let of_entry = |entry: &LogEntry| match &entry.payload {
             EntryPayload::Normal(proposal) if proposal.0.len() < PIECE_BYTES_MIN => {

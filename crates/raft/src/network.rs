@@ -1,11 +1,11 @@
-//! Requests to other nodes.
+//! Sends requests to the other nodes of a group.
 //!
 //! Requests with entries follow one another without waiting for responses. A slow disk delays only later requests of
 //! the same lane. Heartbeats and votes have their own lane ([`RequestLane`]).
 //!
-//! Large requests use another lane than small ones. The transport may serve this lane on another thread. Copying and
-//! encrypting megabytes then delays no heartbeat. The lane for entries changes only when all sent requests have
-//! received their responses, so that no request overtakes another.
+//! Large requests use another lane than small requests. The transport may serve the lane of large requests on another
+//! thread. Copying and encrypting megabytes then delays no heartbeat. Requests with entries change to the other lane
+//! only when all sent requests have received their responses, so that no request overtakes another.
 
 use std::future::Future;
 use std::io;
@@ -44,7 +44,8 @@ pub struct RaftMember {
 /// A future that completes with the response to a request between nodes.
 pub type ResponseFuture = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 
-/// The queue of a request between nodes. Requests of one lane arrive in order, independently of other lanes.
+/// The queue that carries a request to another node. Requests of one lane arrive in order, independently of other
+/// lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RequestLane {
     /// Short requests that are useless when late: heartbeats, votes.
@@ -215,12 +216,12 @@ impl MemberClient {
     }
 }
 
-/// Requests with entries to one node, several of which are in flight.
+/// Sends requests with entries to one node, and keeps several of them in flight.
 struct AppendPipeline<'a, S> {
     peer: &'a MemberClient,
     timeout: Duration,
     input: S,
-    /// The next request, if its lane differs from the lane of the requests in flight.
+    /// The next request, if it must use another lane than the requests in flight.
     next: Option<AppendEntriesRequest<Types>>,
     input_ended: bool,
     in_flight: FuturesOrdered<BoxFuture<'static, AppendResult>>,

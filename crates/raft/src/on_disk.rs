@@ -1,4 +1,4 @@
-//! A group's members, read from its files while no node runs.
+//! Reads a group's members from the files in a node's directory. The node need not run.
 
 use std::io;
 use std::path::Path;
@@ -16,8 +16,8 @@ use crate::snapshots::SnapshotRecord;
 use crate::type_config::Membership;
 
 /// Returns the voters and learners of the newest membership in a group's directory. The membership need not be
-/// committed. Without a membership, both lists are empty. The function only reads, so another process may use the
-/// directory.
+/// committed. If the directory contains no membership, the list is empty. The function only reads, so another process
+/// may use the directory.
 pub fn members_on_disk(disk: &Arc<dyn Disk>, dir: &Path) -> io::Result<Vec<RaftMember>> {
     let mut newest: Option<(u64, Membership)> = None;
     let mut consider = |index: u64, membership: Membership| {

@@ -2,9 +2,9 @@
 //! without an end record is ignored.
 //!
 //! Each snapshot begins an epoch, and thus a file, so that older files can be removed. A snapshot is written only if
-//! the disk has room for the whole snapshot. If necessary, the [`DiskReserve`] becomes the snapshot's file, and is filled
-//! again after older snapshots are removed. If another program takes the room meanwhile, the part that was written is
-//! removed, so that a later attempt has its room.
+//! the disk has room for the whole snapshot. If necessary, the [`DiskReserve`] becomes the snapshot's file, and is
+//! filled again after older snapshots are removed. If another program takes the room meanwhile, the written part of the
+//! snapshot is removed, so that a later attempt can use its room.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,17 +18,17 @@ use crate::error::damaged;
 use crate::frames::{self, EncodedRecords, payloads};
 use crate::type_config::{Blocks, LogId, SnapshotMeta};
 
-/// The name of the journal, which each of its files contains.
+/// The name of the journal, which is written to each of the journal's files.
 const NAME: &str = "raft snapshots";
 /// Blocks are written in batches of this size, bytes.
 const BATCH_BYTES: usize = 1 << 20;
 /// Name of the file with the reserve.
 const RESERVE: &str = "reserve";
-/// Upper bound of the bytes that the frame of a block adds to the block.
+/// The most bytes by which a frame is larger than the block that it contains.
 const BLOCK_BYTES_EXTRA: u64 = 64;
-/// Upper bound of the size of the first file's header and marks, and of the marks of the file before it, bytes.
+/// The most bytes that the header and marks of the first file, and the marks of the file before it, take.
 const FIRST_FILE_BYTES_EXTRA: u64 = 16 << 10;
-/// Upper bound of the size of each further file's header, marks and preallocation, bytes.
+/// The most bytes that the header, marks and preallocation of each further file take.
 const FILE_BYTES_EXTRA: u64 = 2 << 20;
 
 impl ValueCodec for SnapshotMeta {
@@ -173,7 +173,7 @@ impl Snapshots {
         self.last.as_ref().and_then(|(meta, _)| meta.last_log_id)
     }
 
-    /// Free bytes on the disk, and the bytes that a snapshot of these blocks needs.
+    /// The number of free bytes on the disk, and the number of bytes that a snapshot of these blocks needs.
     fn free_and_needed(&self, blocks: &Blocks) -> io::Result<(u64, u64)> {
         let bytes: u64 = blocks.0.iter().map(|block| block.len() as u64 + BLOCK_BYTES_EXTRA).sum();
         let further = bytes / JournalConfig::default().file_bytes;
@@ -181,7 +181,7 @@ impl Snapshots {
         Ok((self.disk.free_bytes(&self.dir)?, need))
     }
 
-    /// Whether there is room for twice this snapshot, without the reserve.
+    /// Whether the disk has room for twice this snapshot, in addition to the room for the reserve.
     pub(crate) fn has_ample_room(&self, blocks: &Blocks) -> io::Result<bool> {
         let (free, need) = self.free_and_needed(blocks)?;
         let for_reserve = if self.reserve.needs_fill() { self.reserve.bytes() } else { 0 };
@@ -192,7 +192,7 @@ impl Snapshots {
     /// reserve instead would let the logs on the disk take the freed room.
     fn has_room(&mut self, blocks: &Blocks) -> io::Result<bool> {
         let (free, need) = self.free_and_needed(blocks)?;
-        // An earlier attempt may have claimed room in the file with which this one begins.
+        // An earlier attempt may have claimed room in the file with which this attempt begins.
         let free = free.saturating_add(self.journal.room_left());
         if free >= need {
             return Ok(true);
@@ -203,7 +203,8 @@ impl Snapshots {
             return Ok(false);
         }
         let begun = self.journal.begin_file_in(&mut self.reserve, first_file).and_then(|is_begun| {
-            // An empty file of an earlier attempt continues. The reserve's room is then free, and is claimed in it.
+            // If an earlier attempt left an empty file, the snapshot continues in this file. The room of the reserve is
+            // then free, and is claimed for this file.
             let claimed = first_file.saturating_sub(FIRST_FILE_BYTES_EXTRA);
             if is_begun { self.journal.reserve_room(claimed).map(|()| true) } else { Ok(false) }
         });
@@ -242,22 +243,22 @@ impl Snapshots {
             Err(error) => return Err(io::Error::other(error)),
         }
         self.last = Some((meta.clone(), begin));
-        // Frees what the snapshot did not use of the reserve.
+        // Frees the part of the reserve's room that the snapshot did not use.
         self.journal.end_file().map_err(io::Error::other)?;
         // Files that could not be removed are removed after the next snapshot.
         let _ = self.journal.truncate_before(begin);
         Ok(true)
     }
 
-    /// Removes the written part of a snapshot that began at `begin`, after the record `before`. The next snapshot
-    /// continues in its file.
+    /// Removes the written part of a snapshot that began at `begin`, after the record `before`. The next snapshot uses
+    /// the same file.
     fn discard(&mut self, before: Option<Position>, begin: Position) -> io::Result<()> {
         match self.journal.discard_after(before) {
             Ok(()) => {
                 (self.epoch, self.next_seq) = (begin.epoch - 1, begin.seq);
                 Ok(())
             }
-            // The part remains until a snapshot is complete.
+            // The written part remains on disk until a later snapshot is complete.
             Err(error) if error.allows_retry() => Ok(()),
             Err(error) => Err(io::Error::other(error)),
         }
@@ -272,7 +273,7 @@ impl Snapshots {
     }
 
     fn push(&mut self, record: &SnapshotRecord) -> Result<(), AppendError> {
-        // A block larger than a frame does not come from this crate.
+        // This crate makes no block that is too large for a frame.
         self.frames.push(record).map_err(|_| AppendError::Batch("a block of a snapshot is too long"))?;
         if self.frames.bytes.len() >= BATCH_BYTES { self.flush() } else { Ok(()) }
     }

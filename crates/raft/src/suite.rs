@@ -1,4 +1,4 @@
-//! openraft's test suite for storage, run on this crate's storage.
+//! Runs openraft's test suite for storage with this crate's storage.
 
 use std::io;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::machines::Machines;
 use crate::proposal;
 use crate::type_config::{LogEntry, LogId, Types};
 
-/// A state machine that adds up bytes. It panics in the middle of the command `fail`.
+/// A state machine that adds up bytes. The machine panics in the middle of the command `fail`.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Sum {
     pub(crate) sum: u64,

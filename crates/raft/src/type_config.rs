@@ -1,4 +1,4 @@
-//! openraft's types with this crate's parameters.
+//! Names for openraft's types with the type parameters of this crate.
 
 use std::fmt;
 

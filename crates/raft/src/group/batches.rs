@@ -1,4 +1,5 @@
-//! Commands proposed at about the same time share a log entry, and pending reads share one confirmation.
+//! Combines commands that are proposed at about the same time into one log entry, and lets pending reads share one
+//! confirmation of the leadership.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -28,11 +29,11 @@ pub(super) struct PendingCommands {
     pub(super) response: oneshot::Sender<Result<Vec<Bytes>, (RaftGroupError, CommandBatch)>>,
 }
 
-/// The size of a group's commands without a response.
+/// The total size of a group's commands that have no response yet, bytes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WaitingBytes(Arc<AtomicUsize>);
 
-/// The size of a batch of commands as part of [`WaitingBytes`], until it is dropped.
+/// The size of one batch of commands, which is counted in [`WaitingBytes`] until this value is dropped.
 #[derive(Debug)]
 pub(super) struct CountedBytes {
     total: Arc<AtomicUsize>,
@@ -40,8 +41,8 @@ pub(super) struct CountedBytes {
 }
 
 impl WaitingBytes {
-    /// Counts a batch of commands, unless it is small. Returns `None` if more than `bytes_max` would wait; a batch that
-    /// waits alone may be larger.
+    /// Counts a batch of commands, unless the batch is small. Returns `None` if more than `bytes_max` would wait. If no
+    /// other batch waits, the batch may be larger.
     pub(super) fn add(&self, bytes: usize, bytes_max: usize) -> Option<CountedBytes> {
         let bytes = if bytes <= UNCOUNTED_BYTES_MAX { 0 } else { bytes };
         if bytes > 0 {
@@ -64,7 +65,7 @@ impl Drop for CountedBytes {
 /// The sender through which a pending read receives the index of the entry that must be applied before the read.
 pub(super) type PendingRead = oneshot::Sender<Result<u64, RaftGroupError>>;
 
-/// Number and latency of committed commands, from proposal to application.
+/// Number of committed commands, and the sum of their latencies from proposal to application.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Commits(Arc<(AtomicU64, AtomicU64)>);
 
@@ -88,10 +89,10 @@ impl Commits {
 /// Maximum number of commands in one entry, and of reads that share one confirmation.
 const BATCH_MAX: usize = 4 << 10;
 
-/// Size of a batch of commands up to which it does not count towards `waiting_bytes_max`.
+/// Batches of commands up to this size, in bytes, do not count towards `waiting_bytes_max`.
 const UNCOUNTED_BYTES_MAX: usize = 4 << 10;
 
-/// Pause before a retry, if the leader does not know whether it still leads.
+/// Pause before a retry, if this node does not know whether it still leads.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// Interval at which a leader checks whether its machine needs to know the time.
@@ -150,7 +151,8 @@ pub(super) async fn propose(
     }
 }
 
-/// Joins commands into an entry; on another thread if they have many bytes. Returns `None` while the runtime is ending.
+/// Joins commands into an entry. If the commands have many bytes, this happens on another thread. Returns `None` while
+/// the runtime is ending.
 async fn join(now_ms: u64, batch: Vec<PendingCommands>) -> Option<(Proposal, Vec<PendingCommands>)> {
     let bytes: usize = batch.iter().map(|pending| pending.commands.bytes().len()).sum();
     let join = move || (proposal::join(now_ms, batch.iter().map(|pending| &pending.commands)), batch);
@@ -273,7 +275,7 @@ impl Clock {
     /// The group's time, and the next time at which the machine has to act; 0 and `None` on a follower.
     fn read(&mut self, raft: &OurRaft, machines: &Machines) -> (u64, Option<u64>) {
         let term = raft.metrics().borrow_watched().current_term;
-        // A follower does not read its machine's time, because the machine may be busy with a snapshot for long.
+        // A follower does not read its machine's time, because a snapshot may keep the machine busy for a long time.
         if !raft.is_leader() {
             self.stop();
             return (0, None);
@@ -295,8 +297,9 @@ impl Clock {
         due_ms.is_some_and(|due_ms| due_ms <= now_ms)
     }
 
-    /// The cluster's clock, ms. A restarted leader may lead before its machine has applied entries of earlier
-    /// leaders, whose times are later. The clock continues from the latest of these times.
+    /// The group's time, ms. A restarted node may begin to lead before its machine has applied the last entries of
+    /// earlier leaders. The times of these entries can be above the clock's, so the clock continues from the latest
+    /// applied time.
     fn now_ms(&mut self, now: Instant, term: u64, machine_ms: u64) -> u64 {
         let elapsed_ms = |base_ms: u64, since: Instant| base_ms + (now - since).as_millis() as u64;
         let started = self.started.filter(|(clock_term, ..)| *clock_term == term);
@@ -328,7 +331,7 @@ mod tests {
         assert_eq!(waiting.0.load(Ordering::Relaxed), 0);
     }
 
-    /// After a restart, the clock may already run before the machine has applied the end of the log.
+    /// After a restart, the clock may run before the machine has applied all entries of the log.
     #[test]
     fn leader_clock_continues_from_the_latest_applied_entry() {
         let (mut clock, began) = (Clock::default(), Instant::now());

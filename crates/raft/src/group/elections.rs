@@ -1,4 +1,4 @@
-//! Durations of elections.
+//! Measures the durations of the elections that this node wins.
 //!
 //! Elections are measured on Raft's thread, in the order of events. An election's duration begins with this node's
 //! candidacy, even if the election ends before a caller reads its duration.
@@ -27,7 +27,7 @@ impl Elections {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records elections until the node ends.
+    /// Measures elections until the node ends.
     pub(super) async fn watch(self, raft: OurRaft) {
         let mut changes = raft.server_metrics();
         let mut candidate_since = None;

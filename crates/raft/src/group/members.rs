@@ -1,4 +1,4 @@
-//! Changes of a group's members, on the leader only.
+//! Changes a group's members and its leader. Only the leader can change the members.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ impl UntypedGroup {
         Ok(())
     }
 
-    /// Sets the voters, which must be members already. Voters left out leave the group.
+    /// Sets the voters, which must be members already. Present voters that are not in the list leave the group.
     pub async fn set_voters(&self, voters: &[u64]) -> Result<(), RaftGroupError> {
         let voters: BTreeSet<u64> = voters.iter().copied().collect();
         self.raft.change_membership(ChangeMembers::ReplaceAllVoters(voters), false).await?;
@@ -30,7 +30,7 @@ impl UntypedGroup {
         Ok(())
     }
 
-    /// Starts an election immediately, without waiting until the leader's heartbeats are missing.
+    /// Starts an election immediately, without waiting for the leader's heartbeats to stop.
     pub async fn elect(&self) -> Result<(), RaftGroupError> {
         let result = self.raft.trigger().elect(true).await;
         result.map_err(|fatal| RaftGroupError::Stopped(fatal.to_string()))

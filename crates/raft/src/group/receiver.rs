@@ -1,7 +1,7 @@
 //! Handles requests of other nodes.
 //!
-//! Limit: a partly received snapshot is dropped if no request for it arrives for [`IDLE_BLOCKS`] to twice as many times
-//! `block_ms_max`.
+//! Limit: a partly received snapshot is dropped if no request for the snapshot arrives within [`IDLE_BLOCKS`] times
+//! `block_ms_max`. The drop happens at most twice this time after the last request.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::limits::RaftLimits;
 use crate::message::{RaftRequest, SnapshotId};
 use crate::type_config::{Blocks, RaftSnapshot, SnapshotMeta};
 
-/// Multiple of the time limit for one block after which the blocks of an interrupted transfer are dropped.
+/// The blocks of an interrupted transfer are dropped after this many times `block_ms_max` without a request.
 const IDLE_BLOCKS: u32 = 6;
 
 /// A partly received snapshot. Any leader may send the rest.
@@ -31,7 +31,7 @@ pub(super) struct SnapshotReceiver {
 }
 
 impl SnapshotReceiver {
-    /// Begins or resumes a snapshot. Returns how many of its blocks this node has.
+    /// Begins or resumes a snapshot. Returns the number of the snapshot's blocks that this node already has.
     fn begin(
         &mut self,
         snapshot_id: SnapshotId,
@@ -83,7 +83,8 @@ impl SnapshotReceiver {
         if SnapshotId::of(&snapshot) == snapshot_id { Ok(snapshot) } else { Err(unexpected()) }
     }
 
-    /// Forgets the snapshot if its last request is `idle_max` ago, and returns its blocks.
+    /// Forgets the snapshot if its last request arrived at least `idle_max` ago. Returns the blocks of a forgotten
+    /// snapshot.
     fn remove_idle(&mut self, now: Instant, idle_max: Duration) -> Vec<Bytes> {
         let is_idle = self.requested_at.is_some_and(|at| now.saturating_duration_since(at) >= idle_max);
         if is_idle { std::mem::take(self).blocks } else { Vec::new() }
@@ -107,7 +108,7 @@ pub(super) async fn drop_idle_snapshots(receiver: Arc<Mutex<SnapshotReceiver>>, 
         let blocks = receiver.lock().await.remove_idle(Instant::now(), idle_max);
         if !blocks.is_empty() {
             tracing::info!(blocks = blocks.len(), "dropped a snapshot whose rest has not arrived");
-            // Freeing many blocks takes long, and would delay heartbeats on this thread.
+            // Freeing many blocks takes long. On this thread, it would delay heartbeats.
             tokio::task::spawn_blocking(move || drop(blocks));
         }
     }

@@ -1,4 +1,4 @@
-//! The thread and tasks of a group, and how they end.
+//! The thread and the tasks of a group, and how the thread and the tasks end.
 
 use std::io;
 use std::sync::mpsc::Receiver;
@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle, ThreadId};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// A thread for one group. Dropping it waits for the thread's end.
+/// A thread for one group. Dropping this value waits until the thread has ended.
 pub(super) struct GroupThread {
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -20,7 +20,7 @@ impl GroupThread {
         let handle = runtime.handle().clone();
         let (end, ended) = oneshot::channel::<()>();
         let run = move || {
-            // Discards openraft's log messages: there is one for every late heartbeat, thirty a second. The group's
+            // Discards openraft's log messages: openraft logs every late heartbeat, thirty times a second. The group's
             // status reports the relevant events.
             tracing::dispatcher::with_default(&tracing::Dispatch::none(), || drop(runtime.block_on(ended)));
         };
@@ -41,7 +41,7 @@ impl Drop for GroupThread {
     }
 }
 
-/// A group's tasks. Dropping this ends them and waits for their end.
+/// A group's tasks. Dropping this value ends the tasks and waits until they have ended.
 pub(super) struct GroupTasks {
     pub(super) end: Option<oneshot::Sender<()>>,
     /// A channel that is disconnected when the tasks have ended.
@@ -55,7 +55,7 @@ pub(super) struct GroupTasks {
 impl Drop for GroupTasks {
     fn drop(&mut self) {
         drop(self.end.take());
-        // One of the tasks may drop the last handle; it cannot wait for itself.
+        // One of the tasks may drop the last handle. This task cannot wait for its own end.
         if self.thread_id != thread::current().id() {
             let _ = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner).recv();
         }

@@ -1,5 +1,5 @@
-//! The room that remains for the log when its disk is full: the [`DiskReserve`], and the part of it claimed
-//! for the journal.
+//! The room that a log has left on a full disk: the [`DiskReserve`], and the room in the journal's file that was
+//! claimed before other programs could use it.
 //!
 //! While the reserve is not filled, commands that make the state larger are refused ([`DiskSpace`]). Only deletes,
 //! votes and purges are written. The reserve is filled before the first command, even at a start, because a node
@@ -19,12 +19,13 @@ pub(super) struct Margin {
     room: DiskSpace,
     /// Whether the reserve's room was claimed for the journal.
     is_claimed: bool,
-    /// Time at which filling the reserve was last tried.
+    /// Time at which the log last tried to fill the reserve.
     tried_at: Instant,
 }
 
 impl Margin {
-    /// Fills the reserve. If there is no room for it, commands that make the state larger are refused from the start.
+    /// Fills the reserve. If the disk has no room for the reserve, commands that make the state larger are refused from
+    /// the start.
     pub(super) fn open(reserve: DiskReserve, room: DiskSpace) -> Result<Margin, DiskError> {
         let mut margin = Margin { reserve, room, is_claimed: false, tried_at: Instant::now() };
         margin.fill()?;
@@ -53,7 +54,7 @@ impl Margin {
                 self.room.set_ample();
             }
             Ok(false) => self.report_low("the disk has hardly more room than the reserve takes"),
-            // Filling is tried again.
+            // A later call tries to fill the reserve again.
             Err(error) if error.lacks_resource() => self.report_low(&error.to_string()),
             Err(error) => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! Operations on the log, as records of the journal.
+//! The operations on a Raft log, which are the records of the log's journal.
 
 use bytes::Bytes;
 
@@ -10,9 +10,9 @@ use crate::type_config::{LogEntry, LogId, Vote};
 pub(crate) enum LogOperation {
     /// Appends an entry after the last one.
     Append(LogEntry),
-    /// Removes all entries after the given one; without a given one, all entries.
+    /// Removes all entries after the given entry, or all entries if none is given.
     Truncate(Option<LogId>),
-    /// Removes all entries up to the given one, because a snapshot contains them.
+    /// Removes all entries up to and including the given entry, because a snapshot contains them.
     Purge(LogId),
     Vote(Vote),
 }

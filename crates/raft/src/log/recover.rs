@@ -1,4 +1,4 @@
-//! Rebuilds the log from the journal.
+//! Rebuilds a Raft log from its journal at a start.
 
 use std::io;
 use std::path::Path;

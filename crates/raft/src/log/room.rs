@@ -1,4 +1,4 @@
-//! The room left on the log's disk. The writer thread sets the value, and other threads read it.
+//! The room left on the log's disk. The log's writer thread sets this information, and other threads read it.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ pub(crate) enum SpaceLevel {
     Out = 2,
 }
 
-/// The room left on the disk of a group's log and snapshots. Clones share it.
+/// The room left on the disk of a group's log and snapshots. Clones share the information.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DiskSpace(Arc<DiskSpaceState>);
 

@@ -1,4 +1,4 @@
-//! The log as openraft's storage.
+//! Implements openraft's log storage with the log of this crate.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -16,7 +16,7 @@ use super::writer::{LogWriter, Purge, Write, WriterCommand};
 use crate::frames::EncodedRecords;
 use crate::type_config::{LogEntry, LogId, Types, Vote};
 
-/// The log of a Raft group on disk. Clones share it.
+/// The log of a Raft group on disk. Clones share the log.
 #[derive(Debug, Clone)]
 pub(crate) struct RaftLog {
     log_index: Arc<Mutex<LogIndex>>,
@@ -114,7 +114,7 @@ impl RaftLog {
         &self.room
     }
 
-    /// The last entry that was removed from the log because a snapshot contains it.
+    /// The last entry that was removed from the log because a snapshot contains the entry.
     pub(crate) fn purged(&self) -> Option<LogId> {
         self.log_index().purged
     }
@@ -138,7 +138,7 @@ impl RaftLog {
         last.bytes - before
     }
 
-    /// Index of the last entry that is followed by more than `bytes` bytes of commands, counted up to the entry
+    /// Index of the last entry after which more than `bytes` bytes of commands follow, up to and including the entry
     /// `index`.
     pub(crate) fn last_before(&self, index: u64, bytes: u64) -> Option<u64> {
         let log_index = self.log_index();
@@ -152,8 +152,8 @@ impl RaftLog {
         self.log_index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes operations to the writer while the log is locked, so that the journal has them in the same order as the
-    /// log.
+    /// Passes operations to the writer while the log is locked. The journal therefore has the operations in the same
+    /// order as the log.
     fn write(
         &self,
         log_index: &mut LogIndex,
@@ -169,7 +169,7 @@ impl RaftLog {
         self.writer.send(WriterCommand::Write(Write { operations, frames, entries_from, done }));
     }
 
-    /// Writes an operation and waits until it is on disk.
+    /// Writes an operation, and waits until the operation is on disk.
     async fn write_and_wait(
         &self,
         operation: LogOperation,

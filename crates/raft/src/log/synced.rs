@@ -34,7 +34,7 @@ const MARK_BYTES: usize = 20;
 pub(super) struct SyncedMark {
     disk: Arc<dyn Disk>,
     path: PathBuf,
-    /// The open file; `None` while the disk has no room for it.
+    /// The open file of the mark; `None` while the disk has no room for the file.
     file: Option<Box<dyn DiskFile>>,
     seq: u64,
     /// The number that was written last, and the time of that write.
@@ -42,8 +42,8 @@ pub(super) struct SyncedMark {
 }
 
 impl SyncedMark {
-    /// Opens the mark of a group's log and creates it if it does not exist. Returns an error with the reason if the
-    /// log, whose last record is `last`, has lost records that were synced.
+    /// Opens the mark of a group's log, and creates the mark if it does not exist. Returns an error with the reason if
+    /// the log, whose last record is `last`, has lost records that were synced.
     pub(super) fn open(disk: Arc<dyn Disk>, group: &Path, last: u64) -> Result<SyncedMark, MarkError> {
         let mut mark = SyncedMark {
             disk,
@@ -97,7 +97,7 @@ impl SyncedMark {
 
     fn write_now(&mut self) {
         self.written = (self.seq, Instant::now());
-        // If the mark cannot be written, its number stays too low. The log itself is synced, and its writer
+        // If the mark cannot be written, its number stays too low. The log itself is synced, and the log's writer
         // continues.
         let _ = match &self.file {
             Some(file) => write(&**file, 1, self.seq),
@@ -199,8 +199,8 @@ mod tests {
                     assert!(open(&disk, round * 3 + seq - 1).is_err(), "as after a kill");
                 }
                 disk.crash();
-                // The stored number must not be lower than at the previous opening: a log that ends before it is
-                // refused.
+                // The stored number must not be lower than at the previous opening. A log that ends before that number
+                // is refused.
                 assert!(round == 0 || open(&disk, round * 3 - 1).is_err());
                 drop(open(&disk, round * 3 + 3).unwrap());
                 disk.crash();

@@ -26,7 +26,7 @@ pub(super) type WriteCallback = Box<dyn FnOnce(io::Result<()>) + Send>;
 const BLOCK_BYTES: usize = 8 << 20;
 /// Interval at which a write is tried again while the disk is full.
 const RETRY: Duration = Duration::from_millis(50);
-/// Number of bytes kept free for purges: for a purge's block, and for the new file that contains it.
+/// Number of bytes kept free for purges: for the block of a purge, and for the new file that contains the block.
 const PURGE_BYTES: u64 = 16 << 10;
 
 pub(super) enum WriterCommand {
@@ -85,7 +85,8 @@ impl LogWriter {
         let run = move || {
             state.run(&receiver);
             if state.failure.is_none() {
-                // All writes are synced. If the closing mark is not written, the next start checks more of the log.
+                // All writes are synced. If writing the closing mark fails, the next start only has to check more of
+                // the log.
                 let _ = state.journal.close();
                 let _ = state.mark.persist();
             }
@@ -95,7 +96,7 @@ impl LogWriter {
     }
 
     pub(super) fn send(&self, work: WriterCommand) {
-        // If the thread has ended, the dropped callbacks report an error.
+        // If the thread has ended, the operation is dropped, and the dropped callbacks report an error.
         let _ = self.sender.send(work);
     }
 }
@@ -202,7 +203,7 @@ impl WriterState {
         self.deferred.pop_front().or_else(|| receiver.try_recv().ok())
     }
 
-    /// Writes all of `writes` as one block. If there is too little room for the block, writes one after another.
+    /// Writes all of `writes` as one block. If there is too little room for the block, writes them one after another.
     fn write(&mut self, writes: VecDeque<Write>, receiver: &Receiver<WriterCommand>) {
         if writes.is_empty() {
             return;
@@ -298,7 +299,7 @@ impl WriterState {
     }
 
     /// Writes the first pending purge before the entries that wait for room, if the purge removes none of these
-    /// entries. The purge's records then come before those of the entries, so the stored positions of the entries are
+    /// entries. The purge's records then come before the entries' records, so the stored positions of the entries are
     /// too low. A file may therefore be kept too long, but is never removed too early.
     fn purge_before_waiting(&mut self) {
         let Some(at) = self.deferred.iter().position(|work| matches!(work, WriterCommand::Purge(_))) else {

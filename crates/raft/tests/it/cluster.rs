@@ -1,4 +1,4 @@
-//! Nodes and the links between them.
+//! A cluster of nodes in one process for tests, with links between the nodes that a test can cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -36,7 +36,7 @@ pub const LIMITS: RaftLimits = RaftLimits {
 pub struct CommandLog {
     pub lines: Vec<Bytes>,
     pub now_ms: u64,
-    /// The next time at which the machine has to act, as a command has set it.
+    /// The time that a command has set as the next time at which the machine has to act.
     pub due_ms: Option<u64>,
 }
 
@@ -143,7 +143,7 @@ pub fn member(id: u64) -> RaftMember {
 }
 
 impl TestCluster {
-    /// Starts `count` nodes that form one group, and waits for its leader.
+    /// Starts `count` nodes that form one group, and waits until the group has a leader.
     pub async fn with_nodes(count: u64, limits: RaftLimits) -> TestCluster {
         let mut cluster = TestCluster::empty(limits);
         (1..=count).for_each(|id| cluster.start(id));
@@ -160,7 +160,7 @@ impl TestCluster {
         TestCluster { network, disks, nodes, limits, acknowledged }
     }
 
-    /// Starts a node on its disk; the first time, the disk is empty.
+    /// Starts a node on the node's disk. At the first start, the disk is empty.
     pub fn start(&mut self, id: u64) {
         let disk = self.disks.entry(id).or_insert_with(|| Arc::new(FakeDisk::new(id)));
         let transport = TestTransport { from: id, network: Arc::clone(&self.network) };
@@ -182,7 +182,7 @@ impl TestCluster {
         self.end(id, true).await;
     }
 
-    /// Ends a node, by a power cut or in order.
+    /// Ends a node, either by a power cut or by a regular shutdown.
     pub async fn end(&mut self, id: u64, is_power_cut: bool) {
         let node = self.nodes.remove(&id).unwrap();
         self.network.write().unwrap().nodes.remove(&id);
@@ -206,7 +206,7 @@ impl TestCluster {
         }
     }
 
-    /// The leader, once all reachable nodes agree.
+    /// Waits until all reachable nodes agree on the leader, and returns the leader.
     pub async fn leader(&self) -> u64 {
         self.leader_among(&self.nodes.keys().copied().collect::<Vec<_>>()).await
     }
@@ -249,7 +249,7 @@ impl TestCluster {
         self.propose_line_among(&self.nodes.keys().copied().collect::<Vec<_>>(), line).await;
     }
 
-    /// Waits until all nodes have the same lines, including all acknowledged ones in order.
+    /// Waits until all nodes have the same lines, and these include all acknowledged lines in order.
     pub async fn wait_until_equal(&self) -> Vec<Bytes> {
         let deadline = Deadline::new();
         loop {

@@ -1,4 +1,4 @@
-//! Crashes and network partitions.
+//! Tests with crashes and network partitions.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -185,8 +185,8 @@ async fn log_with_a_hole_is_not_opened() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn truncated_emptied_or_removed_log_is_not_opened() {
-    // Without a power cut, the journal has one file, which damage 3 replaces by its older version. After a power cut it
-    // has two files, so damage 3 is left out.
+    // Without a power cut, the journal has one file, and damage 3 replaces this file by an older version. After a power
+    // cut the journal has two files, so damage 3 is left out.
     let damages = (0..4).map(|damage| (false, damage)).chain((0..3).map(|damage| (true, damage)));
     for (is_power_cut, damage) in damages {
         let mut cluster = TestCluster::with_nodes(1, LIMITS).await;
@@ -217,7 +217,7 @@ async fn truncated_emptied_or_removed_log_is_not_opened() {
                 _ => disk.overwrite(&path, older.clone()),
             }
         }
-        // The second start must fail too: the first attempt to open the log is no repair.
+        // The second start must fail, too: the first attempt to open the log must not repair the log.
         for _ in 0..2 {
             let error = start_error(&mut cluster);
             assert!(

@@ -1,4 +1,4 @@
-//! Full disks and failing disks.
+//! Tests with full disks and failing disks.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ async fn full_disk_takes_only_commands_that_free_room() {
     cluster.propose_line("on we go").await;
     let mut again = fill(&cluster, 1).await;
     while again < line_count / 2 {
-        // The log's files are freed a little later than its claimed room.
+        // The files of the log are freed a little later than the room that the log has claimed.
         cluster.wait_until("there is room", |cluster| cluster.nodes[&1].status().lacks_room.is_none()).await;
         again += fill(&cluster, 1).await;
     }

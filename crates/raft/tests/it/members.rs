@@ -1,4 +1,4 @@
-//! Nodes join and leave.
+//! Tests in which nodes join and leave a group.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Groups without faults.
+//! Tests of groups without faults.
 
 use std::sync::Arc;
 
