@@ -1,4 +1,4 @@
-//! Validated frames that another process has sent.
+//! Batches of frames that another process has sent and that this process has validated.
 
 use dunlin_frame::{FLAG_REPLY, Frame, FrameError};
 
@@ -50,7 +50,8 @@ impl<'a> CheckedBatch<'a> {
         self.largest
     }
 
-    /// Checks that reply fields are valid subjects, because listeners write them into protocol lines.
+    /// Checks that the frames' reply fields are valid subjects, because listeners write these fields into protocol
+    /// lines.
     pub fn check_replies(&self) -> Result<(), FrameError> {
         if self.flags & FLAG_REPLY == 0 {
             return Ok(());
@@ -58,7 +59,7 @@ impl<'a> CheckedBatch<'a> {
         self.frames().filter_map(|frame| frame.reply()).try_for_each(check_reply)
     }
 
-    /// The union of all frames' flags.
+    /// All flags that are set in at least one of the frames.
     pub fn flags(&self) -> u8 {
         self.flags
     }

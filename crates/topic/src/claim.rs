@@ -1,4 +1,4 @@
-//! A publisher's claim on a topic's state: its last acknowledged record.
+//! A publisher's claim that a topic's state includes the last record for which the publisher has an acknowledgement.
 //!
 //! Each record carries its publisher's claim to the topic's owner. An owner whose state lacks the claimed record
 //! refuses with [`PublishError::StateLost`]. A claim that was refused stays refused: the owner appends no record with

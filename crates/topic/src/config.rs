@@ -1,4 +1,4 @@
-//! Configuration of topics.
+//! The configuration of topics, and the clock that topics use.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -14,26 +14,28 @@ pub const RETENTION_BYTES_MIN: u64 = 16 << 10;
 /// The configuration of a topic: its pattern, partitions, retention and storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicConfig {
-    /// The pattern of the subjects that the topic owns; by default its name alone.
+    /// The pattern of the subjects that the topic owns. By default, the topic owns only the subject that equals its
+    /// name.
     pub pattern: Option<String>,
     /// The number of partitions.
     pub partitions: u16,
     /// How much history each log keeps.
     pub retention: Retention,
-    /// The largest record, bytes with meta and padding.
+    /// The largest size of a record with its meta fields and padding, bytes.
     pub record_bytes_max: u32,
-    /// Shared payloads of at least this many bytes are kept by reference instead of copied.
+    /// Payloads that the publisher shares are kept by reference if they have at least this many bytes. Smaller payloads
+    /// are copied.
     pub by_ref_bytes_min: u32,
     /// If set, publishers wait for registered subscribers.
     pub reliable: Option<ReliableOptions>,
     /// If set, records are stored on disk, and `retention` applies to the disk.
     pub durable: Option<DurableOptions>,
-    /// If set, the topic keeps a state. Subscribers can start with it and recover with it.
+    /// If set, the topic keeps a state. Subscribers can start with the state, and continue with it after a loss.
     pub reducer: Option<ReducerConfig>,
     /// For tests of subscribers: the default of
     /// [`SubscribeOptions::test_loss_every`](crate::SubscribeOptions::test_loss_every).
     pub test_loss_every: Option<NonZeroU32>,
-    /// Limits of each log besides its retention. A node uses the same limits for all topics.
+    /// The limits of each log, except for the retention. A node uses the same limits for all topics.
     pub limits: LogLimits,
 }
 
@@ -60,10 +62,10 @@ impl Default for TopicConfig {
 pub struct Retention {
     /// Maximum size of segments and of payloads kept by reference, bytes.
     pub bytes: u64,
-    /// Maximum number of records. Registered subscribers of a reliable topic receive more, if further records are still
-    /// in memory.
+    /// Maximum number of records. Registered subscribers of a reliable topic can read more records than this, if
+    /// further records are still in memory.
     pub records: Option<u64>,
-    /// Maximum age of a record since it was appended.
+    /// Maximum time since a record was appended.
     pub age: Option<Duration>,
 }
 
@@ -95,7 +97,8 @@ impl Default for ReliableOptions {
 pub struct DurableOptions {
     /// The acknowledgement level: memory, written or synced.
     pub acknowledge: AckLevel,
-    /// Stored history that is also kept in memory, bytes. Subscribers further behind read from disk.
+    /// The size of the newest history that is on disk and also in memory, bytes. Subscribers that are further behind
+    /// read from disk.
     pub memory_bytes: u64,
 }
 
@@ -153,7 +156,7 @@ pub enum ConfigError {
 }
 
 impl TopicConfig {
-    /// Maximum history that each log keeps in memory, bytes.
+    /// The largest size of the history that each log keeps in memory, bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let tail = self.durable.map_or(u64::MAX, |durable| durable.memory_bytes);
         self.retention.bytes.min(tail)
@@ -206,12 +209,14 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that returns the time of `now`, ns since the Unix epoch. `now` also measures waits.
+    /// Creates a clock from `now`, a function that returns the time in ns since the Unix epoch. The clock also measures
+    /// waits with `now`.
     pub const fn new(now: fn() -> u64) -> Clock {
         Clock { now, steady: now }
     }
 
-    /// Measures waits by `steady`: monotonic time, ns. Setting the system's time then does not change waits.
+    /// Returns this clock, but with waits measured by `steady`, a function that returns a monotonic time in ns. Setting
+    /// the system's time then does not change waits.
     pub const fn with_steady(self, steady: fn() -> u64) -> Clock {
         Clock { now: self.now, steady }
     }

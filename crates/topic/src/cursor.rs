@@ -1,4 +1,4 @@
-//! A position in one log.
+//! Cursors. A cursor is a subscriber's position in one log.
 //!
 //! To read, call [`Cursor::fill`], then walk over the records that it found. Between reads, a cursor keeps a position
 //! and a hint for the next lookup, but no buffer.
@@ -54,17 +54,18 @@ enum Hint {
     PinnedSegment(PinnedSegment),
     /// One record made for this subscriber alone: merged from several, or with a reduced payload.
     MergedRecord(Box<MergedRecord>),
-    /// The next record is on disk, but cannot be read at present. `retries` counts how many times the store had let
-    /// subscribers repeat reads before. If the log's count has grown since then, the read may be repeated.
+    /// The next record is on disk, but cannot be read at present. `retries` is the number of times that the store had
+    /// let subscribers repeat their reads before this read. If that number has grown since then, the read may be
+    /// repeated.
     Deferred {
         retries: u64,
     },
 }
 
-/// Whether a registered subscriber consumes a record by reading the next one, or by an explicit call.
+/// Whether a registered subscriber consumes a record when it reads the next record, or only by an explicit call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConsumeMode {
-    /// Reading a record consumes all records before it.
+    /// Reading a record consumes all records before the read record.
     Reads,
     /// The owner of the cursor calls [`Cursor::consume`].
     Explicit,
@@ -76,12 +77,12 @@ pub struct Cursor {
     log: Arc<Log>,
     hint: Hint,
     next: Position,
-    /// The position at which the subscriber started. Set if the subscriber's options name no position and another
+    /// The position at which the subscriber started. Set only if the subscriber's options name no position and another
     /// process may own the log.
     default_start: Option<Position>,
     /// The number of records that were skipped just before the next one and were not reported yet.
     skipped: u64,
-    /// Offset of the record `next` in the hint's segment.
+    /// The offset of the next record in the segment that `hint` names.
     offset: u32,
     on_gap: OnGap,
     consumption: ConsumeMode,
@@ -168,7 +169,8 @@ impl Cursor {
         }
     }
 
-    /// Continues [`Cursor::fill`] without the fast path. Returns `None` if a pinned segment is to be read.
+    /// Continues [`Cursor::fill`] if its fast path does not apply. Returns `None` if the caller has to read a pinned
+    /// segment.
     fn fill_slow_path(&mut self, skips: &mut SkipBudget) -> Option<ReadOutcome> {
         if let Hint::MergedRecord(merged) = &self.hint {
             let left = (self.offset as usize) < merged.frame.len();
@@ -180,7 +182,7 @@ impl Cursor {
         if self.follower.is_some()
             && let Some(fill) = self.follow()
         {
-            // The next round checks whether a merged record is withheld for tests.
+            // The next iteration checks whether a merged record must be withheld for tests.
             let is_unchecked = self.select.is_some() && matches!(fill, ReadOutcome::Records);
             return (!is_unchecked).then_some(fill);
         }
@@ -255,7 +257,7 @@ impl Cursor {
                 return None;
             }
             Lookup::PrivateMirror => self.log.find_local(self.next, self.on_gap, is_requested),
-            // A subscriber without a start position skips records before the mirror's first one.
+            // A subscriber that requested no start position skips the records before the mirror's first record.
             Lookup::Skip(next) if !is_requested || self.log.is_private() => Lookup::Skip(next),
             Lookup::Skip(_) if self.switch_to_private_mirror() => return None,
             Lookup::Skip(next) => {
@@ -310,7 +312,7 @@ impl Cursor {
                 Some(ReadOutcome::Notice(Notice::Gap(gap)))
             }
             Lookup::EpochChanged(mut changed) => {
-                // If no record is missing between the two epochs, the state continues.
+                // If no record between the two epochs is missing, the follower's state stays valid.
                 let is_complete = changed.known_through == Some(changed.last_seen)
                     && changed.new_first.seq == changed.last_seen + 1;
                 if !is_complete && let Some(next) = self.find_state(CatchUpRequest::State) {
@@ -328,7 +330,7 @@ impl Cursor {
         }
     }
 
-    /// Bytes of the first `frames` frames of the pinned segment.
+    /// The size of the first `frames` frames of the pinned segment, bytes.
     fn offset_after(&self, frames: u64) -> u32 {
         let Hint::PinnedSegment(pinned) = &self.hint else { return 0 };
         pinned.frames(0).take(frames as usize).map(|entry| entry.bytes.len() as u32).sum()
@@ -353,8 +355,8 @@ impl Cursor {
         }
     }
 
-    /// Skips records that the subscriber does not receive, until the budget is spent; `true` if it stopped before a
-    /// record that the subscriber receives.
+    /// Skips records that the subscriber does not receive, until the budget is spent. Returns whether the next record
+    /// is one that the subscriber receives.
     fn skip_unselected(&mut self, skips: &mut SkipBudget) -> bool {
         let (Some(frames), Some(select)) = (self.frames(), &self.select) else { return true };
         let (mut next, mut skipped) = (self.next.seq, self.skipped);
@@ -402,7 +404,7 @@ impl Cursor {
             self.armed =
                 self.log.arm(self.awaited(), waiter, token, subscriber, self.deferred_read_retries());
             if self.has_publisher_change() {
-                // The notice was due before the cursor went to sleep, so the cursor is woken at once.
+                // The notice was due before the cursor went to sleep, so the cursor is woken immediately.
                 self.disarm(waiter, token);
             }
         }
@@ -470,8 +472,8 @@ impl Cursor {
         }
     }
 
-    /// Like [`handle_wake`](Cursor::handle_wake), but wakes up to `wakes` further sleepers. For sessions of a listener,
-    /// which share threads: with more wake-ups for each step, all sleepers wake sooner.
+    /// Like [`handle_wake`](Cursor::handle_wake), but wakes up to `wakes` further sleepers. Sessions of a listener use
+    /// this method, because they share threads: with more wake-ups for each step, all sleepers wake sooner.
     pub fn handle_wake_many(&mut self, wakes: usize) {
         self.handle_subject_wake();
         if self.armed.take().is_some() {
@@ -479,8 +481,8 @@ impl Cursor {
         }
     }
 
-    /// Leaves the log, and removes the cursor from the log's sleepers at once. If the cursor is only dropped, its entry
-    /// among the sleepers stays.
+    /// Leaves the log, and removes the cursor from the log's sleepers immediately. If a cursor is dropped without this
+    /// call, its entry among the sleepers stays.
     pub fn leave(&mut self, waiter: &Arc<Waiter>, token: u32) {
         self.disarm(waiter, token);
         self.unsubscribe();
@@ -499,7 +501,7 @@ impl Cursor {
         }
     }
 
-    /// Unregisters the subscriber: it keeps its position, and may lose records from now on.
+    /// Unregisters the subscriber. The subscriber keeps its position, and may lose records from now on.
     pub fn unregister(&mut self) {
         if let Some(subscriber) = self.subscriber.take() {
             self.log.unregister(subscriber);
@@ -545,7 +547,7 @@ impl Drop for Cursor {
         drop(self.disarm_by_subject());
         if self.armed.take().is_some() {
             // The cursor's entry stays in the list of sleepers. The log may have woken the cursor just before, so the
-            // wake-up is passed on.
+            // next sleepers are woken here.
             self.log.wake_next_two();
         }
         if let Some(subscriber) = self.subscriber.take() {

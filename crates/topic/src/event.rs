@@ -1,4 +1,4 @@
-//! Events for a subscriber: records and notices.
+//! The events that a subscriber receives: records and notices.
 
 use std::sync::Arc;
 
@@ -55,8 +55,8 @@ pub struct Record<'a> {
     /// The record's position.
     pub position: Position,
     /// The subscriber has lost no record between this sequence number and the record's own: the records in between were
-    /// filtered, have expired, or are merged into this record. If a subscriber's last record is before `prev_seq`, the
-    /// subscriber has lost records.
+    /// filtered, have expired, or are merged into this record. If the last record that a subscriber received is before
+    /// `prev_seq`, the subscriber has lost records.
     pub prev_seq: u64,
     /// The frame.
     pub frame: Frame<'a>,
@@ -142,7 +142,8 @@ pub struct Snapshot {
     pub position: Position,
     /// The state's checksum.
     pub checksum: u64,
-    /// The serialized state, which a reducer of the topic's kind restores. Concurrent subscribers share it.
+    /// The serialized state, which a reducer of the topic's kind restores. Subscribers that receive the same snapshot
+    /// share the bytes.
     pub bytes: Bytes,
 }
 
@@ -160,21 +161,21 @@ pub struct Checksum {
     /// The log.
     pub log: Arc<LogName>,
     /// The last record that the state includes. Before this notice, the subscriber has received all records up to this
-    /// one, or the notices of their loss.
+    /// record, or notices of lost records.
     pub position: Position,
     /// The state's checksum.
     pub checksum: u64,
 }
 
-/// A notice whether publishers of a state topic are connected to its owner, and since when.
+/// A notice that states whether publishers of a state topic are connected to the topic's owner, and since when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublisherStatus {
     /// The log.
     pub log: Arc<LogName>,
     /// Whether at least one publisher is connected.
     pub connected: bool,
-    /// Time since which `connected` has its value, ns since the Unix epoch. If there was no publisher yet, the time at
-    /// which the owner opened the log.
+    /// Time since which `connected` has its value, ns since the Unix epoch. If no publisher was connected yet, the time
+    /// at which the owner opened the log.
     pub since_ns: u64,
     /// Time at which the newest record was appended, ns since the Unix epoch; `None` without records.
     pub last_append_ns: Option<u64>,
@@ -206,7 +207,7 @@ pub enum Notice {
     /// everything. At the start of a subscription, sent only if no publisher is connected, or after
     /// [`Start::After`](crate::Start::After).
     Publishers(PublisherStatus),
-    /// The log was deleted. No more events of it follow.
+    /// The log was deleted. No further events of this log follow.
     Deleted {
         /// The log.
         log: Arc<LogName>,

@@ -1,7 +1,8 @@
-//! Groups: members that share a topic's records.
+//! Groups, whose members share the records of a topic.
 //!
 //! A group is a state machine at the topic's owner. The group knows sequence numbers and hashes of keys, but no
-//! payloads. The owner feeds it from a [`RecordSource`], carries out its decisions, and passes the time as an argument.
+//! payloads. The owner lets the group read from a [`RecordSource`], carries out the group's decisions, and passes the
+//! time as an argument.
 //!
 //! - [`ShareGroup`]: each record goes to one member, at most once.
 //! - [`WorkGroup`]: a record is claimed until a deadline, and is delivered again unless it is acknowledged.
@@ -11,8 +12,7 @@
 //!
 //! Limits: the `group_…`, `share_…` and `work_…` fields of [`LogLimits`](crate::LogLimits).
 //!
-//! Groups ignore epochs: a group belongs to one epoch of one log; the owner creates a new group for a new
-//! epoch.
+//! Groups ignore epochs: a group belongs to one epoch of one log; the owner creates a new group for a new epoch.
 
 mod lost;
 mod members;

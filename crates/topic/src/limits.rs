@@ -1,17 +1,17 @@
-//! The limits of this crate.
+//! The limits of logs and of their groups.
 
 /// Limits of one log and its groups. The defaults suit a node with many topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogLimits {
-    /// Maximum number of producers that a log remembers. Above the limit, the log forgets the least recently
-    /// used producer, and accepts its next record as that of a new producer.
+    /// Maximum number of producers that a log remembers. Above the limit, the log forgets the least recently used
+    /// producer, and treats that producer's next record as the record of a new producer.
     pub producers_max: u32,
     /// Maximum number of ranges of appended records that are remembered for each producer. Above the limit, the log
-    /// forgets the oldest range, and refuses a retry of its records.
+    /// forgets the oldest range, and refuses a retry of that range's records.
     pub producer_outcomes_max: u32,
-    /// History kept beyond the retention for [subscribers that cannot receive
+    /// The size of the history kept beyond the retention for [subscribers that cannot receive
     /// gaps](crate::SubscriberProgress::keep_history), bytes. Kept only while at least half of the memory budget is
-    /// free. 0 keeps none.
+    /// free. 0 keeps no such history.
     pub pending_bytes_max: u64,
     /// Maximum number of members of a group. Further members are refused.
     pub group_members_max: u32,
@@ -25,10 +25,11 @@ pub struct LogLimits {
     pub work_claims_max: u32,
     /// Maximum number of claims in flight per member of a work group. At the limit the member gets no new claims.
     pub work_member_claims_max: u32,
-    /// Maximum number of records that a work group tracks, from the oldest unsettled one. At the limit the group reads
-    /// no further.
+    /// Maximum number of records that a work group tracks, beginning with the oldest unsettled record. At the limit,
+    /// the group reads no further.
     pub work_look_ahead_max: u32,
-    /// Maximum number of keys of a work group that block later records. At the limit the group reads no further.
+    /// Maximum number of a work group's keys that have records waiting behind an unsettled record. At the limit, the
+    /// group reads no further.
     pub work_keys_blocked_max: u32,
 }
 

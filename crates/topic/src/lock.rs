@@ -80,7 +80,7 @@ fn pause(tries: u32) {
     }
 }
 
-/// In the model, further rounds would only repeat the first ones. The model therefore skips them.
+/// In the model, further iterations would only repeat the first ones, so the model skips them.
 #[cfg(loom)]
 fn pause(tries: u32) {
     if tries > 2 {

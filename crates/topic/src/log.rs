@@ -1,14 +1,15 @@
-//! One partition: an ordered history that grows at one end and is dropped at the other.
+//! The log of one partition: an ordered history of records. New records are appended at one end, and old records are
+//! dropped at the other end.
 //!
-//! One lock guards check, append and commit. Subscribers take this lock only in three cases: at the end of a segment,
-//! after they have lost their position, and before they sleep.
+//! The log's lock protects the check, the append and the commit of records. Subscribers take this lock only in three
+//! cases: at the end of a segment, after they have lost their position, and before they sleep.
 //!
 //! Invariants:
-//! - Sequences rise by 1 within an epoch; append times never decrease.
+//! - Sequence numbers rise by 1 within an epoch; append times never decrease.
 //! - A batch is appended as a whole or not at all, inside one segment.
 //! - Only whole segments are dropped, oldest first; the newest one stays.
 //!
-//! Limits: `retention`, `record_bytes_max`, [`BATCH_BYTES_MAX`], and the budget.
+//! Limits: `retention`, `record_bytes_max`, [`BATCH_BYTES_MAX`], and the memory budget.
 
 mod ack_waiters;
 mod append;
@@ -70,7 +71,7 @@ pub struct Log {
     number: u64,
     pub(crate) clock: Clock,
     config: Arc<TopicConfig>,
-    /// The largest amount of memory that the history may use, bytes.
+    /// The largest amount of memory that the log's history may use, bytes.
     memory_bytes: u64,
     is_durable: bool,
     budget: Arc<MemoryBudget>,
@@ -141,12 +142,12 @@ pub(crate) struct LogContents {
     last_append_ns: u64,
     closed: bool,
     /// The time, in ns by `ownership_clock`, until which this process owns the log. 0 if the log is closed or another
-    /// node owns it; `u64::MAX` if no other node can own it.
+    /// node owns the log; `u64::MAX` if no other node can own the log.
     owned_until_ns: u64,
     ownership_clock: Clock,
-    /// Whether the log has dropped records; a durable log drops them from its disk, too.
+    /// Whether the log has dropped records. For a durable log, only records that its disk has dropped count.
     has_dropped: bool,
-    /// Size of the newest segment, bytes. The size of the next segment depends on it.
+    /// Size of the newest segment, bytes. The size of the next segment depends on this size.
     capacity: usize,
     /// The sealed segments in memory, oldest first.
     retained: VecDeque<RetainedSegment>,
@@ -171,13 +172,13 @@ struct Rare {
     /// The progress of a durable log on disk; `None` for other logs.
     stored: Option<Box<DiskProgress>>,
     reducer: Option<ReducerState>,
-    /// Data of a mirror. Present only if another process owns the log, or owned it before.
+    /// The data of a mirror. Present only if another process owns the log, or owned the log before.
     mirror: Option<Box<Mirror>>,
     losses: LossCounters,
     /// The position of the first record that this process appended as the owner, and the append time of the record
     /// before that one.
     owned_from: (Position, u64),
-    /// Payloads that dropped segments kept by reference. They are freed outside the lock.
+    /// Payloads that dropped segments kept by reference. The payloads are freed after the lock is released.
     dropped_payloads: Vec<Bytes>,
 }
 
@@ -256,7 +257,8 @@ impl Log {
         self
     }
 
-    /// Restores the producer of stored records, so that retries are recognized. Call it for the oldest records first.
+    /// Restores the producer of stored records, so that the log recognizes retries. Call this method for the oldest
+    /// records first.
     pub fn restore_producer(&self, mark: &StagedProducer, epoch: u32) {
         let mut state = self.lock();
         let first = Position { epoch, seq: mark.first_seq };
@@ -323,7 +325,7 @@ impl Log {
         losses.records += records;
     }
 
-    /// The last known record number of this producer.
+    /// The last known number that this producer gave to a record.
     pub fn last_producer_seq(&self, producer: u64) -> Option<u64> {
         self.lock().rare.as_ref().and_then(|rare| rare.producers.last(producer))
     }
@@ -350,8 +352,8 @@ impl Log {
         (epoch < state.epoch).then(|| known.unwrap_or_else(|| state.epoch_start()))
     }
 
-    /// The approximate number of bytes that active subscribers have not read, if gaps cannot be reported to these
-    /// subscribers. Updated once for each segment.
+    /// The approximate number of bytes that active subscribers which cannot receive gaps have not read. Updated once
+    /// for each segment.
     #[inline(always)]
     pub fn pressure(&self) -> u64 {
         self.pressure.load(Ordering::Relaxed)
@@ -436,7 +438,7 @@ impl LogContents {
         }
     }
 
-    /// The segment that holds `seq`, or will hold it; `None` if `seq` is not in memory.
+    /// The segment that holds the record `seq` or will hold it; `None` if that record is not in memory.
     fn segment_of(&self, seq: u64) -> Option<&Arc<Segment>> {
         if let Some(writer) = &self.writer
             && writer.segment().first_seq <= seq

@@ -1,6 +1,6 @@
-//! Memory budgets of a node and of each of its tenants.
+//! Memory budgets of a node and of each of the node's tenants.
 //!
-//! Limit: a budget's `limit` bytes. A charge beyond it is refused and changes nothing.
+//! Limit: a budget's `limit` bytes. A charge that would exceed the limit is refused and changes nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ pub struct MemoryBudgetError {
 }
 
 impl MemoryBudget {
-    /// Creates a node's budget with a pool that keeps at most `idle_bytes_max` for reuse.
+    /// Creates a node's budget with a pool that keeps at most `idle_bytes_max` bytes of freed memory for reuse.
     pub fn node(limit: u64, idle_bytes_max: usize) -> Arc<MemoryBudget> {
         let pool = Arc::new(BufferPool::new(idle_bytes_max));
         Arc::new(MemoryBudget { used: AtomicU64::new(0), limit, parent: None, pool })
@@ -96,8 +96,8 @@ impl MemoryBudget {
         }
     }
 
-    /// Charges `bytes` even beyond the limit. Snapshots use this method, because subscribers need them to recover.
-    /// Later charges fail until enough is released.
+    /// Charges `bytes` even beyond the limit. Snapshots use this method, because subscribers need snapshots to recover.
+    /// Later charges fail until enough bytes are released.
     pub(crate) fn force_charge(&self, bytes: u64) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
         if let Some(parent) = &self.parent {
@@ -140,7 +140,7 @@ impl MemoryCharge {
         MemoryCharge { budget: Arc::clone(budget), bytes: bytes as u64 }
     }
 
-    /// Grows the charge to `bytes`. On failure it stays unchanged.
+    /// Increases the charge to `bytes`. If the budget refuses this, the charge stays unchanged.
     pub fn grow_to(&mut self, bytes: usize) -> Result<(), MemoryBudgetError> {
         let missing = (bytes as u64).saturating_sub(self.bytes);
         self.budget.charge_nonzero(missing)?;
@@ -169,7 +169,7 @@ impl MemoryCharge {
         self.bytes
     }
 
-    /// Adds bytes that were already charged separately; they are released with this charge.
+    /// Adds bytes that were already charged separately. They are released together with this charge.
     pub(crate) fn add_charged(&mut self, bytes: u64) {
         self.bytes += bytes;
     }

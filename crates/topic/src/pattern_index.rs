@@ -35,7 +35,8 @@ struct Node<V> {
     rest_value: Option<V>,
 }
 
-/// Children by literal token. Most nodes have none or one; one node may have a child for each topic.
+/// A node's children, each under its literal token. Most nodes have no child or one child; a node may have a child for
+/// each topic.
 #[derive(Debug)]
 enum Children<V> {
     Few(Vec<(Box<str>, Node<V>)>),
@@ -94,7 +95,8 @@ impl<V> PatternIndex<V> {
         self.len -= self.root.retain(&mut keep);
     }
 
-    /// The value of the pattern that matches the subject. If several match, the value of the most literal one.
+    /// The value of the pattern that matches the subject. If several patterns match, the value of the most literal
+    /// pattern.
     pub fn owner(&self, subject: Subject<'_>) -> Option<&V> {
         self.root.owner(subject.as_str())
     }
@@ -139,7 +141,7 @@ impl<V> Node<V> {
         self.value.is_none() && self.rest_value.is_none() && self.star.is_none() && self.children.is_empty()
     }
 
-    /// The slot of this pattern's value; creates missing nodes.
+    /// The slot for the value of this pattern. Missing nodes are created.
     fn slot(&mut self, pattern: &str) -> &mut Option<V> {
         let (token, after) = split(pattern);
         let child = match token {

@@ -1,15 +1,16 @@
 //! Detects retries of producers, so that no record is appended twice.
 //!
-//! A producer numbers its records. The log keeps each producer's last number and the positions of its recent records.
+//! A producer numbers its records. The log keeps each producer's last number and the positions of the producer's recent
+//! records.
 //!
 //! Invariants:
 //! - Within one `producer_epoch`, numbers are accepted without holes, and each number once.
-//! - A higher epoch fences lower ones from its first appended record on. A refused append changes nothing.
-//! - The receipt of a retry names the position of the first attempt. A retry may use other batch boundaries, but
-//!   never mixes old records with new ones.
+//! - A higher epoch fences lower epochs from its first appended record on. A refused append changes nothing.
+//! - The receipt of a retry names the position of the first attempt. A retry may use other batch boundaries, but never
+//!   mixes old records with new ones.
 //!
-//! Limits: [`LogLimits::producers_max`] and [`LogLimits::producer_outcomes_max`]. A forgotten producer counts as new:
-//! its retries are appended again.
+//! Limits: [`LogLimits::producers_max`] and [`LogLimits::producer_outcomes_max`]. A forgotten producer counts as new,
+//! so a retry of its records is appended again.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -64,7 +65,7 @@ struct Producer {
     older: u32,
 }
 
-/// A range of records whose numbers and positions both rise by one.
+/// A range of records. From each record to the next, the number and the position rise by one.
 #[derive(Debug, Clone, Copy)]
 struct Outcome {
     first: u64,

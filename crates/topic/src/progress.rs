@@ -1,7 +1,7 @@
-//! The subscribers of a log and their positions, for operators.
+//! Lists the subscribers of a log and their positions for operators.
 //!
-//! In process, every named subscriber is listed; a listener lists the subscribers of its clients. Subscribers
-//! update their position without a lock, so a listing may be slightly out of date.
+//! The list contains every named subscriber in this process, and a listener lists the subscribers of its clients.
+//! Subscribers update their position without a lock, so a listing may be slightly out of date.
 //!
 //! Limit: one entry for each live subscriber, kept outside the log's lock.
 
@@ -13,7 +13,8 @@ use crate::event::Position;
 use crate::log::Log;
 use crate::subscribe::SubscribeOptions;
 
-/// The reading position of a subscriber in one log. The list for operators contains this value until it is dropped.
+/// The reading position of a subscriber in one log. The list for operators contains this position until the value is
+/// dropped.
 #[derive(Debug)]
 pub struct SubscriberProgress {
     name: String,
@@ -32,7 +33,7 @@ pub struct SubscriberProgress {
     changed_ns: AtomicU64,
 }
 
-/// The oldest unread record of all those subscribers of a log that cannot receive gaps.
+/// The oldest unread record of the subscribers of a log that cannot receive gaps.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct OldestUnread {
     /// The oldest record that one of these subscribers has not read.
@@ -49,7 +50,7 @@ const STALLED_NS: u64 = 500_000_000;
 pub struct SubscriberInfo {
     /// The subscription's name.
     pub name: String,
-    /// The partition it reads.
+    /// The partition that the subscriber reads.
     pub partition: u16,
     /// The last delivered record.
     pub position: Position,
@@ -151,7 +152,7 @@ impl SubscriberProgress {
         self.missed_ns.store(self.clock.now_ns(), Ordering::Relaxed);
     }
 
-    /// Keeps history for this subscriber within the log's limits, because it cannot receive gaps.
+    /// Keeps history for this subscriber within the log's limits, because the subscriber cannot receive gaps.
     pub fn keep_history(&self) {
         self.keeps_history.store(true, Ordering::Relaxed);
     }

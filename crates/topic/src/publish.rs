@@ -139,7 +139,7 @@ pub trait Publish {
     /// records one by one.
     fn publish_batch(&mut self, drafts: &[Draft<'_>]) -> Result<Receipt, PublishError>;
 
-    /// Publishes only if the log's last record has sequence `last_seq`; otherwise fails with
+    /// Publishes only if the log's last record has the sequence number `last_seq`; otherwise fails with
     /// [`PublishError::SeqMoved`].
     fn publish_expecting<'a>(
         &mut self,
@@ -165,7 +165,7 @@ pub enum PublishError {
     /// The record does not fit the frame layout or a limit.
     #[error("record refused: {0}")]
     Frame(#[from] FrameError),
-    /// The record is larger than the topic allows.
+    /// The record is larger than the topic's configuration allows.
     #[error("record of {bytes} bytes exceeds the topic's record_bytes_max of {bytes_max} bytes")]
     RecordTooLarge {
         /// The record's size with meta and padding, bytes.
@@ -194,7 +194,7 @@ pub enum PublishError {
         /// The oldest number whose outcome is remembered.
         remembered_from: u64,
     },
-    /// The producer skipped a number: records that it sent before never arrived.
+    /// The producer skipped a number: records that the producer sent before this record never arrived.
     #[error("producer sequence {producer_seq} does not follow {last}: records in between never arrived")]
     ProducerGap {
         /// The received number.
@@ -257,12 +257,13 @@ pub enum PublishError {
         /// The reason.
         why: crate::reducer::ReducerError,
     },
-    /// The state was lost after this publisher's last acknowledged record. Nothing was appended.
+    /// The topic's state lacks this publisher's last acknowledged record. Nothing was appended.
     #[error(
         "topic {0} has lost its state and some acknowledged records; publish the whole state, then continue"
     )]
     StateLost(String),
-    /// Another process owns the log. Internal: records are forwarded to it, and publishers never receive this error.
+    /// Another process owns the log. This error is internal: the record is then forwarded to the owner, and publishers
+    /// never receive this error.
     #[error("another node owns the topic")]
     Elsewhere,
     /// The owner's responses arrive more slowly than this node publishes, and did not catch up in time.
@@ -270,7 +271,7 @@ pub enum PublishError {
         "the topic's owner is slow: no response for {unanswered_bytes} bytes after {waited:?}; retry later"
     )]
     OwnerBehind {
-        /// Number of bytes that were forwarded to the owner and have no response.
+        /// Number of bytes that were forwarded to the owner and have no response yet.
         unanswered_bytes: u64,
         /// How long the publisher waited.
         waited: Duration,
@@ -288,12 +289,13 @@ pub enum PublishError {
     /// The response was lost: the record may or may not have been appended. A retry with the same producer is safe.
     #[error("the record may have been appended: {0}; a retry by the same producer never appends it twice")]
     Unknown(String),
-    /// An earlier record was refused. All other records that were sent are appended, including the record of this call.
+    /// An earlier record was refused. All other records that the publisher sent are appended, including the record of
+    /// this call.
     #[error("record {record} of this publisher was refused: {why}{}; all others were sent", more_text(*more))]
     LeftOut {
-        /// Number of the record among those that this publisher sent to its partition, from 1.
+        /// Number of the refused record among the records that this publisher sent to the partition, from 1.
         record: u64,
-        /// Number of further records that were refused since then.
+        /// Number of further records that were refused after that record.
         more: u64,
         /// The reason why the first record was refused.
         why: Box<PublishError>,
@@ -327,7 +329,7 @@ fn record_text(record: u32) -> String {
 }
 
 impl PublishError {
-    /// Whether the error concerns one record only, so that other records of the batch may succeed.
+    /// Whether the error concerns only one record, so that the other records of the batch may succeed.
     pub fn concerns_one_record(&self) -> bool {
         matches!(
             self,

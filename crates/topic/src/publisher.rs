@@ -1,4 +1,4 @@
-//! The in-process publisher.
+//! Publishes to a topic in the same process.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::wake::{Waiter, thread_waker};
 /// The longest time that a publisher waits for a disk that neither stores the records nor fails.
 const STORE_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// The largest number of records without a known outcome that a publisher keeps. At the limit, `send` waits
-/// for the oldest one.
+/// The largest number of records with an unknown outcome that a publisher remembers. At the limit, `send` waits for the
+/// oldest record.
 const UNSTORED_MAX: usize = 4_096;
 /// A waiting publisher checks at least at this interval whether there is room, ns.
 const ROOM_CHECK_NS: u64 = 50_000_000;
@@ -33,8 +33,8 @@ pub struct Publisher {
     claims: Box<[Arc<StateClaim>]>,
     waiter: Option<Arc<Waiter>>,
     last: Option<Receipt>,
-    /// Records that may not be stored yet: the last one sent to each partition of a durable topic, and every
-    /// forwarded record without an outcome.
+    /// Records that may not be stored yet: the last record that was sent to each partition of a durable topic, and
+    /// every forwarded record without an outcome.
     unstored: VecDeque<Receipt>,
     waits_for_room: bool,
     waits_for_disk: bool,
@@ -296,10 +296,10 @@ impl Publisher {
     }
 }
 
-/// Waiting for the disk and for owners at other nodes.
+/// Waits for the disk, and for owners at other nodes.
 impl Publisher {
-    /// Handles the outcome of a sent record. If the record was sent last, the outcome's receipt replaces the
-    /// publisher's last receipt. If this record was refused, the last receipt is removed.
+    /// Handles the outcome of a sent record. If no record was sent after this record, the outcome's receipt replaces
+    /// the publisher's last receipt. If the record was refused, the last receipt is removed.
     fn settle(&mut self, sent: &Receipt, outcome: Result<Receipt, PublishError>) -> Result<(), PublishError> {
         let is_last = self.last.is_some_and(|last| {
             (last.partition, last.position, last.acknowledged)

@@ -1,8 +1,8 @@
-//! Reducers compute a topic's state from its records, at the log's owner and at subscribers.
+//! Reducers compute a topic's state from the topic's records, at the log's owner and at subscribers.
 //!
 //! Invariants:
 //! - The same records in the same order give the same state and the same checksum everywhere.
-//! - A refused append changes nothing: it is checked as a whole before any record is applied.
+//! - A refused append changes nothing: all its records are checked before any of them is applied.
 //! - A snapshot and the records after it give the same state as all records. The state at a position and the changes
 //!   since that position give the same state, too.
 
@@ -35,7 +35,7 @@ pub trait Reducer: Any + Send + std::fmt::Debug {
     /// whose state is wrong. That state must then be restored before it is used.
     fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), ReducerError>;
 
-    /// A view of the present state, at a cost independent of its size.
+    /// Returns a view of the present state, in the same time for every size of the state.
     fn freeze(&mut self) -> Arc<dyn FrozenState>;
 
     /// Restores the state that a [`FrozenState`] wrote after the record `seq`. A failure leaves the state empty.

@@ -1,4 +1,4 @@
-//! Requests: replies and errors, in process and over a connection.
+//! The replies to requests, and the errors of requests, in process and over a connection.
 
 use std::time::Duration;
 

@@ -42,7 +42,7 @@ pub(crate) use buffer::{BUFFER_BYTES_MIN, Buffer, BufferPool};
 
 /// Number of bytes that the reference to a payload takes in the buffer.
 const SLOT_BYTES: usize = padded(size_of::<Bytes>());
-/// How far ahead of a read cache lines are prefetched, bytes.
+/// Distance from the frame that is read to the cache lines that are prefetched, bytes.
 const READ_AHEAD_BYTES: usize = 512;
 const RETIRED: u32 = 1 << 31;
 const SEALED: u64 = 1 << 63;
@@ -138,16 +138,16 @@ impl Segment {
         Commit::unpack(self.commit.load(COMMIT_LOAD))
     }
 
-    /// Frees the buffer; `false` while a read is in progress. Payloads kept by reference are moved to `payloads`,
-    /// because dropping them may run foreign code, which must not run inside a log's lock.
+    /// Frees the buffer. Returns `false` while a read is in progress. Payloads kept by reference are moved to
+    /// `payloads`, because dropping a payload may run foreign code, which must not run inside a log's lock.
     pub(crate) fn retire(&self, payloads: &mut Vec<Bytes>) -> bool {
         debug_assert!(self.commit().sealed, "only a sealed segment is retired");
         if self.pins.0.compare_exchange(0, RETIRED, RETIRE, Ordering::Relaxed).is_err() {
             return self.pins.0.load(Ordering::Relaxed) & RETIRED != 0;
         }
         self.track_write(0, self.commit().bytes);
-        // SAFETY: the exchange succeeds once, while no thread reads the buffer. After it, no thread can begin to read.
-        // The writer was consumed by `seal`.
+        // SAFETY: the exchange succeeds once, while no thread reads the buffer. After the exchange, no thread can begin
+        // to read. The writer was consumed by `seal`.
         unsafe { (*self.owned.get()).free(self.base, payloads) };
         true
     }
@@ -175,7 +175,7 @@ impl SegmentMemory {
     unsafe fn free(&mut self, base: *mut u8, payloads: &mut Vec<Bytes>) {
         let Some(buffer) = self.buffer.take() else { return };
         for at in std::mem::take(&mut self.by_ref_at) {
-            // SAFETY: `push_by_ref` wrote a `Bytes` there, and each is taken once.
+            // SAFETY: `push_by_ref` wrote a `Bytes` at this offset, and each `Bytes` is taken once.
             payloads.push(unsafe { base.add(at as usize).cast::<Bytes>().read() });
         }
         buffer.budget().release(std::mem::take(&mut self.by_ref_bytes));
@@ -198,7 +198,7 @@ pub(crate) struct SegmentWriter {
     written: Commit,
 }
 
-// SAFETY: the pointer is the segment's own, which the writer keeps alive.
+// SAFETY: the pointer points to the buffer of the segment, which the writer keeps alive.
 unsafe impl Send for SegmentWriter {}
 
 impl SegmentWriter {
@@ -220,7 +220,7 @@ impl SegmentWriter {
 
     /// Bytes of payloads outside the buffer.
     pub(crate) fn by_ref_bytes(&self) -> u64 {
-        // SAFETY: `owned` belongs to this writer while it exists.
+        // SAFETY: `owned` belongs to this writer while the writer exists.
         unsafe { (*self.segment.owned.get()).by_ref_bytes }
     }
 
@@ -242,13 +242,13 @@ impl SegmentWriter {
         self.written.count += count;
     }
 
-    /// Bytes in the buffer that [`push_by_ref`](SegmentWriter::push_by_ref) takes.
+    /// The number of bytes that [`push_by_ref`](SegmentWriter::push_by_ref) takes in the buffer.
     pub(crate) fn by_ref_stride(encoded: FrameLayout) -> usize {
         padded(encoded.head_bytes()) + SLOT_BYTES
     }
 
-    /// Writes a frame and keeps its payload by reference. The caller has charged the payload to the budget; retiring
-    /// the segment releases the charge.
+    /// Writes a frame and keeps the frame's payload by reference. The caller has charged the payload to the budget;
+    /// retiring the segment releases the charge.
     #[inline(always)]
     pub(crate) fn push_by_ref(
         &mut self,
@@ -273,8 +273,8 @@ impl SegmentWriter {
     }
 
     /// Prefetches the cache lines for later records, `ahead_bytes` after the end of the written bytes, so that the
-    /// lock's next read-modify-write does not wait for them. A larger distance does not help: the processors of
-    /// subscribers prefetch, too, and take the lines back.
+    /// lock's next read-modify-write does not wait for these cache lines. A larger distance does not help: the
+    /// processors of subscribers prefetch, too, and take the lines back.
     #[inline(always)]
     pub(crate) fn prefetch(&self, ahead_bytes: usize) {
         prefetch::for_write(self.base.wrapping_add(self.written.bytes as usize + ahead_bytes));
@@ -286,7 +286,7 @@ impl SegmentWriter {
         self.segment.commit.store(written.pack(), COMMIT_STORE);
     }
 
-    /// Pins the segment for the disk's store, which sees everything written, committed or not. Must be called inside
+    /// Pins the segment for the disk's store, which may read all written bytes, committed or not. Must be called inside
     /// the log's lock.
     pub(crate) fn pin_written(&self) -> PinnedSegment {
         // A segment that has a writer is never retired.
@@ -296,14 +296,14 @@ impl SegmentWriter {
 
     /// Whether any payload is outside the buffer.
     pub(crate) fn has_by_ref(&self) -> bool {
-        // SAFETY: `owned` belongs to this writer while it exists.
+        // SAFETY: `owned` belongs to this writer while the writer exists.
         unsafe { !(*self.segment.owned.get()).by_ref_at.is_empty() }
     }
 
     /// The frames pushed since `from`.
     pub(crate) fn frames_since(&self, from: Commit) -> SegmentFrames<'_> {
         let bytes = (self.written.bytes - from.bytes) as usize;
-        // SAFETY: `push` has written the frames. Only this writer could change them, and it is borrowed.
+        // SAFETY: `push` has written the frames. Only this writer could change them, and the writer is borrowed.
         let rest = unsafe { std::slice::from_raw_parts(self.base.add(from.bytes as usize), bytes) };
         SegmentFrames { rest }
     }
@@ -314,12 +314,12 @@ impl SegmentWriter {
     /// If some of them were committed.
     pub(crate) fn rollback(&mut self, from: Commit) {
         assert!(self.segment.commit().bytes <= from.bytes, "committed records must stay");
-        // SAFETY: `owned` belongs to this writer while it exists.
+        // SAFETY: `owned` belongs to this writer while the writer exists.
         let owned = unsafe { &mut *self.segment.owned.get() };
         let mut by_ref_bytes = 0;
         while let Some(at) = owned.by_ref_at.pop_if(|at| *at >= from.bytes) {
-            // SAFETY: `push_by_ref` wrote a `Bytes` there. The list does not contain it any more, so that it is dropped
-            // once.
+            // SAFETY: `push_by_ref` wrote a `Bytes` at this offset. The list no longer contains the offset, so the
+            // `Bytes` is dropped once.
             let payload = unsafe { self.base.add(at as usize).cast::<Bytes>().read() };
             by_ref_bytes += payload.len() as u64;
         }
@@ -358,7 +358,7 @@ pub(crate) struct PinnedSegment {
 }
 
 impl PinnedSegment {
-    /// Pins the segment. Returns the segment as the error if its buffer has been freed.
+    /// Pins the segment. If the buffer has been freed, returns the segment as the error.
     #[inline(always)]
     pub(crate) fn new(segment: Arc<Segment>) -> Result<PinnedSegment, Arc<Segment>> {
         if segment.pins.0.fetch_add(1, PIN) & RETIRED != 0 {
@@ -374,7 +374,7 @@ impl PinnedSegment {
     pub(crate) fn release(self) -> Arc<Segment> {
         let this = ManuallyDrop::new(self);
         this.segment.unpin();
-        // SAFETY: `this` is not dropped, so that the reference is moved, not copied.
+        // SAFETY: `this` is not dropped. The reference is therefore moved, not copied.
         unsafe { std::ptr::read(&this.segment) }
     }
 
@@ -383,7 +383,7 @@ impl PinnedSegment {
         self.segment.first_seq
     }
 
-    /// The committed length at the last check.
+    /// The committed length that was loaded last.
     #[inline(always)]
     pub(crate) fn length(&self) -> Commit {
         self.length
@@ -401,8 +401,8 @@ impl PinnedSegment {
     pub(crate) fn bytes(&self, from: u32) -> &[u8] {
         assert!(from <= self.length.bytes);
         self.segment.track_read(from, self.length.bytes);
-        // SAFETY: the bytes are below a committed length that was loaded with Acquire, or a written one that was read
-        // inside the log's lock (`pin_written`). Those bytes never change, and the pin keeps them in place.
+        // SAFETY: the bytes are below a committed length that was loaded with Acquire, or below a written length that
+        // was read inside the log's lock (`pin_written`). Those bytes never change, and the pin keeps them in place.
         unsafe {
             std::slice::from_raw_parts(
                 self.segment.base.add(from as usize),
@@ -473,7 +473,7 @@ impl<'a> SegmentFrames<'a> {
     fn next_by_ref(&mut self) -> Option<SegmentFrame<'a>> {
         let head = HEAD_BYTES + u16::from_le_bytes([self.rest[6], self.rest[7]]) as usize;
         let (bytes, rest) = self.rest.split_at_checked(padded(head) + SLOT_BYTES)?;
-        // SAFETY: only `push_by_ref` sets the flag, and it has written a `Bytes` behind the head. This walk borrows
+        // SAFETY: only `push_by_ref` sets the flag, and it has written a `Bytes` after the head. This iterator borrows
         // from a pin, which keeps the `Bytes` from being dropped.
         let payload: &'a Bytes = unsafe { &*bytes.as_ptr().add(padded(head)).cast::<Bytes>() };
         let frame = Frame::from_parts(&bytes[HEAD_BYTES..head], payload, bytes[5] & !FLAG_BY_REF);

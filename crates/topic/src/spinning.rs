@@ -1,22 +1,21 @@
-//! How long a waiting caller spins before it parks, learned from earlier waits.
+//! Decides how long a waiting caller spins before it parks. The decision depends on earlier waits.
 //!
 //! A spin is useful if the awaited event arrives within the time that a wake-up takes. If the event arrives later, the
 //! spin is wasted. With few cores, the spin even delays the thread that would produce the event.
 //!
-//! Each wait longer than a spin halves the next spin, until callers park at once. A short wait restores the full
-//! spin.
+//! Each wait longer than a spin halves the next spin, until callers park at once. A short wait restores the full spin.
 
 /// The longest time for which [`WaitStrategy::Default`](crate::WaitStrategy::Default) spins before it parks, µs.
 pub const SPIN_US_DEFAULT: u32 = 20;
 
 const SPIN_NS: u64 = SPIN_US_DEFAULT as u64 * 1_000;
-/// If a parked wait took at most this time, in ns, it counts as short. A spin would have covered it, because the
-/// wake-up took the rest of the time.
+/// A wait that ended while the caller was parked counts as short up to this time, ns. A spin would have been long
+/// enough, because the wake-up took the rest of the time.
 const SHORT_WAIT_NS: u64 = 2 * SPIN_NS;
 /// After the spin was halved this many times, callers park at once.
 const HALVED_MAX: u8 = 5;
 
-/// The time for which a caller spins before it parks, learned from its earlier waits.
+/// The time for which a caller spins before it parks. The time depends on the caller's earlier waits.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SpinBudget {
     halved: u8,

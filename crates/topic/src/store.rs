@@ -1,10 +1,11 @@
 //! The interface between a durable log and its disk. Implementations are in other crates.
 //!
 //! A [`Store`] takes staged records ([`Log::stage`](crate::Log::stage)) and reports how far they are written and
-//! synced. Subscribers see a record once it is synced. The log loads records that left memory from the store.
+//! synced. Subscribers see a record once it is synced. If a record is no longer in memory, the log loads it from the
+//! store.
 //!
-//! Invariant: sequences of a durable log continue across epochs, so that a sequence alone identifies a
-//! record. An epoch ends where the next one begins.
+//! Invariant: sequence numbers of a durable log continue across epochs, so that a sequence number alone identifies a
+//! record. An epoch ends where the next epoch begins.
 
 use std::sync::Arc;
 
@@ -20,8 +21,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// [`Log::stage`](crate::Log::stage) or [`Log::grant`](crate::Log::grant). The call does not block.
     fn notify_staged(&self);
 
-    /// Lets a caller that waits for its records store the staged records itself, which saves two thread switches. The
-    /// method may return before the records are stored.
+    /// Lets a caller that waits for its own records store the staged records itself, which saves two thread switches.
+    /// The method may return before the records are stored.
     fn store_staged(&self) {}
 
     /// The number of bytes of records for which the disk has room at present. Called once, under the log's lock, before
@@ -31,19 +32,19 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         u64::MAX
     }
 
-    /// Loads records from disk, including the one at `at`. Subscribers call it without a lock. After a call that
-    /// returns [`DiskContent::Later`], the store calls [`Log::retry_reads`](crate::Log::retry_reads).
+    /// Loads records from disk, including the record at `at`. Subscribers call this method without a lock. After a call
+    /// that returns [`DiskContent::Later`], the store calls [`Log::retry_reads`](crate::Log::retry_reads).
     fn load(&self, at: Position) -> DiskContent;
 
     /// Bytes on disk.
     fn bytes(&self) -> u64;
 
-    /// A position from which a search for records appended at `ns` or later can start: all records on disk before this
+    /// A position at which a search for records appended at `ns` or later can start: all records on disk before this
     /// position are older. `None` if all records are older.
     fn seek_time(&self, ns: u64) -> Option<Position>;
 }
 
-/// The result of reading from disk at a position: records, the fact that they are lost, or a request to read later.
+/// The result of a read from disk: records, a range of lost records, or the request to repeat the read later.
 #[derive(Debug)]
 pub enum DiskContent {
     /// The loaded records.
@@ -63,7 +64,7 @@ pub enum DiskContent {
 #[error("the record cannot be read at present; retry later")]
 pub struct ReadDeferred;
 
-/// Records that were read from disk. Clones share them.
+/// Records that were read from disk. Clones share the records.
 #[derive(Debug, Clone)]
 pub struct LoadedSegment(Arc<Segment>);
 
@@ -97,7 +98,7 @@ impl LoadedSegment {
         self.0.buffer_bytes()
     }
 
-    /// Frees the memory; returns `false` while a read is in progress. Cursors that read these records then look up
+    /// Frees the memory. Returns `false` while a read is in progress. Cursors that read these records then look up
     /// their positions again.
     pub fn retire(&self) -> bool {
         self.0.retire(&mut Vec::new())
@@ -113,16 +114,16 @@ impl LoadedSegment {
 pub struct EpochStart {
     /// The epoch.
     pub epoch: u32,
-    /// Sequence of the epoch's first record, which may not exist yet.
+    /// Sequence number of the epoch's first record, even if this record does not exist yet.
     pub first_seq: u64,
-    /// Whether the end of the previous epoch is unknown, because records were lost.
+    /// Whether records were lost before this epoch, so that the end of the previous epoch is unknown.
     pub after_loss: bool,
 }
 
 /// The content of a durable log when it was opened: its epochs, its first record and its last record.
 #[derive(Debug, Clone)]
 pub struct RecoveredLog {
-    /// The known epochs, ascending, at least one. The last is the current epoch.
+    /// The known epochs, ascending, at least one. The last one is the current epoch.
     pub epochs: Vec<EpochStart>,
     /// The oldest record on disk; equal to `next_seq` if there is none.
     pub oldest_seq: u64,
@@ -130,7 +131,8 @@ pub struct RecoveredLog {
     pub next_seq: u64,
     /// Time at which the last record was appended, ns since the Unix epoch.
     pub last_append_ns: u64,
-    /// Bytes that may be appended before the disk grants more, if it still has room for them at the first append.
+    /// Bytes that may be appended before the store grants more. The log asks again before the first append whether the
+    /// disk still has room for them.
     pub granted_bytes: u64,
 }
 

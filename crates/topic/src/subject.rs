@@ -1,10 +1,10 @@
 //! Subjects and patterns.
 //!
-//! A subject consists of tokens separated by dots: `orders.eu.created`. In a pattern, the token `*` matches exactly
-//! one token, and a final `>` matches one or more. First tokens that begin with `$` are reserved for the system
-//! ([`Subject::is_system`]); the node enforces that.
+//! A subject consists of tokens separated by dots: `orders.eu.created`. In a pattern, the token `*` matches exactly one
+//! token, and a final `>` matches one or more. First tokens that begin with `$` are reserved for the system
+//! ([`Subject::is_system`]); the node enforces this, not this module.
 //!
-//! Invariant: only creating a [`Pattern`] or an error allocates.
+//! Invariant: only creating a [`Pattern`] or an error allocates memory.
 //!
 //! Limit: [`SUBJECT_BYTES_MAX`], which allows at most 128 tokens.
 
@@ -108,11 +108,11 @@ fn check_tokens(
     if is_plain(text) { Ok(()) } else { check_each(text, wildcard, is_refused) }
 }
 
-/// Whether the text is visible ASCII without wildcards and empty tokens. Nearly all subjects pass this fast check,
-/// which makes a publisher's first lookup cheap.
+/// Whether the text is visible ASCII without wildcards and empty tokens. Nearly all subjects pass this fast check, so a
+/// publisher's first lookup is cheap.
 fn is_plain(text: &str) -> bool {
     let bytes = text.as_bytes();
-    // Branch-free, so that the compiler can vectorize it.
+    // Has no branches, so that the compiler can vectorize the check.
     let is_special = |byte: u8| byte.wrapping_sub(b'!') > b'~' - b'!' || byte == b'*' || byte == b'>';
     let characters = bytes.iter().fold(false, |bad, &byte| bad | is_special(byte));
     let dots = bytes.iter().zip(&bytes[1..]).fold(false, |bad, (&a, &b)| bad | ((a == b'.') & (b == b'.')));

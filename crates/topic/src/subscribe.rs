@@ -43,8 +43,8 @@ pub enum OnGap {
 pub enum WaitStrategy {
     /// The caller spins and never parks.
     Spin,
-    /// Spins for up to [`SPIN_US_DEFAULT`](crate::SPIN_US_DEFAULT) µs, then parks. Parks at once if recent waits were
-    /// longer.
+    /// The caller spins for up to [`SPIN_US_DEFAULT`](crate::SPIN_US_DEFAULT) µs, then parks. If recent waits were
+    /// longer, the caller parks at once.
     #[default]
     Default,
     /// The caller parks at once.
@@ -58,7 +58,7 @@ pub struct SubscribeOptions {
     pub name: String,
     /// The listener of the subscription, for operators; empty in process.
     pub protocol: &'static str,
-    /// The start in existing logs. A topic that is created later is read from its first record.
+    /// The start in existing logs. The logs of a topic that is created later are read from their first record.
     pub start: Start,
     /// The position at which to continue after a loss.
     pub on_gap: OnGap,
@@ -67,8 +67,8 @@ pub struct SubscribeOptions {
     /// On reliable topics: whether publishers wait for this subscriber.
     pub registered: bool,
     /// On state topics, whether each read returns one record for each log, which merges all changes since the previous
-    /// read. A slow subscriber thus never has a backlog. If merging is impossible, or a snapshot is shorter, the read
-    /// returns a snapshot.
+    /// read. A slow subscriber thus never has a backlog. If the changes cannot be merged, or a snapshot is shorter, the
+    /// read returns a snapshot.
     pub conflate: bool,
     /// For tests of subscribers: withholds, once and without notice, every record whose sequence is a multiple of this
     /// number. A topic can set a default.
@@ -92,7 +92,7 @@ impl SubscribeOptions {
     }
 
     /// The options and the start for a log that joins the subscription later. If that log keeps no state,
-    /// [`is_literal`](SubscribeOptions::is_literal) decides how it is read.
+    /// [`is_literal`](SubscribeOptions::is_literal) decides whether the log is read record by record.
     pub fn for_new_log(&self, log: &Log) -> (SubscribeOptions, Start) {
         let mut options = self.clone();
         if !log.is_stateful() && !self.is_literal {
@@ -115,16 +115,15 @@ impl SubscribeOptions {
 /// The point from which a subscriber corrects its copy of a state: a snapshot, or a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resync {
-    /// After this position, up to which the subscriber has all records.
+    /// The subscriber continues after this position, up to which it has all records.
     After(Position),
-    /// With the whole state, because the subscriber's copy is wrong.
+    /// The subscriber receives the whole state, because its copy is wrong.
     State,
 }
 
 /// A subscriber of one or more logs, in the same process or over a connection.
 ///
-/// The methods [`ready`](Subscribe::ready) and [`take`](Subscribe::take) are the primitives that the other reading
-/// methods use.
+/// The other methods that return events are based on [`ready`](Subscribe::ready) and [`take`](Subscribe::take).
 pub trait Subscribe {
     /// Whether an event is available now.
     fn ready(&mut self) -> Result<bool, SubscribeError>;
@@ -142,12 +141,11 @@ pub trait Subscribe {
     /// Waits until an event may be available; `false` after `timeout` without one.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError>;
 
-    /// Async form of [`wait`](Subscribe::wait): becomes ready when [`ready`](Subscribe::ready) may return another
-    /// result.
+    /// Async form of [`wait`](Subscribe::wait). The result is ready when [`ready`](Subscribe::ready) may return another
+    /// result than before.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>>;
 
-    /// Continues in this log at the position that `resync` names. Events that are already on their way may still arrive
-    /// first.
+    /// Continues in this log at the position that `resync` names. Events that were already sent may still arrive first.
     fn resync(&mut self, log: &LogName, resync: Resync) -> Result<(), SubscribeError>;
 
     /// The next event, if one is available now.
@@ -223,7 +221,7 @@ pub enum SubscribeError {
         /// The reason why the topic cannot provide the state.
         why: &'static str,
     },
-    /// Records were lost, and the subscription ends in that case ([`OnGap::Fail`]).
+    /// Records were lost. The subscription ends, because its options require this ([`OnGap::Fail`]).
     #[error("records were lost, and the subscription was requested to end at a gap")]
     Lost,
     /// A named limit is reached.
@@ -243,7 +241,7 @@ pub enum SubscribeError {
     /// A permission is missing or was revoked.
     #[error("{0}")]
     Forbidden(String),
-    /// Between nodes: this node does not own the topic and cannot feed a mirror of it.
+    /// The request came from another node: this node does not own the topic and cannot feed a mirror of it.
     #[error("{0}")]
     OwnerAway(String),
     /// The node refused the request with an error for which this version has no variant.

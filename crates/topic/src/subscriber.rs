@@ -1,4 +1,4 @@
-//! The in-process subscriber.
+//! Reads topics in the same process.
 
 mod many;
 
@@ -19,7 +19,8 @@ pub use many::{NewLogArrivals, NewLogs};
 
 /// Minimum number of spin-loop pauses before the first check of a waiting subscriber; a pause takes about 20 ns.
 const PAUSES_MIN: u8 = 4;
-/// Maximum number of spin-loop pauses before the first check. It is reached if each read returns several records.
+/// Maximum number of spin-loop pauses before the first check. The number grows up to this value while each read returns
+/// several records.
 const PAUSES_MAX: u8 = 16;
 
 /// Reads records of one or several logs in the same process.
@@ -83,9 +84,9 @@ impl Subscriber {
         }
     }
 
-    /// Lets a read return without an event after it has skipped as many records as a [`SkipBudget`] allows, although
-    /// there may be more to read. [`poll_ready`](Subscribe::poll_ready) and [`wait`](Subscribe::wait) then return at
-    /// once. Call this method if the subscriber's thread has other work to do.
+    /// Lets a read return without an event after it has skipped as many records as a [`SkipBudget`] allows. There may
+    /// then be more to read, so [`poll_ready`](Subscribe::poll_ready) and [`wait`](Subscribe::wait) return at once.
+    /// Call this method if the subscriber's thread has other work to do.
     pub fn limit_skips(&mut self) {
         self.limits_skips = true;
     }
@@ -98,7 +99,7 @@ impl Subscriber {
         }
     }
 
-    /// Passes each log and the position of its last delivered or skipped record to `each`. A record that
+    /// Passes each log to `each`, with the position of the last record that was delivered or skipped. A record that
     /// [`ready`](Subscribe::ready) found and the caller did not take counts as unread.
     pub fn for_each_position(&mut self, mut each: impl FnMut(&Arc<LogName>, Position)) {
         let mut pass = |cursor: &mut Cursor| {
@@ -111,7 +112,7 @@ impl Subscriber {
         }
     }
 
-    /// The cursor that has records.
+    /// The cursor that has something to read.
     #[inline(always)]
     fn current(&mut self) -> Option<&mut Cursor> {
         match &mut self.cursors {
@@ -202,7 +203,7 @@ impl Subscriber {
         Ok(())
     }
 
-    /// Sleeps until something may be available. Returns `false` at the deadline.
+    /// Sleeps until there may be something to read. Returns `false` at the deadline.
     fn park(&mut self, deadline_ns: u64) -> bool {
         let waker = thread_waker();
         while self.sleep(&waker) {
@@ -222,9 +223,9 @@ impl Subscriber {
 
     /// Spins for at most the time that the options allow. Returns whether there may be something to read.
     ///
-    /// Each check takes the cache line of the commit word from the publisher. The publisher then waits for this cache
-    /// line. The first check therefore comes late. While each read returns several records, the first check comes even
-    /// later, so that the publisher can write a few more records before it.
+    /// Each check takes the cache line with the committed length from the publisher, which then waits for this cache
+    /// line. The first check is therefore delayed. While each read returns several records, the delay is longer, so
+    /// that the publisher can write a few more records before the first check.
     fn spin(&self, began_ns: u64, deadline_ns: u64) -> bool {
         let spin_until_ns = match (self.wait, self.spinning.budget_ns()) {
             (WaitStrategy::Parked, _) | (WaitStrategy::Default, 0) => return self.may_have_more(),
@@ -306,8 +307,8 @@ impl Subscribe for Subscriber {
             if let Some(notice) = self.pending.take() {
                 each(Event::Notice(*notice));
                 delivered += 1;
-                // Reads no more records than it delivers, so that a gap covers all records that are lost before its
-                // delivery.
+                // Reads no further record before the notice is delivered, so that a gap covers all records that are
+                // lost until its delivery.
                 continue;
             }
             match self.poll_cursors(&mut skips) {

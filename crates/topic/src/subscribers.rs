@@ -1,4 +1,4 @@
-//! The subscribers of a log and the subjects they read. Requests use this list to check whether a responder
+//! The subscribers of a log and the subjects that they read. Requests use this list to check whether a responder
 //! exists.
 //!
 //! The list counts the feeds of other nodes' mirrors separately, because only those nodes know whether their mirrors
@@ -16,9 +16,10 @@ use crate::log::Log;
 /// The number and the filters of the cursors that read one log.
 #[derive(Debug, Default)]
 pub(crate) struct LogSubscribers {
-    /// Number of cursors without a filter. The upper half counts cursors that feed other nodes' mirrors.
+    /// Number of cursors that have no entry in `filters`. The upper half counts only those that feed other nodes'
+    /// mirrors.
     unfiltered: AtomicU64,
-    /// The filters of the cursors that have a filter. Most logs have no such cursors.
+    /// The filters of cursors that do not feed other nodes' mirrors. Most logs have no cursors with a filter.
     filters: OnceLock<Box<Mutex<Vec<Filter>>>>,
     /// The cursors of all private mirrors of the log. A private mirror shares this list with its log.
     private_mirrors: OnceLock<Arc<LogSubscribers>>,
@@ -26,16 +27,16 @@ pub(crate) struct LogSubscribers {
 }
 
 /// The unit of the count in the upper half of `LogSubscribers::unfiltered`, which counts cursors that feed other nodes'
-/// mirrors. Both counts share one word, so that they are read together.
+/// mirrors. The two counts share one word, so that both are read together.
 const NODE_UNIT: u64 = 1 << 32;
 
-/// The value that one cursor without a filter adds to `LogSubscribers::unfiltered`.
+/// The value that one cursor adds to `LogSubscribers::unfiltered`.
 fn unit(feeds_node: bool) -> u64 {
     if feeds_node { NODE_UNIT + 1 } else { 1 }
 }
 
 impl LogSubscribers {
-    /// The subscribers of a new private mirror. They are also subscribers of the log.
+    /// The subscribers of a new private mirror. These subscribers also count as subscribers of the mirrored log.
     pub(crate) fn for_private_mirror(log: &LogSubscribers) -> LogSubscribers {
         let private_mirrors = Arc::clone(log.private_mirrors.get_or_init(Arc::default));
         LogSubscribers {

@@ -1,7 +1,7 @@
 //! The atomics of segments, locks and waiters: from the standard library in the product, from loom in models.
 //!
-//! Each memory ordering has a name, so that `cargo xtask race --mutate` can weaken one at a time (`--cfg
-//! mutate="commit_store"` …) and check that the model fails.
+//! Each memory ordering has a name. `cargo xtask race --mutate` weakens one ordering at a time by its name (`--cfg
+//! mutate="commit_store"` …) and checks that the model fails.
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -56,7 +56,7 @@ ordering! {
     COMMIT_LOAD = Acquire, "commit_load"
 }
 ordering! {
-    /// Ends a pin. A reader's last access to the bytes happens before the unpin.
+    /// Ends a pin. The reader's last access to the bytes happens before the end of the pin.
     UNPIN = Release, "unpin"
 }
 ordering! {
@@ -71,6 +71,6 @@ ordering! {
     /// The store that pairs with [`LOCK_ACQUIRE`].
     LOCK_RELEASE = Release, "lock_release"
 }
-/// Pins a segment, which needs no ordering. Pinning and retiring are read-modify-writes of one word, so the second
+/// Pins a segment. This needs no ordering: pinning and retiring are read-modify-writes of one word, so the second
 /// operation sees the value of the first.
 pub(crate) const PIN: Ordering = Ordering::Relaxed;

@@ -1,4 +1,4 @@
-//! A topic: a name, the subjects that it owns, and its partitions.
+//! Topics. A topic has a name, a pattern of the subjects that it owns, and a log for each partition.
 
 use std::borrow::Borrow;
 use std::ops::Deref;
@@ -34,7 +34,7 @@ pub struct Topic {
     publishers: Arc<PublisherCount>,
 }
 
-/// The registration of one publisher at a topic. Dropping it ends the registration.
+/// The registration of one publisher at a topic. Dropping this value ends the registration.
 #[derive(Debug)]
 pub struct PublisherRegistration {
     topic: Arc<Topic>,
@@ -56,7 +56,7 @@ pub struct BatchAppend<'a> {
     pub claim: Option<&'a Arc<StateClaim>>,
     /// Whether the append unregisters subscribers of a reliable topic that do not make room.
     pub evict: bool,
-    /// Whether another node forwarded the batch because it considers this node the owner.
+    /// Whether another node has forwarded the batch because it considers this node the owner.
     pub relayed: bool,
 }
 
@@ -207,7 +207,7 @@ impl Topic {
         &self.logs
     }
 
-    /// The partition of a key. Records without a key go to partition 0.
+    /// The partition that the key selects. Records without a key go to partition 0.
     #[inline(always)]
     pub fn partition_of(&self, key: Option<&[u8]>) -> usize {
         match key {
@@ -239,8 +239,8 @@ impl Topic {
         PublisherRegistration { topic: Arc::clone(self), counted: Some(counted) }
     }
 
-    /// The registration of a publisher that this node does not count, because the node that forwards the publisher's
-    /// records counts it.
+    /// The registration of a publisher that this node does not count. The node that forwards the publisher's records
+    /// counts the publisher.
     pub fn uncounted_publisher(self: &Arc<Topic>) -> PublisherRegistration {
         PublisherRegistration { topic: Arc::clone(self), counted: None }
     }
@@ -250,8 +250,8 @@ impl Topic {
         self.publishers.local()
     }
 
-    /// Notifies subscribers of the state, and the owner if it is another node, when the first publisher has connected
-    /// or the last one has left.
+    /// Notifies followers of the state when the first publisher has connected or the last one has left. If another node
+    /// owns the topic, also notifies the owner.
     pub fn notify_publisher_change(&self) {
         if self.config.reducer.is_none() {
             return;
@@ -262,13 +262,14 @@ impl Topic {
         }
     }
 
-    /// Appends a batch. On a durable topic, [`Log::poll_ack`] says when the receipt may be sent.
+    /// Appends a batch. On a durable topic, the receipt may be sent only when [`Log::poll_ack`] reports that the
+    /// acknowledgement level is reached.
     ///
     /// # Errors
     /// [`PublishError::Full`] or [`PublishError::DiskBehind`] where a publisher in process would wait.
     pub fn append_batch(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
         let BatchAppend { batch, partition, mark, expect_last, claim, evict, relayed } = append;
-        // The node that forwarded the batch has checked its reply fields.
+        // The node that forwarded the batch has already checked the reply fields of the batch.
         if !relayed {
             batch.check_replies()?;
         }
@@ -313,7 +314,7 @@ impl Topic {
         Ok(Receipt { partition, position, duplicate, acknowledged, new_epoch: false })
     }
 
-    /// For a new owner: appends a batch that waited until this process owned the topic. Batches that arrive later are
+    /// For a new owner: appends a batch that waited until this process became the owner. Batches that arrive later are
     /// appended after this batch.
     pub fn append_as_owner(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
         let BatchAppend { batch, partition, mark, expect_last, claim, evict, .. } = append;
@@ -325,9 +326,9 @@ impl Topic {
         self.receipt(partition, appended, claim)
     }
 
-    /// Appends all drafts to the partition, or none; for listeners. The iterator is consumed twice. Like
-    /// [`append_batch`](Topic::append_batch) it does not wait for room. `evict` unregisters subscribers that do not
-    /// make room.
+    /// Appends all drafts to the partition, or none; for listeners. The iterator is cloned, because it is consumed
+    /// several times. Like [`append_batch`](Topic::append_batch), this method does not wait for room. `evict`
+    /// unregisters subscribers that do not make room.
     pub fn append_drafts<'d>(
         &self,
         now_ns: u64,
@@ -419,7 +420,7 @@ impl Topic {
         })
     }
 
-    /// The subscribers that operators see, the ones with the largest lag first.
+    /// The subscribers that operators see, in descending order of their lag.
     pub fn subscribers(&self) -> Vec<SubscriberInfo> {
         let mut subscribers: Vec<_> = self.logs.iter().flat_map(|log| log.subscribers()).collect();
         subscribers.sort_by_key(|subscriber| std::cmp::Reverse(subscriber.lag));
@@ -479,7 +480,8 @@ fn no_reducer(_: &ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError> {
     Err(ReducerError("a state topic needs a reducer".to_owned()))
 }
 
-/// FNV-1a, 64 bit. The function never changes, because the hash of a key selects the partition of its records.
+/// The hash function FNV-1a, 64 bit. The function never changes, because the hash of a key selects the partition of its
+/// records.
 #[inline(always)]
 pub fn key_hash(key: &[u8]) -> u64 {
     key.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {

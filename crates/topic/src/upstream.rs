@@ -1,8 +1,8 @@
 //! The interface between a log and its owner at another node: forwarding records and feeding mirrors.
 //!
-//! A log that another node owns is a *mirror*. It holds the records that its feed delivers, at the owner's positions,
-//! and is read like any other log. Published records are forwarded; their outcome arrives later, as for durable
-//! topics ([`Log::poll_ack`]).
+//! A log that another node owns is a *mirror*. A mirror holds the records that its feed delivers, at the owner's
+//! positions, and is read like any other log. Published records are forwarded to the owner. Their outcome arrives
+//! later, as for durable topics ([`Log::poll_ack`]).
 //!
 //! Logs know nothing of nodes and connections; the embedding node supplies an [`Upstream`].
 
@@ -21,18 +21,19 @@ pub trait Upstream: Send + Sync + Debug {
     /// The time, in ns by [`Upstream::clock`], until which this process owns the log; 0 if another process owns it.
     fn owned_until_ns(&self) -> u64;
 
-    /// The clock of the ownership lease. The log's own clock follows the time of day, and is not suitable. If the time
-    /// of day were set back, an owner would continue beyond the end of its lease.
+    /// The clock of the ownership lease, which is not the log's own clock. The log's clock follows the time of day. If
+    /// the time of day were set back, an owner would continue beyond the end of its lease.
     fn clock(&self) -> Clock;
 
-    /// Forwards a batch to the owner, after all earlier batches, and returns a ticket for its outcome. Does not block.
+    /// Forwards a batch to the owner, after all earlier batches. Returns a ticket for the batch's outcome. Does not
+    /// block.
     ///
     /// # Errors
     /// [`PublishError::OwnerBehind`] if too many bytes have no response yet.
     fn forward(&self, batch: ForwardedBatch<'_>) -> Result<u64, PublishError>;
 
-    /// The outcome of a batch. Returns [`AckProgress::ByOwner`] once, and then forgets the ticket. Until then,
-    /// notifies `waiter` with `token` when another call may give a different result.
+    /// The outcome of the batch with this ticket. Returns [`AckProgress::ByOwner`] once, and then forgets the ticket.
+    /// Until then, notifies `waiter` with `token` when another call may give a different result.
     fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> AckProgress;
 
     /// Stops all notifications of `waiter`, for outcomes and for room.
@@ -45,7 +46,8 @@ pub trait Upstream: Send + Sync + Debug {
     /// limited time, until the mirror has reached the owner's position, so that the subscriber misses no record.
     fn start_feed(&self, log: &Arc<Log>, start: Start);
 
-    /// Called when the first publisher of a state topic has connected at this node, or the last one has left.
+    /// The log calls this method when the first publisher of a state topic has connected at this node, or the last one
+    /// has left.
     fn publishers_changed(&self) {}
 
     /// A private mirror for one subscriber, fed from `start`. A subscriber needs a private mirror if the shared mirror

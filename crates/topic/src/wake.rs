@@ -1,12 +1,11 @@
-//! Waking threads and tasks that wait for records.
+//! Wakes threads and tasks that wait for records.
 //!
 //! A waiting cursor is *armed*: inside the log's lock, after a last check, it joins the log's list of sleepers. A
 //! publish wakes one sleeper, and each woken sleeper wakes two more. A publisher therefore makes only one wake-up,
 //! regardless of the number of waiting cursors.
 //!
 //! Invariants:
-//! - A woken cursor passes the wake-up on when its subscriber returns from waiting, reads again, or drops the
-//!   cursor.
+//! - When a woken subscriber returns from waiting, reads again, or drops the cursor, it wakes the next sleepers.
 //! - If no thread or task waits on a cursor, the cursor is notified, and the next cursor is woken at once.
 //!
 //! Limit: a task that is woken but not polled delays the wake-up of the tasks after it, until the next publish or
@@ -18,7 +17,8 @@ use std::thread::{self, Thread};
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 
-/// Where a subscriber, or a listener's session, waits for something to read; [`notify`](Waiter::notify) wakes it.
+/// The object on which a subscriber, or a listener's session, waits for something to read. [`notify`](Waiter::notify)
+/// wakes the subscriber or session.
 #[derive(Debug, Default)]
 pub struct Waiter {
     is_ready: AtomicBool,
@@ -35,7 +35,8 @@ struct Inner {
 }
 
 impl Waiter {
-    /// The token for room in a reliable topic; see [`Topic::await_room`](crate::Topic::await_room).
+    /// The token with which a waiter is notified of room in a topic; see
+    /// [`Topic::await_room`](crate::Topic::await_room).
     pub const ROOM: u32 = 0;
 
     /// Creates a waiter without a waker.
@@ -48,7 +49,7 @@ impl Waiter {
         self.wake(token);
     }
 
-    /// Like [`notify`](Waiter::notify), but returns `false` if no thread or task waited.
+    /// Like [`notify`](Waiter::notify), but returns `false` if no thread or task was waiting.
     pub(crate) fn wake(&self, token: u32) -> bool {
         let waker = {
             let mut inner = self.lock();

@@ -91,8 +91,8 @@ impl Cursor {
             let before = Position { seq: begin.next.seq - 1, ..begin.next };
             self.progress = Some(self.log.list_subscriber(options, self.subscriber.is_some(), before));
         }
-        // A subscriber that resumes always receives the publisher presence, because the node to which it was connected
-        // before may have reported another presence.
+        // A subscriber that resumes always receives the publisher presence, because its previous node may have reported
+        // another presence.
         let resumes = options.feeds_mirror() || matches!(start, Start::After(_));
         self.follower =
             follows.then(|| Box::new(FollowerState::new(options.conflate, begin.request, resumes)));
@@ -123,8 +123,8 @@ impl Cursor {
         }
     }
 
-    /// Switches to a private mirror, because the shared mirror lacks the next records. Returns whether it switched. A
-    /// follower of the state stays at the shared mirror, because a private mirror keeps no state.
+    /// Switches to a private mirror, because the shared mirror lacks the next records. Returns whether the cursor
+    /// switched. A follower of the state stays at the shared mirror, because a private mirror keeps no state.
     #[cold]
     pub(super) fn switch_to_private_mirror(&mut self) -> bool {
         if self.local_only || self.follower.is_some() {

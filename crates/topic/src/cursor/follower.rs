@@ -1,6 +1,6 @@
-//! Cursors of subscribers that follow a log's state.
+//! The part of a cursor that only subscribers with a copy of a log's state (followers) need.
 //!
-//! Limit: such a subscriber receives a checksum at most twice a second, and only once it has read everything.
+//! Limit: a follower receives a checksum at most twice a second, and only when it has read everything.
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ pub(super) struct FollowerState {
 }
 
 impl FollowerState {
-    /// Creates the state of a follower. A follower that `resumes` receives the publisher presence even if a publisher
-    /// is connected.
+    /// Creates the state of a follower. If `resumes` is set, the follower receives the publisher presence even if a
+    /// publisher is connected.
     pub(super) fn new(conflate: bool, request: Option<CatchUpRequest>, resumes: bool) -> FollowerState {
         FollowerState {
             conflate,
@@ -41,7 +41,7 @@ impl FollowerState {
 }
 
 impl Cursor {
-    /// The pending catch-up, or for a conflated cursor the changes since its last read. `None` if the cursor
+    /// The pending catch-up. For a conflated cursor, the changes since the cursor's last read. `None` if the cursor
     /// reads record by record.
     #[cold]
     #[inline(never)]
@@ -73,7 +73,7 @@ impl Cursor {
         self.take_when_visible(catch_up)
     }
 
-    /// Returns a catch-up if its position is visible; otherwise keeps the catch-up for a later read.
+    /// Returns a catch-up if the catch-up's position is visible. Otherwise keeps the catch-up for a later read.
     fn take_when_visible(&mut self, catch_up: CatchUp) -> Option<ReadOutcome> {
         match self.log.visibility(catch_up.position()) {
             Visibility::Now => self.apply_catch_up(catch_up),
@@ -116,8 +116,8 @@ impl Cursor {
         }
     }
 
-    /// Finds the position where the cursor continues after the follower has lost its position. The next fill delivers
-    /// the catch-up.
+    /// Finds the position at which the cursor continues after the follower could not continue at its own position. The
+    /// next fill delivers the catch-up.
     pub(super) fn find_state(&mut self, request: CatchUpRequest) -> Option<Position> {
         let follower = self.follower.as_mut()?;
         let catch_up = self.log.catch_up(request);
@@ -126,7 +126,8 @@ impl Cursor {
         Some(Position { seq: last.seq + 1, ..last })
     }
 
-    /// For a conflated cursor: delivers the state in place of the remaining records of an earlier epoch.
+    /// For a conflated cursor that has not finished an earlier epoch: lets the cursor receive the state instead of that
+    /// epoch's remaining records.
     pub(super) fn skip_to_state(&self, found: Lookup) -> Lookup {
         match found {
             found @ (Lookup::Segment(_) | Lookup::Later { .. }) if self.is_conflated() => {
@@ -226,7 +227,7 @@ impl Cursor {
         }
     }
 
-    /// Continues at the position that a subscriber requests because its copy of the state is faulty. Wakes a sleeping
+    /// Continues at the position that a subscriber requests because its copy of the state is wrong. Wakes a sleeping
     /// cursor.
     pub fn resync(&mut self, resync: Resync) {
         let (start, lost_after) = match resync {

@@ -1,6 +1,6 @@
-//! Reduced payloads for subscribers who may see only parts of a record.
+//! Reduces payloads for subscribers that may see only a part of each record.
 //!
-//! A record whose payload is reduced is copied separately for each such subscriber.
+//! A record with a reduced payload is copied separately for each such subscriber.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -33,7 +33,8 @@ impl std::fmt::Debug for PayloadFilter {
 }
 
 impl Cursor {
-    /// Replaces the next record by its reduced copy; `false` if nothing of it is visible.
+    /// Replaces the next record by a copy with a reduced payload. Returns `false` if the subscriber may see no part of
+    /// the record.
     #[inline(always)]
     pub(super) fn apply_payload_filter(&mut self, skips: &mut SkipBudget) -> bool {
         match self.select.as_ref().and_then(|select| select.filter.as_ref()?.payload_filter.clone()) {
@@ -79,7 +80,7 @@ impl Cursor {
     }
 }
 
-/// Copies the record with another payload.
+/// Copies the record, but with this payload.
 fn with_payload(frame: &Frame<'_>, payload: &[u8]) -> Option<Box<[u8]>> {
     let headers: Vec<(&str, &[u8])> = frame.headers().collect();
     let meta = RecordMeta {

@@ -1,5 +1,5 @@
-//! Selects the records that a cursor skips: records of unwanted subjects, records before its start time, and records
-//! that are withheld for tests.
+//! Selects the records that a cursor skips: records of unwanted subjects, records before the subscription's start time,
+//! and records that are withheld for tests.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub struct Filter {
     pub accepts: Arc<dyn Fn(&str) -> bool + Send + Sync>,
     /// A pattern that covers all accepted tails, if known. The cursor then wakes only for matching records.
     pub tails: Option<TailPattern>,
-    /// Reduces payloads if the subscriber may not see all parts of them.
+    /// Shortens payloads if the subscriber may see only parts of them.
     pub payload_filter: Option<PayloadFilter>,
 }
 
@@ -81,7 +81,8 @@ pub(super) struct Selector {
     pub(super) filter: Option<Filter>,
     pub(super) appended_from_ns: u64,
     pub(super) loss_injector: Option<LossInjector>,
-    /// `None` if the cursor wakes for all records.
+    /// The state for sleeping until a record of the cursor's subjects arrives. `None` if the cursor wakes for all
+    /// records.
     pub(super) subject_sleep: Option<SubjectSleep>,
 }
 
@@ -96,7 +97,7 @@ pub(super) struct SubjectSleep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RecordVerdict {
     Selected,
-    /// The record is skipped; the next record's `prev_seq` covers it.
+    /// The record is skipped. The next delivered record's `prev_seq` reports it as skipped, not as lost.
     Skipped,
     /// The record is withheld without a notice.
     Lost,

@@ -1,4 +1,4 @@
-//! Spans of records that sessions send without copying.
+//! Spans: consecutive records that a session can send without copying them.
 
 use bytes::Bytes;
 
@@ -21,15 +21,15 @@ pub struct Span<'a> {
 pub enum SpanContent<'a> {
     /// Whole, contiguous frames.
     Frames(&'a [u8]),
-    /// One record with its payload stored elsewhere. Send `head` with the flag [`dunlin_frame::FLAG_BY_REF`] cleared,
-    /// the payload, then padding.
+    /// One record whose payload is stored elsewhere. Send `head` with the flag [`dunlin_frame::FLAG_BY_REF`] cleared,
+    /// then the payload, then padding.
     ByRef {
         /// Header and meta.
         head: &'a [u8],
         /// Payload.
         payload: &'a Bytes,
     },
-    /// Records that this subscriber does not receive: filtered or expired.
+    /// Records that this subscriber does not receive, because they were filtered or have expired.
     Skipped,
     /// A record withheld for tests. The next record's `prev_seq` is the same as if this record had been sent.
     Lost,

@@ -1,4 +1,4 @@
-//! Cursors that sleep until a record of their own subjects arrives.
+//! Lets a cursor sleep until a record of the cursor's own subjects arrives.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,8 +9,8 @@ use crate::log::{ANYWHERE, ASLEEP, SleepingCursor};
 use crate::wake::Waiter;
 
 impl Cursor {
-    /// Whether the cursor can sleep until a record of its own subjects arrives. Registered subscribers, followers of
-    /// a state, and cursors that drop records for tests must check every record.
+    /// Whether the cursor can sleep until a record of the cursor's own subjects arrives. Registered subscribers,
+    /// followers of a state, and cursors that withhold records for tests must check every record.
     pub(super) fn can_sleep_by_subject(&mut self) -> bool {
         let waits_otherwise = self.armed.is_some()
             || self.ended
@@ -28,7 +28,7 @@ impl Cursor {
     #[cold]
     pub(super) fn arm_by_subject(&mut self, waiter: &Arc<Waiter>, token: u32) -> bool {
         if self.is_armed_by_subject() {
-            // The cursor is already in the index, unless the index has released it.
+            // The cursor is already in the index, unless the index has released the cursor.
             return !self.was_released();
         }
         let next = self.awaited();
@@ -62,8 +62,8 @@ impl Cursor {
         }
     }
 
-    /// If the index has released the cursor, moves it to the record where it has to continue. Returns whether the index
-    /// has released the cursor.
+    /// If the index has released the cursor, moves the cursor to the record at which it has to continue. Returns
+    /// whether the index has released the cursor.
     fn was_released(&mut self) -> bool {
         let Some(sleep) = self.subject_sleep() else { return false };
         let resume_seq = sleep.resume_seq.load(Ordering::Acquire);
@@ -111,7 +111,7 @@ impl Cursor {
         }
     }
 
-    /// Removes the cursor from the log's index; `None` if the index has released it already.
+    /// Removes the cursor from the log's index; `None` if the index has already released the cursor.
     pub(super) fn disarm_by_subject(&mut self) -> Option<SleepingCursor> {
         let sleep = self.select.as_mut().and_then(|select| select.subject_sleep.as_mut())?;
         let was_armed = std::mem::take(&mut sleep.is_armed);

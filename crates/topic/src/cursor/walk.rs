@@ -1,4 +1,4 @@
-//! Walks over the records that a fill found, one record or one span of records at a time.
+//! Walks over the records that [`Cursor::fill`] found, either one record or one span of records at a time.
 
 use dunlin_frame::{FLAG_EXPIRES, Frame};
 
@@ -34,7 +34,7 @@ impl Cursor {
         delivered
     }
 
-    /// Decides whether the subscriber receives the record with this sequence.
+    /// Decides whether the subscriber receives the record with this sequence number.
     #[inline(always)]
     pub(super) fn verdict(&self, seq: u64, frame: Frame<'_>) -> RecordVerdict {
         let may_be_skipped = frame.flags() & FLAG_EXPIRES != 0 || self.select.is_some();
@@ -70,12 +70,12 @@ impl Cursor {
         Some((record, entry.bytes.len() as u32))
     }
 
-    /// Iterates over the available spans, each of at most `span_bytes_max` bytes, or of one record.
+    /// Iterates over the available spans. A span has at most `span_bytes_max` bytes, or is a single record.
     pub fn spans(&self, span_bytes_max: usize) -> Spans<'_> {
         Spans::new(self, self.frames(), span_bytes_max)
     }
 
-    /// Advances past records that were walked.
+    /// Advances past records that were read.
     #[inline(always)]
     pub fn advance(&mut self, records: u64, bytes: u32) {
         self.next.seq += records;
@@ -86,14 +86,14 @@ impl Cursor {
         }
     }
 
-    /// Updates the position in the progress that operators can see.
+    /// Stores the cursor's position in the progress that operators can see.
     pub(super) fn update_progress(&self) {
         if let Some(progress) = &self.progress {
             progress.set_position(Position { seq: self.next.seq - 1, ..self.next });
         }
     }
 
-    /// Advances past skipped records; the next record's `prev_seq` covers them.
+    /// Advances past skipped records. The next delivered record's `prev_seq` reports them as skipped, not as lost.
     #[inline(always)]
     pub fn skip(&mut self, records: u64, bytes: u32) {
         self.next.seq += records;
@@ -101,7 +101,8 @@ impl Cursor {
         self.skipped += records;
     }
 
-    /// The sequence number after which no record is missing, up to the next record.
+    /// The `prev_seq` of the next record: between this sequence number and the next record, the subscriber misses no
+    /// record.
     pub fn prev_seq(&self) -> u64 {
         self.next.seq - 1 - self.skipped
     }

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 /// A range of records that a group lost, so that no member receives them.
 ///
-/// If `dropped` and `unconfirmed` add up to the range's length, the whole range is lost; otherwise only a part of it.
+/// If the sum of `dropped` and `unconfirmed` is the range's length, all records of the range are lost; otherwise only
+/// some of them are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostRecords {
     /// The first lost record, or a record shortly before it.
@@ -32,12 +33,12 @@ impl LostRecords {
         self.dropped + self.unconfirmed
     }
 
-    /// Whether every record of the range is lost, and not only a part of them.
+    /// Whether all records of the range are lost, not only some of them.
     pub fn is_exact(&self) -> bool {
         self.records() == self.last - self.first + 1
     }
 
-    /// Whether merging both ranges loses no information.
+    /// Whether the two ranges can be merged without a loss of information.
     fn can_merge_with(&self, next: &LostRecords) -> bool {
         let same_cause =
             (self.dropped == 0) == (next.dropped == 0) && (self.unconfirmed == 0) == (next.unconfirmed == 0);
@@ -52,14 +53,15 @@ impl LostRecords {
     }
 }
 
-/// The lost ranges of a group in ascending order, each with its number in the group. The number of ranges is limited.
+/// The lost ranges of a group in ascending order, each with the number of its loss in the group. The number of ranges
+/// is limited.
 #[derive(Debug, Default)]
 pub(super) struct LostRanges {
     ranges: VecDeque<(u64, LostRecords)>,
 }
 
 impl LostRanges {
-    /// Adds a range. A merged range keeps the older number.
+    /// Adds a range. If the range is merged with an older range, the merged range keeps the older number.
     pub(super) fn push(&mut self, number: u64, lost: LostRecords, ranges_max: usize) {
         let full = self.ranges.len() >= ranges_max.max(1);
         match self.ranges.back_mut() {

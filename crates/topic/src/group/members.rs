@@ -37,7 +37,7 @@ pub(super) struct Members<T> {
 #[derive(Debug)]
 struct Member<T> {
     part: T,
-    /// Number of the first loss that occurred while this member was present.
+    /// The number of the first loss that can occur while this member is present.
     joined_at: u64,
     lost: LostRanges,
 }

@@ -1,8 +1,9 @@
 //! Share groups: each record goes to one member, at most once.
 //!
-//! Members take records when they have room, so that the fastest member gets the most. A member confirms consumed
-//! records. The unconfirmed records of a member that leaves are reported as lost, because the member may have used
-//! them. A member that has not used its records returns them, and another member receives them.
+//! Members take records when they have room, so that the fastest member gets the most. A member confirms the records
+//! that it has consumed. The unconfirmed records of a member that leaves are reported as lost, because the member may
+//! have used them. If the leaving member has not used its unconfirmed records, it returns them, and other members
+//! receive them.
 
 use std::collections::VecDeque;
 
@@ -44,7 +45,7 @@ impl ShareGroup {
         self.members.join()
     }
 
-    /// Removes a member. Its unconfirmed records are reported to the other members as lost.
+    /// Removes a member. The member's unconfirmed records are reported to the other members as lost.
     pub fn leave(&mut self, member: MemberId) -> Result<(), GroupError> {
         let unconfirmed = self.members.leave(member)?;
         unconfirmed
@@ -54,7 +55,7 @@ impl ShareGroup {
         Ok(())
     }
 
-    /// Removes a member that has used no records except the confirmed ones: other members receive its unconfirmed
+    /// Removes a member that has used only the records that it confirmed. Other members receive its unconfirmed
     /// records.
     pub fn leave_and_return(&mut self, member: MemberId) -> Result<(), GroupError> {
         self.returned.extend(self.members.leave(member)?.ranges);
@@ -176,7 +177,7 @@ impl ShareGroup {
         self.members.has_lost(member)
     }
 
-    /// Number of losses so far; when this number grows, members have a loss to receive.
+    /// Number of losses so far. When this number has grown, members have a loss to receive.
     pub fn losses(&self) -> u64 {
         self.members.losses()
     }
@@ -186,7 +187,7 @@ impl ShareGroup {
         self.members.get(member).is_ok_and(|unconfirmed| unconfirmed.records < self.unconfirmed_max)
     }
 
-    /// The sequence up to which every record is confirmed or lost.
+    /// The sequence number up to which every record is confirmed or lost.
     pub fn position(&self) -> u64 {
         let unconfirmed = self.members.iter().filter_map(|unconfirmed| unconfirmed.ranges.front());
         let unconfirmed = unconfirmed.chain(self.returned.front());

@@ -1,12 +1,14 @@
 //! Work groups: a member claims a record, which is delivered again until it is acknowledged.
 //!
 //! Invariants:
-//! - Each record has at most one valid claim. Of the records with the same key, at most one is claimed at a time. They
-//!   are claimed in order, each after the previous one is acknowledged, dead-lettered or lost.
-//! - A claim ends at its deadline, with a nack, or when its member leaves. The group refuses the token of an
-//!   ended claim.
+//! - Each record has at most one valid claim. Of the records with the same key, at most one is claimed at a time.
+//!   Records with the same key are claimed in order, each after the previous one is acknowledged, dead-lettered or
+//!   lost.
+//! - A claim ends at its deadline, when its member returns the record, or when its member leaves. The group refuses the
+//!   token of an ended claim.
 //! - Every record is acknowledged, becomes a [`DeadLetter`], or is reported to the members as [`LostRecords`].
-//! - A stuck key delays only its own records, as long as they fit the limits.
+//! - If a record is not settled for long, only the records with the same key wait for it, as long as these fit the
+//!   limits.
 //!
 //! Limits: `work_claims_max`, `work_member_claims_max`, `work_look_ahead_max` and `work_keys_blocked_max` of
 //! [`LogLimits`]. At a limit, the group claims or reads no further records until earlier ones are settled.
@@ -60,7 +62,7 @@ impl WorkGroup {
         self.members.join()
     }
 
-    /// Removes a member. Other members can claim the records of its open claims at once.
+    /// Removes a member. Other members can immediately claim the records that this member had claimed.
     pub fn leave(
         &mut self,
         member: MemberId,
@@ -156,8 +158,8 @@ impl WorkGroup {
         self.backlog.next_due_ns()
     }
 
-    /// Reports that the log has dropped records before `oldest_seq`. Unclaimed records among them are lost; a claimed
-    /// record is lost if it is returned.
+    /// Reports that the log has dropped records before `oldest_seq`. Those that are not claimed are lost. A dropped
+    /// record that is claimed is lost only if it has to be delivered again.
     pub fn drop_before(&mut self, oldest_seq: u64) {
         self.oldest_retained = self.oldest_retained.max(oldest_seq);
         for seq in self.backlog.unclaimed_before(oldest_seq) {
@@ -193,7 +195,7 @@ impl WorkGroup {
         }
     }
 
-    /// Reports that a dead letter could not be stored: its record is lost.
+    /// Reports that a dead letter could not be stored. The dead letter's record then counts as lost.
     pub fn report_dead_letter_lost(&mut self, letter: DeadLetter) {
         self.members.report(LostRecords::dropped(letter.seq, letter.seq));
     }
@@ -208,7 +210,7 @@ impl WorkGroup {
         self.members.has_lost(member)
     }
 
-    /// Number of losses so far; when this number grows, members have a loss to receive.
+    /// Number of losses so far. When this number has grown, members have a loss to receive.
     pub fn losses(&self) -> u64 {
         self.members.losses()
     }
@@ -220,7 +222,7 @@ impl WorkGroup {
             && self.claims < self.limits.work_claims_max
     }
 
-    /// The sequence up to which every record is acknowledged, lost, or taken as a dead letter.
+    /// The sequence number up to which every record is acknowledged, lost, or taken as a dead letter.
     pub fn position(&self) -> u64 {
         self.backlog.oldest().map_or(self.fed_through, |seq| seq - 1)
     }
@@ -235,7 +237,8 @@ impl WorkGroup {
         self.backlog.has_ready_record()
     }
 
-    /// The name of the limit at which the group stops reading ahead or making claims; `None` if it is at no limit.
+    /// The name of the limit at which the group stops reading ahead or making claims; `None` if the group has reached
+    /// no limit.
     pub fn reached_limit(&self) -> Option<&'static str> {
         let limits = &self.limits;
         [

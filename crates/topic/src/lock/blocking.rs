@@ -1,4 +1,4 @@
-//! The log's lock in loom models. The lock blocks, because a spin loop would never end in a model.
+//! The log's lock for loom models. This lock blocks, because a spin loop would never end in a model.
 
 use std::ops::{Deref, DerefMut};
 

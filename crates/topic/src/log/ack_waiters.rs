@@ -1,11 +1,11 @@
 //! The publishers that wait until a durable log has written or synced their records.
 //!
-//! A waiter waits for its earliest record, separately for each of its tokens and for written and synced records. One
-//! thread may wait for tens of thousands of records with a waiter for each. The time to add, find or remove a waiter
-//! therefore grows only with the logarithm of the number of waiters.
+//! A waiter waits for the earliest of its records, separately for each of its tokens, and separately for written and
+//! synced records. One thread may wait for tens of thousands of records, with a waiter for each record. The time to
+//! add, find or remove a waiter therefore grows only with the logarithm of the number of waiters.
 //!
-//! Invariant: for each entry of `seqs`, `written` or `synced` has one entry, under the same sequence number. The entry
-//! there keeps the waiter alive, so that no other waiter can have the same address.
+//! Invariant: each entry of `seqs` has exactly one entry with the same sequence number in `written` or `synced`. This
+//! entry keeps the waiter alive, so that no other waiter can have the same address.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::publish::AckLevel;
 use crate::wake::Waiter;
 
-/// A waiter's address and token, and whether it waits for a written record instead of a synced one.
+/// A waiter's address and token, and whether the waiter waits for a written record instead of a synced record.
 type WaiterKey = (usize, u32, bool);
 
 /// A record's sequence number, and the address and token of the waiter.

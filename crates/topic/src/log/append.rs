@@ -1,4 +1,4 @@
-//! Appending of records: checks the append, makes room, writes, commits, and wakes one sleeper.
+//! Appends records to a log: checks them, makes room, writes and commits them, and wakes one sleeper.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -17,12 +17,13 @@ use crate::segment::SegmentWriter;
 /// Maximum size of the frames of one batch, bytes.
 pub const BATCH_BYTES_MAX: usize = 16 << 20;
 
-/// Distance ahead of the writer at which cache lines are prefetched after a single record, bytes.
+/// Distance from the end of the written bytes at which cache lines are prefetched after a single record, bytes.
 const PREFETCH_SINGLE_BYTES: usize = 128;
-/// Distance ahead of the writer at which cache lines are prefetched within a batch, bytes.
+/// Distance from the end of the written bytes at which cache lines are prefetched within a batch, bytes.
 const PREFETCH_BATCH_BYTES: usize = 512;
 
-/// The producer of a batch and the number of its first record, by which a repeated batch is recognised.
+/// The producer of a batch, and the producer's number for the batch's first record. With them, the log recognises a
+/// repeated batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProducerMark {
     /// The producer's id.
@@ -39,12 +40,13 @@ pub(crate) struct AppendOptions {
     pub(crate) now_ns: u64,
     pub(crate) mark: Option<ProducerMark>,
     pub(crate) expect_last: Option<u64>,
-    /// The publisher's last acknowledged record, on a log with a state. The append fails if the state does not
-    /// include it.
+    /// The publisher's last acknowledged record, for an append to a log with a state. The append fails if the state
+    /// does not include this record.
     pub(crate) after: Option<Position>,
     /// Whether to unregister subscribers that do not make room, instead of refusing the append.
     pub(crate) evict: bool,
-    /// Whether the new owner appends. If set, the append succeeds even while the log does not yet accept other records.
+    /// Whether a new owner appends records that waited for it. Such an append succeeds even while the log does not
+    /// accept other records yet.
     pub(crate) as_owner: bool,
 }
 
@@ -62,7 +64,7 @@ impl RecordSize {
     }
 }
 
-/// The result of an append: the position of its last record.
+/// The result of an append: the position of the append's last record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AppendOutcome {
     pub(crate) position: Position,
@@ -93,7 +95,7 @@ impl Log {
         Ok(self.publish(state, append, now, 1, size.total()))
     }
 
-    /// Appends all drafts, or none. Iterates over them twice, first to compute their size.
+    /// Appends all drafts, or none. Iterates over the drafts twice, first to compute their size.
     pub(crate) fn append_drafts<'d>(
         &self,
         append: AppendOptions,
@@ -196,7 +198,8 @@ impl Log {
         if bytes > bytes_max { Err(PublishError::RecordTooLarge { bytes, bytes_max }) } else { Ok(()) }
     }
 
-    /// Makes pushed records visible and wakes one sleeper. On a durable log, the store makes them visible later.
+    /// Makes pushed records visible and wakes one sleeper. On a durable log, the records become visible later, when the
+    /// store has synced them.
     #[inline(always)]
     pub(super) fn publish(
         &self,
@@ -263,7 +266,7 @@ impl LogContents {
         count: u64,
         bytes: u64,
     ) -> Result<Option<AppendOutcome>, PublishError> {
-        // Most logs can have no other owner. They skip this check, which reads the clock.
+        // Most logs can have no other owner. For these logs, the check and its reading of the clock are skipped.
         if self.owned_until_ns != u64::MAX && self.has_ownership_ended() && (self.closed || !append.as_owner)
         {
             return Err(if self.closed { PublishError::Closed } else { PublishError::Elsewhere });
@@ -303,7 +306,7 @@ fn check_batch(count: usize, bytes: usize) -> Result<(), PublishError> {
     if count == 0 {
         return Err(PublishError::Batch("a batch needs at least one record"));
     }
-    // A single record may be as large as its topic allows.
+    // A single record may be as large as the topic's configuration allows.
     if count > 1 && bytes > BATCH_BYTES_MAX {
         return Err(FrameError::TooLarge { bytes, bytes_max: BATCH_BYTES_MAX }.into());
     }

@@ -1,7 +1,7 @@
-//! Looks positions up in a durable log, whose history is in memory, on disk and in several epochs.
+//! Looks up positions in a durable log, whose history is in memory, on disk and in several epochs.
 //!
 //! A subscriber reads the epochs one by one. It receives a gap for records that an epoch lacks, and an `EpochChanged`
-//! at the end of each epoch, so no sequence is skipped silently.
+//! at the end of each epoch, so that no sequence number is skipped silently.
 
 use std::sync::Arc;
 
@@ -69,8 +69,8 @@ impl Log {
             let Some((last, begin)) = stored.end_of(next) else {
                 let resume_at = match on_gap {
                     OnGap::Newest | OnGap::Snapshot => Position { epoch: state.epoch, seq: visible_next },
-                    // A cursor never returns to an earlier epoch: it continues in the next epoch, or at the oldest
-                    // record.
+                    // A cursor never returns to an earlier epoch. It continues in the next epoch, or at the log's
+                    // oldest record.
                     OnGap::Oldest | OnGap::Fail => {
                         let oldest = state.oldest(&self.config);
                         stored.after(next.epoch).map_or(oldest, |begin| begin.max(oldest))
@@ -116,7 +116,7 @@ impl Log {
         Some(EpochChanged { log, old: next.epoch, last_seen, known_through, new_first: end })
     }
 
-    /// The result of a lookup of the position after all visible records. A record becomes visible once it is on disk.
+    /// Looks up the position directly after all visible records. A record becomes visible once it is on disk.
     fn find_at_stored_end(&self, state: &LogContents, next: Position) -> Lookup {
         let next_is_in = |segment: &&Arc<Segment>| {
             segment.first_seq + u64::from(segment.commit().count) == next.seq && segment.first_seq <= next.seq

@@ -1,17 +1,18 @@
-//! Mirrors: logs that another node owns or may own. This module handles their feeds, and their subscribers when the
-//! owner changes.
+//! Mirrors: logs that another node owns or may own. This module handles what a mirror receives from the owner, and what
+//! a mirror's subscribers receive when the owner changes.
 //!
 //! Invariants:
 //! - A mirror's records have the same positions as the owner's records. Records that the feed lacks are reported to
 //!   each subscriber as a gap. Records before the start of the feed are skipped, because no subscriber requested them.
 //! - From the start of its feed, a mirror has every record and every epoch's end, or reports what is missing.
-//!   Subscribers that need earlier records read them from the owner. Sequences of different epochs are never compared.
-//! - The mirror ignores records of a lower epoch than its own: they come from an earlier owner that does not
-//!   yet know its successor.
+//!   Subscribers that need earlier records read them from the owner. Sequence numbers of different epochs are never
+//!   compared.
+//! - The mirror ignores records of a lower epoch than its own: they come from an earlier owner that does not know its
+//!   successor yet.
 //! - The state of a mirror equals the owner's state after the mirror's last record. If the states differ, followers of
 //!   the state wait until the mirror receives a state.
-//! - A segment belongs to one epoch. If sequences continue in the next epoch, the history stays readable. If
-//!   they restart, the mirror drops the history and reports its last known record to subscribers.
+//! - A segment belongs to one epoch. If sequence numbers continue in the next epoch, the history stays readable. If
+//!   sequence numbers restart, the mirror drops the history and reports its last known record to subscribers.
 //!
 //! Limits: [`EPOCHS_MAX`] past epochs, [`SKIPS_MAX`] skipped ranges. Older epochs and ranges are forgotten, and then
 //! reported as gaps.
@@ -42,12 +43,12 @@ const SKIPS_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
     is_owner: bool,
-    /// Whether the mirror's feed has begun. The position of the mirror is then a position of the owner's log.
+    /// Whether the mirror's feed has begun. If so, the mirror's position is a position of the owner's log.
     feed_started: bool,
     /// Whether this process owned the log until the handover, so that the next owner copies the records from this
     /// process.
     was_owner: bool,
-    /// The last epoch in which this process owned the log and handed it over; 0 if there was none.
+    /// The last epoch in which this process owned the log and handed the log over; 0 if there was none.
     owned_epoch: u32,
     /// Whether the mirror serves only one subscriber.
     private: bool,
@@ -60,7 +61,7 @@ pub(super) struct Mirror {
     at_owner: Option<Range<u64>>,
     /// The first sequence of the present epoch.
     first_seq: u64,
-    /// The position at which the feed started. The mirror never had the records before it.
+    /// The position at which the feed started. The mirror never had the records before this position.
     fed_from: Position,
     past: VecDeque<PastEpoch>,
     /// The last epoch before the sequence numbers restarted. The mirror has dropped the records of that epoch.
@@ -89,9 +90,10 @@ impl Log {
         (state.owned_until_ns, state.ownership_clock) = (0, clock);
     }
 
-    /// Hands the log over to another node. Its records stay readable, and the log continues as a mirror. `next_epoch`
-    /// is set if the next owner first copies all records and then begins that epoch; the present epoch then ends at the
-    /// handover.
+    /// Hands the log over to another node. The log's records stay readable, and the log continues as a mirror.
+    ///
+    /// `next_epoch` is set if the next owner first copies all records and then begins that epoch; the present epoch
+    /// then ends at the handover.
     pub fn hand_over(&self, owner_is_durable: bool, next_epoch: Option<u32>) {
         let armed = self.hand_over_locked(owner_is_durable, next_epoch);
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
@@ -131,8 +133,8 @@ impl Log {
         }
     }
 
-    /// Takes the log over, in this epoch. `is_complete` states that no record of the previous epoch is missing in this
-    /// log. Does nothing if the feed has delivered a later epoch, which has another owner.
+    /// Makes this process the log's owner in the epoch `epoch`. `is_complete` states that no record of the previous
+    /// epoch is missing in this log. Does nothing if the feed has delivered a later epoch, which has another owner.
     pub fn take_over(&self, epoch: u32, is_complete: bool) {
         let now_ns = self.clock.now_ns();
         let armed = {
@@ -166,7 +168,7 @@ impl Log {
     }
 
     /// The newest epoch whose records a group at this process may deliver. If another process has owned the log since
-    /// this process handed it over, this is the epoch of the handover; otherwise, it is the present epoch.
+    /// this process handed it over, the result is the epoch of the handover; otherwise, it is the present epoch.
     pub fn owned_through(&self) -> u32 {
         let state = self.lock();
         match state.mirror() {
@@ -292,7 +294,8 @@ impl LogContents {
         self.mirror().is_some_and(|mirror| !mirror.is_owner)
     }
 
-    /// Whether the log accepts a feed. A closed log does not: a topic created again under its name is another log.
+    /// Whether the log accepts a feed. A closed log accepts none, because a topic that is created again under the same
+    /// name has another log.
     fn accepts_feed(&self) -> bool {
         self.is_mirror() && !self.closed
     }
@@ -350,7 +353,8 @@ impl LogContents {
         }
     }
 
-    /// Marks the state as wrong. The next state from the feed then replaces this state, whatever its position.
+    /// Marks the state as wrong. The next state that the feed delivers then replaces this state, whatever the position
+    /// of the new state.
     fn invalidate_state(&mut self) {
         self.mirror_or_new().feed_started = false;
     }

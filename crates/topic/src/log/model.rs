@@ -1,5 +1,5 @@
-//! Loom model of sleeping and waking subscribers: the log's list of sleepers, the waiter and its waker, in every
-//! interleaving.
+//! Loom model of sleeping and waking subscribers. The model runs the log's list of sleepers, the waiter and its waker
+//! in every interleaving.
 //!
 //! A lost wake-up leaves a thread asleep for ever, which loom reports as a deadlock. If a thread finds the lock taken,
 //! the model skips further interleavings of that path.

@@ -1,8 +1,9 @@
-//! Whether publishers of a state topic are connected, and since when. The owner knows this and reports it to mirrors.
+//! Tracks whether publishers of a state topic are connected, and since when. The owner knows this and reports it to
+//! mirrors.
 //!
 //! Invariants:
-//! - Changes happen inside the log's lock and wake all sleepers, so a subscriber that checks again after going to
-//!   sleep misses no change.
+//! - A change happens inside the log's lock and wakes all sleepers. A subscriber that checks once more after going to
+//!   sleep therefore misses no change.
 //! - A mirror uses only the reports of its feed, even if its own process has publishers.
 
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::event::PublisherStatus;
 use crate::log::Log;
 
-/// The number of a topic's publishers, shared by the topic's logs.
+/// The number of a topic's publishers. All logs of the topic share this value.
 #[derive(Debug, Default)]
 pub(crate) struct PublisherCount {
     local: AtomicU32,
@@ -92,8 +93,8 @@ fn is_connected(presence: u64) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct ReportedPresence {
     presence: u64,
-    /// Whether to report a connected publisher, too. A follower that resumes needs this report, because the node to
-    /// which it was connected before may have reported that no publisher is connected.
+    /// Whether to report even that a publisher is connected. A follower that resumes needs this report, because its
+    /// previous node may have reported that no publisher is connected.
     reports_connected: bool,
 }
 
@@ -153,7 +154,7 @@ impl Log {
         has_changed
     }
 
-    /// Updates the presence at a takeover. Publishers of the previous owner may reconnect; the log reports their
+    /// Updates the presence at a takeover. Publishers of the previous owner may reconnect, so the log reports their
     /// absence only later ([`Topic::notify_publisher_change`](crate::Topic::notify_publisher_change)). Call inside the
     /// log's lock.
     pub(super) fn update_presence_at_takeover(&self, now_ns: u64) {
@@ -163,7 +164,7 @@ impl Log {
         }
     }
 
-    /// Applies the owner's report of its publishers to a mirror.
+    /// Applies the owner's report about the owner's publishers to a mirror.
     pub fn feed_publishers(&self, publishers: &PublisherStatus) {
         self.update_mirror(|state| {
             self.publisher_presence.set(publishers.connected, publishers.since_ns);

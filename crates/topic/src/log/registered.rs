@@ -23,16 +23,16 @@ pub(crate) enum Lookup {
     /// The next record is, or will be, in this segment.
     Segment(Arc<Segment>),
     Nothing,
-    /// The next record is on disk, but cannot be read until the store has let subscribers repeat their reads. Before
-    /// this lookup, the store had done so `retries` times.
+    /// The next record is on disk, but cannot be read at present. The read may be repeated when the store calls
+    /// [`Log::retry_reads`]. Before this lookup, the store had called that method `retries` times.
     Later {
         retries: u64,
     },
-    /// No subscriber of this log receives records before this position.
+    /// The log delivers no record before this position to any subscriber.
     Skip(Position),
     /// The subscriber needs a private mirror, because only the log's owner has the next records.
     PrivateMirror,
-    /// The next records were dropped; the cursor may continue at the position.
+    /// The next records were dropped. The cursor may continue at the position.
     Gap(Gap, Position),
     /// The epoch has ended; the cursor may continue in the next one.
     EpochChanged(EpochChanged),
@@ -203,7 +203,7 @@ impl Log {
         }
     }
 
-    /// Whether the log is known to lack this acknowledged record, because the log restarted or lost its end.
+    /// Whether the log is known to lack this acknowledged record, because the log restarted or lost its last records.
     pub fn has_lost(&self, record: Position) -> bool {
         self.lacks(&self.lock(), record)
     }
@@ -228,8 +228,8 @@ impl Log {
         }
     }
 
-    /// Passes the record with this sequence to `read`, even if it has expired; `None` if it is not retained, or cannot
-    /// be read at present.
+    /// Passes the record with this sequence number to `read`, even if the record has expired. Returns `None` if the
+    /// record is not retained, or cannot be read at present.
     ///
     /// Each call walks through the record's segment. To read many records use a [`Cursor`](crate::Cursor).
     pub fn read<R>(&self, seq: u64, read: impl FnOnce(Record<'_>) -> R) -> Option<R> {
@@ -264,8 +264,8 @@ impl Log {
         Ok(Some(read(Record { position, prev_seq: seq - 1, frame: entry.frame, log: &self.name })))
     }
 
-    /// Puts a cursor to sleep, unless there is something to read. A cursor whose last read gave [`Lookup::Later`]
-    /// passes its `retries`, and sleeps until the store lets it repeat the read.
+    /// Puts a cursor to sleep, unless there is something to read. `retries` is set for a cursor whose last lookup
+    /// returned [`Lookup::Later`]; such a cursor sleeps until the store lets it repeat the read.
     pub(crate) fn arm(
         &self,
         next: Position,
@@ -287,7 +287,7 @@ impl Log {
         self.lock().sleepers.remove(sleeper, waiter, token).is_some()
     }
 
-    /// Wakes a cursor. If no thread or task waits for this cursor, also wakes the next one, because this cursor may
+    /// Wakes a cursor. If no thread or task waits for this cursor, also wakes the next cursor, because this cursor may
     /// react late.
     #[cold]
     pub(super) fn wake(&self, mut armed: SleepingCursor) {
@@ -316,7 +316,7 @@ impl Log {
         next.into_iter().for_each(|armed| self.wake(armed));
     }
 
-    /// Wakes sleepers to which an earlier sleeper should have passed the wake-up, but did not.
+    /// Wakes sleepers that should have been woken by an earlier sleeper, but were not.
     pub(super) fn wake_overdue(&self) {
         if self.lock().sleepers.has_overdue() {
             self.wake_next_two();
@@ -343,7 +343,8 @@ impl Log {
         })
     }
 
-    /// Registers a subscriber of a reliable topic, so that publishers wait for it. `None` if the topic is not reliable.
+    /// Registers a subscriber of a reliable topic, so that publishers wait for the subscriber. `None` if the topic is
+    /// not reliable.
     pub(crate) fn register(
         &self,
         name: &str,
@@ -380,8 +381,8 @@ impl Log {
 
     /// Notifies `waiter` when a registered subscriber, or the disk, makes room.
     ///
-    /// Seals the last segment. A subscriber at the end of that segment then returns to the log and reports what it has
-    /// consumed.
+    /// Seals the last segment. A subscriber at the end of that segment then returns to the log and reports the records
+    /// that it has consumed.
     pub fn await_room(&self, waiter: &Arc<Waiter>) {
         if let Some(upstream) = self.upstream.get() {
             upstream.await_room(waiter);

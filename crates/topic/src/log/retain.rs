@@ -1,4 +1,4 @@
-//! Makes room for new records and drops old ones.
+//! Makes room for new records, and drops old records.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::memory::MemoryBudgetError;
 use crate::publish::PublishError;
 use crate::segment::{BUFFER_BYTES_MIN, Buffer, Segment, SegmentWriter};
 
-/// The factor by which each new segment is larger than the previous one, up to an eighth of the history.
+/// Each new segment is this many times as large as the previous segment, up to an eighth of the history.
 const GROWTH: usize = 4;
 const SEGMENTS_PER_HISTORY: u64 = 8;
 const SEGMENT_BYTES_MAX: u64 = 256 << 10;
@@ -116,16 +116,16 @@ impl Log {
         };
         state.writer = Some(Segment::create(buffer, state.next_seq));
         state.capacity = wanted.min(SEGMENT_BYTES_MAX as usize);
-        // This code notifies cursors while it holds the log's lock, so the woken threads have to wait for the lock. It
-        // happens rarely.
+        // The cursors are notified while the log's lock is held, so the woken threads have to wait for the lock. Such
+        // cursors are rare.
         let long_sleepers = state.take_long_sleepers(wanted as u64, self.memory_bytes);
         long_sleepers.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
         self.update_warn_position(state);
         Ok(())
     }
 
-    /// Checks the progress of subscribers that cannot receive gaps. Returns the oldest sequence number that one of them
-    /// has not read.
+    /// Checks the progress of subscribers that cannot receive gaps. Returns the oldest sequence number that any of
+    /// these subscribers has not read.
     fn update_pressure(&self, state: &LogContents, now_ns: u64) -> Option<u64> {
         if self.config.limits.pending_bytes_max == 0 {
             return None;
@@ -139,7 +139,7 @@ impl Log {
         oldest.first
     }
 
-    /// Whether the oldest segment is kept for a subscriber that has not read it and cannot receive gaps.
+    /// Whether the oldest segment is kept because a subscriber that cannot receive gaps has not read it.
     fn is_kept(&self, state: &LogContents, kept_from: Option<u64>, wanted: u64) -> bool {
         let is_unread = |first: u64| state.retained.front().is_some_and(|oldest| oldest.last_seq() >= first);
         kept_from.is_some_and(is_unread)
@@ -147,8 +147,8 @@ impl Log {
             && self.budget.room() >= self.budget.limit() / 2
     }
 
-    /// Drops records beyond the retention age. Each append does this too. Call this function for logs without
-    /// publishers.
+    /// Drops records beyond the retention age. Each append also drops such records. Call this method for logs to which
+    /// nothing is published.
     pub(crate) fn expire(&self, now_ns: u64) {
         self.wake_overdue();
         if self.config.retention.age.is_none() {
@@ -173,7 +173,7 @@ impl Log {
     }
 
     /// Drops all records and continues at `to`. Subscribers that have not read all records of the present epoch receive
-    /// a gap. A new epoch is reported as a change of epoch.
+    /// a gap. If `to` is in a new epoch, subscribers receive a change of epoch.
     ///
     /// # Panics
     /// If the log is durable, or if `to` is before the present position.
@@ -187,7 +187,7 @@ impl Log {
             state.retire(retained.segment);
         }
         (state.epoch, state.next_seq, state.has_dropped) = (to.epoch, to.seq, false);
-        // The log has no earlier records, and will drop no record soon.
+        // The log is empty now, so no subscriber can soon lose records.
         self.warn_before.store(to.seq, Ordering::Relaxed);
         let waiting = state.take_all_sleepers();
         let dropped_payloads = state.take_dropped_payloads();
@@ -196,8 +196,8 @@ impl Log {
         waiting.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
-    /// Drops all records of a closed log; subscribers that have not read them receive a gap. On a durable log, does
-    /// nothing, because the store drops the records on disk.
+    /// Drops all records of a closed log. Subscribers that have not read them receive a gap. On a durable log, this
+    /// method does nothing, because the store drops the records on disk.
     pub fn drop_closed(&self) {
         let mut state = self.lock();
         if !state.closed || self.is_durable {
@@ -250,7 +250,8 @@ impl RetainedSegment {
 }
 
 impl LogContents {
-    /// Whether the oldest segment may be dropped. On a durable log, it may be dropped only if its records are stored.
+    /// Whether the oldest segment may be dropped. On a durable log, a segment may be dropped only if its records are
+    /// stored.
     fn may_drop_oldest(&self) -> bool {
         let oldest = self.retained.front().map_or(0, |retained| retained.segment.first_seq);
         self.stored().is_none_or(|stored| stored.is_fully_stored(oldest))
@@ -266,7 +267,7 @@ impl LogContents {
         self.retire_lingering();
     }
 
-    /// Seals the segment being written; an empty one is dropped.
+    /// Seals the segment to which the log writes. If the segment is empty, drops it.
     pub(super) fn seal(&mut self) {
         let Some(writer) = self.writer.take() else { return };
         let count = writer.written().count;

@@ -1,13 +1,13 @@
-//! An index of sleeping cursors by the subjects that they read.
+//! An index of sleeping cursors by the subjects that the cursors read.
 //!
-//! Without the index, a cursor that skips most subjects would wake for each record, check the record and
-//! sleep again. The cost of a record would grow with the number of such cursors. With the index a record
-//! wakes only the cursors that read its subject. A woken cursor continues at the record that woke it.
+//! Without the index, a cursor that skips most subjects would wake for each record, check the record and sleep again.
+//! The cost of a record would grow with the number of such cursors. With the index, a record wakes only the cursors
+//! that read the record's subject. A woken cursor continues at the record that woke it.
 //!
 //! Invariants:
 //! - The index has checked every record that was appended since a cursor went to sleep.
-//! - A cursor sleeps for at most a quarter of the history. The log then wakes the cursor to skip ahead, so
-//!   that the skipped records do not look like a backlog.
+//! - A cursor sleeps for at most a quarter of the history. The log then wakes the cursor to skip ahead, so that the
+//!   skipped records do not look like a backlog.
 //!
 //! Limits: one entry for each cursor that sleeps in the index. The number of patterns is at most twice the number that
 //! had a cursor at the last sweep, or [`SWEEP_AT_LEAST`] if that is more.
@@ -24,20 +24,22 @@ use crate::segment::{Commit, SegmentWriter};
 use crate::subject::Pattern;
 use crate::wake::Waiter;
 
-/// The sequence number at which a cursor of the index continues: the first record that may be for the cursor. Also
-/// [`ASLEEP`] or [`ANYWHERE`].
+/// The sequence number at which a cursor of the index continues: the first record that may be for the cursor. The value
+/// can also be [`ASLEEP`] or [`ANYWHERE`].
 pub(crate) type ResumeSeq = Arc<AtomicU64>;
 
 /// Value of [`ResumeSeq`]: the cursor is still in the index.
 pub(crate) const ASLEEP: u64 = 0;
-/// Value of [`ResumeSeq`]: the index has removed the cursor, which must check all records since it went to sleep.
+/// Value of [`ResumeSeq`]: the index has removed the cursor. The cursor must check all records that were appended since
+/// it went to sleep.
 pub(crate) const ANYWHERE: u64 = u64::MAX;
 
 #[derive(Debug, Default)]
 pub(super) struct SleeperIndex {
     by_tail: PatternIndex<RefCell<Vec<Entry>>>,
     len: usize,
-    /// The last checked record: its segment's first sequence number, and how far that segment was checked.
+    /// How far the index has checked records: the first sequence number of a segment, and the length up to which that
+    /// segment is checked.
     checked: (u64, Commit),
     epoch: u32,
     /// Bytes of history since the index last woke all its cursors.
@@ -148,7 +150,7 @@ impl LogContents {
 }
 
 impl Log {
-    /// Whether cursors can sleep in the index. They can if records are visible as soon as they are appended.
+    /// Whether cursors can sleep in the index. This needs a log whose records are visible as soon as they are appended.
     pub(crate) fn has_index(&self) -> bool {
         !self.is_durable
     }
@@ -198,7 +200,7 @@ impl Log {
         sleeps.then_some(Position { epoch: state.epoch, seq: state.next_seq })
     }
 
-    /// Removes the cursor; returns `None` if the index has already removed it to wake it.
+    /// Removes the cursor. Returns `None` if the index has already removed the cursor to wake it.
     pub(crate) fn disarm_by_subject(
         &self,
         (pattern, resume_seq): (&Pattern, &ResumeSeq),

@@ -2,7 +2,7 @@
 //!
 //! The list is a linked list in a vector of slots. Removing a cursor costs O(1), which matters because a closing
 //! session removes all its cursors. Slots are reused in the order in which they became free, so that neighbours in the
-//! list tend to be neighbours in memory. This matters because waking 100,000 cursors walks through all of them.
+//! list tend to be neighbours in memory. This speeds up waking 100,000 cursors, which walks through all of them.
 //!
 //! Limit: 2³² − 1 sleepers of one log.
 
@@ -27,7 +27,8 @@ pub(super) struct Sleepers {
     slots: Vec<Slot>,
     asleep: Ends,
     free: Ends,
-    /// The last cursor that has something to read. All cursors before it in the list have something to read, too.
+    /// The last cursor in the list that has something to read. All cursors before this cursor have something to read,
+    /// too.
     overdue: Option<SleeperId>,
     count: u32,
 }
@@ -76,7 +77,7 @@ impl Sleepers {
         id
     }
 
-    /// Takes the first cursor to wake it, and marks all others as overdue.
+    /// Removes and returns the first cursor, which the caller wakes. Marks all other cursors as overdue.
     #[inline(always)]
     pub(super) fn take_first(&mut self) -> Option<SleepingCursor> {
         let first = self.asleep.first?;
@@ -88,8 +89,8 @@ impl Sleepers {
         self.overdue.is_some()
     }
 
-    /// Takes the first cursor if it is overdue. (A loop over all cursors would never end, because woken cursors go to
-    /// sleep again.)
+    /// Removes and returns the first cursor if it is overdue. (A loop that takes cursors until the list is empty would
+    /// never end, because woken cursors go to sleep again.)
     pub(super) fn take_overdue(&mut self) -> Option<SleepingCursor> {
         self.overdue?;
         self.take(self.asleep.first?)
@@ -203,7 +204,8 @@ mod tests {
                     4 => prop_assert_eq!(sleepers.take_first().map(|armed| armed.token), plain.take_first()),
                     5 => prop_assert_eq!(sleepers.take_overdue().map(|armed| armed.token), plain.take_overdue()),
                     6 if !ids.is_empty() => {
-                        // Also removes cursors that were already taken. Their slot may belong to another cursor.
+                        // The test also removes cursors that were already taken. The slot of such a cursor may belong
+                        // to another cursor.
                         let token = which as usize % ids.len();
                         let removed = sleepers.remove(ids[token], &waiter, token as u32);
                         prop_assert_eq!(removed.is_some(), plain.remove(token as u32));

@@ -1,11 +1,12 @@
-//! Records that are appended to a durable log and not yet written to disk.
+//! Records that were appended to a durable log and are not on disk yet.
 
 use std::borrow::Cow;
 
 use crate::log::ProducerMark;
 use crate::segment::{Commit, PinnedSegment};
 
-/// Appended records that a [`Store`](crate::Store) writes to disk next. Dropping the value releases their bytes.
+/// Appended records that a [`Store`](crate::Store) writes to disk next. Dropping this value releases the records'
+/// bytes.
 #[derive(Debug)]
 pub struct StagedRecords {
     pub(super) epoch: u32,
@@ -24,8 +25,8 @@ pub struct StagedBatch {
     pub(super) by_ref: bool,
 }
 
-/// The producer of records that the store writes to disk next. It is stored with the records, so that a restarted node
-/// recognizes retries.
+/// The producer of records that the store writes to disk next. The producer is stored with the records, so that a
+/// restarted node recognizes retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StagedProducer {
     /// The producer, and the producer's number for the first record.
@@ -74,7 +75,7 @@ impl StagedBatch {
         self.pinned.length().count - self.from.count
     }
 
-    /// The frames. They are copied only if some payloads are kept by reference.
+    /// The frames. The frames are copied only if some payloads are kept by reference.
     pub fn frames(&self) -> Cow<'_, [u8]> {
         if !self.by_ref {
             return Cow::Borrowed(self.pinned.bytes(self.from.bytes));

@@ -1,14 +1,15 @@
-//! The state of a log. It changes inside the log's lock; its snapshots are written outside the lock.
+//! The state of a log. The state changes inside the log's lock; snapshots of the state are written outside the lock.
 //!
 //! Invariants:
-//! - An append is checked in place, above the committed length, and removed as a whole if it is refused.
+//! - The records of an append are checked where they are written, above the committed length. If the append is refused,
+//!   all of its records are removed.
 //! - The log retains the records after a snapshot's position when the snapshot is delivered.
-//! - The lock is held only to freeze a state, at a cost independent of its size. The snapshot's bytes are written
-//!   outside the lock, once for all subscribers that request a snapshot while this one is fresh.
+//! - The lock is held only to freeze a state, which takes the same time for every size of the state. The snapshot's
+//!   bytes are written outside the lock, once for all subscribers that request a snapshot while this snapshot is fresh.
 //!
-//! Limits: the reducer's memory is charged to the budget before the next append. Snapshots are charged even beyond
-//! the budget, so that subscribers can recover; the next append is refused instead. A log keeps one fresh snapshot;
-//! older ones stay in memory while subscribers read them.
+//! Limits: the reducer's memory is charged to the budget before the next append. Snapshots are charged even beyond the
+//! budget, so that subscribers can recover; the next append is refused instead. A log keeps one fresh snapshot; older
+//! ones stay in memory while subscribers read them.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -23,9 +24,9 @@ use crate::publish::PublishError;
 use crate::reducer::{FrozenState, Reducer, ReducerError};
 use crate::segment::{Commit, Segment};
 
-/// A follower with a smaller backlog than this reads records, even if the state is smaller.
+/// A follower with fewer unread bytes than this reads the records, even if the state is smaller.
 const BACKLOG_BYTES_MIN: u64 = 64 << 10;
-/// A follower whose backlog exceeds this multiple of the state's size receives the state.
+/// A follower whose unread records exceed this multiple of the state's size receives the state instead.
 const BACKLOG_PER_STATE: u64 = 2;
 /// Minimum size of a record, bytes.
 const RECORD_BYTES_MIN: u64 = 24;
@@ -35,7 +36,7 @@ const FRESH_PART: u64 = 2;
 /// A snapshot is fresh while at most this many bytes were appended since the snapshot.
 const FRESH_BYTES_MIN: u64 = 1 << 10;
 
-/// The reducer of a log, with the state that it keeps.
+/// The reducer of a log, and the state that the reducer keeps.
 #[derive(Debug)]
 pub(super) struct ReducerState {
     reducer: Box<dyn Reducer>,
@@ -105,7 +106,7 @@ pub(crate) struct MergedRecord {
     pub(crate) tail: Option<(Arc<Segment>, u32)>,
 }
 
-/// A frozen state. The first request for its bytes writes them.
+/// A frozen state. The first request for the snapshot's bytes writes them.
 #[derive(Debug)]
 pub(crate) struct FrozenSnapshot {
     pub(crate) position: Position,
@@ -118,7 +119,7 @@ pub(crate) struct FrozenSnapshot {
 }
 
 impl FrozenSnapshot {
-    /// Returns the snapshot. The first caller writes its bytes; concurrent callers wait.
+    /// Returns the snapshot. The first caller writes the snapshot's bytes; concurrent callers wait.
     pub(crate) fn to_snapshot(&self, log: &Log) -> Snapshot {
         let write = || {
             let frozen = self.frozen.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -139,7 +140,7 @@ impl FrozenSnapshot {
     }
 }
 
-/// A snapshot's bytes, charged to the budget until the last user drops them.
+/// A snapshot's bytes, charged to the budget until no subscriber uses them any more.
 struct Written {
     bytes: Vec<u8>,
     _charged: MemoryCharge,
@@ -236,7 +237,8 @@ impl Log {
         self.lock().with_reducer(change)
     }
 
-    /// Applies the records pushed since `from` to the state; removes the records if the reducer refuses them.
+    /// Applies the records pushed since `from` to the state. If the reducer refuses the records, removes them from the
+    /// log.
     #[inline(never)]
     pub(super) fn apply_to_state(
         &self,
@@ -323,7 +325,7 @@ impl Log {
         frozen
     }
 
-    /// The checksum for a follower that has read everything before `next`; `None` if the follower has not.
+    /// The checksum for a follower whose next record is `next`; `None` if the follower has not read everything.
     pub(crate) fn checksum(&self, next: Position) -> Option<Checksum> {
         let state = self.lock();
         let (reducer_state, last) = (state.reducer_state()?, state.last());

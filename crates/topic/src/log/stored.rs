@@ -1,8 +1,8 @@
-//! Storage progress of a durable log: staged and stored records, and the publishers that wait.
+//! The progress of storing a durable log's records: staged and stored records, and the publishers that wait for them.
 //!
 //! Invariants:
-//! - `synced` ≤ `written` ≤ the last sequence. Subscribers see no record after `synced`: commit words move only when
-//!   the store reports progress.
+//! - `synced` ≤ `written` ≤ the last sequence number. Subscribers see no record after `synced`: the lengths up to which
+//!   subscribers read move only when the store reports progress.
 //! - A segment with a record after `synced` is not dropped.
 //! - After a failure, no records are staged, and `written` and `synced` do not change.
 //!
@@ -41,7 +41,8 @@ pub(crate) struct DiskProgress {
     /// The value up to which the store allows `appended_bytes` to grow.
     granted_bytes: u64,
     /// The number of bytes that the store granted when the log was opened. Other files may have taken this room since
-    /// then, so the log asks the store again before its first append. 0 after that, and after any other grant.
+    /// then, so the log asks the store again before its first append. The value is 0 after that, and after any other
+    /// grant.
     unchecked_bytes: u64,
     /// The reason why the disk is full; `None` while it is not.
     full: Option<Arc<str>>,
@@ -159,8 +160,8 @@ impl DiskProgress {
         let after = self.epochs.partition_point(|start| start.epoch <= next.epoch);
         let (before, begin) = (self.epochs.get(after.checked_sub(1)?)?, *self.epochs.get(after)?);
         let last = begin.first_seq - 1;
-        // The disk knows an epoch by the epoch's first record. An unknown epoch between two known epochs therefore had
-        // no records.
+        // The disk knows an epoch only by the epoch's first record. If `next` is in an unknown epoch between two known
+        // epochs, that epoch had no records.
         (before.epoch == next.epoch || next.seq > last).then_some((last, begin))
     }
 
@@ -176,7 +177,7 @@ impl DiskProgress {
         self.epochs.iter().any(|start| start.epoch > record.epoch && start.first_seq <= record.seq)
     }
 
-    /// Start of the first known epoch after `epoch`, if an earlier epoch is known.
+    /// Start of the first known epoch after `epoch`; `None` if no epoch before that epoch is known.
     pub(super) fn after(&self, epoch: u32) -> Option<Position> {
         let at = self.epochs.iter().position(|start| start.epoch > epoch)?;
         let next = self.epochs.get(at)?;
@@ -208,8 +209,8 @@ impl DiskProgress {
         Err(PublishError::DiskBehind { unstored_bytes, waited: Duration::ZERO })
     }
 
-    /// If a publisher waits for room and the log has not requested it yet, returns the store. The caller must then
-    /// notify the store.
+    /// If a publisher waits for room and the log has not requested this room yet, returns the store. The caller must
+    /// then notify the store.
     pub(super) fn request_room(&mut self) -> Option<Arc<dyn Store>> {
         let is_wanted = self.requested_bytes > 0 && self.full.is_none();
         (is_wanted && !std::mem::replace(&mut self.room_requested, true)).then(|| Arc::clone(&self.store))
@@ -265,7 +266,7 @@ impl DiskProgress {
         }
     }
 
-    /// Takes the waiters whose records are stored, or never will be.
+    /// Takes the waiters whose records are stored or will never be stored.
     fn take_reached(&mut self) -> Vec<(Arc<Waiter>, u32)> {
         if self.failed.is_some() {
             return self.waiting.take_reached(u64::MAX, u64::MAX);
@@ -344,8 +345,10 @@ impl Log {
         woken.into_iter().for_each(|(waiter, token)| waiter.notify(token));
     }
 
-    /// Reports that staged records are stored: the records become visible, and publishers are notified. At most
-    /// `granted_bytes` may then be appended beyond the synced ones. Bytes that are not synced yet count towards them.
+    /// Reports that staged records are stored: the records become visible, and publishers are notified.
+    ///
+    /// `granted_bytes` is the number of bytes that may be appended and not synced yet from now on. Bytes that are
+    /// already appended and not synced count towards this number.
     pub fn mark_synced(&self, staged: StagedRecords, granted_bytes: u64) {
         let mut ended = Vec::new();
         let (woken, armed) = {
@@ -378,8 +381,8 @@ impl Log {
         }
     }
 
-    /// Sets how many bytes may be appended beyond the synced ones. Appended bytes that are not synced yet count towards
-    /// `bytes`. If the disk is full, `full` gives the reason.
+    /// Sets how many bytes may be appended and not synced yet. Bytes that are already appended and not synced count
+    /// towards `bytes`. If the disk is full, `full` gives the reason.
     pub fn grant(&self, bytes: u64, full: Option<&str>) {
         let woken = {
             let mut state = self.lock();
@@ -475,7 +478,7 @@ impl Log {
         AckProgress::Waiting
     }
 
-    /// Lets a caller that waits for its own records store all staged records.
+    /// Stores all staged records on the thread of a caller that waits for its own records, if the store supports this.
     pub(crate) fn store_staged(&self) {
         let store = self.lock().stored().map(|stored| Arc::clone(&stored.store));
         if let Some(store) = store {

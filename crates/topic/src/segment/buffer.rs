@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::memory::{MemoryBudget, MemoryBudgetError};
 
-/// The size of the smallest buffer, bytes; also the unit of sizes. It is small in the loom model, which tracks every 8
-/// bytes.
+/// The size of the smallest buffer, bytes; also the unit of sizes. The size is smaller in the loom model, which tracks
+/// every 8 bytes.
 pub(crate) const BUFFER_BYTES_MIN: usize = if cfg!(loom) { 64 } else { 4 << 10 };
 const CLASSES: usize = 9;
 const LARGEST_POOLED: usize = BUFFER_BYTES_MIN << (CLASSES - 1);

@@ -17,7 +17,7 @@ use loom::{sync::Mutex, thread};
 use super::{BUFFER_BYTES_MIN, Buffer, PinnedSegment, Segment, SegmentWriter};
 use crate::memory::MemoryBudget;
 
-/// A budget with a pool that keeps every buffer. The pool hands out a returned buffer next.
+/// A budget with a pool that keeps every returned buffer, and hands out the buffer that was returned last.
 fn budget() -> Arc<MemoryBudget> {
     MemoryBudget::node(1 << 20, 1 << 20)
 }
@@ -84,7 +84,7 @@ fn reader_of_a_sealed_segment_sees_all_its_records() {
     });
 }
 
-/// Readers pin a segment while it is retired and its buffer is reused.
+/// Lets readers pin a segment while the segment is retired and its buffer is reused.
 fn buffer_changes_hands(readers: usize) {
     loom::model(move || {
         let budget = budget();
@@ -149,7 +149,7 @@ fn reader_crosses_from_a_sealed_segment_to_the_next_segment() {
         push(&mut first, 1);
         first.commit();
         {
-            // The log does the same inside its lock: seals a segment, creates the next one, writes and commits.
+            // Like a log inside its lock, seals a segment, creates the next one, writes and commits.
             let mut chain = log.lock().unwrap();
             first.seal();
             let mut second = segment(&budget, 2);

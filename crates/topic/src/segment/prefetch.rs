@@ -1,4 +1,4 @@
-//! Prefetches cache lines. These are hints that affect speed only.
+//! Prefetches cache lines. A prefetch affects only speed, never results.
 
 /// Prefetches two cache lines at `at` for writing.
 ///

@@ -1,7 +1,7 @@
-//! Overlap and inclusion of patterns.
+//! Tells whether patterns overlap, and whether one pattern includes another.
 //!
-//! Comparing token by token gives exact results: because there are infinitely many tokens, a `*` always matches more
-//! than any finite set of literal tokens.
+//! Comparing patterns token by token gives exact results: because there are infinitely many tokens, a `*` always
+//! matches more than any finite set of literal tokens.
 
 use super::pattern::{Pattern, is_wildcard, matches_tokens};
 

@@ -1,4 +1,4 @@
-//! Reads several cursors in turn. Cursors with something to read wait in a queue; the others sleep.
+//! Reads several cursors in turn. Cursors with something to read are in a queue; the other cursors sleep.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ const READS_PER_CURSOR_MAX: u32 = 64;
 pub struct NewLogs {
     waiter: Arc<Waiter>,
     arrived: Mutex<VecDeque<(Arc<Log>, Option<Filter>)>>,
-    /// The list to which this subscription's number is added when logs have joined, and the number.
+    /// The list to which this subscription's number is added when logs have joined, together with this number.
     arrivals: Option<(Arc<NewLogArrivals>, u32)>,
     is_for_node: bool,
 }
@@ -200,7 +200,7 @@ impl ManyCursors {
         }
     }
 
-    /// Whether another cursor is to be read next. A conflated cursor delivers everything with one read.
+    /// Whether to read another cursor next. A conflated cursor delivers everything with one read.
     fn must_switch_cursor(&self) -> bool {
         let current = self.current.and_then(|token| self.cursors.get(token as usize)?.as_ref());
         self.reads >= if current.is_some_and(Cursor::is_conflated) { 1 } else { READS_PER_CURSOR_MAX }

@@ -1,4 +1,4 @@
-//! A batch is appended as a whole or not at all; an append can require an expected last sequence.
+//! Tests that a batch is appended as a whole or not at all, and that an append can require a last sequence number.
 
 use std::sync::Arc;
 use std::thread;

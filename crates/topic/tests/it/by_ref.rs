@@ -1,4 +1,4 @@
-//! Large payloads are shared, not copied, and freed once no subscriber can read them.
+//! Tests that large payloads are shared, not copied, and are freed when no subscriber can read them any more.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};

@@ -1,4 +1,4 @@
-//! Ten thousand sleeping subscribers: one publish wakes one of them, and the sleepers wake each other.
+//! Tests with ten thousand sleeping subscribers: a publish wakes one of them, and woken subscribers wake others.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -9,7 +9,7 @@ use crate::fixture::*;
 
 const SLEEPERS: usize = 10_000;
 
-/// The woken tasks in order, as in an executor.
+/// The tasks that were woken and have to run, in order, as in an executor.
 #[derive(Default)]
 struct Executor(Mutex<Vec<usize>>);
 
@@ -91,8 +91,8 @@ fn woken_subscriber_that_is_dropped_still_wakes_the_others() {
     NumberedPublisher::of(&crowd.topic).publish(1, 8);
     let mut read = 0;
     let ran = crowd.run(|reader, index| {
-        // The first 100 tasks wake all other tasks. Every second of the first 100 tasks leaves, and every third of all
-        // tasks.
+        // The first 100 tasks wake all others. Of these 100, every second task leaves; of all tasks, every third one
+        // leaves.
         if (index < 100 && index % 2 == 0) || index % 3 == 0 {
             *reader = None;
         } else {

@@ -1,4 +1,4 @@
-//! A store in memory for durable topics, which writes and syncs on request.
+//! A store in memory for tests of durable topics. The store writes and syncs only when a test requests it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

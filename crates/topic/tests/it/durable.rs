@@ -1,5 +1,5 @@
-//! Durable topics: subscribers see stored records, publishers receive a response once records are stored, and reads
-//! continue from disk to memory without a gap.
+//! Tests of durable topics: subscribers see only stored records, publishers receive a response once records are stored,
+//! and reads continue from disk to memory without a gap.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -299,7 +299,7 @@ fn subscriber_of_an_ended_epoch_reads_it_to_its_last_record() {
     assert_eq!(witness.next, 101);
     assert_eq!(witness.epochs, [known(1, 50, Some(50), (2, 51)), known(2, 80, Some(80), (5, 81))]);
 
-    // The subscriber has later records than the disk. An unknown number of records is therefore lost.
+    // The subscriber has read records that the disk does not have. The number of lost records is therefore unknown.
     let mut witness = DeliveryChecker::from_seq(93);
     witness.drain(&mut subscriber(&topic, &at(2, 92)));
     assert_eq!(witness.epochs, [known(2, 92, None, (5, 81))]);
@@ -453,8 +453,8 @@ fn start_by_time_finds_records_that_are_only_on_disk() {
     assert_eq!(DeliveryChecker::from_seq(3_001).drain(&mut subscriber(&topic, &later)), 0);
 }
 
-/// The clocks of two nodes may differ by a second. A record that was appended before the owner's restart must not count
-/// as appended during the wait.
+/// The clocks of two nodes may differ by a second. Nevertheless, a record from before the owner's restart must not
+/// count as appended during the wait.
 #[test]
 fn mirror_start_by_time_excludes_records_before_owner_restart() {
     let disk = MemoryStore::new();

@@ -12,7 +12,7 @@ thread_local! {
     static STEADY_NS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A clock that only moves when [`advance_clock`] is called; one for each test thread.
+/// A clock that moves only when [`advance_clock`] is called. Each test thread has its own time.
 pub const MANUAL: Clock = Clock::new(|| NOW_NS.get());
 
 /// A clock that moves like `MANUAL`, but cannot be set back.
@@ -77,7 +77,7 @@ pub fn subscriber(topic: &Topic, options: &SubscribeOptions) -> Subscriber {
     Subscriber::one(cursor(topic, options), options.wait)
 }
 
-/// Publishes records whose first 8 bytes are their sequence, and keeps count of them.
+/// Publishes records whose payload begins with the record's sequence number (8 bytes), and counts the records.
 pub struct NumberedPublisher {
     pub publisher: Publisher,
     pub published: u64,
@@ -131,7 +131,7 @@ impl DeliveryChecker {
         }
     }
 
-    /// Checks an event of a topic whose payloads begin with their sequence.
+    /// Checks an event of a topic whose payloads begin with the record's sequence number.
     pub fn check(&mut self, event: Event<'_>) {
         assert!(self.deleted.is_none(), "after the end: {event:?}");
         match event {

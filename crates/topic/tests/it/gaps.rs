@@ -1,4 +1,4 @@
-//! A slow subscriber receives a warning, then the exact gap.
+//! Tests that a slow subscriber receives a warning, and then the exact gap.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! Information for operators: subscribers, publishers, and each subscriber's position.
+//! Tests of the information for operators: subscribers, publishers, and each subscriber's position.
 
 use dunlin_topic::*;
 

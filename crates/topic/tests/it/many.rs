@@ -1,4 +1,5 @@
-//! One subscriber of many logs: it reads each log in order and all logs in turn, including logs that join later.
+//! Tests of one subscriber of many logs. The subscriber reads each log in order and all logs in turn, including logs
+//! that join later.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Memory is counted and bounded; charges beyond the budget are refused.
+//! Tests that memory is counted, and that charges beyond the budget are refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

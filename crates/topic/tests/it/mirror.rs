@@ -1,5 +1,5 @@
-//! Mirrors and changes of ownership. The owner is a plain topic: [`Owner`] accepts forwarded records, and [`feed`]
-//! delivers the owner's records.
+//! Tests of mirrors and of changes of ownership. The owner is a plain topic: [`Owner`] accepts forwarded records, and
+//! [`feed`] delivers the owner's records.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -85,7 +85,7 @@ fn mirror_of(owner: &Arc<Owner>, config: TopicConfig) -> Arc<Topic> {
     Arc::new(mirror.unwrap())
 }
 
-/// Feeds a mirror with all available events.
+/// Feeds a mirror with all events that the subscriber `from` has available.
 fn feed(from: &mut Subscriber, log: &Log) {
     while let Some(event) = from.try_next().unwrap() {
         match event {
@@ -490,8 +490,8 @@ fn restarted_mirror_gives_all_records_or_a_gap() {
     }
 }
 
-/// A mirror that has received epoch 1, and then a feed that begins in the middle of epoch 8. The sequence numbers
-/// restarted between these epochs.
+/// A mirror that has received epoch 1, and then a feed that begins in the middle of epoch 8. Between these epochs, the
+/// sequence numbers restarted.
 fn mirror_fed_mid_epoch() -> (Arc<Owner>, Arc<Topic>, Subscriber) {
     let owned = Arc::new(Topic::new("t", Arc::new(config(64 << 10)), &budget(), MANUAL, 8).unwrap());
     let owner = Owner::of(&owned);

@@ -1,5 +1,6 @@
-//! Random operations, compared with a plain list. A failing run prints its shortest case. Later runs first try the
-//! seeds in `model.seeds`. Each failure becomes a named test. `PROPTEST_CASES` sets the number of cases.
+//! Tests random operations on a topic, and compares the results with a plain list. A failing run prints its shortest
+//! case. Later runs first try the seeds in `model.seeds`. For each failure that was found, there is a named test.
+//! `PROPTEST_CASES` sets the number of cases.
 
 use dunlin_topic::OnGap::Oldest;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! All subscribers see one total order, which keeps each publisher's order.
+//! Tests that all subscribers see one total order, which keeps the order of each publisher's records.
 
 use std::thread;
 

@@ -1,4 +1,4 @@
-//! Plays operations in any order on a topic and on a plain list.
+//! Runs any sequence of operations on a topic and on a plain list, and compares them.
 //!
 //! The list keeps every record. A subscriber must receive the list's records in order. A record that is reported lost
 //! must have left the history. A producer's retry must get the response that a log without limits would give. Every
@@ -107,7 +107,7 @@ pub enum Operation {
         member: usize,
         max: usize,
     },
-    /// Ends or renews an earlier claim. Claims are counted back from the newest one.
+    /// Ends or renews an earlier claim, which is selected by its distance from the newest claim.
     Settle {
         claim: usize,
         how: ClaimAction,
@@ -177,7 +177,7 @@ impl Operation {
     }
 }
 
-/// Plays `operations` and checks every promise.
+/// Runs `operations`, and checks everything that a topic promises.
 pub fn play(operations: impl IntoIterator<Item = Operation>) {
     let mut play = Play::new();
     for operation in operations {

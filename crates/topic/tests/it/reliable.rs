@@ -1,4 +1,4 @@
-//! Reliable topics: publishers wait for registered subscribers up to `wait_max`.
+//! Tests of reliable topics, whose publishers wait up to `wait_max` for registered subscribers.
 
 use std::sync::Arc;
 use std::thread;
@@ -35,7 +35,7 @@ fn fill_with(topic: &Arc<Topic>, payload_bytes: usize) -> (u64, PublishError) {
     }
 }
 
-/// Waits until the history is full, so that the next publisher waits.
+/// Waits until the history is full, so that the next publisher has to wait.
 fn until_full(topic: &Topic, payload_bytes: usize) {
     let twin = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), RUNNING);
     let _reader = subscriber(&twin, &registered("never reads"));

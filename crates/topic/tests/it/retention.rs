@@ -1,4 +1,4 @@
-//! How much history is retained, and for how long.
+//! Tests how much history a topic retains, and for how long.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn retained(topic: &Topic) -> u64 {
     info.next_seq - info.oldest_seq
 }
 
-/// The number of records that a subscriber from the earliest record receives.
+/// The number of records that a subscriber receives if it starts at the earliest record.
 fn readable(topic: &Topic) -> u64 {
     let oldest = topic.logs()[0].info().oldest_seq;
     let mut witness = DeliveryChecker::from_seq(oldest);

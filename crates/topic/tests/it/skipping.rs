@@ -1,4 +1,4 @@
-//! Subscribers that receive only a few records of a long history.
+//! Tests of subscribers that receive only a few records of a long history.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,12 +1,12 @@
-//! A minimal state: numbered slots with values.
+//! A reducer for tests. Its state consists of numbered slots with values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dunlin_topic::*;
 
-/// The values of slots; 0 clears a slot. The payload of a record is a list of pairs. Each pair is a slot and its value,
-/// 8 bytes each.
+/// The state: a value for each slot. The payload of a record is a list of pairs of a slot and its new value, 8 bytes
+/// each. The value 0 clears the slot.
 #[derive(Debug, Clone, Default)]
 pub struct SlotValues {
     slots: Arc<BTreeMap<u64, (u64, u64)>>,

@@ -1,4 +1,4 @@
-//! Starts of subscriptions.
+//! Tests of the positions at which subscriptions start.
 
 use std::time::Duration;
 
@@ -155,7 +155,7 @@ fn filter_skips_only_records_of_other_subjects() {
     assert!(seen.iter().copied().eq((0..1_000).step_by(3)));
 }
 
-/// A payload filter that removes odd digits; numbers with odd digits only are hidden.
+/// A payload filter that removes odd digits, and hides records that have only odd digits.
 fn even_digits(payload: &[u8]) -> Option<std::borrow::Cow<'_, [u8]>> {
     let kept: Vec<u8> = payload.iter().copied().filter(|digit| digit % 2 == 0).collect();
     (!kept.is_empty()).then_some(kept.into())

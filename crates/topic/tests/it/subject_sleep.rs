@@ -1,4 +1,4 @@
-//! Cursors that want few subjects: what wakes them and where they continue.
+//! Tests of cursors that read only a few subjects: what wakes such a cursor, and where it continues.
 
 use std::sync::Arc;
 

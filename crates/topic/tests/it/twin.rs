@@ -1,4 +1,4 @@
-//! The same work on a topic and on a list under a mutex must give the same records in the same order.
+//! Tests that the same work on a topic and on a list under a mutex gives the same records in the same order.
 //!
 //! Every thread works on the topic and on the list. The order of the threads differs in each run. The results can still
 //! be compared, because the list takes its order from the topic's receipts.

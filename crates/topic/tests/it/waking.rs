@@ -1,4 +1,4 @@
-//! Every waiting subscriber is woken, however it waits and whenever the record arrives.
+//! Tests that every waiting subscriber is woken, however it waits and whenever the record arrives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

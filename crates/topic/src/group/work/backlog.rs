@@ -1,4 +1,4 @@
-//! The unsettled records of a work group, and which of them can be claimed.
+//! The unsettled records of a work group, and which of these records can be claimed.
 //!
 //! Invariants:
 //! - The oldest unsettled record of a key is ready, claimed or delayed. The other records of the key are

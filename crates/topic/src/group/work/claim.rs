@@ -1,4 +1,4 @@
-//! Claims of work groups.
+//! The claims, dead letters and options of work groups.
 
 /// The options of a work group: how long a claim lasts, and how many attempts a record has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,13 +41,13 @@ pub struct ClaimError {
 /// The end of a member of a work group: the member left the group, or it died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberDeparture {
-    /// The member leaves by itself: its open claims do not count as attempts.
+    /// The member left the group by itself. Its open claims do not count as attempts.
     Left,
-    /// The member died: its open claims count as attempts, because their records may be the cause.
+    /// The member died. Its open claims count as attempts, because the claimed records may be the cause.
     Died,
 }
 
-/// A record of a work group after its last allowed attempt has failed.
+/// A record of a work group whose last allowed attempt has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeadLetter {
     /// The record.

@@ -1,4 +1,4 @@
-//! The feed of a mirror: the records that the feed delivers, and those that the mirror accepts.
+//! The feed of a mirror: how a mirror takes over the records and states that it receives from the owner.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +20,7 @@ pub enum MirrorFeedError {
         "the log accepts no records from another node, because this process owns the log or the log is closed"
     )]
     Own,
-    /// The subscriber of a private mirror has to make room first.
+    /// The mirror is private and full. The mirror's subscriber has to read records first.
     #[error("the mirror is full: its subscriber must read records first")]
     Full,
     /// Memory is exhausted, or the reducer refuses the batch.
@@ -57,8 +57,8 @@ impl Log {
     }
 
     /// Feeds records of the owner. `first` is the position of the first record; no record between `prev_seq` and
-    /// `first` is missing. Records that the mirror already has are skipped. A log with a state applies a merged record
-    /// only to its state.
+    /// `first` is missing. Records that the mirror already has are skipped. If the log keeps a state, a merged record
+    /// changes only the state, and is not added to the log.
     pub fn feed(
         &self,
         first: Position,
@@ -90,8 +90,8 @@ impl Log {
             }
         }
         if !continues {
-            // The feed starts at this position. If it started at an earlier position, the owner sends the end of the
-            // epoch separately.
+            // The feed starts at this position. If the feed started at an earlier position, the owner reports the end
+            // of the earlier epoch separately.
             state.start_feed_at_end();
         }
         let (bytes, count, time_ns) = without_known(batch, state.next_seq - first.seq);
@@ -162,7 +162,7 @@ impl Log {
         });
     }
 
-    /// Reports a new epoch of the owner. If a log with a state lacks part of the old epoch, it continues with the
+    /// Reports a new epoch of the owner. A log with a state that lacks a part of the old epoch continues with the
     /// snapshot that follows. No subscriber then sees the state of another epoch.
     pub fn feed_epoch(&self, changed: &EpochChanged) {
         self.update_mirror(|state| {
@@ -205,8 +205,8 @@ impl Log {
         fed.unwrap_or(Ok(()))
     }
 
-    /// Compares the owner's checksum after the record at `position` with the mirror's state. If they differ, marks the
-    /// state as wrong and returns `false`.
+    /// Compares the owner's checksum after the record at `position` with the mirror's state. If the checksums differ,
+    /// marks the state as wrong and returns `false`.
     pub fn feed_checksum(&self, position: Position, checksum: u64) -> bool {
         let agrees = self.state_info().is_none_or(|(at, info)| at != position || info.checksum == checksum);
         if !agrees {
@@ -239,7 +239,7 @@ impl Log {
         });
     }
 
-    /// Updates a mirror and wakes its sleepers. `None` if the log is not a mirror or is closed.
+    /// Updates a mirror and wakes the mirror's sleepers. `None` if the log is not a mirror or is closed.
     pub(in crate::log) fn update_mirror<T>(&self, update: impl FnOnce(&mut LogContents) -> T) -> Option<T> {
         let (outcome, dropped_payloads, armed) = {
             let mut guard = self.lock();
@@ -255,8 +255,8 @@ impl Log {
     }
 }
 
-/// The batch without its first `known` records: its bytes, its number of records, and the append time of its last
-/// record.
+/// The rest of the batch after its first `known` records: the bytes, the number of records, and the append time of the
+/// last record.
 fn without_known(batch: CheckedBatch<'_>, known: u64) -> (&[u8], u32, u64) {
     let mut bytes = batch.bytes();
     for _ in 0..known {

@@ -1,4 +1,4 @@
-//! Looks up positions in a log that has changed owners. The records may be in this log, only at the owner, or lost.
+//! Looks up positions in a log that has changed owners. A record may be in this log, only at the owner, or lost.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -150,7 +150,7 @@ impl Log {
         }
     }
 
-    /// Looks up a position before `end`, the known end of its epoch.
+    /// Looks up a position of an epoch whose known end is `end`. The position is before `end`.
     fn find_within(
         &self,
         state: &LogContents,

@@ -1,5 +1,5 @@
-//! Code that share groups and work groups have in common: the log as their source, and the losses that are reported to
-//! all members.
+//! Code for the tests of both share groups and work groups: the log as a group's source, and the losses that are
+//! reported to all members.
 
 use std::collections::BTreeSet;
 

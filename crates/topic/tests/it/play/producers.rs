@@ -1,4 +1,4 @@
-//! A model of the producers that a log must remember: each record's number and sequence.
+//! A model of the producers that a log must remember: each record's producer number and sequence number.
 
 use dunlin_topic::*;
 

@@ -1,4 +1,4 @@
-//! Subscribers, and the checks of their events.
+//! The subscribers of a test, and the checks of the events that they receive.
 
 use dunlin_topic::*;
 

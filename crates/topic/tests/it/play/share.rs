@@ -1,4 +1,4 @@
-//! A share group, compared with a simple list of its deliveries.
+//! A share group, whose deliveries are compared with a simple list.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ impl Sharers {
         self.feed.release();
     }
 
-    /// Confirms the member's records up to the record that is `back` records before the last record that the group has
+    /// Confirms the member's records up to a certain record: `back` records before the last record that the group has
     /// read.
     pub(super) fn confirm(&mut self, member: usize, back: u64) {
         let Some(member) = self.output.pick(member) else { return };

@@ -1,4 +1,4 @@
-//! A work group, compared with a simple list of claims and deadlines.
+//! A work group, whose claims and deadlines are compared with a simple list.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -167,7 +167,7 @@ impl Workers {
         assert!(self.recent_claims.iter().all(|(_, before)| before.token != claim.token));
     }
 
-    /// Checks that the member was right to receive nothing: it is at its limit, or no record is available.
+    /// Checks that the member received no record for a good reason: it is at its limit, or no record is available.
     fn check_nothing_to_claim(&self, member: MemberId, expected: &ExpectedLog<'_>) {
         let has_room = self.claims_of(member) < LIMITS.work_member_claims_max as usize
             && self.claims() < LIMITS.work_claims_max as usize;

@@ -1,4 +1,4 @@
-//! Followers of a state across epochs.
+//! Tests of subscribers that follow a state while the log's epoch changes.
 
 use super::mirrored::Mirror;
 use super::*;
@@ -74,7 +74,7 @@ fn conflated_reader_of_a_failed_disk_gets_only_stored_records() {
     setter.set(10);
     disk.sync(log);
     let mut reader = subscriber(&topic, &SubscribeOptions { start: Start::After(at(1, 4)), ..conflated() });
-    // These records are never stored, so no state or merged record with them is delivered.
+    // These records are never stored. Therefore, no state and no merged record that includes them is delivered.
     setter.set(5);
     topic.close();
     log.fail("gone");

@@ -1,4 +1,5 @@
-//! Subscribers that lack records: they resume after a position, or the topic withholds records from them on purpose.
+//! Tests of subscribers that lack records, because they resume after a position, or because the topic withholds records
+//! from them on purpose.
 
 use std::num::NonZeroU32;
 

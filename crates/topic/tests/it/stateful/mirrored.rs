@@ -1,4 +1,4 @@
-//! States of mirrors: subscribers never see a state that the owner did not have.
+//! Tests of the states of mirrors: a subscriber never sees a state that the owner did not have.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -57,8 +57,8 @@ impl Mirror {
         &self.topic.logs()[0]
     }
 
-    /// Subscribes as a feed that continues at the mirror's position. If the mirror has no position, the feed starts
-    /// with the state.
+    /// Subscribes to the owner, to feed the mirror. The feed continues at the mirror's position, or starts with the
+    /// state if the mirror has no position.
     pub(super) fn feed_of(&self, owner: &Topic) -> Subscriber {
         let start = self.log().fed_through().map_or(Start::Snapshot, Start::After);
         subscriber(owner, &SubscribeOptions { start, ..following() })

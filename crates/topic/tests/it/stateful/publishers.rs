@@ -1,4 +1,4 @@
-//! Notices to the followers of a state, which report whether publishers of the topic are connected.
+//! Tests of the notices to followers of a state that report whether publishers of the topic are connected.
 
 use std::sync::mpsc;
 use std::thread;
