@@ -8,9 +8,9 @@ use crate::layout::layout;
 /// Whether a refused request can succeed if it is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RetryAdvice {
-    /// The same request will be refused again.
+    /// The node will refuse the same request again.
     No,
-    /// The same request may succeed later; retry with increasing delays.
+    /// The same request may succeed later. The client should retry with increasing delays.
     Later,
     /// The same request may succeed after the client has reconnected and resumed.
     Reconnect,
@@ -83,7 +83,8 @@ pub struct CodeRow {
     pub http: u16,
     /// gRPC status of the code.
     pub grpc: GrpcStatus,
-    /// Meaning of the refusal's numbers and text. The JSON names in HTTP responses come from the part before `text:`.
+    /// Meaning of the numbers and the text in a refusal with this code. The part before `text:` also gives the JSON
+    /// names of the numbers in HTTP responses.
     pub carries: &'static str,
     /// Advice for the caller.
     pub advice: &'static str,
@@ -236,7 +237,8 @@ impl<'a> Refusal<'a> {
         Refusal { code, numbers: [0; 3], text }
     }
 
-    /// The text for people. If the refusal's text is only a limit's name, the limit and the exceeding value are added.
+    /// The text for people. If the refusal's text is only the name of a limit, the result also states the limit's value
+    /// and the exceeding value, as far as they are known.
     pub fn detail(&self) -> String {
         let Refusal { code, numbers: [first, second, _], text } = *self;
         match code {

@@ -1,4 +1,4 @@
-//! Commands and queries for keys, leases and locks.
+//! Messages with commands and queries for keys, leases and locks.
 //!
 //! This crate does not interpret the bytes of commands and queries. The crate `control` encodes them, with its own
 //! version number.
@@ -31,7 +31,7 @@ layout! {
 }
 
 layout! {
-    /// Message CONTROLLED: the node's reply to a CONTROL message, with the result of its command or query.
+    /// Message CONTROLLED: the node's reply to a CONTROL message, with the result of the command or query.
     pub struct ControlResult<'a> {
         /// The request's number.
         pub request: u32,

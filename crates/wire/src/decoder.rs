@@ -1,7 +1,7 @@
 //! Splits a byte stream into messages.
 //!
-//! The caller owns the bytes. The decoder returns the next message and its length. It checks a header as soon as the
-//! header's eight bytes are present.
+//! The caller owns the bytes. The decoder returns the next message and the message's length. The decoder checks a
+//! header as soon as the header's eight bytes are present.
 
 use crate::error::WireError;
 use crate::from_client::FromClient;
@@ -14,9 +14,9 @@ use crate::version::VERSION;
 /// The result of decoding a message: the message, or the number of bytes that are still needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecodeOutcome<M> {
-    /// A message, and its length in bytes.
+    /// A message, and the message's length in bytes.
     Message(M, usize),
-    /// An incomplete message: at least this many bytes are needed from its start.
+    /// The message is incomplete: its first bytes are here, but at least this many bytes are needed in total.
     Need(usize),
 }
 

@@ -31,13 +31,13 @@ pub enum WireError {
         /// The largest allowed length for this kind.
         bytes_max: usize,
     },
-    /// A kind that the protocol version does not know, or that the sending side must not send.
+    /// The protocol version does not know this kind of message, or the sending side must not send it.
     #[error("message kind {0} is unknown")]
     UnknownKind(u8),
     /// The reserved bytes of the header are not zero.
     #[error("reserved bytes of the message header are {0:#06x}, not zero")]
     Reserved(u16),
-    /// Flags that this version does not know.
+    /// The message has flags that this protocol version does not know.
     #[error("{kind:?} has unknown flags {flags:#010b}")]
     Flags {
         /// The message's kind.
@@ -53,7 +53,7 @@ pub enum WireError {
         /// Number of missing bytes.
         missing: usize,
     },
-    /// Bytes after the last field that are not padding.
+    /// The last field is followed by bytes that are not padding.
     #[error("{kind:?} has {bytes} bytes after its last field")]
     Trailing {
         /// The message's kind.
@@ -77,7 +77,7 @@ pub enum WireError {
         /// The error in the batch header or the frame.
         error: FrameError,
     },
-    /// The number of frames differs from the number in the header.
+    /// The number of frames differs from the number that the header states.
     #[error("{kind:?} holds {found} records, but its header says {count}")]
     Count {
         /// The message's kind.

@@ -202,7 +202,7 @@ fn read_other<'a>(fields: &mut Fields<'a>) -> Result<Option<FromNode<'a>>, WireE
     }))
 }
 
-/// Decodes a GAP. Refuses an empty or reversed range, because later arithmetic relies on a valid one.
+/// Decodes a GAP. Refuses an empty or reversed range, because later arithmetic needs a valid range.
 fn read_gap(fields: &mut Fields<'_>) -> Result<GapMessage, WireError> {
     let gap = GapMessage::read(fields)?;
     if gap.first == 0 || gap.last < gap.first || gap.last == u64::MAX {

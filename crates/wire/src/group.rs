@@ -1,4 +1,4 @@
-//! Messages of groups, whose members share the records of a topic.
+//! Messages for groups, whose members share the records of a topic.
 //!
 //! A membership in a group has a number, as a subscription has. The messages LOG, SUBSCRIBED, SUBSCRIPTION_ENDED,
 //! UNSUBSCRIBE, CREDIT and GAP (for records lost to the group) apply to memberships and to subscriptions.
@@ -16,7 +16,7 @@ choice! {
     pub enum GroupKind {
         /// Each record goes to one member, at most once.
         Share = 0,
-        /// Each record goes to one member, repeatedly until a member acknowledges it.
+        /// Each record goes to one member. If the member does not acknowledge the record, it is delivered again.
         Work = 1,
     }
 }
@@ -31,7 +31,7 @@ layout! {
         pub credit: u64,
         /// The group's kind.
         pub kind: GroupKind,
-        /// The position at which a group starts if this message creates it.
+        /// The position at which the group starts if this message creates the group.
         pub start: StartAt,
         /// Time from a claim to its deadline, ms; 0 for the group's default. Only for work groups.
         pub claim_ms: u32,
@@ -39,9 +39,9 @@ layout! {
         /// group for its client, this field holds the flags [`ENDS_WITH_LAST`](JoinGroup::ENDS_WITH_LAST) and
         /// [`RETURNS_UNCONSUMED`](JoinGroup::RETURNS_UNCONSUMED).
         pub attempts_max: u32,
-        /// Subject of dead letters; empty to drop them. Clients send `dead.<topic>` unless their program chooses. If a
-        /// node joins a share group for its client, this field names the client's user; a new group counts towards
-        /// this user's limits.
+        /// Subject of dead letters; empty to drop them. Clients send `dead.<topic>` unless the program has set another
+        /// subject. If a node joins a share group for its client, this field names the client's user; a new group
+        /// counts towards this user's limits.
         pub dead_letter: &'a str,
         /// The topic.
         pub topic: &'a str,
@@ -56,8 +56,8 @@ impl JoinGroup<'_> {
     /// Flag: the group ends with its last member.
     pub const ENDS_WITH_LAST: u32 = 1;
     /// Flag: the member leaves in two steps. After a first UNSUBSCRIBE, the group's owner sends the records that are
-    /// assigned to the member, and then SUBSCRIPTION_ENDED. A second UNSUBSCRIBE returns the records that CREDIT has
-    /// not reported as consumed.
+    /// assigned to the member, and then SUBSCRIPTION_ENDED. With a second UNSUBSCRIBE, the member returns all records
+    /// that no CREDIT has reported as consumed.
     pub const RETURNS_UNCONSUMED: u32 = 2;
 }
 
@@ -66,7 +66,7 @@ layout! {
     pub struct Claim {
         /// The membership's number.
         pub subscription: u32,
-        /// Total number of records that were requested since JOIN_GROUP. It never decreases.
+        /// Total number of records that the member has requested since JOIN_GROUP. The number never decreases.
         pub wanted: u64,
     }
 }

@@ -103,7 +103,7 @@ kinds! {
     Control = 24, "CONTROL";
     /// Task commands, a query about tasks, or a request to attach a worker.
     Tasks = 25, "TASKS";
-    /// Expectations about the topic of the next OPEN_PUBLISHER.
+    /// The records that the topic of the next OPEN_PUBLISHER must have.
     ExpectTopic = 26, "EXPECT_TOPIC";
 
     /// The client is accepted.
@@ -168,7 +168,7 @@ kinds! {
     TasksResult = 94, "TASKED";
     /// Orders for the connection's workers.
     TaskOrders = 95, "TASK_ORDERS";
-    /// Facts about a topic for a publisher that was opened again.
+    /// Properties of the topic of a publisher that was opened again.
     PublisherTopic = 96, "PUBLISHER_TOPIC";
     /// Whether a publisher of a state topic is connected.
     Publishers = 97, "PUBLISHERS";

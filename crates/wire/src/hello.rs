@@ -3,11 +3,12 @@
 use crate::code::Refusal;
 use crate::layout::{OptionalText, layout};
 
-/// Value of the cluster's id for a node without a cluster.
+/// The cluster id that a node without a cluster sends.
 pub const NO_CLUSTER: &str = "-";
 
 layout! {
-    /// Message HELLO: the client's first message. Its layout never changes, except for fields added at the end.
+    /// Message HELLO: the client's first message. The layout of HELLO never changes, except for fields added at the
+    /// end.
     pub struct Hello<'a> {
         /// The tenant. If empty, the tenant is that of the authenticated user, or the default tenant if the node has no
         /// users.
@@ -20,7 +21,7 @@ layout! {
 }
 
 layout! {
-    /// Message WELCOME: the reply to HELLO. Its layout never changes, except for fields added at the end.
+    /// Message WELCOME: the reply to HELLO. The layout of WELCOME never changes, except for fields added at the end.
     pub struct Welcome<'a> {
         /// The node's number, which changes with each start.
         pub node: u64,
@@ -40,10 +41,10 @@ layout! {
         pub subscriptions_max: u32,
         /// Maximum number of publishers of a connection.
         pub publishers_max: u32,
-        /// Maximum number of bytes of PUBLISH messages without a response that a publisher may have.
+        /// Maximum number of bytes that a publisher may send in PUBLISH messages before it receives responses.
         pub in_flight_bytes_max: u32,
-        /// The id of the node's cluster; [`NO_CLUSTER`] for a node without a cluster; empty if the node is older than
-        /// this field.
+        /// The id of the node's cluster, or [`NO_CLUSTER`] for a node without a cluster. Empty if the node's version
+        /// does not have this field yet.
         pub cluster: OptionalText<'a>,
     }
 }
@@ -56,8 +57,8 @@ layout! {
     }
 }
 
-/// Value of the first number of a [`Goodbye`]'s reason if the node has replied to every CONTROL and TASKS request that
-/// it accepted. Requests without a reply were not executed, and may then be repeated.
+/// The first number in a [`Goodbye`]'s reason has this value if the node has replied to every CONTROL and TASKS request
+/// that it accepted. Requests without a reply were not executed, and may then be repeated.
 pub const ALL_ANSWERED: u64 = 1;
 
 layout! {

@@ -1,5 +1,5 @@
-//! Text formats that HTTP clients see: query strings, resume tokens of event streams, and events. HTTP itself is parsed
-//! by a library, and JSON is written by the server.
+//! The text formats that HTTP clients see: query strings, resume tokens of event streams, and events. A library parses
+//! HTTP itself, and the server writes JSON.
 
 mod event;
 mod query;

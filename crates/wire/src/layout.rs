@@ -1,7 +1,7 @@
-//! Encoding of the fields of control messages.
+//! Encodes and decodes the fields of control messages.
 //!
-//! Integers are little-endian and unaligned. Text and bytes have a `u16` length, lists a `u32` count, and choices are
-//! one `u8`. Fields are encoded in the order of the struct that [`layout!`] declares.
+//! Integers are little-endian and unaligned. Text and bytes begin with a `u16` length, and lists with a `u32` count. A
+//! choice is one `u8`. Fields are encoded in the order of the struct that [`layout!`] declares.
 
 use crate::code::ErrorCode;
 use crate::error::WireError;
@@ -28,7 +28,7 @@ impl<'a> Fields<'a> {
         WireError::Value { kind: self.kind, what }
     }
 
-    /// Checks that only padding follows.
+    /// Checks that nothing but padding follows.
     pub(crate) fn end(self) -> Result<(), WireError> {
         if self.rest.len() < crate::header::MESSAGE_ALIGN && self.rest.iter().all(|&b| b == 0) {
             return Ok(());
@@ -79,7 +79,7 @@ impl<'a> Layout<'a> for &'a [u8] {
         fields.take(usize::from(len))
     }
 
-    /// Writes at most `u16::MAX` bytes, and drops the rest. The sender checks lengths before.
+    /// Writes at most `u16::MAX` bytes, and drops the rest. The sender has already checked the length.
     fn write(&self, out: &mut Vec<u8>) {
         let truncated = &self[..self.len().min(usize::from(u16::MAX))];
         (truncated.len() as u16).write(out);
@@ -93,19 +93,19 @@ impl<'a> Layout<'a> for &'a str {
         std::str::from_utf8(bytes).map_err(|_| fields.invalid_value("text"))
     }
 
-    /// Truncates a text like bytes, but never within a character.
+    /// Writes at most `u16::MAX` bytes of the text, and never only a part of a character.
     fn write(&self, out: &mut Vec<u8>) {
         (&self.as_bytes()[..self.floor_char_boundary(usize::from(u16::MAX))]).write(out);
     }
 }
 
-/// A text at the end of a message, which older senders omit; an omitted text is empty.
+/// A text at the end of a message. Older senders omit the text; it then counts as empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OptionalText<'a>(pub &'a str);
 
 impl<'a> Layout<'a> for OptionalText<'a> {
     fn read(fields: &mut Fields<'a>) -> Result<OptionalText<'a>, WireError> {
-        // If fewer bytes remain than a length field needs, they are padding, and the sender omitted the text.
+        // If the remaining bytes are too few for a length field, they are padding: the sender has omitted the text.
         match fields.rest.len() < size_of::<u16>() {
             true => Ok(OptionalText("")),
             false => <&str>::read(fields).map(OptionalText),

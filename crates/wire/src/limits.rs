@@ -1,4 +1,4 @@
-//! Limits of decoders.
+//! The limits of decoders.
 
 /// The sizes of the largest messages that a decoder accepts. A larger message is refused as soon as its header is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

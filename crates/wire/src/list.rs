@@ -1,4 +1,4 @@
-//! Lists in messages. They are sent and received without allocation.
+//! Lists in messages. Sending and receiving a list allocates no memory.
 
 use crate::error::WireError;
 use crate::layout::{Fields, Layout};
@@ -57,8 +57,8 @@ impl<'a, T: Layout<'a> + Copy> Layout<'a> for MessageList<'a, T> {
         let count = u32::read(fields)?;
         let start = *fields;
         for _ in 0..count {
-            // Every item has at least one byte. A wrong count is therefore detected at the end of the message, at the
-            // latest.
+            // Every item has at least one byte. If the count is too large, reading therefore fails at the end of the
+            // message at the latest.
             T::read(fields)?;
         }
         Ok(MessageList(Source::Checked { count, fields: start }))

@@ -1,4 +1,4 @@
-//! The header and padding of control messages.
+//! Writes the header and the padding of control messages.
 
 use crate::header::{HEADER_BYTES, MESSAGE_ALIGN, MessageHeader, MessageKind};
 

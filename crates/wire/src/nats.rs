@@ -1,14 +1,14 @@
-//! The NATS client protocol: lines of text, with payloads of a stated size between them. [`next`] reads a
-//! client's operations; `encode` writes a server's operations.
+//! The NATS client protocol: lines of text, with payloads of a stated size between them. [`next`] reads a client's
+//! operations; `encode` writes a server's operations.
 //!
 //! Invariants:
 //! - Reading copies and allocates nothing: an operation refers to the bytes from which it was read.
-//! - A line is at most [`NatsDecoderLimits::line_bytes_max`] and a payload with its headers at most
+//! - A line has at most [`NatsDecoderLimits::line_bytes_max`] bytes, and a payload with its headers at most
 //!   [`NatsDecoderLimits::payload_bytes_max`]; longer input is never buffered.
 //! - Reading any bytes returns an operation, [`DecodeOutcome::Need`](crate::DecodeOutcome::Need), or a [`Violation`]
-//!   with nats-server's text.
+//!   with the error text of nats-server.
 //!
-//! The crate `topic` has the rules of subjects; the crate `server` has the sockets and executes operations.
+//! The crate `topic` has the rules of subjects. The crate `server` has the sockets and executes the operations.
 
 mod connect;
 mod encode;

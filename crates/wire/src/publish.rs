@@ -14,8 +14,9 @@ pub const FLAG_QUIET: u8 = 1 << 1;
 pub const FLAG_EXPECT: u8 = 1 << 2;
 /// The producer id of publishers without a name, whose records are not deduplicated.
 pub const NO_PRODUCER: u64 = 0;
-/// Producer epoch of a publisher with [`NO_PRODUCER`] that publishes nothing. By opening it, a node reports to a
-/// topic's owner that publishers are connected to the node. The report is valid until the node closes this publisher.
+/// Producer epoch of a publisher with [`NO_PRODUCER`] that publishes nothing. A node opens such a publisher to report
+/// to a topic's owner that publishers are connected to the node. The report is valid until the node closes this
+/// publisher.
 pub const PRESENT: u32 = u32::MAX;
 
 layout! {
@@ -23,11 +24,12 @@ layout! {
     ///
     /// If the client knows the topic's literal prefix, it may send PUBLISH directly after OPEN_PUBLISHER.
     pub struct OpenPublisher<'a> {
-        /// The number that the client chose for the publisher; no open publisher of this connection may have it.
+        /// The number that the client chose for the publisher. No open publisher of this connection may have the same
+        /// number.
         pub publisher: u32,
         /// The producer's id, which stays the same over connections and restarts; [`NO_PRODUCER`] for none.
         pub producer: u64,
-        /// The producer's epoch. Instances of the producer with a lower epoch can publish no more.
+        /// The producer's epoch. Instances of the producer with a lower epoch can no longer publish.
         pub producer_epoch: u32,
         /// A subject that a single topic owns, or the topic's exact pattern.
         pub subject: &'a str,
@@ -35,13 +37,15 @@ layout! {
 }
 
 layout! {
-    /// Message EXPECT_TOPIC: the records that a topic must have before a publisher is opened again. Since version 4. A
-    /// client sends EXPECT_TOPIC before an OPEN_PUBLISHER that uses a publisher's number again. A node that forwards a
-    /// batch sends EXPECT_TOPIC before the PUBLISH, for the batch's publisher, which is open.
+    /// Message EXPECT_TOPIC: the records that a topic must have so that a publisher may continue. Since version 4.
+    ///
+    /// A client sends EXPECT_TOPIC before it opens a publisher again with an OPEN_PUBLISHER that has the same number. A
+    /// node that forwards a batch to the owner sends EXPECT_TOPIC before the PUBLISH. In this case, the publisher is
+    /// already open.
     pub struct ExpectTopic<'a> {
-        /// The client's number of the publisher.
+        /// The number that the client chose for the publisher.
         pub publisher: u32,
-        /// Whether the node may create the topic with its default configuration if it is missing.
+        /// Whether the node may create a missing topic with the node's default configuration.
         pub create: bool,
         /// The last acknowledged record of each partition. If the topic keeps a state and has lost one of these
         /// records, the publisher is refused with `STATE_LOST`.
@@ -90,7 +94,8 @@ layout! {
 }
 
 layout! {
-    /// Message PUBLISHER_REFUSED: a publisher was refused; its records are dropped until it is opened again.
+    /// Message PUBLISHER_REFUSED: a publisher was refused. The node drops the publisher's records until the publisher
+    /// is opened again.
     pub struct PublisherRefused<'a> {
         /// The publisher's number.
         pub publisher: u32,
@@ -201,7 +206,7 @@ pub struct Publish<'a> {
     pub flags: u8,
     /// The publisher, partition and number of records.
     pub header: PublishHeader,
-    /// The frames, which were not checked. Their append time is 0.
+    /// The frames, which were not checked. The append time in each frame is 0.
     pub frames: &'a [u8],
 }
 
@@ -220,8 +225,8 @@ choice! {
 }
 
 layout! {
-    /// Message PUBLISHED: acknowledges all records of a publisher in one partition up to a given record, except those
-    /// of refused batches.
+    /// Message PUBLISHED: acknowledges all records of a publisher in one partition up to the record `through`, except
+    /// the records of refused batches.
     pub struct Published {
         /// The publisher's number.
         pub publisher: u32,

@@ -16,17 +16,18 @@ use crate::layout::{Fields, Layout, layout};
 use crate::subscribe::Position;
 
 layout! {
-    /// Message FOLLOW: options of the next SUBSCRIBE with the same subscription number, for topics that keep a state.
+    /// Message FOLLOW: options for topics that keep a state. They apply to the next SUBSCRIBE with the same
+    /// subscription number.
     pub struct Follow {
         /// The subscription's number.
         pub subscription: u32,
-        /// Whether the subscription starts in each log with the log's state, not at SUBSCRIBE's start. A log that
-        /// RESUME names continues at the position in RESUME.
+        /// Whether the subscription starts in each log with the log's state, instead of at the start in SUBSCRIBE. A
+        /// log that RESUME names continues at the position in RESUME.
         pub start: bool,
         /// Whether the subscription continues with the state after it has lost records.
         pub on_gap: bool,
-        /// Conflation: each read returns one record that merges all changes since the last read. The next record is
-        /// sent after CREDIT has reported that the previous record was consumed.
+        /// Whether to conflate: each read returns one record that merges all changes since the last read. The next
+        /// record is sent after CREDIT has reported that the previous record was consumed.
         pub conflate: bool,
         /// For tests: the node withholds, once, each record whose sequence number is a multiple of this number; 0
         /// withholds none.
@@ -40,7 +41,7 @@ layout! {
     pub struct Resync {
         /// The channel's number.
         pub channel: u32,
-        /// Whether the state is wrong. The subscriber then needs a snapshot.
+        /// Whether the subscriber's state is wrong. If so, the subscriber needs a snapshot.
         pub state: bool,
         /// If `state` is false, the position up to which the subscriber has all records.
         pub after: Position,
@@ -61,7 +62,8 @@ layout! {
 
 layout! {
     /// Message PUBLISHERS: reports whether publishers of a log's topic are connected. Since version 5. The node sends
-    /// PUBLISHERS when this changes, when a channel begins while no publisher is connected, and when a channel resumes.
+    /// PUBLISHERS when the first publisher connects or the last one leaves, when a channel begins while no publisher is
+    /// connected, and when a channel resumes.
     pub struct Publishers {
         /// The channel's number.
         pub channel: u32,
@@ -95,7 +97,7 @@ pub struct SnapshotPart<'a> {
 }
 
 impl<'a> SnapshotPart<'a> {
-    /// Encodes the bytes before the part's bytes. The part's bytes follow, and zeros up to a multiple of 8.
+    /// Encodes the message up to the part's bytes. The part's bytes must follow, and then zeros up to a multiple of 8.
     pub fn head(&self) -> [u8; SNAPSHOT_HEAD_BYTES] {
         let mut out = Vec::with_capacity(SNAPSHOT_HEAD_BYTES);
         let len = (SNAPSHOT_HEAD_BYTES + self.bytes.len()).next_multiple_of(MESSAGE_ALIGN) as u32;

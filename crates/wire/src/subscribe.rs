@@ -8,7 +8,7 @@ use crate::list::MessageList;
 layout! {
     /// A position in a log: an epoch and a sequence number.
     pub struct Position {
-        /// The epoch. It grows when the owner may have lost earlier records.
+        /// The epoch, which grows when the owner may have lost earlier records.
         pub epoch: u32,
         /// The sequence number within the epoch, from 1; 0 is the position before the first record.
         pub seq: u64,
@@ -99,9 +99,10 @@ choice! {
 layout! {
     /// Message SUBSCRIBE: starts a subscription.
     pub struct Subscribe<'a> {
-        /// The number that the client chose for the subscription; no other subscription of this connection may have it.
+        /// The number that the client chose for the subscription. No other subscription of this connection may have the
+        /// same number.
         pub subscription: u32,
-        /// Initial credit: number of bytes that the node may send. CREDIT adds to it.
+        /// Initial credit: number of bytes that the node may send. Later CREDIT messages grant more bytes.
         pub credit: u64,
         /// The position at which the subscription starts.
         pub start: StartAt,
@@ -131,7 +132,8 @@ layout! {
     pub struct Credit<'a> {
         /// The subscription's number.
         pub subscription: u32,
-        /// Total number of bytes granted since SUBSCRIBE, including the credit in SUBSCRIBE. It never decreases.
+        /// Total number of bytes granted since SUBSCRIBE, including the credit in SUBSCRIBE. The number never
+        /// decreases.
         pub granted: u64,
         /// For channels of reliable topics, the last record that was consumed. Channels without a change may be
         /// omitted.
@@ -158,7 +160,7 @@ layout! {
 }
 
 layout! {
-    /// Message SUBSCRIBED: a subscription has begun, and its existing logs were announced by LOG messages.
+    /// Message SUBSCRIBED: a subscription has begun, and the LOG messages for all its existing logs were sent.
     pub struct Subscribed {
         /// The subscription's number.
         pub subscription: u32,
@@ -168,7 +170,7 @@ layout! {
 }
 
 layout! {
-    /// Message SUBSCRIPTION_ENDED: a subscription was refused or has ended. Its number is free again.
+    /// Message SUBSCRIPTION_ENDED: a subscription was refused or has ended. The subscription's number is free again.
     pub struct SubscriptionEnded<'a> {
         /// The subscription's number.
         pub subscription: u32,
@@ -192,7 +194,7 @@ layout! {
 }
 
 layout! {
-    /// Message LAGGING: more than half of the retained records have not been read by the subscriber.
+    /// Message LAGGING: the subscriber has still to read more than half of the retained records.
     pub struct Lagging {
         /// The channel's number.
         pub channel: u32,
@@ -212,8 +214,7 @@ layout! {
         pub old: u32,
         /// Sequence number of the last record of the ended epoch that the subscriber received.
         pub last_seen: u64,
-        /// Sequence number of the last record of the ended epoch that is known to have existed; `None` if it is
-        /// unknown.
+        /// Sequence number of the last record that the ended epoch is known to have had; `None` if this is unknown.
         pub known_through: Option<u64>,
         /// The position before the first record of the new epoch that the subscriber can receive.
         pub new_first: Position,
@@ -231,7 +232,7 @@ layout! {
 }
 
 layout! {
-    /// Message DELETED: a log was deleted, and its channel ended.
+    /// Message DELETED: a log was deleted, and the log's channel has ended.
     pub struct Deleted {
         /// The channel's number.
         pub channel: u32,

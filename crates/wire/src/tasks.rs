@@ -1,7 +1,7 @@
-//! Messages for tasks: commands, queries, workers and their orders.
+//! Messages for tasks: commands, queries, workers and the orders for workers.
 //!
 //! This crate does not interpret the bytes of commands, queries and orders. The crate `tasks` encodes them, with its
-//! own version number. One message can have many commands; one reply has all their results.
+//! own version number. One message can contain many commands; one reply contains the results of all of them.
 
 use crate::code::Refusal;
 use crate::control::U32PrefixedBytes;
@@ -12,7 +12,7 @@ use crate::layout::{Fields, Layout, choice, layout};
 choice! {
     /// The content of a TASKS message: commands, a query, or a request to attach a worker.
     pub enum TasksKind {
-        /// Commands, each after a `u32` with its length. The reply has a [`TaskCommandResult`] for each command.
+        /// Commands, each preceded by its length as a `u32`. The reply has a [`TaskCommandResult`] for each command.
         Commands = 1,
         /// A linearizable query.
         Query = 2,
@@ -36,7 +36,7 @@ layout! {
 }
 
 layout! {
-    /// Message TASKED: the node's reply to a TASKS message, such as the results of its commands.
+    /// Message TASKED: the node's reply to a TASKS message, such as the results of the commands.
     pub struct TasksResult<'a> {
         /// The request's number.
         pub request: u32,

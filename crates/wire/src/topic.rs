@@ -1,5 +1,5 @@
-//! Messages for creating and describing topics. `request` is the client's number of the request, which the reply
-//! repeats.
+//! Messages for creating and describing topics. In each request, `request` is a number that the client chose, and the
+//! reply repeats this number.
 
 use crate::code::Refusal;
 use crate::group::GroupKind;
@@ -139,9 +139,9 @@ layout! {
     }
 }
 
-/// Value of a count that is unknown because a node did not respond.
+/// The value of a count that is unknown because a node did not respond.
 pub const UNKNOWN: u64 = u64::MAX;
-/// [`UNKNOWN`] as a count of 32 bits.
+/// Like [`UNKNOWN`], but for counts of 32 bits.
 pub const UNKNOWN_COUNT: u32 = u32::MAX;
 
 layout! {
@@ -215,7 +215,7 @@ layout! {
         pub config: TopicConfig<'a>,
         /// Number of open publishers.
         pub publishers: u32,
-        /// Number of all subscribers. `subscribers` may list fewer.
+        /// Number of all subscribers. The list `subscribers` may contain only some of them.
         pub subscribers_total: u32,
         /// The topic's partitions.
         pub logs: MessageList<'a, LogState>,

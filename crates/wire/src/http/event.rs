@@ -28,17 +28,17 @@ pub fn write_event(id: Option<&str>, event: Option<&str>, data: &str, out: &mut 
     out.push('\n');
 }
 
-/// Writes an id without an event: the client has received everything up to this id.
+/// Writes an id without an event, to report that the client has received everything up to this id.
 pub fn write_id(id: &str, out: &mut String) {
     out.extend(["id: ", id, "\n\n"]);
 }
 
-/// Writes the delay before a reader reconnects, ms.
+/// Writes the delay after which a reader reconnects, ms.
 pub fn write_retry(ms: u64, out: &mut String) {
     out.extend(["retry: ", &ms.to_string(), "\n\n"]);
 }
 
-/// Writes a comment, which readers skip. It shows that the connection works.
+/// Writes a comment, which readers skip. The comment shows that the connection works.
 pub fn write_comment(text: &str, out: &mut String) {
     out.extend([": ", text, "\n\n"]);
 }

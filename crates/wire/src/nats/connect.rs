@@ -1,4 +1,4 @@
-//! The CONNECT operation of a NATS client.
+//! The operation CONNECT, with which a NATS client sends its options.
 
 use serde::Deserialize;
 
@@ -9,7 +9,7 @@ use super::Violation;
 pub struct Connect {
     /// Whether the client wants `+OK` as the reply to every operation.
     pub verbose: bool,
-    /// Whether the client asks for strict checks of subjects. Dunlin always makes them.
+    /// Whether the client requests strict checks of subjects. Dunlin always makes these checks.
     pub pedantic: bool,
     /// Whether the client receives its own records if it subscribes to their subjects.
     pub echo: bool,
@@ -17,7 +17,8 @@ pub struct Connect {
     pub headers: bool,
     /// Whether the client wants a status reply to a request that has no responder.
     pub no_responders: bool,
-    /// The client's protocol version. From version 1 on, the client accepts `INFO` at any time.
+    /// The version of the NATS protocol that the client supports. From version 1 on, the client accepts `INFO` at any
+    /// time.
     pub protocol: u32,
     /// The language or name of the client's library.
     pub lang: String,

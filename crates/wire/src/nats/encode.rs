@@ -24,7 +24,7 @@ pub struct NatsMessageHead<'a> {
     pub subject: [&'a str; 2],
     /// The client's name for the subscription.
     pub sid: &'a [u8],
-    /// The subject to which replies should be published.
+    /// The subject to which a receiver should publish replies.
     pub reply: Option<&'a str>,
 }
 
@@ -55,7 +55,7 @@ impl NatsMessageHead<'_> {
         out.push(b' ');
         out.extend_from_slice(self.sid);
         out.push(b' ');
-        // Leaves out a reply subject that contains blanks, because it would break the line.
+        // Leaves out a reply subject that contains blanks, because the blanks would make the line invalid.
         if let Some(reply) = self.reply.filter(|reply| reply.bytes().all(|b| b > b' ' && b != 0x7f)) {
             out.extend_from_slice(reply.as_bytes());
             out.push(b' ');

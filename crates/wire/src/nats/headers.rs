@@ -12,7 +12,7 @@ use super::Violation;
 /// Maximum number of headers of one message.
 pub const HEADERS_MAX: usize = 1_024;
 
-/// The name under which the status after `NATS/1.0` appears among the headers. No client can send a header of this
+/// The name under which the status after `NATS/1.0` is listed among the headers. No client can send a header with this
 /// name.
 pub const STATUS_HEADER: &str = ":status";
 

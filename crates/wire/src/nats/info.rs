@@ -1,8 +1,8 @@
-//! The INFO operation of the server.
+//! The operation INFO, with which the server describes itself to a NATS client.
 
 use serde::Serialize;
 
-/// The content of NATS operation `INFO`: the server's name, version and limits.
+/// The content of the NATS operation `INFO`: the server's name, version and limits.
 #[derive(Debug, Clone, Serialize)]
 pub struct Info<'a> {
     /// The node's id.

@@ -1,4 +1,4 @@
-//! Splits a line into words, which are separated by blanks.
+//! Splits a line of the NATS protocol into words, which are separated by blanks.
 
 use super::{NatsDecoderLimits, Violation};
 
@@ -15,7 +15,7 @@ pub(super) struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Reads the line that begins at `from`; `None` if its end has not arrived.
+    /// Reads the line that begins at `from`; `None` if the end of the line has not arrived.
     #[inline]
     pub(super) fn read(
         bytes: &'a [u8],
@@ -26,7 +26,7 @@ impl<'a> Line<'a> {
         let mut word_from = from;
         let mut at = from;
         while let Some(&byte) = bytes.get(at) {
-            // Checked first, because most bytes are part of a word.
+            // Words are checked first, because most bytes are part of a word.
             if byte > b' ' {
                 at += 1;
                 continue;

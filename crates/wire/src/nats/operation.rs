@@ -1,4 +1,4 @@
-//! The operations of a NATS client.
+//! Reads the operations of a NATS client.
 
 use super::line::{Line, number};
 use super::{NatsDecoderLimits, Violation};
@@ -24,7 +24,8 @@ pub enum NatsOperation<'a> {
     Unsubscribe {
         /// The client's name for the subscription.
         sid: &'a [u8],
-        /// Number of messages after which the subscription ends, counted from its start; `None` to end it immediately.
+        /// Number of messages after which the subscription ends, counted from the start of the subscription; `None` to
+        /// end it immediately.
         max: Option<u64>,
     },
     /// Operation `PING`, to which the peer replies with `PONG`.
@@ -38,7 +39,7 @@ pub enum NatsOperation<'a> {
 pub struct PublishOperation<'a> {
     /// The record's subject.
     pub subject: &'a [u8],
-    /// The subject to which replies should be published.
+    /// The subject to which a receiver should publish replies.
     pub reply: Option<&'a [u8]>,
     /// The block of headers, including its first and last line; empty for `PUB`.
     pub headers: &'a [u8],
@@ -46,7 +47,7 @@ pub struct PublishOperation<'a> {
     pub payload: &'a [u8],
 }
 
-/// Reads the first operation. Returns it with its length, or the number of bytes that are needed.
+/// Reads the first operation. Returns the operation and its length, or the number of bytes that are needed.
 #[inline]
 pub fn next<'a>(
     bytes: &'a [u8],

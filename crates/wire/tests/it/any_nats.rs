@@ -34,7 +34,7 @@ pub fn try_operations(bytes: &[u8]) {
     try_headers(bytes);
 }
 
-/// Checks that headers which were read can be written and read again.
+/// Checks that headers that were read can be written, and then read again with the same result.
 fn try_headers(block: &[u8]) {
     let Ok(block) = HeaderBlock::parse(block) else { return };
     let Ok(headers) = block.iter().collect::<Result<Vec<_>, _>>() else { return };

@@ -21,7 +21,7 @@ pub fn try_id(bytes: &[u8]) {
     assert_eq!(ResumeToken::parse(&again), Ok(resume));
 }
 
-/// Checks that a payload is not plain text, or that a reader of the event receives exactly this payload.
+/// Checks that a payload is no plain text, or that a reader of the event receives exactly this payload.
 pub fn try_payload(bytes: &[u8]) {
     let Some(text) = plain_text(bytes) else { return };
     let mut out = String::new();

@@ -1,4 +1,5 @@
-//! Samples: one message of every kind. The golden files use fixed values, and the round trips random ones.
+//! Sample messages, one of every kind. The golden files use samples with fixed values, and the round-trip tests use
+//! samples with random values.
 
 use dunlin_frame::{BatchHeader, RecordMeta};
 use dunlin_wire::*;
