@@ -74,8 +74,8 @@ impl SharedLog {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last file that begins at or before this position; if there is none, the oldest file. `None` if the log has
-    /// no files.
+    /// The last file that begins at or before this position. If no file does, the oldest file. `None` if the log has no
+    /// files.
     pub fn file_of(&self, position: Position) -> Option<Arc<LogFile>> {
         let files = self.files();
         let end = files.all.partition_point(|file| file.name.first <= position);
@@ -125,7 +125,8 @@ impl LogFile {
         }
     }
 
-    /// The last index entry for which `is_before` returns `true`. If there is none, the file's first block.
+    /// The last index entry for which `is_before` returns `true`. If there is no such entry, the entry of the file's
+    /// first block.
     pub fn start_before(&self, is_before: impl Fn(&IndexEntry) -> bool) -> IndexEntry {
         let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         let end = index.partition_point(is_before);
@@ -154,7 +155,8 @@ pub(crate) fn as_log_files(listed: &[ListedFile], dir: &Path, log_name: &str) ->
             identity: listed.name.identity,
             previous: 0,
             first: listed.name.first,
-            // The time is not earlier than that of the previous file, so that records can be searched by time.
+            // The first time of a file is not earlier than the first time of the previous file, so that records can be
+            // searched by time.
             first_time_ns: time_ns,
             name: log_name.to_owned(),
         });

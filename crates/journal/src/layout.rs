@@ -21,12 +21,12 @@ pub(crate) use file_header::{FileHeader, HeaderError};
 pub(crate) use file_name::{FileName, SnapshotName, TEMPORARY_SUFFIX};
 pub(crate) use mark::{MARK_BYTES, Mark};
 
-/// Reads a little-endian integer. Missing bytes read as 0.
+/// Reads a little-endian integer. Missing bytes count as 0.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u64::from_le_bytes(*chunk))
 }
 
-/// Reads a little-endian integer. Missing bytes read as 0.
+/// Reads a little-endian integer. Missing bytes count as 0.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u32::from_le_bytes(*chunk))
 }

@@ -74,7 +74,7 @@ impl Reader {
         self.shared.files().all.last().map(|file| file.name.first)
     }
 
-    /// The last synced record; `None` if there is none, or if this process does not write the log.
+    /// The last synced record. `None` if no record is synced, or if this process does not write the log.
     pub fn durable(&self) -> Option<Position> {
         self.shared.files().durable
     }
@@ -84,7 +84,7 @@ impl Reader {
         LogScan::new(self.shared.clone(), from)
     }
 
-    /// The position of the first record appended at `time_ns` or later; `None` if there is none.
+    /// The position of the first record that was appended at `time_ns` or later; `None` if there is no such record.
     pub fn position_at(&self, time_ns: u64) -> Result<Option<Position>, ReadError> {
         let start = {
             // The record is in the last file that begins before the time, or is the first record of the next file.

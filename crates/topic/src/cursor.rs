@@ -136,8 +136,9 @@ impl Cursor {
         if last.epoch == self.next.epoch { (last.seq + 1).saturating_sub(self.next.seq) } else { 0 }
     }
 
-    /// Finds the next records or notice. After [`ReadOutcome::Records`] the segment stays pinned until all records are
-    /// walked, or until [`release`](Cursor::release). After [`ReadOutcome::Skipped`] no segment is pinned.
+    /// Finds the next records or notice. After [`ReadOutcome::Records`], the segment stays pinned until the caller has
+    /// walked over all records, or calls [`release`](Cursor::release). After [`ReadOutcome::Skipped`], no segment is
+    /// pinned.
     #[inline(always)]
     pub fn fill(&mut self) -> ReadOutcome {
         self.fill_within(&mut SkipBudget::default())

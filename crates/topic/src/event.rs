@@ -198,7 +198,7 @@ pub enum Notice {
         /// The position up to which everything is read.
         through: Position,
     },
-    /// A state, in place of the records up to its position.
+    /// A state, which replaces the records up to the state's position.
     Snapshot(Snapshot),
     /// The checksum that a subscriber's copy of the state should have. Sent at times when the subscriber has read
     /// everything.

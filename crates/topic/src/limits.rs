@@ -15,8 +15,8 @@ pub struct LogLimits {
     pub pending_bytes_max: u64,
     /// Maximum number of members of a group. Further members are refused.
     pub group_members_max: u32,
-    /// Maximum number of undelivered lost ranges of a group member. Above the limit, the group merges ranges into the
-    /// last one. The merged range states how many records were lost, but not which ones.
+    /// Maximum number of lost ranges that a group member has not received yet. Above the limit, the group merges ranges
+    /// into the last one. The merged range states how many records were lost, but not which records.
     pub group_lost_ranges_max: u32,
     /// Maximum number of unconfirmed records per member of a share group. At the limit the member receives no
     /// more.

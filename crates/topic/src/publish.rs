@@ -115,12 +115,12 @@ pub struct Receipt {
     pub partition: u16,
     /// Position of the record, or of the batch's last record.
     pub position: Position,
-    /// Whether the append was a retry; the position is then that of the first attempt.
+    /// Whether the append was a retry. If so, the position is the position of the first attempt.
     pub duplicate: bool,
     /// The acknowledgement level that was reached.
     pub acknowledged: AckLevel,
-    /// Whether the partition's epoch differs from the one in this publisher's previous receipt: acknowledged records
-    /// may be lost. Set once for each change of epoch, and only over a connection.
+    /// Whether the partition's epoch differs from the epoch in this publisher's previous receipt. Acknowledged records
+    /// may then be lost. Set once for each change of epoch, and only over a connection.
     pub new_epoch: bool,
 }
 

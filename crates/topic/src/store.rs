@@ -25,9 +25,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// The method may return before the records are stored.
     fn store_staged(&self) {}
 
-    /// The number of bytes of records for which the disk has room at present. Called once, under the log's lock, before
-    /// the first append since the log was opened; must not block. If the result is too small, the publisher waits for
-    /// room as with [`notify_staged`](Store::notify_staged).
+    /// The number of bytes for which the disk has room at present. The log calls this method once, under the log's
+    /// lock, before the first append since the log was opened. The method must not block. If the result is too small,
+    /// the publisher waits for room as with [`notify_staged`](Store::notify_staged).
     fn free_room(&self) -> u64 {
         u64::MAX
     }

@@ -1,6 +1,6 @@
 //! The table of error codes, which all protocols share.
 //!
-//! The number of a code never changes and is never reused. A test compares the table with the one in
+//! The number of a code never changes and is never reused. A test compares the table with the table in
 //! `docs/protocol.md`.
 
 use crate::layout::layout;

@@ -40,7 +40,7 @@ layout! {
     }
 }
 
-/// A byte string in a message whose length is encoded before it as a `u32`.
+/// A byte string in a message, preceded by its length as a `u32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct U32PrefixedBytes<'a>(pub &'a [u8]);
 

@@ -28,7 +28,7 @@ pub struct KindRow {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $number:literal, $name:literal;)*) => {
-        /// The kind of a message. Numbers below 64 come from the client, the others from the node.
+        /// The kind of a message. A client sends kinds with numbers below 64, and a node sends the other kinds.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum MessageKind {

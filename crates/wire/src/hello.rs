@@ -10,7 +10,7 @@ layout! {
     /// Message HELLO: the client's first message. The layout of HELLO never changes, except for fields added at the
     /// end.
     pub struct Hello<'a> {
-        /// The tenant. If empty, the tenant is that of the authenticated user, or the default tenant if the node has no
+        /// The tenant. If empty, the tenant of the authenticated user is used, or the default tenant if the node has no
         /// users.
         pub tenant: &'a str,
         /// The credentials; empty if the node requires none.

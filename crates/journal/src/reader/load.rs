@@ -1,4 +1,4 @@
-//! Loads records that are no longer in memory from a log's files.
+//! Loads records from a log's files, after the records have left memory.
 
 use super::{LogScan, Reader, ScanItem};
 use crate::error::ReadError;

@@ -193,7 +193,7 @@ impl LogScan {
         }
     }
 
-    /// Moves to the next valid block after damage; if there is none, to the end of the file.
+    /// Moves to the next valid block after damage. If there is no such block, moves to the end of the file.
     fn skip_damage(&mut self, at: u64) -> Result<(), ReadError> {
         let Some(open) = &mut self.file else { return Ok(()) };
         let is_last = self.shared.file_after(&open.log).is_none();

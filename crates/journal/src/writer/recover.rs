@@ -172,7 +172,8 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Whether a valid block follows the header. If none does, only a full read shows whether the file is empty.
+    /// Whether a valid block follows the header. If no valid block follows, only a full read shows whether the file is
+    /// empty.
     fn has_valid_first_block(&self, listed: &ListedFile) -> Result<bool, DiskError> {
         let file = files::open(self.disk, &listed.path, false)?;
         let mut scan = BlockScan::new(listed.name.identity, FILE_HEADER_BYTES as u64, listed.bytes);

@@ -1,7 +1,7 @@
 //! Drops old files that retention or a snapshot has made unnecessary.
 //!
-//! Whole files are removed, oldest first, one at a time and each durably before the next, so that a crash
-//! leaves no hole. The last file always stays.
+//! Whole files are removed, oldest first. Each removal is durable before the next one begins, so that a crash leaves no
+//! hole. The last file always stays.
 
 use super::Journal;
 use crate::error::{AppendError, DiskError};

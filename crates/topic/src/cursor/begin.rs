@@ -22,7 +22,7 @@ impl Cursor {
         Cursor::with_start(log, options, options.start, filter, consumption)
     }
 
-    /// Like [`Cursor::new`], but with the given start instead of the one in `options`.
+    /// Like [`Cursor::new`], but starts at `start` instead of the start in `options`.
     pub fn with_start(
         log: Arc<Log>,
         options: &SubscribeOptions,

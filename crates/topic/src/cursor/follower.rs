@@ -246,8 +246,8 @@ impl Cursor {
         if stateful {
             let follower = self.follower.get_or_insert_default();
             (follower.request, follower.catch_up) = (begin.request, None);
-            // Sends a checksum and the publisher presence again, because the subscriber may not have processed the last
-            // ones.
+            // Sends a checksum and the publisher presence again, because the subscriber may not have processed what was
+            // sent last.
             follower.checked = Position::default();
             follower.reported = ReportedPresence::new(true);
         }
@@ -259,7 +259,7 @@ impl Cursor {
         self.follower.as_ref().is_some_and(|follower| follower.conflate)
     }
 
-    /// Whether the pending catch-up can be delivered now; `None` if there is none.
+    /// Whether the pending catch-up can be delivered now; `None` if no catch-up is pending.
     #[inline]
     pub(super) fn can_deliver_pending(&self) -> Option<bool> {
         let follower = self.follower.as_ref()?;

@@ -12,11 +12,10 @@ use crate::subject::{Pattern, TailPattern};
 
 /// The number of bytes of unselected records after which a read lets the thread's other work run.
 const SKIP_BYTES_MAX: u32 = 1 << 20;
-/// The smallest number of bytes that a skipped record counts as, because checking a smaller record takes no less time.
+/// A skipped record counts as at least this many bytes, because checking a smaller record takes no less time.
 const SKIP_RECORD_BYTES_MIN: u32 = 128;
 
-/// The amount of unselected records that reads may skip before the thread's other work runs: about 1 MiB, or 8,192
-/// records.
+/// How many unselected records the reads may skip before the thread's other work runs: about 1 MiB, or 8,192 records.
 ///
 /// A read that has spent the budget still skips one record, so that each read makes progress.
 #[derive(Debug)]
@@ -57,12 +56,12 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Selects records whose subject tails `accepts` selects, with full payloads.
+    /// Selects the records whose subject tails `accepts` accepts. Payloads are not reduced.
     pub fn new(accepts: impl Fn(&str) -> bool + Send + Sync + 'static) -> Filter {
         Filter { accepts: Arc::new(accepts), tails: None, payload_filter: None }
     }
 
-    /// Selects records whose subject tails match the pattern, with full payloads.
+    /// Selects the records whose subject tails match the pattern. Payloads are not reduced.
     pub fn of_tails(tails: TailPattern) -> Filter {
         let covering = Some(tails.clone());
         Filter { tails: covering, ..Filter::new(move |tail| tails.matches(tail)) }

@@ -139,7 +139,7 @@ impl WorkGroup {
         Ok(deadline_ns)
     }
 
-    /// Ends expired claims and delays. Every call with a time does this too; the owner calls this method at
+    /// Ends expired claims and delays. Every method that receives a time does this, too. The owner calls this method at
     /// [`next_tick_ns`](WorkGroup::next_tick_ns).
     pub fn tick(&mut self, now_ns: u64) {
         while let Some((seq, state)) = self.backlog.due(now_ns) {

@@ -332,8 +332,8 @@ impl LogContents {
         known && self.had_records_from(mirror, after(at))
     }
 
-    /// Whether this process has had the record at `next` and all later ones. If the owner is durable, this process must
-    /// still have them.
+    /// Whether this process has had the record at `next` and all later records. If the owner is durable, this process
+    /// must still have them.
     fn had_records_from(&self, mirror: &Mirror, next: Position) -> bool {
         next >= mirror.fed_from && (!mirror.owner_is_durable || next.seq >= self.oldest_in_memory())
     }
@@ -380,7 +380,8 @@ impl LogContents {
         }
     }
 
-    /// The sequence number of the first retained record after `seq`. If there is none, that of the next record.
+    /// The sequence number of the first retained record after `seq`. If no such record is retained, the sequence number
+    /// of the next record.
     fn first_after(&self, seq: u64, config: &TopicConfig) -> u64 {
         let segments = self.retained.iter().map(|retained| &retained.segment);
         let segments = segments.chain(self.writer.as_ref().map(|writer| writer.segment()));

@@ -466,7 +466,8 @@ impl LogContents {
     }
 }
 
-/// The part of `bytes` that belongs to `next` and later records, if all records have the same size.
+/// The bytes of the record `next` and of later records, out of the `bytes` of all `records`. Assumes that all records
+/// have the same size.
 fn proportional_bytes(bytes: u64, records: Range<u64>, next: u64) -> u64 {
     let (total, unread) = (records.end - records.start, records.end.saturating_sub(next));
     (u128::from(bytes) * u128::from(unread) / u128::from(total.max(1))) as u64

@@ -110,7 +110,7 @@ pub(super) fn is_wildcard(token: &str) -> bool {
     token == "*" || token == ">"
 }
 
-/// Whether the tokens of `pattern` match those of `subject`; `subject` may be empty.
+/// Whether the tokens of `pattern` match the tokens of `subject`. `subject` may be empty.
 pub(super) fn matches_tokens(pattern: &str, subject: &str) -> bool {
     matches_rest(pattern.split('.'), &mut tokens(subject))
 }

@@ -152,8 +152,8 @@ fn publishing_with_a_full_budget_frees_old_shared_payloads() {
     assert!(freed.load(Ordering::SeqCst) > 70);
 }
 
-/// A payload owner that publishes to the same topic when it is dropped. The owner holds a weak reference, since
-/// the topic holds the payload.
+/// A payload that publishes to its own topic when it is dropped. It holds a weak reference to the topic, because the
+/// topic holds the payload.
 struct Echo(Weak<Topic>);
 
 impl AsRef<[u8]> for Echo {

@@ -50,8 +50,8 @@ impl Log {
             } else if next.epoch == state.epoch && next.seq > state.next_seq {
                 state.skip_to(next.seq);
             }
-            // The start of the feed is the mirror's next record, because the mirror may have dropped earlier ones.
-            // Earlier records that the feed delivers again are skipped.
+            // The feed starts at the mirror's next record, because the mirror may have dropped earlier records. Earlier
+            // records that the feed delivers again are skipped.
             state.start_feed_at_end();
         });
     }

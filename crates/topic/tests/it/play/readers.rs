@@ -41,7 +41,7 @@ impl Reader {
     pub(super) fn take(&mut self, expected: &ExpectedLog<'_>) {
         let Ok(ready) = self.subscriber.ready() else { return self.check_end(expected) };
         if ready {
-            // The event borrows from the subscriber, so the check uses a copy of the other fields.
+            // The event borrows from the subscriber, so the checker receives copies of the fields that it needs.
             let mut checker = self.checker();
             checker.check(self.subscriber.take(), expected);
             self.apply(checker);
