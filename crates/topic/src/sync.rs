@@ -1,7 +1,7 @@
 //! The atomics of segments, locks and waiters: from the standard library in the product, from loom in models.
 //!
-//! Each memory ordering has a name. `cargo xtask race --mutate` weakens one ordering at a time by its name (`--cfg
-//! mutate="commit_store"` …) and checks that the model fails.
+//! Each memory ordering has a name. `cargo xtask race --mutate` weakens one ordering at a time by its name, for example
+//! with `--cfg mutate="commit_store"`, and checks that the model fails.
 
 #[cfg(loom)]
 pub(crate) use loom::{
