@@ -172,7 +172,7 @@ pub enum AppendError {
     /// The disk failed earlier, and this log accepts no more records. Synced records are kept.
     #[error("the log accepts no more records, because the disk failed: {0}")]
     Ended(String),
-    /// The disk failed. This log accepts no more records.
+    /// The disk failed. If a write or sync of records failed, this log accepts no more records.
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
