@@ -1,4 +1,4 @@
-//! The changes of a revision, as watches receive them.
+//! Changes of keys: all that one revision changes, as watches receive it.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use crate::error::ControlDecodeError;
 use crate::item::KeyItem;
 use crate::layout::{Fields, Layout, choice};
 
-/// All keys that one revision wrote or deleted. Topic `$kv` has one record for each such change.
+/// A change of the state: all keys that one revision wrote or deleted. Topic `$kv` has one record for each change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The revision.
@@ -46,7 +46,7 @@ impl<'a> KeyEvents<'a> {
     }
 }
 
-/// The bytes of a [`Change`] reduced to keys for which `is_visible` returns true; `None` if no event remains.
+/// Returns the bytes of a [`Change`] without the keys for which `is_visible` returns false; `None` if no key remains.
 pub fn visible_events<'a>(
     bytes: &'a [u8],
     is_visible: impl Fn(&[u8]) -> bool,

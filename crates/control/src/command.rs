@@ -5,12 +5,12 @@ use crate::layout::{choice, decode, decode_with_lists_up_to, encode, layout};
 use crate::limits::ControlStateLimits;
 use crate::placement::OwnerRequest;
 
-// The numbers of the commands that may delete several keys.
+// Encoded numbers of the commands that may delete several keys.
 const DELETE_RANGE: u8 = 5;
 const TRANSACTION: u8 = 6;
 const REVOKE: u8 = 9;
 const SYSTEM: u8 = 15;
-// The numbers of the commands that contain a command.
+// Encoded numbers of the commands that wrap another command.
 const BY_USER: u8 = 24;
 const OF_TENANT: u8 = 25;
 
@@ -37,7 +37,7 @@ choice! {
         DeleteIf { /// The key.
             key: &'a [u8], /// The revision.
             expect: u64 } = 4,
-        /// Deletes up to `range_keys_max` keys.
+        /// Deletes the first keys of a range, up to `range_keys_max`.
         DeleteRange { /// The first key.
             start: &'a [u8], /// The end of the range, excluded.
             end: &'a [u8] } = 5,
@@ -55,8 +55,8 @@ choice! {
         /// Ends a lease.
         Revoke { /// The lease.
             lease: u64 } = 9,
-        /// Takes a lock under a lease, or enters the lock's queue. Both the lease that holds the lock and the leases in
-        /// its queue may repeat the command.
+        /// Takes a lock for a lease, or adds the lease to the lock's queue. The lease may repeat the command while it
+        /// holds the lock or waits for it.
         Acquire { /// The lock's name.
             name: &'a [u8], /// The holder.
             lease: u64, /// The holder's value, such as the address of an elected leader.
@@ -67,7 +67,7 @@ choice! {
         Release { /// The lock's name.
             name: &'a [u8], /// The lease that holds the lock or waits.
             lease: u64 } = 11,
-        /// Changes the value of a lock's holder.
+        /// Replaces the value that is stored with a lock. The lease must hold the lock.
         Proclaim { /// The lock's name.
             name: &'a [u8], /// The holder.
             lease: u64, /// The new value.
@@ -78,7 +78,8 @@ choice! {
         /// Begins a later epoch of revisions, because revisions of the previous epoch may have been lost.
         Begin { /// The epoch.
             epoch: u32 } = 14,
-        /// A transaction on system keys except locks. Only nodes may propose it.
+        /// Runs a transaction that may also write system keys, except those of locks. Only nodes may propose this
+        /// command.
         System { /// The comparisons.
             compare: Vec<Compare<'a>>, /// Operations if all comparisons hold.
             then: Vec<KeyOperation<'a>>, /// Operations if a comparison fails.
@@ -89,15 +90,17 @@ choice! {
         BeginRestored { /// The epoch.
             epoch: u32, /// How many numbers are skipped.
             skipped: u64 } = 16,
-        /// Makes a node a member while its lease lasts.
+        /// Makes a node a member until the given lease ends.
         Enlist { /// The node's number.
             node: u64, /// The node's lease.
             lease: u64, /// The node's value, which other nodes read.
             value: &'a [u8] } = 20,
-        /// Ensures that a topic has an owner that is a member. Creates the topic if it does not exist.
+        /// Finds the owner of a topic. Creates the topic if it does not exist. If the topic is volatile and its owner
+        /// is down, a member becomes the new owner.
         Place { /// The request.
             request: OwnerRequest<'a> } = 21,
-        /// Moves a topic to a member. If that member already owns the topic, a later epoch begins.
+        /// Moves a volatile topic to a member, in a later epoch. If the member already owns the topic, `epoch` begins
+        /// if it is later than the topic's epoch.
         Move { /// The topic's name.
             topic: &'a [u8], /// The node.
             node: u64, /// The lowest epoch that the node may begin.
@@ -105,8 +108,8 @@ choice! {
         /// Deletes a topic.
         Remove { /// The topic's name.
             topic: &'a [u8] } = 23,
-        /// A client's command with the name of its user. The user owns the leases that the command grants; the command
-        /// may use no leases of other users.
+        /// A client's command with the name of its user. The user owns the leases that the command grants. The command
+        /// may not use leases of other users unless `all_leases` is set.
         ByUser { /// The user's name; empty where nodes have no users.
             user: &'a [u8], /// Whether the command may use the leases of all users. It may never use leases of nodes.
             all_leases: bool, /// The encoded command, which is neither `ByUser` nor `OfTenant`.
@@ -133,7 +136,7 @@ layout! {
 }
 
 choice! {
-    /// The operator of a comparison in a transaction: equal, not equal, less or greater.
+    /// The operator of a comparison in a transaction.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Comparison {
         /// The property equals the expected value.
@@ -148,7 +151,9 @@ choice! {
 }
 
 choice! {
-    /// A property of a key that a transaction compares. A missing key has numbers 0, and its value equals no value.
+    /// The property of a key that a transaction compares. If the key is missing, each number counts as 0, and a
+    /// The property of a key that a transaction compares. For a missing key, each number counts as 0, and a value
+    /// differs from every expected value.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum ComparedProperty<'a> {
         /// The number of writes since the key was created.
@@ -160,7 +165,7 @@ choice! {
         /// The revision that last wrote the key.
         Modified { /// The expected value.
             revision: u64 } = 3,
-        /// The lease with which the key ends.
+        /// The lease whose end deletes the key; 0 for none.
         Lease { /// The expected value.
             lease: u64 } = 4,
         /// The key's value.
@@ -170,7 +175,7 @@ choice! {
 }
 
 choice! {
-    /// One operation of a transaction on keys: it sees the changes of the operations before it.
+    /// One operation of a transaction. It sees the changes that earlier operations of the transaction made.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum KeyOperation<'a> {
         /// Writes a key.
@@ -197,12 +202,12 @@ choice! {
 }
 
 impl<'a> ControlCommand<'a> {
-    /// Maximum number of items in each list of a client's command. It is well above
-    /// [`operations_max`](ControlStateLimits::operations_max), which the state checks.
+    /// Maximum number of items in each list of a client's command. This bound protects the decoder, and is well above
+    /// the limit [`operations_max`](ControlStateLimits::operations_max), which the state checks.
     pub const CLIENT_ITEMS_MAX: usize = 64 << 10;
 
     /// Whether the command can make the stored data of clients larger. A nearly full disk refuses such commands first.
-    /// Leases and locks are small and temporary, and commands of nodes must always be possible.
+    /// It still allows commands on leases and locks, which are small and temporary, and all commands of nodes.
     pub fn grows(&self) -> bool {
         match self {
             ControlCommand::Put { .. } | ControlCommand::PutIf { .. } | ControlCommand::Proclaim { .. } => {
@@ -218,7 +223,7 @@ impl<'a> ControlCommand<'a> {
         }
     }
 
-    /// The leases that the command uses, including 0 for a key without a lease.
+    /// The leases that the command uses. A put without a lease is listed as lease 0.
     pub fn leases(&self) -> Vec<u64> {
         match self {
             ControlCommand::Put { lease, .. }
@@ -259,10 +264,10 @@ impl<'a> ControlCommand<'a> {
         )
     }
 
-    /// The command itself, without its user and tenant.
+    /// The client's command inside `OfTenant` and `ByUser`; other commands are returned unchanged.
     pub fn unbound(&self) -> ControlCommand<'a> {
         match self.without_tenant() {
-            // Decoding has validated the command.
+            // The inner command cannot fail to decode, because `decode` has checked it.
             ref bound @ ControlCommand::ByUser { command, .. } => {
                 decode(command).unwrap_or_else(|_| bound.clone())
             }
@@ -270,7 +275,7 @@ impl<'a> ControlCommand<'a> {
         }
     }
 
-    /// The command without its tenant.
+    /// The command inside `OfTenant`; other commands are returned unchanged.
     pub(crate) fn without_tenant(&self) -> ControlCommand<'a> {
         match self {
             ControlCommand::OfTenant { command, .. } => decode(command).unwrap_or_else(|_| self.clone()),
@@ -300,9 +305,9 @@ impl<'a> ControlCommand<'a> {
         }
     }
 
-    /// Decodes a command that a client sent, but not a command inside it. Refuses lists with more than
-    /// [`CLIENT_ITEMS_MAX`](ControlCommand::CLIENT_ITEMS_MAX) items, because a decoded operation takes up to ten times
-    /// its encoded size.
+    /// Decodes a command that a client sent. If it contains another command, the inner command stays encoded. Refuses
+    /// lists with more than [`CLIENT_ITEMS_MAX`](ControlCommand::CLIENT_ITEMS_MAX) items, because a decoded operation
+    /// takes up to ten times its encoded size.
     pub fn decode_from_client(bytes: &'a [u8]) -> Result<ControlCommand<'a>, ControlDecodeError> {
         decode_with_lists_up_to(ControlCommand::CLIENT_ITEMS_MAX, bytes)
     }
@@ -315,7 +320,8 @@ impl<'a> ControlCommand<'a> {
                 (command, decode::<ControlCommand<'_>>(command)?.is_for_clients())
             }
             ControlCommand::OfTenant { command, .. } => {
-                // Decodes one level first: bytes of a client may be nested deeper than the stack allows.
+                // Decodes one level before any recursion: a client's bytes may be nested so deeply that recursion would
+                // overflow the stack.
                 match decode::<ControlCommand<'_>>(command)? {
                     ControlCommand::ByUser { .. } => {
                         ControlCommand::decode(command).map(|_by_user| (command, true))?

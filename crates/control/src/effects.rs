@@ -1,9 +1,10 @@
-//! Effects of commands on clients other than their callers.
+//! The effects that a command has besides its reply, such as changes for watches.
 
 use crate::change::Change;
 use crate::item::Key;
 
-/// The effects of a command besides its reply, such as changes for watches. The caller of `apply` clears them.
+/// The effects of commands besides their replies, such as changes for watches. The caller of `apply` clears this
+/// struct.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ControlEffects {
     /// Changes for watches.

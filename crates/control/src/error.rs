@@ -1,4 +1,4 @@
-//! Errors of decoding, and refusals of commands.
+//! Errors of decoding, and the reasons for which commands are refused.
 
 use crate::layout::{choice, decode, encode};
 
@@ -23,7 +23,7 @@ pub enum ControlDecodeError {
         /// The byte.
         number: u8,
     },
-    /// A list of a client's command has too many items.
+    /// A list in a client's command has too many items.
     #[error("a list of {count} items is longer than the limit of {count_max}")]
     TooMany {
         /// Number of items.
@@ -31,7 +31,7 @@ pub enum ControlDecodeError {
         /// The limit.
         count_max: usize,
     },
-    /// Entries are out of order.
+    /// The entries of a snapshot are out of order.
     #[error("{0} are out of order")]
     Order(&'static str),
 }
@@ -117,7 +117,8 @@ choice! {
         #[error("the tenant's users have {count_max} leases, the present limit for each tenant (three times the number of free leases): end some leases")]
         TooManyLeasesOfTenant { /// The limit.
             count_max: u64 } = 18,
-        /// The transactions of one log entry have read as much as they may.
+        /// The transactions of one log entry would together read more bytes than
+        /// [`ENTRY_READ_BYTES_MAX`](crate::ControlStateLimits::ENTRY_READ_BYTES_MAX).
         #[error("concurrent transactions together read more than entry_read_bytes_max = {bytes_max} bytes: retry")]
         TooManyReads { /// The limit.
             bytes_max: u64 } = 19,
@@ -127,7 +128,7 @@ choice! {
         /// Another topic owns some of the subjects.
         #[error("another topic owns some of these subjects")]
         PatternOverlaps = 21,
-        /// The topic's records are on its owner's disk. The topic can therefore not be moved.
+        /// The topic cannot be moved, because its records are on the owner's disk.
         #[error("the topic's records are on the disk of node {owner}: the topic cannot be moved")]
         Immovable { /// The owner.
             owner: u64 } = 22,

@@ -1,4 +1,4 @@
-//! Keys, values, and the properties of a key.
+//! Keys, their values and their other properties.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub type Key = smallvec::SmallVec<[u8; 40]>;
 /// The bytes of a key's value.
 pub type Value = Arc<[u8]>;
 
-/// Approximate memory of an item besides the bytes of key and value.
+/// Approximate memory that an item takes in addition to its key and value, bytes.
 pub(crate) const ITEM_BYTES: u64 = 96;
 
 /// The entry of a key in the store: its value, its lease, and the revisions that wrote it.
@@ -26,9 +26,9 @@ pub struct KeyItem {
     pub modified: u64,
     /// The number of writes since the key was created.
     pub version: u64,
-    /// The lease with which the key ends; 0 for none.
+    /// The lease whose end deletes the key; 0 for none.
     pub lease: u64,
-    /// The tenant that last wrote the key, if there are tenants. Not part of replies.
+    /// The tenant that last wrote the key; `None` if the cluster has no tenants. Replies do not contain the tenant.
     pub tenant: Option<Value>,
 }
 

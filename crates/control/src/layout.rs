@@ -1,8 +1,8 @@
 //! Binary encoding of commands, replies, changes and snapshots.
 //!
-//! Integers are little-endian and unaligned. Bytes are a `u32` length and the bytes. Lists are a `u32` count and the
-//! items. An optional item is a `bool` byte and the item. An enum is a number byte and the fields. Fields follow in the
-//! order of their declaration: a change of this order changes the encoding.
+//! Integers are little-endian and unaligned. A byte string is encoded as a `u32` length and the bytes, a list as a
+//! `u32` count and the items. An optional item begins with a `bool` byte, an enum with the byte of its variant. Fields
+//! follow in the order of their declaration, so reordering fields in the source changes the encoding.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::item::Key;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a> {
     pub(crate) rest: &'a [u8],
-    /// Maximum number of items of a list.
+    /// Maximum number of items in one list.
     items_max: usize,
 }
 
@@ -27,8 +27,8 @@ impl<'a> Fields<'a> {
         Ok(here)
     }
 
-    /// Reads the number of items of a list. Each item takes at least one byte, so that the number is at most the number
-    /// of remaining bytes.
+    /// Reads the number of items in a list. Refuses a number above the number of remaining bytes, because each item
+    /// takes at least one byte.
     pub(crate) fn count(&mut self) -> Result<usize, ControlDecodeError> {
         let count = u32::read(self)? as usize;
         match self.items_max {

@@ -1,10 +1,10 @@
-//! Leases: the keys and locks tied to a lease end with it.
+//! Grants, renews and ends leases. When a lease ends, its keys are deleted, and its locks pass to other leases.
 //!
 //! A lease ends no earlier than `ttl_ms` after its last renewal, by the cluster's time.
 //!
 //! Limits: [`ControlStateLimits::leases_max`](crate::ControlStateLimits). One of every [`NODES_SHARE`] leases is
 //! reserved for nodes, which need leases to be members. A user may hold at most a third of the number of free leases
-//! ([`FREE_SHARE`]), so that every further user still gets some leases. If no other user has leases, one user gets a
+//! ([`FREE_SHARE`]), so that some leases always remain for other users. If no other user has leases, one user gets a
 //! quarter of all leases. The users of one tenant together may hold [three times](crate::room::SHARE) the number of
 //! free leases.
 
@@ -57,7 +57,7 @@ impl Lease {
         Lease { ttl_ms, end_ms, keys: OrdSet::new(), waits: OrdMap::new(), owner, tenant: None }
     }
 
-    /// Whether a node is a member under this lease.
+    /// Whether the lease belongs to a node, which is a member while the lease lasts.
     fn belongs_to_node(&self) -> bool {
         self.keys.range(Key::from_slice(NODES)..).next().is_some_and(|key| key.starts_with(NODES))
     }
@@ -98,8 +98,8 @@ impl ControlState {
         self.leases.get(&lease).map(|found| &*found.owner)
     }
 
-    /// Applies a user's command. Leases of nodes count as missing, and also leases of other users unless `all_leases`
-    /// is set.
+    /// Applies a user's command. For this command, leases of nodes do not exist, and leases of other users exist only
+    /// if `all_leases` is set.
     pub(crate) fn apply_for_user(
         &mut self,
         user: &[u8],
@@ -205,7 +205,8 @@ impl ControlState {
 }
 
 impl RevisionBuilder<'_> {
-    /// Ends a lease and deletes its keys. The lease first leaves all queues, so that its locks pass to other leases.
+    /// Ends a lease and deletes its keys. The lease first leaves all queues, so that none of its locks passes back to
+    /// it.
     pub(crate) fn end_lease(&mut self, lease: u64) {
         let Some(ended) = self.state.leases.remove(&lease) else { return };
         self.state.ends.remove(&(ended.end_ms, lease));
@@ -221,7 +222,7 @@ impl RevisionBuilder<'_> {
     }
 }
 
-/// Counts one more lease of a user or tenant; an empty name counts for none.
+/// Adds 1 to the number of leases of a user or tenant. Does nothing if the name is empty.
 pub(crate) fn count_lease(counts: &mut OrdMap<Value, u64>, name: &[u8]) {
     if !name.is_empty() {
         *counts.entry(name.into()).or_insert(0) += 1;

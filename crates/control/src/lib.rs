@@ -1,13 +1,13 @@
 //! The state that a cluster agrees on: keys, leases, locks, elections and owners of topics.
 //!
-//! A [`ControlState`] applies [`ControlCommand`]s and returns their replies. The state has no clock, disk or socket.
-//! The replication passes the same commands and times, in the same order, on every node.
+//! A [`ControlState`] applies [`ControlCommand`]s and returns their replies. The state has no clock, disk or socket. On
+//! every node, the replication passes the same commands and times in the same order.
 //!
 //! Invariants:
 //! - The same commands at the same times produce the same state on every node, and byte-identical snapshots.
 //! - A refused command changes nothing.
 //! - Each command that changes keys takes one revision, with one [`Change`].
-//! - A lock has at most one holder. The lock's token, the revision at which it was taken, only grows.
+//! - A lock has at most one holder. A lock's fencing token, the revision at which the holder took the lock, only grows.
 
 mod change;
 mod command;

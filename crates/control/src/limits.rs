@@ -23,7 +23,7 @@ layout! {
         /// Maximum number of leases that may wait for one lock.
         pub waiters_max: u32,
         /// Maximum size of all clients' keys with their overhead, bytes. The cluster's own keys have a separate limit
-        /// of the same size. Commands that would exceed a limit are refused.
+        /// of the same size. A command that would exceed its limit is refused.
         pub state_bytes_max: u64,
     }
 }

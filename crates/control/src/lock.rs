@@ -1,8 +1,9 @@
-//! Locks and elections: at most one holder, and a queue.
+//! Locks and elections. A lock has at most one holder; other leases wait in the lock's queue.
 //!
 //! The holder of a lock is stored in the system key [`LOCKS`] plus the lock's name, under the holder's lease. The key
 //! can be watched, read and compared like other keys. The revision that created the key is the holder's fencing token.
-//! Tokens therefore begin again with an empty state. Lease numbers need not ([`ControlState::with_leases_after`]).
+//! If the state is lost, fencing tokens therefore begin again; lease numbers can continue
+//! ([`ControlState::with_leases_after`]).
 
 use imbl::OrdMap;
 
@@ -20,7 +21,7 @@ pub const LOCKS: &[u8] = b"$lock/";
 /// The leases that wait for one lock, by ticket.
 pub(crate) type LockQueue = OrdMap<u64, Waiter>;
 
-/// The relation of a lease to a lock.
+/// The relation of a lease to a lock that it holds or waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockStatus {
     /// The lease holds the lock.
@@ -78,10 +79,10 @@ impl ControlState {
         self.join_queue(name, lease, value)
     }
 
-    /// Whether a lease holds a lock, waits for it, or neither.
+    /// Whether a lease holds a lock or waits for it.
     ///
     /// # Errors
-    /// `NoLease` if there is no such lease, and `NotHeld` if the lease neither holds the lock nor waits for it.
+    /// `NoLease` if there is no such lease; `NotHeld` if the lease neither holds the lock nor waits for it.
     pub fn lock_status(&self, name: &[u8], lease: u64) -> Result<LockStatus, ControlRefusal> {
         self.check_lease(lease)?;
         if let Some(token) = self.lock_token(name, lease) {
@@ -91,7 +92,7 @@ impl ControlState {
         if waits { Ok(LockStatus::Waiting) } else { Err(ControlRefusal::NotHeld { lease }) }
     }
 
-    /// The fencing token of a lock that the lease holds.
+    /// The fencing token of a lock; `None` if the lease does not hold the lock.
     pub fn lock_token(&self, name: &[u8], lease: u64) -> Option<u64> {
         self.get(&lock_key(name)).filter(|item| item.lease == lease).map(|item| item.created)
     }
@@ -122,7 +123,7 @@ impl ControlState {
         self.queues.entry(name).or_default().insert(ticket, waiting);
     }
 
-    /// Removes a waiting lease from a queue, but not the ticket from the lease.
+    /// Removes the waiter with this ticket from a lock's queue. Does not remove the ticket from the waiting lease.
     pub(crate) fn leave_queue(&mut self, name: &[u8], ticket: u64) -> Option<Waiter> {
         let queue = self.queues.get_mut(name)?;
         let waiting = queue.remove(&ticket);
@@ -176,7 +177,7 @@ impl ControlState {
 }
 
 impl RevisionBuilder<'_> {
-    /// Gives a free lock to the lease that waits longest, as part of this revision.
+    /// Gives a free lock to the lease that has waited longest, as part of this revision.
     pub(crate) fn pass_lock(&mut self, name: &[u8]) {
         let Some((&ticket, _)) =
             self.state.queues.get(name).and_then(|queue| queue.get_min().map(|(t, w)| (t, w)))

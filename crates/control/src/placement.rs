@@ -1,12 +1,13 @@
-//! Owners of topics. The state decides, so that a topic has at most one owner.
+//! Decides which node owns each topic. All nodes agree on this state, so that a topic has at most one owner.
 //!
-//! A member is stored in a key under its lease ([`NODES`]), a topic in a key ([`TOPICS`]) whose value names the owner.
-//! These keys can be watched and read like other keys. Only the commands of this module write them.
+//! Each member has a key that begins with [`NODES`] and is tied to the member's lease. Each topic has a key that begins
+//! with [`TOPICS`] and whose value names the owner. Clients can watch and read these keys like other keys. Only the
+//! commands of this module write them.
 //!
 //! Invariants:
 //! - A topic changes its owner with an epoch higher than any that its name had before, even if the topic was
 //!   deleted in between. The epoch is the fencing token.
-//! - An owner loses a topic without consent only if its lease has ended and the topic is volatile.
+//! - An owner loses a topic without consent only if the topic is volatile and the owner's lease has ended.
 //! - No two topics share a subject.
 //!
 //! A topic stays with its dead owner until a node requests an owner, so that unused topics cost nothing when
@@ -27,12 +28,12 @@ pub const NODES: &[u8] = b"$node/";
 /// The key whose value is the lowest epoch for new topics.
 const EPOCHS: &[u8] = b"$epoch";
 
-/// A new topic is created at the requesting node, unless another node has fewer topics by more than a quarter and by
-/// more than this number.
+/// The requesting node becomes the owner of a new topic, unless it owns over a quarter more topics than another node,
+/// and over this many more.
 const UNEVEN_TOPICS: u64 = 4;
 
 choice! {
-    /// The policy for a topic while its owner is down: another node becomes the owner, or the topic waits.
+    /// The policy for a topic while its owner is down.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TopicKind {
         /// Another node becomes the owner.
@@ -64,7 +65,7 @@ layout! {
 }
 
 layout! {
-    /// A node's request that the cluster assigns a topic to a running owner.
+    /// A node's request for the owner of a topic, which creates the topic or replaces a dead owner if necessary.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct OwnerRequest<'a> {
         /// The topic's name.
@@ -75,11 +76,12 @@ layout! {
         pub kind: TopicKind,
         /// For a new topic: its encoded configuration. If it is empty, a missing topic is not created.
         pub config: &'a [u8],
-        /// The lowest number for a new epoch of the topic.
+        /// The lowest epoch that may begin if the topic is created or gets a new owner.
         pub epoch: u32,
         /// The requesting node.
         pub node: u64,
-        /// Whether the requesting node has the records. The node then becomes the owner if a new one is needed.
+        /// Whether the requesting node has the topic's records. The node is then preferred if the topic needs a new
+        /// owner.
         pub holds: bool,
     }
 }
@@ -176,7 +178,7 @@ impl ControlState {
         }
         let lowest = self.get(EPOCHS).and_then(|item| item.value[..].try_into().ok());
         let epoch = request.epoch.max(lowest.map_or(1, u32::from_le_bytes));
-        // A durable topic stays at the disk where it was requested.
+        // A durable topic is created at the requesting node, because its records are stored on that node's disk.
         let owner =
             if request.kind == TopicKind::Volatile { self.choose_owner(request)? } else { request.node };
         let OwnerRequest { kind, pattern, config, .. } = *request;
@@ -282,7 +284,7 @@ impl ControlState {
             return true;
         }
         if !has_wildcard(pattern) {
-            // A topic with exactly this subject usually has this name.
+            // Checks topics whose name differs from their subject by a scan, and all others by one lookup of the name.
             return self
                 .topics
                 .differently_named

@@ -1,11 +1,11 @@
-//! Queries of a [`ControlState`], and their results.
+//! Queries that read a [`ControlState`], and their results.
 
 use crate::error::{ControlDecodeError, ControlRefusal};
 use crate::layout::{choice, decode, encode, layout};
 use crate::reply::{ControlReply, FoundKeys, KeyWithItem};
 use crate::state::{ControlState, check_range};
 
-/// The value in [`ControlQueryResult::Status`] that replaces a total which the user may not see.
+/// Stands in [`ControlQueryResult::Status`] for a total that the user may not see.
 pub const NOT_SHOWN: u64 = u64::MAX;
 
 choice! {

@@ -8,7 +8,7 @@ choice! {
     /// The reply to a [`ControlCommand`](crate::ControlCommand) that was applied.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum ControlReply {
-        /// Keys were changed in `revision`. If no key changed, `revision` is the last revision.
+        /// Keys were changed in `revision`. If the command changed no key, `revision` is the last revision.
         Changed { /// The revision.
             revision: u64, /// Keys written or deleted.
             keys: u64 } = 1,
@@ -21,7 +21,7 @@ choice! {
         Granted { /// The lease.
             lease: u64, /// The lease's time to live, ms.
             ttl_ms: u64 } = 3,
-        /// Leases were renewed. The leases that had ended are listed.
+        /// Leases were renewed, except the listed leases, which had already ended.
         KeptAlive { /// Leases that have ended.
             ended: Vec<u64> } = 4,
         /// The lease holds the lock.

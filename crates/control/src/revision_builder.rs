@@ -1,4 +1,4 @@
-//! The changes of one revision.
+//! Builds one revision: changes keys, and collects the changes for watches.
 
 use crate::change::{Change, KeyEvent};
 use crate::effects::ControlEffects;
@@ -11,7 +11,7 @@ use crate::state::{ControlState, SYSTEM_KEYS, SYSTEM_KEYS_END};
 /// The size of an encoded put in [`Change::bytes`] without its key and value.
 const PUT_BYTES: usize = 1 + 2 * size_of::<u32>() + 4 * size_of::<u64>();
 
-/// Collects the changes of keys in one revision. Without changes, the revision number is not used.
+/// Collects the changes of keys in one revision. If no key changes, the state keeps its last revision.
 #[derive(Debug)]
 pub(crate) struct RevisionBuilder<'s> {
     pub(crate) state: &'s mut ControlState,
@@ -73,8 +73,8 @@ impl<'s> RevisionBuilder<'s> {
     /// Deletes the first keys of a range, at most `range_keys_max`, but no system keys. Returns the number of deleted
     /// keys.
     pub(crate) fn delete_range(&mut self, start: &[u8], end: &[u8]) -> u64 {
-        // Leaves out the system keys as a range: to check each of them would take too long in a transaction with many
-        // ranges.
+        // Skips the system keys by splitting the range: a transaction with many ranges would take too long if each key
+        // were checked.
         let before_end = if end.is_empty() { SYSTEM_KEYS } else { end.min(SYSTEM_KEYS) };
         let before = self.state.between(start, before_end);
         let client_keys = before.chain(self.state.between(start.max(SYSTEM_KEYS_END), end));

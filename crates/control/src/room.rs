@@ -1,9 +1,9 @@
-//! Room that keys take, in total and for each tenant.
+//! Counts and limits the bytes that keys take, in total and for each tenant.
 //!
 //! Clients' keys and locks may take [`state_bytes_max`](crate::ControlStateLimits::state_bytes_max), and the cluster's
 //! keys the same amount again. A key belongs to the tenant that last wrote it. A tenant's keys may take three times the
-//! bytes that remain free: three quarters of all if no other tenant has keys. Free bytes therefore always remain for
-//! other tenants. Waiting leases count for no tenant.
+//! bytes that remain free. If no other tenant has keys, this is three quarters of all bytes. Free bytes therefore
+//! always remain for other tenants. Waiting leases count for no tenant.
 
 use std::ops::AddAssign;
 
@@ -18,7 +18,7 @@ use crate::state::{CommandSource, ControlState, is_reserved};
 /// A tenant's keys may take this multiple of the free bytes, and its users may have this multiple of the free leases.
 pub(crate) const SHARE: u64 = 3;
 
-/// The growth of the state by a write, in total and for the writer's tenant; 0 if the state shrinks.
+/// Bytes by which a write enlarges the state, in total and for the writer's tenant; 0 if the write shrinks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Growth {
     total: u64,
@@ -32,7 +32,7 @@ impl Growth {
         Growth { total, of_writer: total }
     }
 
-    /// Returns a growth by `total` bytes, which counts for no tenant.
+    /// Returns a growth by `total` bytes that counts for no tenant.
     pub(crate) fn shared(total: u64) -> Growth {
         Growth { total, of_writer: 0 }
     }
@@ -110,7 +110,7 @@ impl ControlState {
         true
     }
 
-    /// The total in which the key's bytes count: the cluster's or the clients'.
+    /// The total that includes the key's bytes: the cluster's or the clients'.
     fn total_bytes_mut(&mut self, key: &[u8]) -> &mut u64 {
         let is_cluster_key = is_reserved(key) && lock::lock_name(key).is_none();
         if is_cluster_key { &mut self.cluster_bytes } else { &mut self.bytes }

@@ -1,4 +1,4 @@
-//! Snapshots of a state, in blocks.
+//! Snapshots of a key-value state. A snapshot is a sequence of blocks.
 //!
 //! ```text
 //!  block    = version u8, kind u8, content
@@ -128,7 +128,7 @@ impl FrozenControlState {
             LeaseEntry { lease, ttl_ms: found.ttl_ms, end_ms: found.end_ms }.write(out);
         };
         write_all(LEASES, state.leases.iter(), lease, &mut write_block)?;
-        // These closures encode keys and queue entries like `KeyEntry` and `QueueEntry`, but copy nothing.
+        // These closures encode like `KeyEntry` and `QueueEntry`, but without copying keys and values first.
         let key = |(key, item): (&Key, &KeyItem), out: &mut Vec<u8>| {
             key.write(out);
             item.write(out);

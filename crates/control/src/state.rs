@@ -1,4 +1,4 @@
-//! The state and the application of commands.
+//! Defines [`ControlState`], and applies commands to it.
 
 use std::ops::Bound;
 
@@ -22,7 +22,7 @@ pub(crate) const SYSTEM_KEYS: &[u8] = b"$";
 /// The end of the range of all system keys.
 pub(crate) const SYSTEM_KEYS_END: &[u8] = b"%";
 
-/// Maximum initial capacity for the items of a range.
+/// Maximum capacity that is reserved in advance for the items of a range.
 const ITEMS_AT_ONCE: usize = 1_024;
 
 /// All keys, leases and locks that a cluster agrees on. Clones are cheap, because they share unchanged parts.
@@ -40,9 +40,9 @@ pub struct ControlState {
     pub(crate) epoch: u32,
     pub(crate) revision: u64,
     pub(crate) now_ms: u64,
-    /// The last lease granted.
+    /// The number of the lease that was granted last.
     pub(crate) lease_last: u64,
-    /// The last ticket of any queue.
+    /// The last ticket that was given out; all queues share one count.
     pub(crate) ticket_last: u64,
     /// Bytes of clients' keys, of locks and of waiting leases.
     pub(crate) bytes: u64,
@@ -111,7 +111,7 @@ impl ControlState {
         self.keys.is_empty()
     }
 
-    /// The limits of the state, such as the size of a value.
+    /// The limits of the state, such as the maximum size of a value.
     pub fn limits(&self) -> ControlStateLimits {
         self.limits
     }
@@ -177,7 +177,7 @@ impl ControlState {
         self.ends.get_min().map(|&(end_ms, _)| end_ms)
     }
 
-    /// Whether the leases that are due at `now_ms`, and the keys that end with them, are more than `count` together.
+    /// Whether the leases that are due at `now_ms`, together with the keys that end with them, are more than `count`.
     pub fn has_more_due(&self, now_ms: u64, count: usize) -> bool {
         if self.next_lease_end_ms().is_none_or(|end_ms| end_ms > now_ms) {
             return false;
@@ -197,7 +197,7 @@ impl ControlState {
         })
     }
 
-    /// The number of keys in the ranges and lease that the command deletes. Ranges are counted up to `max`.
+    /// The number of keys that the command may delete, in ranges or with a lease. Counting in ranges stops at `max`.
     fn deleted_keys(&self, command: &ControlCommand<'_>, max: usize) -> usize {
         let in_range = |start: &[u8], end: &[u8], max: usize| self.between(start, end).take(max).count();
         match command {
@@ -302,7 +302,7 @@ impl ControlState {
         effects: &mut ControlEffects,
     ) -> Result<ControlReply, ControlRefusal> {
         self.check_put(CommandSource::Client, key, value, lease)?;
-        // If a new key fits, a lookup of the existing key is unnecessary.
+        // Looks up the existing key only if there would be no room for a new key of this size.
         if self.check_room(CommandSource::Client, Growth::with_key(key, value)).is_err() {
             self.check_room(CommandSource::Client, self.growth(key, value))?;
         }
@@ -323,7 +323,7 @@ impl ControlState {
         if modified == expect { Ok(()) } else { Err(ControlRefusal::Mismatch { modified }) }
     }
 
-    /// Checks that the caller may write the key. Locks have their own commands.
+    /// Checks that the caller may write the key. Nobody may write a lock's key, because locks have their own commands.
     pub(crate) fn check_writable(&self, source: CommandSource, key: &[u8]) -> Result<(), ControlRefusal> {
         self.check_key(key)?;
         let is_open =

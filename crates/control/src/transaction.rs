@@ -1,4 +1,4 @@
-//! Transactions: comparisons and two lists of operations.
+//! Runs transactions. The comparisons of a transaction decide which of two lists of operations runs.
 
 use std::cmp::Ordering;
 

@@ -39,7 +39,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Checks that the fields fill the meta exactly and that text fields are valid UTF-8.
+/// Checks that the fields fill the meta (the bytes between head and payload) exactly, and that text fields are valid
+/// UTF-8.
 fn check_meta(meta: &[u8], flags: u8) -> Result<(), FrameError> {
     let mut rest = &meta[META_BYTES_MIN..];
     for (flag, name) in [(FLAG_EVENT_TIME, "event time"), (FLAG_EXPIRES, "expires")] {

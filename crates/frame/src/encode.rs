@@ -12,7 +12,7 @@ pub struct RecordMeta<'a> {
     pub expires_ns: Option<u64>,
     /// The part of the subject after the topic's literal prefix.
     pub subject_tail: &'a str,
-    /// Selects the partition. Groups keep the order of records with the same key.
+    /// The key, which selects the partition. Groups keep the order of records with the same key.
     pub key: Option<&'a [u8]>,
     /// The subject to which replies go.
     pub reply: Option<&'a str>,
@@ -25,7 +25,7 @@ pub struct RecordMeta<'a> {
 pub struct FrameLayout(u64);
 
 impl FrameLayout {
-    /// Size in bytes without padding: the frame's `len` field.
+    /// Size of the frame without padding, bytes: its `len` field.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.0 as u32 as usize
@@ -41,13 +41,13 @@ impl FrameLayout {
         false
     }
 
-    /// Number of bytes before the payload: the frame's header and meta.
+    /// Number of bytes before the payload: the frame's head and meta.
     #[inline(always)]
     pub fn head_bytes(&self) -> usize {
         HEAD_BYTES + (self.0 >> 48) as usize
     }
 
-    /// Size in bytes, padding included.
+    /// Size of the frame with padding, bytes.
     #[inline(always)]
     pub fn padded(&self) -> usize {
         padded(self.len())
@@ -58,13 +58,13 @@ impl<'a> RecordMeta<'a> {
     /// Computes the size and flags of a frame with these fields and a payload of `payload_bytes` bytes.
     ///
     /// # Errors
-    /// [`FrameError::FieldTooLong`] if a field is too long for the layout, [`FrameError::TooLarge`] if the frame is too
+    /// [`FrameError::FieldTooLong`] if a field is too long for the layout; [`FrameError::TooLarge`] if the frame is too
     /// long.
     #[inline(always)]
     pub fn measure(&self, payload_bytes: usize) -> Result<FrameLayout, FrameError> {
         let (flags, meta_len) = if self.is_plain() { (0, META_BYTES_MIN) } else { self.measure_fields()? };
         let len = HEAD_BYTES + meta_len + payload_bytes;
-        // Leaves room for the padding, so that `padded` fits a u32 too.
+        // Leaves room for the padding, so that the padded size also fits a u32.
         if len > (u32::MAX as usize) - FRAME_ALIGN {
             return Err(FrameError::TooLarge { bytes: len, bytes_max: u32::MAX as usize - FRAME_ALIGN });
         }

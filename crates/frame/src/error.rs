@@ -20,7 +20,7 @@ pub enum FrameError {
         /// The largest size that is allowed, bytes.
         bytes_max: usize,
     },
-    /// The length field is smaller than the header and meta lengths require.
+    /// The length field is smaller than the frame's header and meta together.
     #[error("frame length {len} is less than the {head} bytes of its header and metadata")]
     ShortLength {
         /// The length field.
@@ -31,10 +31,10 @@ pub enum FrameError {
     /// The kind byte is unknown to this version.
     #[error("unknown frame kind {0}")]
     UnknownKind(u8),
-    /// A flag that is unknown to this version, or that is only valid in a node's memory.
+    /// A flag is unknown to this version, or is valid only in a node's memory.
     #[error("frame flags {0:#010b} are not allowed here")]
     ForbiddenFlags(u8),
-    /// The meta does not hold the fields that its flags announce.
+    /// The meta does not hold the fields that the frame's flags announce.
     #[error("the frame's metadata is malformed at field {0}")]
     Meta(&'static str),
     /// A field is too long for the layout.

@@ -57,8 +57,8 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Splits the first frame off `bytes`, which [`Frame::check`] has accepted before, and returns it with the number
-    /// of bytes it takes. `None` if no whole frame is left.
+    /// Splits the first frame off `bytes`, which [`Frame::check`] has accepted before. Returns the frame and the number
+    /// of bytes it takes; `None` if no whole frame is left.
     #[inline(always)]
     pub fn split(bytes: &'a [u8]) -> Option<(Frame<'a>, usize)> {
         let (len, flags, meta_len) = head(bytes)?;
@@ -103,7 +103,7 @@ impl<'a> Frame<'a> {
         (self.flags & FLAG_EVENT_TIME != 0).then(|| read_u64(self.meta, META_BYTES_MIN))
     }
 
-    /// Time at which the record expires, ns since the Unix epoch; subscribers do not receive it after that.
+    /// Time at which the record expires, ns since the Unix epoch; subscribers do not receive the record after that.
     #[inline]
     pub fn expires_ns(&self) -> Option<u64> {
         let at = META_BYTES_MIN + 8 * usize::from(self.flags & FLAG_EVENT_TIME != 0);
@@ -168,7 +168,7 @@ impl<'a> Frame<'a> {
             + 8 * usize::from(self.flags & FLAG_EXPIRES != 0)
     }
 
-    /// The content of the `u16 len, bytes` field with this flag; empty if the frame does not have it.
+    /// The content of the field that `wanted` names by its flag; empty if the frame does not have the field.
     fn field(&self, wanted: u8) -> &'a [u8] {
         let mut at = self.fixed_bytes();
         for flag in [FLAG_SUBJECT, FLAG_KEY, FLAG_REPLY] {

@@ -9,8 +9,8 @@
 //!   `check` accepted.
 //! - Only [`Frame::append_to`] allocates, for its output. Nothing is copied except the encoded bytes.
 //!
-//! Not here: appending ([topic](https://docs.rs/dunlin-topic)), messages between processes (`wire`), checksums (the
-//! journal's blocks).
+//! Other crates append records to logs ([topic](https://docs.rs/dunlin-topic)), define the messages between processes
+//! (`wire`), and compute checksums (`journal`).
 
 mod batch;
 mod check;

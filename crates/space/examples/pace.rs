@@ -1,5 +1,5 @@
-//! Measures only the ticks of a region, in one process on one core, with the workloads of suite `space` of `dunlin
-//! bench`.
+//! Measures how long a region's ticks take, in one process on one core. The workloads are those of suite `space` of
+//! `dunlin bench`.
 //!
 //! `cargo run --release -p dunlin-space --example pace [move|flock|plane|near]...`
 
@@ -65,7 +65,7 @@ fn entity(nth: u64, speed: f32, plane: bool) -> Entity<'static, 3> {
     Entity { velocity, ..Entity::at(nth, position) }
 }
 
-/// Measures the region of one half of the world, with all changes written to records.
+/// Measures the ticks of two regions that each have half of the world, with all changes written to records.
 fn moving(each: u64) {
     let mut stage = Lockstep::new(&RegionSetup::new(RegionId(0), world(), 0.5), &Halves, 2);
     (0..each * 2)
@@ -78,12 +78,12 @@ fn moving(each: u64) {
             region.tick(now_ns, out).expect("the region has a lease");
             region.send_ghosts(out);
             times_ns.push(begin.elapsed().as_nanos() as u64);
-            // Takes the record, as a runner does before it publishes.
+            // Takes the record out of the region's outputs, as a program that publishes it does.
             std::hint::black_box(std::mem::take(&mut out.record));
             out.messages.clear();
         }
     }
-    // The rows are being sorted during the first half of the ticks, which is not measured.
+    // Drops the first half of the ticks, during which the rows are still being sorted.
     let mut times_ns = times_ns.split_off(TICKS / 2);
     times_ns.sort_unstable();
     let at = |share: f64| times_ns[(times_ns.len() as f64 * share) as usize] as f64 / 1e6;

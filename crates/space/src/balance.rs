@@ -1,8 +1,8 @@
-//! Decides from the reported loads when to cut the space-filling curve again into regions, and where.
+//! Decides from the reported loads when, and at which keys, the space-filling curve is cut into regions again.
 //!
 //! Invariants:
-//! - The curve is not cut again before the handovers of the last cut are done, because entities in handover would count
-//!   for the wrong region.
+//! - The curve is not cut again before the handovers of the last cut are done, because entities that are being handed
+//!   over would count for the wrong region.
 //! - The curve is not cut again while all regions have about the same load, or their loads differ by only a few
 //!   entities.
 //!
@@ -25,7 +25,7 @@ use crate::partition::{Partition, PartitionError, RegionLoad};
 pub struct BalancePolicy {
     /// Load of a region above which the curve is cut again, as a multiple of the mean load.
     pub tolerance: f64,
-    /// Amount by which a region's load may exceed the mean without a new cut.
+    /// Amount by which a region's load may exceed the mean load without a new cut.
     pub spare: f64,
     /// Ticks between two checks of the loads.
     pub every_ticks: u64,
@@ -43,7 +43,7 @@ impl Default for BalancePolicy {
 /// load.
 const STRAYED_MAX: f64 = 0.02;
 
-/// The load of a region, with the version of the world's division into regions for which it was measured.
+/// The load of a region, and the version of the partition for which the load was measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadReport {
     /// The load of the entities in the region's own stretch of the curve.
@@ -90,7 +90,8 @@ impl LoadReports {
         self.0.insert(report.load.region, (now_ns, report));
     }
 
-    /// Returns the new partition; `None` if the loads are even enough, or if a report is missing or too old.
+    /// Returns a new partition with balanced loads; `None` if the loads are even enough, or if a report is missing or
+    /// too old.
     pub fn next(&self, partition: &Partition, balance: &BalancePolicy, now_ns: u64) -> Option<Partition> {
         let known = |(_, region): &(u64, RegionId)| {
             let (received_ns, report) = self.0.get(region)?;

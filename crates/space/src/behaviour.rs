@@ -26,13 +26,14 @@ pub use walk::RandomWalk;
 
 /// Code that decides how entities move.
 pub trait Behaviour<const D: usize> {
-    /// How far an entity sees others; 0 if the behaviour does not use other entities. The value must not change.
+    /// How far an entity sees others; 0 if the behaviour does not use other entities. The value must always be the
+    /// same.
     fn sight(&self) -> f32 {
         0.0
     }
 
-    /// Returns the entity's position and velocity after this tick. After a panic or a value that is not finite, the
-    /// entity is frozen, and a report is made.
+    /// Returns the entity's position and velocity after this tick. If this method panics or returns a number that is
+    /// not finite, the region freezes the entity and reports this.
     fn step(
         &self,
         own: &OwnEntity<D>,
@@ -40,8 +41,8 @@ pub trait Behaviour<const D: usize> {
         context: &TickContext<D>,
     ) -> Motion<D>;
 
-    /// Moves [`LANES`] entities at once. The results must equal those of [`Behaviour::step`] in every bit. By default
-    /// returns `None`; `step` is then called for each entity.
+    /// Moves [`LANES`] entities at once. The results must equal those of [`Behaviour::step`] in every bit. The default
+    /// method returns `None`, so that the region calls `step` for each entity.
     #[inline(always)]
     fn step_lanes(
         &self,
@@ -66,7 +67,7 @@ pub struct OwnEntity<const D: usize> {
     pub velocity: Point<D>,
 }
 
-/// The new position and velocity of an entity, which a behaviour returns for a tick.
+/// The new position and velocity of an entity, as a behaviour returns them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Motion<const D: usize> {
     /// New position. A position outside the world is replaced by the nearest one inside.
@@ -75,20 +76,20 @@ pub struct Motion<const D: usize> {
     pub velocity: Point<D>,
 }
 
-/// The state of another entity within sight of the entity that a behaviour moves.
+/// Another entity within sight of the entity that a behaviour moves.
 #[derive(Debug, Clone, Copy)]
 pub struct OtherEntity<const D: usize> {
     /// The other entity's kind.
     pub kind: u32,
-    /// Vector from the moved entity to this one.
+    /// Vector from the moved entity to the other entity.
     pub offset: Point<D>,
     /// Square of the distance between the two entities.
     pub distance_sq: f32,
-    /// Velocity, units a second.
+    /// Velocity of the other entity, units a second.
     pub velocity: Point<D>,
 }
 
-/// The entities within sight of the entity that a behaviour moves, which it can iterate over.
+/// Iterates over the entities within sight of the entity that a behaviour moves.
 pub trait NearbyEntities<const D: usize> {
     /// Calls `visit` once for each entity except the moved one. The order depends on the world's state alone:
     /// by row of cells, then by cell, then by id.

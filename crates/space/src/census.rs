@@ -1,4 +1,4 @@
-//! Counts a world's entities over the states of its regions, each entity once.
+//! Counts the entities in the states of a world's regions, each entity once.
 //!
 //! The states of different regions belong to different ticks. An entity that is being handed over may therefore
 //! appear in two states. An entity may also appear in none, if its source has removed it and its target has not
@@ -10,7 +10,7 @@ use crate::entity::EntityId;
 use crate::handover::RegionId;
 use crate::region::RegionState;
 
-/// A count of a world's entities by region, which counts each entity once.
+/// The entities of a world by region. Each entity counts once, even during a handover.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Census {
     entities: HashMap<EntityId, EntityLocation>,
@@ -81,8 +81,8 @@ impl Census {
         self.regions.get(&region).copied().unwrap_or_default()
     }
 
-    /// The number of entities of an earlier census that are missing here. The entities were despawned, or the
-    /// states of this census are further apart in time than a handover takes.
+    /// The number of entities of an earlier census that are missing in this one. They were despawned, or this census
+    /// was read over a longer time than a handover takes.
     pub fn missing_count(&self, earlier: &Census) -> usize {
         earlier.entities.keys().filter(|id| !self.entities.contains_key(*id)).count()
     }

@@ -1,4 +1,4 @@
-//! Region state as a topic's reducer, built from the topic's configuration.
+//! Builds the reducer of a region's topic from the topic's configuration.
 //!
 //! ```text
 //!  kind "region", options: region, min, max (coordinates separated by commas, one for each dimension),
@@ -94,7 +94,7 @@ impl AnyRegion {
         }
     }
 
-    /// The options of an equal state, in one notation.
+    /// The topic options from which this reducer can be built, in a uniform notation.
     pub fn options(&self) -> BTreeMap<String, String> {
         fn of<const D: usize>(reducer: &RegionReducer<D>) -> BTreeMap<String, String> {
             let state = reducer.state();
@@ -106,7 +106,7 @@ impl AnyRegion {
         }
     }
 
-    /// Converts to a boxed reducer.
+    /// Converts this region into a boxed reducer.
     pub fn boxed(self) -> Box<dyn Reducer> {
         match self {
             AnyRegion::Plane(reducer) => Box::new(reducer),
@@ -130,7 +130,7 @@ impl AnyRegion {
         }
     }
 
-    /// Payload of a record that replaces any state of this region by this one.
+    /// Payload of a record that replaces any state of this region by the present state.
     pub fn whole(&self) -> Vec<u8> {
         match self {
             AnyRegion::Plane(reducer) => reducer.state().whole(),

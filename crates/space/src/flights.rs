@@ -5,8 +5,8 @@
 //!  [{"timestamp": ms, "icao24": "4b1803", "latitude": °, "longitude": °, "altitude": feet, …}, …]
 //! ```
 //! Positions are projected on a plane that touches the globe in the middle of the recording: kilometres east, north and
-//! up. At 200 km from there, the error of distances is less than 0.3 %. Entries without a position, and further entries
-//! of an aircraft with the same time, are skipped and counted.
+//! up. At 200 km from the middle, the error of distances is less than 0.3 %. Entries without a position are skipped and
+//! counted, and so are further entries of an aircraft for the same time.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,10 @@ use crate::world::{Point, WorldBox, WorldError};
 const DEGREE_KM: f64 = 111.195;
 /// Length of a foot, km.
 const FOOT_KM: f64 = 0.000_304_8;
-/// Space around the recorded positions, km.
+/// Distance between the world's border and the recorded positions, km.
 const MARGIN_KM: f32 = 1.0;
 
-/// A recording of aircraft positions over time, whose tracks entities of a world can follow.
+/// A recording of aircraft. Entities of a world can follow its tracks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flights {
     /// Tracks by entity id.
@@ -94,7 +94,7 @@ impl Flights {
         let world = world(&flights)?;
         let (mut tracks, mut names) = (BTreeMap::new(), Vec::new());
         for (id, (name, fixes)) in (first..).zip(flights) {
-            // The positions are in order and finite, and every aircraft has at least one.
+            // Cannot fail: the positions are finite and in order of time, and every aircraft has at least one.
             if let Ok(track) = Track::new(fixes) {
                 tracks.insert(EntityId(id), track);
                 names.push(name);

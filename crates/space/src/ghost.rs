@@ -1,13 +1,14 @@
 //! Ghosts: read-only copies of neighbours' entities near the border.
 //!
-//! At every n-th tick a region sends each neighbour all entities within the strip along their border. An entity that is
-//! missing from a batch has left the strip. Between batches, and after the loss of a batch, ghosts move straight on. If
-//! an entity's velocity changes by at most `a` a second, the error of its ghost's position is at most `a · t² / 2`
-//! after `t` seconds, plus rounding. After [`ghost_ticks_max`](crate::RegionSetup::ghost_ticks_max) ticks, a ghost is
-//! invisible.
+//! At every n-th tick, a region sends each neighbour all its entities within the strip along their common border. An
+//! entity that is missing from a batch has left the strip. Between batches, and after the loss of a batch, ghosts move
+//! straight on. If an entity's velocity changes by at most `a` a second, the error of its ghost's position is at most
+//! `a · t² / 2` after `t` seconds, plus rounding. After [`ghost_ticks_max`](crate::RegionSetup::ghost_ticks_max) ticks,
+//! a ghost is invisible.
 //!
-//! Invariants: for each neighbour, the batch with the highest epoch and number is used. A batch of an older epoch than
-//! the neighbour's known epoch is ignored. If the region itself has an entity with a ghost's id, the ghost is ignored.
+//! Invariants: for each neighbour, the batch with the highest epoch and number is used. Batches are ignored if their
+//! epoch is lower than the latest known epoch of the neighbour. If the region itself has an entity with a ghost's id,
+//! the ghost is ignored.
 
 mod batch;
 mod strip;
@@ -35,8 +36,8 @@ pub struct Ghost<const D: usize> {
     pub velocity: Point<D>,
 }
 
-/// The newest batch of a neighbour, and this region's tick after which it arrived. Neighbours may count ticks
-/// differently.
+/// The newest batch of a neighbour, and the tick of this region after which the batch arrived. The neighbour may count
+/// ticks differently.
 #[derive(Debug, Clone)]
 struct NeighbourBatch<const D: usize> {
     batch: GhostBatch<D>,
@@ -48,11 +49,11 @@ struct NeighbourBatch<const D: usize> {
 pub struct Ghosts<const D: usize> {
     ghosts_max: u32,
     neighbours: BTreeMap<RegionId, NeighbourBatch<D>>,
-    /// Memory of the batch before the newest, for reuse.
+    /// Memory of an older batch, for reuse.
     spare: Option<GhostBatch<D>>,
-    /// Number of batches that were not newer than the stored one.
+    /// Number of batches that were ignored because they were not newer than the stored batch.
     stale: u64,
-    /// Number of ghosts dropped because of the limit.
+    /// Number of ghosts that were dropped because of the limit `ghosts_max`.
     dropped: u64,
 }
 
@@ -61,7 +62,7 @@ impl<const D: usize> Ghosts<D> {
         Ghosts { ghosts_max, neighbours: BTreeMap::new(), spare: None, stale: 0, dropped: 0 }
     }
 
-    /// Decodes a batch, for [`Ghosts::store`].
+    /// Decodes a batch, so that [`Ghosts::store`] can store it.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<GhostBatch<D>, SpaceDecodeError> {
         let mut batch = self.spare.take().unwrap_or_else(|| GhostBatch::new(RegionId(0), 0, 0, 0));
         batch.read(bytes)?;

@@ -1,5 +1,4 @@
-//! Hands entities from one region's owner to another's. No entity is ever moved by two regions, lost or
-//! duplicated.
+//! Hands entities from one region's owner to another's. No entity is ever lost, duplicated or moved by two regions.
 //!
 //! A [`Handover`] is one region's side of all its handovers, as source and as target. It receives events (an offer, a
 //! message, an acknowledgement of the standby, the time) and returns [`HandoverEffect`]s, which the caller carries out
@@ -23,14 +22,14 @@
 //! - A target takes only committed transfers. After a target has sent `NotTaken` to a new source, it never
 //!   takes that transfer: a late Commit belongs to an older epoch.
 //! - A target sends `Taken` once its standby knows that the transfer was taken. A source settles a transfer once its
-//!   own standby knows that it has ended. A standby can therefore replace its side at any moment, because the other
+//!   own standby knows that it has ended. A standby can therefore take over one side at any moment, because the other
 //!   side still has everything that the standby lacks.
 //! - A repeated message is recognised by its [`TransferId`]; messages of older epochs are dropped.
 //! - Without a response within [`HandoverTiming::prepare_ns`] the source resumes its entities immediately.
 //!
-//! Between the sending and the receiving of `Commit`, no region moves the entities. If the network is cut, this lasts
-//! until it is repaired. Only a third party could decide earlier, and a request to a third party for every entity would
-//! cost more than the pause.
+//! Between the sending and the receiving of `Commit`, no region moves the entities. If the network is cut, this pause
+//! lasts until the network is repaired. Only a third party could end the pause earlier, but asking a third party about
+//! every entity would cost more than the pause.
 //!
 //! Without a standby ([`StandbyMode::None`]) the entities of a killed process are lost. The source learns this
 //! from `Unknown`, and [`HandoverEffect::Lost`] names the entities.
@@ -59,9 +58,9 @@ pub struct HandoverTiming {
     /// Longest time from `Prepare` to the decision. Afterwards, the source aborts the transfer and resumes its
     /// entities.
     pub prepare_ns: u64,
-    /// After this time without a response a message is sent again.
+    /// Time without a response after which a message is sent again.
     pub resend_ns: u64,
-    /// After this time, a target asks the source for its decision about a staged transfer.
+    /// Time after which a target asks the source for its decision about a staged transfer.
     pub query_ns: u64,
 }
 
@@ -71,12 +70,12 @@ impl Default for HandoverTiming {
     }
 }
 
-/// The requirement of a region for a standby, which takes over when the region's owner dies.
+/// Whether a region has a standby: a process that takes over when the region's owner dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StandbyMode {
     /// No standby: the entities of a killed owner are lost.
     None,
-    /// A subscriber of the region's topic, which acknowledges records.
+    /// The standby is a subscriber of the region's topic that acknowledges records.
     Required,
 }
 
@@ -87,7 +86,7 @@ pub struct HandoverLimits {
     pub transfers_max: usize,
     /// Maximum number of entities in a transfer.
     pub batch_max: usize,
-    /// Maximum number of regions with handover state.
+    /// Maximum number of other regions for which handover state is kept.
     pub peers_max: usize,
 }
 
@@ -113,13 +112,13 @@ pub enum HandoverEffect {
     Suspend(Vec<EntityId>),
     /// Resume moving these entities.
     Release(Vec<EntityId>),
-    /// The target refused these entities, which resume here.
+    /// The target refused these entities, so this region moves them again.
     Refused(Vec<(EntityId, EntityRefusal)>),
     /// Remove these entities.
     Depart(Vec<EntityId>),
     /// Insert these entities.
     Admit(Vec<TransferredEntity>),
-    /// Another region lost its state, which included entities that it had taken from this region.
+    /// Another region lost its state, including entities that it had taken from this region.
     Lost {
         /// The region.
         to: RegionId,
@@ -130,8 +129,8 @@ pub enum HandoverEffect {
 
 /// A check that decides which entities a region accepts from another region.
 pub trait AdmissionCheck {
-    /// Returns the reason why this entity cannot be taken while `others` entities are already reserved; `None` if it
-    /// can.
+    /// Returns the reason why this entity cannot be taken while room is reserved for `others` other entities; `None` if
+    /// it can be taken.
     fn refusal(&self, entity: &TransferredEntity, others: usize) -> Option<EntityRefusal>;
 }
 
@@ -139,10 +138,10 @@ pub trait AdmissionCheck {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OfferError {
-    /// The region's epoch is unknown.
+    /// The epoch of the other region's owner is unknown.
     #[error("the owner of region {} is not known yet: offer the transfer again later", .0.0)]
     UnknownPeer(RegionId),
-    /// The limit of transfers with this region is reached.
+    /// The limit of transfers with the other region is reached.
     #[error("{max} transfers to this region are in progress already: offer the transfer again later")]
     Busy {
         /// The limit.
@@ -167,9 +166,9 @@ pub struct Handover {
     timing: HandoverTiming,
     limits: HandoverLimits,
     peers: BTreeMap<RegionId, Peer>,
-    /// Staged entities with their source and transfer.
+    /// Entities that are staged at this region, each with its source and transfer.
     staged: HashMap<EntityId, (RegionId, TransferId)>,
-    /// Number of entries written, and number of these that the standby knows.
+    /// Number of entries written, and how many of them the standby knows.
     written: u64,
     known: u64,
     /// Steps that wait until the standby knows an entry, in the order of the entries: number of the entry, peer,
@@ -185,11 +184,11 @@ pub struct Handover {
 /// Counters of one region's handovers: entities that were handed over, taken and refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HandoverCounts {
-    /// Number of entities handed over by this side.
+    /// Number of entities that this region handed over.
     pub departed: u64,
-    /// Number of entities taken by this side.
+    /// Number of entities that this region took.
     pub admitted: u64,
-    /// Number of transfers that this side aborted.
+    /// Number of transfers that this region aborted.
     pub aborted: u64,
     /// Number of entities that other regions refused.
     pub refused: u64,
@@ -239,7 +238,7 @@ struct Peer {
 }
 
 impl Handover {
-    /// Creates the handovers of a region without earlier state.
+    /// Creates the handover state of a region that has no earlier state.
     pub fn new(region: RegionId, epoch: u64, standby: StandbyMode, timing: HandoverTiming) -> Handover {
         Handover {
             region,
@@ -287,7 +286,7 @@ impl Handover {
         self.timing
     }
 
-    /// Number of entries written so far.
+    /// Number of entries that were written so far.
     pub fn written(&self) -> u64 {
         self.written
     }
@@ -332,8 +331,8 @@ impl Handover {
         StagedIds(&self.staged)
     }
 
-    /// Entities that may belong to this region or to another one, as far as this region knows: entities that are
-    /// committed to another region without confirmation, and entities staged here.
+    /// Entities for which this region does not know whether they belong to it or to another region. They are committed
+    /// to another region without confirmation, or staged here.
     pub fn in_doubt(&self) -> Vec<EntityId> {
         let committed =
             self.peers.values().flat_map(|peer| peer.outbound.values().flat_map(OutboundTransfer::committed));
@@ -354,7 +353,7 @@ impl Handover {
         self.resume_waiting(effects);
     }
 
-    /// Records that the standby knows `entries` entries.
+    /// Records that the standby knows the first `entries` entries.
     pub fn standby_acknowledged(&mut self, entries: u64, now: u64, effects: &mut Vec<HandoverEffect>) {
         self.set_now(now);
         self.known = self.known.max(entries.min(self.written));
@@ -434,8 +433,8 @@ impl Handover {
         }
     }
 
-    /// Takes the region over in a higher epoch, with the given epochs of other regions' owners. `is_state_lost` means
-    /// that the earlier state is lost.
+    /// Takes the region over in a higher epoch. The caller passes the epochs of other regions' owners. `is_state_lost`
+    /// means that the earlier state is lost.
     pub fn take_over(
         &mut self,
         epoch: u64,
@@ -462,7 +461,7 @@ impl Handover {
         self.advance_time(now, effects);
     }
 
-    /// Copies this state for a new standby, with the number of entries in it.
+    /// Copies this state for a new standby. Returns the copy, and the number of entries that it includes.
     pub fn copy_for_standby(&mut self) -> (Handover, u64) {
         let mut copy = self.clone();
         (copy.waiting, copy.known) = (VecDeque::new(), copy.written);
@@ -551,8 +550,8 @@ impl Handover {
         effects.push(HandoverEffect::Send { to, message });
     }
 
-    /// The id below which all transfers to a peer have ended: that of the oldest transfer that has not ended, or else
-    /// that of the next transfer.
+    /// Returns the id of the oldest transfer to a peer that has not ended, or else the id of the next transfer. All
+    /// transfers with lower ids have ended.
     fn settled(&self, to: RegionId) -> TransferId {
         let Some(peer) = self.peers.get(&to) else { return TransferId::default() };
         let next = TransferId { epoch: self.epoch, number: peer.next };

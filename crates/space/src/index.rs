@@ -1,4 +1,4 @@
-//! Spatial indexes behind one trait.
+//! Spatial indexes, which find items by position and share one trait.
 //!
 //! Every index is exact: it returns the same items as [`LinearScan`], which checks every item. Items are numbered by
 //! their position in the columns that [`SpatialIndex::rebuild`] received. Indexes are rebuilt, not updated: if all
@@ -36,18 +36,17 @@ pub trait SpatialIndex<const D: usize> {
         self.len() == 0
     }
 
-    /// Appends the items in a box, ball, beam or frustum, each once, in no particular order.
+    /// Appends the items in a shape, such as a box or ball, each once and in no particular order.
     fn within<S: Shape<D>>(&self, shape: &S, found: &mut Vec<u32>);
 
     /// Fills `found` with the `count` items nearest to a point, the nearest first. Among equal distances, the item with
     /// the lower number comes first.
     fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<NearItem>);
 
-    /// Fills `found` with the `count` nearest other items of every item. If there are fewer other items, fills it with
-    /// all of them.
+    /// Fills `found` with the `count` nearest other items of every item, or with all other items if there are fewer.
     fn nearest_of_each(&self, count: usize, found: &mut Vec<NearItem>);
 
-    /// Fills `found` with the items that a beam hits, by distance along the beam, then by number.
+    /// Fills `found` with the items that a beam hits, ordered by distance along the beam, then by number.
     fn along(&self, beam: &Beam<D>, found: &mut Vec<u32>)
     where
         Self: Sized,
@@ -61,7 +60,7 @@ pub trait SpatialIndex<const D: usize> {
         found.extend(hits.into_iter().map(|hit| hit.1));
     }
 
-    /// Fills `found` with the other items within a radius of an item, by number.
+    /// Fills `found` with the other items within a radius of an item, ordered by number.
     fn neighbours(&self, item: u32, radius: f32, found: &mut Vec<u32>)
     where
         Self: Sized,
@@ -72,7 +71,7 @@ pub trait SpatialIndex<const D: usize> {
         found.sort_unstable();
     }
 
-    /// Position of an item when the index was built.
+    /// Position that an item had when the index was built.
     fn point(&self, item: u32) -> Point<D>;
 
     /// Memory in use, bytes.

@@ -5,8 +5,8 @@
 //! - Rules apply at the source: a viewer receives no data of an entity that it may not see.
 //! - `Enter` and `Leave` are sent immediately, whatever their size. Only updates wait. The urgency of an entity's
 //!   update grows with the time since its last update, and falls with the distance from the center.
-//! - A viewer that applies its events knows exactly the ids within its sight, each at the position that was
-//!   sent last.
+//! - A viewer that applies its events knows exactly the entities within its sight, each at the position that was sent
+//!   last.
 //!
 //! Every viewer first receives [`ViewerEvent::Begin`], even if no entity is in sight. The viewer then
 //! discards all entities of this region.
@@ -35,11 +35,11 @@ pub use viewer::{SurroundingsWatch, ViewerEvent, ViewerEventError, ViewerId, Vis
 
 use viewer::{KnownEntity, ViewerState};
 
-/// Maximum number of cells of the grid that finds entities for viewers. The grid is built anew after each tick, in time
+/// Maximum number of cells of the grid that finds entities for viewers. After each tick, the grid is rebuilt in time
 /// that grows with the number of cells.
 const CELLS_MAX: usize = 1 << 18;
 
-/// The viewers of a region, and for each the entities in its sight.
+/// The viewers of a region, and the entities that each viewer has in sight.
 #[derive(Debug)]
 pub struct Interests<const D: usize> {
     world: WorldBox<D>,
@@ -67,7 +67,8 @@ pub enum InterestError {
     /// The radius is not a positive number.
     #[error("the radius of a viewer is {0}: use a number above 0")]
     Radius(f32),
-    /// The radius exceeds the width of the strip.
+    /// The radius exceeds the width of the strip along borders, so the region does not know all entities within the
+    /// radius.
     #[error(
         "the radius of a viewer is {radius}: in a world of several regions use at most the strip width {strip}"
     )]
@@ -80,7 +81,7 @@ pub enum InterestError {
 }
 
 impl<const D: usize> Interests<D> {
-    /// Creates a region's viewers, optimised for about this radius.
+    /// Creates the viewers of a region, at first none. Searches are fastest for viewers with about this radius.
     pub fn new(world: WorldBox<D>, radius: f32, viewers_max: u32) -> Interests<D> {
         let (found, waiting) = (Vec::new(), Vec::new());
         Interests {
@@ -106,7 +107,7 @@ impl<const D: usize> Interests<D> {
             return Err(InterestError::TooMany { max: self.viewers_max });
         }
         if radius < self.grid_radius / 2.0 {
-            // A viewer with a small radius would look at too many entities of each cell.
+            // The smaller cells spare viewers with a small radius from checking too many entities in each cell.
             (self.grid, self.grid_radius) = (Grid::with_cells_max(self.world, radius, CELLS_MAX), radius);
         }
         let same = self.viewers.get(&viewer).is_some_and(|known| known.watch.equals(&watch));
@@ -148,7 +149,7 @@ impl<const D: usize> Interests<D> {
         self.send_updates_with_neighbours(store, &HashMap::new(), tick, send);
     }
 
-    /// Like [`Interests::send_updates`], but the centers may belong to neighbours.
+    /// Like [`Interests::send_updates`], but a viewer's center may be an entity of a neighbouring region.
     pub(crate) fn send_updates_with_neighbours(
         &mut self,
         store: &EntityStore<D>,
@@ -185,7 +186,7 @@ impl<const D: usize> Interests<D> {
         if !std::mem::replace(&mut viewer.has_begun, true) {
             ViewerEvent::encode_begin(bytes);
         }
-        // If the center is neither here nor among the ghosts, the viewer sees nothing.
+        // If this region has neither the center nor a ghost of it, the viewer sees nothing.
         let own = store.row(watch.center).map(|row| store.position(row));
         let center = own.or_else(|| beside.get(&watch.center).copied());
         self.found.clear();

@@ -1,7 +1,7 @@
 //! Encoding of messages, journal entries and states.
 //!
-//! Integers and floats are little-endian and unaligned. Bytes are a `u32` length and that many bytes; lists
-//! are a `u32` count and that many items. Every encoding begins with [`VERSION`].
+//! Integers and floats are little-endian and unaligned. A byte string is encoded as a `u32` length and the bytes, a
+//! list as a `u32` count and the items. Every encoding begins with [`VERSION`].
 
 use crate::world::Point;
 
@@ -23,7 +23,7 @@ pub enum SpaceDecodeError {
         "encoding version {0} is not known: this build reads version {VERSION}; use the same version on both sides"
     )]
     Version(u8),
-    /// An enumeration has an unknown value.
+    /// An enum has an unknown value.
     #[error("{what} {number} is not known")]
     Unknown {
         /// Name of the enum.
@@ -53,7 +53,7 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Reads the version and returns the bytes after it.
+    /// Reads the version, and returns the remaining bytes as fields.
     pub(crate) fn versioned(bytes: &'a [u8]) -> Result<Fields<'a>, SpaceDecodeError> {
         let mut fields = Fields { rest: bytes };
         match fields.u8()? {
@@ -139,7 +139,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Appends the length of some bytes, and the bytes.
+/// Appends a byte string: its length, then its bytes.
 pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_u32(out, bytes.len() as u32);
     out.extend_from_slice(bytes);

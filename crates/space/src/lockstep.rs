@@ -1,4 +1,5 @@
-//! Regions of one process in lock-step: a tick begins when all messages of the last tick are handled.
+//! Runs all regions of a world in one process, in lock-step: a tick begins when all messages of the previous tick are
+//! handled.
 //!
 //! Messages are encoded as between processes. To use several cores, call [`Region::tick`] of each region on
 //! its own thread, and then [`Lockstep::exchange`].
@@ -28,7 +29,7 @@ pub struct Lockstep<const D: usize, B> {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
-    /// Creates `regions` regions of the same setup, each with about the same space.
+    /// Creates `regions` regions with the same setup, each with an about equal part of the world.
     pub fn new(setup: &RegionSetup<D>, behaviour: &B, regions: u32) -> Lockstep<D, B> {
         let ids: Vec<RegionId> = (1..=regions.max(1)).map(RegionId).collect();
         let partition = Partition::even(D, &ids);
@@ -57,7 +58,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
         }
     }
 
-    /// Inserts an entity into the region of its position.
+    /// Inserts an entity into the region that contains the entity's position.
     pub fn spawn(&mut self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
         use crate::curve::{Curve, MortonCurve};
         let owner = self.partition.owner(MortonCurve::key(self.world.grid_point(&entity.position)));

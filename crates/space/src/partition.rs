@@ -1,4 +1,4 @@
-//! Assigns stretches of the curve to regions.
+//! Assigns each region a stretch of the space-filling curve.
 //!
 //! Invariants: every key belongs to one region, and every region has one stretch, which is not empty. A partition never
 //! changes: each change makes another partition with a higher version.
@@ -18,7 +18,7 @@ pub struct Partition {
     cuts: Vec<(u64, RegionId)>,
 }
 
-/// The measured load of a region, and the curve's keys that divide the region into equally loaded parts.
+/// The measured load of a region, and keys of the curve that divide the region into equally loaded parts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RegionLoad {
     /// The region.
@@ -29,7 +29,7 @@ pub struct RegionLoad {
     pub quantiles: Vec<u64>,
 }
 
-/// The reason why the division of a world into regions cannot be changed.
+/// The reason why a partition, or a change of one, is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartitionError {
@@ -54,7 +54,7 @@ pub enum PartitionError {
 }
 
 impl Partition {
-    /// Divides a world with `dimensions` dimensions evenly among regions.
+    /// Divides a world with `dimensions` dimensions into even stretches, one for each region.
     pub fn even(dimensions: usize, regions: &[RegionId]) -> Partition {
         let (end, count) = (MortonCurve::end(dimensions), regions.len() as u128);
         let cut = |at: usize| (u128::from(end) * at as u128 / count) as u64;
@@ -170,7 +170,8 @@ impl Partition {
         (fits && cuts != self.cuts).then(|| self.next(cuts))
     }
 
-    /// The load along the curve, as pieces with an amount each. Within a piece, the load is taken as even.
+    /// The load along the curve: pieces of the curve with an amount each. Within a piece, the load is assumed to be
+    /// even.
     fn pieces(&self, loads: &[RegionLoad]) -> Vec<(u64, u64, f64)> {
         let mut pieces = Vec::new();
         for (at, (first, region)) in self.cuts.iter().enumerate() {

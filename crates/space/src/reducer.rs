@@ -1,7 +1,8 @@
-//! Region state as the reducer of its topic: the owner writes the records, and the standby holds the state.
+//! The reducer of a region's topic: the owner writes the topic's records, and the standby builds the region's state
+//! from them.
 //!
 //! A snapshot contains everything. Almost every entity moves in each tick, so the changes since an earlier record would
-//! not be shorter than a snapshot. A subscriber that falls behind receives a snapshot instead.
+//! not be shorter than a snapshot. A subscriber that falls behind therefore receives a snapshot.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -23,11 +24,11 @@ pub struct RegionReducer<const D: usize> {
     standby: StandbyMode,
     timing: HandoverTiming,
     state: Arc<RegionState<D>>,
-    /// The checksum of the state, if it was requested since the last record. It is not updated with each record,
+    /// The checksum of the state, if a caller requested it since the last record. It is not updated with each record,
     /// because every record changes most of the state.
     checksum: Cell<Option<u64>>,
-    /// Memory of the handovers, bytes, if it was requested since the last record. It is not computed with each record,
-    /// because this takes time for each transfer.
+    /// Memory of the handovers, bytes, if a caller requested it since the last record. It is not computed with each
+    /// record, because computing it takes time for each transfer.
     handover_bytes: Cell<Option<usize>>,
 }
 

@@ -43,12 +43,12 @@ use mover::TickChanges;
 use view::VisibleEntities;
 use viewers::RegionViewers;
 
-/// The right of a process to run a region, which the cluster's lease grants until a time.
+/// The right of a process to run a region until a given time. The cluster grants it with a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionAuthority {
     /// The fencing epoch.
     pub epoch: u64,
-    /// End of the right: the region does nothing at this time or later.
+    /// The time at which the right ends. From then on, the region does nothing.
     pub until_ns: u64,
 }
 
@@ -114,7 +114,7 @@ pub struct Region<const D: usize, B> {
     /// Whether a standby or subscriber receives the records.
     has_subscriber: bool,
     effects: Vec<HandoverEffect>,
-    /// Rows that the last tick changed, for the record.
+    /// Rows that the last tick changed, to be written to the record.
     changes: TickChanges,
     /// Number of ghost batches sent.
     ghosts_sent: u64,
@@ -169,8 +169,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Continues with a state that followed the former owner's records. If a standby is required, the first tick waits
-    /// until a standby has started.
+    /// Continues from a state that was built from the former owner's records. If a standby is required, the first tick
+    /// waits until a standby has started.
     pub fn take_over(
         setup: RegionSetup<D>,
         behaviour: B,
@@ -230,7 +230,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
 
     /// Sets the lease after it was granted, renewed or lost.
     pub fn set_authority(&mut self, authority: Option<RegionAuthority>) {
-        // A lease of another epoch belongs to another owner. That owner starts from a copy of the state.
+        // Ignores a lease of another epoch, which belongs to another owner. The other owner runs the region from a copy
+        // of the state.
         let own = self.state.handover().epoch();
         self.authority = authority.filter(|lease| lease.epoch == own);
     }
@@ -245,8 +246,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Sets whether a standby or subscriber receives the records; `true` at first. While `false`, records may be
-    /// skipped, and a new standby or subscriber must begin with a [copy](Region::copy_for_standby).
+    /// Sets whether a standby or subscriber receives the records; initially `true`. While `false`, records may be
+    /// skipped, so a new standby or subscriber must begin with a [copy](Region::copy_for_standby).
     pub fn set_has_subscriber(&mut self, has_subscriber: bool) {
         self.has_subscriber = has_subscriber;
     }
@@ -267,7 +268,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Ok(())
     }
 
-    /// Removes an entity from the world. Refuses one that is being handed over.
+    /// Removes an entity from the world. Refuses an entity that is being handed over.
     pub fn despawn(&mut self, id: EntityId, out: &mut RegionOutputs) -> Result<(), StoreError> {
         let row = self.state.store().row(id).ok_or(StoreError::Unknown(id))?;
         if self.state.store().is_suspended(row) {
@@ -329,15 +330,15 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Ok(())
     }
 
-    /// Records that the standby has applied `entries` handover entries, and ticks up to `tick`.
+    /// Records that the standby has applied the first `entries` handover entries, and the ticks up to `tick`.
     pub fn standby_acknowledged(&mut self, entries: u64, tick: u64, now_ns: u64, out: &mut RegionOutputs) {
         self.standby_tick = self.standby_tick.max(tick.min(self.state.tick()));
         self.state.handover_mut().standby_acknowledged(entries, now_ns, &mut self.effects);
         self.apply_effects(out);
     }
 
-    /// Sets the current time while no tick runs. Aborts transfers whose deadline has passed, and sends messages without
-    /// a response again.
+    /// Sets the current time between ticks. Aborts transfers whose deadline has passed, and sends messages without a
+    /// response again.
     pub fn advance_time(&mut self, now_ns: u64, out: &mut RegionOutputs) -> Result<(), StepError> {
         self.check_authority(now_ns)?;
         self.state.handover_mut().advance_time(now_ns, &mut self.effects);
@@ -389,7 +390,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         self.effects = effects;
     }
 
-    /// First key of this region's stretch, and the first key after it.
+    /// First key of this region's stretch, and the first key after the stretch.
     fn stretch(&self) -> (u64, u64) {
         stretch(&self.partition, self.setup.region)
     }
@@ -403,7 +404,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 }
 
-/// The keys of a region. A region outside the partition has none.
+/// First key of a region's stretch, and the first key after the stretch. A region outside the partition has no keys.
 fn stretch(partition: &Partition, region: RegionId) -> (u64, u64) {
     partition.stretch(region).unwrap_or((0, 0))
 }

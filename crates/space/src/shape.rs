@@ -1,4 +1,4 @@
-//! Shapes for index queries: boxes, balls, beams and frusta.
+//! Shapes that select points in queries of an index: boxes, balls, beams and frusta.
 //!
 //! Invariant for every index: if a shape [contains](Shape::contains) a point, the shape
 //! [intersects](Shape::intersects) every box around that point. Both use the same operations in the same order, and
@@ -14,7 +14,7 @@ pub trait Shape<const D: usize> {
     /// Whether the shape may contain a point of a box.
     fn intersects(&self, bounds: &Aabb<D>) -> bool;
 
-    /// A box around the shape; `None` if no box is easy to compute.
+    /// A box around the shape; `None` if such a box is not easy to compute.
     fn bounds(&self) -> Option<Aabb<D>> {
         None
     }
@@ -134,7 +134,7 @@ impl<const D: usize> Beam<D> {
         })
     }
 
-    /// Distance of a point's projection along the beam, clamped to its ends.
+    /// Distance of a point's projection along the beam, clamped to the beam's ends.
     #[inline(always)]
     pub fn along(&self, at: &Point<D>) -> f32 {
         let far = (0..D).fold(0.0, |sum, axis| sum + (at[axis] - self.origin[axis]) * self.direction[axis]);
@@ -150,7 +150,7 @@ impl<const D: usize> Shape<D> for Beam<D> {
         distance_sq(&nearest, at) <= self.radius * self.radius
     }
 
-    /// Slab test on the box, enlarged by the radius and the rounding error.
+    /// Slab test on the box, which is first enlarged by the radius and the rounding error.
     fn intersects(&self, bounds: &Aabb<D>) -> bool {
         let (mut enter, mut leave) = (0.0_f32, self.length);
         for axis in 0..D {

@@ -1,4 +1,4 @@
-//! Entities as columns: one for the ids, one for each coordinate, one for each component.
+//! Stores entities in columns: one for the ids, one for each coordinate, one for each component.
 //!
 //! Invariants:
 //! - All columns have the same length; an id is in one row only.
@@ -52,7 +52,7 @@ pub struct EntityStore<const D: usize> {
     rows: HashTable<u32>,
 }
 
-/// The columns of all rows of an entity store during a tick. Rows with a flag do not move.
+/// The columns of an entity store, borrowed for a tick. Rows with any flag do not move.
 #[derive(Debug)]
 pub(crate) struct StoreRows<'a, const D: usize> {
     pub(crate) ids: &'a [EntityId],
@@ -62,7 +62,7 @@ pub(crate) struct StoreRows<'a, const D: usize> {
     pub(crate) velocity: [&'a mut [f32]; D],
 }
 
-/// The reason why a region's store refuses an entity or a change of one.
+/// The reason why a region's store refuses an entity or a change of an entity.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -131,7 +131,7 @@ pub enum StoreError {
     /// The entity is being handed over; the new owner accepts commands afterwards.
     #[error("entity {0} is being handed over to another region: retry")]
     Leaving(EntityId),
-    /// The bytes are not a state with these components.
+    /// The bytes are not an encoded state with the registered components.
     #[error(transparent)]
     State(#[from] StateError),
 }
@@ -226,23 +226,23 @@ impl<const D: usize> EntityStore<D> {
         row_of(&self.velocity, row)
     }
 
-    /// Generation of a row: a number that distinguishes successive entities with the same id.
+    /// Generation of a row's entity: a number that distinguishes successive entities with the same id.
     pub fn generation(&self, row: usize) -> u32 {
         self.generations[row]
     }
 
-    /// Whether a row is being handed over.
+    /// Whether a row's entity is being handed over.
     #[inline(always)]
     pub fn is_suspended(&self, row: usize) -> bool {
         self.flags[row] & SUSPENDED != 0
     }
 
-    /// Whether the behaviour of a row has failed.
+    /// Whether the behaviour of a row's entity has failed.
     pub fn is_frozen(&self, row: usize) -> bool {
         self.flags[row] & FROZEN != 0
     }
 
-    /// Whether a row may move, which requires that no flag is set.
+    /// Whether a row may move: none of its flags is set.
     #[inline(always)]
     pub(crate) fn can_move(&self, row: usize) -> bool {
         self.flags[row] == 0
@@ -284,7 +284,7 @@ impl<const D: usize> EntityStore<D> {
         Ok(row)
     }
 
-    /// Removes an entity; the last row takes its place.
+    /// Removes an entity; the last row takes the place of the removed row.
     pub fn remove(&mut self, id: EntityId) -> Result<(), StoreError> {
         let row = self.row(id).ok_or(StoreError::Unknown(id))?;
         let last = self.len() - 1;
@@ -359,7 +359,7 @@ impl<const D: usize> EntityStore<D> {
         }
     }
 
-    /// Freezes or thaws a row.
+    /// Freezes or thaws the entity of a row.
     pub fn set_frozen(&mut self, row: usize, frozen: bool) {
         if let Some(flags) = self.flags.get_mut(row) {
             *flags = if frozen { *flags | FROZEN } else { *flags & !FROZEN };
@@ -376,8 +376,8 @@ impl<const D: usize> EntityStore<D> {
     }
 }
 
-/// One row of columns. Uses a loop, because the compiler inlines a loop into the caller, but not a closure for each
-/// axis.
+/// Copies one row of the columns. Uses a loop, because the compiler inlines a loop into the caller, but not a closure
+/// for each axis.
 #[inline(always)]
 pub(crate) fn row_of<const D: usize>(columns: &[impl Deref<Target = [f32]>; D], row: usize) -> Point<D> {
     let mut at = [0.0; D];
@@ -407,7 +407,7 @@ pub(crate) fn finite<const D: usize>(
     if at.iter().all(|along| along.is_finite()) { Ok(()) } else { Err(StoreError::NotFinite { id, what }) }
 }
 
-/// Programs assign ids, which are often consecutive. The hash therefore mixes their bits.
+/// Mixes the bits of the id, because programs often assign consecutive ids.
 #[inline(always)]
 fn hash(id: EntityId) -> u64 {
     let product = u128::from(id.0 ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;

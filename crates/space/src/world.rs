@@ -1,7 +1,7 @@
-//! A box of space in which entities move, and the grid under the curves.
+//! The box of space in which a world's entities move, and the grid of points that the curves use.
 //!
-//! Invariant: a greater coordinate never has a lower grid coordinate, however it is rounded. The grid points from a
-//! box's lower corner to its upper corner therefore cover the box.
+//! Invariant: even after rounding, a greater coordinate never has a lower grid coordinate. The grid points from a box's
+//! lower corner to its upper corner therefore cover the box.
 //!
 //! Coordinates are `f32` with 24 bits of precision, as many as the grid has. In a world of 1,000 km a
 //! position is exact to 6 cm.
@@ -115,8 +115,8 @@ impl<const D: usize> WorldBox<D> {
         }
     }
 
-    /// Largest difference along an axis between a point and its grid point. The error is a few grid steps, or a
-    /// few steps of `f32`, which are longer in a small world far from the origin.
+    /// Largest difference along an axis between a point and its grid point. This is a few grid steps, or a few steps of
+    /// `f32`, which are longer in a small world far from the origin.
     pub(crate) fn rounding(&self, axis: usize) -> f32 {
         let far = self.min[axis].abs().max(self.max[axis].abs());
         (self.max[axis] - self.min[axis]) * 1e-6 + far * 2.0 * f32::EPSILON

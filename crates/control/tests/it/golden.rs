@@ -1,4 +1,4 @@
-//! The encoding of version 1 never changes: `tests/golden/*.hex` were written once.
+//! The encoding of version 1 never changes: it always equals `tests/golden/*.hex`, which were written once.
 //!
 //! `DUNLIN_WRITE_GOLDEN=1 cargo test -p dunlin-control` writes the files of new encodings.
 

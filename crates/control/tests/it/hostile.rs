@@ -64,7 +64,7 @@ fn deeply_nested_command_is_refused() {
     ControlCommand::Delete { key: b"k" }.encode(&mut inner);
     let mut wrapped = Vec::new();
     ControlCommand::OfTenant { tenant, command: &inner }.encode(&mut wrapped);
-    // Each level adds the same bytes, which end with the length of the level inside.
+    // Each level begins with the same bytes, followed by the length of the level inside.
     let head = &wrapped[..wrapped.len() - inner.len()];
     let levels = 1_000_000;
     let mut nested = Vec::new();

@@ -1,4 +1,4 @@
-//! Keys tied to a lease end with it.
+//! Tests of leases, and of the keys that end with them.
 
 use super::snapshots::{blocks, restore};
 use super::*;
@@ -212,7 +212,7 @@ fn one_user_cannot_use_up_the_leases_of_other_users_or_nodes() {
     assert_eq!(apply_as_user(&mut test, "ana", &grant), full);
     test.state = restore(&blocks(&test.state)).unwrap();
     assert_eq!(apply_as_user(&mut test, "ana", &grant), full, "the snapshot keeps the count");
-    // If many users take all the leases that they can, the next user still gets some.
+    // Even if many users take all the leases that they can, the next user still gets some.
     let others = ["bob", "cid", "dan", "eve", "fay", "gil", "hal", "ida"];
     let counts: Vec<u64> = others.iter().map(|user| grant_until_refused(&mut test, user)).collect();
     assert!(counts.iter().all(|count| *count >= 10), "{counts:?}");

@@ -1,4 +1,4 @@
-//! Locks have at most one holder and a fair queue.
+//! Tests of locks: at most one lease holds a lock, and the queue is fair.
 
 use super::*;
 

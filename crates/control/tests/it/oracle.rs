@@ -1,4 +1,4 @@
-//! Random commands, applied to the state and to a simple model.
+//! Applies random commands to the state and to a simple model, and compares the two.
 
 use std::collections::BTreeMap;
 
@@ -124,7 +124,7 @@ fn watch(watched: &mut BTreeMap<Vec<u8>, KeyItem>, change: &Change) {
     assert!(event_count > 0);
 }
 
-/// A simple model: a lock is a holder and a list, a lease is its end, and every lookup is a scan.
+/// A simple model of the state. A lock is a holder and a list, a lease is its end, and every lookup is a scan.
 #[derive(Debug, Clone, Default)]
 struct Oracle {
     limits: ControlStateLimits,

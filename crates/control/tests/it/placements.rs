@@ -1,4 +1,4 @@
-//! Tests of the topics' owners: the invariants, and a comparison with a model that has no keys.
+//! Tests of topics' owners: the invariants, and a comparison with a model that has no keys.
 
 use std::collections::BTreeMap;
 
@@ -175,7 +175,7 @@ impl Model {
         self.nodes.get(&node).is_some_and(|end_ms| *end_ms > self.now_ms)
     }
 
-    /// Checks that the owner is valid: either the owner stays, or the previous owner is dead and the new owner is
+    /// Checks that the owner is valid: either the owner stayed, or the previous owner is dead and the new owner is
     /// alive.
     fn check(&mut self, topic: u64, owner: u64, epoch: u32, created: bool) {
         match self.topics.get(&topic).copied() {

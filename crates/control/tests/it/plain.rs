@@ -1,4 +1,4 @@
-//! Keys, ranges and limits.
+//! Tests of keys, ranges and limits.
 
 use super::snapshots::{blocks, restore};
 use super::*;

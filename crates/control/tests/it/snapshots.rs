@@ -1,4 +1,4 @@
-//! Snapshots restore an equal state.
+//! Tests that a snapshot restores an equal state.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! Transactions are atomic, in one revision.
+//! Tests of transactions: each is atomic and takes one revision.
 
 use super::*;
 

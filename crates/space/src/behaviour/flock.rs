@@ -1,4 +1,4 @@
-//! Flocks: separation, alignment and cohesion (boids, Reynolds 1987).
+//! Flocks of entities: separation, alignment and cohesion (boids, Reynolds 1987).
 
 use super::{
     Behaviour, LANES, Motion, NearbyEntities, NearbyEntityLanes, OtherEntity, OwnEntity, OwnEntityLanes,
@@ -9,7 +9,7 @@ use crate::world::Point;
 /// A behaviour for flocks of birds, with its settings in units of the world and seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Flock {
-    /// How far a member sees.
+    /// How far a member of the flock sees.
     pub sight: f32,
     /// Distance that a member keeps from other members.
     pub apart: f32,
@@ -27,7 +27,7 @@ impl Default for Flock {
     }
 }
 
-/// Sums over all members within sight.
+/// Sums over all members of the flock within sight.
 #[derive(Debug, Clone, Copy)]
 struct Sums<const D: usize> {
     separation: Point<D>,
@@ -76,8 +76,8 @@ impl<const D: usize> Behaviour<D> for Flock {
         let mut sums = Sums { separation: [0.0; D], alignment: [0.0; D], cohesion: [0.0; D], count: 0.0 };
         let apart_sq = self.apart * self.apart;
         around.for_each(|other: &OtherEntity<D>| {
-            // A member at the same position pushes in no direction. The division costs less than a
-            // mispredicted branch.
+            // The lower bound of the divisor prevents a division by 0 for a member at the same position. Dividing in
+            // every case costs less than a mispredicted branch.
             let push = f32::from(u8::from(other.distance_sq < apart_sq)) / other.distance_sq.max(1e-6);
             for axis in 0..D {
                 sums.separation[axis] -= other.offset[axis] * push;

@@ -1,4 +1,4 @@
-//! Several entities that are close together, moved at once with vector instructions.
+//! Types with which a behaviour moves several nearby entities at once by vector instructions.
 
 use super::OwnEntity;
 use crate::entity::EntityId;
@@ -24,27 +24,27 @@ pub struct OwnEntityLanes<const D: usize> {
     pub velocity: [SimdLanes; D],
 }
 
-/// An entity near the entities that a behaviour moves together, with its distance from each of them.
+/// Another entity near the entities that a behaviour moves together, with its distance from each of them.
 #[derive(Debug, Clone, Copy)]
 pub struct OtherEntityLanes<const D: usize> {
     /// The other entity's kind.
     pub kind: u32,
-    /// Velocity of the other entity.
+    /// Velocity of the other entity, units a second.
     pub velocity: Point<D>,
-    /// Vectors from each lane's entity to this entity, by axis and lane.
+    /// Vectors from each lane's entity to the other entity, by axis and lane.
     pub offset: [SimdLanes; D],
     /// Squares of the distances, by lane.
     pub distance_sq: SimdLanes,
-    /// 1 for each lane whose entity has this entity in sight; 0 for the other lanes, and for the lane of this entity
-    /// itself.
+    /// 1 for each lane whose entity has the other entity in sight; 0 for the remaining lanes, and for a lane that holds
+    /// the other entity itself.
     pub seen: SimdLanes,
 }
 
-/// The entities near the entities that a behaviour moves together by vector instructions.
+/// The entities near those that a behaviour moves together by vector instructions.
 ///
-/// Some of these entities may be out of sight; [`OtherEntityLanes::seen`] is then 0.
+/// Some of them may be out of sight; [`OtherEntityLanes::seen`] is then 0.
 pub trait NearbyEntityLanes<const D: usize> {
-    /// Yields each entity once. For each lane, the entities within sight come in the order of
+    /// Yields each entity once. The entities within sight of a lane come in the order of
     /// [`NearbyEntities::for_each`](super::NearbyEntities::for_each).
     ///
     /// Use a loop over the iterator: the compiler uses the processor's vector instructions for a loop, but perhaps not

@@ -1,4 +1,4 @@
-//! Playback of recorded tracks.
+//! Playback of recorded tracks of entities.
 
 use std::collections::BTreeMap;
 

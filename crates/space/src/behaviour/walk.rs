@@ -1,4 +1,4 @@
-//! Random walks.
+//! Random walks of entities.
 
 use super::{Behaviour, Motion, NearbyEntities, OwnEntity, TickContext, shorten};
 

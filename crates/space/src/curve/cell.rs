@@ -1,4 +1,4 @@
-//! Squares and cubes of the Morton order.
+//! Cells of the Morton order: squares in two dimensions, cubes in three.
 
 use super::{Curve, MortonCurve};
 use crate::world::{CELL_BITS, GRID_BITS, GridPoint};

@@ -1,14 +1,14 @@
-//! Triangles and tetrahedra that squares and cubes are cut into, with Bey's refinement.
+//! The triangles and tetrahedra into which squares and cubes are cut, with Bey's refinement.
 //!
 //! A cube is cut into one simplex for each order of its axes. The simplex contains the points `p`, measured from the
-//! cube's lower corner, with `p[order[0]] ≥ p[order[1]] ≥ …`. Its vertices are the corner, then a step along each axis
-//! in that order. Bey's red refinement of such a simplex gives 2^D simplices of the same shape in cubes of half the
-//! length. Refining the simplices therefore gives the same simplices as cutting the refined cubes. Types are numbered
-//! as in Burstedde and Holke ("A tetrahedral space-filling curve for nonconforming adaptive meshes", SIAM J. Sci.
-//! Comput. 38(5), 2016); the tests repeat their tables.
+//! cube's lower corner, with `p[order[0]] ≥ p[order[1]] ≥ …`. Its vertices lie on a path that starts at the corner and
+//! takes one step along each axis in that order. Bey's red refinement of such a simplex gives 2^D simplices of the same
+//! shape in cubes of half the length. Refining the simplices therefore gives the same simplices as cutting the refined
+//! cubes. Types are numbered as in Burstedde and Holke ("A tetrahedral space-filling curve for nonconforming adaptive
+//! meshes", SIAM J. Sci. Comput. 38(5), 2016); the tests repeat their tables.
 //!
-//! A point on a face that simplices share belongs to one of them: if two coordinates are equal, the one of the lower
-//! axis counts as larger.
+//! A point on a face that simplices share belongs to only one of them: if two of its coordinates are equal, that of the
+//! lower axis counts as larger.
 
 use crate::world::{GRID_BITS, GridPoint};
 
@@ -103,7 +103,7 @@ pub(super) fn kind<const D: usize>(within: GridPoint<D>) -> u8 {
 }
 
 /// Number of each child among its siblings on the curve, indexed by the parent's type, the child's cube and the child's
-/// type. Siblings are numbered by cube, then by type. [`NONE`] where the parent has no such child.
+/// type. Siblings are numbered by cube, then by type. The number is [`NONE`] if the parent has no such child.
 pub(super) const fn child_numbers(dimensions: usize) -> [[[u8; 6]; 8]; 6] {
     let kinds = if dimensions == 2 { 2 } else { 6 };
     let mut numbers = [[[NONE; 6]; 8]; 6];
@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// The paper's table of parents' types, by cube and type.
+    /// Types of the parents, by cube and type of the child, as in the paper's table.
     const PARENTS: [[u8; 6]; 8] = [
         [0, 1, 2, 3, 4, 5],
         [0, 1, 1, 1, 0, 0],

@@ -1,4 +1,4 @@
-//! Tetrahedral Morton order of Burstedde and Holke (2016) with Bey's refinement; in two dimensions, of
+//! The tetrahedral Morton order of Burstedde and Holke (2016) with Bey's refinement. In two dimensions, its cells are
 //! triangles.
 //!
 //! ```text
@@ -58,8 +58,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Checks that two grid points have as many equal digits at the beginning of their keys as they have equal
-        /// simplices from the coarsest level on.
+        /// Checks that the keys of two grid points begin with as many equal digits as the points have simplices in
+        /// common, counted from the coarsest level.
         #[test]
         fn grid_points_in_equal_simplices_share_tetrahedral_digits(
             a in prop::array::uniform3(0_u32..1 << 24), near in prop::array::uniform3(0_u32..1 << 12), shift in 0_u32..13,

@@ -1,4 +1,4 @@
-//! Encoded batches of ghosts, from a region to a neighbour.
+//! Batches of ghosts, which a region sends to a neighbour, and their encoding.
 //!
 //! ```text
 //!  version u8, dimensions u8, region of the sender u32, epoch u64, tick u64, number of the batch u64,
@@ -21,7 +21,7 @@ pub struct GhostBatch<const D: usize> {
     pub epoch: u64,
     /// Tick after which the batch was taken.
     pub tick: u64,
-    /// Number of the batch, counted by the owner.
+    /// Number of the batch. The owner of the region `from` counts the batches.
     pub number: u64,
     ids: Vec<EntityId>,
     kinds: Vec<u32>,
@@ -78,7 +78,7 @@ impl<const D: usize> GhostBatch<D> {
         34 + count * (12 + 8 * D)
     }
 
-    /// Appends an encoded batch of these rows, with this batch's header fields.
+    /// Appends the encoded batch: this batch's header fields, and the entities of these rows.
     pub(crate) fn encode_rows(&self, store: &EntityStore<D>, rows: &[u32], out: &mut Vec<u8>) {
         out.extend_from_slice(&[VERSION, D as u8]);
         put_u32(out, self.from.0);
@@ -100,7 +100,7 @@ impl<const D: usize> GhostBatch<D> {
         Ok(batch)
     }
 
-    /// Decodes into this batch and reuses its memory. After an error the content is undefined.
+    /// Decodes into this batch and reuses the batch's memory. After an error the content is undefined.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<(), SpaceDecodeError> {
         let mut fields = Fields::versioned(bytes)?;
         let dimensions = fields.u8()?;

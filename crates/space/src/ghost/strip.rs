@@ -1,8 +1,8 @@
-//! Decides which neighbours may see an entity, by the cell that it is in.
+//! Decides which neighbours may see an entity. The decision depends only on the entity's cell.
 //!
 //! Cells are at least as wide as the strip. A region that sees an entity therefore owns some of the cells around the
-//! entity's cell. Cells are also so large that the cells along a border fit into the processor's cache. At the two ends
-//! of a region's stretch of the curve, the neighbour receives some entities that it does not need.
+//! entity's cell. Cells are also so large that the cells along a border fit into the processor's cache. Near the two
+//! ends of a region's stretch of the curve, a neighbour also receives some entities that it does not need.
 
 use std::collections::BTreeMap;
 
@@ -38,8 +38,8 @@ impl<const D: usize> NeighbourBoxes<D> {
     }
 }
 
-/// Maximum number of times that each axis of the world is halved to make cells, in three and in two dimensions. There
-/// are at most 65,536 cells.
+/// Maximum number of times that each axis of the world is halved to make cells, in three and in two dimensions. At most
+/// 65,536 cells result.
 const LEVELS: (u32, u32) = (5, 8);
 
 impl<const D: usize> BorderStrip<D> {
@@ -54,7 +54,7 @@ impl<const D: usize> BorderStrip<D> {
         BorderStrip { world, level, cells: Vec::new(), found: Vec::new() }
     }
 
-    /// Discards what was found for all cells. Call this after the curve was cut again.
+    /// Discards the results for all cells. Call this after the curve was cut again.
     pub(crate) fn clear(&mut self) {
         self.cells.clear();
         self.found.clear();

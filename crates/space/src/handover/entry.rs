@@ -1,8 +1,8 @@
-//! Entries: the handover steps that a region's standby has to know.
+//! Entries that record the steps of handovers for a region's standby.
 //!
-//! The owner writes entries into the region's topic, between the ticks, and applies them itself. An owner and a standby
-//! that applied the same entries have the same handovers. Only the owner needs the deadlines and the copies of messages
-//! to resend, which a standby lacks.
+//! Between ticks, the owner writes entries into the region's topic, and applies them to its own state. An owner and a
+//! standby that applied the same entries have the same handovers. A standby lacks the deadlines and the copies of
+//! messages to resend, because only the owner needs them.
 
 use super::transfer::{self, RefusedEntity, RegionId, TransferId, TransferredEntity};
 use crate::entity::EntityId;
@@ -22,7 +22,7 @@ pub struct HandoverEntry {
 /// A step of a handover that a region's owner records, such as the offer of entities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandoverStep {
-    /// At the source: these entities stand still and are offered to the peer.
+    /// At the source: these entities stand still while they are offered to the peer.
     Leaving {
         /// The peer's epoch, as known when the entities were offered.
         addressed: u64,
@@ -31,7 +31,7 @@ pub enum HandoverStep {
     },
     /// At the source: all except the refused entities belong to the peer.
     Committed(Vec<RefusedEntity>),
-    /// At the source: the entities resume here.
+    /// At the source: the transfer is aborted, and the region moves the entities again.
     Aborted,
     /// At the source: the transfer has ended, and the peer may forget it.
     Settled,
@@ -51,7 +51,7 @@ pub enum HandoverStep {
 }
 
 impl HandoverEntry {
-    /// Appends the encoded entry, which contains its length.
+    /// Appends the encoded entry, which includes its length.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let kind = match &self.step {
             HandoverStep::Leaving { .. } => 1,

@@ -1,4 +1,4 @@
-//! Handovers at the target.
+//! Handles handovers in the region that takes the entities, the target.
 
 use std::collections::HashSet;
 
@@ -136,7 +136,7 @@ impl Handover {
         (0..).zip(entities).filter_map(refused).collect()
     }
 
-    /// Sends the last response of a transfer again, if the standby knows it.
+    /// Sends the last response of a transfer again, if the standby knows the step to which it responds.
     fn resend_response(&mut self, from: RegionId, transfer: TransferId, effects: &mut Vec<HandoverEffect>) {
         let Some(one) = self.inbound(from, transfer).filter(|one| one.known) else { return };
         let body = match one.state {
@@ -185,7 +185,7 @@ impl Handover {
         self.write(from, transfer, HandoverStep::Dropped, effects);
     }
 
-    /// Responds to a new owner of the source, which does not know its predecessor's decision.
+    /// Responds to a new owner of the source region. The new owner does not know what the previous owner decided.
     pub(super) fn on_query_target(
         &mut self,
         from: RegionId,
@@ -205,7 +205,8 @@ impl Handover {
         }
     }
 
-    /// Forgets the source's transfers before `settled`. Transfers among them that are still staged were aborted.
+    /// Forgets the source's transfers before `settled`. If such a transfer is still staged, the source aborted it, and
+    /// its entities are dropped.
     pub(super) fn discard_settled(
         &mut self,
         from: RegionId,
@@ -274,7 +275,8 @@ impl Handover {
         self.peers.entry(from).or_default().inbound.insert(transfer, one);
     }
 
-    /// Sets the state of a staged transfer, and removes the transfer's entities from the staged ones. Returns them.
+    /// Replaces the state of a staged transfer by `state`. Returns the transfer's entities, which are then no longer
+    /// staged.
     fn unstage(
         &mut self,
         from: RegionId,

@@ -1,4 +1,4 @@
-//! Messages between the two sides of a handover.
+//! Messages between the source and the target of a handover.
 //!
 //! ```text
 //!  0         1      2        6         14              30               46
@@ -7,8 +7,8 @@
 //!  | u8      | u8   | u32    | u64     | u64, u64      | u64, u64       | by kind    |
 //!  +---------+------+--------+---------+---------------+----------------+------------+
 //! ```
-//! `settled` is the sender's oldest transfer to the receiver that has not ended; the receiver may forget all earlier
-//! transfers.
+//! `settled` is the id of the oldest transfer from the sender to the receiver that has not ended. The receiver may
+//! forget all transfers with lower ids.
 
 use super::transfer::{self, RefusedEntity, RegionId, TransferId, TransferredEntity};
 use crate::layout::{Fields, SpaceDecodeError, VERSION, put_u32, put_u64};
@@ -50,13 +50,13 @@ pub enum MessageBody {
     NotTaken,
     /// From the target: asks for the source's decision.
     QuerySource,
-    /// From a target that lost its state: the transfer is unknown.
+    /// From a target that lost its state: the target does not know the transfer.
     Unknown,
     /// From the source: a message that only carries the field `settled`, which every message has.
     Settled,
 }
 
-/// The kind and main numbers of a message between regions, read without decoding the rest.
+/// The kind and the main numbers of a message between regions, read without decoding the rest of the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageSummary {
     /// The source region offers entities.
@@ -86,7 +86,7 @@ pub enum MessageSummary {
     Other,
 }
 
-/// Offset of the transfer in a message of a handover. A message begins with one byte for the channel.
+/// Offset of the transfer in a message about a handover. A message begins with one byte for the channel.
 const TRANSFER_AT: usize = 1 + 30;
 /// Offset of the tick in a message with a batch of ghosts.
 const GHOST_TICK_AT: usize = 1 + 2 + 4 + 8;

@@ -1,4 +1,4 @@
-//! Handovers at the source.
+//! Handles handovers in the region that gives the entities, the source.
 
 use super::transfer::{bytes_of, put_refused, refused, split_refused};
 use super::{
@@ -12,7 +12,7 @@ use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
 #[derive(Debug, Clone)]
 pub(super) struct OutboundTransfer {
     ids: Vec<EntityId>,
-    /// Encoded entities, to send the offer again. Only the owner that made the offer has them.
+    /// Encoded entities, kept to send the offer again. Only the owner that made the offer has them.
     entities: Vec<TransferredEntity>,
     addressed: u64,
     state: OutboundState,
@@ -44,7 +44,7 @@ impl OutboundTransfer {
         size_of::<OutboundTransfer>() + self.ids.len() * size_of::<EntityId>() + bytes_of(&self.entities)
     }
 
-    /// Entities that were committed and not confirmed yet.
+    /// Entities of the transfer, if it was committed and is not confirmed yet.
     pub(super) fn committed(&self) -> Vec<EntityId> {
         match &self.state {
             OutboundState::Committing { refused } => split_refused(&self.ids, refused).0,
@@ -75,7 +75,7 @@ impl OutboundTransfer {
         Ok(OutboundTransfer { ids, entities: Vec::new(), addressed, state, known: true, resend_at: 0 })
     }
 
-    /// Changes the state to that of a standby, which knows only the entries.
+    /// Removes from the transfer everything that a standby does not know from the entries.
     pub(super) fn reset_to_standby(&mut self) {
         self.entities = Vec::new();
         if let OutboundState::Preparing { .. } = self.state {
@@ -144,7 +144,7 @@ impl Handover {
         }
     }
 
-    /// Commits if the target is prepared and this region's standby knows the offer.
+    /// Commits a transfer if the target is prepared and this region's standby knows the offer.
     fn try_commit(&mut self, to: RegionId, transfer: TransferId, effects: &mut Vec<HandoverEffect>) {
         let resend_at = self.now + self.timing.resend_ns;
         let Some(out) = self.outbound(to, transfer) else { return };
@@ -179,7 +179,7 @@ impl Handover {
         }
     }
 
-    /// Aborts a transfer; the entities resume here.
+    /// Aborts a transfer; this region then moves the entities again.
     fn abort_transfer(&mut self, to: RegionId, transfer: TransferId, effects: &mut Vec<HandoverEffect>) {
         let entry = self.write(to, transfer, HandoverStep::Aborted, effects);
         self.waiting.push_back((entry, to, transfer, Direction::Outbound));
@@ -323,8 +323,8 @@ impl Handover {
         }
         let Some(peer) = self.peers.get_mut(&to) else { return };
         peer.outbound.remove(&transfer);
-        // Messages of other transfers also carry `settled`. Without another transfer, `settled` needs a message of its
-        // own.
+        // Messages of other transfers to the peer also carry `settled`. Without such a transfer, `settled` needs a
+        // message of its own.
         let (idle, settled_sent) = (peer.outbound.is_empty(), peer.settled_sent);
         if idle && settled_sent < self.settled(to) {
             self.send(to, transfer, MessageBody::Settled, effects);

@@ -1,4 +1,4 @@
-//! Handovers as part of a region's snapshot.
+//! Encodes and decodes handovers as part of a region's snapshot.
 
 use std::collections::HashMap;
 
@@ -34,7 +34,7 @@ impl Handover {
         }
     }
 
-    /// Reads the handovers as a standby has them.
+    /// Decodes the handovers of a snapshot, as a standby has them.
     pub(crate) fn read_snapshot(
         fields: &mut Fields<'_>,
         standby: StandbyMode,

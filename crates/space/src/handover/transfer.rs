@@ -1,4 +1,4 @@
-//! Ids and contents of transfers.
+//! Ids of transfers, and the entities that a transfer contains.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub struct TransferId {
 /// The complete state of an entity, as one region sends it to another in a handover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransferredEntity {
-    /// Id of the entity.
+    /// Id of the transferred entity.
     pub id: EntityId,
     /// A number that distinguishes successive entities with the same id.
     pub generation: u32,

@@ -1,13 +1,13 @@
-//! A uniform grid: cells of one size, with the points of a cell next to each other.
+//! A uniform grid: all cells have one size, and the points of a cell are stored next to each other.
 //!
 //! Invariants: the cells depend only on the world, so two grids of one cell size agree on the cell of every point.
-//! Within a cell, points keep the order in which they were given. Points outside the world are in the cells at its
-//! border.
+//! Within a cell, points keep the order in which they were given. Points outside the world are in the cells at the
+//! world's border.
 //!
 //! At most [`CELLS_MAX`] cells exist, which take 16 MiB; a grid that would have more uses larger cells.
 //!
-//! The grid is the fastest index for neighbours within a fixed radius. If points crowd together, it checks too many of
-//! them; trees do not.
+//! The grid is the fastest index for neighbours within a fixed radius. If points crowd together, a search in the grid
+//! checks too many of them; a search in a tree does not.
 
 use super::{NearItem, NearestItems, PointColumns, SpatialIndex, point_at};
 use crate::shape::{Aabb, Shape, distance_sq};
@@ -16,8 +16,8 @@ use crate::world::{Point, WorldBox};
 /// Maximum number of cells in a grid.
 pub const CELLS_MAX: usize = 1 << 22;
 
-/// Maximum number of cells in a grid for sight. If more would be necessary, cells are longer along the first axis: with
-/// more cells than points, most of the time would be spent on walking through cells.
+/// Maximum number of cells in a grid of [`Grid::for_sight`]. If more would be necessary, cells are longer along the
+/// first axis: with more cells than points, a search would spend most of its time on walking through cells.
 const SIGHT_CELLS_MAX: usize = 1 << 19;
 
 /// The first radius that is tried for an item is the radius that the previous item needed, multiplied by this factor.
@@ -36,14 +36,15 @@ pub struct Grid<const D: usize> {
     lengths: Point<D>,
     /// First slot of each cell, and the number of slots as the last value.
     starts: Vec<u32>,
-    /// Coordinates by slot.
+    /// Coordinates of the points, by slot.
     at: [Vec<f32>; D],
     items: Vec<u32>,
     slots: Vec<u32>,
 }
 
 impl<const D: usize> Grid<D> {
-    /// Creates an empty grid with cells of this length, or longer ones if there would be too many.
+    /// Creates an empty grid with cells of this length, or of a greater length if there would be more than
+    /// [`CELLS_MAX`] cells.
     pub fn new(world: WorldBox<D>, length: f32) -> Grid<D> {
         Grid::with_cells_max(world, length, CELLS_MAX)
     }
@@ -53,14 +54,14 @@ impl<const D: usize> Grid<D> {
         Grid::with_parts(world, length, 1, cells_max)
     }
 
-    /// Creates an empty grid for sight as far as `sight`. A cell has this length, but a quarter of it along
-    /// the first axis, or more if there would be too many cells.
+    /// Creates an empty grid for searches within the distance `sight`. Cells have the length `sight`, and a quarter of
+    /// it along the first axis; they are longer if there would be too many.
     pub(crate) fn for_sight(world: WorldBox<D>, sight: f32) -> Grid<D> {
         Grid::with_parts(world, sight, 4, CELLS_MAX)
     }
 
-    /// Creates a grid with cells of this length, divided by `parts` along the first axis, or longer ones if there would
-    /// be more than `cells_max`.
+    /// Creates an empty grid. Cells have this length, divided by `parts` along the first axis; they are longer if there
+    /// would be more than `cells_max`.
     fn with_parts(world: WorldBox<D>, length: f32, parts: usize, cells_max: usize) -> Grid<D> {
         let extent: Point<D> = std::array::from_fn(|axis| world.max()[axis] - world.min()[axis]);
         let mut length = if length.is_normal() { length.abs() } else { extent[0] };
@@ -133,8 +134,8 @@ impl<const D: usize> Grid<D> {
         RowsAround { grid: self, bounds, reach, first_row: first[0], last, row: first[0], layer: first[1] }
     }
 
-    /// Smallest distance of a box from a row or layer of cells. Points outside the world are counted in the cells at
-    /// the border.
+    /// Smallest distance of a box from a row or layer of cells. Cells at the world's border also hold the points
+    /// outside.
     #[inline(always)]
     fn distance_to(&self, axis: usize, cell: usize, bounds: &Aabb<D>) -> f32 {
         let (min, last) = (self.world.min()[axis], self.counts[axis] - 1);
@@ -162,13 +163,13 @@ impl<const D: usize> Grid<D> {
         self.starts[first] as usize..self.starts[first + self.counts[0]] as usize
     }
 
-    /// Coordinates by slot.
+    /// Coordinates of the points, by slot.
     #[inline(always)]
     pub(crate) fn columns(&self) -> [&[f32]; D] {
         std::array::from_fn(|axis| &self.at[axis][..])
     }
 
-    /// Items by slot.
+    /// Item in each slot.
     pub(crate) fn items(&self) -> &[u32] {
         &self.items
     }
@@ -201,7 +202,7 @@ impl<const D: usize> Grid<D> {
     /// Replaces all points by `count` points from a function.
     pub(crate) fn rebuild_with(&mut self, count: usize, point: impl Fn(usize) -> Point<D>) {
         self.starts.fill(0);
-        // Holds each item's cell until the item has a slot.
+        // Until an item has a slot, `slots` holds the item's cell.
         let mut slots = std::mem::take(&mut self.slots);
         slots.resize(count, 0);
         for (item, cell_or_slot) in slots.iter_mut().enumerate() {
@@ -213,7 +214,8 @@ impl<const D: usize> Grid<D> {
         }
         self.items.resize(count, 0);
         self.at.iter_mut().for_each(|column| column.resize(count, 0.0));
-        // While items are placed, each start advances to the start of the next cell; afterwards it is restored.
+        // While items are placed, each start advances until it equals the start of the next cell; afterwards it is
+        // restored.
         for (item, cell_or_slot) in slots.iter_mut().enumerate() {
             let start = &mut self.starts[*cell_or_slot as usize];
             let slot = *start as usize;
@@ -349,7 +351,7 @@ impl<const D: usize> Iterator for RowsAround<'_, D> {
             let beside = grid.distance_to(1, row, bounds);
             let left_sq = self.reach * self.reach - (beyond * beyond + beside * beside);
             if left_sq >= 0.0 {
-                // The rounding error is less than the amount that was added to the reach.
+                // Needs no further margin: the reach was already increased by more than the rounding error.
                 let half = left_sq.sqrt();
                 let (low, high) =
                     (grid.cell_along(0, bounds.min[0] - half), grid.cell_along(0, bounds.max[0] + half));

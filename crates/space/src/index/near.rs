@@ -9,8 +9,8 @@ pub struct NearItem {
     pub distance_sq: f32,
 }
 
-/// The nearest items found so far. The bits of non-negative floats have the same order as the numbers. One comparison
-/// of a 64-bit word therefore orders by distance, then by number.
+/// The nearest items found so far, each as one 64-bit word: the bits of the squared distance, then the number. The bits
+/// of non-negative floats sort like the floats, so comparing words orders by distance, then by number.
 #[derive(Debug, Clone)]
 pub(crate) struct NearestItems {
     words: Vec<u64>,
@@ -47,7 +47,7 @@ impl NearestItems {
         }
     }
 
-    /// Adds an item if it is among the nearest items so far.
+    /// Adds an item if it is among the nearest items so far; another item may drop out.
     #[inline(always)]
     pub(crate) fn offer(&mut self, distance_sq: f32, item: u32) {
         // A NaN distance fails this comparison.

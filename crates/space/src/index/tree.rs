@@ -48,7 +48,7 @@ struct Node<const D: usize> {
     bounds: Aabb<D>,
     first: u32,
     end: u32,
-    /// Next node of the walk outside this node's subtree.
+    /// The next node of a walk that skips this node's subtree.
     after: u32,
     leaf: bool,
 }
@@ -130,7 +130,7 @@ impl<const D: usize, C: Curve<D>> SpatialIndex<D> for Tree<D, C> {
         );
     }
 
-    /// First looks at points with similar keys. Their distances limit the part of the tree that has to be walked.
+    /// First looks at points with similar keys. Their distances limit the part of the tree that the search has to walk.
     fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<NearItem>) {
         let mut nearest = NearestItems::new(count);
         let key = C::key(self.world.grid_point(at));
@@ -166,7 +166,7 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
         if count == 0 {
             return;
         }
-        // The walk is written out here, because two closures would both borrow the items found.
+        // The walk is written out here, because two closures would both borrow `nearest`.
         let mut next = 0;
         while let Some(node) = self.nodes.get(next) {
             if node.bounds.distance_sq(at) > nearest.reach().min(reach) {

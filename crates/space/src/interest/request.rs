@@ -1,4 +1,4 @@
-//! Requests of clients to a world.
+//! Requests of clients to a world, and their encoding.
 //!
 //! ```text
 //!  version u8, kind u8
@@ -57,8 +57,8 @@ const KIND: u8 = 4;
 const COMPONENTS: u8 = 8;
 
 impl<'a, const D: usize> WorldRequest<'a, D> {
-    /// Appends the encoded request. A predicate is not encoded: the rule `Where` becomes `All`. `allowed` is
-    /// not encoded either, since the world sets it.
+    /// Appends the encoded request. The rule `Where` is encoded as `All`, because a predicate has no encoding.
+    /// `allowed` is left out, because the world sets it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
         match self {
@@ -144,7 +144,7 @@ impl<'a, const D: usize> WorldRequest<'a, D> {
 }
 
 impl<'a, const D: usize> EntityCommand<'a, D> {
-    /// Creates a command that changes nothing yet.
+    /// Creates a command that does not change any field yet.
     pub fn of(id: EntityId) -> EntityCommand<'a, D> {
         EntityCommand { id, position: None, velocity: None, kind: None, components: None }
     }

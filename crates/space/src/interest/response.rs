@@ -1,4 +1,4 @@
-//! Responses of a world's process to [requests](super::WorldRequest).
+//! Responses of a world's process to [requests](super::WorldRequest), and their encoding.
 //!
 //! ```text
 //!  version u8, kind u8

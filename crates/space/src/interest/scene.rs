@@ -47,7 +47,7 @@ pub enum SceneChange {
 pub struct Scene<const D: usize> {
     schema: Schema,
     visible: HashMap<EntityId, VisibleEntity<D>>,
-    /// The states that other regions have sent for entities in `visible`, and not withdrawn yet.
+    /// For entities in `visible`: the states that other regions have sent and not withdrawn yet.
     others: HashMap<EntityId, Vec<VisibleEntity<D>>>,
     epochs: HashMap<RegionId, u64>,
 }
@@ -69,7 +69,8 @@ impl<const D: usize> Scene<D> {
         if update.epoch < *known {
             return Ok(());
         }
-        // Entities of this region that were known before it restarted and have not entered again.
+        // Entities of this region that the viewer knew before the region began again. Those that have not entered again
+        // leave.
         let mut before: HashSet<EntityId> = HashSet::new();
         if std::mem::replace(known, update.epoch) < update.epoch {
             before = self.ids_of(update.region).collect();
@@ -137,8 +138,8 @@ impl<const D: usize> Scene<D> {
         if self.visible.get(&id).is_none_or(|one| one.region != region) {
             return self.remove_other(id, region);
         }
-        // If other regions have sent `Enter` and no `Leave` for the entity, the entity stays in sight, with the state
-        // that was visible last.
+        // If another region has sent `Enter` and no `Leave` for the entity, the entity stays in sight, with the state
+        // from that region.
         let other = self.others.get(&id).and_then(|all| all.last()).cloned();
         match other {
             Some(other) => {

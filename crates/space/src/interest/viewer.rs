@@ -27,7 +27,7 @@ pub struct SurroundingsWatch {
     pub radius: f32,
     /// Entities that the viewer wants to see.
     pub rule: VisibilityRule,
-    /// Entities that the viewer may see. The world sets it; it is not part of requests.
+    /// Entities that the viewer may see. The world sets this rule; requests do not contain it.
     pub allowed: VisibilityRule,
     /// Budget of bytes for each tick. `Enter` and `Leave` are sent even if they exceed it.
     pub bytes_per_tick: u32,
@@ -150,7 +150,7 @@ pub enum ViewerEvent<'a, const D: usize> {
     Begin,
 }
 
-/// The reason why bytes are not events of a viewer.
+/// The reason why bytes are not events for a viewer.
 pub type ViewerEventError = SpaceDecodeError;
 
 const BEGIN: u8 = 4;

@@ -1,7 +1,7 @@
-//! Runs the behaviour for all entities: in groups of adjacent rows for behaviours without sight, and in groups of
-//! adjacent slots of the view for behaviours with sight.
+//! Runs the behaviour for all entities in groups. Without sight, a group consists of adjacent rows; with sight, of
+//! adjacent slots of the view.
 //!
-//! After a panic, the entities run one by one, which identifies the failing entity.
+//! After a panic, the behaviour runs for one entity at a time, which identifies the failing entity.
 
 use super::mover::Mover;
 use super::view::{LaneSlots, LanesInSight, NoNearbyEntities, VisibleEntities};
@@ -17,24 +17,24 @@ pub(super) struct BehaviourRun<'a, const D: usize, B> {
 /// How far the behaviour has run within a tick.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TickProgress {
-    /// First row, or slot of the view, that is not done.
+    /// First row, or slot of the view, for which the behaviour has not run yet.
     pub(super) next: usize,
-    /// Whether entities run one by one after a panic, to identify the failing entity.
+    /// Whether the behaviour runs for one entity at a time after a panic, to identify the failing entity.
     pub(super) alone: bool,
 }
 
 impl<const D: usize, B: Behaviour<D>> BehaviourRun<'_, D, B> {
-    /// Runs entities without sight, with the widest vectors of the processor. Results do not depend on the
-    /// width: no operation is contracted or reordered.
+    /// Runs a behaviour without sight, with the widest vectors of the processor. Results do not depend on the width: no
+    /// operation is contracted or reordered.
     pub(super) fn run_rows(&mut self, progress: &mut TickProgress) {
         #[cfg(target_arch = "x86_64")]
         if std::is_x86_feature_detected!("avx512vl") {
-            // SAFETY: the processor supports AVX-512; it was checked above.
+            // SAFETY: the check above has shown that the processor supports AVX-512.
             return unsafe { self.run_rows_avx512(progress) };
         }
         #[cfg(target_arch = "x86_64")]
         if std::is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor supports AVX2; it was checked above.
+            // SAFETY: the check above has shown that the processor supports AVX2.
             return unsafe { self.run_rows_avx2(progress) };
         }
         self.run_row_groups(progress);
@@ -56,7 +56,7 @@ impl<const D: usize, B: Behaviour<D>> BehaviourRun<'_, D, B> {
     fn run_row_groups(&mut self, progress: &mut TickProgress) {
         let len = self.mover.rows.ids.len();
         while progress.next < len {
-            // If the behaviour panics, `progress` still names this row.
+            // If the behaviour panics, `progress` still names the first row of this group.
             let row = progress.next;
             match self.mover.own_lanes(row).filter(|_| !progress.alone) {
                 Some(own) => {
@@ -100,16 +100,16 @@ impl<const D: usize, B: Behaviour<D>> BehaviourRun<'_, D, B> {
         }
     }
 
-    /// Runs entities with sight; with the same vector instructions as `run_rows`.
+    /// Runs a behaviour with sight, with the same vector instructions as `run_rows`.
     pub(super) fn run_with_sight(&mut self, view: &VisibleEntities<D>, progress: &mut TickProgress) {
         #[cfg(target_arch = "x86_64")]
         if std::is_x86_feature_detected!("avx512vl") {
-            // SAFETY: the processor supports AVX-512; it was checked above.
+            // SAFETY: the check above has shown that the processor supports AVX-512.
             return unsafe { self.run_with_sight_avx512(view, progress) };
         }
         #[cfg(target_arch = "x86_64")]
         if std::is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor supports AVX2; it was checked above.
+            // SAFETY: the check above has shown that the processor supports AVX2.
             return unsafe { self.run_with_sight_avx2(view, progress) };
         }
         self.run_cells(view, progress);

@@ -1,4 +1,4 @@
-//! Entities that crossed the border, and ghosts for the neighbours.
+//! Hands over entities that crossed the border, and sends ghosts to the neighbours.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(super) fn key<const D: usize>(world: &WorldBox<D>, at: &Point<D>) -> u64 {
     MortonCurve::key(world.grid_point(at))
 }
 
-/// Whether a point's key is outside these keys.
+/// Whether a point's key is outside this stretch of keys.
 #[inline(always)]
 pub(super) fn is_beyond<const D: usize>(world: &WorldBox<D>, at: &Point<D>, stretch: (u64, u64)) -> bool {
     let key = key(world, at);
@@ -23,7 +23,8 @@ pub(super) fn is_beyond<const D: usize>(world: &WorldBox<D>, at: &Point<D>, stre
 }
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
-    /// Immediately offers all entities that are in another region's stretch, for example after a new cut of the curve.
+    /// Immediately offers all entities in other regions' stretches to those regions, for example after the curve was
+    /// cut again.
     pub fn offer_misplaced_entities(
         &mut self,
         now_ns: u64,
@@ -71,7 +72,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Whether a point is at most the hysteresis away from this region's stretch, measured along the axes.
+    /// Whether a point that lies away from `at` by the hysteresis along one axis belongs to this region.
     fn is_near(&self, at: &Point<D>) -> bool {
         let near = self.setup.hysteresis;
         let own = |at: &Point<D>| self.partition.owner(key(&self.setup.world, at)) == self.setup.region;
@@ -85,7 +86,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             })
     }
 
-    /// Sends each neighbour the entities near their common border, as of this tick. If possible, call this when the
+    /// Sends each neighbour the entities near the common border, as of this tick. If possible, call this when the
     /// tick's handovers are done.
     pub fn send_ghosts(&mut self, out: &mut RegionOutputs) {
         let tick = self.state.tick();

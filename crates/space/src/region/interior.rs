@@ -1,7 +1,7 @@
 //! Marks cells of the world that belong wholly to the region, and those that no neighbour sees into.
 //!
-//! Almost all entities are in such cells. The lookup takes a third of the time of computing a key, and less if the
-//! region is a box, as in a world that is divided into two, four or eight regions.
+//! Almost all entities are in such cells. Looking up a cell's mark takes a third of the time of computing a key. It
+//! takes even less if the region is a box, as in a world with two, four or eight regions.
 
 use crate::behaviour::LANES;
 use crate::curve::{Curve, MortonCurve};
@@ -14,9 +14,9 @@ use crate::world::{CELL_BITS, GRID_BITS, Point, WorldBox};
 pub(super) struct InteriorCells<const D: usize> {
     world: WorldBox<D>,
     cells: Vec<u8>,
-    /// A box within the region's own cells. Empty unless these cells form a box.
+    /// A box within the region's own cells; empty if these cells do not form a box.
     core: Aabb<D>,
-    /// The part of `core` that no neighbour sees; it may be empty.
+    /// The part of `core` that no neighbour sees; may be empty.
     inside: Aabb<D>,
 }
 
@@ -24,10 +24,10 @@ pub(super) struct InteriorCells<const D: usize> {
 const BORDER: u8 = 0;
 /// Mark of a cell that belongs wholly to the region.
 const OWN: u8 = 1;
-/// Mark of a cell that belongs to the region together with everything within the strip's width around it.
+/// Mark of a cell that belongs wholly to the region, as does everything within the strip's width around it.
 const INSIDE: u8 = 2;
 
-/// Maximum number of cells that the strip may span; with a wider strip, no cell counts as inside.
+/// Maximum number of cells across the strip's width; with a wider strip, no cell is marked as inside.
 const STRIP_CELLS_MAX: usize = 4;
 
 impl<const D: usize> InteriorCells<D> {
@@ -54,7 +54,7 @@ impl<const D: usize> InteriorCells<D> {
         interior
     }
 
-    /// Distance kept from borders along an axis: twice the rounding error of a point.
+    /// Distance kept from borders along an axis: four times the rounding error of a point.
     fn slack(&self, axis: usize) -> f32 {
         4.0 * self.world.rounding(axis)
     }
@@ -105,8 +105,8 @@ impl<const D: usize> InteriorCells<D> {
         }
     }
 
-    /// The part of the core that is further from its faces than the strip's width. Faces at the world's border do not
-    /// count.
+    /// The part of the core whose distance from the core's faces is more than the strip's width. Faces at the world's
+    /// border do not count.
     fn inside_box(&self, strip: f32) -> Aabb<D> {
         let mut inside = self.core;
         for axis in 0..D {
@@ -121,15 +121,14 @@ impl<const D: usize> InteriorCells<D> {
         inside
     }
 
-    /// Returns a box in which the region [surely contains](InteriorCells::surely_contains) every point. The box may be
+    /// Returns a box whose points all [surely](InteriorCells::surely_contains) belong to the region. The box may be
     /// empty.
     #[inline(always)]
     pub(super) fn core(&self) -> Aabb<D> {
         self.core
     }
 
-    /// Skips groups of rows, from row `from` on, of which no neighbour sees any row. Returns the first row that was not
-    /// skipped.
+    /// Skips groups of rows that no neighbour sees, from row `from` on. Returns the first row that was not skipped.
     #[inline(always)]
     pub(super) fn skip_unseen(&self, columns: &PointColumns<'_, D>, from: usize) -> usize {
         let len = columns.first().map_or(0, |column| column.len());
@@ -158,8 +157,7 @@ impl<const D: usize> InteriorCells<D> {
         self.cells[cell as usize]
     }
 
-    /// Whether a point is certainly in the region's stretch. If `false`, the point may still be in the stretch; its key
-    /// decides.
+    /// Whether a point is certainly in the region's stretch. If `false`, only the point's key can decide this.
     #[inline(always)]
     pub(super) fn surely_contains(&self, at: &Point<D>) -> bool {
         self.cell(at) != BORDER
@@ -178,8 +176,8 @@ impl<const D: usize> InteriorCells<D> {
     }
 }
 
-/// A cell keeps the mark `OWN` only if both neighbours of the cell along one axis have it; otherwise it gets `BORDER`.
-/// Cells beyond the world count as `OWN`.
+/// Keeps the mark `OWN` of a cell only if both neighbours of the cell along one axis have it; all other cells get
+/// `BORDER`. Cells beyond the world count as `OWN`.
 fn shrunk(cells: &[u8], shift: u32, level: u32) -> Vec<u8> {
     let (step, last) = (1_usize << shift, (1_usize << level) - 1);
     let keeps = |cell: usize| {
@@ -213,8 +211,8 @@ mod tests {
             (self.stretch.0..self.stretch.1).contains(&MortonCurve::key(self.world.grid_point(at)))
         }
 
-        /// Panics if a neighbour may see a point: if a corner of the box around it, which extends as far as neighbours
-        /// see, belongs to another region.
+        /// Panics if a neighbour may see a point. Checks the corners of a box around the point, which reaches as far as
+        /// neighbours see.
         fn assert_hidden(&self, at: &Point<D>) {
             let (min, max) = (self.world.min(), self.world.max());
             for corner in 0..1 << D {
@@ -234,7 +232,7 @@ mod tests {
             (0..D).all(|axis| (core.min[axis]..=core.max[axis]).contains(&at[axis]))
         }
 
-        /// Counts the points that the region holds, and those that no neighbour sees.
+        /// Counts the points in the region, and among them the points that no neighbour sees.
         fn count_points(&self, points: impl Iterator<Item = Point<D>>) -> (usize, usize) {
             let (mut held, mut hidden) = (0, 0);
             for at in points {
@@ -334,8 +332,8 @@ mod tests {
         assert_eq!(hidden, 0, "a strip as wide as that is looked at closely");
     }
 
-    /// Far from the origin, a small world has few distinct coordinates. Their rounding errors exceed those of
-    /// grid points.
+    /// A small world far from the origin has few distinct coordinates. Rounding errors there exceed those of grid
+    /// points.
     #[test]
     fn point_near_a_region_border_is_not_hidden_by_rounding() {
         for origin in [0.0, -500.0, 3e4, 5e5, -5e6, 1e9] {

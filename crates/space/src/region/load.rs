@@ -8,7 +8,8 @@ use crate::partition::RegionLoad;
 
 /// Number of quantiles in a load report.
 const PARTS: usize = 64;
-/// Maximum number of sampled rows. Rows are nearly in the curve's order, so every n-th row is a fair sample.
+/// Maximum number of sampled rows. Rows are nearly in the curve's order, so taking every n-th row gives a
+/// representative sample.
 const SAMPLE_MAX: usize = 1_024;
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {

@@ -1,4 +1,4 @@
-//! Moves rows, and records the changes of each row.
+//! Moves the rows of an entity store, and collects the changes for the record.
 
 use super::crossing::is_beyond;
 use super::interior::InteriorCells;
@@ -6,16 +6,16 @@ use crate::behaviour::{LANES, Motion, OwnEntity, OwnEntityLanes, SimdLanes};
 use crate::store::{StoreRows, row_of};
 use crate::world::{Point, WorldBox};
 
-/// A tick's record lists the rows with a new velocity if these are at most `1 / LISTED_PART` of all rows. Otherwise the
-/// record contains the velocities of all rows.
+/// A tick's record lists rows with a new velocity only if they are at most `1 / LISTED_PART` of all rows. Otherwise,
+/// the record contains the velocities of all rows.
 const LISTED_PART: usize = 8;
 
 /// The rows of an entity store that a tick changed, in the order in which they were moved.
 #[derive(Debug, Default)]
 pub(super) struct TickChanges {
-    /// Rows in another region's stretch.
+    /// Rows whose entities are now in another region's stretch.
     pub(super) crossed: Vec<u32>,
-    /// Rows with a new velocity, as many as the record may list, and the number of all such rows.
+    /// Rows with a new velocity, up to the number that the record may list, and the number of all such rows.
     turned: Vec<u32>,
     turned_count: usize,
     /// Rows whose next position was not finite.

@@ -8,7 +8,7 @@ use crate::handover::{EntityRefusal, RegionId};
 pub struct RegionOutputs {
     /// Messages to other regions.
     pub messages: Vec<(RegionId, Vec<u8>)>,
-    /// Payload of a record of the region's topic; no record if empty.
+    /// Payload of a record for the region's topic; if empty, there is no record.
     pub record: Vec<u8>,
     /// Incidents, such as a failed behaviour.
     pub reports: Vec<RegionReport>,
@@ -17,7 +17,7 @@ pub struct RegionOutputs {
 }
 
 impl RegionOutputs {
-    /// Removes everything and keeps the memory.
+    /// Removes all outputs, but keeps their memory.
     pub fn clear(&mut self) {
         self.messages.clear();
         self.record.clear();
@@ -37,28 +37,28 @@ pub enum RegionReport {
         /// Whether the behaviour panicked.
         panicked: bool,
     },
-    /// Another region refused the entity, which stays here.
+    /// Another region refused to take the entity, which stays here.
     Refused {
         /// Id of the entity.
         id: EntityId,
         /// The reason.
         why: EntityRefusal,
     },
-    /// Another region lost its state, which included entities that this region had handed over to it.
+    /// Another region lost its state, including entities that this region had handed over to it.
     Lost {
         /// The region.
         to: RegionId,
         /// The lost entities.
         ids: Vec<EntityId>,
     },
-    /// A new entity had the id of an entity in another region. The new entity was removed.
+    /// A new entity was removed, because another region has an entity with the same id.
     Duplicate {
         /// Id of the entity.
         id: EntityId,
         /// The region with the older entity.
         region: RegionId,
     },
-    /// Entities cannot be handed over yet, because of the limit of handovers in progress; they are offered again.
+    /// The limit of handovers in progress is reached, so these entities are offered again later.
     Held {
         /// The target region.
         to: RegionId,

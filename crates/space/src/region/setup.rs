@@ -1,4 +1,4 @@
-//! Settings of a region.
+//! The settings of a region.
 
 use crate::handover::{HandoverTiming, RegionId, StandbyMode};
 use crate::limits::RegionLimits;
@@ -16,16 +16,16 @@ pub struct RegionSetup<const D: usize> {
     pub schema: Schema,
     /// Length of a tick, nanoseconds.
     pub tick_ns: u64,
-    /// Width of the strip along borders whose entities are sent as ghosts. In a world of several regions, it must be
-    /// at least the behaviour's [sight](crate::Behaviour::sight) and the `hysteresis`; see
-    /// [`check_strip`](RegionSetup::check_strip). An entity that is further beyond the border, for example during the
-    /// cool-down, may not see all entities around it.
+    /// Width of the strip along borders whose entities are sent as ghosts. In a world of several regions, it must be at
+    /// least the behaviour's [sight](crate::Behaviour::sight) and the `hysteresis`; see
+    /// [`check_strip`](RegionSetup::check_strip). An entity that has flown further beyond the border than this, for
+    /// example during the cool-down, may not see all entities around it.
     pub strip: f32,
     /// Number of ticks from one ghost batch to the next; 1 sends a batch at every tick.
     pub ghosts_every: u32,
     /// Number of ticks after which ghosts become invisible if no new batch arrives.
     pub ghost_ticks_max: u32,
-    /// Ticks for which an entity is not handed over, after it arrived or was refused.
+    /// Number of ticks for which an entity is not handed over after it arrived or was refused.
     pub cooldown_ticks: u32,
     /// Distance beyond the border at which an entity is handed over.
     pub hysteresis: f32,

@@ -61,7 +61,7 @@ pub enum RecordError {
     /// The record contains an invalid change, such as one of an entity that does not exist.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The record contains a section `whole`, but it also contains other sections, or its batch contains other records.
+    /// The record contains a section `whole` together with other sections, or its batch contains other records.
     #[error("a record that replaces a region's whole state must be published alone")]
     NotAlone,
     /// The state would have too many handovers.
@@ -156,7 +156,7 @@ impl<const D: usize> RegionState<D> {
         self.tick
     }
 
-    /// Copies the state for a new standby, with the number of handover entries in it.
+    /// Copies the state for a new standby. Returns the copy, and the number of handover entries that it includes.
     pub fn copy_for_standby(&mut self) -> (RegionState<D>, u64) {
         let (handover, entries) = self.handover.copy_for_standby();
         (RegionState { world: self.world, store: self.store.clone(), handover, tick: self.tick }, entries)
@@ -209,8 +209,8 @@ impl<const D: usize> RegionState<D> {
         self.store.sort(window, &self.world);
     }
 
-    /// Appends all positions after a tick, and the velocities of the listed rows or, without a list, of all
-    /// rows.
+    /// Appends the positions of all rows after a tick, and velocities: those of the listed rows or, without a list,
+    /// those of all rows.
     pub(super) fn write_moved(&self, turned: Option<&[u32]>, out: &mut Vec<u8>) {
         let (rows, listed) = (self.store.len(), turned.unwrap_or(&[]));
         let choice = match turned {
@@ -326,10 +326,10 @@ pub(super) enum Step<'a> {
 pub(super) struct Moved<'a> {
     tick: u64,
     rows: usize,
-    /// Positions by axis, then velocities if all are present.
+    /// Positions of all rows by axis; then all velocities, if the record contains them.
     columns: &'a [u8],
-    /// Rows whose velocities are present, and these velocities by axis; empty if the velocities of all rows are in
-    /// `columns`.
+    /// The rows whose velocities are listed, and these velocities by axis; empty if `columns` contains all velocities,
+    /// or if there are none.
     turned: &'a [u8],
     turned_columns: &'a [u8],
 }

@@ -10,10 +10,9 @@ use crate::handover::StandbyMode;
 use crate::store::SortWindow;
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
-    /// Moves all entities by one tick, offers those that crossed the border to their new owners, and writes
-    /// the record.
+    /// Moves all entities by one tick, offers entities that crossed the border to other regions, and writes the record.
     ///
-    /// With [`StandbyMode::Required`], the tick fails until the standby knows the tick before the last.
+    /// With [`StandbyMode::Required`], the tick is refused until the standby knows the tick before the last.
     pub fn tick(&mut self, now_ns: u64, out: &mut RegionOutputs) -> Result<(), StepError> {
         self.check_authority(now_ns)?;
         let tick = self.state.tick();

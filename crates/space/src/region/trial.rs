@@ -1,6 +1,7 @@
-//! Checks whether records fit a state, without changing it.
+//! Checks whether records fit a region's state, without changing the state.
 //!
-//! A trial keeps the changes: inserted and removed ids, and a copy of the handovers if a record changes them.
+//! A trial remembers what the records would change: inserted and removed ids, and a copy of the handovers if a record
+//! changes them.
 
 use std::collections::HashSet;
 
@@ -9,11 +10,11 @@ use crate::entity::EntityId;
 use crate::handover::{Handover, HandoverEffect, HandoverEntry, HandoverStep, TransferredEntity};
 use crate::store::{Entity, EntityStore, StoreError};
 
-/// Maximum number of other regions and of transfers in the state of a topic. A region with 100 neighbours has far
+/// Maximum number of other regions and transfers in the state of a region's topic. A region with 100 neighbours has far
 /// fewer. A trial copies all of them if one of its records contains a step of a handover.
 const TRANSFERS_MAX: usize = 1 << 16;
 
-/// Checks records one after another against a state and the records before them.
+/// Checks records one after another, each against the state and the records checked before it.
 pub(crate) struct RecordTrial<'a, const D: usize> {
     state: &'a RegionState<D>,
     handover: Option<Handover>,
@@ -100,7 +101,7 @@ impl<const D: usize> RecordTrial<'_, D> {
         if self.len() >= max as usize {
             return Err(StoreError::Full { max }.into());
         }
-        // An entity that was removed and inserted again counts as an entity in the store.
+        // If an entity is removed and inserted again, its id counts as one of the store.
         if !self.removed.remove(&entity.id) {
             self.inserted.insert(entity.id);
         }
@@ -122,7 +123,7 @@ impl<const D: usize> RecordTrial<'_, D> {
             self.state.handover().clone()
         });
         if matches!(entry.step, HandoverStep::Leaving { .. } | HandoverStep::Staged { .. }) {
-            // The step may add a transfer and its region.
+            // The step may add a transfer, and a region that is not in the state yet.
             self.transfers += 2;
             check_transfers(self.transfers)?;
         }

@@ -1,4 +1,4 @@
-//! The entities around a region after the last tick: its own and its neighbours' in one grid.
+//! The entities in and around a region after the last tick: the region's own and its neighbours', in one grid.
 //!
 //! Invariant: the entities that an entity sees, and their order, depend on the world's state alone. Cells depend on the
 //! world only, and within a cell entities are ordered by id.
@@ -95,7 +95,7 @@ impl<const D: usize> VisibleEntities<D> {
         self.grid.row(nth)
     }
 
-    /// Item in a slot: a row of the store, or, from the store's length on, a ghost.
+    /// The item in a slot. Numbers below the store's length are rows of the store; higher numbers are ghosts.
     #[inline(always)]
     pub(super) fn item(&self, slot: usize) -> usize {
         self.grid.items()[slot] as usize
@@ -107,13 +107,14 @@ impl<const D: usize> VisibleEntities<D> {
         self.grid.columns()[0][slot]
     }
 
-    /// Entities around a slot's entity.
+    /// The entities around the entity in a slot.
     #[inline(always)]
     pub(super) fn around(&self, slot: usize) -> SlotsInSight<'_, D> {
         SlotsInSight { view: self, own: slot, position: self.grid.slot(slot) }
     }
 
-    /// A distance that is a little greater than the sight, so that rounding omits no entity around the box `bounds`.
+    /// A distance a little greater than the sight, so that rounding errors do not omit an entity around the box
+    /// `bounds`.
     #[inline(always)]
     fn reach(&self, bounds: &Aabb<D>) -> f32 {
         let corners = bounds.min.iter().chain(&bounds.max);
@@ -129,7 +130,7 @@ impl<const D: usize> VisibleEntities<D> {
     }
 }
 
-/// Entities within sight of one entity.
+/// Finds the entities within sight of one entity.
 pub(super) struct SlotsInSight<'a, const D: usize> {
     view: &'a VisibleEntities<D>,
     own: usize,
@@ -206,7 +207,7 @@ fn distances<const D: usize>(columns: &[&[f32]; D], from: &Point<D>) -> [f32; LA
     sums
 }
 
-/// Slots within sight, with squared distances.
+/// Slots of entities within sight, with squared distances.
 struct SightBuffer {
     slots: [(u32, f32); BUFFER_MAX + LANES],
     count: usize,

@@ -1,4 +1,4 @@
-//! Viewers and clients' commands of a region.
+//! Handles the viewers of a region, and clients' commands for its entities.
 
 use std::collections::HashMap;
 
@@ -9,8 +9,8 @@ use crate::interest::{EntityCommand, InterestError, Interests, SurroundingsWatch
 use crate::store::{Entity, StoreError};
 use crate::world::Point;
 
-/// Ticks for which a viewer keeps its last center: a neighbour that takes over the center's entity may not have sent
-/// the entity yet.
+/// Number of ticks for which a viewer keeps the last position of its center. After a handover, the neighbour may not
+/// have sent the center's entity as a ghost yet.
 const PASSING_TICKS: u64 = 2;
 
 /// Highest velocity along an axis that clients may set, units a second. Behaviours add the velocities of entities in
@@ -21,7 +21,7 @@ const SPEED_MAX: f32 = 1e18;
 #[derive(Debug)]
 pub(super) struct RegionViewers<const D: usize> {
     interests: Interests<D>,
-    /// Last positions of the region's own entities at viewers' centers, with their ticks.
+    /// Last positions of those viewers' centers that are entities of this region, each with its tick.
     centers: HashMap<EntityId, (Point<D>, u64)>,
     /// The tick of the last updates for viewers.
     last_update_tick: Option<u64>,
@@ -40,7 +40,7 @@ pub enum CommandError {
 }
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
-    /// Adds a viewer. In a world of several regions the radius is at most the strip's width.
+    /// Adds a viewer. In a world of several regions, refuses a radius above the strip's width.
     pub fn watch(&mut self, viewer: ViewerId, watch: SurroundingsWatch) -> Result<(), InterestError> {
         let (radius, strip) = (watch.radius, self.setup.strip);
         if self.partition.regions().len() > 1 && radius > strip {
@@ -51,7 +51,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             let interests = Interests::new(world, radius, max);
             RegionViewers { interests, centers: HashMap::new(), last_update_tick: None }
         };
-        // A radius that is not valid creates no grid.
+        // Creates no grid for an invalid radius.
         if !(radius.is_finite() && radius > 0.0) {
             return Err(InterestError::Radius(radius));
         }
@@ -65,8 +65,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         known
     }
 
-    /// Passes each viewer's changes since its last update to `send`, as encoded [`ViewerEvent`](crate::ViewerEvent)s
-    /// of this region's entities.
+    /// Passes to `send` what has changed for each viewer since its last update, as encoded
+    /// [`ViewerEvent`](crate::ViewerEvent)s about this region's entities.
     pub fn send_viewer_updates(&mut self, send: impl FnMut(ViewerId, &[u8])) {
         let Some(viewers) = &mut self.viewers else { return };
         let (store, tick) = (self.state.store(), self.state.tick());
@@ -94,8 +94,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         interests.send_updates_with_neighbours(store, &beside, tick, send);
     }
 
-    /// Applies a client's command; fields that the command does not name stay unchanged. Returns the last tick before
-    /// the change.
+    /// Applies a client's command, which changes only the fields that it contains. Returns the last tick before the
+    /// change.
     pub fn apply_client_command(
         &mut self,
         command: &EntityCommand<'_, D>,
@@ -148,8 +148,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Ok(self.state.tick())
     }
 
-    /// Refuses a velocity too small to change the position in one tick at `f32` precision: the entity would
-    /// never move. Also refuses a velocity above [`SPEED_MAX`].
+    /// Refuses a velocity that is too small to change an `f32` position in one tick: the entity would never move. Also
+    /// refuses a velocity above [`SPEED_MAX`].
     fn check_velocity(&self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
         let (at, velocity, seconds) = (&entity.position, &entity.velocity, self.setup.seconds());
         if velocity.iter().any(|along| along.is_finite() && along.abs() > SPEED_MAX) {

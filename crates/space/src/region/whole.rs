@@ -1,4 +1,4 @@
-//! Whole states of a region: a snapshot, or a record that replaces everything.
+//! Whole states of a region, as a snapshot or as a record that replaces the state.
 //!
 //! ```text
 //!  snapshot:  version u8, tick u64, handovers, entities by row
@@ -21,7 +21,7 @@ impl<const D: usize> RegionState<D> {
         self.store().write_snapshot(out);
     }
 
-    /// A record that replaces any state of this region by this one.
+    /// Returns a record that replaces any state of this region by the present state.
     pub fn whole(&self) -> Vec<u8> {
         let mut snapshot = Vec::with_capacity(self.store().snapshot_bytes() + 64);
         self.write(&mut snapshot);
@@ -30,7 +30,7 @@ impl<const D: usize> RegionState<D> {
         record
     }
 
-    /// Builds the state from a [whole](RegionState::whole) record.
+    /// Builds the state from a record that [`whole`](RegionState::whole) returned.
     pub fn read_whole(setup: &RegionSetup<D>, record: &[u8]) -> Result<RegionState<D>, RecordError> {
         let handover = Handover::new(setup.region, 0, setup.standby, setup.timing);
         let store = EntityStore::new(setup.schema.clone(), setup.limits);
@@ -40,7 +40,7 @@ impl<const D: usize> RegionState<D> {
         Ok(state)
     }
 
-    /// Decodes a snapshot of the same world and components.
+    /// Decodes a snapshot of a region with the same world and components.
     pub(crate) fn read(&self, snapshot: &[u8]) -> Result<RegionState<D>, RecordError> {
         let (standby, timing) = (self.handover().standby(), self.handover().timing());
         read(self.world(), self.store().schema(), *self.store().limits(), (standby, timing), snapshot)

@@ -1,4 +1,4 @@
-//! User-defined components of a fixed size, each in a column of its own.
+//! Components: named fields of a fixed size that programs define. Each component has a column of its own.
 
 use super::order::{RowMove, permute};
 use super::state::StateError;
@@ -9,7 +9,7 @@ use super::state::StateError;
 pub enum ComponentKind {
     /// A floating-point number of 32 bits.
     F32,
-    /// The given number of bytes, opaque to this crate.
+    /// The given number of bytes, which this crate does not interpret.
     Bytes(u32),
 }
 
@@ -85,7 +85,7 @@ impl Schema {
         self.size
     }
 
-    /// A hash that distinguishes schemas, also between processes.
+    /// A hash of the schema, equal in all processes. Different schemas have different hashes, except by chance.
     pub fn hash(&self) -> u32 {
         // FNV-1a, 32 bits.
         let mut hash = 0x811c_9dc5_u32;
@@ -137,7 +137,7 @@ impl ComponentColumn {
         }
     }
 
-    /// Appends a row from the front of the bytes and returns the rest.
+    /// Takes a value from the front of the bytes and appends it as a new row. Returns the remaining bytes.
     pub(super) fn push<'a>(&mut self, given: &'a [u8]) -> &'a [u8] {
         match self {
             ComponentColumn::F32(column) => {
@@ -162,7 +162,7 @@ impl ComponentColumn {
         }
     }
 
-    /// Replaces a row from the front of the bytes and returns the rest.
+    /// Takes a value from the front of the bytes and writes it into a row. Returns the remaining bytes.
     pub(super) fn set<'a>(&mut self, row: usize, given: &'a [u8]) -> &'a [u8] {
         match self {
             ComponentColumn::F32(column) => {

@@ -23,7 +23,7 @@ pub struct SortWindow {
 }
 
 impl SortWindow {
-    /// The window of a tick, with sweeps over `every` ticks; `None` once the sweep has ended.
+    /// The window that a tick sorts if each sweep takes `every` ticks; `None` if the tick has nothing to sort.
     pub(crate) fn of_tick(tick: u64, every: u32, rows: usize) -> Option<SortWindow> {
         let every = u64::from(every.max(1));
         let (nth, sweep) = ((tick % every) as usize, tick / every % 3);
@@ -98,10 +98,10 @@ impl<const D: usize> EntityStore<D> {
         self.components.iter_mut().for_each(|column| column.permute(&moves));
     }
 
-    /// Updates the index from ids to rows, before the ids move.
+    /// Updates the index from ids to rows. Must run before the ids move.
     fn renumber(&mut self, moves: &[RowMove]) {
         let (ids, rows) = (&self.ids, &mut self.rows);
-        // Finds all entries before it changes any, because equal hashes are distinguished by their rows.
+        // Finds all entries before it changes any, because entries with equal hashes are told apart by their rows.
         let bucket = |moved: &RowMove| {
             rows.find_bucket_index(hash(ids[moved.from as usize]), |row| *row == moved.from)
         };

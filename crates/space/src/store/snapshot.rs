@@ -1,4 +1,4 @@
-//! Snapshot of all entities, by row.
+//! Encodes and decodes a snapshot of all entities, by row.
 //!
 //! ```text
 //!  dimensions u8, hash of the schema u32, number of rows u32; then columns, row by row:

@@ -1,4 +1,4 @@
-//! A whole entity and its encoding.
+//! The whole state of an entity, and its encoding.
 //!
 //! ```text
 //!  0         1    2       3   4        8       12           12 + 4 D     12 + 8 D
@@ -141,7 +141,7 @@ impl<const D: usize> EntityStore<D> {
         self.overwrite(row, &entity)
     }
 
-    /// Inserts an entity if its position is in the world.
+    /// Inserts an entity if its position is in the given world.
     pub fn insert_within(
         &mut self,
         entity: &Entity<'_, D>,

@@ -1,4 +1,4 @@
-//! Every entity of a world is counted once, regardless of the handover step at which the regions are read.
+//! Tests that every entity of a world is counted once, regardless of the handover step at which the regions are read.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Handovers under faults, by seed: killed processes at every step, lost, duplicated, late and reordered
-//! messages, cut networks.
+//! Tests handovers under random faults: killed processes at every step, lost, duplicated, late and reordered messages,
+//! cut networks. Each run has a seed.
 //!
 //! `DUNLIN_SPACE_SEEDS=5000` runs 5,000 seeds, `DUNLIN_SPACE_SEED=17` runs only seed 17. `cargo xtask chaos space` runs
 //! a release build. `ledger.rs` has the checks. After every step, no two owners move an entity, and no kill has put an

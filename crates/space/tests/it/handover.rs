@@ -1,4 +1,4 @@
-//! A handover, step by step.
+//! Tests of a handover, step by step.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ const TIMING: HandoverTiming =
 const A: RegionId = RegionId(1);
 const B: RegionId = RegionId(2);
 
-/// A target without entities, which accepts all entities except the given one.
+/// A target without entities. It refuses the given entity, if any, and accepts all others.
 struct TargetStub(Option<(EntityId, EntityRefusal)>);
 
 impl AdmissionCheck for TargetStub {

@@ -1,4 +1,4 @@
-//! Every index gives the same results as a scan. The tests use crowded and equal points, points on cell borders
+//! Tests that every index gives the same results as a scan. They use crowded and equal points, points on cell borders
 //! and outside the world, and queries that touch points exactly.
 
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! A viewer knows exactly the entities in its sight that it may see, within its byte budget.
+//! Tests that a viewer knows exactly the entities in its sight that it may see, within its byte budget.
 
 use std::collections::BTreeMap;
 
@@ -162,7 +162,7 @@ fn apply_update(scene: &mut Scene<2>, region: u32, tick: u64, update: &RegionUpd
     changes
 }
 
-/// An update of a region with these entities, for a viewer that starts from the beginning.
+/// The first update of a region with these entities, for a viewer that knows none yet.
 fn first_update(epoch: u64, ids: &[u64]) -> RegionUpdate {
     let mut store = EntityStore::<2>::new(Schema::default(), RegionLimits::default());
     ids.iter().for_each(|id| _ = store.insert(&Entity::at(*id, [50.0, *id as f32])).unwrap());

@@ -1,5 +1,5 @@
-//! The same inputs give the same bytes on any number of regions, and a standby that reads the records equals
-//! its owner.
+//! Tests that the same inputs give the same bytes on any number of regions, and that a standby that reads the records
+//! equals its owner.
 
 use dunlin_space::behaviour::{Flock, Oscillation, PREDATOR, PREY, PredatorPrey, RandomWalk};
 
@@ -61,7 +61,7 @@ fn region_count_does_not_change_flocks() {
     assert_region_count_changes_nothing::<2, _>(&flock, 9.0);
 }
 
-/// A behaviour that moves each entity alone, without lanes.
+/// Wraps a behaviour so that it moves entities one by one, without lanes.
 #[derive(Clone)]
 struct Alone<B>(B);
 
@@ -80,7 +80,7 @@ impl<const D: usize, B: Behaviour<D>> Behaviour<D> for Alone<B> {
     }
 }
 
-/// Runs entities in groups, and asserts that the result equals that of single entities.
+/// Runs entities in groups, and asserts that the result equals that of moving entities one by one.
 fn run_in_groups<const D: usize, B: Behaviour<D> + Clone>(behaviour: &B, strip: f32) -> u64 {
     let grouped = run::<D, _>(behaviour, strip, 3);
     assert!(

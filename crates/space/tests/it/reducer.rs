@@ -1,4 +1,4 @@
-//! The reducer of a region's topic: it follows the owner's records and equals the owner's state.
+//! Tests of the reducer of a region's topic: it follows the owner's records and then equals the owner's state.
 
 use dunlin_space::behaviour::{Oscillation, RandomWalk};
 use dunlin_topic::{Frame, Reducer};

@@ -1,4 +1,4 @@
-//! Regions survive faulty entities and behaviours, expired leases and unexpected messages.
+//! Tests that regions survive faulty entities and behaviours, expired leases and unexpected messages.
 
 use super::*;
 
@@ -19,7 +19,7 @@ impl Behaviour<3> for Fails {
     }
 }
 
-/// Panics like `Fails`, but runs entities in groups.
+/// A behaviour that panics like `Fails`, but runs entities in groups.
 #[derive(Clone)]
 struct FailsTogether;
 
@@ -231,7 +231,7 @@ fn owner_is_at_most_one_tick_ahead_of_its_standby() {
     region.tick(4, &mut out).unwrap();
 }
 
-/// The standby continues from the last tick that it received; the tick after that is repeated.
+/// The standby continues from the last tick that it received, so later ticks of the owner are repeated.
 #[test]
 fn standby_continues_after_the_last_tick_that_it_received() {
     let walk = Sees(dunlin_space::behaviour::RandomWalk { speed_max: 9.0, turn: 1.0 });
@@ -340,7 +340,7 @@ fn ghost_age_counts_from_its_reception_in_local_ticks() {
     assert_eq!((count(100), count(125), count(126)), (1, 1, 0));
 }
 
-/// The error of dead reckoning is at most `a t² / 2`.
+/// The error of a ghost's extrapolated position is at most `a t² / 2`.
 #[test]
 fn error_of_a_ghost_is_bounded_by_its_acceleration() {
     #[derive(Clone)]

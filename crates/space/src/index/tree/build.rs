@@ -1,4 +1,4 @@
-//! Builds a tree: keys, their order, and the cells over them.
+//! Builds a tree: computes the points' keys, sorts the points by key, and builds the cells over them.
 
 use super::{LEAF_MAX, Node, Tree};
 use crate::curve::Curve;
@@ -6,8 +6,8 @@ use crate::index::{PointColumns, point_at};
 use crate::shape::Aabb;
 
 impl<const D: usize, C: Curve<D>> Tree<D, C> {
-    /// Sorts the points along the curve. Starts from the last order, which is nearly sorted when points moved
-    /// little.
+    /// Sorts the points along the curve. Starts from the previous order, in which points that moved little are nearly
+    /// sorted.
     pub(super) fn sort_points(&mut self, points: &PointColumns<'_, D>) {
         let count = points[0].len();
         if self.keys.len() == count {

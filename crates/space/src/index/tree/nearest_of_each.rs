@@ -52,7 +52,7 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
         }
     }
 
-    /// A squared distance within which there are at least `count` other items.
+    /// Returns a squared distance within which the slot's item has at least `count` other items.
     fn first_reach(&self, slot: usize, count: usize, nearest: &mut NearestItems) -> f32 {
         nearest.clear();
         let at = self.slot(slot);

@@ -1,4 +1,4 @@
-//! Views of several adjacent entities, computed at once: each candidate is compared with all of them.
+//! Finds the entities around several adjacent entities at once, by comparing each candidate with all of them.
 
 use super::{SeenState, VisibleEntities};
 use crate::behaviour::{LANES, NearbyEntityLanes, OtherEntityLanes, OwnEntityLanes, SimdLanes};
@@ -6,7 +6,7 @@ use crate::entity::EntityId;
 use crate::index::RowsAround;
 use crate::shape::Aabb;
 
-/// Entities that run together, by their slots in the view.
+/// Slots of the entities that a behaviour moves together.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::region) struct LaneSlots {
     slots: [u32; LANES],
@@ -35,7 +35,7 @@ impl LaneSlots {
         &self.slots[..self.count]
     }
 
-    /// The entities as a behaviour receives them.
+    /// Copies the entities into the form in which a behaviour receives them.
     #[inline(always)]
     pub(in crate::region) fn own<const D: usize>(
         &self,
@@ -61,7 +61,7 @@ impl LaneSlots {
     }
 }
 
-/// Entities within sight of some lanes.
+/// Finds the entities within sight of at least one lane's entity.
 pub(in crate::region) struct LanesInSight<'a, const D: usize> {
     pub(in crate::region) view: &'a VisibleEntities<D>,
     pub(in crate::region) group: &'a LaneSlots,

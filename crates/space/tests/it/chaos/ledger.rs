@@ -1,4 +1,4 @@
-//! The expected entities, kept by an observer that sees all nodes.
+//! The entities that should exist, as recorded by an observer that sees all nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub struct ExpectedEntities {
 struct EntityRecord {
     generation: u32,
     steps: u64,
-    /// Number of steps by which a kill may have set the entity back.
+    /// Number of steps by which a killed owner may have set the entity back.
     back: u64,
     /// Whether a process without a standby was killed while it held the entity.
     may_be_lost: bool,

@@ -1,4 +1,4 @@
-//! A process that owns a region or is a standby.
+//! A simulated process that owns a region or is the standby of one.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,7 +7,7 @@ use dunlin_space::{
     RegionId, TransferredEntity,
 };
 
-/// An entity in a process.
+/// An entity in a simulated process.
 #[derive(Debug, Clone, Copy)]
 pub struct EntityState {
     pub generation: u32,
@@ -20,11 +20,11 @@ pub struct EntityState {
 #[derive(Debug, Clone)]
 pub enum StandbyItem {
     HandoverEntry(HandoverEntry),
-    /// Number of a tick, and steps of entities after it.
+    /// The number of a tick, and the step number of each entity after the tick.
     Tick(u64, Vec<(EntityId, u64)>),
 }
 
-/// An effect of a process outside itself: a message to another region, an item for its standby, or lost entities.
+/// An effect of a process on others: a message to another region, an item for its standby, or lost entities.
 #[derive(Debug)]
 pub enum ProcessEffect {
     Send(RegionId, HandoverMessage),

@@ -1,5 +1,4 @@
-//! A simulated cluster: regions, owners, standbys, leases and a network, with one thread, one clock and one
-//! seed.
+//! A simulated cluster: regions, owners, standbys, leases and a network. It has one thread, one clock and one seed.
 
 mod leases;
 
@@ -15,7 +14,7 @@ use crate::Dice;
 const MS: u64 = 1_000_000;
 const TICK: u64 = 20 * MS;
 const LEASE: u64 = 300 * MS;
-/// Time at which faults and offers end, and time at which the run ends. Late messages arrive in between.
+/// Time at which faults and offers end, and time at which the run ends. The time in between lets late messages arrive.
 const FAULTS_END: u64 = 4_000 * MS;
 const END: u64 = 6_800 * MS;
 const TIMING: HandoverTiming = HandoverTiming { prepare_ns: 60 * MS, resend_ns: 25 * MS, query_ns: 80 * MS };
@@ -83,7 +82,7 @@ pub struct ChaosSimulation {
     events: Vec<Option<Event>>,
     nodes: Vec<SimulatedProcess>,
     regions: BTreeMap<RegionId, Ownership>,
-    /// Times until which pairs of regions are cut off from each other.
+    /// Pairs of regions that are cut off from each other, each with the time at which the cut ends.
     cuts: BTreeMap<(RegionId, RegionId), u64>,
     /// Arrival time of the last item to a standby; streams keep their order.
     streams: BTreeMap<(usize, usize), u64>,
@@ -175,7 +174,7 @@ impl ChaosSimulation {
         self.events.push(Some(event));
     }
 
-    /// Runs to the end, or to the first violation.
+    /// Runs the simulation to its end, or to the first violation of an invariant.
     pub fn run(mut self) -> Result<ChaosSimulation, String> {
         while let Some(Reverse((at, _, number))) = self.queue.pop() {
             if at > END {
@@ -429,8 +428,8 @@ impl ChaosSimulation {
         }
     }
 
-    /// Records the losses of a killed owner. Its entities may be set back by a tick or vanish, and the last items to
-    /// its standby may never arrive.
+    /// Records what a killed owner may have lost. Its entities may be set back by a tick or vanish, and the last items
+    /// to its standby may never arrive.
     fn record_loss(&mut self, number: usize) {
         let node = &self.nodes[number];
         if !node.owner {

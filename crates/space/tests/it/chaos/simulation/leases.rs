@@ -1,4 +1,4 @@
-//! Leases: owners and standbys of regions.
+//! Leases in the simulation: which process owns a region, and which is its standby.
 
 use dunlin_space::{Handover, RegionId, StandbyMode};
 
@@ -77,7 +77,7 @@ impl ChaosSimulation {
         self.act(heir, |node, effects| node.handover.take_over(epoch, is_state_lost, &others, now, effects))
     }
 
-    /// Attaches a standby to an owner without one; it starts from the owner's state.
+    /// Attaches a standby to an owner without one. The standby starts from a copy of the owner's state.
     pub(super) fn attach(&mut self, owner: usize) -> Result<(), String> {
         let stopped = self.nodes[owner].paused_until > self.now;
         if self.standby == StandbyMode::None
