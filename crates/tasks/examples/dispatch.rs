@@ -1,7 +1,7 @@
-//! Measures the cost of a dispatch and the memory of a queued task: `cargo run --release -p dunlin-tasks
-//! --example dispatch TENANTS QUEUED [SETS] [label]`. SETS is the number of different labels that tasks need in turn
-//! (default: none); all workers have all of these labels. Run one case in each process, because freed memory would
-//! count for the next case.
+//! Measures the cost of a dispatch and the memory of a queued task: `cargo run --release -p dunlin-tasks --example
+//! dispatch TENANTS QUEUED [SETS] [label]`. SETS is the number of different labels that tasks need in turn (default:
+//! none); all workers have all of these labels. Run each case in a process of its own, because freed memory would count
+//! for the next case.
 //!
 //! A dispatch gives a waiting task to a worker, completes it, and submits another one in its place. The number of
 //! waiting tasks therefore does not change. The time is this thread's processor time.
@@ -27,7 +27,7 @@ fn main() {
     measure(number(0, 1), number(1, 1_000), &Labels { labels, sets: &sets });
 }
 
-/// Labels of the tasks, and the label sets that they need in turn.
+/// The label sets that tasks need in turn, and all labels in these sets.
 #[derive(Clone, Copy)]
 struct Labels<'l> {
     labels: &'l [Label<'l>],
@@ -115,7 +115,7 @@ fn apply(state: &mut SchedulerState, effects: &mut TaskEffects, command: &TaskCo
 }
 
 fn cpu_ns() -> u64 {
-    // The processor time that the kernel's scheduler reports.
+    // Reads the processor time that the kernel's scheduler reports for this thread.
     let text = fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }

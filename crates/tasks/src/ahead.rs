@@ -3,7 +3,7 @@
 //! A worker that receives its next task only after it has reported the last one is idle for a round trip and a write to
 //! disk. With a task ahead, the worker continues immediately. But such a task waits for this worker even if another
 //! worker becomes free sooner. A worker therefore receives a task ahead only if this does not make the task wait
-//! longer. This is the case if more tasks are ready than all workers could start at once.
+//! longer. This is the case if more tasks are ready than there are workers that serve them.
 //!
 //! If fewer tasks are ready, only a worker that is about to finish receives one. The worker that is predicted to finish
 //! next would receive that task in any case. Predictions use the recent cost of a lane's tasks, and are made only for
@@ -28,14 +28,15 @@ use crate::state::SchedulerState;
 const SOON_MS: u64 = 4;
 /// How long after the predicted end a report may still be on its way, ms.
 const LATE_MS: u64 = 8;
-/// A worker's end is predicted only if the error of recent predictions was at most this fraction (1 ÷ `STEADY_SHARE`)
-/// of the predicted time.
+/// The end of a worker's task is predicted only if the error of recent predictions was at most this fraction (1 ÷
+/// `STEADY_SHARE`) of the predicted time.
 const STEADY_SHARE: u32 = 8;
 /// Maximum number of workers that are checked in a search for one that can take a task.
 const CHECKED_MAX: usize = 32;
 
 layout! {
-    /// The number of tasks that a worker may hold beyond its slots, and the number that it holds at present.
+    /// The number of tasks that a worker may hold beyond its slots, and the number that it holds beyond them at
+    /// present.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct TasksAhead {
         /// Maximum number of tasks ahead.
@@ -44,7 +45,7 @@ layout! {
         pub held: u32,
         /// Predicted end of the running task; 0 if there is none.
         pub predicted_end_ms: u64,
-        /// Recent prediction error, µs, at least 1; 0 before the first.
+        /// Recent prediction error, µs, at least 1; 0 before the first prediction.
         pub error_us: u32,
     }
 }
@@ -62,7 +63,7 @@ impl TasksAhead {
 }
 
 impl SchedulerState {
-    /// Sets a worker's number of slots and its maximum number of tasks ahead. The previous numbers do not matter.
+    /// Sets a worker's number of slots and its maximum number of tasks ahead, whatever these numbers were before.
     pub(crate) fn set_slots(
         &mut self,
         id: u64,
@@ -84,7 +85,7 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Assigns tasks ahead to a worker that has just reported.
+    /// Assigns tasks ahead to a worker that has just sent a report.
     pub(crate) fn fill_ahead(&mut self, worker: u32, effects: &mut TaskEffects) {
         while let Some(&ahead) = self.ahead.get(&worker)
             && ahead.held < ahead.ahead_max
@@ -95,7 +96,7 @@ impl SchedulerState {
         {}
     }
 
-    /// Whether more tasks are ready than the workers with the same kinds could start if all were free.
+    /// Whether the ready tasks that the worker's pool serves are more than the pool's workers.
     fn has_surplus_tasks(&self, worker: u32) -> bool {
         let pool = &self.pools[self.workers[worker].pool as usize];
         let mut ready = 0;
@@ -122,8 +123,8 @@ impl SchedulerState {
             && pool.classes.iter().any(|class| self.first_lane(&pool.serves, *class).is_some())
     }
 
-    /// The worker of a pool that is predicted to finish next and soon, so that it may receive a task before it
-    /// finishes.
+    /// The worker of a pool that is predicted to finish next, if it will finish so soon that it may receive its next
+    /// task now.
     fn worker_ending_soon(&self, pool: usize) -> Option<u32> {
         let pool = &self.pools[pool];
         let (from_ms, to_ms) = (self.now_ms.saturating_sub(LATE_MS), self.now_ms.saturating_add(SOON_MS));
@@ -131,7 +132,7 @@ impl SchedulerState {
         soon.map(|(_, worker)| *worker).find(|worker| self.is_predictable(*worker))
     }
 
-    /// Whether a worker runs a single task, holds no further one, and had accurate predictions recently.
+    /// Whether a worker runs a single task, holds no further task, and had accurate predictions recently.
     fn is_predictable(&self, worker_at: u32) -> bool {
         let (worker, ahead) =
             (&self.workers[worker_at], self.ahead.get(&worker_at).copied().unwrap_or_default());
@@ -148,7 +149,7 @@ impl SchedulerState {
         self.set_ahead(worker, TasksAhead { held: ahead.held + 1, ..ahead });
     }
 
-    /// Uses this credit for tasks ahead; returns the rest.
+    /// Uses this credit for tasks ahead first; returns the remaining credit.
     pub(crate) fn use_credit_for_ahead(&mut self, worker: u32, credit: u32) -> u32 {
         let Some(&ahead) = self.ahead.get(&worker) else { return credit };
         let used = ahead.held.min(credit);
@@ -156,7 +157,8 @@ impl SchedulerState {
         credit - used
     }
 
-    /// Predicts the end of the task that a worker runs, the first of its tasks; 0 if it has none.
+    /// Predicts the end of the task that a worker runs, which is the first of its held tasks. Sets 0 if the worker
+    /// holds none.
     pub(crate) fn predict_end(&mut self, worker_at: u32) {
         let Some(&ahead) = self.ahead.get(&worker_at) else { return };
         let held = self.workers[worker_at].held;
@@ -167,8 +169,8 @@ impl SchedulerState {
         self.set_ahead(worker_at, TasksAhead { predicted_end_ms, ..ahead });
     }
 
-    /// Updates the prediction error after a task that was charged `charged_us`, and predicts the end of the worker's
-    /// next task.
+    /// Updates the prediction error after an attempt that was charged `charged_us` in advance, and predicts the end of
+    /// the worker's next task.
     pub(crate) fn record_prediction_error(&mut self, worker_at: u32, charged_us: u32, spent: AttemptCost) {
         let Some(&ahead) = self.ahead.get(&worker_at) else { return };
         let error_us = u32::try_from(spent.cost_us()).unwrap_or(u32::MAX).abs_diff(charged_us);

@@ -7,7 +7,7 @@ use crate::lane::LaneRank;
 use crate::state::SchedulerState;
 use crate::task::{TaskList, TaskStage};
 
-/// Maximum number of tenants, or idle workers, that are skipped because a task needs more than a worker has left.
+/// Maximum number of lanes, or idle workers, that are skipped because a task needs more than a worker has left.
 const SKIPPED_MAX: usize = 32;
 /// Assumed cost of a task in a lane without history, µs.
 const COST_US_FIRST: u32 = 1_000;
@@ -17,7 +17,7 @@ const COST_US_FIRST: u32 = 1_000;
 type Candidate = ((u8, u64, i64), u32, u32);
 
 impl SchedulerState {
-    /// Dispatches all classes that have new ready tasks.
+    /// Assigns tasks in all classes that have new ready tasks.
     pub(crate) fn dispatch(&mut self, effects: &mut TaskEffects) {
         let has_ready_tasks = !self.dirty.is_empty();
         while let Some(class) = self.dirty.pop() {
@@ -63,12 +63,13 @@ impl SchedulerState {
         self.update_idle(worker);
     }
 
-    /// Assigns a worker its next task, if there is one and the worker accepts more. Returns whether it did.
+    /// Assigns a worker its next task, if there is one and the worker accepts more tasks. Returns whether a task was
+    /// assigned.
     fn assign(&mut self, worker: u32, effects: &mut TaskEffects) -> bool {
         self.workers[worker].accepts_tasks() && self.assign_next(worker, effects)
     }
 
-    /// Assigns a worker its next task, even if the worker has no credit. Returns whether there was one.
+    /// Assigns a worker its next task, even if the worker has no credit. Returns whether a task was assigned.
     pub(crate) fn assign_next(&mut self, worker: u32, effects: &mut TaskEffects) -> bool {
         while let Some((lane, at)) = self.choose_task(worker) {
             let (tenant_at, need, now_ms) = (self.tasks[at].tenant, self.tasks[at].need(), self.now_ms);
@@ -85,7 +86,7 @@ impl SchedulerState {
         false
     }
 
-    /// The lane that is next among all that a worker serves, and its first task.
+    /// The task that a worker should run next, with its lane: `(lane, task)`. `None` if no ready task fits the worker.
     fn choose_task(&mut self, worker: u32) -> Option<(u32, u32)> {
         if let Some(reserved_task) = self.reservation_of(worker) {
             return reserved_task;
@@ -112,7 +113,8 @@ impl SchedulerState {
         best.map(|(_, lane, at)| (lane, at))
     }
 
-    /// Rank of a lane's first task, if the worker has room for it.
+    /// The first task of a lane, as a candidate. `None` if the worker has no room for the task, or if other tenants'
+    /// reserves leave no capacity for it.
     fn first_fitting_task(
         &mut self,
         worker: u32,
@@ -178,7 +180,7 @@ impl SchedulerState {
         }
     }
 
-    /// Increases a tenant's resource use. The caller has called `settle` for the use before.
+    /// Increases a tenant's resource use. The caller must have called `settle` for this use before.
     fn add_use(&mut self, tenant: u32, need: &[u64; 3]) {
         let tenant = self.tenant(tenant);
         let before = tenant.unused_reserve();

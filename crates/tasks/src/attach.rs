@@ -1,7 +1,8 @@
-//! Workers that attach to a node, for the first time or after a lost connection.
+//! Attaches workers to a node, for the first time or after a lost connection.
 //!
-//! A worker's lease belongs to the cluster and outlives a connection. A worker that attaches again names the
-//! tasks it still has. Orders that only the cluster knows were lost, and are sent again under the same token.
+//! A worker's lease belongs to the cluster and outlives a connection. A worker that attaches again names the tasks that
+//! it still has. If the cluster has assigned other tasks to the worker, their orders were lost, and are sent again
+//! under the same tokens.
 
 use std::collections::BTreeSet;
 
@@ -24,9 +25,10 @@ layout! {
         pub slots: u32,
         /// Maximum number of tasks that the worker may hold beyond its slots.
         pub ahead: u32,
-        /// Tasks and tokens that the worker holds, or has reported without receiving a reply.
+        /// Id and token of each task that the worker holds, or has reported without receiving a reply.
         pub held: Vec<(u64, u64)>,
-        /// Description of the worker, used if its id is not known. Its credit is ignored; `slots` is used instead.
+        /// Description of the worker, used if the id is not known. The credit in the description is ignored; `slots` is
+        /// used instead.
         pub new: NewWorker<'a>,
     }
 }
@@ -35,16 +37,17 @@ layout! {
     /// The response to a worker that attaches: its id, and the tasks whose results it may not report.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct AttachResponse {
-        /// Id of the worker. A new id means that the old one was unknown, and its tasks went to others.
+        /// Id of the worker. A new id means that the old id was not known, and that other workers received the worker's
+        /// tasks.
         pub worker: u64,
         /// The epoch of the cluster's tasks. On a node without a disk, each start begins a new epoch with new ids.
         pub epoch: u32,
-        /// Tasks and tokens that the worker has but may no longer report.
+        /// Id and token of each task that the worker has but may no longer report.
         pub lost: Vec<(u64, u64)>,
     }
 }
 
-/// The tasks that the scheduler has assigned to a worker, and the tasks that the worker must stop.
+/// The tasks that the scheduler has assigned to a worker, and those among them that the worker must stop.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HeldTasks {
     /// The start of each task of the worker.

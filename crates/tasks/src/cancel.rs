@@ -1,4 +1,4 @@
-//! Cancels tasks, retries dead letters and discards them.
+//! Cancels tasks, and retries or discards dead letters.
 
 use crate::effects::{TaskEffects, TaskEventKind, WorkerOrder};
 use crate::error::TaskRefusal;
@@ -21,8 +21,8 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Cancels tasks, and all tasks that wait for them. Works with ids, because the state may forget a cancelled task
-    /// in the meantime.
+    /// Cancels these tasks, and all tasks that wait for them. Works with ids, because the state may forget a cancelled
+    /// task in the meantime.
     fn cancel_all(&mut self, mut left: Vec<u64>, effects: &mut TaskEffects) {
         while let Some(id) = left.pop() {
             let Some(at) = self.tasks.find(id) else { continue };
@@ -42,7 +42,7 @@ impl SchedulerState {
         }
     }
 
-    /// Ends a cancelled task after its worker has released it.
+    /// Ends a cancelled task after its worker has released it, and cancels the tasks that wait for it.
     pub(crate) fn end_cancelled_with_dependents(&mut self, at: u32, effects: &mut TaskEffects) {
         let dependents = self.end_cancelled_task(at, effects);
         self.cancel_all(dependents, effects);
@@ -140,7 +140,7 @@ impl SchedulerState {
         u64::from(self.tenants[tenant as usize].dead.len.min(most))
     }
 
-    /// Discards the oldest dead letter; tasks that wait for it are cancelled.
+    /// Discards the oldest dead letter of a tenant, and cancels the tasks that wait for it.
     pub(crate) fn discard_first(&mut self, tenant: u32, effects: &mut TaskEffects) {
         let at = self.tenants[tenant as usize].dead.head;
         if at == NONE {

@@ -68,7 +68,8 @@ impl SchedulerState {
         self.policies.check(tenant, &policies, self.limits.policies_max)
     }
 
-    /// Checks that there is room for new classes, in addition to those in use or needed by the same command.
+    /// Checks that there is room for `new` classes. Classes that are in use, or that the same command needs (`wanted`),
+    /// cannot be replaced.
     fn check_classes(&self, wanted: &BTreeSet<u32>, new: usize, demands: usize) -> Result<(), TaskRefusal> {
         let spare = |at: &&u32| !wanted.contains(at);
         let (count, count_max) = (self.classes.len() + new, self.limits.classes_max as usize);
@@ -111,7 +112,7 @@ impl SchedulerState {
         Ok(())
     }
 
-    /// Counts one more known task of a lane.
+    /// Counts one more known task in a lane.
     pub(crate) fn use_lane(&mut self, lane: u32) {
         self.lane_tasks[lane as usize] += 1;
         if self.lane_tasks[lane as usize] == 1 {
@@ -125,7 +126,7 @@ impl SchedulerState {
         }
     }
 
-    /// Subtracts one known task from the count of a lane.
+    /// Counts one known task less in a lane.
     pub(crate) fn release_lane(&mut self, lane: u32) {
         self.lane_tasks[lane as usize] -= 1;
         if self.lane_tasks[lane as usize] == 0 {
@@ -139,7 +140,8 @@ impl SchedulerState {
         }
     }
 
-    /// Number of a task's lane; the caller adds a task to it.
+    /// Returns the number of a tenant's lane for a class, which is created if necessary. The caller then adds a task to
+    /// the lane.
     pub(crate) fn lane_for(&mut self, tenant: u32, class_key: &ClassKey<'_>) -> u32 {
         let class = self.class_for(class_key);
         if let Some(&lane) = self.lane_at.get(&(tenant, class)) {
@@ -160,7 +162,7 @@ impl SchedulerState {
         lane
     }
 
-    /// Adds an unused lane.
+    /// Adds a lane without tasks.
     pub(crate) fn push_lane(&mut self, lane: Lane) {
         self.unused_lanes.insert(self.lanes.len() as u32);
         self.lanes.push_back(lane);
@@ -208,7 +210,7 @@ impl SchedulerState {
         at
     }
 
-    /// Adds an unused class.
+    /// Adds a class without tasks.
     pub(crate) fn push_class(&mut self, class: Class) {
         self.unused_classes.insert(self.classes.len() as u32);
         self.classes.push_back(class);

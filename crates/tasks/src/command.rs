@@ -7,7 +7,7 @@ use crate::quota::Quota;
 use crate::rate::Rate;
 use crate::retry::RetryPolicy;
 
-// The numbers of the commands that may change many tasks although they are short.
+// Encoded numbers of the commands that may change many tasks although they are short.
 const TENANT: u8 = 1;
 const CANCEL: u8 = 3;
 const REDRIVE: u8 = 5;
@@ -15,7 +15,7 @@ const DISCARD: u8 = 6;
 const LEAVE: u8 = 15;
 const REDRIVE_SAFE: u8 = 24;
 
-// The numbers of the commands that may end attempts of tasks.
+// Encoded numbers of the commands that may end attempts of tasks.
 const COMPLETE: u8 = 10;
 const FAIL: u8 = 11;
 const PUBLISHED: u8 = 18;
@@ -34,7 +34,7 @@ choice! {
             tenant: &'a [u8], /// The tasks.
             tasks: Vec<NewTask<'a>> } = 2,
         /// Cancels a task and all tasks that wait for it. A running task ends when its worker confirms the
-        /// cancellation, or when its timeout is over.
+        /// cancellation, or when the task's timeout is over.
         Cancel { /// Id of the task.
             task: u64 } = 3,
         /// Restarts a dead letter with all its retries.
@@ -144,7 +144,7 @@ layout! {
         pub weight: u32,
         /// Maximum number of waiting tasks; 0 for no limit.
         pub queued_max: u64,
-        /// Number of retries allowed for each hundred first starts, in addition to a few; 0 for no limit.
+        /// Number of retries allowed for each hundred first starts, plus a few in the beginning; 0 for no limit.
         pub retry_percent: u32,
         /// Quota for the number of tasks that run at the same time.
         pub concurrency: Quota,
@@ -152,7 +152,7 @@ layout! {
         pub cpu_milli: Quota,
         /// Quota for the memory of all running tasks, in bytes.
         pub memory_bytes: Quota,
-        /// Limits by key. A task may count towards several of them.
+        /// Limits by key. A task may count towards several of these limits.
         pub limits: Vec<KeyLimit<'a>>,
     }
 }
@@ -219,8 +219,8 @@ layout! {
         pub timeout_ms: u32,
         /// Retry policy; `None` for three retries.
         pub retry: Option<RetryPolicy>,
-        /// A second task with the same key is not added: the first one counts. If the second task has another queue,
-        /// kind, payload or subject, it is refused. Empty for no key.
+        /// Idempotency key; empty for none. A second task with the same key is not added, because the first one counts.
+        /// The second task is refused if it has another queue, kind, payload or subject.
         pub idempotency_key: &'a [u8],
         /// Tasks that must be done before this task can start.
         pub after: Vec<TaskDependency>,
@@ -296,7 +296,8 @@ layout! {
 }
 
 choice! {
-    /// A command with the fields that later versions added: its number is the basic command's number plus 128.
+    /// A command with the fields that later versions added. It is encoded under the number of the basic command plus
+    /// 128.
     #[derive(Debug)]
     pub enum ExtendedCommand<'a> {
         Submit { tenant: &'a [u8], tasks: Vec<ExtendedEncoding<NewTask<'a>>> } = 130,
@@ -307,7 +308,7 @@ choice! {
 }
 
 impl<'a> ExtendedCommand<'a> {
-    /// Converts a command that uses a field that was added later; `None` for other commands.
+    /// Converts a command that uses such a field; `None` for other commands.
     fn of(command: &TaskCommand<'a>) -> Option<ExtendedCommand<'a>> {
         match command {
             TaskCommand::Submit { tenant, tasks } if tasks.iter().any(Later::has_later_fields) => {
@@ -368,7 +369,7 @@ layout! {
 }
 
 impl<'a> TaskCommand<'a> {
-    /// Tenant that must exist for the command; `None` if the command needs no tenant.
+    /// The tenant that must exist for the command; `None` if the command needs no tenant.
     pub fn tenant(&self) -> Option<&'a [u8]> {
         match *self {
             TaskCommand::Submit { tenant, .. }
@@ -397,20 +398,20 @@ impl<'a> TaskCommand<'a> {
         }
     }
 
-    /// Whether an encoded command may change many tasks although it is short. The command is recognized by its number,
-    /// because this is called for each command.
+    /// Whether an encoded command may change many tasks although it is short. Recognizes the command by its number,
+    /// because this check runs for each command.
     pub(crate) fn may_change_many(command: &[u8]) -> bool {
         let number = command.get(1).copied().unwrap_or_default();
         [TENANT, CANCEL, REDRIVE, DISCARD, LEAVE, REDRIVE_SAFE].contains(&number)
     }
 
-    /// Whether an encoded command may end attempts of tasks, so that tasks that wait for them change.
+    /// Whether an encoded command may end attempts of tasks, which also changes the tasks that wait for those tasks.
     pub(crate) fn may_end_attempts(command: &[u8]) -> bool {
         let number = command.get(1).copied().unwrap_or_default();
         [COMPLETE, FAIL, PUBLISHED, UNPUBLISHED].contains(&number)
     }
 
-    /// The workers that send the command, or to which it applies.
+    /// The workers that sent the command, or to which it applies.
     pub fn workers(&self) -> &[u64] {
         match self {
             TaskCommand::Renew { workers } => workers,

@@ -1,5 +1,4 @@
-//! Destination of a task of kind [`PUBLISH`](crate::PUBLISH): its subject, and the user whose permissions
-//! apply.
+//! The destination of a task of kind [`PUBLISH`](crate::PUBLISH): a subject, and the user whose permissions apply.
 //!
 //! ```text
 //!  NewTask::subject = subject | subject, a zero byte, the user's name

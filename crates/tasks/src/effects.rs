@@ -1,4 +1,4 @@
-//! Effects of commands on workers, topics and watchers.
+//! The effects that commands have besides their replies, on workers, topics and watchers.
 
 use std::sync::Arc;
 

@@ -11,8 +11,8 @@ use crate::reply::CommandReply;
 use crate::shard::shard_of_id;
 use crate::state::SchedulerState;
 
-/// The workers that joined in another shard: maps each worker's slot in this shard's list of workers to the worker's
-/// id, and the id to the slot.
+/// The workers that joined in another shard. Maps each worker's slot in this shard to the worker's id, and the id to
+/// the slot.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Enlisted {
     ids: OrdMap<u32, u64>,

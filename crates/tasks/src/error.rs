@@ -1,4 +1,4 @@
-//! Errors: malformed bytes and refused commands.
+//! Errors: malformed bytes, and refused commands.
 
 use crate::layout::{choice, decode, encode};
 
@@ -15,18 +15,18 @@ pub enum TaskDecodeError {
     /// The version is unknown.
     #[error("version {0} of the encoding is not known here; this build writes version {version}", version = crate::VERSION)]
     Version(u8),
-    /// An enumeration has an unknown value.
+    /// An enum has an unknown value.
     #[error("{number} is not a known {what}")]
     Unknown {
         /// Name of the enum.
         what: &'static str,
-        /// The number.
+        /// The unknown number.
         number: u8,
     },
-    /// Items are not in the order of the encoding.
+    /// Items are not in the order that the encoding requires.
     #[error("{0} are out of order")]
     Order(&'static str),
-    /// Numbers or ids refer to missing items, or are repeated.
+    /// A number or id refers to a missing item, or is repeated.
     #[error("{0} contradict each other: an entry is missing or repeated")]
     Inconsistent(&'static str),
 }
@@ -83,7 +83,7 @@ choice! {
         #[error("task {index} of the batch waits for itself through other tasks")]
         Cycle { /// Index of a task in the cycle.
             index: u32 } = 11,
-        /// A task of a batch waits for an index beyond the batch.
+        /// A task of a batch waits for a task whose index is not in the batch.
         #[error("task {index} of the batch waits for a task whose index is outside the batch: indexes start at 0")]
         NoDependency { /// Index of the waiting task.
             index: u32 } = 12,
@@ -152,7 +152,7 @@ choice! {
         NeedsTooMuch { /// Needed bytes.
             bytes: u64, /// The limit.
             bytes_max: u64 } = 28,
-        /// A part of the rate is 0.
+        /// The count, time or burst of the rate is 0.
         #[error("the count, time and burst of a rate must be at least 1")]
         Rate = 29,
         /// A task of a batch waits for a task of another shard.
@@ -160,7 +160,7 @@ choice! {
         DependencyElsewhere { /// Index of the waiting task.
             index: u32, /// Id of the task in the other shard.
             task: u64 } = 30,
-        /// The idempotency key belongs to a different task.
+        /// The idempotency key belongs to another task, which differs from the new one.
         #[error("task {index} of the batch has the idempotency key of task {task:x}, but differs from it in queue, kind, payload or subject: use another key")]
         KeyReused { /// Index of the refused task.
             index: u32, /// Id of the task with the key.
@@ -170,7 +170,7 @@ choice! {
         KeyCancelled { /// Index of the refused task.
             index: u32, /// Id of the task with the key.
             task: u64 } = 32,
-        /// Two different tasks of a batch have the same key.
+        /// Two different tasks of a batch have the same idempotency key.
         #[error("tasks {before} and {index} of the batch have the same idempotency key, but differ in queue, kind, payload or subject: use different keys")]
         KeyInBatch { /// Index of the second task.
             index: u32, /// Index of the first task.
@@ -193,7 +193,7 @@ choice! {
     }
 }
 
-/// Text for an unknown tenant, with at most 64 characters of the name.
+/// Error text for an unknown tenant, with at most 64 characters of the tenant's name.
 pub fn no_tenant(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
     let shown: String = name.chars().take(64).collect();

@@ -1,4 +1,4 @@
-//! Ends of attempts, and their consequences for the task.
+//! Handles the ends of attempts, which complete a task, retry it or make it a dead letter.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl SchedulerState {
             return Err(TaskRefusal::ResultTooLong { bytes, bytes_max });
         }
         let (worker, at) = match self.check_report(report) {
-            // The reply to an earlier report of the same attempt was lost.
+            // The report is repeated, because the reply to the first report of this attempt was lost.
             Err(TaskRefusal::Over { .. }) if self.is_completed(report.task) => return Ok(CommandReply::Done),
             checked => checked?,
         };
@@ -68,8 +68,7 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Makes a task that may not publish its payload a dead letter. Ignores a task that is unknown or has
-    /// ended.
+    /// Makes a task a dead letter, because it may not publish its payload. Ignores a task that is unknown or has ended.
     pub(crate) fn unpublished(
         &mut self,
         task: u64,
@@ -96,7 +95,7 @@ impl SchedulerState {
         self.tasks.find(task).is_some_and(|at| self.tasks[at].stage == TaskStage::Completed)
     }
 
-    /// Completes a task.
+    /// Completes a task whose attempt succeeded.
     pub(crate) fn succeed(&mut self, at: u32, spent: AttemptCost, result: &[u8], effects: &mut TaskEffects) {
         let AttemptCost { run_us, cpu_us, .. } = spent;
         self.tenant_of(at).account.completed += 1;
@@ -197,7 +196,7 @@ impl SchedulerState {
             }
             TaskStage::Running if self.tasks[at].is_published() => self.publish_payload(at, effects),
             TaskStage::Running | TaskStage::Stopping => {
-                // Another task may wait for the resources that this task releases.
+                // A task that waits for the resources of this task may now start.
                 let pool = self.workers[self.tasks[at].worker].pool;
                 self.dirty.extend(self.pools[pool as usize].classes.iter());
                 self.time_out(at, is_late, effects);
@@ -232,7 +231,7 @@ impl SchedulerState {
     }
 
     /// The resources that the worker reported. The run time is limited to the time since the start plus 2 ms, because
-    /// the clock counts whole ms. Without a reported run time, it is the time since the start.
+    /// the clock counts whole ms. Without a reported run time, the time since the start counts.
     fn spent(&self, at: u32, report: &AttemptReport) -> AttemptCost {
         let most_us = self.spent_since_start(at).run_us.saturating_add(2_000);
         let run_us = if report.run_us == 0 { most_us - 2_000 } else { report.run_us.min(most_us) };
@@ -252,8 +251,8 @@ impl SchedulerState {
         self.change_task(at, |task| task.outcome = Some(Arc::new(outcome)));
     }
 
-    /// Takes a task from its worker. With `keeps_places`, the task keeps its places in groups, because it starts again
-    /// immediately.
+    /// Takes a task from its worker. If `keeps_places` is set, the task keeps its places in groups, because it starts
+    /// again immediately.
     pub(crate) fn release(
         &mut self,
         at: u32,
@@ -330,7 +329,7 @@ impl SchedulerState {
         self.finished = finished;
     }
 
-    /// Makes a task a dead letter. Tasks that wait for it continue to wait, because a user may restart the dead letter.
+    /// Makes a task a dead letter. Tasks that wait for this task continue to wait, because a user may restart it.
     pub(crate) fn make_dead_letter(&mut self, at: u32, why: AttemptFailure, effects: &mut TaskEffects) {
         if self.tasks[at].outcome.as_ref().is_none_or(|outcome| outcome.failure != Some(why)) {
             self.set_outcome(at, Some(why), AttemptCost::default(), b"");
@@ -366,8 +365,8 @@ impl SchedulerState {
         if has_any { std::mem::take(&mut self.tasks[at].extra_mut().before) } else { Vec::new() }
     }
 
-    /// Removes the oldest completed and cancelled tasks: those that ended at least `finished_ms` ago, and further ones
-    /// while there are more than `finished_max` or the memory limit is exceeded.
+    /// Removes the oldest completed and cancelled tasks: those that ended at least `finished_ms` ago, and more while
+    /// they exceed `finished_max` or the memory limit is exceeded.
     pub(crate) fn trim_finished(&mut self) {
         while self.finished.len > 0 {
             let at = self.finished.head;

@@ -1,11 +1,11 @@
-//! Limits by key: they apply to a tenant's tasks that have the same value of a key, such as the same queue.
+//! Limits by key, which apply to a tenant's tasks that have the same value of a key, such as the same queue.
 //!
 //! A place in a group is a permit of a counting semaphore: a group has as many places as the limit allows tasks to run
 //! at the same time. A task takes a place in its group when it becomes ready, not when it starts. A lane therefore
-//! never holds more tasks of a group than may run, and the scheduler need not skip a task that is next. The place is
-//! returned when the task neither runs nor waits to run. Rates work in the same manner (`rate`): a ready task reserves
-//! a token, and takes it when it starts. Tasks without a place wait in a list of the group, ordered by priority and
-//! age.
+//! never holds more tasks of a group than may run, and the scheduler need not skip a task that is next. The task
+//! returns the place when it neither runs nor waits to run. Limits on starts (`rate`) work in the same manner: a ready
+//! task reserves a token, and takes the token when it starts. Tasks without a place wait in a list of the group,
+//! ordered by priority and age.
 //!
 //! Invariant: a task that no worker could run gives its place to a waiting task that a worker could run.
 
@@ -24,14 +24,14 @@ pub(crate) type GroupKey = (u32, u32, Arc<[u8]>);
 /// Counted size of a group besides its value, bytes.
 const GROUP_BYTES: u64 = 192;
 
-/// Tasks that the same workers can run: their lane, and the thousandths of a processor and bytes of memory that each
-/// needs.
+/// A sort of tasks that the same workers can run: the tasks' lane, and the thousandths of a processor and bytes of
+/// memory that each task needs.
 pub(crate) type TaskSort = (u32, u64, u64);
 
 /// The tasks of a group, ordered by sort, rank and slot. Each entry has these three values.
 pub(crate) type RankedTasks = OrdSet<(TaskSort, i64, u32)>;
 
-/// The first member of each sort.
+/// The first task of each sort.
 pub(crate) fn first_of_each_sort(members: &RankedTasks) -> impl Iterator<Item = (TaskSort, i64, u32)> {
     let mut next = members.get_min().copied();
     std::iter::from_fn(move || {
@@ -45,12 +45,12 @@ pub(crate) fn first_of_each_sort(members: &RankedTasks) -> impl Iterator<Item = 
 /// A tenant's tasks that have the same value of a key, such as the same queue.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskGroup {
-    /// Number of taken places: tasks that are ready or held by a worker.
+    /// Number of taken places: one for each task that is ready or held by a worker.
     pub(crate) places: u32,
     /// Number of ready tasks that reserve a token; counted only for limits with a rate.
     pub(crate) ready: u32,
     pub(crate) bucket: Bucket,
-    /// Time at which a token becomes available, or the group can be forgotten.
+    /// Time at which a token becomes available, or at which the group can be forgotten.
     pub(crate) due_ms: u64,
     /// Tasks that wait for a place.
     pub(crate) waiting: RankedTasks,
@@ -66,7 +66,7 @@ impl Default for TaskGroup {
 }
 
 impl TaskGroup {
-    /// Whether the group has no data to remember.
+    /// Whether the group can be forgotten: it has no tasks, and its token bucket is full.
     pub(crate) fn is_empty(&self, limit: &StoredKeyLimit, now_ms: u64) -> bool {
         let is_full = limit.rate.is_none_or(|rate| self.bucket.missing(&rate, now_ms) == 0);
         self.places == 0 && self.waiting.is_empty() && is_full
@@ -77,7 +77,7 @@ impl TaskGroup {
         self.places < limit.running_max && self.has_token(limit, now_ms)
     }
 
-    /// Whether another task may become ready if it displaces a ready task.
+    /// Whether another task may become ready if a ready task of the group gives up its place.
     pub(crate) fn has_displaceable_place(&self, limit: &StoredKeyLimit, now_ms: u64) -> bool {
         let is_covered = |rate| u64::from(self.ready) <= self.bucket.tokens(&rate, now_ms);
         self.places <= limit.running_max && limit.rate.is_none_or(is_covered)

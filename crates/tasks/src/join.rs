@@ -1,4 +1,4 @@
-//! Joins the results of all shards for one query.
+//! Joins the results that all shards return for one query.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::signals::{KindSignals, Signals};
 use crate::view::WorkerView;
 
 impl TaskQueryResult {
-    /// Joins results in the order of the shards. `None` if there are no results, or if results of their kinds cannot be
+    /// Joins results in the order of the shards. `None` if there are no results, or if results of this kind cannot be
     /// joined.
     pub fn join(parts: Vec<TaskQueryResult>) -> Option<TaskQueryResult> {
         let mut parts = parts.into_iter();

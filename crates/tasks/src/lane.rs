@@ -1,4 +1,4 @@
-//! Lanes and classes, in which tasks wait for their turn.
+//! Lanes and classes of tasks, in which tasks wait for their turn.
 //!
 //! A class is a queue, a kind and the labels that its tasks need: a worker that may run one of its tasks can run all of
 //! them. A lane holds one tenant's ready tasks of a class: a list for each priority, in order of arrival. Shares
@@ -34,10 +34,10 @@ layout! {
 }
 
 layout! {
-    /// The rank that decides which tenant's lane starts a task next.
+    /// A lane's rank, which decides from which tenant's lane the next task starts.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct LaneRank {
-        /// 0 within the tenant's reserved quota, 1 within its soft quota, 2 beyond.
+        /// 0 if the task is within the tenant's reserved quota, 1 if it is within the soft quota, otherwise 2.
         pub tier: u8,
         /// The tenant's tag: the virtual time up to which the tenant was served. The lowest tag is next.
         pub tag: u64,
@@ -49,7 +49,7 @@ impl Lane {
         Lane { tenant, class, levels: Default::default(), len: 0, cost_us: 0, rank: None }
     }
 
-    /// Adds a task. A task whose worker was lost goes to the front.
+    /// Adds a task. A task whose worker was lost is added at the front.
     pub(crate) fn push(&mut self, tasks: &mut Slab<Task>, at: u32, to_front: bool) {
         let level = &mut self.levels[usize::from(tasks[at].priority)];
         if to_front {
@@ -75,7 +75,7 @@ impl Lane {
     }
 }
 
-/// Labels that a worker must have, sorted and without repetition.
+/// Labels that a worker must have, sorted and without duplicates.
 pub(crate) type Needs = Arc<[StoredLabel]>;
 
 /// Converts labels to their stored form.

@@ -1,12 +1,12 @@
 //! Encoding of commands, replies, events and snapshots.
 //!
-//! Integers are little-endian and unaligned. Bytes are a `u32` length and that many bytes; lists are a `u32` count and
-//! that many items; an optional item is one byte and the item; a choice is one byte and its fields. Fields follow in
-//! the order of their declaration: a change of this order changes the encoding. Crate `control` has the same rules with
-//! its own version.
+//! Integers are little-endian and unaligned. A byte string is encoded as a `u32` length and the bytes, a list as a
+//! `u32` count and the items. An optional item begins with a `bool` byte, an enum with the byte of its variant. Fields
+//! follow in the order of their declaration, so reordering fields in the source changes the encoding. Crate `control`
+//! has the same rules with its own version.
 //!
-//! Old bytes stay readable. Fields that are added to a struct later (`later { … }`) follow after its bytes, in a
-//! [`ExtendedEncoding`]. They are written only if they are used, and another part of the encoding announces them. Old
+//! Old bytes stay readable. Fields that are added to a struct later (`later { … }`) follow after the struct's bytes, in
+//! an [`ExtendedEncoding`]. They are written only if they are used. Another part of the encoding announces them. Old
 //! bytes therefore keep their meaning, and older versions refuse bytes with such fields.
 
 use std::sync::Arc;
@@ -26,8 +26,8 @@ impl<'a> Fields<'a> {
         Ok(taken)
     }
 
-    /// Reads the number of items of a list. Each item takes at least one byte, so the number may not exceed that of the
-    /// remaining bytes.
+    /// Reads the number of items in a list. Refuses a number above the number of remaining bytes, because each item
+    /// takes at least one byte.
     pub(crate) fn count(&mut self) -> Result<usize, TaskDecodeError> {
         let count = u32::read(self)? as usize;
         if count > self.rest.len() { Err(TaskDecodeError::Short) } else { Ok(count) }
@@ -51,12 +51,12 @@ pub(crate) fn encode<'a, T: Layout<'a>>(value: &T, out: &mut Vec<u8>) {
     value.write(out);
 }
 
-/// Copies bytes into a shared value. For empty bytes, the most frequent case, it needs no allocation.
+/// Copies bytes into a shared value. Empty bytes, the most frequent case, need no allocation.
 pub(crate) fn shared(bytes: &[u8]) -> Arc<[u8]> {
     if bytes.is_empty() { Arc::default() } else { bytes.into() }
 }
 
-/// A value with an encoding.
+/// A value that can be encoded and decoded.
 pub(crate) trait Layout<'a>: Sized {
     fn read(fields: &mut Fields<'a>) -> Result<Self, TaskDecodeError>;
     fn write(&self, out: &mut Vec<u8>);

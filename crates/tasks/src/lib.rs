@@ -1,7 +1,7 @@
-//! Scheduler of many tenants' tasks: queues, workers, leases, fair shares and quotas.
+//! Schedules the tasks of many tenants, with queues, workers, leases, fair shares and quotas.
 //!
-//! A [`SchedulerState`] applies [`TaskCommand`]s and returns replies, and [`TaskEffects`] for workers and topics. The
-//! state has no clock, disk or socket: its caller replicates the commands, and passes the time.
+//! A [`SchedulerState`] applies [`TaskCommand`]s. It returns their replies, and [`TaskEffects`] for workers and topics.
+//! The state has no clock, disk or socket: its caller replicates the commands, and passes the time.
 //!
 //! ```
 //! use dunlin_tasks::{CommandReply, NewTask, SchedulerLimits, SchedulerState, TaskCommand, TaskEffects, TenantSettings};
@@ -18,8 +18,8 @@
 //! - A submitted task is in one [`TaskStage`] until it ends: completed, cancelled or dead.
 //! - A task has at most one worker. Only that worker's report, under the token of the last start, counts.
 //! - Every running task is counted for its tenant, and no quota or limit is exceeded.
-//! - The time of a start is proportional to the number of kinds and label sets that a worker serves. It grows only
-//!   logarithmically with the numbers of tenants, tasks and workers.
+//! - Starting a task takes time proportional to the number of kinds and label sets that the worker serves. This time
+//!   grows only logarithmically with the numbers of tenants, tasks and workers.
 
 mod ahead;
 mod assign;

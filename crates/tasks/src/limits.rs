@@ -1,4 +1,4 @@
-//! Bounds of a [`SchedulerState`](crate::SchedulerState).
+//! Limits of a [`SchedulerState`](crate::SchedulerState).
 
 use crate::layout::layout;
 
@@ -6,8 +6,8 @@ layout! {
     /// Limits of the task scheduler, equal on every node because the state and its snapshots contain them.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct SchedulerLimits {
-        /// Maximum length of a name: of a tenant, queue, kind, worker or schedule, a label's key or value, an
-        /// idempotency key, a subject.
+        /// Maximum length of each name, bytes. Names are those of tenants, queues, kinds, workers and schedules, the
+        /// keys and values of labels, idempotency keys, and subjects.
         pub name_bytes_max: u32,
         /// Maximum size of a task's payload, bytes.
         pub payload_bytes_max: u32,
@@ -17,8 +17,8 @@ layout! {
         pub batch_max: u32,
         /// Maximum number of tasks that one task waits for.
         pub dependencies_max: u32,
-        /// Maximum number of labels of a task, of labels that a task needs, of kinds, queues, labels or tenants of a
-        /// worker, and of limits of a tenant.
+        /// Maximum number of items in each of these lists: the labels that a task has or needs; a worker's kinds,
+        /// queues, labels or tenants; a tenant's limits.
         pub labels_max: u32,
         /// Maximum number of tenants.
         pub tenants_max: u32,
@@ -26,7 +26,8 @@ layout! {
         pub classes_max: u32,
         /// Maximum number of one tenant's lanes that have known tasks.
         pub lanes_max: u32,
-        /// Maximum number of different sets of kinds, queues, labels and tenants that workers serve at the same time.
+        /// Maximum number of pools. A pool has the workers that serve the same kinds, queues and tenants and have the
+        /// same labels.
         pub pools_max: u32,
         /// Maximum number of workers at the same time.
         pub workers_max: u32,
@@ -55,7 +56,7 @@ layout! {
         pub ageing_ms: u32,
         /// Waiting time after which a worker is reserved for a task that is next but fits no worker at present, ms.
         pub reserve_ms: u32,
-        /// Number of workers that may die while they run a task; then the task becomes a dead letter.
+        /// Number of workers that may die while they run a task. After that many, the task becomes a dead letter.
         pub poison_max: u32,
         /// Maximum memory that a task may need, bytes.
         pub need_bytes_max: u64,
@@ -65,7 +66,7 @@ layout! {
 }
 
 impl SchedulerLimits {
-    /// Maximum number of classes that need labels. Each such class costs a look-up for every worker that has the needed
+    /// Maximum number of classes that need labels. Each such class costs a look-up for every worker that has these
     /// labels.
     pub const DEMANDS_MAX: u32 = 1_024;
     /// Maximum number of classes of one tenant that need labels.

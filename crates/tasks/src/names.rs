@@ -1,5 +1,4 @@
-//! Numbers of names. A name exists while classes or pools use it. The limits of classes and pools therefore bound the
-//! number of names. A new name takes the number of a freed name, if there is one.
+//! Assigns numbers to names.
 
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Encoded orders for workers.
+//! Encodes orders for workers.
 //!
 //! ```text
 //!  version u8, then orders one after another; each begins with its kind u8:
@@ -52,7 +52,7 @@ impl WorkerOrder {
         out.push(crate::VERSION);
     }
 
-    /// Appends the order, behind [`WorkerOrder::begin`] and other orders.
+    /// Appends the order to a list that [`WorkerOrder::begin`] began.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.write(out);
     }

@@ -1,4 +1,4 @@
-//! Items by number, on pages that copies share until one of them changes.
+//! A list of numbered items on pages. Copies of the list share pages until one of the copies changes an item.
 //!
 //! ```text
 //!   root     [ ● ][ ● ] …             a copy costs this list: one entry for 8,192 items

@@ -1,4 +1,4 @@
-//! Retry policies by number, as tasks refer to them.
+//! Retry policies by number. Tasks refer to their policies by these numbers.
 //!
 //! A tenant uses a policy while one of its tasks may be retried with it: until the task is completed, cancelled or
 //! discarded. A new policy may replace an unused one. The default policy always stays, and does not count towards a
@@ -19,7 +19,7 @@ use crate::retry::RetryPolicy;
 pub(crate) struct Policies {
     /// All policies by number; an unused one stays until another replaces it.
     all: Pages<RetryPolicy>,
-    /// Numbers of policies in use.
+    /// The number of each policy in use.
     numbers: OrdMap<RetryPolicy, u16>,
     /// Number of tasks by tenant and policy.
     uses: OrdMap<(u32, u16), u32>,
@@ -59,7 +59,7 @@ impl Policies {
         let used = self.uses.range((tenant, 0)..=(tenant, u16::MAX)).count();
         Limit::Policies.check((used + new) as u64, max.into())?;
         let unknown = wanted.iter().filter(|wanted| !self.numbers.contains_key(*wanted)).count();
-        // The default policy also takes a number.
+        // Includes the number of the default policy.
         Limit::Policies.check((self.numbers.len() + unknown + 1) as u64, u16::MAX.into())
     }
 
@@ -123,7 +123,7 @@ impl Policies {
         self.all.push_back(retry);
     }
 
-    /// Restores the uses, given as pairs of tenant and policy. The numbers of policies without a use become free.
+    /// Restores the uses from pairs of tenant and policy. The numbers of policies without a use become free.
     pub(crate) fn restore(&mut self, uses: impl Iterator<Item = (u32, u16)>) -> Result<(), TaskDecodeError> {
         uses.for_each(|(tenant, policy)| self.count(tenant, policy));
         for policy in 0..self.all.len().min(usize::from(u16::MAX)) as u16 {

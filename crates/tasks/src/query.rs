@@ -1,4 +1,4 @@
-//! Queries of a [`SchedulerState`], which change nothing, and their results.
+//! Queries that read a [`SchedulerState`], and their results.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ choice! {
             tasks: Vec<TaskView>, /// Start of the next page, if there is one.
             next: Option<u32>, /// The cluster's time, ms.
             now_ms: u64 } = 2,
-        /// An explanation why a task does not run.
+        /// An explanation of why a task does not run.
         Why { /// One sentence.
             why: String } = 3,
         /// The waiting tasks by tenant, queue and kind.

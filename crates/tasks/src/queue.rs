@@ -1,4 +1,4 @@
-//! Moves tasks into and out of their lanes.
+//! Moves tasks into lanes and out of them.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use crate::tenant::StoredKeyLimit;
 use crate::worker::WorkerPool;
 
 impl SchedulerState {
-    /// Makes a task ready or publishes its payload; delays the task if its earliest start is in the future.
+    /// Makes a task ready, or publishes its payload. If the task's earliest start is in the future, delays the task
+    /// instead.
     pub(crate) fn enqueue(&mut self, at: u32, effects: &mut TaskEffects) {
         let task = &mut self.tasks[at];
         if task.since_ms > self.now_ms {
@@ -73,7 +74,7 @@ impl SchedulerState {
         self.set_due(at, due_ms);
     }
 
-    /// The groups of a task, by its tenant's present limits.
+    /// The groups to which a task belongs under its tenant's present limits.
     pub(crate) fn groups_of(&self, at: u32) -> Vec<GroupKey> {
         let task = &self.tasks[at];
         let limits = &self.tenants[task.tenant as usize].limits;
@@ -105,7 +106,7 @@ impl SchedulerState {
     }
 
     /// Puts a task into its lane if each of its groups has a place. If necessary, the task takes the place of a task
-    /// that no worker could run. Otherwise it waits in the first group without a place.
+    /// that no worker could run. Otherwise, the task waits in the first group without a place.
     pub(crate) fn admit(&mut self, at: u32, to_front: bool) {
         let freed_groups = self.take_places(at, to_front);
         self.wake_groups(freed_groups);
@@ -123,7 +124,8 @@ impl SchedulerState {
         }
         let mut freed_groups = Vec::new();
         for key in &groups {
-            // A task that gave up its place may have made room in several groups.
+            // A place may already be free, because a task that was displaced from another group has given up all its
+            // places.
             if !self.has_place(key)
                 && let Some(other) = self.member_to_displace(key, at)
             {
@@ -137,7 +139,7 @@ impl SchedulerState {
         }
         self.make_ready(at, to_front);
         if !groups.is_empty() && !self.is_served(&self.member(at).0) {
-            // No worker could run this task. A task that a worker could run may already wait for one of its places.
+            // No worker could run this task, so a waiting task that a worker could run may take one of its places.
             freed_groups.extend(groups);
         }
         freed_groups
@@ -234,7 +236,7 @@ impl SchedulerState {
         }
     }
 
-    /// Returns the reserved tokens of a ready task that will not start.
+    /// Gives back the reserved tokens of a ready task that will not start.
     fn release_tokens(&mut self, at: u32) {
         for key in &self.groups_of(at) {
             if self.limit_of(key).rate.is_some() {
@@ -300,7 +302,7 @@ impl SchedulerState {
         self.set_due(at, NEVER_MS);
     }
 
-    /// Passes a task's places in groups to waiting tasks.
+    /// Gives a task's places in groups to waiting tasks.
     pub(crate) fn free_places(&mut self, at: u32) {
         let groups = self.groups_of(at);
         for key in &groups {
@@ -316,9 +318,9 @@ impl SchedulerState {
         self.wake_groups(vec![key.clone()]);
     }
 
-    /// Wakes groups, one after another. If an admitted task frees places in other groups, these groups are woken before
-    /// the next task of the first group is admitted. A stack replaces the recursion, which would be as deep as the
-    /// number of free places.
+    /// Wakes groups one after another. If an admitted task frees places in other groups, wakes these groups before it
+    /// admits the next task of the first group. A stack replaces the recursion, which would be as deep as the number of
+    /// free places.
     fn wake_groups(&mut self, mut groups: Vec<GroupKey>) {
         groups.reverse();
         while let Some(key) = groups.last().cloned() {
@@ -332,8 +334,8 @@ impl SchedulerState {
         }
     }
 
-    /// Assigns a place of a group to the next waiting task. Returns the groups whose waiting tasks may then take a
-    /// place; `None` if there is no task or no place.
+    /// Gives a place in a group to the next waiting task. Returns the groups whose waiting tasks may then take a place;
+    /// `None` if there is no task or no place.
     fn admit_next(&mut self, key: &GroupKey) -> Option<Vec<GroupKey>> {
         let (member, is_served) = self.next_waiting(key)?;
         let has_place = self.has_place(key) || is_served && self.member_to_displace(key, member.2).is_some();
@@ -351,7 +353,7 @@ impl SchedulerState {
         all.min_by_key(|((_, rank, at), is_served)| (!is_served, *rank, *at))
     }
 
-    /// Gives places in groups to waiting tasks, after the set of workers has changed: a task that a worker can now run
+    /// Gives places in groups to waiting tasks after the set of workers has changed. A task that a worker can now run
     /// may take the place of a ready task that no worker can run. Takes time proportional to the number of groups.
     pub(crate) fn recheck_served_groups(&mut self) {
         let contested = self
@@ -362,8 +364,8 @@ impl SchedulerState {
         keys.iter().for_each(|key| self.wake_group(key));
     }
 
-    /// Whether, for each class of the pool, a pool that serves at least the same tenants has a worker with at least
-    /// this capacity. The class then does not depend on a single worker with this capacity.
+    /// Whether each class of the pool has another worker that could run the class' tasks. This is a worker with at
+    /// least this capacity, in a pool that serves at least the same tenants.
     pub(crate) fn has_substitute_worker(&self, pool: u32, capacity: &[u64; 2]) -> bool {
         let own_pool = &self.pools[pool as usize];
         let is_as_good = |other: &WorkerPool| {
@@ -378,7 +380,7 @@ impl SchedulerState {
         })
     }
 
-    /// Updates the time at which a group changes without a command; removes a group that has no data.
+    /// Updates the time at which a group changes without a command. Removes the group if it can be forgotten.
     pub(crate) fn update_group(&mut self, key: &GroupKey) {
         let limit = self.limit_of(key);
         let Some(group) = self.groups.get(key) else { return };
@@ -430,7 +432,7 @@ impl SchedulerState {
         }
     }
 
-    /// Whether the amounts are free in addition to the capacity that is reserved for other tenants.
+    /// Whether so much capacity is free in addition to the capacity that is reserved for other tenants.
     pub(crate) fn is_spare(&self, tenant: u32, need: &Amounts) -> bool {
         let own = self.tenants[tenant as usize].unused_reserve();
         (0..3).all(|at| {

@@ -1,4 +1,4 @@
-//! Quotas: a tenant's bounds on the simultaneous use of a resource.
+//! Quotas: bounds on how much of a resource a tenant uses at the same time.
 //!
 //! `reserved` is kept free for the tenant. A tenant that uses less than its `soft` amount comes before tenants that use
 //! more than their own `soft` amount. `hard` is the maximum. `burst` allows the tenant to use more than `hard` for a
@@ -8,7 +8,7 @@ use crate::layout::layout;
 
 /// How long a full burst lasts, ms.
 pub(crate) const BURST_MS: u64 = 60_000;
-/// The largest part of a reserved quota that is kept free. A million tenants together then reserve less than 2^63.
+/// The largest amount that a reserved quota keeps free. A million tenants together then reserve less than 2^63.
 const RESERVED_MAX: u64 = 1 << 43;
 
 layout! {
@@ -69,7 +69,7 @@ layout! {
 }
 
 impl ResourceUse {
-    /// Updates the saved burst up to now; call it before each change of `now`.
+    /// Updates the saved burst up to now. Must be called before each change of `now`.
     pub(crate) fn settle(&mut self, quota: &Quota, now_ms: u64) {
         let elapsed_ms = now_ms.saturating_sub(self.at_ms);
         self.at_ms = now_ms;
@@ -83,8 +83,8 @@ impl ResourceUse {
         }
     }
 
-    /// Whether `need` more may be used. Uses the burst that was saved at the last [`settle`](ResourceUse::settle). A
-    /// burst that has ended since then still counts.
+    /// Whether the tenant may use `need` more. Takes into account the burst that was saved at the last
+    /// [`settle`](ResourceUse::settle), even if that burst has ended since then.
     pub(crate) fn allows(&self, quota: &Quota, need: u64) -> bool {
         let after = self.now.saturating_add(need);
         need == 0

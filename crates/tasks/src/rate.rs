@@ -1,5 +1,4 @@
-//! Rates: how often tasks with the same value of a key, such as the same queue, may start. A rate is a token bucket
-//! that is filled as time passes.
+//! Rates, which limit how often tasks with the same value of a key, such as the same queue, may start.
 //!
 //! ```text
 //!   count tokens in per_ms ──►  ┌───────┐
@@ -8,9 +7,9 @@
 //!        a task is made ready ──────┤ only if there is a token that no other ready task reserves
 //!        it starts ─────────────────▼ and takes this token
 //! ```
-//! In any time `t`, at most `burst + t × count / per_ms` tasks start, even after a long time without workers, and a
-//! lane holds no task that may not start. The bucket is stored as its missing part, in ms × `count`: a whole number
-//! without rounding, so every node has the same value.
+//! In any time `t`, at most `burst + t × count / per_ms` tasks start, even after a long time without workers. Every
+//! task in a lane may start. The state stores what is missing from a full bucket, in ms × `count`. This is a whole
+//! number without rounding, so every node has the same value.
 
 use crate::layout::layout;
 
@@ -37,7 +36,7 @@ impl Rate {
         self.count > 0 && self.per_ms > 0 && self.burst > 0
     }
 
-    /// The highest amount that can be missing from a bucket, in ms × `count`.
+    /// The amount that is missing from an empty bucket, in ms × `count`.
     fn most(&self) -> u64 {
         u64::from(self.burst) * u64::from(self.per_ms)
     }
@@ -85,7 +84,7 @@ impl Bucket {
         self.at_ms.saturating_add(self.missing.div_ceil(u64::from(rate.count)))
     }
 
-    /// Converts the bucket to another rate, with the same missing tokens.
+    /// Converts the bucket to another rate. The number of missing tokens stays the same.
     pub(crate) fn at_rate(&self, before: &Rate, rate: &Rate, now_ms: u64) -> Bucket {
         let tokens = u128::from(self.missing(before, now_ms)) * u128::from(rate.per_ms);
         let missing = tokens.div_ceil(u128::from(before.per_ms)).min(u128::from(rate.most()));

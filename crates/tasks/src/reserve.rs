@@ -16,8 +16,8 @@ use crate::task::TaskStage;
 const RESERVED_MAX: usize = 16;
 
 impl SchedulerState {
-    /// Whether a worker is reserved, and for which task. Returns `None` if it is not reserved. The inner option has the
-    /// lane and the task of the reservation once the task fits.
+    /// Returns `None` if the worker is not reserved, and `Some(None)` if it is reserved for a task that does not fit
+    /// yet. Otherwise, returns the task's lane and the task. Ends a reservation whose task cannot be next.
     pub(crate) fn reservation_of(&mut self, worker: u32) -> Option<Option<(u32, u32)>> {
         let id = *self.reserved.get(&worker)?;
         let task = self.tasks.find(id).filter(|&at| self.tasks[at].stage == TaskStage::Ready);
@@ -25,8 +25,8 @@ impl SchedulerState {
             let lane = &self.lanes[self.tasks[at].lane as usize];
             let is_first =
                 lane.first(&self.tasks, self.limits.ageing_ms).is_some_and(|(_, first)| first == at);
-            // The reservation ends if quotas do not allow the task's tenant to run it now, or if the reserves of other
-            // tenants come first.
+            // Ends the reservation if quotas do not allow the task's tenant to run the task now, or if the capacity is
+            // reserved for other tenants.
             let tier = lane.rank.map(|rank| rank.tier);
             is_first
                 && tier.is_some_and(|tier| tier == 0 || self.is_spare(lane.tenant, &self.tasks[at].need()))
@@ -39,8 +39,8 @@ impl SchedulerState {
         Some(fits.then_some((self.tasks[at].lane, at)))
     }
 
-    /// Reserves a worker for a lane's first task, which does not fit now, if the task has waited long enough. Returns
-    /// whether it reserved the worker.
+    /// Reserves a worker for the first task of a lane, if the task has waited long enough and does not fit now. Returns
+    /// whether the worker was reserved.
     pub(crate) fn reserve(&mut self, worker: u32, lane_at: u32) -> bool {
         let Some((_, at)) = self.lanes[lane_at as usize].first(&self.tasks, self.limits.ageing_ms) else {
             return false;

@@ -1,11 +1,11 @@
-//! Retry policies: whether and when a failed task is tried again.
+//! Retry policies, which decide whether and when a failed task is tried again.
 //!
-//! Delays are computed from the task's id and the attempt: the same on every node, and different for tasks
-//! that failed together.
+//! Delays are computed from the task's id and the number of the attempt. They are the same on every node, but different
+//! for tasks that failed together.
 
 use crate::layout::{choice, layout};
 
-/// The amount of a retry budget that one retry takes. Budgets count millionths of a retry.
+/// The part of a tenant's retry budget that one retry takes. Budgets count millionths of a retry.
 pub(crate) const RETRY_COST: u32 = 1_000_000;
 
 layout! {
@@ -62,7 +62,7 @@ impl RetryPolicy {
         }
     }
 
-    /// Longest possible delay, ms. A retry for which the budget is too small waits this long.
+    /// Longest possible delay, ms. A retry waits this long if the tenant's retry budget is too small.
     pub fn longest_ms(&self) -> u32 {
         match self.backoff {
             Backoff::Fixed { delay_ms } => delay_ms,

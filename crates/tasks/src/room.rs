@@ -1,4 +1,4 @@
-//! Memory that tasks take, in all and by tenant.
+//! Counts and limits the memory that tasks take, in total and for each tenant.
 //!
 //! Completed and cancelled tasks make room for new ones, the oldest first. The other tasks of one tenant may take at
 //! most three times the free memory. This is three quarters of the whole memory if no other tenant has tasks. Some room
@@ -12,7 +12,7 @@ use crate::state::SchedulerState;
 
 /// The tasks of a tenant may take this multiple of the free memory.
 const SHARE: u64 = 3;
-/// Maximum size of the errors and notes of tasks while memory is full, bytes; longer ones are cut.
+/// Maximum size of a task's error or note while memory is full, bytes. Longer texts are cut.
 const TEXT_BYTES_FULL: usize = 256;
 /// Counted size of a new task in addition to its own data, bytes.
 const NEW_BYTES: u64 = 512;
@@ -23,8 +23,8 @@ impl SchedulerState {
         self.bytes_of.get(tenant as usize).copied().unwrap_or(0)
     }
 
-    /// Subtracts `before` bytes and adds `after` bytes: in the count of finished tasks if `is_finished`, otherwise in
-    /// the tenant's count.
+    /// Replaces `before` bytes by `after` bytes: in the count of finished tasks if `is_finished`, otherwise in the
+    /// tenant's count.
     pub(crate) fn count_bytes(&mut self, tenant: u32, after: u64, before: u64, is_finished: bool) {
         self.bytes = self.bytes + after - before;
         while self.bytes_of.len() <= tenant as usize {
@@ -41,7 +41,7 @@ impl SchedulerState {
         self.count_bytes(tenant, bytes, 0, true);
     }
 
-    /// Refuses growth beyond the limit of all tenants together, or beyond the part that the tenant may use.
+    /// Refuses growth beyond the limit for all tenants together, or beyond the part of memory that the tenant may use.
     pub(crate) fn check_growth(&self, tenant: u32, growth: u64) -> Result<(), TaskRefusal> {
         if growth == 0 {
             return Ok(());
@@ -55,7 +55,7 @@ impl SchedulerState {
         if own > own_max { Err(TaskRefusal::NoShare { bytes: own, bytes_max: own_max }) } else { Ok(()) }
     }
 
-    /// The part of an error or a note that is stored: the first bytes, up to the present limit.
+    /// The part of an error or a note that is stored: its first bytes, up to the limit that applies at present.
     pub(crate) fn truncate_text<'t>(&self, text: &'t [u8]) -> &'t [u8] {
         let is_full = self.bytes >= self.limits.state_bytes_max;
         let max = if is_full { TEXT_BYTES_FULL } else { self.limits.result_bytes_max as usize };

@@ -1,7 +1,7 @@
 //! Selects the shards of a cluster's tasks for a command or query, and joins their results.
 //!
-//! Commands about a tenant or a task go to its shard. Commands about workers go to all shards, each of which
-//! has a part of a worker's slots.
+//! A command about a tenant or a task goes to the shard of the tenant or task. Commands about workers go to all shards,
+//! each of which has a part of a worker's slots.
 
 use crate::command::TaskCommand;
 use crate::query::{TaskCommandOutcome, TaskQuery, TaskQueryResult};

@@ -1,7 +1,7 @@
-//! Schedules: a task for each time of a cron expression, in UTC.
+//! Schedules. Each submits a task at every time that matches a cron expression, in UTC.
 //!
-//! If the cluster was stopped or its clock was changed, a single task replaces all missed times, and no time is used
-//! twice. If the tenant has no room at a time, this time is skipped.
+//! If the cluster was stopped or its clock was changed, a single task is submitted for all missed times, and no time is
+//! used twice. If the tenant has no room for the task, this time is skipped.
 
 use std::sync::Arc;
 
@@ -39,11 +39,11 @@ layout! {
 }
 
 /// An expression must match a day within this number of years. The longest pause of a useful expression is 40 years:
-/// from one 29 February on a given day of the week to the next, across 2100. Croner searches up to the year 5000, which
-/// takes milliseconds for an expression without any time, and delays the state machine.
+/// from one 29 February on a given day of the week to the next, across 2100. Without this bound, the crate `croner`
+/// would search up to the year 5000 for a time that does not exist, which delays the scheduler by milliseconds.
 const SEARCH_YEARS: i32 = 50;
 
-/// Counted size of a schedule besides its name, expression and task, bytes.
+/// Counted size of a schedule in addition to its name, expression and task, bytes.
 const SCHEDULE_BYTES: u64 = 256;
 
 impl Schedule {

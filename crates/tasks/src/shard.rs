@@ -1,4 +1,5 @@
-//! Shards of a cluster's tasks: each is a [`SchedulerState`](crate::SchedulerState) of its own, with its own tenants.
+//! Shards of a cluster's tasks. Each shard is a [`SchedulerState`](crate::SchedulerState) of its own, with its own
+//! tenants.
 //!
 //! ```text
 //!  id u64: number of uses of the slot, 32 bits | shard, 4 bits | slot, 28 bits
@@ -33,7 +34,7 @@ pub fn shard_of_id(id: u64) -> u8 {
     (id as u32 >> SLOT_BITS) as u8
 }
 
-/// The bits that mark a shard in an id.
+/// The bits of an id that name the shard.
 pub(crate) fn mark_of(shard: u8) -> u32 {
     u32::from(shard) << SLOT_BITS
 }

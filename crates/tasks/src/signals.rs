@@ -1,4 +1,4 @@
-//! Inputs of the autoscaler.
+//! Computes the inputs of the autoscaler.
 //!
 //! A task counts as startable if an additional worker could start it now. The caller describes that worker
 //! ([`WorkerShape`]); otherwise the worker is like one of the existing ones. Without a description and
@@ -103,7 +103,8 @@ impl SchedulerState {
         self.compute_signals(&pools.into_iter().map(shape).collect::<Vec<_>>())
     }
 
-    /// Signals for an additional worker of one of these shapes. Without shapes, the worker can start every task.
+    /// Signals for an additional worker of one of these shapes. Without shapes, assumes that the worker can start every
+    /// task.
     pub fn signals_for(&self, shapes: &[WorkerShape]) -> Signals {
         let named =
             |names: &[Arc<[u8]>]| names.iter().map(|name| self.names.find(name).unwrap_or(NO_NAME)).collect();
@@ -192,7 +193,7 @@ impl SchedulerState {
     }
 }
 
-/// The capacity, or unlimited if none is stated.
+/// The capacity, or `u64::MAX` if it is not stated.
 fn unbounded(capacity: u64) -> u64 {
     if capacity == 0 { u64::MAX } else { capacity }
 }

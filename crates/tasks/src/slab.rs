@@ -1,8 +1,8 @@
-//! Items in numbered slots, on pages (`pages`) that copies share.
+//! A list of items in numbered slots. The slots are on pages (`pages`), which copies share.
 //!
-//! An id is a slot's number with a shard's mark (`shard`) and the number of times that the slot was used, so ids of
-//! removed items are recognised. The choice of the next slot depends only on earlier operations, so all nodes assign
-//! the same ids.
+//! An id consists of a slot's number, a shard's mark (`shard`), and the number of times that the slot was used. The id
+//! of a removed item is therefore recognised. The choice of the next slot depends only on earlier operations, so all
+//! nodes assign the same ids.
 
 use std::ops::{Index, IndexMut};
 
@@ -44,7 +44,8 @@ pub(crate) struct Slab<T> {
     len: u32,
     /// The bits of an id that mark the shard (`shard`), above the slot's number.
     mark: u32,
-    /// Lowest generation of new items, which a restore raises; 0 before the first restore of a state on a disk.
+    /// Lowest generation of new items. A restore from a backup raises it; before the first restore of a state on a
+    /// disk, it is 0.
     generation_min: u32,
 }
 
@@ -88,7 +89,8 @@ impl<T: Clone> Slab<T> {
         u64::from(self.slots[at as usize].generation) << 32 | u64::from(at ^ self.mark)
     }
 
-    /// Raises the generations of future items above those that any slot would reach in its next `count` uses.
+    /// Raises the lowest generation of new items above the generations that any slot would reach in its next `count`
+    /// uses.
     pub(crate) fn skip_generations(&mut self, count: u32) {
         let highest = self.slots.iter().map(|slot| slot.generation).fold(self.generation_min, u32::max);
         self.generation_min = highest.saturating_add(count);
@@ -141,7 +143,7 @@ impl<T: Clone> Slab<T> {
         self.slots.push_back(slot);
     }
 
-    /// Sets the first free slot from a snapshot. Returns whether the chain from this slot contains exactly the free
+    /// Sets the first free slot from a snapshot. Returns whether the chain that begins there contains exactly the free
     /// slots.
     pub(crate) fn set_free(&mut self, free: u32) -> bool {
         self.free = free;

@@ -30,12 +30,12 @@ const INTERVAL_MS: u64 = 50;
 /// before its slots move to another shard.
 const SINGLE_SHARD_INTERVAL_MS: u64 = 1_000;
 
-/// Demand of one shard for the workers of a pool, and the slots that the shard has of these workers.
+/// The slots that one shard needs of the workers of a pool, and the slots of these workers that the shard has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct ShardDemand {
     /// Demand of each tenant that has tasks or reserved capacity.
     tenants: Vec<TenantDemand>,
-    /// Number of slots that the shard has of the pool's workers, on all nodes.
+    /// Number of slots that the shard has, of the pool's workers on all nodes.
     slots: u64,
 }
 
@@ -46,11 +46,12 @@ impl ShardDemand {
     }
 }
 
-/// The workers of one shard, and the slots that its tenants need: the basis for dividing slots among shards.
+/// The workers that one shard knows, and the slots that the shard's tenants need. Slots are divided among shards on
+/// this basis.
 #[derive(Debug, Clone, Default)]
 pub struct DemandSnapshot {
     workers: BTreeMap<u64, WorkerShare>,
-    /// Demand for each pool's workers, by the shard's number for the pool.
+    /// Demand for the workers of each pool. The key is the number that the shard gives the pool.
     demands: BTreeMap<u32, ShardDemand>,
 }
 
@@ -64,15 +65,16 @@ struct WorkerShare {
     held: u32,
 }
 
-/// The workers' new limits in one shard. Each entry has a worker's id, its number of slots, and its number of tasks
-/// held in advance.
+/// The workers' new limits in one shard. Each entry has a worker's id, number of slots, and maximum number of tasks
+/// ahead.
 pub type SlotChanges = Vec<(u64, u32, u32)>;
 
 /// Divides the slots of workers among the shards of the task scheduler.
 #[derive(Debug, Clone, Default)]
 pub struct SlotAllocator {
     workers: BTreeMap<u64, AllocatedWorker>,
-    /// The last allocation of each pool, by its number and whether its workers each serve a single shard.
+    /// The last allocation of each pool. The key is the pool's number, and whether each of its workers serves a single
+    /// shard.
     last_allocations: BTreeMap<(u32, bool), LastAllocation>,
 }
 
@@ -115,17 +117,17 @@ impl SlotAllocator {
         self.workers.values().any(|known| known.pending != Some(0))
     }
 
-    /// Computes the changes for each shard, in the order of shards. After the changes, the caller calls
-    /// [`SlotAllocator::update_pending`]. `now_ms` is the caller's time.
+    /// Computes the changes for each shard, in the order of shards. After the caller has applied the changes, it calls
+    /// [`SlotAllocator::update_pending`]. `now_ms` is the time by the caller's clock.
     pub fn allocate(&mut self, now_ms: u64, shards: &[DemandSnapshot]) -> Vec<SlotChanges> {
         let mut slots = vec![SlotChanges::new(); shards.len()];
         let Some(home) = shards.first() else { return slots };
         let mut pools: BTreeMap<(u32, bool), Vec<u64>> = BTreeMap::new();
         for (&worker, known) in &mut self.workers {
-            // A worker that a shard does not know will attach again, or has ended.
+            // Skips a worker that some shard does not know. Such a worker attaches again later, or has ended.
             let Some(allotted) = allotted_slots(worker, shards) else { continue };
             let allotted: u32 = allotted.iter().sum();
-            // If a known worker has more slots than before, it has requested them.
+            // If a worker has more slots than were recorded, the worker has requested them.
             known.slots = known.pending.map_or(known.slots, |pending| known.slots.max(allotted + pending));
             let rest = known.slots.saturating_sub(allotted);
             known.pending = Some(known.pending.map_or(rest, |pending| pending.min(rest)));
@@ -228,7 +230,7 @@ impl DemandSnapshot {
 }
 
 impl SchedulerState {
-    /// The tenants' demand for a pool's workers, and the number of these workers' slots that this shard has.
+    /// The tenants' demand for a pool's workers, and the number of slots that this shard has of these workers.
     fn shard_demand(&self, pool_at: u32) -> ShardDemand {
         let mut slots = 0;
         let mut demands: BTreeMap<u32, (u64, u64)> = BTreeMap::new();

@@ -10,10 +10,10 @@
 
 use crate::fairness::fair_shares;
 
-/// The number of slots that a tenant needs in a group of workers, with its weight and its reserved slots.
+/// The number of slots that a tenant needs among a group of workers, its weight, and the slots reserved for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TenantDemand {
-    /// Number of tasks that workers hold and of tasks that could start now.
+    /// Number of the tenant's tasks that workers hold or that could start now.
     pub demand: u64,
     /// Weight against other tenants.
     pub weight: u32,
@@ -33,8 +33,8 @@ pub fn due_slots(shards: &[Vec<TenantDemand>], slots: u64) -> Vec<f64> {
     due
 }
 
-/// Divides slots by weight: each tenant receives at most what it can use and, if possible, at least the slots reserved
-/// for it.
+/// Divides slots by weight. Each tenant receives at most what it can use and, if possible, at least the slots that are
+/// reserved for it.
 fn tenant_shares(tenants: &[TenantDemand], slots: f64) -> Vec<f64> {
     let reserved: f64 = tenants.iter().map(|tenant| tenant.reserved as f64).sum();
     let scale = if reserved > slots { slots / reserved } else { 1.0 };
@@ -86,7 +86,7 @@ impl SlotApportioner {
     }
 }
 
-/// The slots of one worker, and how many of them each shard of the task scheduler may use.
+/// The slots of one worker, and how many of these slots each shard of the task scheduler may use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkerSlots {
     /// Number of slots.
@@ -102,7 +102,7 @@ pub struct WorkerSlots {
 }
 
 impl WorkerSlots {
-    /// A copy of the worker that counts all its slots as a single one. This slot belongs to the shard that has most of
+    /// A copy of the worker in which all slots count as a single one. This slot belongs to the shard that has most of
     /// the slots.
     pub(crate) fn as_single_slot(&self) -> WorkerSlots {
         let most = self
@@ -120,8 +120,8 @@ impl WorkerSlots {
         }
     }
 
-    /// A copy of the worker with at most as many allocated slots as the worker has. The number of slots may be lower
-    /// after a reconnection.
+    /// A copy of the worker in which at most as many slots are allocated as the worker has. After a reconnection, the
+    /// worker may have fewer slots than are allocated.
     pub(crate) fn trimmed(&self) -> WorkerSlots {
         let mut trimmed = self.clone();
         for _ in self.slots..self.allotted.iter().sum() {

@@ -21,7 +21,7 @@ use crate::worker::WorkerPool;
 
 pub use restore::StateRestore;
 
-/// A block is written when its size reaches this value, bytes.
+/// Size at which a block is complete and written, bytes.
 const BLOCK_BYTES: usize = 64 << 10;
 
 /// Kind of the first block of a snapshot with an extended header. A state has such a header if it has workers that hold
@@ -161,14 +161,14 @@ layout! {
 pub struct FrozenSchedulerState(SchedulerState);
 
 impl SchedulerState {
-    /// Freezes the state at no cost.
+    /// Freezes the present state at no cost.
     pub fn freeze(&self) -> FrozenSchedulerState {
         FrozenSchedulerState(self.clone())
     }
 }
 
 impl FrozenSchedulerState {
-    /// Passes the blocks to `emit`, one after another, until it fails.
+    /// Passes the blocks to `emit` one by one. Stops at the first error, and returns it.
     pub fn write<E>(&self, mut emit: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let state = &self.0;
         let (needs, traits) = (needs(state).count() as u32, traits(state).count() as u32);
@@ -206,7 +206,7 @@ impl FrozenSchedulerState {
         write_all(AHEAD, ahead, &mut emit)?;
         write_all(NEEDS, self::needs(state), &mut emit)?;
         write_all(TRAITS, self::traits(state), &mut emit)?;
-        // Every worker is included, because a missing worker would look as if it had ended.
+        // Includes every worker: a worker that is missing in a snapshot would seem to have ended.
         let workers = state.workers.iter_from(0).filter(|_| state.shard > 0);
         let enlisted = workers.map(|(at, _)| EnlistedWorkerEntry { worker: at, id: state.worker_id(at) });
         write_all(ENLISTED, enlisted, &mut emit)

@@ -1,4 +1,4 @@
-//! The state, and the dispatch of commands.
+//! The state of the task scheduler, and the application of commands.
 
 use std::sync::Arc;
 
@@ -25,21 +25,21 @@ use crate::tenant::Tenant;
 use crate::work_estimate::WorkEstimate;
 use crate::worker::{ServedSet, Worker, WorkerPool};
 
-/// Kinds of timers: a timer belongs to the slot of a task, of a worker or of a schedule.
+/// Kinds of timers. A timer belongs to the slot of a task, of a worker or of a schedule.
 pub(crate) const TASK: u8 = 0;
 pub(crate) const WORKER: u8 = 1;
 pub(crate) const SCHEDULE: u8 = 2;
 
-/// Number of fencing tokens skipped after a restore: more than the scheduler gave out since the backup.
+/// Number of fencing tokens that are skipped after a restore. The scheduler gave out fewer tokens since the backup.
 const RESTORE_SKIPS: u64 = 1_000_000_000;
 /// Number of uses of a slot that ids of tasks and workers skip after a restore. There were fewer uses since the backup,
 /// because a finished task keeps its slot for an hour, or until 100,000 later tasks have finished. After the first
 /// restore of a state on a disk, ids are still below 2^53, so that a JSON number holds them exactly.
 const RESTORE_SKIPS_USES: u32 = 1 << 20;
-/// Number of starts of tasks in 100 ms, before fencing tokens could repeat after the loss of the state, as a power of two.
-/// Tokens stay below 2^53, so that a JSON number holds them exactly.
+/// Base-2 logarithm of the number of fencing tokens reserved for each 100 ms. If more tasks started per 100 ms, tokens
+/// could repeat after a loss of the state. Tokens stay below 2^53, so that a JSON number holds them exactly.
 const TOKENS_PER_START_BITS: u32 = 20;
-/// Number of different lowest generations with which ids can begin. Ids stay below 2^53, as after a first restore.
+/// Number of different generations with which ids can begin. Ids stay below 2^53, as after a first restore.
 const FIRST_GENERATIONS: u32 = 1 << 20;
 /// When the virtual time reaches this value, the tags of all tenants are reduced.
 const VIRTUAL_TIME_MAX: u64 = 1 << 60;
@@ -50,7 +50,7 @@ pub struct SchedulerState {
     pub(crate) shard: u8,
     pub(crate) limits: SchedulerLimits,
     pub(crate) now_ms: u64,
-    /// Milliseconds since 1970 minus the cluster's time, ms.
+    /// Difference between the time since 1970 and the cluster's time, ms.
     pub(crate) unix_offset_ms: i64,
     pub(crate) names: NameTable,
     pub(crate) tasks: Slab<Task>,
@@ -87,19 +87,20 @@ pub struct SchedulerState {
     /// Completed and cancelled tasks that are still known, the oldest first.
     pub(crate) finished: TaskList,
     pub(crate) bytes: u64,
-    /// Size of completed and cancelled tasks, which make room for new ones.
+    /// Size of completed and cancelled tasks, which make room for new ones, bytes.
     pub(crate) finished_bytes: u64,
-    /// Size of each tenant's tasks (without completed and cancelled tasks), groups and schedules, bytes.
+    /// Size of each tenant's tasks, groups and schedules, without completed and cancelled tasks, bytes.
     pub(crate) bytes_of: Pages<u64>,
     /// Free capacity of all workers: tasks, thousandths of a processor, bytes of memory.
     pub(crate) free: Amounts,
-    /// Capacity that is reserved for tenants and that they do not use.
+    /// Capacity that is reserved for tenants but not used by them.
     pub(crate) unused_reserve: Amounts,
-    /// Whether a task was held back because of reserved capacity.
+    /// Whether a task could not start because capacity is reserved for other tenants.
     pub(crate) is_held_back: bool,
     /// The id of the task for which each reserved worker is reserved. The key is the worker's slot.
     pub(crate) reserved: OrdMap<u32, u64>,
-    /// The limit and number of tasks ahead of each worker that may hold some. The key is the worker's slot.
+    /// Maximum and present number of tasks ahead, for each worker that may hold such tasks. The key is the worker's
+    /// slot.
     pub(crate) ahead: OrdMap<u32, TasksAhead>,
     /// Classes with new ready tasks; empty between commands.
     pub(crate) dirty: Vec<u32>,
@@ -111,17 +112,18 @@ impl SchedulerState {
         SchedulerState::of_shard(limits, 0)
     }
 
-    /// Creates an empty state of a shard, below [`SHARDS_MAX`](crate::SHARDS_MAX).
+    /// Creates an empty state of the shard with this number, which is below [`SHARDS_MAX`](crate::SHARDS_MAX).
     pub fn of_shard(limits: SchedulerLimits, shard: u8) -> SchedulerState {
         let mark = shard::mark_of(shard);
         let (tasks, workers) = (Slab::with_mark(mark), Slab::with_mark(mark));
         SchedulerState { limits, shard, tasks, workers, ..SchedulerState::default() }
     }
 
-    /// Lets fencing tokens and the ids of tasks and workers of an empty state begin at numbers that depend on the start,
-    /// which is a time in units of 100 ms. For a node that loses its state in a restart: workers and clients may still
-    /// know tokens and ids from before. Tokens are not used again. Ids can be used again only after 2^20 units of time (29
-    /// hours), or if a slot was used more than once in each unit since the earlier start.
+    /// Sets the first fencing tokens and ids of an empty state by the time `start`, in units of 100 ms. Nodes that lose
+    /// their state in a restart need this, because workers and clients may still know earlier tokens and ids.
+    ///
+    /// Tokens are not used again. An id can be used again only after 2^20 units (29 hours), or if a slot was used more
+    /// than once in each unit since the earlier start.
     #[must_use]
     pub fn started_at(mut self, start: u32) -> SchedulerState {
         self.token = u64::from(start) << TOKENS_PER_START_BITS;
@@ -140,7 +142,7 @@ impl SchedulerState {
         self.now_ms
     }
 
-    /// The limits with which the state was created.
+    /// The present limits of the state.
     pub fn limits(&self) -> SchedulerLimits {
         self.limits
     }
@@ -171,8 +173,8 @@ impl SchedulerState {
         self.timers.get_min().map(|&(due_ms, ..)| due_ms).into_iter().chain(refill).min()
     }
 
-    /// Whether more than `count` timers of tasks, workers and schedules are due at this time, counted together with the
-    /// tasks that change when these timers fire.
+    /// Whether more than `count` timers and tasks change at this time: the timers of tasks, workers and schedules that
+    /// are due, and the tasks that change when these timers fire.
     pub fn has_more_due(&self, now_ms: u64, count: usize) -> bool {
         if self.timers.get_min().is_none_or(|(due_ms, ..)| *due_ms > now_ms) {
             return false;
@@ -184,8 +186,8 @@ impl SchedulerState {
         })
     }
 
-    /// Whether there are more than `count` tasks, and one of these encoded commands may change many of them, or more
-    /// than `count` tasks wait for those that the commands end.
+    /// Whether these encoded commands may change more than `count` tasks, directly or because tasks wait for the tasks
+    /// that the commands end.
     pub fn may_change_more<'c>(&self, mut commands: impl Iterator<Item = &'c [u8]>, count: usize) -> bool {
         if self.len() <= count as u64 {
             return false;
@@ -326,7 +328,7 @@ impl SchedulerState {
         effects.events.push(TaskEvent { task, tenant: self.tasks[at].tenant, at_ms: self.now_ms, kind });
     }
 
-    /// Changes a task, and updates the counted size.
+    /// Changes a task, and updates its counted size.
     pub(crate) fn change_task(&mut self, at: u32, change: impl FnOnce(&mut Task)) {
         let task = &mut self.tasks[at];
         let before = task.bytes();

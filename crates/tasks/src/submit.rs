@@ -1,8 +1,8 @@
-//! Submission of tasks, all of a batch or none.
+//! Submits tasks: all tasks of a batch, or none.
 //!
-//! A tenant's limit of waiting tasks takes effect in steps. Beyond 70 % the reply requests a slower rate.
-//! Beyond 90 % tasks below the usual priority are refused, at 100 % all tasks. A refusal contains a retry
-//! delay.
+//! A tenant's limit of waiting tasks takes effect in steps. Beyond 70 % of the limit, the reply asks the submitter for
+//! a slower rate. Beyond 90 %, tasks below the usual priority are refused; beyond 100 %, all tasks. A refusal contains
+//! a retry delay.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::slab::NONE;
 use crate::state::SchedulerState;
 use crate::task::{NEVER_MS, PRIORITY_MAX, StoredLabel, Task, TaskExtra, TaskStage, ids_of};
 
-/// Tasks of lower priority than this are refused first.
+/// The usual priority. Tasks of a lower priority are refused first.
 const PRIORITY_NORMAL: u8 = 5;
 /// Shortest and longest retry delay, ms.
 const RETRY_AFTER_MS: (u64, u64) = (100, 60_000);
-/// Maximum distance of a time from now, ms: ten years. Times further away are refused as mistakes.
+/// Maximum distance of a time from now, ms: ten years. A time further away is refused as a mistake.
 const TIME_DISTANCE_MAX_MS: u64 = 10 * 365 * 86_400_000;
 
 /// The fields that must be equal in two tasks with the same idempotency key.
@@ -87,10 +87,11 @@ impl SchedulerState {
         Limit::Dependencies.check(new.after.len() as u64, u64::from(self.limits.dependencies_max))
     }
 
-    /// Refuses times far from now, such as seconds, microseconds or nanoseconds that were meant as milliseconds.
+    /// Refuses times far from now. They are probably seconds, microseconds or nanoseconds that were meant as
+    /// milliseconds.
     fn check_time(&self, at_ms: u64) -> Result<(), TaskRefusal> {
         let now_ms = self.unix_ms();
-        // While the cluster's clock is not set, no comparison is possible.
+        // Without a set clock of the cluster, no comparison is possible.
         let is_far =
             at_ms > 0 && now_ms > TIME_DISTANCE_MAX_MS && at_ms.abs_diff(now_ms) > TIME_DISTANCE_MAX_MS;
         if is_far { Err(TaskRefusal::TimeFar { at_ms, now_ms }) } else { Ok(()) }
@@ -124,7 +125,7 @@ impl SchedulerState {
                 },
                 TaskDependency::Task { task } => task,
             };
-            // Another tenant's task counts as missing.
+            // A task of another tenant counts as missing.
             let found = self.tasks.find(task).filter(|at| self.tasks[*at].tenant == tenant);
             match found.map(|at| self.tasks[at].stage) {
                 None if shard_of_id(task) != self.shard => {
@@ -138,8 +139,8 @@ impl SchedulerState {
         if has_batch_dependency { check_acyclic(new, known) } else { Ok(()) }
     }
 
-    /// For each task, an earlier task with the same idempotency key: a known task by its id, or a task of the batch by
-    /// its index.
+    /// For each task, finds an earlier task with the same idempotency key: a known task by its id, or a task of the
+    /// batch by its index.
     fn find_known_keys(
         &self,
         tenant: u32,
@@ -169,7 +170,7 @@ impl SchedulerState {
             .collect()
     }
 
-    /// Checks that a repeated key belongs to the same work, and that this work was not cancelled.
+    /// Checks that the task `id`, which has the same idempotency key, does the same work and was not cancelled.
     fn check_same(&self, index: u32, new: &NewTask<'_>, id: u64) -> Result<(), TaskRefusal> {
         let Some(at) = self.tasks.find(id) else { return Ok(()) };
         let task = &self.tasks[at];
@@ -210,7 +211,7 @@ impl SchedulerState {
             let retry_after_ms = wait_ms.clamp(RETRY_AFTER_MS.0, RETRY_AFTER_MS.1);
             return Err(TaskRefusal::QueueFull { queued: tenant.queued, queued_max, retry_after_ms });
         }
-        // More tasks than the limit may wait, because the limit may have been lowered. Tasks with a known key are
+        // Clamped, because more tasks than the limit wait after the limit was lowered. Tasks whose key is known are
         // accepted even then.
         let percent = (after.saturating_mul(100) / queued_max).min(100);
         Ok(percent.saturating_sub(70) as u32 * 100)
@@ -230,7 +231,7 @@ impl SchedulerState {
         self.check_growth(tenant, growth)
     }
 
-    /// Adds the tasks, after all checks.
+    /// Adds the tasks. All checks were made before.
     fn add_tasks(
         &mut self,
         tenant: u32,

@@ -49,7 +49,7 @@ impl TaskStage {
         matches!(self, TaskStage::Running | TaskStage::Stopping)
     }
 
-    /// Whether the task has ended. Only a user's command can change the stage of such a task.
+    /// Whether the task has ended. Only a user's command can still change the stage of such a task.
     pub fn is_over(self) -> bool {
         matches!(self, TaskStage::Completed | TaskStage::Cancelled | TaskStage::Dead)
     }
@@ -105,7 +105,7 @@ layout! {
 }
 
 layout! {
-    /// The rarely used fields of a [`Task`], stored apart: labels, dependencies, resources and progress.
+    /// The rarely used fields of a [`Task`], stored separately: labels, dependencies, resources and progress.
     #[derive(Debug, Clone, Default)]
     pub struct TaskExtra {
         pub idempotency_key: Option<Arc<[u8]>>,
@@ -161,7 +161,7 @@ impl Task {
         }
     }
 
-    /// Rank; the lowest is next. Each `ageing_ms` of waiting counts as one level of priority.
+    /// Rank of the task; the lowest rank is next. Each `ageing_ms` of waiting counts as one level of priority.
     pub(crate) fn rank(&self, ageing_ms: u32) -> i64 {
         // Times in the far future are clamped, so that nothing overflows.
         (self.since_ms.min(1 << 60) as i64) - i64::from(self.priority) * i64::from(ageing_ms)
@@ -264,7 +264,7 @@ impl TaskList {
     }
 }
 
-/// Converts dependencies to task ids. `batch` has the ids of the tasks of the batch.
+/// Converts dependencies to task ids. `batch` has the ids of the tasks in the batch.
 pub(crate) fn ids_of(after: &[TaskDependency], batch: &[u64]) -> Vec<u64> {
     after
         .iter()

@@ -1,4 +1,4 @@
-//! Creates tenants, and changes them while their tasks run.
+//! Creates tenants, and changes their settings while their tasks run.
 
 use std::sync::Arc;
 
@@ -85,8 +85,8 @@ impl SchedulerState {
         Limit::Tenants.check(tenants, u64::from(self.limits.tenants_max))
     }
 
-    /// Sets a tenant's limits by key. Counts places and checks waiting tasks again, in time proportional to the number
-    /// of tasks.
+    /// Replaces a tenant's limits by key. Counts places again and checks waiting tasks again, in time proportional to
+    /// the number of all tasks.
     fn regroup(&mut self, tenant_at: u32, limits: Vec<StoredKeyLimit>) {
         let of_tenant: Vec<_> =
             self.tasks.iter_from(0).filter(|(_, task)| task.tenant == tenant_at).map(|(at, _)| at).collect();
@@ -112,8 +112,8 @@ impl SchedulerState {
         self.groups_from(tenant_at).iter().for_each(|key| self.update_group(key));
     }
 
-    /// Removes all groups of the tenant's limits. If a new limit has a rate under the same key, recent starts still
-    /// count.
+    /// Removes all groups of the tenant and sets its new limits. If a new limit has the same key and rate as an old
+    /// one, recent starts still count.
     fn reset_groups(&mut self, tenant_at: u32, limits: Vec<StoredKeyLimit>) {
         let before = self.tenants[tenant_at as usize].limits.clone();
         let now_ms = self.now_ms;

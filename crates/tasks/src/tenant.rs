@@ -1,4 +1,4 @@
-//! Tenants: shares, quotas and totals.
+//! Tenants, with their shares, quotas and totals.
 //!
 //! Shares follow start-time fair queueing (Goyal, Vin and Cheng 1996). A tenant's tag is the virtual time up to which
 //! the tenant was served. Each task moves the tag by cost ÷ weight, and the tenant with the lowest tag is next. A
@@ -13,7 +13,7 @@ use crate::rate::Rate;
 use crate::retry::RETRY_COST;
 use crate::task::TaskList;
 
-/// Tag units for one µs of a tenant of weight 1.
+/// Amount by which one µs of cost moves the tag of a tenant with weight 1.
 const TAG_PER_US: u64 = 10_000;
 /// The highest weight.
 pub(crate) const WEIGHT_MAX: u32 = 10_000;
@@ -176,12 +176,12 @@ impl Tenant {
             && parts.all(|((quota, used), &need)| used.now.saturating_add(need) <= quota.reserved)
     }
 
-    /// Unused part of the tenant's reserved quota.
+    /// The part of the tenant's reserved quota that the tenant does not use.
     pub(crate) fn unused_reserve(&self) -> Amounts {
         std::array::from_fn(|at| self.quotas[at].reserved_amount().saturating_sub(self.used[at].now))
     }
 
-    /// Adds to the retry budget when a task starts for the first time. Each retry takes from the budget.
+    /// Adds to the retry budget when a task starts for the first time; each retry takes from the budget.
     pub(crate) fn add_retry_budget(&mut self) {
         let more = u64::from(self.retry_percent) * u64::from(RETRY_COST) / 100;
         self.budget = self.budget.saturating_add(more).min(BUDGET_START.saturating_add(more * 1_000));

@@ -1,4 +1,4 @@
-//! Views of tasks, tenants, queues and workers.
+//! Views of tasks, tenants, queues and workers, as queries return them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::state::SchedulerState;
 use crate::task::{AttemptOutcome, StoredLabel, TaskStage};
 use crate::tenant::{StoredKeyLimit, TenantTotals};
 
-/// Maximum number of tasks that one call looks at.
+/// Maximum number of tasks that one call checks.
 const CHECKED_MAX: usize = 100_000;
 /// Size at which a page of whole tasks ends, bytes.
 const PAGE_BYTES_MAX: usize = 8 << 20;
@@ -50,7 +50,7 @@ layout! {
         pub progress: (u16, Option<Arc<[u8]>>),
         /// Labels.
         pub labels: Vec<StoredLabel>,
-        /// Tasks for which the task waits, or waited.
+        /// Tasks that had to be done before the task could start.
         pub after: Vec<u64>,
         /// Result or failure of the task's last attempt.
         pub outcome: Option<AttemptOutcome>,
@@ -210,7 +210,7 @@ impl SchedulerState {
         }
     }
 
-    /// Up to `limit` matching tasks, and the start of the next page if there may be more. The first page
+    /// Returns up to `limit` matching tasks, and the start of the next page if there may be more tasks. The first page
     /// starts at 0.
     pub fn list(&self, filter: &TaskFilter<'_>, from: u32, limit: usize) -> (Vec<TaskView>, Option<u32>) {
         self.list_within(filter, from, limit, |_| 0)

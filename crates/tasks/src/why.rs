@@ -9,7 +9,7 @@ use crate::slab::NONE;
 use crate::state::SchedulerState;
 use crate::task::{StoredLabel, Task, TaskStage};
 
-/// Maximum number of tasks that are counted before a task in its lane. The tasks are counted one by one.
+/// Maximum number of tasks before a task in its lane that are counted, because they are counted one by one.
 const AHEAD_MAX: u64 = 100_000;
 /// Maximum number of dependencies that are named.
 const NAMED_MAX: usize = 3;
@@ -152,7 +152,7 @@ impl SchedulerState {
         )
     }
 
-    /// The reason why no worker could run a task of this class and tenant with these needs.
+    /// The reason why no worker could run a tenant's task of this class with these needs.
     fn why_unserved(&self, class: &Class, tenant: &[u8], need: &Amounts) -> String {
         let pools = class.pools.iter().map(|&pool| &self.pools[pool as usize]);
         let workers: u64 =
@@ -164,7 +164,7 @@ impl SchedulerState {
         }
     }
 
-    /// The reason why no worker runs this class' tasks of a tenant.
+    /// The reason why no worker serves a tenant's tasks of this class.
     fn why_no_worker(&self, class: &Class) -> String {
         let (queue, kind) = (text(self.names.get(class.queue)), text(self.names.get(class.kind)));
         let matching = self.pools.iter().filter(|pool| pool.workers > 0 && pool.serves.accepts_class(class));
@@ -187,7 +187,7 @@ impl SchedulerState {
         }
     }
 
-    /// Number of tasks before this one in its lane. The flag is `false` if counting stopped at [`AHEAD_MAX`].
+    /// Number of tasks before this one in its lane. The flag is `false` if the count stopped at [`AHEAD_MAX`].
     fn count_tasks_before(&self, at: u32) -> (u64, bool) {
         let ageing_ms = self.limits.ageing_ms;
         let task = &self.tasks[at];

@@ -1,4 +1,4 @@
-//! Counts the tasks that commands and timers change, before they are applied.
+//! Counts in advance the tasks that commands and timers will change.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::task::TaskStage;
 /// A count of the tasks that change together, up to a maximum.
 pub(crate) struct WorkEstimate<'s> {
     state: &'s SchedulerState,
-    /// The number above which the count may be incomplete.
+    /// The maximum; a higher count may be incomplete.
     count_max: usize,
     count: usize,
     /// For each tenant, the number of tasks that may become dead letters, and the dead letter that is discarded next if
@@ -28,7 +28,7 @@ impl<'s> WorkEstimate<'s> {
         self.count > self.count_max
     }
 
-    /// Counts the tasks that wait for those that an encoded command ends.
+    /// Counts the tasks that wait for the tasks that an encoded command ends.
     pub(crate) fn add_command(&mut self, command: &[u8]) {
         if !TaskCommand::may_end_attempts(command) {
             return;
@@ -73,7 +73,7 @@ impl<'s> WorkEstimate<'s> {
         }
     }
 
-    /// Counts the tasks that change if the attempt of a task ends without success.
+    /// Counts the tasks that change if a task's attempt ends without success.
     fn add_unsuccessful(&mut self, at: u32) {
         let task = &self.state.tasks[at];
         if task.stage == TaskStage::Stopping {
@@ -85,7 +85,7 @@ impl<'s> WorkEstimate<'s> {
         if u64::from(dead.len) + *count <= self.state.limits.dead_max {
             return;
         }
-        // The tasks that wait for the discarded dead letter are cancelled.
+        // Discarding a dead letter cancels the tasks that wait for it.
         let mut discarded = at;
         if *next != NONE {
             discarded = *next;
@@ -94,7 +94,7 @@ impl<'s> WorkEstimate<'s> {
         self.add_cancelled_dependents(discarded);
     }
 
-    /// Counts the tasks that wait for this one, also through other tasks.
+    /// Counts the tasks that wait for this one, directly or through other tasks.
     fn add_cancelled_dependents(&mut self, at: u32) {
         let mut left = vec![at];
         while let Some(at) = left.pop() {

@@ -30,8 +30,8 @@ layout! {
         pub capacity: [u64; 2],
         /// Thousandths of a processor and bytes of memory that the worker's tasks need.
         pub used: [u64; 2],
-        /// The number of tasks in the worker's entry in its pool's list of idle workers; `None` if the worker has no
-        /// entry.
+        /// The number of tasks under which the worker is listed among its pool's idle workers; `None` if it is not
+        /// listed.
         pub idle: Option<u32>,
         pub done: u64,
     }
@@ -52,7 +52,7 @@ impl Worker {
     }
 }
 
-/// Workers that serve the same kinds, queues and tenants.
+/// Workers that have the same labels and serve the same kinds, queues and tenants.
 #[derive(Debug, Clone)]
 pub(crate) struct WorkerPool {
     pub(crate) serves: Arc<ServedSet>,
@@ -97,29 +97,31 @@ impl WorkerPool {
         }
     }
 
-    /// Whether a worker's total capacity is at least `need`. A worker without stated capacity has enough.
+    /// Whether a worker of the pool has a total capacity of at least `need`. A worker without stated capacity has
+    /// enough.
     pub(crate) fn has_worker_for(&self, need: &Amounts) -> bool {
         self.sizes
             .keys()
             .any(|capacity| (0..2).all(|part| capacity[part] == 0 || need[part + 1] <= capacity[part]))
     }
 
-    /// Whether a worker's total capacity is at least `other`. 0 means that none is stated, which counts as unlimited.
+    /// Whether a worker of the pool has a total capacity of at least `other`. A capacity of 0 is not stated, and counts
+    /// as unlimited.
     pub(crate) fn has_worker_as_large(&self, other: &[u64; 2]) -> bool {
         let is_enough = |capacity: u64, other: u64| capacity == 0 || other != 0 && other <= capacity;
         self.sizes.keys().any(|capacity| (0..2).all(|part| is_enough(capacity[part], other[part])))
     }
 }
 
-/// The tasks that workers serve; kinds and queues by number.
+/// The kinds, queues and tenants that workers serve, and the workers' labels. Kinds and queues are stored as numbers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct ServedSet {
     pub(crate) kinds: BTreeSet<u32>,
-    /// Queues that the worker serves; empty for all.
+    /// Queues that the workers serve; empty for all.
     pub(crate) queues: BTreeSet<u32>,
     /// Labels of the workers.
     pub(crate) labels: BTreeSet<StoredLabel>,
-    /// Tenants whose tasks the worker takes; empty for all.
+    /// Tenants whose tasks the workers take; empty for all.
     pub(crate) tenants: BTreeSet<Arc<[u8]>>,
 }
 

@@ -1,4 +1,4 @@
-//! Commands of workers: join, renew, pull, progress, leave.
+//! Applies workers' commands: join, renew, pull, progress and leave.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use crate::state::{SchedulerState, WORKER};
 use crate::task::{TaskList, TaskStage};
 use crate::worker::{ServedSet, Worker, WorkerPool};
 
-/// Memory above this is not counted for a worker, bytes. A million workers together then have less than 2^63 bytes.
+/// Memory of a worker above this amount is not counted, bytes. A million workers together then have less than 2^63
+/// bytes.
 const MEMORY_BYTES_MAX: u64 = 1 << 43;
 /// The number of pools whose workers serve one tenant by name is at most `pools_max` divided by this number.
 const POOLS_SHARE: u32 = 4;
@@ -79,7 +80,7 @@ impl SchedulerState {
         }
         Limit::Credit.check(u64::from(new.credit), u64::from(self.limits.credit_max))?;
         Limit::Workers.check(u64::from(self.workers.len()) + 1, u64::from(self.limits.workers_max))?;
-        // If one of the names is new, no existing pool can have the same set, and another pool is needed.
+        // If one of the names is new, no existing pool serves it, so a new pool is needed.
         let numbers = |names: &[&[u8]]| names.iter().map(|name| self.names.find(name)).collect::<Option<_>>();
         let labels = needs_of(&new.labels).iter().cloned().collect();
         let tenants = new.tenants.iter().map(|tenant| Arc::from(*tenant)).collect();
@@ -180,8 +181,8 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Adds credit and assigns tasks to a worker. If a task was held back because of reserved capacity, also marks all
-    /// classes with waiting tasks for a new dispatch.
+    /// Adds credit to a worker and assigns tasks to it. If a task could not start because of reserved capacity, tasks
+    /// are also assigned anew in all classes with waiting tasks.
     pub(crate) fn add_credit_and_assign(&mut self, at: u32, credit: u32, effects: &mut TaskEffects) {
         self.add_credit(at, credit);
         self.fill(at, effects);
@@ -212,7 +213,7 @@ impl SchedulerState {
         self.timers.insert((worker.end_ms, WORKER, at));
     }
 
-    /// Checks that a report of this worker and token counts; returns the slots of the worker and the task.
+    /// Checks that this worker holds the task under this token. Returns the slots of the worker and the task.
     pub(crate) fn check_held(&self, worker: u64, task: u64, token: u64) -> Result<(u32, u32), TaskRefusal> {
         let worker_at = self.find_worker(worker)?;
         let at = self.find_task(task)?;
@@ -279,7 +280,7 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Removes a worker's credit and free capacity, unless it drains already.
+    /// Removes a worker's credit and free capacity, unless the worker is already draining.
     fn remove_capacity(&mut self, at: u32) {
         let worker = &mut self.workers[at];
         if worker.is_draining {
@@ -291,7 +292,7 @@ impl SchedulerState {
         self.remove_ahead(at);
     }
 
-    /// Removes a worker from the idle workers until it has credit again.
+    /// Removes all credit of a worker. The worker is then not idle until it has credit again.
     pub(crate) fn clear_credit(&mut self, at: u32) {
         self.remove_credit(at, self.workers[at].credit);
         self.update_idle(at);
@@ -326,7 +327,7 @@ impl SchedulerState {
     pub(crate) fn lose_worker(&mut self, at: u32, effects: &mut TaskEffects) {
         self.remove_capacity(at);
         self.reserved.remove(&at);
-        // The worker is marked as draining, so that it receives none of its tasks again.
+        // Marks the worker as draining, so that it does not receive its own tasks again.
         self.workers[at].is_draining = true;
         self.update_idle(at);
         while self.workers[at].held.len > 0 {

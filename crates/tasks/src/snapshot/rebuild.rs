@@ -1,4 +1,4 @@
-//! Rebuilds derived data that snapshots do not contain: names, pools' classes, lanes, timers, counts.
+//! Rebuilds derived data that snapshots do not contain: names, the classes of pools, lanes, timers and counts.
 
 use super::restore::check;
 use crate::error::TaskDecodeError;
@@ -45,7 +45,7 @@ impl SchedulerState {
         Ok(())
     }
 
-    /// Rebuilds which pools serve which classes.
+    /// Rebuilds the information about which pools serve which classes.
     pub(super) fn rebuild_matches(&mut self) {
         for (pool_at, pool) in self.pools.iter_mut().enumerate() {
             let mut served = Vec::new();
@@ -107,8 +107,8 @@ impl SchedulerState {
         self.timers = all.into_iter().collect();
     }
 
-    /// Rebuilds counts of bytes and groups. Compares the computed use of tenants and workers with the use in the
-    /// snapshot.
+    /// Rebuilds the counts of bytes and groups. Checks that the resource use of tenants and workers equals the use in
+    /// the snapshot.
     pub(super) fn rebuild_counts(&mut self) -> Result<(), TaskDecodeError> {
         let groups = self.groups.keys().map(|key| (key.0, group_bytes(key)));
         let schedules = self.schedules.iter_from(0).map(|(_, found)| (found.tenant, found.bytes()));

@@ -1,4 +1,4 @@
-//! Rebuilds a state from its blocks.
+//! Rebuilds a scheduler's state from the blocks of a snapshot.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub struct StateRestore {
 }
 
 impl StateRestore {
-    /// Starts to restore the state of this shard.
+    /// Starts to restore the state of the shard with this number.
     pub fn of_shard(shard: u8) -> StateRestore {
         StateRestore {
             state: SchedulerState::of_shard(SchedulerLimits::default(), shard),
@@ -38,7 +38,7 @@ impl StateRestore {
         }
     }
 
-    /// Reads the next block.
+    /// Reads the next block of the snapshot.
     pub fn read_block(&mut self, block: &[u8]) -> Result<(), TaskDecodeError> {
         let mut fields = Fields { rest: block };
         let (version, kind) = (u8::read(&mut fields)?, u8::read(&mut fields)?);
@@ -142,7 +142,7 @@ impl StateRestore {
         check((serves.labels.len(), serves.tenants.len()) == (labels_len, tenants_len), "pools")
     }
 
-    /// Returns the state, if it is complete.
+    /// Returns the state, if the snapshot is complete.
     pub fn finish(self) -> Result<SchedulerState, TaskDecodeError> {
         let ExtendedSnapshotHeader { head, ahead, needs, traits } =
             self.head.ok_or(TaskDecodeError::Short)?;

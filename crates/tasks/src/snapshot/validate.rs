@@ -1,4 +1,4 @@
-//! Checks that blocks fit together: all references exist, and each task is in one list.
+//! Checks that the blocks of a snapshot fit together: all references exist, and each task is in one list.
 
 use super::restore::check;
 use crate::error::TaskDecodeError;

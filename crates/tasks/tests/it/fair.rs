@@ -1,4 +1,4 @@
-//! Fair shares.
+//! Tests of fair shares among tenants.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ fn run_saturated(
         ttl_ms: 600_000,
         ..NewWorker::default()
     });
-    // Running tasks by their end (µs) and token.
+    // Running tasks by the end of their run (µs) and token.
     let mut running: BTreeMap<(u64, u64), TaskStart> = BTreeMap::new();
     for _ in 0..rounds {
         let now_ms = scene.state.now_ms();
@@ -104,7 +104,8 @@ fn higher_priorities_run_first_and_ageing_prevents_starving() {
         order.push(start.task);
         scene.complete(&start, 1_000).unwrap();
     }
-    // The ranks (time since which the task is ready − priority × 1 s, in ms) are −8,500, −4,500, −2,000 and −1,000.
+    // The ranks are −8,500, −4,500, −2,000 and −1,000: the time since which the task is ready, minus 1 s for each level
+    // of priority, in ms.
     assert_eq!(order, [high, usual, low, late]);
 }
 

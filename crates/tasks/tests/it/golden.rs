@@ -180,13 +180,13 @@ fn reply_event_and_snapshot_encodings_do_not_change() {
     check("snapshot_needs", &snapshots::blocks(&scene.state).concat());
 }
 
-/// A snapshot of a version without needed labels and workers' labels.
+/// Restores a snapshot that an older version wrote, without needed labels and workers' labels.
 #[test]
 fn snapshot_of_a_version_without_needed_labels_is_read() {
     let kept = include_str!("../golden/snapshot.hex");
     let bytes: Vec<u8> = kept.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
-    // A block begins with the version and its kind. The first block is the header with the number of entries
-    // of each other kind.
+    // Each block begins with the version and the block's kind. The first block is the header, which has the number of
+    // entries of each other kind.
     let mut scene = Scene::new();
     let limits = vec![KeyLimit::starting(b"queue", Rate::per_second(2))];
     scene.set_tenant(TenantSettings { limits, ..TenantSettings::new(b"b") });

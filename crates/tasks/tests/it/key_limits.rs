@@ -1,4 +1,4 @@
-//! Places under limits go to tasks that a worker could run.
+//! Tests that places under limits go to tasks that a worker could run.
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn task_that_no_worker_can_run_leaves_its_key_limit_to_others() {
     assert_eq!(scene.only_start().task, gpu);
 }
 
-/// The time advances over the moments at which the token and the delayed task are due.
+/// Advances the time past the moments at which the token and the delayed task are due.
 #[test]
 fn delayed_task_without_a_suitable_worker_overtakes_no_other() {
     let mut scene = Scene::default();

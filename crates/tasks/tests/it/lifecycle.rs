@@ -1,4 +1,4 @@
-//! The life of a task.
+//! Tests of a task's life, from its submission to its end.
 
 use std::collections::BTreeSet;
 
@@ -115,7 +115,7 @@ fn restored_state_reuses_no_task_or_worker_id() {
         assert!(task_ids.insert(dead_letter(&mut scene)));
         let backup = blocks(&scene.state);
         for _ in 0..5 {
-            // Frees the slot of a task that is in the backup, and then the slots of later tasks.
+            // Frees the slot of a task that is also in the backup, and then the slots of later tasks.
             scene.must_apply(TaskCommand::Discard { tenant: b"a", count: 0 });
             let task = dead_letter(&mut scene);
             assert!(task_ids.insert(task), "{task:x} in round {round}");
@@ -567,7 +567,7 @@ fn tasks_that_wait_for_an_ending_task_are_counted_in_advance() {
     assert_eq!(count_of(&scene, &failed), 0, "the dependents continue to wait");
     scene.must_apply(TaskCommand::Cancel { task: first });
     assert_eq!(count_of(&scene, &failed), 5, "all dependents are cancelled");
-    // The worker's timer, its task, and the tasks that wait for it.
+    // Seven changes: the worker's timer, the worker's task, and the five tasks that wait for this task.
     let due_ms = scene.state.next_due_ms().unwrap();
     assert!(scene.state.has_more_due(due_ms, 6) && !scene.state.has_more_due(due_ms, 7));
 }

@@ -1,4 +1,4 @@
-//! Quotas, limits by key and memory limits.
+//! Tests of quotas, limits by key and memory limits.
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn reserved_quota_stays_free_for_its_tenant() {
     assert_eq!(running_count(&scene, "b"), 6);
     scene.submit_all("a", vec![work(); 50]);
     assert_eq!((running_count(&scene, "a"), running_count(&scene, "b")), (4, 6));
-    // Once the tenant has no reserve, other tenants may use it.
+    // Once nothing is reserved for the tenant, other tenants may use the capacity.
     let starts = scene.starts();
     starts
         .iter()
@@ -130,7 +130,7 @@ fn key_limit_delays_only_tasks_with_the_same_key_value() {
     assert_eq!(scene.stage(ann[2]), TaskStage::Limited);
     scene.complete(&starts[0], 1_000).unwrap();
     assert_eq!(scene.only_start().task, ann[2]);
-    // Limits change while tasks run. These tasks stay counted.
+    // The limits change while tasks run; these tasks still count.
     let limits = vec![KeyLimit::running(b"user", 1)];
     scene.set_tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });
     let rest: Vec<_> = scene.starts().iter().map(|start| start.task).collect();

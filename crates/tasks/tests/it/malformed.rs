@@ -1,4 +1,4 @@
-//! Arbitrary and damaged bytes are refused without a panic.
+//! Tests that arbitrary and damaged bytes are refused without a panic.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Encoding of queries, results and orders.
+//! Tests of the encoding of queries, results and orders.
 
 use super::*;
 

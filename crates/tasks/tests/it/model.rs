@@ -1,4 +1,4 @@
-//! Random commands, compared with a ledger of the tasks that workers hold.
+//! Compares the state with a ledger of the tasks that workers hold, after random commands.
 //!
 //! A failing run prints its shortest case. The case's seed is stored in `model.seeds` and tried first in the next run.
 

@@ -1,4 +1,4 @@
-//! Tasks that need labels, and workers with labels or for some tenants.
+//! Tests of tasks that need labels, and of workers with labels or for some tenants.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Retry policies: each tenant has room for its own policies, and new policies replace unused ones.
+//! Tests of retry policies: each tenant has room for its own policies, and new policies replace unused ones.
 
 use super::*;
 

@@ -1,9 +1,9 @@
-//! Tasks that workers hold ahead of their slots.
+//! Tests of tasks ahead: tasks that workers hold beyond their slots.
 
 use super::snapshots::{blocks, restored};
 use super::*;
 
-/// Adds a worker with `slots` slots and `ahead` tasks ahead.
+/// Adds a worker with `slots` slots that may hold `ahead` tasks ahead.
 fn add_worker(scene: &mut Scene, slots: u32, ahead: u32) -> u64 {
     let worker = scene.join(0);
     scene.must_apply(TaskCommand::Slots { worker, slots, ahead });
@@ -103,8 +103,8 @@ fn prefetched_tasks_of_a_departed_worker_go_to_other_workers() {
 
 const TASK_MS: u64 = 20;
 
-/// Adds `count` workers with one slot and one task ahead. Each runs several tasks of [`TASK_MS`], so that the end of
-/// its next task can be predicted. Returns the time, ms.
+/// Adds `count` workers, each with one slot and at most one task ahead. Each worker runs several tasks of [`TASK_MS`],
+/// so that the end of its next task can be predicted. Returns the time, ms.
 fn complete_steadily(scene: &mut Scene, count: usize) -> u64 {
     for _ in 0..count {
         add_worker(scene, 1, 1);

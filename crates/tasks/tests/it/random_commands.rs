@@ -1,4 +1,4 @@
-//! Random commands, and the invariants that hold after each.
+//! Applies random commands, and checks invariants after each command.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ const ZONE: Label<'static> = Label { key: b"zone", value: b"eu" };
 /// Labels that tasks need and workers have.
 const LABEL_SETS: [&[Label<'static>]; 4] = [&[GPU], &[ZONE], &[ZONE, GPU], &[]];
 
-/// The expected state. It is computed only from orders and replies.
+/// The expected state, computed only from orders and replies.
 #[derive(Default)]
 struct Ledger {
     /// Submitted tasks.
@@ -208,7 +208,7 @@ pub fn run_commands(commands: &[CommandBytes]) {
         ledger.check_quotas(&scene);
         check_limited_tasks(&scene.state);
         scene.effects.clear();
-        // The copy `replay` of the state regularly continues from a snapshot.
+        // `replay` is a copy of the state. It regularly continues from a snapshot.
         let kept = blocks(&replay);
         if step % 3 == 0 {
             replay = restored(&kept).unwrap();
@@ -240,7 +240,8 @@ impl Ledger {
         }
     }
 
-    /// Removes the tasks of lost workers, and stopped tasks. Then checks that each new start has one holder.
+    /// Removes the tasks of lost workers, and tasks that were stopped. Then checks that each newly started task has one
+    /// worker.
     fn apply_effects(&mut self, scene: &Scene) {
         let existing: BTreeSet<u64> = scene.state.workers().map(|view| view.worker).collect();
         self.workers.retain(|worker| existing.contains(worker));
@@ -258,7 +259,7 @@ impl Ledger {
             }
         }
         self.held.retain(|task, start| {
-            // Removes a task that was cancelled and then exceeded its timeout.
+            // Also removes a task that was cancelled and then exceeded its timeout.
             is_running(*task) || scene.state.get(start.task).is_ok_and(|view| !view.stage.is_over())
         });
         for order in &scene.effects.orders {
@@ -358,8 +359,8 @@ fn check_worker(start: &TaskStart, state: &SchedulerState) {
     );
 }
 
-/// Checks a rate: in each period that ends with the last start, starts use at most a full bucket and the tokens that
-/// the period adds.
+/// Checks that starts keep to a rate: in each period that ends with the last start, they use at most a full bucket and
+/// the tokens that the period adds.
 fn check_rate(starts: &[u64], rate: &Rate) {
     let last_ms = starts[starts.len() - 1];
     for (at, since_ms) in starts.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Limits on how often tasks with the same value of a key start.
+//! Tests of limits on how often tasks with the same value of a key start.
 
 use super::*;
 
@@ -109,7 +109,7 @@ fn tasks_started_before_a_rate_change_count_for_the_new_rate() {
         "waiting: at most 1 tasks with user ann may start in 60 s; 1 ahead of it, starts in about 2 min"
     );
     scene.advance(30_000);
-    // Half a token has arrived; three and a half of ten are missing.
+    // Half a token has arrived. Of the ten tokens of the new rate, three and a half are missing.
     set_rate(&mut scene, Rate { count: 1, per_ms: 1_000, burst: 10 });
     assert_eq!(scene.starts().len(), 6);
     assert_eq!(scene.state.next_due_ms(), Some(30_500));

@@ -1,4 +1,4 @@
-//! Refused commands change nothing.
+//! Tests that refused commands change nothing.
 
 use super::*;
 

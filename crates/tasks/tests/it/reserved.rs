@@ -1,4 +1,4 @@
-//! Reservations for large tasks among many small ones.
+//! Tests of reservations of workers for large tasks among many small ones.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Routing of commands and queries to shards.
+//! Tests of the routing of commands and queries to shards.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Schedules.
+//! Tests of schedules.
 
 use super::*;
 

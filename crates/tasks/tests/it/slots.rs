@@ -1,4 +1,4 @@
-//! Division of workers' slots among shards.
+//! Tests of the division of workers' slots among shards.
 
 use proptest::prelude::*;
 
@@ -40,7 +40,7 @@ fn reserved_slots_belong_to_their_tenants_shard() {
     );
     let busy = TenantDemand { demand: MANY, weight: 1, reserved: 10 };
     assert_eq!(due_slots(&[vec![busy], vec![tenant_demand(MANY, 1)]], 100), [50.0, 50.0]);
-    // More slots are reserved than exist.
+    // More slots are reserved than there are.
     let over_reserved = TenantDemand { demand: 0, weight: 1, reserved: 300 };
     assert_eq!(
         due_slots(&[vec![over_reserved], vec![TenantDemand { reserved: 100, ..over_reserved }]], 100),
@@ -92,7 +92,7 @@ proptest! {
         let any_reserved = shards.iter().flatten().any(|tenant| tenant.reserved > 0);
         for (tenants, due) in shards.iter().zip(&due) {
             let can_use: u64 = tenants.iter().map(|tenant| tenant.demand.max(tenant.reserved)).sum();
-            // If slots are reserved for tenants of some shards, no slot may be left for the other shards.
+            // If slots are reserved for tenants of some shards, the other shards may be due no slot at all.
             prop_assert!(any_reserved || can_use == 0 || *due > 0.0);
         }
     }

@@ -1,4 +1,4 @@
-//! Snapshots: a state is written as blocks of bytes and restored from them.
+//! Tests of snapshots: a state is written as blocks of bytes and restored from them.
 
 use std::convert::Infallible;
 
@@ -23,7 +23,7 @@ pub fn restored(blocks: &[Vec<u8>]) -> Result<SchedulerState, TaskDecodeError> {
     restore.finish()
 }
 
-/// A state with every kind of item.
+/// Creates a scene whose state has every kind of item.
 pub fn full() -> Scene {
     let mut scene = Scene::default();
     let rate = Rate { count: 1, per_ms: 150, burst: 2 };

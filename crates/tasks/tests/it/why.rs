@@ -1,4 +1,4 @@
-//! Explanations of why a task does not run.
+//! Tests of the explanations of why a task does not run.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Workers join, renew their leases, leave and die.
+//! Tests that workers join, renew their leases, leave and die.
 
 use super::*;
 
