@@ -1,4 +1,4 @@
-//! Changes of keys: all that one revision changes, as watches receive it.
+//! Defines the changes of keys that watches receive.
 
 use std::borrow::Cow;
 

@@ -151,7 +151,6 @@ choice! {
 }
 
 choice! {
-    /// The property of a key that a transaction compares. If the key is missing, each number counts as 0, and a
     /// The property of a key that a transaction compares. For a missing key, each number counts as 0, and a value
     /// differs from every expected value.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -289,7 +288,7 @@ impl<'a> ControlCommand<'a> {
     }
 
     /// Decodes a command that may delete several keys, and removes its user and tenant. Returns `None` for all other
-    /// commands, which are recognized by their numbers without decoding, because this runs for every command.
+    /// commands. These are recognized by their numbers without decoding, because this function runs for every command.
     pub(crate) fn decode_deletion(mut bytes: &'a [u8]) -> Option<ControlCommand<'a>> {
         loop {
             match *bytes.get(1)? {

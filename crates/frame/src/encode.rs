@@ -8,7 +8,7 @@ use crate::frame::*;
 pub struct RecordMeta<'a> {
     /// Time at which the event happened, ns since the Unix epoch.
     pub event_time_ns: Option<u64>,
-    /// Time at which the record expires, ns since the Unix epoch; subscribers skip it from then on.
+    /// Time at which the record expires, ns since the Unix epoch; subscribers skip the record from then on.
     pub expires_ns: Option<u64>,
     /// The part of the subject after the topic's literal prefix.
     pub subject_tail: &'a str,

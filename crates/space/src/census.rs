@@ -24,7 +24,7 @@ struct EntityLocation {
     in_handover: bool,
 }
 
-/// The numbers of a region's entities that move, and of those that are in a handover.
+/// How many entities of a region move, and how many are in a handover.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RegionEntityCounts {
     /// Number of entities that the region moves.
@@ -76,7 +76,7 @@ impl Census {
         self.entities.get(&id).map(|found| (found.region, found.in_handover))
     }
 
-    /// The numbers of a region's entities: those that the region moves, and those that are in a handover.
+    /// How many entities of a region move, and how many are in a handover.
     pub fn headcount(&self, region: RegionId) -> RegionEntityCounts {
         self.regions.get(&region).copied().unwrap_or_default()
     }

@@ -96,7 +96,8 @@ impl Default for HandoverLimits {
     }
 }
 
-/// An action that a handover requests from its caller, such as sending a message; actions are ordered.
+/// An action that a handover requests from its caller, such as sending a message. The caller must carry out actions in
+/// order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandoverEffect {
     /// Send a message; it may get lost.

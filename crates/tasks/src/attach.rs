@@ -1,8 +1,8 @@
 //! Attaches workers to a node, for the first time or after a lost connection.
 //!
 //! A worker's lease belongs to the cluster and outlives a connection. A worker that attaches again names the tasks that
-//! it still has. If the cluster has assigned other tasks to the worker, their orders were lost, and are sent again
-//! under the same tokens.
+//! it still has. If the cluster has assigned other tasks to the worker, the orders for these tasks were lost, and are
+//! sent again under the same tokens.
 
 use std::collections::BTreeSet;
 
@@ -82,7 +82,7 @@ impl SchedulerState {
         Ok(held)
     }
 
-    /// Time from which a worker counts as dead, ms. Each renewal of the worker's lease makes it later.
+    /// Time from which a worker counts as dead, ms. Each renewal of the worker's lease postpones this time.
     pub fn lease_end_ms(&self, worker: u64) -> Result<u64, TaskRefusal> {
         Ok(self.workers[self.find_worker(worker)?].end_ms)
     }

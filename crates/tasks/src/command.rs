@@ -86,7 +86,7 @@ choice! {
         /// Removes a worker; its tasks go to others.
         Leave { /// Id of the worker.
             worker: u64 } = 15,
-        /// Creates or changes a schedule: a task for each time of the expression, in UTC.
+        /// Creates or changes a schedule, which submits a task at each time of the cron expression, in UTC.
         Schedule { /// Name of the tenant.
             tenant: &'a [u8], /// Name of the schedule.
             name: &'a [u8], /// Cron expression: five fields, or six with seconds.
@@ -233,7 +233,7 @@ layout! {
         /// The destination of a task of kind `publish`: an encoded [`Destination`](crate::Destination).
         pub subject: &'a [u8],
     } later {
-        /// Labels that a worker must have to run the task. The worker must have all of them.
+        /// Labels that a worker must have to run the task; the worker needs all of them.
         pub needs: Vec<Label<'a>>,
     }
 }
@@ -259,7 +259,7 @@ choice! {
 }
 
 layout! {
-    /// A key and value of a worker or task; a task can require that its worker has a label.
+    /// A key and value of a worker or task. A task can require that its worker has a certain label.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct Label<'a> {
         /// Key of the label.

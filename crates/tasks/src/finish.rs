@@ -365,8 +365,8 @@ impl SchedulerState {
         if has_any { std::mem::take(&mut self.tasks[at].extra_mut().before) } else { Vec::new() }
     }
 
-    /// Removes the oldest completed and cancelled tasks: those that ended at least `finished_ms` ago, and more while
-    /// they exceed `finished_max` or the memory limit is exceeded.
+    /// Removes completed and cancelled tasks, the oldest first. These are tasks that ended at least `finished_ms` ago,
+    /// and further tasks while there are more than `finished_max` or the memory limit is exceeded.
     pub(crate) fn trim_finished(&mut self) {
         while self.finished.len > 0 {
             let at = self.finished.head;

@@ -8,7 +8,7 @@ use crate::state::SchedulerState;
 use crate::worker::ServedSet;
 
 impl SchedulerState {
-    /// Those ranked lanes of a class whose tenants the workers serve by name.
+    /// The ranked lanes of a class that belong to the tenants of this served set.
     fn own(&self, serves: &ServedSet, class: u32) -> impl Iterator<Item = (LaneRank, u32)> {
         let lanes = serves.tenants.iter().filter_map(move |name| {
             let tenant = *self.tenant_at.get(name)?;

@@ -211,8 +211,8 @@ impl SchedulerState {
             let retry_after_ms = wait_ms.clamp(RETRY_AFTER_MS.0, RETRY_AFTER_MS.1);
             return Err(TaskRefusal::QueueFull { queued: tenant.queued, queued_max, retry_after_ms });
         }
-        // Clamped, because more tasks than the limit wait after the limit was lowered. Tasks whose key is known are
-        // accepted even then.
+        // The percentage is clamped, because more tasks than the limit may wait after the limit was lowered. Tasks
+        // whose key is known are accepted even then.
         let percent = (after.saturating_mul(100) / queued_max).min(100);
         Ok(percent.saturating_sub(70) as u32 * 100)
     }

@@ -92,7 +92,7 @@ layout! {
 }
 
 layout! {
-    /// The recent number of tasks of a tenant that started per second.
+    /// The rate at which a tenant's tasks have started recently.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct StartRate {
         pub window_ms: u64,

@@ -323,11 +323,12 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Removes a worker. Its tasks go to other workers, except tasks that may have killed the worker.
+    /// Removes a worker. Each of its tasks goes to another worker, or becomes a dead letter if too many workers have
+    /// died while they ran the task.
     pub(crate) fn lose_worker(&mut self, at: u32, effects: &mut TaskEffects) {
         self.remove_capacity(at);
         self.reserved.remove(&at);
-        // Marks the worker as draining, so that it does not receive its own tasks again.
+        // Marks the worker as draining, so that it does not receive its own tasks back.
         self.workers[at].is_draining = true;
         self.update_idle(at);
         while self.workers[at].held.len > 0 {

@@ -1,4 +1,4 @@
-//! Outputs of a region.
+//! The outputs of a region: messages, records and reports.
 
 use crate::entity::EntityId;
 use crate::handover::{EntityRefusal, RegionId};

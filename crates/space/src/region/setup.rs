@@ -37,7 +37,7 @@ pub struct RegionSetup<const D: usize> {
     pub standby: StandbyMode,
     /// Deadlines of handovers.
     pub timing: HandoverTiming,
-    /// Limits of the region, such as the number of entities.
+    /// Limits of the region, such as the maximum number of entities.
     pub limits: RegionLimits,
 }
 

@@ -58,7 +58,7 @@ pub enum RecordError {
     /// The record cannot be decoded.
     #[error(transparent)]
     Decode(#[from] SpaceDecodeError),
-    /// The record contains an invalid change, such as one of an entity that does not exist.
+    /// The record contains an invalid change, such as a change of an entity that does not exist.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The record contains a section `whole` together with other sections, or its batch contains other records.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Coordinates on a coarse lattice, where many points and distances are equal, or anywhere.
+/// Returns coordinates that are anywhere, or on a coarse lattice, where many points and distances are equal.
 fn coordinate() -> impl Strategy<Value = f32> {
     prop_oneof![
         4 => (0_u32..=16).prop_map(|at| at as f32 * 6.25),

@@ -37,7 +37,7 @@ fn splits_and_merges_leave_no_region_empty() {
     assert_eq!(merged.stretch(RegionId(2)), None);
 }
 
-/// Keys of a crowd and of scattered entities.
+/// Returns the keys of many entities close together, and of some scattered entities.
 fn crowd(dice: &mut Dice) -> Vec<u64> {
     let world = WorldBox::<2>::cube(100.0).unwrap();
     let mut keys: Vec<u64> = (0..20_000)

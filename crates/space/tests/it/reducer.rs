@@ -126,7 +126,7 @@ fn invalid_records_are_refused_and_change_nothing() {
     RecordSection::Remove(EntityId(4_000)).encode(&mut remove);
     assert_eq!(apply(&mut reducer, &remove).unwrap_err(), "there is no entity 4000");
     assert!(apply(&mut reducer, &[99]).unwrap_err().contains("section 99"));
-    // A record with NaN positions of all rows: kind 6, tick, rows, no velocities, then bytes of ones.
+    // A record with NaN positions of all rows: kind 6, tick, rows, no velocities, then bytes 0xff.
     let rows = reducer.entries() as u32;
     let mut endless = [&[6][..], &7_u64.to_le_bytes(), &rows.to_le_bytes(), &[0]].concat();
     endless.resize(endless.len() + rows as usize * 12, 0xff);

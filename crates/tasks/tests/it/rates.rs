@@ -85,7 +85,7 @@ fn retry_takes_a_rate_token_and_cancelling_returns_it() {
     assert_eq!(scene.starts(), []);
     scene.advance(1_000);
     assert_eq!(scene.only_start().task, second, "it came first");
-    // After its worker has left, the task's next start counts as well, and comes before starts of later
+    // After the worker has left, the task starts again. This start counts as well, and comes before the starts of later
     // tasks.
     scene.must_apply(TaskCommand::Leave { worker });
     assert_eq!(scene.stage(second), TaskStage::Limited);

@@ -65,7 +65,7 @@ enum Event {
     Pause,
 }
 
-/// Owner of a region, according to its lease.
+/// The owner of a region, according to the region's lease.
 #[derive(Debug)]
 struct Ownership {
     epoch: u64,
