@@ -96,7 +96,7 @@ impl SchedulerState {
         {}
     }
 
-    /// Whether the ready tasks that the worker's pool serves are more than the pool's workers.
+    /// Whether more tasks are ready for the worker's pool than the pool has workers.
     fn has_surplus_tasks(&self, worker: u32) -> bool {
         let pool = &self.pools[self.workers[worker].pool as usize];
         let mut ready = 0;

@@ -112,8 +112,8 @@ impl SchedulerState {
         self.groups_from(tenant_at).iter().for_each(|key| self.update_group(key));
     }
 
-    /// Removes all groups of the tenant and sets its new limits. If a new limit has the same key and rate as an old
-    /// one, recent starts still count.
+    /// Removes all groups of the tenant and sets its new limits. If an old and a new limit with rates have the same
+    /// key, recent starts still count.
     fn reset_groups(&mut self, tenant_at: u32, limits: Vec<StoredKeyLimit>) {
         let before = self.tenants[tenant_at as usize].limits.clone();
         let now_ms = self.now_ms;
