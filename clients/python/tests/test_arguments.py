@@ -257,7 +257,7 @@ def test_errors_of_client_calls_name_the_invalid_argument(client: dunlin.Client)
     refused(-1, lambda: client.world("w").command(-1, kind=1), ValueError, "entity=-1 is not a whole number")
 
 
-def test_errors_name_the_header_the_time_unit_and_the_levels(client: dunlin.Client, topic: str) -> None:
+def test_argument_errors_name_the_argument_and_what_is_allowed(client: dunlin.Client, topic: str) -> None:
     for name in ("not_before", "deadline"):
         milliseconds: dict[str, Any] = {name: 1_795_904_618_638.0}
         text = f"{name}=1795904618638.0 is not a time in seconds since the Unix epoch, as time.time() gives it"

@@ -139,7 +139,7 @@ def test_unanswered_request_times_out(client: dunlin.Client, topic: str) -> None
     assert isinstance(caught.value, dunlin.RequestTimeoutError)
 
 
-def test_request_without_subscriber_raises_no_responder(client: dunlin.Client, topic: str) -> None:
+def test_request_without_subscriber_raises_a_no_responder_error(client: dunlin.Client, topic: str) -> None:
     with pytest.raises(errors.NoResponderError):
         client.request(topic, b"?", timeout=PATIENCE)
 

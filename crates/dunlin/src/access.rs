@@ -67,7 +67,7 @@ pub trait User: std::fmt::Debug + Send + Sync {
     fn release_topic(&self, name: &str);
 }
 
-/// A directory in which a node finds its users by name.
+/// Finds a node's users by name.
 pub trait Users: std::fmt::Debug + Send + Sync {
     /// The user of this name, if one exists.
     fn user(&self, name: &str) -> Option<Arc<dyn User>>;

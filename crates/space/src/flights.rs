@@ -23,7 +23,7 @@ const FOOT_KM: f64 = 0.000_304_8;
 /// Distance between the world's border and the recorded positions, km.
 const MARGIN_KM: f32 = 1.0;
 
-/// A recording of aircraft. Entities of a world can follow its tracks.
+/// A recording of aircraft positions over time: one track for each aircraft. Entities of a world can follow the tracks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flights {
     /// Tracks by entity id.

@@ -63,7 +63,8 @@ impl From<Bytes> for Draft<'_> {
     }
 }
 
-/// The level at which a publisher receives its receipt: the record is in memory, written, or synced to disk.
+/// The level at which a publisher receives its receipt: the record is in memory, written, synced to disk, or on a
+/// majority of replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum AckLevel {

@@ -112,7 +112,7 @@ impl SubscribeOptions {
     }
 }
 
-/// The point from which a subscriber corrects its copy of a state: a snapshot, or a position.
+/// The point from which a subscriber corrects its copy of a state: a position, or a new copy of the whole state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resync {
     /// The subscriber continues after this position, up to which it has all records.

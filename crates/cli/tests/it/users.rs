@@ -199,7 +199,7 @@ fn users_file_that_is_a_symbolic_link_stays_one() {
 }
 
 #[test]
-fn invalid_users_file_is_named_with_its_line() {
+fn error_in_a_users_file_names_the_file_and_the_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("users.toml");
     std::fs::write(&file, "[users.ana]\npublish = ['a..b']\n").unwrap();

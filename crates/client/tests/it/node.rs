@@ -104,7 +104,7 @@ fn overrun_subscriber_receives_exact_gaps() {
 }
 
 #[test]
-fn subscription_with_on_gap_fail_ends_with_error_lost() {
+fn gap_ends_a_subscription_that_is_set_to_fail_on_gaps() {
     let running = RunningNode::start();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let client = running.client();

@@ -54,7 +54,7 @@ fn merged_record_after_a_gap_names_the_position_before_the_gap() {
 }
 
 #[test]
-fn subscriber_without_the_merged_record_resumes_before_its_gap() {
+fn subscriber_not_yet_sent_the_merged_record_resumes_at_the_gap() {
     let peer = ScriptedNode::new();
     let url = peer.url();
     let (gap_sender, gap_receiver) = mpsc::channel();

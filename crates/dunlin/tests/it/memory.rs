@@ -89,7 +89,7 @@ fn auto_created_topic_stays_while_it_is_used_or_has_records() {
 }
 
 #[test]
-fn concurrent_creation_and_removal_lose_no_accepted_record() {
+fn concurrent_topic_creation_and_deletion_lose_no_record() {
     let node = node();
     let threads: Vec<_> = (0..4)
         .map(|_| {

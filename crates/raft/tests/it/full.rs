@@ -109,7 +109,7 @@ async fn snapshot_is_written_if_other_programs_take_all_freed_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writes_continue_when_a_full_disk_has_room() {
+async fn writes_continue_once_a_full_disk_has_room_again() {
     let limits = RaftLimits { answer_ms_max: 2_000, ..LIMITS };
     let cluster = TestCluster::with_nodes(1, limits).await;
     cluster.disks[&1].set_capacity(cluster.disks[&1].used());

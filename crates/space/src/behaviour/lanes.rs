@@ -24,7 +24,8 @@ pub struct OwnEntityLanes<const D: usize> {
     pub velocity: [SimdLanes; D],
 }
 
-/// Another entity near the entities that a behaviour moves together, with its distance from each of them.
+/// One neighbour of the entities that a behaviour moves together. Each lane has the neighbour's offset and distance from
+/// one of these entities.
 #[derive(Debug, Clone, Copy)]
 pub struct OtherEntityLanes<const D: usize> {
     /// The other entity's kind.

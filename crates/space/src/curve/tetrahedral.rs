@@ -61,7 +61,7 @@ mod tests {
         /// Checks that the keys of two grid points begin with as many equal digits as the points have simplices in
         /// common, counted from the coarsest level.
         #[test]
-        fn grid_points_in_equal_simplices_share_tetrahedral_digits(
+        fn keys_of_3d_points_share_a_digit_for_each_common_tetrahedron(
             a in prop::array::uniform3(0_u32..1 << 24), near in prop::array::uniform3(0_u32..1 << 12), shift in 0_u32..13,
         ) {
             let b = std::array::from_fn(|axis| a[axis] ^ near[axis] << shift);
@@ -75,7 +75,7 @@ mod tests {
         }
 
         #[test]
-        fn grid_points_in_equal_simplices_share_triangular_digits(
+        fn keys_of_2d_points_share_a_digit_for_each_common_triangle(
             a in prop::array::uniform2(0_u32..1 << 24), near in prop::array::uniform2(0_u32..1 << 12), shift in 0_u32..13,
         ) {
             let b = std::array::from_fn(|axis| a[axis] ^ near[axis] << shift);

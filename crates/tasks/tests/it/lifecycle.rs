@@ -573,7 +573,7 @@ fn tasks_that_wait_for_an_ending_task_are_counted_in_advance() {
 }
 
 #[test]
-fn tasks_that_wait_for_a_discarded_task_are_counted_in_advance() {
+fn dependents_are_counted_before_a_command_discards_their_task() {
     let mut scene = Scene::with(SchedulerLimits { dead_max: 1, ..SchedulerLimits::default() });
     scene.set_tenant(TenantSettings::new(b"a"));
     let first = scene.submit_plain();

@@ -17,7 +17,8 @@ use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
 /// A plain NATS subscription.
 pub struct PlainSubscription;
-/// A subscription through `$DUNLIN.seq.`, which any NATS client can use.
+/// A NATS subscription whose messages carry sequence numbers, because its subject begins with `$DUNLIN.seq.`. Every NATS
+/// client can subscribe in this way.
 pub struct NumberedSubscription;
 
 const NUMBERED: &str = "$DUNLIN.seq.";

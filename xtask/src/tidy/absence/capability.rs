@@ -1,7 +1,8 @@
 //! The capabilities of the table in ARCHITECTURE.md, recognized by names of the standard library and of well-known
 //! crates.
 
-/// A capability of a crate, recognized by the names that it needs.
+/// Something that only some crates may do, such as using sockets. Code that does it is recognized by the paths that it
+/// names.
 pub struct Capability {
     pub name: &'static str,
     /// Paths, or parts of paths, that use the capability.

@@ -40,7 +40,7 @@ Examples:
 Ctrl-C closes the recording. `dunlin feed verify --strict rec/` checks that it is complete, and `dunlin feed replay rec/`
 publishes it again.")]
 pub struct Arguments {
-    /// State topics to record, or patterns of them
+    /// Names of the state topics to record, or patterns that match them
     #[arg(required = true, value_name = "PATTERN")]
     patterns: Vec<String>,
     /// Directory to create for the recording

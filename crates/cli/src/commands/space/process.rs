@@ -50,8 +50,8 @@ pub struct ProcessOptions {
     /// Address of an HTTP listener for `/metrics`, with the regions' metrics; a loopback address [default: off]
     #[arg(long, value_name = "ADDRESS")]
     pub http_listen: Option<SocketAddr>,
-    /// File with the users of this process's node and their permissions; required if this command logs in at the node of
-    /// --url [default: every client of this machine has all permissions]
+    /// Users file (users and their permissions) of the node that this process starts; required if --url needs a login
+    /// [default: every client of this machine has all permissions]
     #[arg(long, env = "DUNLIN_AUTH_USERS_FILE", value_name = "FILE")]
     pub auth_users_file: Option<PathBuf>,
     /// Log in at the node of --url, although every client of this machine has all permissions at this process's node

@@ -209,8 +209,8 @@ impl Sender for Route {
         }
         let mut state = lock(&self.state);
         // A relay (the link that forwards one topic's batches) that was used for a deleted topic cannot publish to
-            // a later topic of the same name. Newer batches therefore wait until this flight has ended. They then form
-            // another flight, which uses a new relay.
+        // a later topic of the same name. Newer batches therefore wait until this flight has ended. They then form
+        // another flight, which uses a new relay.
         state.sent_to = 0;
         if batch.may_be_appended {
             drop(state);
