@@ -1,11 +1,11 @@
 //! The gRPC listener: topics as `dunlin.v1.Dunlin` and as Ratatoskr's `MessageBroker`, keys and values as
-//! `dunlin.v1.Kv`, tasks as `dunlin.v1.Tasks`, with health and reflection.
+//! `dunlin.v1.Kv`, tasks as `dunlin.v1.Tasks`, and gRPC's health and reflection services.
 //!
-//! `connection` serves one HTTP/2 connection, and `limited_reads` limits the bytes that it reads at a time. `dispatch`
-//! routes its calls, and `intake` limits the size, elements and time of a call's messages; `elements` counts the
-//! elements. `service` has the unary calls, `requests` the calls that
-//! wait for a reply, and `publish_stream` and `groups` the bidirectional streams. A subscriber's response comes from
-//! `reader` (walks the logs), `writer` (encodes protobuf) and `delivery` (the body).
+//! `connection` serves one HTTP/2 connection, and `limited_reads` limits the bytes that a connection reads at a time.
+//! `dispatch` routes calls to the services, and `intake` limits the size, elements and time of a call's messages;
+//! `elements` counts the elements. `service` has the unary calls, `requests` the calls that wait for a reply, and
+//! `publish_stream` and `groups` the bidirectional streams. For a subscriber, `reader` reads the logs, `writer` encodes
+//! records as protobuf, and `delivery` has the response's body.
 //!
 //! Invariants:
 //! - Records are copied once, from the segment into the bytes that HTTP/2 sends.
@@ -45,17 +45,17 @@ mod writer;
 pub(crate) use connection::{refusal, serve};
 pub(crate) use services::Services;
 
-/// The messages, generated from `proto` by `cargo xtask fix`.
+/// Protobuf messages and services: Rust code that `cargo xtask fix` generates from the directory `proto`.
 #[allow(missing_docs, clippy::all, reason = "generated")]
 pub mod proto {
-    /// The messages of package `dunlin.v1`.
+    /// The messages and services of protobuf package `dunlin.v1`.
     pub mod dunlin {
         include!("grpc/generated/dunlin.v1.rs");
     }
-    /// The messages of package `ratatoskr`.
+    /// The messages and services of protobuf package `ratatoskr`.
     pub mod ratatoskr {
         include!("grpc/generated/ratatoskr.rs");
     }
-    /// The descriptors of all files, for reflection.
+    /// The descriptors of all protobuf files, which the reflection service sends to clients.
     pub const DESCRIPTORS: &[u8] = include_bytes!("grpc/generated/descriptors.bin");
 }

@@ -13,7 +13,7 @@ use super::connection::GrpcConnection;
 use super::proto::dunlin as v1;
 use crate::append::{self, AppendRequest, with_epoch_change};
 
-/// Largest size at which the buffer is kept for the next frame, bytes.
+/// The buffer for frames is kept for the next frame if its capacity is at most this, bytes.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
@@ -21,22 +21,22 @@ thread_local! {
     static FRAME: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The topic of a subject. If the topic was created for a record, and no record is accepted, the topic is removed
-/// again.
+/// The topic to which a call publishes records. If the topic was created for this call and no record is accepted, the
+/// topic is removed again.
 #[derive(Debug)]
 pub(super) struct PublishTarget {
     pub(super) topic: Arc<OwningTopic>,
     tail: String,
     /// The connection, with the publisher's permissions.
     connection: Arc<GrpcConnection>,
-    /// The generation of the users file with which the permission was checked.
+    /// The generation (version number) of the users file with which the permission was checked.
     generation: Option<u64>,
 }
 
 impl PublishTarget {
     /// Finds the topic that owns the subject. If there is none, the node may create it for a record of this payload
-    /// size. A publisher that states its last record gets an error instead, because a new topic would not have that
-    /// record.
+    /// size. If `after` states the publisher's last record, a missing topic is an error, because a new topic would not
+    /// have that record.
     pub(super) async fn find(
         connection: &Arc<GrpcConnection>,
         subject: &str,
@@ -44,7 +44,8 @@ impl PublishTarget {
         after: Option<Position>,
     ) -> Result<PublishTarget, Refused> {
         let node = &connection.node;
-        // Reads the generation before the check, so that no change is missed.
+        // Reads the generation before the permission is checked, so that a change of the users file during the check
+        // causes another check.
         let generation = connection.users_generation();
         let parsed = Subject::parse(subject);
         let parsed = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
@@ -69,7 +70,7 @@ impl PublishTarget {
     }
 }
 
-/// A record that is to be appended, with its producer and the conditions of the append.
+/// A record to append, with its producer and the conditions under which it may be appended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IncomingRecord<'a> {
     pub(super) record: &'a v1::Draft,
@@ -108,7 +109,7 @@ async fn publish_once(
     Ok((target.topic, with_epoch_change(receipt, incoming.after)))
 }
 
-/// Appends the record. Waits for room as long as the topic's configuration allows.
+/// Appends the record. If the log is full, waits for room as long as the topic's configuration allows.
 pub(super) async fn append(target: &PublishTarget, incoming: IncomingRecord<'_>) -> Result<Receipt, Refused> {
     target.check_permission()?;
     let topic = &*target.topic;
@@ -140,7 +141,7 @@ impl IncomingRecord<'_> {
     }
 }
 
-/// Encodes the record's frame, and calls `f` with it.
+/// Encodes the record's frame, and passes it to `f`.
 fn with_frame<R>(
     target: &PublishTarget,
     record: &v1::Draft,

@@ -1,11 +1,11 @@
-//! Implements the generated traits of the services.
+//! Implements the traits that tonic generates for the gRPC services.
 //!
-//! A method of such a trait borrows its service, so the compiler would prove for each method anew that everything the
-//! service refers to is [`Send`] and [`Sync`]. The inherent functions own their service, so the compiler proves it
-//! once. Without this, checking the crate takes twice as long.
+//! A method of such a trait borrows its service, so for each method, the compiler would prove again that everything in
+//! the service is [`Send`] and [`Sync`]. The methods therefore call functions that own their service, for which the
+//! compiler proves it once. This halves the time that `cargo check` takes for the crate.
 
-/// Implements the trait of a gRPC service. Each call runs the inherent function of the same name, which takes the
-/// service by value.
+/// Implements the trait of a gRPC service. Each method calls the service's own function of the same name, which takes
+/// the service by value.
 macro_rules! calls {
     ($trait:ident for $service:ident {
         $($call:ident($request:ty) -> $response:ty $(as $stream:ident)?;)*
@@ -21,7 +21,8 @@ macro_rules! calls {
                 where
                     'a: 'call,
                 {
-                    // This is a separate function, because a closure would inherit the lifetimes.
+                    // The future is created in a function of its own, because a closure would capture the lifetimes of
+                    // this method.
                     fn boxed(
                         service: $service,
                         request: tonic::Request<$request>,

@@ -1,9 +1,10 @@
-//! One HTTP/2 connection, from its preface to its end.
+//! Serves one HTTP/2 connection, from the client's preface to the end of the connection.
 //!
-//! Limits: `sessions_max` connections, above which calls are refused and the connection is closed; `handshake_ms_max`
-//! for the client's preface; `grpc.idle_ms_max` without a call, after which the connection is closed;
-//! `grpc.streams_max` concurrent calls, of which at most [`OPEN_CALLS_MAX`] need no login; the bytes that are read at a
-//! time ([`LimitedReads`]); `grpc.keep_alive_ms` between two keep-alive pings, and for each response to a ping.
+//! Limits: `sessions_max` connections, above which a new connection's calls are refused and the connection is closed;
+//! `handshake_ms_max` until the client has sent its preface; `grpc.idle_ms_max` without a call, after which the
+//! connection is closed; `grpc.streams_max` concurrent calls, of which at most [`OPEN_CALLS_MAX`] need no login; the
+//! number of bytes that are read at a time ([`LimitedReads`]); `grpc.keep_alive_ms` between two keep-alive pings, and
+//! as long for the response to a ping.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -43,14 +44,14 @@ const NOT_HTTP2: &[u8] =
 const SETTINGS: &[u8; 9] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 /// The type of a GOAWAY frame, which ends an HTTP/2 connection with a reason (RFC 9113).
 const GOAWAY: u8 = 7;
-/// The error code of GOAWAY by which a node requires better security.
+/// The error code of a GOAWAY frame by which a node requires better security (INADEQUATE_SECURITY in RFC 9113).
 const INADEQUATE_SECURITY: u32 = 12;
-/// Interval of the checks whether the preface is complete.
+/// Interval at which the node checks whether the client's preface is complete.
 const PREFACE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a refused client has to read the response.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of bytes that the connection holds for a stream whose client does not read. When it holds fewer, the
-/// next batch is passed on.
+/// Maximum number of bytes that a connection buffers for a stream whose client does not read. The next batch is passed
+/// to HTTP/2 when fewer bytes are buffered.
 const SEND_BUFFER_BYTES: usize = 48 << 10;
 /// Maximum number of concurrent calls of one connection that need no login (health and reflection).
 const OPEN_CALLS_MAX: usize = 16;
@@ -75,15 +76,16 @@ struct ConnectionState {
     logins: RequestLoginCache,
     admitted: bool,
     stopping: AtomicBool,
-    /// Waiters of the connection's long calls, which are notified when the server stops.
+    /// The waiters of the connection's long calls. They are notified when the connection must end and when the users
+    /// file changes.
     streams: Mutex<HashMap<u64, Arc<Waiter>>>,
     stream_last: AtomicU64,
     publishes: PublishedTopics,
     /// Number of calls since the connection began.
     calls: AtomicU64,
-    /// Permits for the calls that need no login.
+    /// Permits for calls that need no login; each such call holds one.
     open_calls: Arc<Semaphore>,
-    /// The requests that wait for replies; created with the first request.
+    /// The requests whose replies are awaited; `None` before the connection's first request.
     pub(super) requests: Mutex<Option<PendingRequests>>,
 }
 
@@ -94,7 +96,7 @@ pub(super) struct OpenCall {
     _charge: MemoryCharge,
 }
 
-/// A long call's entry in its connection; dropping this removes the entry.
+/// The entry of a long call in its connection's table; dropping this removes the entry.
 #[derive(Debug)]
 pub(super) struct StreamRegistration {
     peer: Option<SocketAddr>,
@@ -106,7 +108,7 @@ pub(super) struct StreamRegistration {
 }
 
 impl GrpcConnection {
-    /// Counts a call. Fails if the node has reached its limit of connections.
+    /// Counts a call. Fails if the connection exceeds the node's limit of connections.
     pub(super) fn begin_call(&self) -> Result<(), Refused> {
         self.state.calls.fetch_add(1, Ordering::Relaxed);
         if self.state.admitted {
@@ -117,13 +119,13 @@ impl GrpcConnection {
         Err(refused)
     }
 
-    /// Admits a call that needs no login. Fails if the connection has too many such calls, or if the memory of
-    /// connections without login is used up.
+    /// Admits a call that needs no login. Fails if the connection has too many such calls, or if the login share of the
+    /// memory budget is used up.
     pub(super) fn begin_open_call(&self) -> Result<OpenCall, Refused> {
         let Ok(permit) = Arc::clone(&self.state.open_calls).try_acquire_owned() else {
             return Err(Refused::limit("open_calls_max", OPEN_CALLS_MAX as u64));
         };
-        // A connection's first such call always has room, because probes must also work while memory is used up.
+        // One such call of a connection always has room, because health probes must work even when memory is used up.
         let is_first = self.state.open_calls.available_permits() + 1 == OPEN_CALLS_MAX;
         let budget = &self.shared.login_budget;
         let charge = if is_first {
@@ -177,9 +179,9 @@ impl GrpcConnection {
         }))
     }
 
-    /// Converts a client's producer to the mark that topics store: the producer id that belongs to the user, and the
-    /// record's number. Fails if the id or the number is 0. In protobuf, a field that the client forgot is 0, so that
-    /// all records of such a client would count as retries of the first one.
+    /// Converts a client's producer to the mark that topics store. The mark has the user's own producer id and the
+    /// record's number. Fails if `id` or `seq` is 0, because protobuf reads a missing field as 0: all records of a
+    /// client that forgot `seq` would count as retries of the first record.
     pub(super) fn mark(&self, producer: v1::Producer) -> Result<ProducerMark, Refused> {
         let v1::Producer { id, epoch: producer_epoch, seq: producer_seq } = producer;
         if id == 0 || producer_seq == 0 {
@@ -189,7 +191,7 @@ impl GrpcConnection {
         Ok(ProducerMark { producer, producer_epoch, producer_seq })
     }
 
-    /// Waits for `work`; fails when the client loses access.
+    /// Waits until `work` is done. Fails if the caller loses access before.
     pub(super) async fn run_while_valid<T>(
         &self,
         work: impl Future<Output = Result<T, Refused>>,
@@ -200,7 +202,7 @@ impl GrpcConnection {
         }
     }
 
-    /// The generation of the users file; `None` on a node without users.
+    /// The generation (version number) of the users file; `None` on a node without users.
     pub(super) fn users_generation(&self) -> Option<u64> {
         self.login.as_ref().map(|login| login.access().generation())
     }
@@ -218,7 +220,7 @@ impl GrpcConnection {
         self.login.as_ref().map_or(Ok(()), |login| login.account().admit_command(command, bytes as u64))
     }
 
-    /// Stores that the connection has published to a topic.
+    /// Remembers that the connection has published to the topic.
     pub(super) fn record_publish(&self, topic: &Arc<Topic>) {
         self.state.publishes.add(topic);
     }
@@ -236,7 +238,7 @@ impl GrpcConnection {
         self.state.streams().is_empty()
     }
 
-    /// Time until the next check whether the connection is still in use.
+    /// Time until the next check whether any call uses the connection.
     fn next_check(&self) -> Duration {
         if !self.state.admitted {
             return CLOSE_TIMEOUT;
@@ -314,13 +316,13 @@ pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream) {
     ConnectionDriver::new(connection, stream, waiter, guard).run().await;
 }
 
-/// Whether the connection starts with the HTTP/2 preface.
+/// Whether the client sends the HTTP/2 preface first.
 async fn starts_with_preface(stream: &mut Stream) -> std::io::Result<bool> {
     let mut start = [0; PREFACE.len()];
     if let Stream::Tls(_) = stream {
         return tls_starts_with_preface(stream).await;
     }
-    // This listener has TCP connections only.
+    // The gRPC listener accepts only TCP connections, so there is always a socket.
     let Some(stream) = stream.socket() else { return Ok(false) };
     loop {
         let received = stream.peek(&mut start).await?;
@@ -350,7 +352,7 @@ async fn tls_starts_with_preface(stream: &mut Stream) -> std::io::Result<bool> {
     Ok(start == *PREFACE)
 }
 
-/// The HTTP/2 response to a client whose connection is refused: GOAWAY with the reason.
+/// The HTTP/2 response to a client whose connection is refused: a GOAWAY frame with the reason.
 pub(crate) fn refusal(refused: &Refused) -> Vec<u8> {
     let advice = refused.code.row().map_or("", |row| row.advice);
     let why = format!("{}: {advice}", refused.code);
@@ -365,7 +367,7 @@ pub(crate) fn refusal(refused: &Refused) -> Vec<u8> {
 
 async fn refuse_http1(mut stream: Stream) {
     let mut discarded = [0; 4_096];
-    // If unread bytes remained, closing the socket would discard the response.
+    // Reads the bytes that have arrived. If unread bytes remained, closing the socket would discard the response.
     let _ = stream.read(&mut discarded);
     let _ = timeout(CLOSE_TIMEOUT, stream.write_all(NOT_HTTP2)).await;
     let _ = timeout(CLOSE_TIMEOUT, stream.shutdown()).await;
@@ -381,7 +383,8 @@ struct ConnectionDriver {
     allowance: ReadAllowance,
     waiter: Arc<Waiter>,
     timer: Pin<Box<Sleep>>,
-    /// The number of calls when the timer was last set. A higher number shows that the connection is in use.
+    /// The number of calls when the timer was last set. If there are more calls when the timer ends, the connection is
+    /// in use.
     calls_before: u64,
     closing: bool,
     _guard: Option<SessionGuard>,
@@ -432,7 +435,7 @@ impl ConnectionDriver {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.allowance.refill();
         loop {
-            // Ignores errors of the connection: the client causes them, and the server need not react.
+            // The result is ignored, because errors of the connection come from the client.
             if self.http2.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
             }
@@ -442,7 +445,7 @@ impl ConnectionDriver {
                 users |= token == USERS;
             });
             if users {
-                // Wakes the streams; each stream checks its own user.
+                // Wakes the streams. Each stream then checks whether its own user still has access.
                 self.connection.notify_streams(USERS);
             }
             if stop {
@@ -464,7 +467,7 @@ impl ConnectionDriver {
         }
     }
 
-    /// Checks whether the connection is still in use. Returns whether it must be dropped.
+    /// Closes the connection if no call uses it. Returns whether the connection must be dropped at once.
     fn check_idle(&mut self) -> bool {
         if !self.connection.state.admitted {
             return true;
@@ -478,7 +481,7 @@ impl ConnectionDriver {
         false
     }
 
-    /// Accepts no more calls; running calls are completed.
+    /// Refuses new calls and completes the running calls.
     fn close(&mut self) {
         if !std::mem::replace(&mut self.closing, true) {
             self.http2.as_mut().graceful_shutdown();

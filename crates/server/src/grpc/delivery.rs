@@ -1,7 +1,7 @@
-//! The response to a subscriber: a body that is filled when the connection has room.
+//! The body of the response to a subscriber. The body is filled when the connection has room.
 //!
-//! Invariant: for a client that does not read, the connection holds two batches: one that was passed to HTTP/2, and the
-//! next.
+//! Invariant: if a client does not read, the connection holds two batches for it: the one that was passed to HTTP/2,
+//! and the next one.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,8 +16,8 @@ use super::outgoing::OutgoingMessages;
 use super::reader::SubscriptionReader;
 use super::writer::EventWriter;
 
-/// Additional capacity of a batch's buffer, bytes: for headers, and for the last record, which may exceed the batch's
-/// size.
+/// Additional capacity of a batch's buffer, bytes. The batch needs it for headers, and for a last record that exceeds
+/// the batch's size.
 const SLACK_BYTES: usize = 1 << 10;
 /// Buffer size of the first batch, bytes.
 const FIRST_BATCH_BYTES: usize = 1 << 10;
@@ -75,7 +75,7 @@ impl<W: EventWriter> Body for SubscriptionBody<W> {
 fn trailers(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     if status.add_header(&mut trailers).is_err() {
-        // The status text cannot be sent in a header, so the status is sent without it.
+        // The status text contains characters that a header cannot have, so the status is sent without it.
         let without_text = Status::new(status.code(), "");
         let _ = without_text.add_header(&mut trailers);
     }

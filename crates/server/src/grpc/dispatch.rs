@@ -1,4 +1,4 @@
-//! Routes calls to the services.
+//! Routes gRPC calls to the services.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -51,12 +51,12 @@ pub(super) const RATATOSKR: &str = "ratatoskr.MessageBroker";
 
 pub(super) type CallFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-/// The charge for a large response, as an extension of the response.
+/// The memory charge of a large response, which the response carries in its extensions.
 #[derive(Debug, Clone)]
 struct ResponseCharge(Arc<MemoryCharge>);
 
-/// Charges a large message to the memory budget until it is sent, in a service of keys or tasks. Without room, `refuse`
-/// creates the error.
+/// Creates the response of a service of keys or tasks. A large message is charged to the memory budget until it is
+/// sent. If the budget has no room, `refuse` creates the error.
 pub(super) fn charged_response<T: Message>(
     connection: &GrpcConnection,
     outcome: Result<T, Refused>,
@@ -72,7 +72,7 @@ pub(super) fn charged_response<T: Message>(
     Ok(response)
 }
 
-/// Moves the charge of a response from its extensions to the parts of its body.
+/// Moves the charge from the response's extensions into its body, whose parts hold it until they are sent.
 fn charge_until_sent(mut response: Response<Body>) -> Response<Body> {
     match response.extensions_mut().remove::<ResponseCharge>() {
         Some(ResponseCharge(charge)) => hold_until_sent(response, charge),
@@ -80,7 +80,7 @@ fn charge_until_sent(mut response: Response<Body>) -> Response<Body> {
     }
 }
 
-/// Gives the code `PROTOCOL` to a response of tonic for a message that it cannot read.
+/// Changes the error of tonic for an unreadable message to Dunlin's error `PROTOCOL`.
 fn with_code(response: Response<Body>) -> Response<Body> {
     match Status::from_header_map(response.headers()) {
         Some(error) if error.code() == Code::Internal => with_protocol_code(error).into_http(),
@@ -88,7 +88,7 @@ fn with_code(response: Response<Body>) -> Response<Body> {
     }
 }
 
-/// Keeps a value until the response is sent or its call has ended.
+/// Keeps `held` until all parts of the response's body are sent or dropped.
 fn hold_until_sent(response: Response<Body>, held: Arc<impl Send + Sync + 'static>) -> Response<Body> {
     let hold = move |part: Frame<Bytes>| {
         let held = Arc::clone(&held);
@@ -97,7 +97,8 @@ fn hold_until_sent(response: Response<Body>, held: Arc<impl Send + Sync + 'stati
     response.map(|body| Body::new(body.map_frame(hold)))
 }
 
-/// No limit on the size of a message: the request body (`intake`) refuses large messages before they are decoded.
+/// The limit that tonic applies to messages: none, because the request body (`intake`) refuses large messages before
+/// they are decoded.
 const MESSAGE_BYTES_MAX: usize = usize::MAX;
 
 /// Passes each call of a gRPC connection to its service.
@@ -152,7 +153,7 @@ impl CallRouter {
         };
         let shape = request_shape(service, call);
         let has_many_messages = has_many_messages(service, call);
-        // Commands for keys and tasks may wait long for the cluster.
+        // Such a command may wait long for the cluster, so its message stays charged while it waits.
         let keeps_charge = matches!(service, KV | TASKS) && !has_many_messages;
         let charge = MessageCharge::default();
         let shared = &self.connection.shared;
@@ -220,7 +221,7 @@ impl CallRouter {
                 "{path} is not a method of this node's services; list them by reflection"
             ))),
         };
-        // Holds the charge until the call has handled the message, because the body ends earlier.
+        // The call holds the charge until it has handled the message; the request body is dropped earlier.
         Box::pin(async move {
             let _charge = charge;
             let response = charge_until_sent(with_code(response.await?));
@@ -286,12 +287,12 @@ impl hyper::service::Service<Request<Incoming>> for CallRouter {
     }
 }
 
-/// Whether the call needs no login because it reveals nothing: health and reflection.
+/// Whether the call needs no login: calls of health and reflection, which reveal no data.
 fn is_open(path: &str) -> bool {
     path.starts_with("/grpc.health.") || path.starts_with("/grpc.reflection.")
 }
 
-/// Checks that the request is uncompressed gRPC.
+/// Checks that the request is a gRPC request without compression.
 fn check(headers: &HeaderMap) -> Result<(), Box<Response<Body>>> {
     let content_type = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     let is_grpc = content_type
@@ -324,7 +325,7 @@ fn streaming(body: Body) -> Response<Body> {
     response
 }
 
-/// Reads the message of a call that has exactly one message.
+/// Reads the only message of a call that takes one message.
 async fn one_message<M: Message + Default + Send + 'static>(
     request: Request<BoundedRequestBody>,
 ) -> Result<M, Status> {
@@ -340,7 +341,7 @@ async fn one_message<M: Message + Default + Send + 'static>(
 /// A function that passes a call to a reflection service.
 type ReflectionCall = Box<dyn Fn(Request<BoundedRequestBody>) -> CallFuture + Send + Sync>;
 
-/// The reflection services. All calls share them, because each has a table of all messages and fields.
+/// The reflection service of version 1. All calls share it, because it holds a table of all messages and fields.
 static REFLECTION_V1: LazyLock<Result<ReflectionCall, String>> =
     LazyLock::new(|| reflection_call(reflection().build_v1()));
 static REFLECTION_V1_ALPHA: LazyLock<Result<ReflectionCall, String>> =

@@ -3,8 +3,8 @@
 //! An empty element takes two bytes in a message, and up to about 270 bytes when it is decoded. The size of a message
 //! therefore does not limit the memory that its decoded form takes.
 //!
-//! Only fields that contain repeated elements are examined. prost skips unknown fields without storing them, so unknown
-//! fields do not count.
+//! Only fields that contain repeated elements are examined. The decoder, prost, skips unknown fields without storing
+//! them, so unknown fields do not count.
 //!
 //! Limit: `grpc.message_elements_max` for each message, including the elements of nested messages.
 
@@ -15,10 +15,10 @@ use super::dispatch::{DUNLIN, KV, RATATOSKR, TASKS};
 use super::proto::dunlin as v1;
 use super::proto::ratatoskr;
 
-/// A vector of decoded elements may have up to this many times the needed capacity.
+/// The capacity of a vector of decoded elements may be up to this many times the number of elements.
 const GROWTH: usize = 2;
 
-/// The fields of a message that contain repeated elements, by their numbers.
+/// The fields of a message that are repeated or contain repeated fields, by their field numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MessageShape {
     fields: &'static [(u32, Field)],
@@ -26,7 +26,7 @@ pub(super) struct MessageShape {
 
 #[derive(Debug, Clone, Copy)]
 enum Field {
-    /// A single message with repeated elements inside.
+    /// A field with one message, which has repeated fields itself.
     Message(&'static MessageShape),
     /// A repeated field of texts or messages.
     Repeated {
@@ -47,7 +47,7 @@ static REDUCER: MessageShape = MessageShape { fields: &[(2, repeated::<(String, 
 static TOPIC_CONFIG: MessageShape = MessageShape { fields: &[(9, Field::Message(&REDUCER))] };
 static CREATE_TOPIC: MessageShape = MessageShape { fields: &[(2, Field::Message(&TOPIC_CONFIG))] };
 static DRAFT: MessageShape = MessageShape { fields: &[(4, repeated::<v1::Header>(&LEAF))] };
-/// `PublishRequest` and `RequestRequest`.
+/// The shape of `PublishRequest` and of `RequestRequest`, which have the same fields.
 static PUBLISH: MessageShape = MessageShape { fields: &[(2, Field::Message(&DRAFT))] };
 static PUBLISH_BATCH: MessageShape =
     MessageShape { fields: &[(1, repeated::<v1::PublishRequest>(&PUBLISH))] };
@@ -57,7 +57,7 @@ static START: MessageShape = MessageShape { fields: &[(4, Field::Message(&POSITI
 static SUBSCRIBE: MessageShape =
     MessageShape { fields: &[(1, repeated::<String>(&LEAF)), (3, Field::Message(&START))] };
 static JOIN: MessageShape = MessageShape { fields: &[(5, Field::Message(&START))] };
-/// `Ack`, `Nack` and `Renew`.
+/// The shape of `Ack`, `Nack` and `Renew`, which have the same repeated field.
 static TOKENS: MessageShape = MessageShape { fields: &[(2, Field::Numbers)] };
 static JOIN_GROUP: MessageShape = MessageShape {
     fields: &[
@@ -86,7 +86,7 @@ static MESSAGE: MessageShape = MessageShape { fields: &[(3, repeated::<(String, 
 static MESSAGE_BATCH: MessageShape =
     MessageShape { fields: &[(2, repeated::<ratatoskr::PublishRequest>(&MESSAGE))] };
 
-/// The shape of a call's messages to the node. `None` if they have no repeated elements.
+/// The shape of the messages that a client sends in this call. `None` if the messages have no repeated elements.
 pub(super) fn request_shape(service: &str, call: &str) -> Option<&'static MessageShape> {
     Some(match (service, call) {
         (DUNLIN, "CreateTopic") => &CREATE_TOPIC,
@@ -103,7 +103,7 @@ pub(super) fn request_shape(service: &str, call: &str) -> Option<&'static Messag
     })
 }
 
-/// Whether a call has several messages to the node.
+/// Whether the client may send several messages in this call.
 pub(super) fn has_many_messages(service: &str, call: &str) -> bool {
     matches!((service, call), (DUNLIN, "PublishStream" | "JoinGroup") | (KV, "LeaseKeepAlive"))
 }
@@ -114,22 +114,24 @@ pub(super) struct ElementCounter {
     elements_max: usize,
     elements: usize,
     decoded_bytes: usize,
-    /// The messages that contain the next byte, outermost first.
+    /// The nested messages to which the next byte belongs, outermost first.
     open: Vec<OpenMessage>,
     next: Varint,
-    /// The bits of an incomplete varint, and their number in `bits_len`.
+    /// The bits of an incomplete varint that were read so far; `bits_len` is their number.
     bits: u64,
     bits_len: u32,
-    /// Number of unread bytes of the current field that are not parsed: they are skipped, or counted as numbers.
+    /// Number of bytes of the current field that are still to be read. These bytes are not parsed, but skipped, or
+    /// counted as numbers.
     skipped_bytes: usize,
-    /// Whether the current field consists of numbers to count.
+    /// Whether the current field is a list of numbers, which are counted.
     has_numbers: bool,
 }
 
 #[derive(Debug)]
 struct OpenMessage {
     shape: &'static MessageShape,
-    /// Number of unread bytes of the message, without the bytes of nested messages in `open` and of skipped fields.
+    /// Number of bytes of the message that are still to be read. Bytes of a nested message in `open` and of a skipped
+    /// field are already subtracted.
     bytes: usize,
 }
 
@@ -158,8 +160,8 @@ impl ElementCounter {
         }
     }
 
-    /// Upper bound of the memory that the counted elements take when they are decoded, without texts and payloads,
-    /// bytes.
+    /// Upper bound of the memory that the counted elements take after decoding, bytes. Texts and payloads are not
+    /// included.
     pub(super) fn decoded_bytes(&self) -> usize {
         self.decoded_bytes
     }
@@ -178,7 +180,7 @@ impl ElementCounter {
             self.skipped_bytes -= skipped.len();
             bytes = rest;
             if self.has_numbers {
-                // The last byte of a varint has no continuation bit.
+                // Each varint ends with a byte without the continuation bit, so these bytes are counted.
                 let numbers = skipped.iter().filter(|byte| **byte < 0x80).count();
                 self.count(numbers, size_of::<u64>())?;
             }
@@ -218,7 +220,7 @@ impl ElementCounter {
                     1 => self.skip(8)?,
                     2 => self.next = Varint::Length(field),
                     5 => self.skip(4)?,
-                    // Groups do not exist in proto3.
+                    // The other wire types are groups, which proto3 does not have, and invalid numbers.
                     _ => return Err(invalid()),
                 }
             }
@@ -246,7 +248,7 @@ impl ElementCounter {
         Ok(())
     }
 
-    /// The field with this number of the current message, if it contains repeated elements.
+    /// Finds the field by its number in the current message. `None` if the field contains no repeated elements.
     fn field(&self, number: u32) -> Option<Field> {
         let fields = self.open.last()?.shape.fields;
         fields.iter().find(|(listed, _)| *listed == number).map(|(_, field)| *field)
@@ -268,8 +270,8 @@ impl ElementCounter {
         Ok(())
     }
 
-    /// Takes bytes from the current message. Fails if the message has fewer bytes. prost would fail too, but only after
-    /// it has read beyond the message's end.
+    /// Subtracts bytes from those that the current message still has. Fails if the message has fewer. prost would fail
+    /// too, but only after it has read beyond the message's end.
     fn take(&mut self, bytes: usize) -> Result<(), Refused> {
         let message = self.open.last_mut().ok_or_else(invalid)?;
         message.bytes = message.bytes.checked_sub(bytes).ok_or_else(invalid)?;
@@ -301,7 +303,7 @@ mod tests {
     use super::super::proto::DESCRIPTORS;
     use super::*;
 
-    /// The messages of the protocols by their full names, which begin with a point.
+    /// All protobuf messages by their full names, which begin with a dot.
     type Messages = HashMap<String, DescriptorProto>;
 
     fn add_message(scope: &str, message: &DescriptorProto, all: &mut Messages) {
@@ -369,7 +371,7 @@ mod tests {
     }
 
     fn request(headers: usize) -> v1::PublishRequest {
-        // The payload is itself a message with elements, which do not count.
+        // The bytes of the payload look like a message with 500 elements, which must not be counted.
         let payload = [0x0a_u8, 0].repeat(500).into();
         let record =
             v1::Draft { payload, headers: vec![v1::Header::default(); headers], ..Default::default() };
@@ -410,10 +412,10 @@ mod tests {
     #[test]
     fn invalid_protobuf_is_refused_before_it_is_decoded() {
         let wrong: [&[u8]; 6] = [
-            // A field of the nested message ends after the nested message.
+            // A field of a nested message that is longer than the nested message.
             &[0x0a, 2, 0x12, 100, 0, 0],
             &[0x0a, 1, 0x12, 0],
-            // The field number 0, and a group.
+            // A field with the number 0, and a group.
             &[0, 0],
             &[0x0b, 0x0c],
             // A varint of 65 bits, and a varint of eleven bytes.

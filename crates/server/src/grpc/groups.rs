@@ -1,7 +1,8 @@
-//! Memberships in groups: a stream of the member's requests, and a stream of its records.
+//! Membership of a subscriber in a group: a call in which the member sends requests and receives records.
 //!
-//! When the connection has room, records are taken for the member. In share groups, the member has at most
-//! `share_in_flight_max` unconfirmed records. In work groups, it receives as many records as it requested.
+//! Records are taken from the group only when the member's connection has room. In share groups, at most
+//! `share_in_flight_max` records are sent that the member has not confirmed. In work groups, the member receives as
+//! many records as it has requested.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -28,9 +29,10 @@ use super::translate;
 use crate::access::SubscriptionAccess;
 use crate::shared::STOP;
 
-/// Token with which new records for the member notify its waiter.
+/// Token with which the member's waiter is notified of new records.
 const NEW_RECORDS: u32 = 1;
-/// Maximum number of records in one message; a message also has at most about [`RECORD_BYTES_MAX`] bytes.
+/// Maximum number of records in one message. A message is also complete when its payloads reach [`RECORD_BYTES_MAX`]
+/// bytes.
 const RECORDS_MAX: usize = 256;
 const RECORD_BYTES_MAX: usize = 32 << 10;
 
@@ -169,7 +171,8 @@ impl GroupMember {
         }
     }
 
-    /// The next record if `accepts` is true, or the next notice; `None` if there is nothing for the member.
+    /// The next record or notice for the member, or `None`. In work groups, records are returned only if `accepts` is
+    /// true.
     fn next(&mut self, accepts: bool) -> Result<Option<MemberEvent>, SubscribeError> {
         match self {
             GroupMember::Share(share) => {
@@ -248,7 +251,7 @@ impl GroupMembership {
                 }
                 Ok(Some(MemberEvent::Notice(notice))) => self.responses.extend(notice_response(&notice)),
                 Ok(None) => break,
-                // Sends the records that were taken before the error. The next call returns the error again.
+                // Sends the records that were taken before the error. The next call of `next` returns the error.
                 Err(_) if !deliveries.is_empty() => break,
                 Err(ended) => return Err(ended),
             }
@@ -278,7 +281,8 @@ impl GroupMembership {
                     Err(refused) => return self.end(&refused),
                 },
                 Poll::Ready(Some(Err(broken))) => {
-                    // The connection broke, or the message is invalid: the member is dropped, so that its claims go to other members.
+                    // The connection broke, or the message is invalid: drops the member, so that other members receive
+                    // its claimed records.
                     self.end_membership(drop);
                     return Poll::Ready(Some(Err(with_protocol_code(broken))));
                 }
@@ -294,7 +298,7 @@ impl GroupMembership {
                 Err(refused) => return self.end(&refused),
             }
             if self.group_member.as_ref().is_some_and(GroupMember::is_skipping) {
-                // Lets other tasks of the thread run.
+                // The member has skipped many records and must read on. Other tasks of the thread run first.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -306,13 +310,14 @@ impl GroupMembership {
         }
     }
 
-    /// Leaves the group, and ends the stream with the reason.
+    /// Leaves the group, and ends the call with `refused` as the reason.
     fn end(&mut self, refused: &Refused) -> Poll<Option<Result<MemberResponse, Status>>> {
         self.end_membership(GroupMember::leave);
         Poll::Ready(Some(Err(status(refused))))
     }
 
-    /// Ends the membership. If this was the last member of a group that a NATS client created, also ends the group.
+    /// Ends the membership by calling `end`. If a NATS client created the group and this was its last member, ends the
+    /// group.
     fn end_membership(&mut self, end: impl FnOnce(GroupMember)) {
         let Some(group_member) = self.group_member.take() else { return };
         let (topic, group) = (group_member.topic().name().to_owned(), group_member.group().to_owned());
@@ -348,7 +353,7 @@ fn settle(request: u32, tokens: &[u64], mut settle: impl FnMut(u64) -> bool) -> 
     MemberResponse::Settled(v1::Settled { request, settled, stale })
 }
 
-/// Converts a notice to a message for the member. Only gaps and deletions have a message; `None` for other notices.
+/// Converts a notice to a message for the member. Only gaps and deletions are sent; `None` for other notices.
 fn notice_response(notice: &Notice) -> Option<MemberResponse> {
     match notice {
         Notice::Gap(gap) => Some(MemberResponse::Gap(translate::gap(gap))),

@@ -1,9 +1,9 @@
-//! The request body of a call, with limits on the size, elements and time of each message.
+//! Reads the request body of a call, and limits the size, the number of elements and the time of each message.
 //!
 //! While a large message is incomplete, the bytes that have arrived are charged to the memory budget of the caller's
-//! tenant. The length that its header announces is not charged. If the message is for keys or tasks, it is charged until
-//! the call has its response. From its last byte until the call has handled it, its decoded elements are charged. An
-//! incomplete message that takes too long ends the call.
+//! tenant. The length that the message's header announces is not charged. A message for keys or tasks stays charged
+//! until the call has its response. When a message is complete, its decoded elements are charged until the call has
+//! handled the message. An incomplete message that takes too long ends the call.
 //!
 //! Limits: `grpc.message_bytes_max`, `grpc.message_elements_max`, `grpc.message_ms_max`.
 
@@ -26,20 +26,20 @@ use super::status::status;
 use crate::shared::SharedServer;
 use dunlin::topic::{MemoryBudget, MemoryCharge};
 
-/// Number of bytes from which the arrived part of an incomplete message is charged to the memory budget. Every call may
-/// have fewer bytes in flight without a charge: about 4 MiB for a connection with 1,024 calls.
+/// An incomplete message is charged to the memory budget once this many of its bytes have arrived. Fewer bytes are not
+/// charged: about 4 MiB for a connection with 1,024 calls.
 const CHARGED_BYTES_MIN: usize = 4 << 10;
-/// Size from which the decoded elements of a message are charged to the memory budget, bytes. Every call may hold
-/// smaller elements without a charge.
+/// The decoded elements of a message are charged to the memory budget if they take at least this many bytes.
 const CHARGED_ELEMENT_BYTES_MIN: usize = 16 << 10;
-/// Size from which the elements of a message are counted, bytes. A smaller message has at most 31 messages and texts,
-/// or about 60 numbers.
+/// The elements of a message are counted if the message has at least this many bytes. A smaller message has at most 31
+/// messages and texts, or about 60 numbers.
 const COUNTED_BYTES_MIN: usize = 64;
-/// Largest message of a call that needs no login, bytes. Such calls name a service or a symbol.
+/// Maximum size of a message in a call that needs no login, bytes. Such messages contain only the name of a service or
+/// of a protobuf type.
 const OPEN_MESSAGE_BYTES_MAX: usize = 1 << 10;
 
-/// The charges for a call's message and for its decoded elements. The body sets them, and the call holds them while it
-/// handles the message.
+/// The charges for a call's message (element 0) and for its decoded elements (element 1). The request body sets them,
+/// and the call holds them while it handles the message.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MessageCharge(Arc<Mutex<[Option<MemoryCharge>; 2]>>);
 
@@ -57,30 +57,30 @@ impl MessageCharge {
     }
 }
 
-/// A request body whose messages are limited in size, elements and time.
+/// A request body that limits the size, elements and time of its messages.
 #[derive(Debug)]
 pub(super) struct BoundedRequestBody {
     body: Incoming,
     shared: Arc<SharedServer>,
-    /// The caller's budget.
+    /// The memory budget of the caller's tenant.
     budget: Arc<MemoryBudget>,
-    /// The header of an incomplete message.
+    /// The header of the current message, of which `head_bytes` bytes have arrived.
     head: [u8; HEAD_BYTES],
     head_bytes: usize,
-    /// Number of bytes that the current message still lacks.
+    /// Number of bytes of the current message that have not arrived.
     missing_bytes: usize,
-    /// Number of bytes of the current message that have arrived.
+    /// Number of bytes of the current message that have arrived. Counted only if the message is charged.
     arrived_bytes: usize,
     /// The charge for the bytes of the current message that have arrived; `None` if they are not charged.
     charge: Option<MemoryCharge>,
-    /// The limit on the size of each message, bytes, and its name.
+    /// The limit on the size of a message: its name in the configuration, and the number of bytes.
     size_limit: (&'static str, usize),
-    /// Where repeated elements are in the call's messages; `None` if the messages have none.
+    /// The repeated fields of the call's messages; `None` if the messages have none.
     shape: Option<&'static MessageShape>,
     /// Counts the elements of the current message; `None` if they need not be counted.
     elements: Option<ElementCounter>,
     message_charge: MessageCharge,
-    /// Whether the call holds the charge for its message until it has its response.
+    /// Whether the charge for a message is held until the call has its response.
     keeps_charge: bool,
     /// Whether the call has several messages, each of which is handled before the next is read.
     has_many_messages: bool,
@@ -121,7 +121,7 @@ impl BoundedRequestBody {
         }
     }
 
-    /// Limits the messages to the size that suffices for calls that need no login.
+    /// Lowers the limit on the size of messages to what calls without a login need.
     pub(super) fn for_open_call(mut self) -> BoundedRequestBody {
         self.size_limit = ("open_message_bytes_max", OPEN_MESSAGE_BYTES_MAX.min(self.size_limit.1));
         self
@@ -131,7 +131,8 @@ impl BoundedRequestBody {
     fn track_messages(&mut self, mut bytes: &[u8]) -> Result<(), Refused> {
         let was_between_messages = self.is_between_messages();
         let mut has_new_head = false;
-        // Several messages may end in these bytes. They are decoded one after another.
+        // These bytes may complete several messages. The messages are decoded one after another, so only the largest is
+        // charged.
         let mut decoded_bytes = 0;
         loop {
             let (part, rest) = bytes.split_at(self.missing_bytes.min(bytes.len()));
@@ -183,8 +184,8 @@ impl BoundedRequestBody {
         if self.missing_bytes > message_bytes_max {
             return Err(Refused::limit(limit_name, message_bytes_max as u64));
         }
-        // Refuses further messages of a call that takes one message. Otherwise tonic would decode them while the call
-        // still handles the first message, and then drop them.
+        // Refuses a second message if the call takes only one. Otherwise tonic would decode further messages while the
+        // call handles the first, only to drop them.
         if std::mem::replace(&mut self.has_message, true) && self.shape.is_some() && !self.has_many_messages {
             return Err(Refused::new(ErrorCode::Protocol, "the call takes one message"));
         }
@@ -199,7 +200,7 @@ impl BoundedRequestBody {
         Ok(())
     }
 
-    /// Charges the next bytes of the current message, if the message is charged.
+    /// Charges the next `bytes` bytes, if the current message is charged.
     fn charge_part(&mut self, bytes: usize) -> Result<(), Refused> {
         let Some(charge) = &mut self.charge else { return Ok(()) };
         self.arrived_bytes += bytes;
@@ -213,7 +214,7 @@ impl BoundedRequestBody {
         self.missing_bytes == 0 && self.head_bytes == 0
     }
 
-    /// Fails when the current message stays incomplete for too long.
+    /// Fails if the current message has been incomplete for too long.
     fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
         let is_over = self.timeout.as_mut().is_some_and(|timeout| timeout.as_mut().poll(cx).is_ready());
         if !is_over {
@@ -232,7 +233,7 @@ impl Body for BoundedRequestBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = self.get_mut();
         if this.has_many_messages {
-            // The call reads more, so it has handled all earlier messages.
+            // The call reads on, so it has handled all earlier messages.
             this.message_charge.set_elements(None);
         }
         match Pin::new(&mut this.body).poll_frame(cx) {

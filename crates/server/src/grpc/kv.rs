@@ -1,7 +1,7 @@
 //! The calls of `dunlin.v1.Kv`: the cluster's keys and values, leases and locks.
 //!
 //! Invariants:
-//! - A command is proposed once. An unknown outcome is reported as unknown.
+//! - A command is proposed to the cluster once. If its outcome is unknown, the client is told that it is unknown.
 //! - A stream, or a call that waits for a lock, ends when the server stops or the user loses access.
 
 mod call_lifetime;
@@ -36,7 +36,7 @@ pub(super) struct KvService(pub(super) Arc<GrpcConnection>);
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// The refusal for a reply of the wrong kind.
+/// The error for a reply that does not belong to the command.
 fn unexpected_reply() -> Refused {
     Refused::new(
         ErrorCode::Internal,
@@ -75,7 +75,7 @@ impl KvService {
         command(&self.0, control_command, bytes).await
     }
 
-    /// Executes a write. Returns its revision and the number of changed keys.
+    /// Executes a write. Returns the revision of the write and the number of changed keys.
     async fn write(&self, control_command: &ControlCommand<'_>, bytes: usize) -> Result<(u64, u64), Refused> {
         match self.command(control_command, bytes).await? {
             ControlReply::Changed { revision, keys } => Ok((revision, keys)),

@@ -1,9 +1,9 @@
-//! A connection of which HTTP/2 reads a limited number of bytes each time its task is polled.
+//! A stream that limits how many bytes HTTP/2 reads from a connection in each poll of the connection's task.
 //!
-//! HTTP/2 handles all frames that it can read before it returns. tokio's budget allows 128 reads, which is 60,000 PING
-//! frames. For bytes that TLS has already decrypted, the budget sets no limit. Neither hyper nor h2 limits PING,
-//! SETTINGS and PRIORITY frames. A client that sends many of these frames would therefore delay the other connections
-//! of its thread.
+//! The HTTP/2 library handles all frames that it can read before it returns. tokio's limit for one poll is 128 reads,
+//! enough for 60,000 PING frames. Bytes that TLS has already decrypted do not count towards tokio's limit. Neither
+//! hyper nor h2 limits the number of PING, SETTINGS and PRIORITY frames. A client that sends many of these frames would
+//! therefore delay the other connections of its thread.
 
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -14,8 +14,8 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::yield_now;
 
-/// Number of bytes after which a connection stops reading until its task is polled again. The last read may exceed it.
-/// This is about 2,000 PING frames.
+/// Number of bytes after which a connection stops reading until its task is polled again, about 2,000 PING frames. The
+/// last read may go beyond this number.
 const READ_BYTES_PER_POLL: usize = 32 << 10;
 
 /// The number of bytes that a connection may still read during this poll of its task.
@@ -23,7 +23,7 @@ const READ_BYTES_PER_POLL: usize = 32 << 10;
 pub(super) struct ReadAllowance(Arc<AtomicUsize>);
 
 impl ReadAllowance {
-    /// Called at the beginning of each poll of the connection's task.
+    /// Allows the full number of bytes again. Called at the beginning of each poll of the connection's task.
     pub(super) fn refill(&self) {
         self.0.store(READ_BYTES_PER_POLL, Ordering::Relaxed);
     }
@@ -98,7 +98,8 @@ mod tests {
 
     use super::*;
 
-    /// Each poll reads until there is nothing to read, like HTTP/2. If the task were not woken, the test would not end.
+    /// Each poll reads until there is nothing more to read, as HTTP/2 does. If a read did not wake the task when it
+    /// returns `Pending`, the test would hang.
     #[tokio::test]
     async fn connection_reads_a_limited_number_of_bytes_in_each_poll() {
         const SENT_BYTES: usize = 10 * READ_BYTES_PER_POLL;

@@ -1,4 +1,4 @@
-//! Outgoing messages of gRPC, each after a header of five bytes.
+//! A buffer of outgoing gRPC messages. A header of five bytes precedes each message.
 //!
 //! ```text
 //!  0      1          5
@@ -12,15 +12,16 @@ use bytes::{Buf, Bytes};
 use prost::Message;
 
 pub(super) const HEAD_BYTES: usize = 5;
-/// Maximum number of bytes before an inner message: the tag of a field below 16, and the longest varint of a length.
+/// Maximum number of bytes before an inner message: one byte for the tag of a field whose number is below 16, and five
+/// for the length.
 const FIELD_HEAD_BYTES_MAX: usize = 6;
 
 #[derive(Debug, Default)]
 pub(super) struct OutgoingMessages {
     bytes: Vec<u8>,
-    /// Size of the buffer that is allocated for the first message, bytes.
+    /// Capacity that is reserved for the first message, bytes.
     capacity: usize,
-    /// Number of unused bytes at the start of the buffer.
+    /// Number of unused bytes at the start of the buffer, which are not sent.
     skip: usize,
 }
 
@@ -59,7 +60,7 @@ impl OutgoingMessages {
         &mut self.bytes
     }
 
-    /// Ends the message; `tag` is the tag of its field.
+    /// Ends the message; `tag` is the tag of the message's only field.
     pub(super) fn close(&mut self, open: OpenMessage, tag: u8) {
         let content = open.start + HEAD_BYTES + FIELD_HEAD_BYTES_MAX;
         let content_bytes = self.bytes.len() - content;

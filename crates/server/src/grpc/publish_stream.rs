@@ -1,5 +1,5 @@
-//! Streams of published records. All records that have arrived are appended, and stored if the topic requires it; then
-//! one response acknowledges them together.
+//! Calls in which a client publishes a stream of records. The records that have arrived are appended, and stored if the
+//! topic requires it; then one response acknowledges all of them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,17 +30,17 @@ struct PublishStreamState {
     connection: Arc<GrpcConnection>,
     messages: Streaming<v1::PublishStreamRequest>,
     waiter: Arc<Waiter>,
-    /// The topic, or the reason why the stream cannot publish to it; `None` before the first subject.
+    /// The current subject's topic, or the reason why the stream cannot publish to it; `None` before the first subject.
     target: Option<Result<PublishTarget, Refused>>,
-    /// The subject by which the topic was found.
+    /// The current subject, by which the topic was found.
     subject: String,
     admission: Option<Admission>,
-    /// Whether permissions may have changed since the topic was found.
+    /// Whether the users file may have changed since the topic was found.
     is_stale: bool,
     /// The producer mark of the next record, or the reason why the client's producer is refused.
     mark: Result<Option<ProducerMark>, Refused>,
-    /// The publisher's last record of this subject and partition: first the position that the client stated, later the
-    /// last acknowledged one.
+    /// The publisher's last record of this subject and partition: at first the position that the client stated, later
+    /// the last acknowledged record.
     after: Option<Position>,
     /// Number of records received so far.
     count: u64,
@@ -54,12 +54,13 @@ struct PublishStreamState {
 #[derive(Default)]
 struct BatchOutcome {
     last: Option<(Arc<Topic>, Receipt)>,
-    /// The newest stored record, with its topic. Used when the last record was not stored.
+    /// The newest record that is known to be stored, with its topic. The response names it if the last record was not
+    /// stored.
     confirmed: Option<(Arc<Topic>, Receipt)>,
     /// Records that must be stored before the response is sent.
     unstored: Vec<UnstoredRecords>,
     refused: Vec<RefusedRecord>,
-    /// How long the stream pauses because the user exceeds its publish rate.
+    /// How long the response is delayed because the user exceeds its publish rate.
     pause: Option<Duration>,
 }
 
@@ -68,7 +69,7 @@ struct UnstoredRecords {
     topic: Arc<Topic>,
     /// The receipt of the last record.
     receipt: Receipt,
-    /// The records' numbers in the stream.
+    /// The numbers of the records in the stream.
     indexes: Vec<u64>,
 }
 
@@ -140,7 +141,7 @@ impl PublishStreamState {
                 Ok(receipt) if is_last => outcome.last = Some((Arc::clone(topic), receipt)),
                 Ok(receipt) => outcome.confirmed = Some((Arc::clone(topic), receipt)),
                 Err(refused) => {
-                    // Each of these records is refused on its own, and the stream continues.
+                    // The response lists each of these records as refused, and the stream continues.
                     outcome.refused.extend(indexes.iter().map(|&index| refused_record(index, &refused)));
                     if is_last {
                         outcome.last = None;
@@ -193,7 +194,8 @@ impl PublishStreamState {
                         (Err(refused), _) | (_, Err(refused)) => Err(refused),
                     }
                 }
-                // Until the client names another subject, each record is refused for this reason.
+                // Refuses each record with the reason for which the topic was refused, until the client names another
+                // subject.
                 Some(Err(refused)) => Err(refused.clone()),
                 None => Err(Refused::new(
                     ErrorCode::Subject,
@@ -213,7 +215,7 @@ impl PublishStreamState {
             }
             self.count += 1;
             if let Ok(Some(mark)) = &mut self.mark {
-                // The number does not grow above `u64::MAX`. The log refuses records with this number, so no number is
+                // The producer's number stops at `u64::MAX`. The log refuses records with this number, so no number is
                 // used twice.
                 mark.producer_seq = mark.producer_seq.saturating_add(1);
             }
@@ -231,7 +233,7 @@ impl PublishStreamState {
             if stop {
                 return Poll::Ready(Err(status(&Refused::new(ErrorCode::ShuttingDown, ""))));
             }
-            // The check runs before each message. A change of the users file also wakes the stream.
+            // Access is checked before each message, and when the stream is woken because the users file changed.
             self.check_user().map_err(|refused| status(&refused))?;
             if let Poll::Ready(next) = Pin::new(&mut self.messages).poll_next(cx) {
                 return Poll::Ready(next.transpose().map_err(with_protocol_code));
@@ -252,7 +254,7 @@ impl BatchOutcome {
         if receipt.acknowledged != AckLevel::Memory {
             let is_same_log = |unstored: &&mut UnstoredRecords| {
                 let last = &unstored.receipt;
-                // A forwarded record has an outcome of its own, and cannot be combined with others.
+                // A record that is forwarded to its owner has its own outcome, and is not combined with other records.
                 receipt.acknowledged != AckLevel::ByOwner
                     && Arc::ptr_eq(&unstored.topic, topic)
                     && (last.partition, last.acknowledged) == (receipt.partition, receipt.acknowledged)

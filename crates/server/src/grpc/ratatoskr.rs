@@ -1,8 +1,9 @@
-//! Ratatoskr's `MessageBroker`: its nine calls, with its names, limits and error texts.
+//! Serves `MessageBroker`, the gRPC service of the message broker Ratatoskr: nine calls, with Ratatoskr's names, limits
+//! and error texts.
 //!
 //! A message's id is its position, `topic/partition/epoch-seq`; publishers and subscribers receive the same id.
-//! Ratatoskr's interface has no message for a gap. A stream that lost messages therefore ends with `DATA_LOSS` and
-//! their number.
+//! Ratatoskr's interface has no message for a gap. If a stream misses messages, it therefore ends with `DATA_LOSS` and
+//! the number of missed messages.
 
 mod messages;
 mod subscriptions;
@@ -28,7 +29,7 @@ use crate::figures::TopicFigures;
 use messages::{MessageWriter, message_id};
 pub(super) use subscriptions::MessageSubscriptions;
 
-/// The metadata key of the reference by which a client ends its subscription.
+/// The metadata key under which the node sends a subscription's reference. The client unsubscribes with this reference.
 pub(super) const REFERENCE: &str = "subscription-ref";
 const NAME_BYTES_MAX: usize = 255;
 const BATCH_BYTES: usize = 32 << 10;
@@ -67,7 +68,7 @@ impl Ratatoskr {
 #[derive(Debug)]
 struct PublishFailure {
     error: String,
-    /// How long the node does not respond, because the client exceeded its rate.
+    /// How long the node delays its response, because the client exceeded its publish rate.
     pause: Option<Duration>,
 }
 
@@ -146,13 +147,13 @@ impl Ratatoskr {
         loop {
             let page = node.topics(None, &after, usize::MAX);
             let page_names = page.topics.iter().map(|topic| topic.name());
-            // Leaves out topics whose names are not valid in this service.
+            // Leaves out topics whose names `MessageBroker` does not allow.
             names.extend(page_names.filter(|name| check_name(name).is_ok()).map(str::to_owned));
             match page.topics.last() {
                 Some(last) if page.more => after = last.name().to_owned(),
                 _ => return Ok(Response::new(rata::ListTopicsResponse { topics: names })),
             }
-            // The other calls of the thread run between two pages.
+            // Lets other calls of the thread run before the next page.
             drop(page);
             tokio::task::yield_now().await;
         }
@@ -258,7 +259,7 @@ impl Ratatoskr {
     }
 }
 
-/// Starts a subscription. Returns its body, and the reference that ends it.
+/// Starts a subscription. Returns the response's body, and the reference with which the client unsubscribes.
 pub(super) async fn subscribe(
     connection: &Arc<GrpcConnection>,
     request: rata::SubscribeRequest,
@@ -307,7 +308,7 @@ fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// The name of a refusal in Ratatoskr's interface.
+/// The text that Ratatoskr's interface has for this refusal.
 fn error_name(refused: &Refused) -> String {
     match refused.code {
         ErrorCode::NoTopic | ErrorCode::Closed => TOPIC_NOT_FOUND.to_owned(),

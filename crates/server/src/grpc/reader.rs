@@ -1,12 +1,12 @@
-//! One subscription: its positions in the logs, and the records to send.
+//! Reads the logs of one subscription for its response.
 //!
-//! Logs with records are queued, and are read in rotation. A log without records is not read until its waiter is
-//! notified. The subscription reads records only when the client can receive them. A stream whose client does not read
-//! keeps its positions, and reports its gap when it continues.
+//! Logs with new records are in a queue, and are read in turn. A log without new records is not read until it notifies
+//! the subscription's waiter. Records are read only when the client can receive them. If the client does not read, the
+//! subscription keeps its positions, and reports a gap if records have left the log meanwhile.
 //!
 //! Invariant: between two calls, the subscription holds no segment of a log.
 //!
-//! Limits: `channels_max` logs; `batch_bytes_max` of a batch, or one larger record.
+//! Limits: `channels_max` logs; `batch_bytes_max` bytes in a batch, unless a single record is larger.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -32,8 +32,7 @@ use crate::charging::charge_subscriptions;
 use crate::departures::DepartureKind;
 use crate::shared::STOP;
 
-/// Maximum number of subscriptions to which a woken subscription passes the notification of new records, as in Dunlin's
-/// own protocol.
+/// When new records wake a subscription, it wakes up to this many others, as in Dunlin's own protocol.
 const PASSED_WAKES_MAX: usize = 16;
 /// Token with which the waiter is notified that the client has unsubscribed.
 pub(super) const UNSUBSCRIBED: u32 = u32::MAX - 3;
@@ -41,18 +40,18 @@ pub(super) const UNSUBSCRIBED: u32 = u32::MAX - 3;
 const START_LOGS_MAX: usize = 512;
 /// Maximum number of bytes of a state in one message.
 const STATE_PART_BYTES: usize = 32 << 10;
-/// Maximum number of reads of channels before other tasks of the thread run. Without this limit, a watch that skips all
-/// records that it reads would not let other tasks run.
+/// Maximum number of times that logs are read before other tasks of the thread run. Without this limit, a watch that
+/// skips all records would keep the thread.
 const READS_PER_POLL: usize = 64;
-/// Approximate maximum number of records of one read of a channel.
+/// Approximate maximum number of records that are read from a log at a time.
 const RECORDS_PER_READ: u64 = 1_024;
-/// Interval at which a subscriber is notified that records were skipped.
+/// Interval at which a subscriber receives its position in logs of which it skipped records.
 const ADVANCE_AFTER: Duration = Duration::from_secs(1);
 
 /// The positions at which a resumed subscription continues, by topic and partition.
 pub(super) type ResumePositions = HashMap<(String, u16), Position>;
 
-/// The parameters from which a subscription is started.
+/// What [`SubscriptionReader::new`] needs to start a subscription.
 #[derive(Debug)]
 pub(super) struct ReaderSetup {
     pub(super) options: SubscribeOptions,
@@ -66,13 +65,13 @@ pub(super) struct ReaderSetup {
     pub(super) batch_bytes_max: usize,
 }
 
-/// A subscription: its channels, and the records that are ready to send.
+/// A subscription and its position in each log.
 #[derive(Debug)]
 pub(super) struct SubscriptionReader {
     options: SubscribeOptions,
-    /// The channels. The index of a channel is the token with which its log notifies the waiter.
+    /// The subscription's logs. A log notifies the waiter with its index in this list as the token.
     channels: Vec<Option<Box<Channel>>>,
-    /// Channels whose start positions are still to be found, perhaps by another node.
+    /// Logs whose start positions are not known yet, perhaps because another node must find them.
     opening: Vec<CursorFuture>,
     open_channels: usize,
     queue: VecDeque<u32>,
@@ -81,9 +80,9 @@ pub(super) struct SubscriptionReader {
     waiter: Arc<Waiter>,
     channels_max: usize,
     batch_bytes_max: usize,
-    /// Number of channels whose start positions were sent; `None` when all were sent.
+    /// Number of logs whose start positions the client has received; `None` when it has received all.
     announced: Option<usize>,
-    /// Timer after which the positions of channels that skipped records are sent.
+    /// Timer after which the client receives its positions in the logs of `skipped`.
     advance: Option<Pin<Box<tokio::time::Sleep>>>,
     skipped: Vec<u32>,
     validity: Option<SubscriptionAccess>,
@@ -94,19 +93,19 @@ pub(super) struct SubscriptionReader {
 #[derive(Debug)]
 struct Channel {
     cursor: Cursor,
-    /// The client's position after it has read everything that was sent.
+    /// The client's position, as it follows from all messages that were sent.
     reported: Position,
     /// The state that is being sent, and the number of its bytes that were sent.
     sending: Option<(Snapshot, usize)>,
-    /// Whether the channel is listed in `skipped`.
+    /// Whether this log is in the reader's list `skipped`.
     skipped: bool,
     _charge: MemoryCharge,
 }
 
-/// The result of reading a channel once.
+/// What remains to be done after reading a log once.
 enum ReadProgress {
     More,
-    /// The channel has skipped as many records as the budget allows, and may have more.
+    /// Many records were skipped, and there may be more. Other logs are read first.
     Skipped,
     Sleeps,
     Ended,
@@ -152,14 +151,14 @@ impl SubscriptionReader {
         Ok(reader)
     }
 
-    /// Reports to operators why the subscription ended, unless it ended in the ordinary course.
+    /// Reports to operators why the subscription was cut off. Ordinary ends are not reported.
     pub(super) fn record_end(&self, status: &Status) {
         if !matches!(status.code(), Code::Ok | Code::Unavailable | Code::Aborted) {
             self.registration.record_departure(DepartureKind::CutOff, &self.options.name, status.message());
         }
     }
 
-    /// The start position in a log that existed when the subscription began.
+    /// The position at which reading a log begins that existed when the subscription began.
     fn start_of(&mut self, log: &Log) -> Start {
         let name = log.name();
         match &mut self.resumed {
@@ -175,7 +174,7 @@ impl SubscriptionReader {
         if self.open_channels + self.opening.len() >= self.channels_max {
             return Err(Refused::limit("channels_max", self.channels_max as u64));
         }
-        // Logs that are added later, and all logs of a resumed subscription, use the options for new logs.
+        // The options for new logs apply to logs that are added later, and to all logs of a resumed subscription.
         let late =
             (self.announced.is_none() || self.resumed.is_some()).then(|| self.options.for_new_log(&log).0);
         let options = late.as_ref().unwrap_or(&self.options);
@@ -184,7 +183,7 @@ impl SubscriptionReader {
         Ok(())
     }
 
-    /// Opens the channels whose start positions have been found.
+    /// Adds the logs whose start positions have been found.
     fn poll_opening(&mut self, cx: &mut Context<'_>) -> Result<(), Refused> {
         let mut at = 0;
         while let Some(opening) = self.opening.get_mut(at) {
@@ -216,7 +215,7 @@ impl SubscriptionReader {
         &self.waiter
     }
 
-    /// Adds about one batch of messages to `out`. Returns `Pending` when there is nothing to send, and an error when
+    /// Writes about one batch of messages to `out`. Returns `Pending` when there is nothing to send, and an error when
     /// the subscription has ended.
     pub(super) fn poll_fill(
         &mut self,
@@ -321,7 +320,7 @@ impl SubscriptionReader {
             ReadProgress::More => self.queue.push_back(number),
             ReadProgress::Skipped => {
                 self.queue.push_back(number);
-                // The client learns the position at the next interval, also while the channel skips a long history.
+                // The client receives its position at the next interval, even while more records are skipped.
                 if !std::mem::replace(&mut channel.skipped, true) {
                     self.skipped.push(number);
                 }
@@ -330,7 +329,7 @@ impl SubscriptionReader {
                 if !channel.cursor.arm(&self.waiter, number) {
                     self.queue.push_back(number);
                 }
-                // Records that are skipped do not wake the subscription, so a timer checks its positions.
+                // Records that the subscriber skips do not wake the subscription, so a timer checks for them.
                 let skips =
                     channel.cursor.is_armed_by_subject() || channel.cursor.read_through() != channel.reported;
                 if skips && !std::mem::replace(&mut channel.skipped, true) {
@@ -350,7 +349,7 @@ impl SubscriptionReader {
         Ok(())
     }
 
-    /// Sends the positions of channels that skipped records, at most once per interval.
+    /// Sends the client's positions in logs of which it skipped records, at most once in each [`ADVANCE_AFTER`].
     fn advance_skipped(
         &mut self,
         cx: &mut Context<'_>,
@@ -417,7 +416,7 @@ impl Channel {
         Ok(ReadProgress::More)
     }
 
-    /// Encodes one span of records. Returns their number.
+    /// Encodes one span of consecutive records. Returns the number of these records.
     fn write_span(
         &mut self,
         out: &mut OutgoingMessages,

@@ -1,6 +1,6 @@
 //! Encodes records as protobuf directly from their segments.
 //!
-//! prost's messages own their contents. With them, each payload would have to be allocated and copied before it is
+//! Messages of the protobuf library prost own their contents, so each payload would be copied once more before it is
 //! encoded.
 //!
 //! Invariant: the bytes equal what prost encodes for the same [`SubscribeResponse`](v1::SubscribeResponse).
@@ -17,8 +17,8 @@ const RECORDS_TAG: u8 = 2 << 3 | LEN;
 const VARINT: u8 = 0;
 const FIXED64: u8 = 1;
 const LEN: u8 = 2;
-/// Maximum number of bytes before the payload of a record that has only a payload: the record's tag and length, and its
-/// other fields.
+/// Maximum number of bytes before a record's payload if the record has neither subject, key nor headers. They are the
+/// record's tag and length, and its other fields.
 const PLAIN_HEAD_BYTES_MAX: usize = 1 + 5 + 1 + 10 + 1 + 10 + 1 + 5;
 
 /// Consecutive records of one log that are sent together.
@@ -99,7 +99,7 @@ fn put_plain(out: &mut Vec<u8>, seq: u64, skipped: u64, frame: &Frame<'_>) {
     put_time(out, 5, frame.append_time_ns());
 }
 
-/// The encoded start of a record, built on the stack.
+/// The encoded bytes before a record's payload, built on the stack.
 struct RecordHead {
     bytes: [u8; PLAIN_HEAD_BYTES_MAX],
     len: usize,
@@ -170,7 +170,7 @@ fn number_bytes(number: u64) -> usize {
     if number == 0 { 0 } else { 1 + varint_bytes(number) }
 }
 
-/// Number of bytes of an encoded text field; an empty field is left out and takes none.
+/// Number of bytes that a text field of `len` bytes takes. An empty field is left out and takes none.
 fn text_bytes(len: usize) -> usize {
     if len == 0 { 0 } else { len_bytes(len) }
 }

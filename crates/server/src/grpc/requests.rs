@@ -1,9 +1,9 @@
-//! Publishes requests, and waits for the first reply to each. The reply subjects are in an inbox of the connection.
+//! Publishes requests, and waits for the first reply to each. Replies go to subjects in the connection's inbox.
 //!
-//! The inbox is created with the connection's first request. A responder inside the node receives the replies, so that
-//! the thread that publishes a reply wakes the requester directly.
+//! The inbox is created with the connection's first request. The node itself subscribes to the inbox, so that the
+//! thread that publishes a reply wakes the waiting call directly.
 //!
-//! Limits: the connection's concurrent calls; a late reply is dropped.
+//! Limit: the connection's limit of concurrent calls. A late reply is dropped.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,18 +24,18 @@ const REPLY_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct PendingRequests {
-    /// Receives the replies. This field precedes the inbox, so that it is dropped first.
+    /// Receives the replies. This field is declared before `inbox`, so that it is dropped first.
     _replies: Responder,
     inbox: Inbox,
     waiters: Arc<ReplyWaiters>,
     last_number: u64,
 }
 
-/// The senders that pass replies to waiting requesters, by the number at the end of the reply subject.
+/// The channels to calls that wait for a reply, by the number at the end of the reply subject.
 #[derive(Debug, Default)]
 struct ReplyWaiters(Mutex<HashMap<u64, oneshot::Sender<v1::Record>>>);
 
-/// A reply that a requester waits for; dropping it ends the wait.
+/// A reply for which a call waits; dropping this ends the wait.
 struct ExpectedReply {
     reply_to: String,
     number: u64,
@@ -60,7 +60,7 @@ pub(super) async fn request(
     let parsed = Subject::parse(&subject);
     let parsed = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
     node.may_publish(parsed).map_err(|error| Refused::from(&error))?;
-    // If the node cannot find out whether the subject has a subscriber, one is assumed to exist.
+    // If the node cannot find out whether the subject has a subscriber, it assumes that there is one.
     if !node.has_subscriber_async(&Pattern::from(parsed)).await.unwrap_or(true) {
         return Err(Refused::new(ErrorCode::NoResponder, subject));
     }
@@ -76,7 +76,7 @@ pub(super) async fn request(
     let reply = async {
         match tokio::time::timeout(reply_timeout, &mut expected.reply).await {
             Ok(Ok(reply)) => Ok(v1::RequestResponse { reply: Some(reply) }),
-            // The responder ended because the node stops.
+            // The sender of the reply was dropped, because the node stops.
             Ok(Err(_)) => Err(Refused::new(ErrorCode::ShuttingDown, "")),
             Err(_) => {
                 let numbers = [reply_timeout.as_millis() as u64, 0, 0];
@@ -99,8 +99,8 @@ impl GrpcConnection {
 }
 
 impl PendingRequests {
-    /// Opens the inbox for the replies. It is charged to the tenant of the first caller, although all callers of the
-    /// connection share it.
+    /// Opens the inbox for the replies. The tenant of the first caller pays for the inbox's memory, although all
+    /// callers of the connection share the inbox.
     fn open(node: &Node, first_caller: &Node) -> Result<PendingRequests, Refused> {
         let mut inbox = Inbox::new(first_caller.clone(), node.next_session());
         inbox.open().map_err(|error| Refused::from(&error))?;
@@ -125,12 +125,12 @@ impl PendingRequests {
 }
 
 impl ReplyWaiters {
-    /// Passes a reply to its requester if the requester still waits.
+    /// Passes a reply to the call that waits for it. If no call waits, drops the reply.
     fn deliver(&self, reply: &Request<'_, '_>) {
         let record = reply.record();
         let number = record.frame.subject_tail().parse().ok();
         if let Some(requester) = number.and_then(|number: u64| self.lock().remove(&number)) {
-            // The requester may have ended just before; then the reply is dropped.
+            // This fails if the call ended just now; then the reply is dropped.
             let _ = requester.send(translate::record(record));
         }
     }

@@ -1,4 +1,4 @@
-//! The calls of `dunlin.v1.Dunlin`, except for subscribing.
+//! The calls of `dunlin.v1.Dunlin`, except for `Subscribe`.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::{requests, topics, translate};
 use crate::access::{pause, slow_down};
 use crate::append::with_epoch_change;
 
-/// The response of a bidirectional stream.
+/// The stream of responses in a bidirectional call.
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// The gRPC service for topics, for one connection.

@@ -13,7 +13,7 @@ use super::ratatoskr::MessageSubscriptions;
 /// State of all gRPC connections of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Services {
-    /// The open streams of `MessageBroker`.
+    /// The open subscriptions of `MessageBroker`.
     pub(super) subscriptions: MessageSubscriptions,
     health: OnceLock<HealthReporter>,
     /// Whether the services were last reported as serving; `None` before the first report.
@@ -21,7 +21,7 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// The health service. It reports whether the node is ready, like `/readyz`.
+    /// The health service. Like `/readyz`, it reports whether the node is ready.
     pub(super) async fn health(&self, is_ready: bool) -> HealthServer<HealthService> {
         let reporter = self.health.get_or_init(HealthReporter::new).clone();
         self.report_health(is_ready).await;
@@ -33,7 +33,8 @@ impl Services {
         self.health.get().is_some()
     }
 
-    /// Reports all services as serving or not serving, to later calls of `Check` and to open calls of `Watch`.
+    /// Sets the health of all services: serving or not serving. Later calls of `Check` and open calls of `Watch`
+    /// receive it.
     pub(crate) async fn report_health(&self, is_ready: bool) {
         let Some(reporter) = self.health.get() else { return };
         let mut is_serving = self.is_serving.lock().await;
@@ -44,8 +45,7 @@ impl Services {
         for service in ["", DUNLIN, KV, TASKS, RATATOSKR] {
             reporter.set_service_status(service, status).await;
         }
-        // Sets `is_serving` last, so that if the caller is cancelled earlier, the next report sets the remaining
-        // services.
+        // `is_serving` is set last. If this function is cancelled before, the next call sets all services again.
         *is_serving = Some(is_ready);
     }
 }

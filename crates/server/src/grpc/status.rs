@@ -1,4 +1,4 @@
-//! Converts refusals to gRPC statuses: a status code, and the error's entry in the table of errors as details.
+//! Converts refusals to gRPC statuses. The details of a status contain the error's entry in the table of errors.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use super::proto::dunlin as v1;
 
-/// The domain of every `ErrorInfo`.
+/// The field `domain` of every `ErrorInfo`.
 const DOMAIN: &str = "dunlin";
 
 /// The status of a refusal, with an `ErrorInfo` in its details.
@@ -34,8 +34,8 @@ pub(super) fn status(refused: &Refused) -> Status {
     Status::with_error_details(code(refused.code), refused.as_wire().to_string(), details)
 }
 
-/// Gives the code `PROTOCOL` to an error of tonic for a message that it cannot read. tonic's code is INTERNAL, without
-/// details, which would blame the node for an error of the client. Other errors stay as they are.
+/// Changes an error of tonic for an unreadable message to the error `PROTOCOL`. tonic's own code, INTERNAL, would blame
+/// the node for an error of the client. Other errors stay as they are.
 pub(super) fn with_protocol_code(error: Status) -> Status {
     if error.code() != Code::Internal || !error.details().is_empty() {
         return error;
@@ -43,7 +43,7 @@ pub(super) fn with_protocol_code(error: Status) -> Status {
     status(&Refused::new(ErrorCode::Protocol, error.message()))
 }
 
-/// Converts a refusal to a message, for a response that has several outcomes.
+/// Converts a refusal to a message, for responses that contain the outcomes of several records.
 pub(super) fn refusal(refused: &Refused) -> v1::Refusal {
     let retry = match refused.code.row().map(|row| row.retry) {
         Some(RetryAdvice::Later) => v1::Retry::Later,
@@ -59,7 +59,7 @@ pub(super) fn refusal(refused: &Refused) -> v1::Refusal {
     }
 }
 
-/// The gRPC code of an error, according to the table of errors.
+/// The gRPC status code that the table of errors has for an error.
 fn code(code: ErrorCode) -> Code {
     code.row().map_or(Code::Unknown, |row| Code::from_i32(row.grpc.number()))
 }

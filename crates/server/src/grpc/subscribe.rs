@@ -14,12 +14,12 @@ use super::reader::{ReaderSetup, ResumePositions, SubscriptionReader};
 use super::translate::on_gap;
 use crate::access::SubscriptionAccess;
 
-/// Default size of a batch, bytes.
+/// Size of a batch if the request states none, bytes.
 const BATCH_BYTES_DEFAULT: usize = 32 << 10;
-/// The smallest batch, bytes.
+/// Smallest size of a batch that a request may state, bytes.
 const BATCH_BYTES_MIN: usize = 256;
 
-/// Starts the subscription that a request describes.
+/// Starts the subscription that a request describes. Returns its reader.
 pub(super) async fn reader(
     connection: &Arc<GrpcConnection>,
     request: v1::SubscribeRequest,
@@ -70,7 +70,7 @@ pub(super) async fn begin(
         if Inbox::is_of_any(subject) {
             return Err(Refused::new(ErrorCode::Forbidden, "the inbox belongs to another session"));
         }
-        // A missing topic of a resumed subscription may be created again by another client.
+        // A resumed subscription may wait for a topic that does not exist, because another client may create it again.
         let missing = MissingTopicPolicy::of(options.start, resumed.is_some());
         let prepared = connection.node.prepare_select(&pattern, missing).await;
         prepared.map_err(|error| Refused::from(&error))?;
@@ -112,7 +112,7 @@ fn start_of(request: &v1::SubscribeRequest) -> Result<(Start, Option<ResumePosit
     })
 }
 
-/// The start position in logs for which the request states no position.
+/// The start position in a log for which a resumed subscription states no position.
 fn resumed_start(request: &v1::SubscribeRequest) -> Start {
     let follows = request.conflate || request.on_gap() == v1::OnGap::Snapshot;
     if follows { Start::Snapshot } else { Start::Earliest }

@@ -1,6 +1,7 @@
 //! The calls of `dunlin.v1.Tasks`: submitting, describing, cancelling and retrying tasks.
 //!
-//! Invariant: a command is proposed once. An unknown outcome is reported as unknown.
+//! Invariant: a command is proposed to the cluster once. If its outcome is unknown, the client is told that it is
+//! unknown.
 //!
 //! Workers use Dunlin's own protocol instead.
 
@@ -55,7 +56,8 @@ impl TasksService {
         let node = &self.0.node;
         let tasks = node.tasks_async().await.map_err(|error| Refused::from(&error))?;
         if !stale {
-            // The node knows the tenants of all tasks only after it has applied the latest changes.
+            // Waits until the node has applied the latest changes, because the permission depends on the tasks'
+            // tenants.
             tasks.catch_up().await.map_err(|error| Refused::from(&error))?;
         }
         node.may_query_tasks(query).map_err(|error| Refused::from(&error))?;

@@ -1,4 +1,4 @@
-//! Converts topics to messages of `dunlin.v1`.
+//! Converts topics and their figures to messages of `dunlin.v1`.
 
 use dunlin::topic::{LogInfo, Pattern, SubscriberInfo, Topic};
 use dunlin::wire::ErrorCode;

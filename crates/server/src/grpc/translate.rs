@@ -1,4 +1,4 @@
-//! Conversions between messages of `dunlin.v1` and the types of topics.
+//! Converts between messages of `dunlin.v1` and the types of the crate `dunlin`.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn level(acknowledged: AckLevel) -> v1::Level {
         AckLevel::Written => v1::Level::Written,
         AckLevel::Synced => v1::Level::Synced,
         AckLevel::Quorum => v1::Level::Quorum,
-        // Levels that this protocol has no code for are reported as the lowest level.
+        // A level for which `dunlin.v1` has no value is reported as the lowest level.
         _ => v1::Level::Memory,
     }
 }
@@ -66,7 +66,7 @@ pub(super) fn on_gap(on_gap: v1::OnGap) -> OnGap {
     }
 }
 
-/// Converts a topic's configuration. Missing fields get the node's defaults.
+/// Converts a topic's configuration. Fields that the client leaves out get the node's defaults.
 pub(super) fn config_from(config: &v1::TopicConfig, defaults: &TopicConfig) -> Result<TopicConfig, Refused> {
     let mut converted = defaults.clone();
     converted.pattern = (!config.pattern.is_empty()).then(|| config.pattern.clone());
@@ -99,8 +99,8 @@ fn reliable_from(reliable: v1::Reliable) -> ReliableOptions {
     ReliableOptions {
         subscribers_max: match reliable.subscribers_max {
             0 => defaults.subscribers_max,
-            // A number above 65,535 becomes 65,535. The check of the topic's configuration refuses it if it exceeds the
-            // limit.
+            // A number above 65,535 becomes 65,535. If this exceeds the limit, the later check of the configuration
+            // refuses it.
             subscribers_max => u16::try_from(subscribers_max).unwrap_or(u16::MAX),
         },
         wait_max: match reliable.wait_ms_max {

@@ -1,4 +1,4 @@
-//! A stream that is made of a state and an async step.
+//! A stream whose items come from an async function with a state.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,7 +7,7 @@ use tokio_stream::Stream;
 
 type Step<S, T> = Pin<Box<dyn Future<Output = Option<(T, S)>> + Send>>;
 
-/// A stream that yields the items of an async step until the step returns `None`.
+/// A stream that calls an async function for each item, until the function returns `None`.
 pub(super) struct Unfold<S, T, F> {
     state: Option<S>,
     step: F,

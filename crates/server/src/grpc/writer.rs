@@ -1,4 +1,4 @@
-//! Encodes a subscription's events as messages of one gRPC service.
+//! Encodes what a subscriber receives as messages of one gRPC service.
 
 use dunlin::topic::{LogName, Notice, Position, Snapshot};
 use tonic::Status;
@@ -9,16 +9,16 @@ use super::records::{RecordBatch, encode_records};
 use super::translate::position;
 use v1::subscribe_response::Event;
 
-/// Encodes a subscription's events as messages; each gRPC service has its own implementation.
+/// Encodes what a subscriber receives as messages; each gRPC service has its own implementation.
 pub(super) trait EventWriter: Send + Unpin + 'static {
     fn write_start(&mut self, out: &mut OutgoingMessages, logs: &[(&LogName, Position)], more: bool);
 
     fn write_records(&mut self, out: &mut OutgoingMessages, batch: &RecordBatch<'_>);
 
-    /// Writes a notice. An error ends the stream.
+    /// Writes a notice. If this fails, the stream ends.
     fn write_notice(&mut self, out: &mut OutgoingMessages, notice: &Notice) -> Result<(), Status>;
 
-    /// Writes about `bytes_max` bytes of a state, beginning at `offset`. Returns the number of bytes that were written.
+    /// Writes about `bytes_max` bytes of a state, beginning at `offset`. Returns the number of written bytes.
     fn write_state(
         &mut self,
         out: &mut OutgoingMessages,
@@ -28,7 +28,7 @@ pub(super) trait EventWriter: Send + Unpin + 'static {
     ) -> usize;
 }
 
-/// Encodes events as messages of `dunlin.v1`.
+/// Encodes records, notices and states as messages of `dunlin.v1`.
 #[derive(Debug)]
 pub(super) struct DunlinWriter;
 
@@ -75,7 +75,7 @@ impl EventWriter for DunlinWriter {
     }
 }
 
-/// Converts a notice. Returns `None` for notices without a message in this version, and for states, which are sent in
+/// Converts a notice. Returns `None` for notices that `dunlin.v1` has no message for, and for states, which are sent in
 /// parts.
 fn event(notice: &Notice) -> Option<Event> {
     Some(match notice {

@@ -1,4 +1,4 @@
-//! Long calls, which end when the server stops or the user loses access.
+//! Ends long calls when the server stops or the user loses access.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::super::connection::{GrpcConnection, StreamRegistration};
 use crate::access::Admission;
 use crate::shared::STOP;
 
-/// Conditions under which a long call may continue.
+/// Decides whether a long call may continue.
 #[derive(Debug)]
 pub(super) struct CallLifetime {
     waiter: Arc<Waiter>,
@@ -31,7 +31,7 @@ impl CallLifetime {
         })
     }
 
-    /// Fails if the call must end. Wakes the task when the check must run again.
+    /// Fails if the call must end. Otherwise, the task is woken when it must check again.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), Refused> {
         loop {
             if let Some(admission) = &mut self.admission {
@@ -49,7 +49,7 @@ impl CallLifetime {
     }
 }
 
-/// Waits for `work` while the call may continue.
+/// Waits until `work` is done. Fails if the call must end before.
 pub(super) async fn until_call_ends<T>(
     connection: &GrpcConnection,
     work: impl Future<Output = Result<T, Refused>>,

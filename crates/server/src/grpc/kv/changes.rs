@@ -1,4 +1,5 @@
-//! Watches over gRPC: streams of changes of the requested keys, read from the topic of all changes.
+//! Watches over gRPC. A watch streams the changes of the requested keys, which it reads from the topic that has the
+//! changes of all keys.
 
 use std::sync::Arc;
 
@@ -24,13 +25,13 @@ use crate::protocol::Protocol;
 
 /// Approximate size of a batch of responses, bytes.
 const BATCH_BYTES: usize = 32 << 10;
-/// Approximate maximum size of one response, bytes. Clients whose limit is the usual 4 MiB can then read every
-/// revision. A key with its value is smaller than this size.
+/// Approximate maximum size of one response, bytes. A revision with more changes is sent in several responses, so that
+/// clients with gRPC's usual limit of 4 MiB can read it. A key with its value is smaller than this size.
 const RESPONSE_BYTES: usize = 1 << 20;
-/// Number of revisions of other keys after which the client receives the current revision.
+/// The client receives the current revision after this many revisions that changed only other keys.
 const QUIET_REVISIONS: u64 = 1_024;
 
-/// Encodes the changes of the requested keys as responses.
+/// Encodes the changes of the requested keys as responses of a watch.
 #[derive(Debug)]
 pub(in super::super) struct WatchWriter {
     key: Bytes,
@@ -39,7 +40,7 @@ pub(in super::super) struct WatchWriter {
     reported: u64,
 }
 
-/// Starts a watch at the revision that the request names.
+/// Starts a watch at the revision that the request names. Returns what reads the changes and what encodes them.
 pub(in super::super) async fn watch(
     connection: &Arc<GrpcConnection>,
     request: v1::WatchRequest,
@@ -96,7 +97,7 @@ impl WatchWriter {
         out.push(&response(part, false));
     }
 
-    /// The changes of the requested keys in one revision.
+    /// The changes of the requested keys in one revision, whose encoded changes are `change`.
     fn events(&self, change: &[u8]) -> Vec<v1::KeyEvent> {
         // Decoding cannot fail, because the node itself wrote these bytes.
         let Ok(events) = KeyEvents::new(change) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! Leases over gRPC.
+//! The calls of `dunlin.v1.Kv` for leases.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl KeepAliveState {
         }
     }
 
-    /// Renews the leases for which renewal requests have arrived.
+    /// Renews the leases for which the client has sent renewal requests.
     async fn renew_requested(&mut self) -> Result<(), Status> {
         let Some(first) = std::future::poll_fn(|cx| self.poll_next(cx)).await? else { return Ok(()) };
         let mut leases = vec![first];

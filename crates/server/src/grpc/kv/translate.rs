@@ -1,4 +1,4 @@
-//! Conversions between `dunlin.v1.Kv` and the cluster's types.
+//! Converts between messages of `dunlin.v1.Kv` and the types of the crate `dunlin`.
 
 use bytes::Bytes;
 use dunlin::Refused;

@@ -11,7 +11,7 @@ use super::super::writer::EventWriter;
 use super::subscriptions::SubscriptionHandle;
 use super::{TOPIC_NOT_FOUND, ms};
 
-/// Encodes a message for each record.
+/// Encodes each record of a subscription as a message of Ratatoskr.
 #[derive(Debug)]
 pub(in super::super) struct MessageWriter {
     topic: String,
@@ -67,12 +67,12 @@ impl EventWriter for MessageWriter {
         offset: usize,
         _bytes_max: usize,
     ) -> usize {
-        // Never called, because no state was requested.
+        // Never called, because these subscriptions request no state.
         snapshot.bytes.len() - offset
     }
 }
 
-/// The id of the message at this position.
+/// The id of the message at this position of the log.
 pub(super) fn message_id(log: &LogName, position: Position) -> String {
     format!("{}/{}/{position}", log.topic, log.partition)
 }

@@ -1,6 +1,6 @@
-//! The open message streams, so that they can be counted and ended.
+//! A table of the open subscriptions of `MessageBroker`, by which they are counted and ended.
 //!
-//! Limit: `grpc.message_subscribers_max` for each topic.
+//! Limit: `grpc.message_subscribers_max` subscriptions for each topic.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use crate::grpc::connection::GrpcConnection;
 use crate::grpc::reader::UNSUBSCRIBED;
 use crate::shared::SharedServer;
 
-/// The open message streams of a server.
+/// The open subscriptions of `MessageBroker` of a server.
 #[derive(Debug, Default)]
 pub(in crate::grpc) struct MessageSubscriptions(Mutex<SubscriptionTable>);
 
@@ -23,13 +23,13 @@ struct SubscriptionTable {
 
 #[derive(Debug)]
 struct SubscriptionEntry {
-    /// The subscribing user; `None` on a node without users.
+    /// The user who subscribed; `None` on a node without users.
     user: Option<String>,
     subscriber: String,
     waiter: Arc<Waiter>,
 }
 
-/// The entry of an open stream; dropping this removes the entry.
+/// The entry of an open subscription; dropping this removes the entry.
 #[derive(Debug)]
 pub(super) struct SubscriptionHandle {
     shared: Arc<SharedServer>,
@@ -38,7 +38,7 @@ pub(super) struct SubscriptionHandle {
 }
 
 impl MessageSubscriptions {
-    /// Adds a stream of the topic; `None` at the limit of streams for the topic.
+    /// Adds a subscription to the topic. `None` if the topic already has `subscribers_max` subscriptions.
     pub(super) fn add(
         &self,
         connection: &GrpcConnection,
@@ -65,8 +65,8 @@ impl MessageSubscriptions {
         self.lock().by_topic.get(topic).map_or(0, HashMap::len)
     }
 
-    /// Ends the user's subscription with this reference, or all of the user's subscriptions with this subscriber id.
-    /// Returns whether any was ended. Subscriptions of other users are not considered.
+    /// Ends the user's subscriptions to the topic whose reference or subscriber id is `reference`. Returns whether
+    /// there was any. Subscriptions of other users are not ended.
     pub(super) fn end(&self, user: Option<&str>, topic: &str, reference: &str) -> bool {
         let table = self.lock();
         let Some(entries) = table.by_topic.get(topic) else { return false };

@@ -131,7 +131,7 @@ proptest! {
         let mut out = OutgoingMessages::default();
         encode_records(&mut out, &batch);
         prop_assert_eq!(&out.finish()[..], &expected[..]);
-        // The encoding must be the same if another message precedes it.
+        // The encoding must be the same if another message precedes it in the buffer.
         let mut out = OutgoingMessages::default();
         out.push(&v1::Advance::default());
         encode_records(&mut out, &batch);

@@ -1,4 +1,4 @@
-//! Conversions between `dunlin.v1.Tasks` and the scheduler's types.
+//! Converts between messages of `dunlin.v1.Tasks` and the scheduler's types.
 
 use bytes::Bytes;
 use dunlin::scheduler::{
@@ -98,7 +98,8 @@ pub(super) fn filter(request: &v1::ListTasksRequest) -> Result<ListFilter<'_>, R
     })
 }
 
-/// Converts a task. Times are Unix times, because the cluster's own clock has no meaning outside the cluster.
+/// Converts a task. Its times are converted from the cluster's clock to Unix times, because the cluster's clock has no
+/// meaning for clients.
 pub(super) fn info(task: &TaskView, now_ms: u64) -> v1::TaskInfo {
     let now_unix_ms = now_ns() / 1_000_000;
     let unix_ms = |ms: u64| (now_unix_ms + ms).saturating_sub(now_ms);
