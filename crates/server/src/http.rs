@@ -1,14 +1,15 @@
 //! The HTTP listener: publishing, topics and server-sent events over HTTP/1.1, and the endpoints for operators
 //! (`docs/listeners.md`).
 //!
-//! `connection` serves one connection, `gate` refuses requests before their body is read, and `routes` maps paths to
-//! handlers. At one path a connection becomes a WebSocket (`socket`). Every refusal is a
-//! [`Problem`](problem::Problem), from the table of errors.
+//! `connection` serves one connection, `gate` checks requests before their body is read, and `routes` maps paths to
+//! handlers. At two paths, a connection can become a WebSocket (`socket`). Every refusal is a
+//! [`Problem`](problem::Problem), whose code is in the table of errors.
 //!
 //! Invariants:
 //! - A request never blocks its thread: long work waits asynchronously, or runs on another thread.
 //! - A stream of events whose client does not read holds one chunk in memory, but no segment of a log.
-//! - The memory of a request's head and body is charged until it is released (`head_reads`, `body`).
+//! - The memory that a request's head and body take is charged to the memory budget until it is freed (`head_reads`,
+//!   `body`).
 //!
 //! Limits: [`HttpLimits`](crate::HttpLimits), `sessions_max`, `control_bytes_max`.
 //!

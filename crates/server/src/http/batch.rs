@@ -1,11 +1,11 @@
 //! `POST /v1/topics/{subject}/batch` publishes many records, one on each line of the body.
 //!
-//! Records of one partition are appended together, all or none. If keys select several partitions, each has its own
-//! outcome.
+//! The records of a partition are appended together, all or none. If the records' keys select several partitions, the
+//! response has an outcome for each partition.
 //!
-//! Limits: [`BATCH_BYTES_MAX`] bytes of a body, and as many bytes of the records of a partition. Above a limit, nothing
-//! is published. The memory of the records is charged to the node's budget, because the records may take several times
-//! the memory of their lines.
+//! Limits: the body has at most [`BATCH_BYTES_MAX`] bytes, and so have the encoded records of a partition. Above a
+//! limit, nothing is published. The encoded records are charged to the memory budget, because they may take several
+//! times the memory of their lines.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ use super::query::{time_ns, whole_number};
 use super::routes::PathName;
 use crate::append::{AppendRequest, append};
 
-/// A line of `application/x-ndjson`. The names of the fields are those of `dunlin sub --json`.
+/// A line of a body in the format `application/x-ndjson`. The fields have the names that `dunlin sub --json` prints.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BatchLine<'a> {
@@ -56,10 +56,10 @@ struct Header {
     value_base64: Option<String>,
 }
 
-/// Number of bytes of lines that are encoded before other connections of the thread run.
+/// After encoding lines of this many bytes, other connections of the thread run.
 const TURN_BYTES: usize = 256 << 10;
 
-/// The records of a batch, by partition. Their bytes are charged to the memory budget.
+/// The encoded records of a batch, by partition. Their bytes are charged to the memory budget.
 #[derive(Debug)]
 struct EncodedBatch {
     parts: BTreeMap<usize, PartitionFrames>,
@@ -68,7 +68,7 @@ struct EncodedBatch {
     charge: MemoryCharge,
 }
 
-/// A function that encodes one line.
+/// A function that encodes the record in a line and adds it to the batch.
 type LineEncoder = fn(&PublishTarget, &[u8], &mut EncodedBatch) -> Result<(), Problem>;
 
 /// The frames that are appended to one partition.
@@ -180,8 +180,9 @@ async fn find_next(
     (next.tail == deleted.tail && partitions(&next) == partitions(deleted)).then_some(next)
 }
 
-/// The sequence number of the first of `count` consecutive records, of which the last has the number `last`. `None` if
-/// the first record belongs to an earlier epoch: a producer may repeat records that the topic has in two epochs.
+/// The sequence number of the first of `count` consecutive records, if the last record has the number `last`. `None` if
+/// the first record belongs to an earlier epoch. This happens when a producer repeats records that the topic stored
+/// partly in one epoch and partly in the next.
 fn first_seq(last: u64, count: u32) -> Option<u64> {
     (last + 1).checked_sub(count.into()).filter(|first| *first > 0)
 }
@@ -222,7 +223,7 @@ fn encode_json(target: &PublishTarget, line: &[u8], batch: &mut EncodedBatch) ->
     }
     let number = batch.count + 1;
     let wrong = |fault: String| Problem::bad_request(format!("record {number} of the batch: {fault}"));
-    // Refuses a JSON list. serde would accept it and take its values, in order, for the fields.
+    // Refuses a JSON list, because serde would accept it and read its elements as the fields, in order.
     if !line.trim_ascii_start().starts_with(b"{") {
         return Err(wrong("expected an object".to_owned()));
     }
@@ -266,7 +267,7 @@ impl BatchLine<'_> {
     }
 }
 
-/// Returns a field's bytes; the request may state the field as text or as base64.
+/// The bytes of a field that the request states either as text or as base64.
 fn bytes_of(name: &str, plain: Option<String>, base64: Option<String>) -> Result<Option<Vec<u8>>, String> {
     match (plain, base64) {
         (None, None) => Ok(None),
@@ -290,8 +291,8 @@ impl EncodedBatch {
         encode(meta, payload, &mut part.frames)?;
         part.count += 1;
         self.count += 1;
-        // A frame takes more bytes than a short line. The append would refuse the frames, too, but only after all lines
-        // were encoded.
+        // Frames take more bytes than short lines. The append would also refuse too many bytes, but only after all
+        // lines were encoded.
         let bytes = part.frames.len();
         if part.count > 1 && bytes > BATCH_BYTES_MAX {
             let too_large = FrameError::TooLarge { bytes, bytes_max: BATCH_BYTES_MAX };

@@ -1,5 +1,5 @@
-//! Reads a request's body with limits on size and time, and creates large responses. The memory of both is charged to
-//! the client's tenant.
+//! Reads the bodies of requests, with limits on size and time, and creates large bodies of responses. The memory of
+//! both is charged to the client's tenant.
 
 use std::time::Duration;
 
@@ -17,26 +17,27 @@ use super::context::Context;
 use super::problem::Problem;
 use crate::charging::{charge_if_large, charged_bytes};
 
-/// A body that was read; its bytes are charged to the memory budget until it is dropped.
+/// A request's body. Its bytes are charged to the memory budget until it is dropped.
 #[derive(Debug)]
 pub(super) struct ChargedBody {
     pub(super) bytes: Bytes,
     _charge: MemoryCharge,
 }
 
-/// A function that creates the refusal of a body that has more bytes than the limit: (bytes, limit).
+/// A function that creates the refusal of a body that is too large. Its parameters are the body's size and the limit,
+/// bytes.
 type TooLarge = fn(u64, usize) -> Problem;
 
 pub(super) async fn read(context: &Context, body: Body, bytes_max: usize) -> Result<ChargedBody, Problem> {
     read_limited(context, body, bytes_max, record_too_large).await
 }
 
-/// Reads the body of a request that has neither records nor keys nor tasks, such as a configuration.
+/// Reads the body of a request without records, keys or tasks, such as a topic's configuration.
 pub(super) async fn read_control(context: &Context, body: Body) -> Result<ChargedBody, Problem> {
     read_limited(context, body, context.limits().control_bytes_max as usize, body_too_large).await
 }
 
-/// Reads the lines of a batch of records.
+/// Reads a body that contains a batch of records.
 pub(super) async fn read_batch(
     context: &Context,
     body: Body,
@@ -53,7 +54,7 @@ pub(super) async fn read_for_tasks(context: &Context, body: Body) -> Result<Char
     read_limited(context, body, context.limits().run_bytes_max as usize, tasks_too_large).await
 }
 
-/// Reads the whole body; `too_large` creates the refusal of a body over `bytes_max`.
+/// Reads the whole body. If the body has more than `bytes_max` bytes, `too_large` creates the refusal.
 async fn read_limited(
     context: &Context,
     body: Body,
@@ -101,8 +102,8 @@ async fn collect_frames(
     Ok(ChargedBody { bytes: first.unwrap_or_else(|| all.into()), _charge: charge })
 }
 
-/// The body of a response. Many bytes are charged to the memory budget until they are sent; without room, `refuse`
-/// creates the error.
+/// Creates the body of a response. A large body is charged to the memory budget until it is sent. If the budget has no
+/// room, `refuse` creates the error.
 pub(super) fn charged(
     context: &Context,
     bytes: Vec<u8>,
@@ -115,7 +116,7 @@ pub(super) fn charged(
     })
 }
 
-/// A response with a JSON text, whose body is [`charged`].
+/// Creates a JSON response, whose body is [`charged`].
 pub(super) fn charged_json(
     context: &Context,
     value: &Value,
@@ -146,7 +147,7 @@ fn tasks_too_large(bytes: u64, bytes_max: usize) -> Problem {
     Problem::from(Refused { numbers, ..Refused::new(ErrorCode::TaskTooLarge, "run_bytes_max") })
 }
 
-/// The media type in the header `content-type`, without parameters; empty if the header is missing.
+/// The media type in the header `content-type`, without its parameters. Empty if the header is missing.
 pub(super) fn media_type(headers: &HeaderMap) -> &str {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     value.split(';').next().unwrap_or("").trim()

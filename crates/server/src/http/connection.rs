@@ -1,4 +1,4 @@
-//! Serves one HTTP/1.1 connection with hyper, with limits on every wait and buffer.
+//! Serves one HTTP/1.1 connection with the library hyper. All waits and buffers of the connection have limits.
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -29,10 +29,10 @@ use crate::shared::SharedServer;
 use crate::stream::Stream;
 use crate::traffic::OpenConnection;
 
-/// The first second that has no HTTP date: the start of the year 10000, as seconds since the Unix epoch.
+/// The first time that an HTTP date cannot express: the start of the year 10000, in seconds since the Unix epoch.
 const DATE_END_S: u64 = 253_402_300_800;
 
-/// Serves the connection to its end, as a WebSocket if it becomes one.
+/// Serves the connection until it ends. If it becomes a WebSocket, also serves the WebSocket.
 pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream, open_connection: OpenConnection) {
     let waiter = Waiter::new();
     let Some(guard) = shared.admit(shared.node.next_session(), &waiter) else {
@@ -43,7 +43,7 @@ pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream, open_connec
         let text = "the node's clock is before 1970 or after 9999; set the system's time";
         return refuse_connection(&shared, stream, Refused::new(ErrorCode::Internal, text)).await;
     }
-    // This listener has TCP connections only.
+    // The HTTP listener accepts only TCP connections, so there is always a socket.
     let Some(socket) = stream.socket() else { return };
     enable_keep_alive(socket, &shared.limits);
     let peer = socket.peer_addr().ok();
@@ -80,12 +80,12 @@ pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream, open_connec
     if let Some(upgrade) = context.take_upgrade() {
         drop(guard);
         let _open_connection = open_connection.switch_to(Protocol::Ws);
-        // The future is boxed, so that the futures of other requests do not become larger.
+        // The future is boxed because it is large, and would enlarge the future of every connection.
         Box::pin(socket::serve(context, upgrade)).await;
     }
 }
 
-/// The reason why a connection ended, if operators should see it.
+/// The reason why a connection ended; `None` if operators need not see it.
 fn departure_reason(error: &hyper::Error, limits: &ServerLimits) -> Option<(DepartureKind, String)> {
     if error.is_parse() {
         return Some((DepartureKind::Refused, format!("not HTTP/1.1: {error}")));
@@ -104,7 +104,7 @@ fn departure_reason(error: &hyper::Error, limits: &ServerLimits) -> Option<(Depa
     }
 }
 
-/// Whether the server is stopping. Otherwise, the waiter wakes this task when the server stops.
+/// Whether the server is stopping. If it is not, this task is woken when the server stops.
 fn check_stopping(shared: &SharedServer, waiter: &Waiter, cx: &TaskContext<'_>) -> bool {
     while !shared.is_stopping() {
         if waiter.set_waker(cx.waker()) {
@@ -119,16 +119,17 @@ fn builder(limits: &ServerLimits) -> Builder {
     let mut builder = Builder::new();
     builder
         .timer(TokioTimer::new())
-        // This also limits the time between two requests.
+        // The time limit for a request's head also applies to the time between two requests.
         .header_read_timeout(Duration::from_millis(limits.http.header_ms_max.into()))
         .max_headers(limits.http.headers_max as usize)
-        // The limit applies to unparsed input and to unsent output.
+        // The size limit applies both to input that is not parsed yet and to output that is not sent yet.
         .max_buf_size(limits.http.header_bytes_max as usize)
         .half_close(false);
     builder
 }
 
-/// Detects clients that vanished: enables TCP keep-alive and limits the time for which sent bytes stay unacknowledged.
+/// Makes the operating system detect clients that vanished. Enables TCP keep-alive, and limits how long sent bytes may
+/// stay unacknowledged.
 fn enable_keep_alive(stream: &TcpStream, limits: &ServerLimits) {
     let socket = SockRef::from(stream);
     let timeout = Duration::from_millis(limits.http.stalled_ms_max.into());
@@ -142,7 +143,7 @@ fn enable_keep_alive(stream: &TcpStream, limits: &ServerLimits) {
     }
 }
 
-/// Whether an HTTP header can contain the date. hyper panics at other dates when it reads the clock, even if its
+/// Whether an HTTP date can express this time. hyper panics at other times when it reads the clock, even if its
 /// responses have no date.
 fn has_http_date(now: SystemTime) -> bool {
     now.duration_since(UNIX_EPOCH).is_ok_and(|since| since.as_secs() < DATE_END_S)
@@ -157,7 +158,7 @@ async fn refuse_connection(shared: &SharedServer, mut stream: Stream, refused: R
     );
     let response = refusal(refused);
     let time_limit = Duration::from_millis(shared.limits.http.header_ms_max.into());
-    // A client that does not read the response is dropped.
+    // If the client does not read the response in time, the connection is dropped.
     let _ = tokio::time::timeout(time_limit, async {
         stream.write_all(response.as_bytes()).await?;
         stream.shutdown().await
@@ -165,7 +166,7 @@ async fn refuse_connection(shared: &SharedServer, mut stream: Stream, refused: R
     .await;
 }
 
-/// The complete response for a client whose request the server does not read.
+/// The bytes of the response to a client whose request the server does not read.
 pub(crate) fn refusal(refused: Refused) -> String {
     Problem::from(refused).to_http_response()
 }

@@ -1,4 +1,4 @@
-//! The context of a request: its connection, and its user.
+//! The context of an HTTP request: its connection, and the user who sent it.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,12 +26,12 @@ struct ConnectionContext {
     peer: Option<SocketAddr>,
     is_local: bool,
     logins: RequestLoginCache,
-    /// The WebSocket that the connection becomes after the response.
+    /// The WebSocket that the connection becomes after the response; `None` if it stays an HTTP connection.
     upgrade: Mutex<Option<Upgrade>>,
     publishes: PublishedTopics,
 }
 
-/// The user of a request, with its login and permissions.
+/// The user of a request: the user's login, and the node with the user's permissions.
 #[derive(Debug, Clone)]
 struct User {
     login: Arc<Login>,
@@ -74,7 +74,7 @@ impl Context {
         self.user.as_ref().map(|user| &user.login)
     }
 
-    /// Waits for `work`; fails when the user loses access.
+    /// Waits until `work` is done. Fails if the user loses access before.
     pub(super) async fn run_while_valid<T>(
         &self,
         work: impl Future<Output = Result<T, Refused>>,
@@ -85,13 +85,13 @@ impl Context {
         }
     }
 
-    /// Checks the user's publish rate. A refusal is returned after a delay.
+    /// Checks the user's publish rate. If it is exceeded, waits before the error is returned, to slow the client down.
     pub(super) async fn admit_publish(&self, records: u32, bytes: usize) -> Result<(), Refused> {
         let Some(login) = self.login() else { return Ok(()) };
         slow_down(login.account().admit_publish(records.into(), bytes as u64)).await
     }
 
-    /// Like [`admit_publish`](Context::admit_publish), for a command.
+    /// Checks the user's rate of commands, like [`admit_publish`](Context::admit_publish).
     pub(super) async fn admit_command(
         &self,
         command: &impl MeteredCommand,
@@ -101,7 +101,7 @@ impl Context {
         slow_down(login.account().admit_command(command, bytes as u64)).await
     }
 
-    /// Stores that the connection has published to a topic.
+    /// Remembers that the connection has published to the topic.
     pub(super) fn record_publish(&self, topic: &Arc<Topic>) {
         self.connection.publishes.add(topic);
     }
@@ -111,7 +111,7 @@ impl Context {
         self.node().may_survey()
     }
 
-    /// The subjects to which the user's tenant is restricted; `None` if it is not restricted.
+    /// The subjects that the user's tenant may use; `None` if it may use all.
     pub(super) fn bounds(&self) -> Option<SubjectRule> {
         let tenant = dunlin::User::permissions(&**self.login()?.account()).tenant.clone();
         (!tenant.is_everything()).then_some(tenant)

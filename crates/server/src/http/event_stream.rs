@@ -1,4 +1,4 @@
-//! A response of server-sent events, read from its source when the connection can take more.
+//! A response body of server-sent events. Events are read from their source when the connection can take more.
 //!
 //! Invariants:
 //! - Records that the client does not read stay in the log. The response holds one chunk in memory, but no segment of a
@@ -6,8 +6,8 @@
 //! - When the user loses access or the node stops, the last event, `end`, gives the reason.
 //! - A client that reads receives at least one message in each heartbeat interval.
 //!
-//! Limits: a chunk ends after `http.event_bytes`, or one larger record. A chunk of more than twice this size is charged
-//! to the client's memory budget until it is sent.
+//! Limits: a chunk is complete when it has `http.event_bytes` bytes. A chunk of more than twice this size, as a large
+//! record causes, is charged to the client's memory budget until it is sent.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -31,19 +31,19 @@ use crate::access::SubscriptionAccess;
 use crate::charging::charged_bytes;
 use crate::shared::SharedServer;
 
-/// The source of the events of an [`EventStream`].
+/// Writes the events of an [`EventStream`].
 pub(super) trait EventSource {
-    /// The subscriber that wakes the stream.
+    /// The subscriber whose records become events. It wakes the stream when it has records.
     fn subscriber(&mut self) -> &mut Subscriber;
 
-    /// Writes about `bytes_max` bytes of events to `out`. Writes fewer after many records that cause no event. Fails
-    /// when no more events will follow.
+    /// Writes about `bytes_max` bytes of events to `out`, or fewer if many records cause no event. Fails when there
+    /// will be no more events.
     fn fill(&mut self, bytes_max: usize, out: &mut String) -> Result<(), Problem>;
 
-    /// Writes a heartbeat, and the position if records were skipped.
+    /// Writes a heartbeat. If records were skipped, the heartbeat contains the new position.
     fn write_heartbeat(&mut self, out: &mut String);
 
-    /// Called when the stream ends, with the reason.
+    /// Called with the reason when the stream ends.
     fn on_end(&mut self, _why: &Problem) {}
 }
 
@@ -51,7 +51,7 @@ pub(super) trait EventSource {
 #[derive(Debug)]
 pub(super) struct EventStream<S> {
     shared: Arc<SharedServer>,
-    /// The budget of the client's tenant.
+    /// The memory budget of the client's tenant.
     budget: Arc<MemoryBudget>,
     source: S,
     /// Text that is sent before the first event; `None` after it was sent.
@@ -62,7 +62,7 @@ pub(super) struct EventStream<S> {
 }
 
 impl<S: EventSource + Send + Unpin + 'static> EventStream<S> {
-    /// Creates the response; `preamble` is sent before the first event.
+    /// Creates the response. `preamble` is text that is sent before the first event.
     pub(super) fn respond(
         context: &Context,
         validity: Option<SubscriptionAccess>,
@@ -83,7 +83,7 @@ impl<S: EventSource + Send + Unpin + 'static> EventStream<S> {
 fn set_headers(headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Asks proxies such as nginx to pass events on at once instead of collecting them.
+    // Makes proxies such as nginx pass on each event at once, instead of collecting events.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
 }
 
@@ -91,7 +91,7 @@ impl<S: EventSource> EventStream<S> {
     fn fill(&mut self, out: &mut String) {
         let bytes_max = self.shared.limits.http.event_bytes as usize;
         let filled = self.source.fill(bytes_max, out);
-        // Releases the log's segment, so that a slow client does not hold it.
+        // Releases the log's segment, so that a slow client does not keep it in memory.
         let _ = self.source.subscriber().drain(0, |_| ());
         if let Err(why) = filled {
             self.end(&why, out);
@@ -113,7 +113,7 @@ impl<S: EventSource> EventStream<S> {
         let bytes = match MemoryCharge::of(&self.budget, out.len()) {
             Ok(charge) => charged_bytes(out, charge),
             Err(spent) => {
-                // Drops the chunk. The records in it are not lost: a client that resumes receives them again.
+                // Drops the chunk. Its records are not lost, because a client that resumes receives them again.
                 out.clear();
                 self.end(&Problem::from(Refused::from(spent)), &mut out);
                 out.into()
@@ -136,13 +136,13 @@ impl<S: EventSource + Unpin> Body for EventStream<S> {
             return Poll::Ready(None);
         }
         let mut out = this.preamble.take().unwrap_or_default();
-        // A change of the users file also wakes the connection, which then checks its access.
+        // Access is checked at each poll. A change of the users file wakes the connection, which polls this body.
         if let Some(Err(refused)) = this.validity.as_mut().map(SubscriptionAccess::check) {
             this.end(&Problem::from(refused), &mut out);
             return this.send(out);
         }
         this.fill(&mut out);
-        // A stopping server wakes the connection, which polls again.
+        // A server that stops wakes the connection, which polls this body.
         if this.shared.is_stopping() && !this.has_ended {
             this.end(&Problem::from(Refused::new(ErrorCode::ShuttingDown, "")), &mut out);
         }
@@ -151,7 +151,8 @@ impl<S: EventSource + Unpin> Body for EventStream<S> {
         }
         match this.source.subscriber().poll_ready(cx) {
             Poll::Ready(Ok(())) => {
-                // The source has passed many records without an event. The thread's other connections run first.
+                // The source has skipped many records without an event. Other connections of the thread run before it
+                // continues.
                 cx.waker().wake_by_ref();
             }
             Poll::Ready(Err(refused)) => {

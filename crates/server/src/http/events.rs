@@ -24,7 +24,7 @@ use crate::shared::SharedServer;
 use request::EventsRequest;
 use stream::TopicEvents;
 
-/// The subscriber of a stream of events, as operators see it.
+/// The protocol, name and address under which operators see the subscriber of an event stream.
 #[derive(Debug)]
 pub(super) struct SubscriberIdentity {
     pub(super) protocol: Protocol,

@@ -1,16 +1,17 @@
-//! Checks of a request before its body is read.
+//! Checks a request before its body is read.
 //!
-//! A browser lets any web page send requests to this machine. The header `Origin` has the page's origin, and `Host` has
-//! the host name that the page used. The page can forge neither header.
+//! A browser lets any web page send requests to this machine. The browser sets two headers, which the page cannot
+//! forge: `Origin` is the page's origin, and `Host` is the host name to which the page sends the request.
 //! - An `Origin` other than the listener's own is refused, unless it is in the configuration or belongs to another node
-//!   of the cluster. With TLS only an `https` origin counts as the listener's own, because no third party can have
-//!   forged such a page. Without TLS both schemes are accepted, because a proxy may end TLS in front of the node.
-//! - At a loopback address, a `Host` that is neither an IP address nor `localhost` is refused, unless it is the host of
-//!   a configured origin.
-//! - A request in which `Origin` or `Host` is repeated or contradictory is refused, because a proxy might read it
-//!   differently.
+//!   of the cluster. With TLS, only an `https` origin counts as the listener's own, because an attacker in the network
+//!   can forge a page with `http`. Without TLS, `http` and `https` both count, because a proxy in front of the node may
+//!   use TLS.
+//! - For connections to a loopback address, a `Host` that is neither an IP address nor `localhost` is refused, unless
+//!   it is the host of a configured origin.
+//! - A request in which `Origin` or `Host` is repeated, or `Host` contradicts the request's address, is refused,
+//!   because a proxy might use the other value.
 //!
-//! `routes` checks the user afterwards.
+//! After these checks, `routes` logs the user in.
 
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
@@ -22,7 +23,8 @@ use super::problem::Problem;
 
 /// How long a browser may cache a preflight response, seconds.
 const PREFLIGHT_CACHE_S: &str = "600";
-/// `*` allows the headers of records (`dunlin-header-NAME`), but `authorization` has to be named.
+/// The request headers that web pages may send. `*` includes headers of records (`dunlin-header-NAME`), but not
+/// `authorization`, which must be listed.
 const ALLOWED_REQUEST_HEADERS: &str = "authorization, content-type, if-match, if-none-match, last-event-id, dunlin-key, \
                              dunlin-event-time, dunlin-expires, dunlin-producer, dunlin-producer-epoch, \
                              dunlin-producer-seq, dunlin-expect-seq, dunlin-last-position, *";
@@ -60,7 +62,8 @@ fn forbidden(text: &str) -> Problem {
     Problem::of(StatusCode::FORBIDDEN, ErrorCode::Forbidden, text)
 }
 
-/// Checks the size of a request's head. hyper accepts heads up to the size of its buffer, which may exceed the limit.
+/// Refuses a request whose head is larger than the limit. hyper itself accepts heads up to the size of its buffer,
+/// which may be larger.
 fn check_head<B>(context: &Context, request: &Request<B>) -> Result<(), Problem> {
     const SEPARATOR_BYTES: usize = ": \r\n".len();
     let header_bytes = |(name, value): (&header::HeaderName, &HeaderValue)| {
@@ -76,7 +79,7 @@ fn check_head<B>(context: &Context, request: &Request<B>) -> Result<(), Problem>
     Err(Problem::from(refused).with_status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE))
 }
 
-/// The host that the request names; `None` if it names none, as old clients do.
+/// The host in the request's address or `Host` header. `None` if there is none, as from old clients.
 fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Problem> {
     let mut values = request.headers().get_all(header::HOST).iter();
     let first = values.next();
@@ -97,7 +100,7 @@ fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Problem> {
     }
 }
 
-/// Whether the name always means this machine: an IP address, or a name that no other party can resolve.
+/// Whether an attacker cannot make this host name point to this machine: an IP address, or a name under `localhost`.
 fn is_own_name(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     bare.parse::<std::net::IpAddr>().is_ok()
@@ -110,7 +113,7 @@ fn is_configured(origins: &[String], host: &Authority) -> bool {
     origins.iter().filter_map(host_of).any(|configured| configured.eq_ignore_ascii_case(host.as_str()))
 }
 
-/// Whether the page came from the HTTP listener of another node of the cluster.
+/// Whether the page with this origin came from the HTTP listener of another node of the cluster.
 fn is_cluster_origin(context: &Context, origin: &HeaderValue) -> bool {
     let page_address = address_of(origin, context.shared().tls.is_some());
     let (Some(page_address), Some(seat)) = (page_address, context.shared().cluster.get()) else {
@@ -119,7 +122,7 @@ fn is_cluster_origin(context: &Context, origin: &HeaderValue) -> bool {
     seat.is_origin(|address| is_same_address(page_address, address))
 }
 
-/// Whether both texts have the same host and port. All loopback names count as one host.
+/// Whether two addresses have the same host and port. All loopback addresses count as the same host.
 fn is_same_address(a: &str, b: &str) -> bool {
     let parts = |text: &str| {
         let (host, port) = text.rsplit_once(':')?;
@@ -131,7 +134,7 @@ fn is_same_address(a: &str, b: &str) -> bool {
     parts(a).is_some_and(|a| parts(b) == Some(a))
 }
 
-/// Whether the page came from this listener.
+/// Whether the page with this origin came from this listener.
 fn is_own(origin: &HeaderValue, host: Option<&Authority>, is_tls: bool) -> bool {
     let page_address = address_of(origin, is_tls);
     page_address
@@ -139,14 +142,14 @@ fn is_own(origin: &HeaderValue, host: Option<&Authority>, is_tls: bool) -> bool 
         .is_some_and(|(page_address, host)| page_address.eq_ignore_ascii_case(host.as_str()))
 }
 
-/// The host and port of the page, if its scheme is one that a node's listener may have.
+/// The host and port in an origin. `None` if a node's listener cannot have the origin's scheme.
 fn address_of(origin: &HeaderValue, is_tls: bool) -> Option<&str> {
     let (scheme, page_address) = origin.to_str().ok()?.split_once("://")?;
     (scheme == "https" || scheme == "http" && !is_tls).then_some(page_address)
 }
 
-/// Refuses compressed bodies, because a small body could expand without limit. hyper decodes only `chunked` of a
-/// transfer encoding, and hands over the rest as it is.
+/// Refuses compressed bodies, because a small body could expand without limit. Other transfer encodings than `chunked`
+/// are refused too, because hyper does not decode them.
 fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
     let transfer_encoded = headers
         .get_all(header::TRANSFER_ENCODING)
@@ -172,7 +175,7 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Adds the headers that allow the browser to show the response to the page.
+/// Adds the headers with which a browser lets a page of this origin read the response.
 pub(super) fn allow_page<B>(origin: Option<HeaderValue>, response: &mut Response<B>) {
     let Some(origin) = origin else { return };
     let headers = response.headers_mut();

@@ -1,11 +1,13 @@
-//! A connection that charges large request heads to the login share.
+//! A stream that counts the bytes of HTTP request heads, and charges large heads to the login share of the memory
+//! budget.
 //!
-//! hyper holds the bytes of an incomplete head in its buffer. This module therefore counts the bytes that hyper reads
-//! while no request is handled. If hyper reads again before it handles a request, the head is incomplete, and the bytes
-//! of earlier reads are charged. The last read is not charged, because it may also contain a part of the body.
+//! The HTTP library hyper keeps the bytes of an incomplete head in its buffer. This module therefore counts the bytes
+//! that hyper reads while no request is handled. If hyper reads again, the head is incomplete, and the bytes of the
+//! earlier reads are charged. The read that completes the head is not charged, because it may also contain a part of
+//! the body.
 //!
 //! Limits: a head of up to [`UNCHARGED_UNREAD_BYTES_MAX`] bytes is not charged. A larger head is charged until its
-//! request has a response. If the login share has no room for it, reading fails and the connection ends.
+//! request has a response. If the login share has no room for the head, reading fails and the connection ends.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -17,17 +19,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::charging::UNCHARGED_UNREAD_BYTES_MAX;
 
-/// The charge for the request head of one connection.
+/// The memory charge for the request head that a connection is reading or handling.
 #[derive(Debug, Clone)]
 pub(super) struct HeadCharge(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    /// The number of bytes that were read for the head; at most `bytes_max`.
+    /// The number of bytes of the head that were read; at most `bytes_max`.
     bytes: usize,
-    /// The size of the buffer for the head.
+    /// The size of hyper's buffer for a head, bytes.
     bytes_max: usize,
-    /// Whether a request is handled. Bytes that arrive meanwhile belong to its body.
+    /// Whether a request is handled. Bytes that are read meanwhile are not counted, because they belong to the
+    /// request's body.
     is_handling: bool,
     charge: MemoryCharge,
 }
@@ -46,7 +49,7 @@ impl HeadCharge {
         HandledHead(self.clone())
     }
 
-    /// Called before each read. Charges the bytes of earlier reads, which contain no complete head.
+    /// Called before each read. Charges the bytes of earlier reads, which are an incomplete head.
     fn charge(&self) -> io::Result<()> {
         let mut state = self.lock();
         let bytes = state.bytes;
@@ -57,7 +60,7 @@ impl HeadCharge {
         charged.map_err(|spent| io::Error::new(io::ErrorKind::OutOfMemory, spent))
     }
 
-    /// Called after each read.
+    /// Called after each read with the number of bytes that were read.
     fn add(&self, bytes: usize) {
         let mut state = self.lock();
         if !state.is_handling {
@@ -70,7 +73,7 @@ impl HeadCharge {
     }
 }
 
-/// A complete head whose request is being handled.
+/// A complete head whose request is being handled. Dropping this ends the charge.
 #[derive(Debug)]
 pub(super) struct HandledHead(HeadCharge);
 
@@ -82,7 +85,7 @@ impl Drop for HandledHead {
     }
 }
 
-/// A stream whose reads are counted for the [`HeadCharge`].
+/// A stream that counts the bytes that are read, for its [`HeadCharge`].
 #[derive(Debug)]
 pub(super) struct HeadReads<S> {
     stream: S,

@@ -1,7 +1,7 @@
-//! Probes: whether the node is alive, ready, and started.
+//! Health probes: responses that say whether the node is alive, ready, and started.
 //!
-//! No probe queries another node, a client or a topic. The state of the cluster follows from the last messages of its
-//! nodes.
+//! No probe queries another node, a client or a topic. The cluster's state is judged by the last messages that the
+//! other nodes sent.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use serde_json::{Value, json};
 use super::context::Context;
 use crate::shared::SharedServer;
 
-/// Time within which each listener thread must run a task for the node to count as alive.
+/// Each listener thread must run a task within this time; otherwise the node does not count as alive.
 const ALIVE_WITHIN: Duration = Duration::from_secs(5);
-/// Time without housekeeping after which the node is not ready. Housekeeping runs every second.
+/// If housekeeping has not run for this time, the node is not ready. Housekeeping normally runs every second.
 const HOUSEKEEPING_WITHIN: Duration = Duration::from_secs(30);
 
 /// Returns success if the node is alive: every listener thread runs tasks.
 pub(super) async fn healthz(Extension(context): Extension<Context>) -> (StatusCode, Json<Value>) {
     let mut missing = Vec::new();
-    // Probes all threads at the same time, so that the response takes no longer than the slowest of them.
+    // Starts a task on all threads at the same time, so that the response takes no longer than the slowest thread.
     let probes: Vec<_> = context.shared().cores().iter().map(|core| core.handle.spawn(async {})).collect();
     let deadline = tokio::time::Instant::now() + ALIVE_WITHIN;
     for (number, probe) in probes.into_iter().enumerate() {
@@ -38,7 +38,7 @@ pub(super) async fn readyz(Extension(context): Extension<Context>) -> (StatusCod
     verdict("ready", missing(context.shared()))
 }
 
-/// Reasons why the node is not ready; empty if it is.
+/// Reasons why the node is not ready; empty if it is ready.
 pub(crate) fn missing(shared: &SharedServer) -> Vec<String> {
     let mut missing = Vec::new();
     if shared.is_stopping() {
@@ -56,7 +56,7 @@ pub(crate) fn missing(shared: &SharedServer) -> Vec<String> {
     let in_cluster = cluster.and_then(|cluster| cluster.missing());
     missing.extend(shared.node.lacks_room().filter(|why| in_cluster.as_ref() != Some(why)));
     missing.extend(in_cluster);
-    // In a cluster, the cluster's own reason also covers failed keys and tasks.
+    // In a cluster, the reason that the cluster reports also covers failed keys and tasks.
     if cluster.is_none() {
         missing.extend(shared.node.failed_parts());
     }
@@ -64,8 +64,8 @@ pub(crate) fn missing(shared: &SharedServer) -> Vec<String> {
     missing
 }
 
-/// The topics that could not be opened, and the topics whose disk failed. If the node has users, only the number of
-/// these topics is shown.
+/// Describes the topics that could not be opened, and the topics whose disk failed. If the node has users, gives only
+/// the numbers of these topics, because probes need no login.
 fn damaged_topics(shared: &SharedServer) -> Vec<String> {
     let mut refused = shared.node.refused_topics();
     refused.retain(RefusedTopic::is_damaged);
@@ -92,8 +92,8 @@ fn damaged_topics(shared: &SharedServer) -> Vec<String> {
     missing
 }
 
-/// Returns success. The listeners open only after the durable topics were recovered, so that any response means that
-/// the node has started.
+/// Returns success. The listeners open only after the durable topics were recovered, so any response means that the
+/// node has started.
 pub(super) async fn startupz() -> (StatusCode, Json<Value>) {
     verdict("started", Vec::new())
 }

@@ -1,4 +1,4 @@
-//! `/v1/kv`, `/v1/watch`, `/v1/leases`, `/v1/locks`: the cluster's keys, leases and locks.
+//! The requests for the cluster's keys (`/v1/kv`, `/v1/watch`), leases (`/v1/leases`) and locks (`/v1/locks`).
 
 mod json;
 mod leases;
@@ -27,7 +27,7 @@ pub(super) use txn::transact;
 pub(super) use watch::watch;
 
 const KEYS_DEFAULT: usize = 1_000;
-/// Maximum number of keys that a request may ask for. The cluster has a limit of its own.
+/// Largest `limit` that a list of keys accepts. The cluster also has a limit of its own.
 const KEYS_MAX: usize = 1_000_000;
 
 /// Executes a command in the cluster, if the user has the permission.
@@ -65,7 +65,7 @@ fn key_not_found(key: &str) -> Problem {
     Problem::of(StatusCode::NOT_FOUND, ErrorCode::BadKey, format!("key {key:?} does not exist"))
 }
 
-/// The refusal for a reply of the wrong kind.
+/// The error for a reply that does not belong to the command.
 fn unexpected_reply() -> Problem {
     Problem::from(Refused::new(
         ErrorCode::Internal,
@@ -101,7 +101,8 @@ pub(super) async fn get(
     Ok(response)
 }
 
-/// The revision of the key that the request requires, if it requires one; 0 means that the key must not exist.
+/// The revision that the key must have according to `if-match`; 0 if it must not exist. `None` if the request has no
+/// condition.
 fn expected_revision(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let text =
         |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("").trim().to_owned());
@@ -175,8 +176,8 @@ pub(super) async fn range(
     let operation = ControlQuery::Range { start: &start, end: &end, limit };
     context.node().may_query(&operation)?;
     let consistency = if query.switch("stale")? { Consistency::Stale } else { Consistency::Linearizable };
-    // Reads the epoch and the entries from the same state, so that the result's revision belongs to this epoch. A
-    // client may continue with a watch from that revision.
+    // Reads the epoch and the entries from the same state, so that the revision belongs to this epoch. A client may
+    // start a watch from both.
     let read_entries = |state: &ControlState| (state.epoch(), context.node().query_state(state, &operation));
     let (epoch, result) = context.node().control_async().await?.read(consistency, read_entries).await?;
     match result? {

@@ -1,5 +1,5 @@
-//! Lists and maps of JSON bodies, with a limit on their elements. A decoded element takes much more memory than its
-//! shortest JSON.
+//! Reads lists and maps from JSON bodies, and limits the number of their elements, because a decoded element takes much
+//! more memory than its shortest JSON.
 //!
 //! The functions are for serde's attribute `deserialize_with`.
 
@@ -10,8 +10,8 @@ use std::marker::PhantomData;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// Maximum number of headers of a record in JSON. No record can have more: the fields of a record take at most 64 KiB,
-/// and each header at least 4 bytes of them.
+/// Maximum number of headers of a record in JSON. A valid record cannot have more, because all fields of a record
+/// together take at most 64 KiB, and each header takes at least 4 bytes.
 pub(super) const HEADERS_MAX: usize = 16 << 10;
 
 /// Reads a list of at most `MAX` elements.

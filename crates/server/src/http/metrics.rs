@@ -1,7 +1,7 @@
-//! `GET /metrics`: the node's figures in the text format of Prometheus.
+//! `GET /metrics` returns the node's figures in the text format of Prometheus.
 //!
-//! A scrape reads counters that the logs keep anyway; publishing a record costs nothing more. Only the busiest topics
-//! and the slowest subscriptions have series.
+//! A scrape reads counters that the logs keep anyway, so metrics do not slow down publishing. Only the busiest topics
+//! and the slowest subscriptions have metrics of their own.
 
 mod control;
 mod exposition;
@@ -22,7 +22,7 @@ use super::surveys::Surveys;
 use exposition::Exposition;
 pub(crate) use process::ProcessFigures;
 
-/// The media type of the text format.
+/// The media type of Prometheus' text format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 pub(super) async fn metrics(Extension(context): Extension<Context>) -> Result<impl IntoResponse, Problem> {

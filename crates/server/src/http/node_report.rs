@@ -1,4 +1,4 @@
-//! `GET /v1/node/{about}` returns a report of the node about itself (`crate::node_report`).
+//! `GET /v1/node/{about}` returns what the node reports about one of its parts (`crate::node_report`).
 
 use axum::http::StatusCode;
 use axum::{Extension, Json};

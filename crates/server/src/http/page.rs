@@ -1,5 +1,5 @@
-//! The dashboard (`docs/dashboard.md`): files that are built into the program and need no login. The files contain no
-//! data; the requests of the page are checked like all others.
+//! Serves the dashboard (`docs/dashboard.md`). Its files are built into the program and need no login, because they
+//! contain no data. Requests that the dashboard sends are checked like all others.
 //!
 //! The content security policy guarantees these invariants: only the scripts and styles of these files run, no other
 //! page may embed the dashboard, and no displayed text can become a script.
@@ -20,10 +20,10 @@ struct File {
 static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
 const INDEX_FILE: &str = "/index.html";
-/// Path prefix of files whose names contain a hash of their content, so that browsers may cache the files forever.
+/// Path prefix of files that browsers may cache forever, because the files' names contain a hash of their content.
 const IMMUTABLE_PREFIX: &str = "/assets/";
 
-/// The content security policy. The page may connect to other nodes of the cluster, which check their requests
+/// The content security policy. It lets the page connect to other nodes of the cluster, which check the page's requests
 /// themselves.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; \
                       connect-src *; worker-src 'self'; manifest-src 'self'; frame-src 'self'; base-uri 'none'; \
@@ -33,7 +33,7 @@ pub(crate) fn is_built_in() -> bool {
     find(INDEX_FILE).is_some()
 }
 
-/// The response at `/`: the dashboard for browsers, a short text for other clients.
+/// The response at `/`: the dashboard for browsers, and a short text for other clients.
 pub(super) fn index(headers: &HeaderMap) -> Response<Body> {
     let is_browser = headers
         .get_all(header::ACCEPT)
@@ -50,7 +50,7 @@ pub(super) fn is_file(path: &str) -> bool {
     find(path).is_some()
 }
 
-/// The file at this path, if there is one.
+/// The response for the dashboard's file at this path; `None` if there is no such file.
 pub(super) fn respond(method: &Method, path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
     let file = find(path)?;
     let is_read = [Method::GET, Method::HEAD].contains(method);

@@ -1,4 +1,4 @@
-//! The paths that this listener serves, with placeholders.
+//! The paths that the HTTP listener serves, with placeholders in braces.
 
 pub(super) const INDEX: &str = "/";
 pub(super) const TOPICS: &str = "/v1/topics";
@@ -8,7 +8,7 @@ pub(super) const BATCH: &str = "/v1/topics/{name}/batch";
 pub(super) const EVENTS: &str = "/v1/topics/{name}/events";
 pub(super) const SUBSCRIPTIONS: &str = "/v1/subscriptions";
 pub(super) const KV: &str = "/v1/kv";
-/// A key's path. The rest of the path, including its slashes, is the key.
+/// The path of a key. The key is the rest of the path, including slashes.
 pub(super) const KEY: &str = "/v1/kv/{*name}";
 pub(super) const WATCH: &str = "/v1/watch";
 pub(super) const LEASES: &str = "/v1/leases";
@@ -49,7 +49,7 @@ const ALL: [&str; 22] = [
     REPORT,
 ];
 
-/// The route to which a path belongs; `None` if there is no such route.
+/// The route, one of the constants above, to which a request's path belongs; `None` if there is none.
 pub(super) fn route_of(path: &str) -> Option<&'static str> {
     ALL.into_iter().find(|route| matches_route(path, route))
 }

@@ -1,5 +1,4 @@
-//! Refusals as `application/problem+json` (RFC 9457). Their contents come from the error's entry in the table of
-//! errors.
+//! Refusals as `application/problem+json` (RFC 9457). Their fields come from the error's entry in the table of errors.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -9,7 +8,7 @@ use dunlin::wire::{ErrorCode, RetryAdvice};
 use dunlin::{Refused, TopicError};
 use serde_json::{Map, Value, json};
 
-/// The smallest value of `Retry-After`, and the value for refusals that state no time, seconds.
+/// The smallest value of the header `retry-after`, seconds. Also its value if the refusal states no time.
 const RETRY_AFTER_S: u64 = 1;
 
 const INVALID_REQUEST_ADVICE: &str = "Change the request as `detail` says.";
@@ -17,20 +16,20 @@ const INVALID_REQUEST_ADVICE: &str = "Change the request as `detail` says.";
 const MISSING_KEY_ADVICE: &str =
     "The key was never written, or was deleted. GET /v1/kv?prefix= lists all keys.";
 
-/// The value of `www-authenticate` for missing or wrong credentials: the supported methods to log in.
+/// The value of the header `www-authenticate`: the methods by which a client can log in.
 const CHALLENGE: &str = "Bearer realm=\"dunlin\", Basic realm=\"dunlin\", charset=\"UTF-8\"";
 
-/// A refusal with its HTTP status.
+/// A refusal and the HTTP status with which it is sent.
 #[derive(Debug)]
 pub(super) struct Problem {
     status: StatusCode,
     refused: Refused,
-    /// An additional header of the response that helps the client.
+    /// An additional header of the response, if this refusal has one.
     header: Option<(header::HeaderName, &'static str)>,
 }
 
 impl Problem {
-    /// A refusal whose status differs from the status in the table of errors.
+    /// Creates a refusal with a status of its own, instead of the status that the table of errors has for `code`.
     pub(super) fn of(status: StatusCode, code: ErrorCode, text: impl Into<String>) -> Problem {
         Problem { status, ..Problem::from(Refused::new(code, text)) }
     }
@@ -58,8 +57,8 @@ impl Problem {
         self.status
     }
 
-    /// The seconds of `Retry-After`. `None` if the same request would be refused again, if it may have had an effect,
-    /// or if it waits for something that others create or end.
+    /// The value of the header `retry-after`, seconds. `None` if a client should not repeat the request by itself. The
+    /// reason may be that it would be refused again, may have had an effect, or waits for another client.
     fn retry_after_s(&self) -> Option<u64> {
         let is_temporary = matches!(
             self.status,
@@ -94,7 +93,7 @@ impl Problem {
         }
         if let Some(row) = code.row() {
             put("retry", row.retry.to_string().into());
-            // People often write HTTP requests by hand, so the advice explains how to change the request.
+            // In HTTP, people often write requests by hand, so the advice explains how to change the request.
             let advice = match (*code, self.status) {
                 (ErrorCode::Protocol, _) => INVALID_REQUEST_ADVICE,
                 (ErrorCode::BadKey, StatusCode::NOT_FOUND) => MISSING_KEY_ADVICE,
@@ -105,7 +104,7 @@ impl Problem {
         body
     }
 
-    /// The complete response, for a client whose request the server does not read.
+    /// The bytes of the response to a client whose request the server does not read.
     pub(super) fn to_http_response(&self) -> String {
         let body = self.json().to_string();
         let status = self.status;
@@ -119,11 +118,11 @@ impl Problem {
     }
 }
 
-/// The refusal's numbers, with their names in the table of errors.
+/// The refusal's numbers, by the names that the table of errors has for them.
 fn named_numbers(code: ErrorCode, numbers: &[u64; 3]) -> Map<String, Value> {
     let carries = code.row().map_or("", |row| row.carries);
     let before_text = carries.split("text:").next().unwrap_or("").trim_end_matches([';', ' ']);
-    // Drops the explanation in brackets that a name in the table may have.
+    // Names in the table may end with an explanation in brackets, which is removed.
     let plain = |name: &'static str| name.split_once('(').map_or(name, |(name, _)| name).trim();
     let names = before_text.split(',').map(plain).filter(|name| !name.is_empty());
     names
@@ -141,7 +140,7 @@ fn numbers_text(named: &Map<String, Value>) -> String {
 impl From<Refused> for Problem {
     fn from(refused: Refused) -> Problem {
         let status = refused.code.row().and_then(|row| StatusCode::from_u16(row.http).ok());
-        // A refusal never has a success status.
+        // A refusal must not have a success status, whatever the table says.
         let status =
             status.filter(|status| !status.is_success()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Problem { status, refused, header: None }

@@ -1,4 +1,5 @@
-//! `POST /v1/topics/{subject}` publishes one record: the body is the payload, and headers state the rest.
+//! `POST /v1/topics/{subject}` publishes one record. The body is the payload, and headers contain the record's other
+//! fields.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, header};
@@ -17,7 +18,7 @@ use crate::append::{AppendRequest, append};
 
 /// Prefix of the request headers that become headers of the record.
 const RECORD_HEADER: &str = "dunlin-header-";
-/// The media type that `curl -d` sends by default. It does not describe the record and is ignored.
+/// The media type that `curl -d` sends by default. It says nothing about the payload, and is ignored.
 const IGNORED_MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
 
 /// The options of a publish request, which apply to all of its records.
@@ -29,8 +30,8 @@ pub(super) struct PublishOptions {
     pub(super) after: Option<Position>,
 }
 
-/// The topic of a subject. If the topic was created for a record, and no record is accepted, the topic is removed
-/// again.
+/// The topic to which a request publishes records. If the topic was created for this request and no record is accepted,
+/// the topic is removed again.
 #[derive(Debug)]
 pub(super) struct PublishTarget {
     pub(super) topic: OwningTopic,
@@ -104,8 +105,8 @@ async fn append_record(
 
 impl PublishTarget {
     /// Finds the topic that owns the subject. If there is none, the node may create it for a record of this payload
-    /// size. A publisher that states its last record gets an error instead, because a new topic would not have that
-    /// record.
+    /// size. If `after` states the publisher's last record, a missing topic is an error, because a new topic would not
+    /// have that record.
     pub(super) async fn find(
         context: &Context,
         subject: &str,
@@ -148,12 +149,12 @@ impl PublishOptions {
     }
 }
 
-/// Parses the position of a publisher's last record, as in its receipt.
+/// Parses the position of a publisher's last record, in the format that receipts have.
 pub(super) fn position(text: &str) -> Result<Position, Problem> {
     text.parse().map_err(|error| Problem::bad_request(format!("last position {text:?}: {error}")))
 }
 
-/// Appends the record's frame to `frames`.
+/// Encodes the record, and appends its frame to `frames`.
 pub(super) fn encode(meta: &RecordMeta<'_>, payload: &[u8], frames: &mut Vec<u8>) -> Result<(), Problem> {
     let encoded =
         meta.measure(payload.len()).map_err(|error| Problem::from(dunlin::Refused::from(&error)))?;
@@ -163,7 +164,7 @@ pub(super) fn encode(meta: &RecordMeta<'_>, payload: &[u8], frames: &mut Vec<u8>
     Ok(())
 }
 
-/// The JSON response to a publisher.
+/// Converts the receipt of a published record to JSON.
 pub(super) fn receipt_json(topic: &Topic, receipt: &Receipt) -> Value {
     let Receipt { partition, position, duplicate, acknowledged, new_epoch } = receipt;
     json!({

@@ -1,4 +1,4 @@
-//! The query parameters of a URL. A repeated or unknown parameter is refused.
+//! Reads the query parameters of a URL. Refuses repeated and unknown parameters.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -35,7 +35,7 @@ impl QueryParameters {
         self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
-    /// The parameter as a number from 1 to `max`; `default` if it is missing.
+    /// The parameter's value, a number from 1 to `max`; `default` if the parameter is missing.
     pub(super) fn count(&self, name: &str, default: usize, max: usize) -> Result<usize, Problem> {
         let Some(text) = self.get(name) else { return Ok(default) };
         let number = text.parse().ok().filter(|number| (1..=max).contains(number));
@@ -43,7 +43,7 @@ impl QueryParameters {
             .ok_or_else(|| Problem::bad_request(format!("{name}={text}: expected a number from 1 to {max}")))
     }
 
-    /// The parameter as `true` or `false`; a parameter without a value counts as true.
+    /// The parameter's value, `true` or `false`. A parameter without a value is true, and a missing parameter is false.
     pub(super) fn switch(&self, name: &str) -> Result<bool, Problem> {
         match self.get(name) {
             None | Some("false") => Ok(false),
@@ -61,7 +61,7 @@ pub(super) fn time_ns(text: &str) -> Option<u64> {
     unix_ns(humantime::parse_rfc3339_weak(text).ok()?)
 }
 
-/// Nanoseconds since the Unix epoch; `None` for an earlier time.
+/// Converts a time to nanoseconds since the Unix epoch; `None` for a time before the epoch.
 pub(super) fn unix_ns(time: SystemTime) -> Option<u64> {
     time.duration_since(UNIX_EPOCH).ok()?.as_nanos().try_into().ok()
 }
@@ -71,8 +71,8 @@ pub(super) fn format_time(ns: u64) -> String {
     humantime::format_rfc3339_millis(time).to_string()
 }
 
-/// Reads a 64-bit number from JSON, as text or as a number; `None` for null. Text keeps the number exact in programs
-/// that read JSON numbers as floating point.
+/// Reads a 64-bit number from JSON; `None` for null. The number may be text, so that clients which read JSON numbers as
+/// floating point can send it exactly.
 pub(super) fn whole_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a whole number, or its digits as text")]

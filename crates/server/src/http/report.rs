@@ -1,7 +1,7 @@
-//! `GET /report` returns a file that `dunlin report` made; the dashboard shows it.
+//! `GET /report` returns a file that `dunlin report` has created. The dashboard shows this file.
 //!
-//! Every user of the node may read it. The file is read for each request; its content security policy forbids
-//! scripts.
+//! Every user of the node may read the file. It is read from disk for each request, and its content security policy
+//! forbids scripts.
 
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ fn read(path: &PathBuf, bytes_max: u64) -> Result<Vec<u8>, Problem> {
 
 fn failed(path: &Path, error: &std::io::Error) -> Problem {
     tracing::warn!(path = %path.display(), %error, "the report cannot be read");
-    // The response does not contain the file's path.
+    // The log contains the file's path; the response must not.
     missing(match error.kind() {
         ErrorKind::NotFound => "the file does not exist",
         _ => "the file cannot be read; the node's log says why",

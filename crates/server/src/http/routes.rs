@@ -1,4 +1,4 @@
-//! The routes of the listener: a handler for each path.
+//! The routes of the HTTP listener: which handler serves which path.
 
 use std::convert::Infallible;
 use std::sync::LazyLock;
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::spans::{self, TracedBody};
 
-/// The text at `/` for clients that are not browsers.
+/// The response at `/` for clients that are not browsers.
 pub(super) const INDEX: &str = "\
 Dunlin's HTTP listener. In a browser, this address shows the dashboard. Try:
   curl -N HERE/v1/topics/ticks/events                  read from now on
@@ -98,7 +98,7 @@ pub(super) async fn handle(
     Ok(response.map(|body| Body::new(TracedBody::for_request(body, span))))
 }
 
-/// Logs the user in and handles the request. Probes need no login, and reveal nothing.
+/// Logs the user in and handles the request. Health probes and the dashboard's files need no login.
 async fn admit(context: &Context, request: Request<Incoming>) -> Response<Body> {
     if NO_LOGIN_PATHS.contains(&request.uri().path()) || page::is_file(request.uri().path()) {
         return route(context.clone(), request).await;
@@ -126,7 +126,7 @@ async fn route(context: Context, request: Request<Incoming>) -> Response<Body> {
     ROUTES.clone().call(request).await.into_response()
 }
 
-/// The number of this run of the node. It changes with each restart.
+/// A number that identifies this run of the node's process. It changes with each restart.
 fn node_number(context: &Context) -> axum::http::HeaderValue {
     let text = format!("{:016x}", context.node().id());
     axum::http::HeaderValue::try_from(text).expect("hexadecimal digits are valid in a header's value")
@@ -152,7 +152,7 @@ async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
     Problem::of(StatusCode::METHOD_NOT_ALLOWED, ErrorCode::Protocol, text)
 }
 
-/// The name, subject or pattern in the path of a request.
+/// The placeholder's value in a request's path, such as a name, subject or pattern.
 #[derive(Debug)]
 pub(super) struct PathName(pub(super) String);
 

@@ -1,4 +1,4 @@
-//! A topic's configuration as JSON.
+//! Converts a topic's configuration from and to JSON.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::problem::Problem;
 
-/// The configuration of a new topic, as a request states it. Missing fields get the node's defaults.
+/// The configuration of a new topic in a request. Fields that the request leaves out get the node's defaults.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Settings {
@@ -37,7 +37,7 @@ struct Retention {
 struct ReliableSettings {
     subscribers_max: Option<u16>,
     wait_ms_max: Option<u64>,
-    /// Behaviour of a full topic: `refuse` or `evict`.
+    /// How a full topic treats new records: `refuse` or `evict`.
     when_full: Option<String>,
 }
 
@@ -58,9 +58,9 @@ struct Reducer {
 }
 
 impl Settings {
-    /// Parses a request's body. An empty body has no settings.
+    /// Parses a request's body. An empty body means default settings.
     pub(super) fn parse(body: &[u8]) -> Result<Settings, Problem> {
-        // Refuses a JSON list. serde would accept it and take its values, in order, for the fields.
+        // Refuses a JSON list, because serde would accept it and read its elements as the fields, in order.
         match body.trim_ascii() {
             [] => return Ok(Settings::default()),
             [b'{', ..] => {}
@@ -69,7 +69,7 @@ impl Settings {
         serde_json::from_slice(body).map_err(|error| invalid_config(error.to_string()))
     }
 
-    /// The node's default configuration with these settings applied.
+    /// Applies these settings to the node's default configuration.
     pub(super) fn apply_to(self, defaults: &TopicConfig) -> Result<TopicConfig, Problem> {
         let mut config = TopicConfig { pattern: self.pattern, ..defaults.clone() };
         config.partitions = self.partitions.unwrap_or(config.partitions);
@@ -132,7 +132,7 @@ fn invalid_config(text: String) -> Problem {
     Problem::from(dunlin::Refused::new(ErrorCode::TopicConfig, text))
 }
 
-/// The configuration of an existing topic as JSON. A request with this JSON creates a topic with an equal
+/// Converts the configuration of an existing topic to JSON. A request with this JSON creates a topic with the same
 /// configuration.
 pub(super) fn settings_json(pattern: &str, config: &TopicConfig) -> Value {
     let reliable = config.reliable.map(|reliable| {

@@ -1,4 +1,4 @@
-//! WebSockets: `GET /v1/ws`, where a connection becomes a WebSocket (RFC 6455).
+//! Connections that become WebSockets (RFC 6455), by a request `GET /v1/ws` or `GET /`.
 //!
 //! With the sub-protocol `dunlin.v1`, the WebSocket carries a session of Dunlin's own protocol in binary messages. At
 //! `/` without a sub-protocol, the WebSocket carries the NATS client protocol in binary messages. With
@@ -7,7 +7,7 @@
 //!
 //! Limits: [`WsLimits`](crate::WsLimits), and those of the TCP listener.
 //!
-//! Frames are in [`WebSocketStream`]; `gate` checks the origin of a web page before the handshake.
+//! [`WebSocketStream`] reads and writes the frames. `gate` checks the origin of a web page before the handshake.
 
 mod client_message;
 mod handshake;
@@ -31,7 +31,7 @@ use crate::stream::{Stream, WebSocketStream};
 use crate::{nats, tcp};
 use handshake::SubProtocol;
 
-/// A connection that becomes a WebSocket after the response.
+/// A connection that becomes a WebSocket once the response to the handshake is sent.
 #[derive(Debug)]
 pub(super) struct Upgrade {
     on: OnUpgrade,
@@ -46,7 +46,7 @@ pub(super) async fn upgrade(
     begin(&context, request, None)
 }
 
-/// Like [`upgrade`], but for NATS clients at `/`. A request that asks for no WebSocket gets the dashboard.
+/// Responds to a request at `/`: with the handshake for NATS clients over WebSocket, otherwise with the dashboard.
 pub(super) async fn upgrade_or_index(
     Extension(context): Extension<Context>,
     request: Request<Body>,
@@ -72,7 +72,7 @@ fn begin(
 
 pub(super) async fn serve(context: Context, upgrade: Upgrade) {
     let Upgrade { on, sub_protocol } = upgrade;
-    // If the upgrade failed, there is no client to which an error could be sent.
+    // If the upgrade failed, the client is gone, so no error can be sent.
     let Ok(upgraded) = on.await else { return };
     let Ok(parts) = upgraded.downcast::<TokioIo<HeadReads<Stream>>>() else { return };
     let (stream, leftover) = (parts.io.into_inner().into_inner(), parts.read_buf.to_vec());

@@ -1,4 +1,4 @@
-//! `GET /v1/subscriptions` lists subscriptions, each with its lag and the reason for the lag.
+//! `GET /v1/subscriptions` lists subscriptions. Each entry has the subscription's lag and the reason for it.
 
 use axum::extract::RawQuery;
 use axum::{Extension, Json};
@@ -30,7 +30,8 @@ pub(super) async fn subscriptions(
     let (subscriptions, total, silent) = subscriptions_at_all_nodes(&context, limit).await;
     let mut body = json!({"subscriptions": subscriptions, "total": total, "silent_nodes": silent});
     if query.switch("recent")? {
-        // Refuses `recent` to users of a restricted tenant, because departures have names of other tenants' clients.
+        // The list of departed clients contains names of other tenants' clients, so users of a restricted tenant may
+        // not read it.
         if context.bounds().is_some() {
             let text = "recent: the user's tenant may not use all subjects; leave out `recent`";
             return Err(Refused::new(ErrorCode::Forbidden, text).into());
@@ -42,7 +43,7 @@ pub(super) async fn subscriptions(
 }
 
 /// Returns the slowest subscriptions of all nodes, the total number of subscriptions, and the numbers of the nodes that
-/// did not respond. The total is `None` if a node did not respond.
+/// did not respond. If any node did not respond, the total is `None`.
 async fn subscriptions_at_all_nodes(
     context: &Context,
     limit: usize,
@@ -77,7 +78,7 @@ async fn subscriptions_at_all_nodes(
     (shown, silent.is_empty().then_some(total), silent)
 }
 
-/// Converts a client that was refused or disconnected to JSON.
+/// Converts the entry of a client that was refused or disconnected to JSON.
 pub(crate) fn departure_json(departure: &ClientDeparture) -> Value {
     let ClientDeparture { protocol, kind, name, peer, why, lag, times, first_ns, last_ns } = departure;
     json!({
@@ -93,7 +94,7 @@ pub(crate) fn departure_json(departure: &ClientDeparture) -> Value {
     })
 }
 
-/// Converts a subscription to JSON, with its node's number in a cluster.
+/// Converts a subscription to JSON. `node` is the number of its node in the cluster.
 pub(crate) fn subscription_json(node: Option<u64>, subscription: &SubscriptionInfo) -> Value {
     let mut object = subscriber_json(node, &subscription.subscriber);
     object["topic"] = subscription.topic.name().into();

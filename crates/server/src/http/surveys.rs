@@ -1,8 +1,9 @@
-//! Surveys of the node, made on a thread of their own and shared by concurrent requests.
+//! Surveys: figures of a node's busiest topics and slowest subscriptions at one time. A survey is made on a thread of
+//! its own and shared by concurrent requests.
 //!
-//! Limits: one survey at a time, which is valid for [`VALID_FOR`]. A survey holds `http.topics_shown` topics and
-//! `http.subscriptions_shown` subscriptions. A user whose tenant is restricted gets a survey of that tenant only; the
-//! server also makes one such survey at a time.
+//! Limits: the server makes one survey at a time, and uses it for [`VALID_FOR`]. A survey holds `http.topics_shown`
+//! topics and `http.subscriptions_shown` subscriptions. A user whose tenant may not use all subjects gets a survey of
+//! this tenant, which is not shared.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,23 +16,25 @@ use crate::shared::SharedServer;
 
 const VALID_FOR: Duration = Duration::from_millis(100);
 
-/// The newest survey of a node. A survey holds the lock until the survey ends, even if its request ends earlier.
+/// The newest survey of a node. While a survey is made, it holds the lock, even if the request that started it has
+/// ended.
 #[derive(Debug, Default)]
 pub(crate) struct Surveys(Arc<Mutex<LastSurvey>>);
 
 #[derive(Debug, Default)]
 struct LastSurvey {
     survey: Option<(Instant, Arc<Survey>)>,
-    /// The highest totals so far. A counter must never decrease, even if a topic is deleted during a survey.
+    /// The highest totals of all surveys so far. They are kept because a counter must not decrease, even if a topic is
+    /// deleted during a survey.
     totals: TopicTotals,
 }
 
 impl Surveys {
-    /// Returns a survey that contains what the user may see.
+    /// Returns a survey with only what the user may see.
     pub(super) async fn of(context: &Context) -> Arc<Survey> {
         let shared = context.shared();
         let Some(bounds) = context.bounds() else { return Surveys::latest(shared).await };
-        // Waits for its turn: the server makes one survey at a time, so that a tenant occupies at most one thread.
+        // Waits for the lock. Only one survey is made at a time, so a tenant cannot occupy several threads.
         let turn = shared.surveys.lock().await;
         let (node, limits) = (shared.node.clone(), shared.limits);
         let (topics_max, subscriptions_max) = (limits.http.topics_shown, limits.http.subscriptions_shown);
@@ -59,7 +62,7 @@ impl Surveys {
             last.survey = Some((Instant::now(), Arc::clone(&survey)));
             survey
         };
-        // If the survey panics, its thread logs the panic, and the result is empty.
+        // If making the survey panics, its thread logs the panic, and an empty survey is returned.
         tokio::task::spawn_blocking(survey).await.unwrap_or_default()
     }
 

@@ -1,4 +1,4 @@
-//! `/v1/tasks`: listing, describing, submitting and cancelling tasks.
+//! Requests at `/v1/tasks`: listing, describing, submitting and cancelling tasks.
 //!
 //! Limits: a list has at most one page of the scheduler (`PAGE_MAX` tasks). Lists omit payloads and results. The
 //! description of a single task shows [`PAYLOAD_SHOWN_BYTES`] bytes of its payload.
@@ -149,7 +149,7 @@ pub(super) async fn cancel(
 /// Runs a query on the tasks; `None` if no task was ever submitted.
 async fn run_query(context: &Context, query: &TaskQuery<'_>) -> Result<Option<TaskQueryResult>, Problem> {
     let tasks = context.node().tasks_if_begun().await.map_err(|error| refused(&error))?;
-    // Checks permissions only after the node has applied the latest tasks.
+    // Permissions are checked after the node has applied the latest tasks, because they depend on the tasks' tenants.
     context.node().may_query_tasks(query)?;
     let Some(tasks) = tasks else { return Ok(None) };
     tasks.answer(query).map(Some).map_err(|error| refused(&error))
@@ -172,8 +172,7 @@ fn stage_name(stage: TaskStage) -> String {
     format!("{stage:?}").to_lowercase()
 }
 
-/// The task stage that the query parameter `stage` or `state` names; both parameters mean the same. `None` if neither
-/// is set.
+/// The stage in the query parameter `stage`, for which `state` is another name. `None` if neither is set.
 fn stage_of(query: &QueryParameters) -> Result<Option<TaskStage>, Problem> {
     let (name, text) = match (query.get("stage"), query.get("state")) {
         (Some(_), Some(_)) => {
@@ -194,7 +193,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Converts a task to JSON. Times are Unix times, because the cluster's own clock has no meaning outside the cluster.
+/// Converts a task to JSON. Its times are converted from the cluster's clock to Unix times, because the cluster's clock
+/// has no meaning for clients.
 fn task_json(task: &TaskView, now_ms: u64) -> Value {
     let now_unix_ms = dunlin::now_ns() / 1_000_000;
     let unix_ms = |ms: u64| (now_unix_ms + ms).saturating_sub(now_ms);
@@ -237,7 +237,7 @@ fn task_json(task: &TaskView, now_ms: u64) -> Value {
     })
 }
 
-/// Converts a retry policy to JSON, in the format of submitted tasks.
+/// Converts a retry policy to JSON, in the format in which clients submit it.
 fn retry_json(retry: &RetryPolicy) -> Value {
     let retries = retry.retries;
     match retry.backoff {

@@ -1,7 +1,7 @@
 //! The filter of a list of topics: a pattern, a part of the name, and a kind of state.
 //!
-//! Limits: one request examines [`EXAMINED_MAX`] topics, in pages between which other tasks run. If a request reaches
-//! this limit before the last topic, it returns the name after which the next request must continue.
+//! Limit: one request examines about [`EXAMINED_MAX`] topics, in pages between which other tasks run. If more topics
+//! remain, the response has the name after which the next request must continue.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use super::context::Context;
 use super::problem::Problem;
 use super::query::QueryParameters;
 
-/// Maximum number of topics that one request examines.
+/// Number of topics after which a request stops, at the end of a page.
 const EXAMINED_MAX: usize = 200_000;
-/// The value of `state` that matches all kinds of states.
+/// The value of the parameter `state` that matches topics with any kind of state.
 const ANY_STATE: &str = "any";
 
-/// The filter of a list of topics, from the parameters of an HTTP request.
+/// The filter of a list of topics. A topic must match all parts of the filter.
 pub(super) struct TopicFilter {
     pattern: Option<Pattern>,
-    /// A part that the name must contain, in lower case.
+    /// A text, in lower case, that the topic's name must contain.
     contains: Option<String>,
     state: Option<String>,
 }
@@ -74,7 +74,7 @@ impl TopicFilter {
         }
     }
 
-    /// The number of topics to examine at once: the maximum if the filter may reject most topics, otherwise `limit`.
+    /// How many topics to examine at once: the maximum if the filter may reject most topics, otherwise `limit`.
     fn page_topics(&self, context: &Context, limit: usize) -> usize {
         let topics_max = context.node().config().limits.page_topics_max;
         if self.contains.is_none() && self.state.is_none() { limit } else { topics_max }
@@ -98,7 +98,7 @@ fn parse_state(text: &str) -> Result<String, Problem> {
     Err(Problem::bad_request(format!("state={text}: expected one of {ANY_STATE}, {names}")))
 }
 
-/// The kind of a topic's state; `None` for a plain topic.
+/// The kind of the topic's state; `None` for a plain topic.
 pub(super) fn state_of(topic: &Topic) -> Option<&str> {
     topic.config().reducer.as_ref().map(|reducer| reducer.kind.as_str())
 }

@@ -1,4 +1,4 @@
-//! `/v1/topics`: listing, describing, creating, deleting.
+//! Requests at `/v1/topics`: listing, describing, creating, moving and deleting topics.
 
 use std::sync::Arc;
 
@@ -36,14 +36,14 @@ pub(super) async fn list(
     let figures = context.shared().figures_of(&page.topics).await;
     let mut topics: Vec<_> = page.topics.iter().map(|topic| topic_json(&context, topic, &figures)).collect();
     if !page.more && topic_filter.accepts_all() {
-        // Puts the durable topics that could not be opened at the end of the list.
+        // The end of the list names the durable topics that could not be opened.
         let refused = context.node().refused_topics();
         topics.extend(refused.iter().map(|topic| json!({"name": topic.name, "refused": topic.why})));
     }
     Ok(Json(json!({"topics": topics, "more": page.more, "next": page.next})))
 }
 
-/// Describes a topic in one entry of the list. Figures of a node that does not respond are null.
+/// Describes a topic as an entry of the list. Figures from a node that does not respond are null.
 fn topic_json(context: &Context, topic: &Arc<Topic>, figures: &ClusterFigures) -> Value {
     let TopicFigures { owner, clients } = figures.of(context.shared(), topic);
     let config = topic.config();
@@ -101,7 +101,7 @@ fn log_json(partition: u16, info: LogInfo) -> Value {
     })
 }
 
-/// Converts a subscriber to JSON: its position, lag and losses.
+/// Converts a subscriber to JSON, with its position, its lag and the records that it lost.
 pub(super) fn subscriber_json(node: Option<u64>, subscriber: &SubscriberInfo) -> Value {
     let time_if_set = |ns: u64| (ns > 0).then(|| format_time(ns));
     json!({
@@ -133,7 +133,7 @@ fn group_json(group: &dunlin::GroupInfo) -> Value {
     })
 }
 
-/// Creates a topic. Repeating the request is safe: it succeeds if an equal topic exists.
+/// Creates a topic. The request may be repeated: it succeeds if a topic with the same configuration exists.
 pub(super) async fn create(
     Extension(context): Extension<Context>,
     PathName(name): PathName,
@@ -148,7 +148,7 @@ pub(super) async fn create(
     Ok((status, Json(body)))
 }
 
-/// A request to move a topic: the number of the new owner.
+/// The body of a request to move a topic; `node` is the number of the new owner.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MoveRequest {

@@ -1,4 +1,4 @@
-//! Formats events as server-sent events.
+//! Writes records and notices as server-sent events.
 
 use dunlin::topic::{LogName, Notice, Position, Record};
 use dunlin::wire::http::{base64, plain_text, write_event};
@@ -6,13 +6,13 @@ use serde_json::{Map, Value, json};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::http) enum RecordFormat {
-    /// Only the payload.
+    /// The event contains only the record's payload.
     Payload,
-    /// The whole record as JSON, in the format of `dunlin sub --json`.
+    /// The event contains the whole record as JSON, in the format of `dunlin sub --json`.
     Json,
 }
 
-/// The name of the event if the payload is not text and is therefore encoded as base64.
+/// The name of an event whose payload is encoded as base64, because it is not UTF-8.
 const BASE64: &str = "base64";
 
 pub(in crate::http) fn write_record(
@@ -42,7 +42,7 @@ pub(in crate::http) fn record_object(record: &Record<'_>) -> Map<String, Value> 
     put("position", record.position.to_string().into());
     put("epoch", record.position.epoch.into());
     put("seq", record.seq().into());
-    // Times are text: most JSON parsers hold no number above 2^53 exactly.
+    // Times are written as text, because most JSON parsers do not represent numbers above 2^53 exactly.
     put("append_time_ns", frame.append_time_ns().to_string().into());
     frame.event_time_ns().map(|ns| put("event_time_ns", ns.to_string().into()));
     frame.expires_ns().map(|ns| put("expires_ns", ns.to_string().into()));
@@ -83,7 +83,7 @@ fn head(log: &LogName) -> Map<String, Value> {
     object
 }
 
-/// Converts a notice to an event's name and data; `None` for a notice without an event.
+/// Converts a notice to the name and the data of an event. `None` for a notice that causes no event.
 pub(in crate::http) fn notice_event(notice: &Notice) -> Option<(&'static str, Value)> {
     let event = |name, log: &LogName, more: Value| {
         let mut object = head(log);
@@ -136,7 +136,7 @@ pub(in crate::http) fn notice_event(notice: &Notice) -> Option<(&'static str, Va
     }
 }
 
-/// The position after a notice; `None` if the notice does not change it.
+/// The log and the position at which a subscriber is after a notice; `None` if the notice does not change the position.
 pub(in crate::http) fn position_after(notice: &Notice) -> Option<(&std::sync::Arc<LogName>, Position)> {
     let before = |next: Position| Position { seq: next.seq - 1, ..next };
     match notice {
@@ -148,7 +148,7 @@ pub(in crate::http) fn position_after(notice: &Notice) -> Option<(&std::sync::Ar
     }
 }
 
-/// Writes the event that reports how many logs of the subscriber no longer exist.
+/// Writes an event with the number of logs for which the client stated positions, but which no longer exist.
 pub(in crate::http) fn write_deleted_logs(logs: usize, out: &mut String) {
     write_event(None, Some("deleted"), &json!({"topic": null, "logs": logs}).to_string(), out);
 }

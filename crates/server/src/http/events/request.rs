@@ -1,4 +1,4 @@
-//! The parameters of a subscription over HTTP.
+//! Reads the parameters of a subscription from an HTTP request.
 
 use std::time::SystemTime;
 
@@ -12,7 +12,8 @@ use crate::http::query::{QueryParameters, time_ns, unix_ns};
 use crate::protocol::Protocol;
 
 const PARAMETERS: [&str; 6] = ["from", "on_gap", "conflate", "name", "as", "last_event_id"];
-/// The header with the last event's id. Clients that cannot set headers use the query parameter `last_event_id`.
+/// The header in which a client that reconnects sends the id of the last event. Clients that cannot set headers use the
+/// query parameter `last_event_id`.
 const LAST_EVENT_ID: &str = "last-event-id";
 /// Maximum length of a subscription's name, bytes.
 const NAME_BYTES_MAX: usize = 255;
@@ -56,7 +57,7 @@ impl EventsRequest {
             on_gap: query.get("on_gap"),
             conflate: query.switch("conflate")?,
             name: query.get("name").filter(|name| !name.is_empty()).unwrap_or(peer),
-            // A client that has received no id sends an empty id, which counts as none.
+            // A client that has not received an id sends an empty one, which counts as none.
             resume: last.or(query.get("last_event_id")).filter(|text| !text.is_empty()),
             format,
             protocol: Protocol::Http,

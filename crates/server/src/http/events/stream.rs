@@ -1,4 +1,4 @@
-//! A subscription as a source of events.
+//! A topic subscription as the source of an event stream.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::http::event_stream::EventSource;
 use crate::http::problem::Problem;
 use crate::shared::SharedServer;
 
-/// Minimum time before a client reconnects, ms.
+/// Minimum time that a client waits before it reconnects, ms.
 const RETRY_MS: u64 = 1_000;
 /// A random time below this value is added to `RETRY_MS`, ms, so that thousands of clients do not reconnect at the
 /// same time.
@@ -34,7 +34,7 @@ pub(super) struct TopicEvents {
 }
 
 impl TopicEvents {
-    /// Creates the source, and the text that is sent before the first event.
+    /// Creates the source of the events, and the text that is sent before the first event.
     pub(super) fn of(
         shared: &Arc<SharedServer>,
         subscribed: EventSubscription,
@@ -43,7 +43,7 @@ impl TopicEvents {
     ) -> (TopicEvents, String) {
         let EventSubscription { subscriber, mut stream_positions, deleted_logs, charge } = subscribed;
         let mut preamble = String::new();
-        // Any number that differs between clients is random enough.
+        // The number need not be random, but must differ between clients.
         let jitter = shared.node.next_session().wrapping_mul(0x9e37_79b9_7f4a_7c15) % RETRY_JITTER_MS;
         write_retry(RETRY_MS + jitter, &mut preamble);
         if deleted_logs > 0 {
@@ -106,7 +106,7 @@ impl EventSource for TopicEvents {
         read
     }
 
-    /// Writes the position if records were skipped; otherwise a comment.
+    /// Writes the position as an id if records were skipped; otherwise writes a comment, which clients ignore.
     fn write_heartbeat(&mut self, out: &mut String) {
         self.stream_positions.copy_from(&mut self.subscriber);
         match self.stream_positions.take_id() {

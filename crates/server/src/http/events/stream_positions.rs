@@ -1,4 +1,5 @@
-//! A stream's position in each of its logs, for the ids by which it resumes.
+//! The position of an event stream in each of its logs. The ids of events contain these positions, so that a client can
+//! resume.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,19 +10,20 @@ use dunlin::wire::http::{LogKey, ResumeToken, write_position};
 
 #[derive(Debug)]
 pub(in crate::http) struct StreamPositions {
-    /// Whether the stream has exactly one log. An event's id is then just a position.
+    /// Whether the stream has exactly one log. If it has, an event's id is only the position in this log.
     is_single_log: bool,
-    /// Whether ids contain the start position of logs from which no record was delivered yet.
+    /// Whether ids also contain logs from which no record was delivered yet, with their start positions.
     includes_start: bool,
     positions: BTreeMap<LogKey, wire::Position>,
-    /// The log of the last position, cached because the next position is mostly of the same log.
+    /// The log whose position changed last, with its key. The next change mostly concerns the same log, which then
+    /// needs no new key.
     last: Option<(Arc<LogName>, LogKey)>,
     changed: bool,
 }
 
 impl StreamPositions {
-    /// Creates positions. A stream that starts with a state or at a time has no position before its first
-    /// event, because resuming would skip the requested records.
+    /// Creates an empty list of positions. If the stream starts with a state or at a time, start positions are left out
+    /// of ids. A client that resumes at a start position would skip the requested state or records.
     pub(in crate::http) fn new(is_single_log: bool, start: Start, follows_state: bool) -> StreamPositions {
         let includes_start = !follows_state && !matches!(start, Start::Time(_));
         StreamPositions {
@@ -33,7 +35,7 @@ impl StreamPositions {
         }
     }
 
-    /// Stores that all records of the log up to this position were delivered.
+    /// Sets the position in the log: all records up to it were delivered.
     pub(in crate::http) fn advance(&mut self, log: &Arc<LogName>, position: Position) {
         let key = match &self.last {
             Some((last, key)) if Arc::ptr_eq(last, log) => *key,
@@ -47,7 +49,7 @@ impl StreamPositions {
         self.changed |= self.positions.insert(key, position) != Some(position);
     }
 
-    /// Copies the subscriber's positions, which include skipped records.
+    /// Takes over the subscriber's positions, which are also past the records that it skipped.
     pub(in crate::http) fn copy_from(&mut self, subscriber: &mut Subscriber) {
         let mut found = Vec::new();
         subscriber.for_each_position(|log, position| found.push((Arc::clone(log), position)));
@@ -66,12 +68,12 @@ impl StreamPositions {
         self.positions.len()
     }
 
-    /// Whether the stream has exactly one log, so that each event has its own id.
+    /// Whether the stream has exactly one log. If it has, each event has its own id.
     pub(in crate::http) fn is_single_log(&self) -> bool {
         self.is_single_log
     }
 
-    /// Returns the id if it has changed since the last call.
+    /// Returns the id for the current positions if they have changed since the last call.
     pub(in crate::http) fn take_id(&mut self) -> Option<String> {
         if !std::mem::take(&mut self.changed) {
             return None;

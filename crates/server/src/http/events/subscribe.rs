@@ -1,4 +1,4 @@
-//! Converts a pattern to a subscriber, which continues at the client's position if it states one.
+//! Starts the subscriber of an event stream. It continues at the client's positions if the client states any.
 
 use dunlin::topic::{
     ConsumeMode, Filter, Log, MemoryCharge, NewLogs, Pattern, Position, Start, SubscribeError,
@@ -16,7 +16,7 @@ use crate::charging::charge_subscriptions;
 use crate::http::context::Context;
 use crate::http::problem::Problem;
 
-/// A subscriber that has been started, with the details that its stream needs.
+/// A started subscriber, with what its event stream needs.
 #[derive(Debug)]
 pub(in crate::http) struct EventSubscription {
     pub(in crate::http) subscriber: Subscriber,
@@ -26,7 +26,7 @@ pub(in crate::http) struct EventSubscription {
     pub(in crate::http) charge: MemoryCharge,
 }
 
-/// The name, in refusals, of the limit on the number of logs that one event stream may read.
+/// The name by which errors call the limit on the number of logs of one event stream.
 pub(in crate::http) const LOGS_MAX: &str = "event_logs_max";
 
 pub(in crate::http) async fn subscribe(
@@ -53,7 +53,7 @@ pub(in crate::http) async fn subscribe(
     let options = SubscribeOptions { is_literal: pattern.is_literal(), ..request.options.clone() };
     let missing = MissingTopicPolicy::of(options.start, request.resume.is_some());
     node.prepare_select(&pattern, missing).await?;
-    // This start has no effect, because each log gets its own start below.
+    // `Start::Earliest` has no effect here, because each log gets its own start below.
     let mut selected = node.select(&pattern, Start::Earliest, missing, NewLogs::new)?;
     if selected.logs.len() > RESUME_LOGS_MAX {
         return Err(Problem::from(Refused::limit(LOGS_MAX, RESUME_LOGS_MAX as u64)));
@@ -67,7 +67,7 @@ pub(in crate::http) async fn subscribe(
     let mut starts = StartPositions::new(request, &pattern, &selected)?;
     let mut open = |(log, filter): (Arc<Log>, Option<Filter>)| {
         let start = starts.start_of(&log, &options);
-        // A resumed subscription treats each log without a position as a new log, and uses the options for new logs.
+        // In a resumed subscription, the options for new logs apply to all logs.
         let late = request.resume.as_ref().map(|_| options.for_new_log(&log).0);
         node.open_cursor(log, late.as_ref().unwrap_or(&options), start, filter, ConsumeMode::Reads)
     };
@@ -81,18 +81,18 @@ pub(in crate::http) async fn subscribe(
         (1, None) => Subscriber::one(cursors.remove(0), options.wait),
         (_, newcomers) => Subscriber::many(cursors, newcomers, options.clone(), CLOCK),
     };
-    // The thread also serves other connections.
+    // Limits the records that are skipped at a time, because the thread also serves other connections.
     subscriber.limit_skips();
     let mut stream_positions = StreamPositions::new(is_single_log, options.start, options.follows_state());
     stream_positions.copy_from(&mut subscriber);
     Ok(EventSubscription { subscriber, stream_positions, deleted_logs, charge })
 }
 
-/// The positions that the client stated, from which the start in each log follows.
+/// The positions that the client stated, which determine where each log is read from; `None` if it stated none.
 struct StartPositions(Option<BTreeMap<LogKey, wire::Position>>);
 
 impl StartPositions {
-    /// Checks the positions. A position without a log's name requires exactly one log.
+    /// Takes the positions from the request. Fails if a position names no log and the pattern matches several logs.
     fn new(
         request: &EventsRequest,
         pattern: &Pattern,
@@ -123,14 +123,15 @@ impl StartPositions {
         match positions.remove(&LogKey::of(&name.topic, name.partition)) {
             Some(position) => Start::After(Position { epoch: position.epoch, seq: position.seq }),
             None if options.follows_state() && log.is_stateful() => Start::Snapshot,
-            // The client has received nothing of this log yet, so the requested start time applies.
+            // The client has no position in this log and asked for a start time, so the start time applies.
             None if matches!(options.start, Start::Time(_)) => options.start,
-            // The log was created after the client's last position, so it is read from its beginning.
+            // The client has no position in this log because the log is newer, so the log is read from its beginning.
             None => Start::Earliest,
         }
     }
 
-    /// The number of logs for which the client stated positions, but which no longer exist.
+    /// Number of logs for which the client stated positions, but which no longer exist. To be called when all logs have
+    /// their start.
     fn unused(&self) -> usize {
         self.0.as_ref().map_or(0, |positions| positions.len())
     }

@@ -1,4 +1,5 @@
-//! Converts keys and values to JSON: as text, or as base64 in a field with the suffix `_base64`.
+//! Converts keys and values to JSON. Bytes that are not UTF-8 are encoded as base64, in a field with the suffix
+//! `_base64`.
 
 use dunlin::state::{KeyEvent, KeyItem, KeyWithItem};
 use dunlin::wire::http::base64;

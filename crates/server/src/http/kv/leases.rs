@@ -1,4 +1,4 @@
-//! `/v1/leases` and `/v1/locks`.
+//! The requests for leases (`/v1/leases`) and locks (`/v1/locks`).
 
 use axum::body::Body;
 use axum::extract::RawQuery;
@@ -84,14 +84,14 @@ pub(in crate::http) async fn revoke(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The id of the lease that a request for a lock names.
+/// The query parameter `lease`, which every request to acquire or release a lock must have.
 fn lease_parameter(query: &QueryParameters) -> Result<u64, Problem> {
     number(query, "lease")?.ok_or_else(|| {
         Problem::bad_request("lease is missing: expected lease=NUMBER, as returned by POST /v1/leases")
     })
 }
 
-/// Acquires the lock. With `wait`, waits for the lock until the request ends.
+/// Acquires the lock. With the parameter `wait`, waits until the lock is free or the request ends.
 pub(in crate::http) async fn acquire(
     Extension(context): Extension<Context>,
     PathName(name): PathName,
@@ -126,7 +126,7 @@ pub(in crate::http) async fn release(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Returns the lock's holder. The field `created` is the fencing token.
+/// Returns the lock's holder. The field `created` of the response is the fencing token.
 pub(in crate::http) async fn holder(
     Extension(context): Extension<Context>,
     PathName(name): PathName,

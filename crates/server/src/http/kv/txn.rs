@@ -1,7 +1,7 @@
 //! `POST /v1/kv` executes a transaction.
 //!
-//! Limit: each list has at most [`OPERATIONS_MAX`] elements, because a decoded operation takes more memory than its
-//! shortest JSON.
+//! Limit: each list of a transaction has at most [`OPERATIONS_MAX`] elements, because a decoded operation takes more
+//! memory than its JSON may have bytes.
 
 use axum::Extension;
 use axum::body::Body;
@@ -19,8 +19,8 @@ use crate::http::context::Context;
 use crate::http::limited;
 use crate::http::problem::Problem;
 
-/// Maximum number of comparisons or operations in one list. By default, the cluster's own limit (`operations_max`) is
-/// lower.
+/// Maximum number of comparisons or operations in one list. The cluster's own limit (`operations_max`) is lower by
+/// default.
 const OPERATIONS_MAX: usize = 10_000;
 
 #[derive(Debug, Deserialize)]

@@ -1,4 +1,4 @@
-//! `GET /v1/watch`: changes of keys as server-sent events, whose ids are positions: epoch and revision.
+//! `GET /v1/watch` streams the changes of keys as server-sent events. An event's id is a position: epoch and revision.
 //!
 //! Invariant: if a client resumes with a position of another epoch, or at a revision that was compacted, the stream
 //! ends with the event `end`.
@@ -26,14 +26,14 @@ use crate::http::problem::Problem;
 use crate::http::query::QueryParameters;
 use crate::protocol::Protocol;
 
-/// Maximum number of revisions that are examined before other connections of the thread are served.
+/// After this many revisions, other connections of the thread are served before the next revisions are read.
 const REVISIONS_PER_FILL: usize = 1_024;
 
-/// The source of events for changes of keys with a prefix.
+/// Writes the changes of keys with a prefix as events.
 struct WatchEvents {
     subscriber: Subscriber,
     prefix: Vec<u8>,
-    /// The position in the last id that was sent.
+    /// The position that the last sent id contains.
     last_position: Position,
     /// Memory that is charged for the watch until this is dropped.
     _charge: MemoryCharge,
@@ -75,7 +75,8 @@ async fn subscribe(
     Ok(context.node().subscribe(KV, &options)?)
 }
 
-/// The start of a watch: after the last event's id, or else at the query parameter `from`.
+/// The start of a watch: after the header `last-event-id`, or else at the query parameter `from`. Without both, the
+/// watch starts with the next change.
 fn parse_start(query: &QueryParameters, headers: &HeaderMap, epoch: u32) -> Result<Start, Problem> {
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
     if let Some(last) = last {
@@ -99,7 +100,7 @@ fn parse_start(query: &QueryParameters, headers: &HeaderMap, epoch: u32) -> Resu
 }
 
 impl WatchEvents {
-    /// Writes the position as an id if it has changed since the last id. Returns whether it has.
+    /// Writes the current position as an id if it differs from the last sent id. Returns whether it did.
     fn write_position(&mut self, out: &mut String) -> bool {
         let mut last_position = self.last_position;
         self.subscriber.for_each_position(|_, position| last_position = position);
@@ -146,7 +147,7 @@ impl EventSource for WatchEvents {
     }
 }
 
-/// Writes the changes of keys with the prefix in one revision. Returns whether there were any.
+/// Writes one revision's changes of keys with the prefix as an event. Returns whether there were any.
 fn write(record: &Record<'_>, prefix: &[u8], out: &mut String) -> bool {
     let Ok(events) = KeyEvents::new(record.payload()) else { return false };
     let has_prefix = |event: &KeyEvent<'_>| match event {
@@ -162,7 +163,7 @@ fn write(record: &Record<'_>, prefix: &[u8], out: &mut String) -> bool {
     true
 }
 
-/// The reason to end the stream, if the notice is one.
+/// The error with which the stream ends after this notice; `None` if the stream continues.
 fn end_reason(notice: &Notice) -> Option<Problem> {
     let compacted = |numbers, text: &str| {
         Some(Problem::from(Refused { numbers, ..Refused::new(ErrorCode::Compacted, text) }))

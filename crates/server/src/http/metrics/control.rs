@@ -1,4 +1,4 @@
-//! Metrics of the cluster's keys and of Raft. There are none until the node takes part in a cluster.
+//! Metrics of the cluster's keys and of Raft. A node that has not joined a cluster has none of them.
 
 use dunlin::state::{ControlQuery, ControlQueryResult};
 use dunlin::{Leadership, Node};

@@ -1,11 +1,11 @@
-//! The text format of Prometheus.
+//! Writes metrics in the text format of Prometheus.
 
 use std::fmt::{Display, Write};
 
 /// The type of a metric in the Prometheus format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MetricKind {
-    /// A value that only grows until the node restarts.
+    /// A value that never decreases while the node runs.
     Counter,
     /// A value that rises and falls.
     Gauge,
@@ -20,7 +20,7 @@ impl Exposition {
         self.family(kind, name, help, [([], value)]);
     }
 
-    /// Writes a metric with all its series.
+    /// Writes a metric with a value for each set of labels.
     pub(super) fn family<const N: usize, V: Display>(
         &mut self,
         kind: MetricKind,

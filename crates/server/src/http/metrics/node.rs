@@ -1,4 +1,4 @@
-//! Figures of the node.
+//! Metrics of the node.
 
 use dunlin::Survey;
 

@@ -1,4 +1,4 @@
-//! Figures of the process, under the metric names that Prometheus exporters usually have.
+//! Metrics of the process, under the names that Prometheus' own client libraries use.
 
 use std::fs;
 
@@ -29,7 +29,8 @@ pub(super) fn write(out: &mut Exposition) {
     }
 }
 
-/// Figures of the process. A figure is `None` if the operating system does not provide it.
+/// Memory, CPU time, threads and open files of the process. A figure is `None` if the operating system does not provide
+/// it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ProcessFigures {
     pub(crate) rss_bytes: Option<u64>,
@@ -67,8 +68,8 @@ fn start_seconds() -> Option<f64> {
     Some(boot + stat(19)? as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// Reads the field `at` of `/proc/self/stat`, counted from 0 after the process name, which may contain any characters.
-/// `None` if the field cannot be read.
+/// Reads a number from `/proc/self/stat`. `at` counts the fields that follow the process name, from 0; the name itself
+/// may contain spaces. `None` if the field cannot be read.
 fn stat(at: usize) -> Option<u64> {
     let line = fs::read_to_string("/proc/self/stat").ok()?;
     line.rsplit_once(')')?.1.split_whitespace().nth(at)?.parse().ok()

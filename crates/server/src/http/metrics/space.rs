@@ -1,4 +1,4 @@
-//! Figures of the regions that this node runs.
+//! Metrics of the world regions that this node runs.
 
 use dunlin::Node;
 use dunlin::space::RegionFigures;
@@ -7,7 +7,7 @@ use super::exposition::Exposition;
 use super::exposition::MetricKind::{Counter, Gauge};
 use super::exposition::seconds;
 
-/// The name, help text and value of a metric.
+/// A metric of a region: its name, its help text, and the function that reads its value.
 type Figure = (&'static str, &'static str, fn(&RegionFigures) -> u64);
 
 pub(super) fn write(node: &Node, out: &mut Exposition) {

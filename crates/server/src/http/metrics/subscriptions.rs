@@ -1,4 +1,4 @@
-//! Figures of the slowest subscriptions.
+//! Metrics of the slowest subscriptions.
 
 use dunlin::SubscriptionInfo;
 
@@ -21,7 +21,7 @@ pub(super) fn write(slowest: &[SubscriptionInfo], out: &mut Exposition) {
 
 type Labels = [(&'static str, String); 4];
 
-/// Keeps one subscription for each set of labels: the slowest.
+/// Keeps only the slowest of the subscriptions that have the same labels.
 fn distinct(slowest: &[SubscriptionInfo]) -> Vec<(Labels, &SubscriptionInfo)> {
     let mut distinct: Vec<(Labels, &SubscriptionInfo)> = Vec::new();
     for subscription in slowest {

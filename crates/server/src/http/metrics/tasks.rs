@@ -1,4 +1,4 @@
-//! Metrics of the cluster's tasks. There are none until the node takes part in a cluster.
+//! Metrics of the cluster's tasks. A node that has not joined a cluster has none of them.
 
 use dunlin::scheduler::{SchedulerState, Signals};
 use dunlin::{Leadership, Node};

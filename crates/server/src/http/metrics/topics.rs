@@ -1,4 +1,4 @@
-//! Figures of the busiest topics.
+//! Metrics of the busiest topics.
 
 use dunlin::topic::Topic;
 use dunlin::{TopicDiskUse, TopicSurvey};
@@ -6,8 +6,8 @@ use dunlin::{TopicDiskUse, TopicSurvey};
 use super::exposition::MetricKind::{self, Counter, Gauge};
 use super::exposition::{Exposition, seconds};
 
-/// Writes the metrics of topics. Counters that only a topic's owner knows are left out at other nodes, where they would
-/// be 0.
+/// Writes the metrics of topics. Only a topic's owner counts its appended and retained records, so other nodes leave
+/// these metrics out.
 pub(super) fn write(topics: &[TopicSurvey], is_owned: impl Fn(&Topic) -> bool, out: &mut Exposition) {
     let owned: Vec<_> = topics.iter().filter(|survey| is_owned(&survey.topic)).collect();
     let mut owner_metric = |kind: MetricKind, name: &str, help: &str, pick: fn(&TopicSurvey) -> u64| {

@@ -1,4 +1,4 @@
-//! The JSON messages that a client may send.
+//! The messages that a client may send over a WebSocket with JSON.
 
 use std::borrow::Cow;
 
@@ -36,12 +36,12 @@ pub(super) struct SocketHello {
     pub(super) token: Option<String>,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
-    /// The client's name, for operators.
+    /// The client's name, which operators see.
     #[serde(default)]
     pub(super) name: String,
 }
 
-/// Starts a subscription; the parameters are those of `GET /v1/topics/{pattern}/events`.
+/// Starts a subscription. The parameters are the same as those of `GET /v1/topics/{pattern}/events`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Subscribe {
@@ -55,7 +55,7 @@ pub(super) struct Subscribe {
     #[serde(default)]
     pub(super) conflate: bool,
     pub(super) name: Option<String>,
-    /// The subscriber's last position, after which it continues.
+    /// The last position that the client received; the subscription continues after it.
     pub(super) resume: Option<String>,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Unsubscribe {
 pub(super) struct Publish<'a> {
     #[serde(rename = "op")]
     _op: String,
-    /// The number by which the client recognizes the response.
+    /// The number that the response repeats, so that the client can match it to the request.
     pub(super) request: u64,
     pub(super) subject: String,
     #[serde(borrow)]
@@ -124,7 +124,7 @@ fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
 }
 
 impl SocketHello {
-    /// The credentials in the form of an `authorization` header; `None` if the client has sent none.
+    /// The credentials in the format of an `authorization` header; `None` if the client has sent none.
     pub(super) fn authorization(&self) -> Option<Vec<u8>> {
         match self {
             SocketHello { token: Some(token), .. } => Some(format!("Bearer {token}").into_bytes()),

@@ -1,4 +1,4 @@
-//! The WebSocket handshake: section 4.2 of RFC 6455.
+//! The WebSocket handshake, as section 4.2 of RFC 6455 defines it.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -15,12 +15,12 @@ const VERSION: &str = "13";
 /// Length of the client's random key in the handshake, bytes.
 const KEY_BYTES: usize = 16;
 
-/// The protocol that a client speaks over a WebSocket.
+/// The protocol inside a WebSocket, which the client chooses in the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SubProtocol {
     /// Dunlin's own protocol, in binary messages.
     Bytes,
-    /// A JSON object in each message.
+    /// Text messages, each a JSON object.
     Texts,
     /// The NATS client protocol in binary messages; used when the client names no sub-protocol.
     Nats,
@@ -73,7 +73,7 @@ pub(super) fn respond(
     Ok((sub_protocol, response))
 }
 
-/// The items of a header whose value is a list.
+/// The items of a header that contains a list separated by commas.
 fn items<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim)
@@ -99,7 +99,7 @@ fn is_key(key: &str) -> bool {
     STANDARD.decode(key).is_ok_and(|bytes| bytes.len() == KEY_BYTES)
 }
 
-/// The first sub-protocol in the client's offer that the node supports; `None` if the node supports none of them.
+/// The first of the sub-protocols offered by the client that the node supports; `None` if it supports none of them.
 fn offered_sub_protocol(headers: &HeaderMap) -> Option<SubProtocol> {
     items(headers, &header::SEC_WEBSOCKET_PROTOCOL).find_map(|item| {
         SubProtocol::NAMES.into_iter().find(|(_, name)| *name == item).map(|(sub_protocol, _)| sub_protocol)
@@ -130,7 +130,7 @@ mod tests {
     fn websocket_handshake_chooses_the_first_known_sub_protocol() {
         let (sub_protocol, response) = respond(&headers(("", "")), None).unwrap();
         assert_eq!((sub_protocol, response.status().as_u16()), (SubProtocol::Texts, 101));
-        // The example in RFC 6455.
+        // The expected value is the one in RFC 6455's own example.
         assert_eq!(response.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
         assert_eq!(response.headers()["sec-websocket-protocol"], "dunlin.v1.json");
     }

@@ -7,9 +7,10 @@
 //!   memory, but no segment of a log.
 //! - When the user loses access or the node stops, the client receives the reason.
 //!
-//! Limits: `ws.hello_bytes_max` before the login, then `ws.message_bytes_max`, charged to the client's memory budget
-//! until the message is handled; `ws.message_ms_max` for an incomplete message; `ws.subscriptions_max`. A chunk ends
-//! after `http.event_bytes`, or one larger record, which is charged.
+//! Limits: a message has at most `ws.hello_bytes_max` bytes before the login and `ws.message_bytes_max` bytes after it.
+//! A message is charged to the client's memory budget until it is handled, and may be incomplete for
+//! `ws.message_ms_max`. A client may have `ws.subscriptions_max` subscriptions. A chunk is complete when it has
+//! `http.event_bytes` bytes; a much larger chunk, as a large record causes, is charged.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -43,7 +44,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 const GOING_AWAY: u16 = 1_001;
 /// The status of the WebSocket close frame when a text from the client is not UTF-8.
 const NOT_UTF8: u16 = 1_007;
-/// The status of the WebSocket close frame when the client broke the rules or may not log in.
+/// The status of the WebSocket close frame when the client violated the protocol, exceeded a limit or may not log in.
 const NOT_ALLOWED: u16 = 1_008;
 
 /// The reason why the connection ends.
@@ -51,15 +52,16 @@ const NOT_ALLOWED: u16 = 1_008;
 enum ConnectionEnd {
     /// The client has disconnected.
     Gone,
-    /// The client receives this reason before the connection is closed.
+    /// The connection is closed after the client has received this reason.
     WithReason(Box<Problem>),
 }
 
-/// A started subscription with its first messages, or the subscription's name and the reason of the refusal.
+/// The result of starting a subscription: the subscription and its first messages, or its name and the reason why it
+/// was refused.
 type SubscribeOutcome = Result<(Box<SocketSubscription>, Vec<String>), (Option<String>, Box<Problem>)>;
-/// A subscription that is being started, and waits for its logs.
+/// A subscription that waits for the start positions of its logs.
 type PendingSubscription = Pin<Box<dyn Future<Output = SubscribeOutcome> + Send>>;
-/// A publish that is under way. It ends with the response, or with the reason to end the connection.
+/// A record that is being published. The result is the response, or the reason why the connection must end.
 type PendingPublish = Pin<Box<dyn Future<Output = Result<String, Box<Problem>>> + Send>>;
 
 enum SocketEvent {
@@ -70,7 +72,7 @@ enum SocketEvent {
     SubscribeOutcome(u64, SubscribeOutcome),
     Published(Result<String, Box<Problem>>),
     Heartbeat,
-    /// The users file or the node's state may have changed.
+    /// The server may be stopping, or the users file may have changed.
     Recheck,
 }
 
@@ -80,22 +82,22 @@ struct JsonSocket {
     waiter: Arc<Waiter>,
     /// The name by which the client identifies itself.
     name: String,
-    /// The bytes of an incomplete message. `text_since` is the time since which the message is incomplete.
+    /// The received bytes of an incomplete message; `text_since` is the time at which its first bytes arrived.
     text: Vec<u8>,
     text_since: Option<Instant>,
-    /// Maximum size of a message, bytes, and the name of this limit.
+    /// Maximum size of a message, bytes, and the name of this limit in the configuration.
     text_bytes_max: (usize, &'static str),
     charge: MemoryCharge,
     buffer: Box<[u8]>,
     subscriptions: BTreeMap<u64, SocketSubscription>,
     /// Subscriptions that are being started, each with the id that the client chose.
     pending_subscriptions: Vec<(u64, PendingSubscription)>,
-    /// The pending publish; no message is read before its response.
+    /// The record that is being published. No further message is read before its response.
     pending_publish: Option<PendingPublish>,
     /// The id of the subscription that was served last.
     last_served: u64,
     heartbeat: Pin<Box<Sleep>>,
-    /// The close status with which the connection ends, unless the node stops.
+    /// The status in the WebSocket close frame. If the node stops, [`GOING_AWAY`] is sent instead.
     close_status: u16,
 }
 
@@ -122,7 +124,7 @@ pub(super) async fn serve(context: Context, framed: WebSocketStream) {
         context,
     };
     let ended = match guard {
-        // A session that begins while the server stops may miss the notification by `stop`.
+        // Checked here because a connection that begins while the server stops may miss the notification.
         Some(_) if shared.is_stopping() => Err(end_reason(Refused::new(ErrorCode::ShuttingDown, ""))),
         Some(_) => socket.log_in_client().await,
         None => Err(end_reason(shared.admission_refusal())),
@@ -132,7 +134,7 @@ pub(super) async fn serve(context: Context, framed: WebSocketStream) {
         Err(end) => end,
     };
     if let ConnectionEnd::WithReason(why) = ended {
-        // A client that does not read the reason in time is disconnected.
+        // If the client does not read the reason in time, the connection is dropped.
         let _ = timeout(CLOSE_TIMEOUT, socket.close(&why)).await;
     }
 }
@@ -226,12 +228,12 @@ impl JsonSocket {
             Poll::Ready(Err(end)) => return Poll::Ready(Err(end)),
             Poll::Pending => {}
         }
-        // Polls the heartbeat before the subscriptions. Otherwise, a subscription that skips many records, and sends no
-        // message, could delay the heartbeat for a long time.
+        // The heartbeat is polled before the subscriptions. Otherwise a subscription that skips many records and sends
+        // nothing could delay it for a long time.
         if self.heartbeat.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Ok(SocketEvent::Heartbeat));
         }
-        // Serves subscriptions in rotation: those with higher ids than the last one served come first.
+        // Subscriptions are served in turn: first those whose ids are higher than that of the one served last.
         let last_served = self.last_served;
         let (before, behind): (Vec<_>, Vec<_>) =
             self.subscriptions.iter_mut().partition(|(id, _)| **id <= last_served);
@@ -242,26 +244,26 @@ impl JsonSocket {
                 return Poll::Ready(Ok(SocketEvent::Ready(*id, ready)));
             }
         }
-        // Sends a pong that could not be sent earlier.
+        // Sends buffered bytes, such as a pong that the socket did not take before.
         if let Poll::Ready(Err(_)) = self.framed.poll_flush_buffered(cx) {
             return Poll::Ready(Err(ConnectionEnd::Gone));
         }
         Poll::Pending
     }
 
-    /// Returns `Ready(true)` when a message is complete, and `Ready(false)` when the client will send no more.
+    /// Returns `Ready(true)` when a message is complete, and `Ready(false)` when the client has closed the connection.
     fn poll_text(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<bool, ConnectionEnd>> {
         let ms_max = self.context.limits().ws.message_ms_max;
         let JsonSocket {
             framed, text, text_since, text_bytes_max: (bytes_max, limit), charge, buffer, ..
         } = self;
-        // The time limit is checked at each event, so at least once per heartbeat interval.
+        // The time is checked whenever the connection is polled, which happens at least once per heartbeat interval.
         if text_since.is_some_and(|since| since.elapsed() > Duration::from_millis(ms_max.into())) {
             return Poll::Ready(Err(end_reason(Refused::limit("ws.message_ms_max", ms_max.into()))));
         }
         let mut refused = None;
         let polled = framed.poll_text(cx, buffer, |part| {
-            // The bytes read were frames without text, such as a ping.
+            // The bytes that were read contained no text, but other frames such as a ping.
             if part.is_empty() {
                 return Ok(());
             }
@@ -317,7 +319,7 @@ impl JsonSocket {
         }
     }
 
-    /// Ends the subscriptions whose permission was revoked, and sends the reasons.
+    /// Ends the subscriptions for which the user has lost the permission, and sends the reasons.
     async fn check_user(&mut self) -> Result<(), ConnectionEnd> {
         let Some(login) = self.context.login() else { return Ok(()) };
         login.check_validity().map_err(end_reason)?;
@@ -346,7 +348,7 @@ impl JsonSocket {
         let mut out = Vec::new();
         let filled = subscription.fill(bytes_max, &mut out);
         if out.is_empty() {
-            // The subscription may have skipped many records. The other connections of the thread run first.
+            // The subscription may have skipped many records, so other connections of the thread run first.
             tokio::task::yield_now().await;
         } else {
             self.send(&out).await?;
@@ -399,8 +401,8 @@ impl JsonSocket {
         }
     }
 
-    /// Begins to start a subscription. Other subscriptions continue in the meantime, because the start position may
-    /// have to come from another node.
+    /// Begins to start a subscription. Another node may have to find the start position, so the client's other
+    /// subscriptions continue meanwhile.
     async fn subscribe(&mut self, message: Subscribe) -> Result<(), ConnectionEnd> {
         let limits = self.context.limits();
         let subscriptions_max = limits.ws.subscriptions_max as usize;
@@ -431,7 +433,7 @@ impl JsonSocket {
     /// Adds a subscription that was started, or reports its refusal.
     async fn finish_subscribe(&mut self, id: u64, outcome: SubscribeOutcome) -> Result<(), ConnectionEnd> {
         let mut out = Vec::new();
-        // The permission may have been revoked during the start.
+        // The user may have lost the permission while the subscription was started.
         let outcome = outcome.and_then(|(mut subscription, messages)| match subscription.check() {
             Ok(()) => Ok((subscription, messages)),
             Err(refused) => Err((Some(subscription.identity.name.clone()), Box::new(Problem::from(refused)))),
@@ -456,7 +458,7 @@ impl JsonSocket {
         self.send(&out).await
     }
 
-    /// Sends the texts, and waits until all bytes are written to the socket.
+    /// Sends the messages, and waits until the socket has taken all bytes.
     async fn send(&mut self, texts: &[String]) -> Result<(), ConnectionEnd> {
         let limits = self.context.limits();
         self.heartbeat
@@ -464,7 +466,7 @@ impl JsonSocket {
             .reset(Instant::now() + Duration::from_millis(limits.http.heartbeat_ms.into()));
         let bytes: usize = texts.iter().map(String::len).sum();
         let budget = self.context.node().connection_budget();
-        // Texts of up to twice `http.event_bytes` are not charged to the memory budget.
+        // Only the bytes beyond twice `http.event_bytes` are charged to the memory budget.
         let charged_bytes = bytes.saturating_sub(2 * limits.http.event_bytes as usize);
         let charge =
             MemoryCharge::of(budget, 2 * charged_bytes).map_err(|spent| end_reason(Refused::from(spent)));
@@ -473,7 +475,7 @@ impl JsonSocket {
         poll_fn(|cx| self.framed.poll_flush_buffered(cx)).await.map_err(disconnected)
     }
 
-    /// Sends the reason, closes the WebSocket, and waits until the client has closed it too.
+    /// Sends the reason, closes the WebSocket, and waits until the client has closed its side.
     async fn close(&mut self, why: &Problem) -> Result<(), ConnectionEnd> {
         let code = why.refused().code;
         if code != ErrorCode::ShuttingDown {
@@ -524,7 +526,7 @@ async fn publish(context: &Context, message: &Publish<'_>) -> Result<Value, Prob
     publish_record(context, &message.subject, &target, &meta, &payload, options).await
 }
 
-/// Creates the response to a request that has a number.
+/// Creates a message in response to the request with this number; `name` is the field that contains the number.
 fn response(op: &str, name: &str, number: u64, mut object: Value) -> String {
     object["op"] = op.into();
     object[name] = number.into();

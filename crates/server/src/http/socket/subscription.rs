@@ -1,4 +1,5 @@
-//! A subscription over a JSON WebSocket: the events of `GET /v1/topics/{pattern}/events?as=json`, each as an object.
+//! A subscription over a WebSocket with JSON. Each event of `GET /v1/topics/{pattern}/events?as=json` is sent as a JSON
+//! object.
 //!
 //! Invariant: between two calls, the subscription holds no segment of a log, and all records that it has read were
 //! added to the output.
@@ -75,12 +76,12 @@ impl SocketSubscription {
         Ok(subscription)
     }
 
-    /// Returns `Ready` when an event can be read, and an error when the subscription has ended.
+    /// Returns `Ready` when there may be an event to read, and an error when the subscription has ended.
     pub(super) fn poll_ready(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<(), SubscribeError>> {
         self.subscriber.poll_ready(cx)
     }
 
-    /// Adds about `bytes_max` bytes of messages to `out`.
+    /// Reads records and notices, and adds about `bytes_max` bytes of messages to `out`.
     pub(super) fn fill(&mut self, bytes_max: usize, out: &mut Vec<String>) -> Result<(), Problem> {
         let read = self.read(bytes_max, out);
         let _ = self.subscriber.drain(0, |_| ());
@@ -132,13 +133,13 @@ impl SocketSubscription {
         }
     }
 
-    /// Adds a message with the position if records were skipped.
+    /// Adds a message with the new position if records were skipped since the last message.
     pub(super) fn write_heartbeat(&mut self, out: &mut Vec<String>) {
         self.stream_positions.copy_from(&mut self.subscriber);
         self.push_position(out);
     }
 
-    /// Adds a message with the position from which a subscriber can resume.
+    /// Adds a message with the position from which the client can resume, if it has changed.
     fn push_position(&mut self, out: &mut Vec<String>) {
         if let Some(at) = self.stream_positions.take_id() {
             out.push(json!({"op": "position", "id": self.id, "resume": at}).to_string());

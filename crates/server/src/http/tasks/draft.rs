@@ -1,8 +1,8 @@
-//! The JSON of submitted tasks.
+//! Parses the JSON of submitted tasks.
 //!
-//! Limits: at most [`TASKS_MAX`] tasks of a request are kept, because a task takes much more memory than its shortest
-//! JSON. For the same reason, a task has at most [`DEPENDENCIES_MAX`] dependencies and [`LABELS_MAX`] labels, and all
-//! tasks of a request together have at most [`ELEMENTS_MAX`] dependencies and labels.
+//! Limits: of a request's tasks, only the first [`TASKS_MAX`] are kept, because a decoded task takes much more memory
+//! than its shortest JSON. For the same reason, a task has at most [`DEPENDENCIES_MAX`] dependencies and [`LABELS_MAX`]
+//! labels, and all tasks of a request together have at most [`ELEMENTS_MAX`] dependencies and labels.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,22 +20,22 @@ use serde_json::value::RawValue;
 use crate::http::limited;
 use crate::http::problem::Problem;
 
-/// Maximum number of tasks that the scheduler accepts together.
+/// Maximum number of tasks that a request may submit.
 pub(super) const TASKS_MAX: u64 = 10_000;
-/// Maximum number of dependencies of a task. By default, the scheduler's own limit is lower.
+/// Maximum number of dependencies of a task. The scheduler's own limit is lower by default.
 const DEPENDENCIES_MAX: usize = 10_000;
-/// Maximum number of labels of a task, and of the labels that it requires of a worker. By default, the scheduler's own
-/// limit is lower.
+/// Maximum number of a task's own labels, and of the labels that the task requires of a worker. The scheduler's own
+/// limit is lower by default.
 const LABELS_MAX: usize = 1_000;
-/// Maximum number of dependencies and labels of all tasks of a request.
+/// Maximum number of dependencies and labels of all tasks of a request together.
 const ELEMENTS_MAX: usize = 1 << 18;
 
 /// The tasks in the body of a request.
 #[derive(Debug)]
 pub(super) struct JsonTasks<'a> {
-    /// The tasks, at most [`TASKS_MAX`] of them.
+    /// The tasks in the order of the body, at most the first [`TASKS_MAX`].
     pub(super) tasks: Vec<JsonTask<'a>>,
-    /// Number of tasks in the body.
+    /// Number of all tasks in the body.
     pub(super) count: u64,
 }
 
@@ -129,9 +129,9 @@ struct Bounds {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum RawAfter {
-    /// The index of another task in the same request, from 0.
+    /// The index of another task of the same request, from 0.
     Index(u32),
-    /// The number of an existing task, in hexadecimal digits.
+    /// The id of an existing task, in hexadecimal digits.
     Task(String),
 }
 
@@ -159,7 +159,7 @@ impl JsonTask<'_> {
         })
     }
 
-    /// Converts this to a new task with the decoded payload.
+    /// Converts this to a task of the scheduler, with the decoded payload.
     pub(super) fn task<'d>(&'d self, payload: &'d [u8]) -> Result<NewTask<'d>, Problem> {
         Ok(NewTask {
             queue: self.queue.as_deref().unwrap_or("default").as_bytes(),
