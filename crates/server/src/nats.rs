@@ -1,5 +1,5 @@
-//! The listener of the NATS client protocol (`docs/listeners.md` lists what it supports). `session` is one
-//! connection.
+//! Serves clients of the NATS protocol (`docs/listeners.md` lists which parts of the protocol are supported). The
+//! module `session` serves one connection.
 
 mod session;
 

@@ -1,15 +1,17 @@
-//! One connection of a NATS client: an async task that reads operations, performs them, and writes what is due.
+//! Serves one connection of a NATS client: an async task that reads operations, performs them, and writes responses and
+//! records.
 //!
 //! The session works like a session of Dunlin's own protocol. Whenever it is woken, it alternately reads and writes
-//! until neither makes progress. Records are encoded as text, from their segments into the write buffer that the
-//! thread's sessions share.
+//! until neither makes progress. Records are encoded as NATS messages, from their segments into a write buffer that the
+//! sessions of the thread share.
 //!
 //! Invariants:
-//! - No messages are queued: a subscription is a set of cursors, which move by the bytes that the socket took. A
-//!   session buffers the unsent rest of at most one message.
+//! - No messages are queued. A subscription is a set of cursors, which move past a message when the socket has taken
+//!   it. A session buffers the unsent rest of at most one message.
 //! - Between two polls, a session holds no segment of a log.
-//! - Operations take effect in order: records that were read are appended before any later operation.
-//! - Unsent output other than records is at most [`CONTROL_BYTES_MAX`] and one response. When there is more, the
+//! - Operations take effect in order: the records of earlier operations are appended before a later operation is
+//!   performed.
+//! - Unsent output other than records takes at most [`CONTROL_BYTES_MAX`] bytes and one response. At this limit, the
 //!   session stops reading from the client.
 //!
 //! Limits: those of [`ServerLimits`](crate::ServerLimits).
@@ -72,11 +74,12 @@ use subscriber_queries::SubscriberQueries;
 use subscription::{Channel, PendingChannel, Subscription};
 use targets::{PublishTargets, TargetSearch};
 
-/// Maximum number of sessions to which a woken session passes on the notification of new records.
+/// When new records wake a session, it wakes up to this many others.
 const PASSED_WAKES_MAX: usize = 16;
-/// Maximum number of bytes of unsent output other than records. Above it, the session stops reading from the client.
+/// Maximum number of bytes of unsent output other than records. If there is more, the session stops reading from the
+/// client.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
-/// Number of subscriptions that a closed connection ends at once, before other sessions run.
+/// When a connection has closed, this many of its subscriptions are ended before other sessions of the thread run.
 const SUBSCRIPTIONS_PER_POLL: usize = 64;
 
 pub(crate) struct Session {
@@ -88,37 +91,38 @@ pub(crate) struct Session {
     connect: Connect,
     timer: Timer,
     spin: Spin,
-    /// Number of `PING`s to the client that have no response yet.
+    /// Number of `PING`s that the session has sent since the client last responded or sent an operation.
     pings: u32,
-    /// The start of an incomplete operation, or operations that wait for room in a topic.
+    /// Bytes that were read but not handled: an incomplete operation, or operations that wait, for example for room in
+    /// a topic.
     unread: Vec<u8>,
-    /// Memory that is charged for `unread`.
+    /// The memory charge for `unread`.
     unread_charge: MemoryCharge,
     /// Number of bytes that must be in `unread` before the next operation can be parsed.
     unread_needs: usize,
     /// Number of operations that the last read completed.
     operations: usize,
-    /// Number of consecutive small reads that completed no operation.
+    /// Number of consecutive reads that were small and completed no operation.
     trickles: u32,
     /// Whether reading pauses until the timer fires.
     reading_is_paused: bool,
     /// Whether the last read was large, so that other sessions of the thread run first.
     is_large_read: bool,
-    /// Work that was done in this round, in units of one operation. Records are not counted, because the number of
-    /// bytes in a read limits them.
+    /// Work of this round, as a number of operations. Published records do not count, because the number of bytes in a
+    /// read limits them.
     work: usize,
-    /// Whether complete operations wait in `unread` for the session's next round.
+    /// Whether `unread` contains complete operations, which the next round handles.
     has_unhandled: bool,
-    /// Number of bytes to read at once. It follows the size of recent operations.
+    /// Maximum number of bytes of the next read. It depends on the size of recent operations.
     read_bytes: usize,
-    /// Time since which an operation is incomplete; `None` if none is.
+    /// Time since which the operation in `unread` is incomplete; `None` if there is no incomplete operation.
     unread_since: Option<Instant>,
-    /// Whether the timer is set to end the wait for the rest of an incomplete operation.
+    /// Whether the timer currently limits the wait for the rest of an incomplete operation.
     unread_timer_is_set: bool,
     pressure: SubscriberPressure,
-    /// A publish that waits for room in its topic, or until the user's publish rate allows it.
+    /// The publish that waits for room in its topic, or until the user's publish rate allows it.
     blocked: Option<BlockedPublish>,
-    /// The pending search for the topic of a publish. The session reads nothing more until the search ends.
+    /// The pending search for a publish's topic. Nothing more is read until the search ends.
     target_search: Option<TargetSearch>,
     subscriber_queries: SubscriberQueries,
     replies: ReplySubjectSet,
@@ -131,53 +135,52 @@ pub(crate) struct Session {
     own: OwnRecords,
     pongs: PendingPongs,
     subscriptions: HashMap<u32, Subscription>,
-    /// Subscriptions that end as soon as their channels and members have ended.
+    /// Subscriptions that end when all their channels and group memberships have ended.
     ending: HashSet<u32>,
-    /// Arrivals of logs of new topics, with the subscriptions that must read them.
+    /// Notifies the session of new topics' logs, and names the subscriptions that must read them.
     new_logs: Arc<NewLogArrivals>,
-    /// Subscriptions by the names (`sid`) that the client chose for them.
+    /// The number of each subscription, by the name (`sid`) that the client chose for it.
     by_sid: HashMap<Box<[u8]>, u32>,
     channels: HashMap<u32, Box<Channel>>,
-    /// Channels whose start position another node still has to return, by channel number.
+    /// Channels, by number, whose start position another node must still send.
     opening: BTreeMap<u32, PendingChannel>,
     /// Whether the client's permissions have changed since the channels in `opening` were requested.
     opening_is_stale: bool,
     /// Number of channels that have been opened or refused since the session began.
     opened: u64,
-    /// The value of `opened` when the next publish began to wait for one of the client's own channels; `None` if it
-    /// does not wait for a channel.
+    /// If a publish waits until the client's own new subscription can receive it: the value of `opened` when the wait
+    /// began.
     waits_for_opening: Option<u64>,
     members: HashMap<u32, Box<QueueMember>>,
-    /// Queue of the queue group members that may have something to send.
+    /// Queue group members that may have records to deliver, in the order in which they are served.
     member_queue: VecDeque<u32>,
-    /// Whether the output was full after the members' last deliveries, so that the channels write first.
+    /// Whether the members' last deliveries filled the output. The channels then write before the members deliver more.
     members_filled_output: bool,
     /// The last number that was assigned to a subscription, channel or member.
     number_last: u32,
-    /// Queue of the channels that may have something to send.
+    /// Channels that may have records to send, in the order in which they are served.
     channel_queue: VecDeque<u32>,
-    /// Whether the channels or members have skipped as many records as they may before the other sessions of the thread
-    /// run.
+    /// Whether so many records were skipped that other sessions of the thread must run before this session continues.
     is_skip_budget_spent: bool,
-    /// Channels that are paused until the thread's next write interval.
+    /// Channels that send no records before the thread's next write interval.
     paused_channels: PausedChannels,
     session_trace: SessionTrace,
     /// The node with the permissions of the client's user.
     node: Node,
     login_state: LoginState,
-    /// Whether the connection has ended, and the session only has to end its subscriptions.
+    /// Whether the connection has ended. The session then only ends its subscriptions.
     is_over: bool,
     _guard: Option<SessionGuard>,
 }
 
-/// The write and append buffers that all sessions of a thread share.
+/// The buffers for writing and appending that all sessions of a thread share.
 #[derive(Debug, Default)]
 pub(crate) struct NatsScratch {
-    /// The bytes of the next write, except for large payloads.
+    /// The bytes of the next write, without large payloads, which are not copied.
     copied: Vec<u8>,
     /// The channels whose records are in the next write.
     selected: Vec<u32>,
-    /// For each message of the next write, how it moves its channel's cursor.
+    /// For each message of the next write, how far it moves its channel's cursor.
     moves: Vec<encode::CursorMove>,
     /// The records that will be appended together.
     batch: PublishedBatch<'static>,
@@ -185,15 +188,15 @@ pub(crate) struct NatsScratch {
 
 #[derive(Debug)]
 enum Phase {
-    /// The client has sent nothing yet.
+    /// The client has not sent a complete operation yet, or is not logged in.
     Greeting,
     Open,
     Closing(Closing),
 }
 
 impl Session {
-    /// Starts a session. At the node's limit of connections, the session refuses the client. `announced_id` is the
-    /// session's number if the client has already received INFO, before TLS began.
+    /// Starts a session. If the node has reached its limit of connections, the session refuses the client. If the
+    /// client has already received INFO before TLS began, `announced_id` is the session number in it.
     pub(crate) fn begin(shared: Arc<SharedServer>, stream: Stream, announced_id: Option<u64>) -> Session {
         let (id, waiter) = (announced_id.unwrap_or_else(|| shared.node.next_session()), Waiter::new());
         let guard = shared.admit(id, &waiter);
@@ -270,7 +273,8 @@ impl Session {
         session
     }
 
-    /// Reads and writes alternately. Returns `Pending` while the session sleeps or lets other sessions run.
+    /// Reads and writes in turn. Returns `Pending` when the session has nothing to do, or when other sessions must run
+    /// first.
     fn poll_rounds(
         &mut self,
         cx: &mut Context<'_>,
@@ -280,7 +284,7 @@ impl Session {
             self.handle_notifications();
             self.poll_opening(cx);
             self.channel_queue.extend(self.paused_channels.take_ended(&scratch.pace));
-            // A response that is ready is sent before the next read.
+            // If channels or members may have something to send, writes before the next read.
             let is_idle = self.channel_queue.is_empty() && self.member_queue.is_empty();
             let wrote_first = if is_idle { RoundProgress::None } else { self.poll_write(cx, scratch)? };
             let read = self.poll_read(cx, scratch)?;
@@ -299,8 +303,8 @@ impl Session {
                 return Ok(Poll::Pending);
             }
         }
-        // Also runs while a client keeps the session busy, so that the client stops neither the timer nor the paused
-        // channels.
+        // Checks the timer and the paused channels here too, because a busy client can keep the session from ever
+        // sleeping.
         if self.timer.poll_due(cx) {
             self.on_timer();
         }
@@ -309,7 +313,8 @@ impl Session {
         Ok(Poll::Pending)
     }
 
-    /// Handles notifications of the session's waiter: channels that may have records, and other events.
+    /// Handles the notifications that the session's waiter has received: channels and members that may have records,
+    /// and other events.
     fn handle_notifications(&mut self) {
         let (mut has_new_logs, mut stop, mut users, mut owner_responded, mut nodes) =
             (false, false, false, false, false);
@@ -321,7 +326,7 @@ impl Session {
             USERS => users = true,
             OWNER_RESPONDED => owner_responded = true,
             NODES => nodes = true,
-            // Nothing to do here: the handling of CONNECT polls for the login's result.
+            // The login's result is read when CONNECT is handled again, which this wakeup causes.
             LOGIN => {}
             number => {
                 if let Some(channel) = channels.get_mut(&number) {
@@ -350,7 +355,7 @@ impl Session {
         }
     }
 
-    /// Registers the task to be woken. Returns whether the session has no work until then.
+    /// Prepares the session for waiting: its task is woken when there is work. Returns false if there is work already.
     fn sleep(&mut self, cx: &mut Context<'_>) -> bool {
         if self.timer.poll_due(cx) {
             self.on_timer();
@@ -363,7 +368,7 @@ impl Session {
         self.waiter.set_waker(cx.waker())
     }
 
-    /// Whether a publish waits for something other than room in its topic.
+    /// Whether a publish waits for anything other than room in its topic or the user's publish rate.
     fn is_waiting(&self) -> bool {
         self.target_search.is_some()
             || self.subscriber_queries.is_waiting()
@@ -374,7 +379,7 @@ impl Session {
         matches!(self.phase, Phase::Closing(_))
     }
 
-    /// Ends some of the subscriptions of a connection that is over. Returns whether all have ended.
+    /// Ends some of the subscriptions after the connection has ended. Returns whether no subscription is left.
     fn end_next_subscriptions(&mut self) -> bool {
         let numbers: Vec<u32> = self.subscriptions.keys().take(SUBSCRIPTIONS_PER_POLL).copied().collect();
         numbers.into_iter().for_each(|number| self.end_subscription(number));
@@ -397,7 +402,7 @@ impl Future for Session {
         if session.end_next_subscriptions() {
             return Poll::Ready(());
         }
-        // Lets the other sessions of the thread run before the next part.
+        // Other sessions of the thread run before more subscriptions are ended.
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -1,4 +1,4 @@
-//! The client's login, and the checks after its permissions have changed.
+//! Logs a client in, and checks its subscriptions again when the users file has changed.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) enum LoginState {
     LoggedIn(Arc<Login>),
 }
 
-/// The error text that clients interpret as wrong credentials.
+/// The error text by which client libraries recognize wrong credentials.
 pub(super) const VIOLATION: &str = "Authorization Violation";
 
 impl Session {
@@ -43,8 +43,8 @@ impl Session {
         }
     }
 
-    /// Checks the credentials of CONNECT, which must be the first operation. While they are being checked, CONNECT
-    /// stays unread and is handled again later. Returns whether the client is logged in.
+    /// Checks the credentials in CONNECT, which must be the first operation. Until the result is known, CONNECT stays
+    /// unread and is handled again later. Returns whether the client is logged in.
     pub(super) fn log_in(&mut self, operation: &NatsOperation<'_>, offset: usize) -> Result<bool, RetryFrom> {
         let NatsOperation::Connect(json) = operation else {
             self.fail(VIOLATION);
@@ -80,8 +80,8 @@ impl Session {
                 self.fail("maximum account active connections exceeded");
             }
             Some(Err(Refused { code: ErrorCode::RateLimit, numbers: [retry_after_ms, ..], .. })) => {
-                // This text differs from nats-server's text for wrong credentials, because client libraries give up
-                // after that one.
+                // This text differs from nats-server's text for wrong credentials, because client libraries stop
+                // reconnecting after nats-server's text.
                 let seconds = retry_after_ms.div_ceil(1_000);
                 self.fail(&format!("too many failed logins, try again in {seconds} s"));
             }
@@ -90,14 +90,14 @@ impl Session {
         Ok(false)
     }
 
-    /// The user's account if the account limits the publish rate; otherwise `None`.
+    /// The user's account; `None` if it has no limit on the publish rate.
     #[inline]
     pub(super) fn metered_account(&self) -> Option<&Account> {
         self.login().map(|login| &**login.account()).filter(|account| account.is_metered())
     }
 
-    /// Ends the subscriptions for which the user has lost the permission, and sends the reasons to the client. Called
-    /// after a change of the users file.
+    /// Checks the client's access again after the users file has changed. Ends the subscriptions for which the user has
+    /// lost the permission, and sends an error for each.
     pub(super) fn on_users_changed(&mut self) {
         let Some(login) = self.login() else { return };
         if self.is_closing() {
@@ -107,14 +107,14 @@ impl Session {
             return self.fail("User Authentication Revoked");
         }
         self.set_batch_limits();
-        // Forgets the topics, so that topics and permissions are looked up again for the next records.
+        // Forgets the topics of subjects, so that the next records look up topics and permissions again.
         self.targets = Default::default();
         self.opening_is_stale = !self.opening.is_empty();
         let numbers: Vec<u32> = self.subscriptions.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.recheck_or_end(number));
     }
 
-    /// Ends the subscription if the client has lost the permission for it.
+    /// Applies the user's current permissions to the subscription. If they do not allow it, ends it and sends an error.
     pub(super) fn recheck_or_end(&mut self, number: u32) {
         if self.recheck_subscription(number).is_err()
             && let Some(subscription) = self.subscriptions.get(&number)
@@ -138,7 +138,7 @@ impl Session {
         for number in &subscription.channels {
             let Some(channel) = self.channels.get_mut(number) else { continue };
             let filter = filter_of(channel.cursor.log()).unwrap_or_else(|| Some(Filter::new(|_| false)));
-            // Setting the filter fails only for cursors that follow a state.
+            // Setting a filter fails only for cursors that follow a state, which NATS subscriptions never do.
             let _ = channel.cursor.set_filter(filter);
         }
         let members = subscription.members.iter().filter_map(|number| self.members.get(number));
@@ -159,14 +159,15 @@ pub(super) fn subscribe_violation(subject: &str, queue: Option<&str>) -> String 
     }
 }
 
-/// The error text for a subscription that is refused or ended for any other reason. Client libraries report permission
-/// violations to the program and continue; after an unknown text they close the connection for good.
+/// The error text for a subscription that is refused or ended for a reason other than a missing permission. It begins
+/// like nats-server's text for a missing permission: client libraries report such an error and continue, but close the
+/// connection for good after an unknown text.
 pub(super) fn subscription_error(subject: &str, queue: Option<&str>, why: &str) -> String {
     format!("{}: {why}", subscribe_violation(subject, queue))
 }
 
-/// The error text for a record that is refused for any reason other than a missing permission. See
-/// [`subscription_error`].
+/// The error text for a record that is refused for a reason other than a missing permission. It begins like
+/// nats-server's text for a missing permission, for the same reason as in [`subscription_error`].
 pub(super) fn publish_error(subject: &[u8], why: &str) -> String {
     format!("{}: {why}", publish_violation(subject))
 }

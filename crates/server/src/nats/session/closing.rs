@@ -1,4 +1,4 @@
-//! Closes a connection: pending output is sent first, and the client gets time to read it.
+//! Closes a connection. Pending output is sent first, and the client gets time to read it.
 
 use dunlin::wire::nats;
 
@@ -14,14 +14,14 @@ const SLOW_CONSUMER: &str = "Slow Consumer";
 /// The progress of closing a NATS connection.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
-    /// Whether the session has shut down its sending direction.
+    /// Whether the session has closed its side of the connection.
     has_shut_down: bool,
-    /// Whether the time to close is over, or the client has disconnected.
+    /// Whether the connection may be dropped: the client has closed its side, or the time to close has passed.
     pub(super) is_over: bool,
 }
 
 impl Session {
-    /// Sends an error to the client, and begins to close.
+    /// Sends an error to the client, and begins to close the connection.
     pub(super) fn fail(&mut self, text: &str) {
         if !self.is_closing() {
             match self.phase {
@@ -38,8 +38,8 @@ impl Session {
         self.disconnect(SLOW_CONSUMER);
     }
 
-    /// Closes the connection of a client that violated no rule. Sends no `-ERR`, because client libraries do not
-    /// reconnect after one. Operators see the reason.
+    /// Closes the connection without `-ERR`, because client libraries do not reconnect after an error. For clients that
+    /// did not violate the protocol. Operators see the reason `why`.
     pub(super) fn disconnect(&mut self, why: &str) {
         if !self.is_closing() {
             self.session_trace.cut_off(why, self.lag_max());
@@ -47,36 +47,35 @@ impl Session {
         }
     }
 
-    /// The largest number of records that the client still has to read in one log.
+    /// The client's largest lag in any log, in records.
     fn lag_max(&self) -> u64 {
         self.channels.values().map(|channel| channel.cursor.lag()).max().unwrap_or(0)
     }
 
-    /// Stops handling operations and sending records, and only sends pending output. The client receives no error, so
-    /// client libraries reconnect.
+    /// Begins to close the connection: from now on, only pending output is sent. Sends no error, so that client
+    /// libraries reconnect.
     pub(super) fn begin_closing(&mut self) {
         if self.is_closing() {
             return;
         }
         if self.shared.is_stopping() {
             self.session_trace.node_is_stopping();
-            // This INFO message announces that the node stops. A client that has just connected received the
-            // announcement in its first INFO.
+            // This INFO message tells the client that the node stops. If INFO was not sent yet, the first one says so.
             self.write_info_again();
         }
         self.phase = Phase::Closing(Closing::default());
         self.channel_queue.clear();
         self.leave_groups();
         self.blocked = None;
-        // The rest of an incomplete operation is read and dropped like other input, without memory for all of it.
+        // The rest of an incomplete operation is read and dropped, so it needs no buffer.
         self.unread = Vec::new();
         self.unread_needs = 0;
         self.unread_charge.release();
         self.timer.set_ms(CLOSE_TIMEOUT_MS);
     }
 
-    /// Whether the connection may be dropped. The session first waits until the client has closed its side: closing a
-    /// socket that has unread bytes would discard output that is still being sent.
+    /// Whether the connection may be dropped. The session waits until the client has closed its side, because closing a
+    /// socket with unread bytes would discard output that is still being sent.
     pub(super) fn may_close(&mut self) -> Result<bool, ConnectionLost> {
         let Phase::Closing(closing) = &mut self.phase else { return Ok(false) };
         let is_all_sent = self.outbound.is_empty() && self.refusals.is_empty();

@@ -1,4 +1,4 @@
-//! The operations INFO and CONNECT.
+//! Handles the operations INFO and CONNECT, with which a NATS connection begins.
 
 use dunlin::Refused;
 use dunlin::wire::ErrorCode;
@@ -11,13 +11,13 @@ use crate::protocol::Protocol;
 use crate::shared::SharedServer;
 use crate::stream::Stream;
 
-/// The nats-server version that INFO states. Clients choose features by it, and the node supports every feature of this
-/// version.
+/// The nats-server version in INFO. Client libraries choose features by this version, and the node supports all
+/// features that it has for clients.
 const NATS_SERVER_VERSION: &str = "2.10.0";
 pub(super) const PROTOCOL: u32 = 1;
-/// The cluster name in INFO.
+/// The cluster name in INFO, if the node is in a cluster.
 const CLUSTER: &str = "dunlin";
-/// The error text when the node has the maximum number of connections.
+/// nats-server's error text for a connection above the limit.
 const CONNECTIONS_EXCEEDED: &str = "maximum connections exceeded";
 
 impl Session {
@@ -53,7 +53,7 @@ impl Session {
     }
 }
 
-/// Appends the INFO message for a NATS port. INFO is sent before TLS, unless the client starts TLS itself.
+/// Appends the INFO message of the NATS listener. It is sent before TLS, unless the client begins with TLS.
 pub(crate) fn write_info(
     shared: &SharedServer,
     socket: Option<&TcpStream>,
@@ -64,8 +64,8 @@ pub(crate) fn write_info(
     write_info_for(shared, Protocol::Nats, socket, session, is_tls, out);
 }
 
-/// Appends the INFO message for a port of any listener. It includes the addresses of the same listener at the other
-/// nodes.
+/// Appends the INFO message of the listener for `protocol`. It includes the addresses of this listener at the members
+/// of the cluster.
 fn write_info_for(
     shared: &SharedServer,
     protocol: Protocol,
@@ -113,7 +113,7 @@ pub(crate) fn refusal(refused: &Refused) -> Vec<u8> {
 pub(super) fn error_text(refused: &Refused) -> String {
     match refused.code {
         ErrorCode::Limit => CONNECTIONS_EXCEEDED.to_owned(),
-        // nats-server's text.
+        // The text is the one that nats-server sends.
         ErrorCode::TlsRequired => "Secure Connection - TLS Required".to_owned(),
         code => format!("{code} {}", refused.text),
     }

@@ -1,7 +1,7 @@
-//! Writing to the client: which channels may write, how much, and how their cursors move.
+//! Writes records to the client. Decides which channels write, how much each writes, and how their cursors move.
 //!
-//! Channels with records take turns, and each gets an equal share of a write. After a message larger than its share, a
-//! channel skips turns (deficit round robin).
+//! Channels with records take turns, and each gets an equal share of a write. A channel that has sent a message larger
+//! than its share skips later turns in return (deficit round robin).
 
 use std::io;
 use std::task::{Context, Poll};
@@ -19,7 +19,7 @@ use crate::session::{ConnectionLost, RoundProgress};
 const WRITE_CHANNELS_MAX: usize = 16;
 
 impl Session {
-    /// Does one write if there is anything to send.
+    /// Writes once if there is anything to send.
     pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -33,7 +33,7 @@ impl Session {
             self.select_channels(&mut scratch.selected, pace);
             if self.outbound.is_empty() && scratch.selected.is_empty() {
                 let flushed = self.poll_flush_buffered(cx)?;
-                // The queues still have channels or members to serve, so the session does not sleep.
+                // The queues may still contain channels or members to serve, so the session must not sleep.
                 let is_unfinished = self.is_skip_budget_spent || skips_members;
                 return Ok(if is_unfinished { RoundProgress::Some } else { flushed });
             }
@@ -55,9 +55,9 @@ impl Session {
         }
     }
 
-    /// Delivers records to queue group members, and returns true. If the members filled the output the last time, and
-    /// channels are queued, does nothing and returns false. The channels then write first, because groups with many
-    /// records would leave no room for them.
+    /// Delivers records to queue group members and returns true, unless it is the channels' turn: if the members filled
+    /// the output the last time and channels are queued, returns false. Without this, groups with many records would
+    /// leave no room for channels.
     fn deliver_if_members_are_next(&mut self) -> bool {
         let has_room = self.outbound.control.len() <= CONTROL_BYTES_MAX;
         if self.members_filled_output && has_room && !self.channel_queue.is_empty() {
@@ -69,7 +69,7 @@ impl Session {
         true
     }
 
-    /// Flushes bytes that were written to the stream but that the socket has not taken.
+    /// Sends bytes that were written to the stream but not yet taken by the socket.
     #[inline]
     fn poll_flush_buffered(&mut self, cx: &mut Context<'_>) -> Result<RoundProgress, ConnectionLost> {
         match self.stream.poll_flush_buffered(cx) {
@@ -78,7 +78,7 @@ impl Session {
         }
     }
 
-    /// Picks channels with records from the head of the queue. Sends the notices that are found during this search.
+    /// Takes channels with records from the front of the queue. Sends notices of the channels that it examines.
     fn select_channels(&mut self, selected: &mut Vec<u32>, pace: &WritePacer) {
         selected.clear();
         let mut skips = SkipBudget::default();
@@ -93,7 +93,7 @@ impl Session {
             let Some(number) = self.channel_queue.pop_front() else { break };
             if self.prepare_channel(number, pace, &mut skips)
                 && let Some(channel) = self.channels.get_mut(&number)
-                // A woken channel may be in the queue twice.
+                // A channel may be in the queue twice, but is selected once.
                 && !std::mem::replace(&mut channel.is_selected, true)
             {
                 selected.push(number);
@@ -102,8 +102,8 @@ impl Session {
         self.is_skip_budget_spent |= skips.is_spent();
     }
 
-    /// Whether the channel has records to send. Otherwise, the channel waits for records, is paused, has ended, or was
-    /// queued again because it has skipped many records.
+    /// Whether the channel has records to send. If it has none, it waits for records, pauses, or has ended. If it has
+    /// skipped many records, it is queued again.
     fn prepare_channel(&mut self, number: u32, pace: &WritePacer, skips: &mut SkipBudget) -> bool {
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };
@@ -147,7 +147,7 @@ impl Session {
         }
     }
 
-    /// Does one write. Returns whether the socket took any bytes.
+    /// Writes once. Returns whether the socket took any bytes.
     fn write(&mut self, scratch: &mut NatsScratch) -> Result<bool, ConnectionLost> {
         let NatsScratch { copied, selected, moves, .. } = scratch;
         let mut plan = WritePlan::new(copied, moves, &self.outbound);
@@ -175,7 +175,8 @@ impl Session {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
             Err(_) => return Err(ConnectionLost),
         };
-        // If there is no memory for the rest of a message of which a part was sent, the connection must end.
+        // If a message was sent only in part, its rest must be kept. Without memory for the rest, the connection must
+        // end.
         let cut = plan.unsent_rest(sent, self.node.connection_budget()).map_err(|_| ConnectionLost)?;
         let record_bytes = self.outbound.remove_sent(sent);
         debug_assert!(record_bytes <= sent);
@@ -184,15 +185,15 @@ impl Session {
         Ok(sent > 0)
     }
 
-    /// Moves the cursors of the channels past the messages that were sent, or whose rest is kept to be sent. `start`
-    /// is the offset of the first message in the write.
+    /// Moves the channels' cursors past the messages that were sent. A message that was sent in part counts as sent,
+    /// because its rest is kept. `start` is the offset of the first message in the write.
     fn advance_cursors(&mut self, selected: &[u32], moves: &[CursorMove], mut start: usize, sent: usize) {
         let mut moves = moves.iter().peekable();
-        // Handles all moves of one channel together; they are adjacent.
+        // The moves of one channel are adjacent, and are handled together.
         while let Some(first) = moves.peek().copied() {
             let (mut records, mut bytes, mut messages, mut stopped) = (0, 0, 0, false);
             while let Some(moved) = moves.next_if(|moved| moved.channel == first.channel) {
-                // The cursor passes skipped records only together with the message before them.
+                // The cursor moves past skipped records only if it also moves past the message before them.
                 stopped |= moved.messages > 0 && start >= sent;
                 start = moved.end;
                 if !stopped {

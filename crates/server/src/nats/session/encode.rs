@@ -1,5 +1,5 @@
-//! Encodes records as messages. For each message, stores where it ends in the write, so that the channels' cursors move
-//! by the messages that were sent.
+//! Encodes records as NATS messages. Stores where each message ends in the write, so that channels' cursors move past
+//! exactly the messages that were sent.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use super::subscription::{Channel, Subscription};
 use crate::session::outbound::{OutboundBuffer, UnsentPart};
 use crate::session::pieces::{BORROWED_BYTES_MIN, Pieces};
 
-/// Maximum number of bytes of records that are read from a log at once.
+/// Approximate number of bytes of records that are read from a log at a time.
 const SPAN_BYTES_MAX: usize = 16 << 10;
-/// Size from which a payload is borrowed from its segment instead of copied. A message with a borrowed payload takes
-/// three pieces of the write.
+/// A payload of at least this size is not copied, but written directly from its segment. Such a message takes three
+/// pieces of the write.
 const BORROWED_PAYLOAD_MIN: usize = 4 * BORROWED_BYTES_MIN;
 
-/// How one message, or a number of skipped records, moves a channel's cursor.
+/// How far a message or skipped records move a channel's cursor.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CursorMove {
     pub(super) channel: u32,
@@ -28,7 +28,7 @@ pub(super) struct CursorMove {
     pub(super) advance_bytes: u32,
     /// 1 for a message, 0 for skipped records.
     pub(super) messages: u32,
-    /// Offset in the write at which the message ends. The next message begins there.
+    /// Offset in the write at which the message ends and the next one begins.
     pub(super) end: usize,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct WritePlan<'a, 's> {
 }
 
 impl<'a, 's> WritePlan<'a, 's> {
-    /// Starts a write with the pending output other than records.
+    /// Starts a write, which begins with the pending output other than records.
     pub(super) fn new(
         copied: &'s mut Vec<u8>,
         moves: &'s mut Vec<CursorMove>,
@@ -55,13 +55,13 @@ impl<'a, 's> WritePlan<'a, 's> {
         &self.pieces
     }
 
-    /// The offset at which the first message begins.
+    /// The offset in the write at which the first message begins.
     pub(super) fn begin(&self) -> usize {
         self.begin
     }
 
-    /// Adds records of the channel, up to `share` bytes or the subscription's message limit. Returns the number of
-    /// added bytes.
+    /// Adds the channel's next records. Stops at about `share` bytes, or at the subscription's limit of messages.
+    /// Returns the number of added bytes.
     pub(super) fn add_records(
         &mut self,
         number: u32,
@@ -169,8 +169,8 @@ impl<'a, 's> WritePlan<'a, 's> {
         self.pieces.put_copy(b"\r\n");
     }
 
-    /// The unsent rest of a message of which the socket took only a part. `sent` is the number of bytes of the write
-    /// that were sent.
+    /// The unsent rest of the message that the socket took only in part; empty if there is none. `sent` is the number
+    /// of bytes of the write that were sent.
     pub(super) fn unsent_rest(
         &self,
         sent: usize,
@@ -191,17 +191,17 @@ impl<'a, 's> WritePlan<'a, 's> {
 /// The offset of the flags in a frame.
 const FLAGS_OFFSET: usize = 5;
 
-/// Options of encoding that do not depend on the subscription.
+/// What the encoding of all subscriptions' messages depends on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EncodeOptions<'a> {
-    /// Whether the client understands headers.
+    /// Whether the client supports headers.
     pub(super) headers: bool,
     pub(super) own: &'a OwnRecords,
-    /// The reply subjects of the requests that were delivered to the client.
+    /// The reply subjects of requests that the client has received, to which encoding adds.
     pub(super) replies: &'a ReplySubjectSet,
 }
 
-/// A record's position, which is sent to subscriptions that asked for sequence numbers.
+/// A record's position. Subscriptions that asked for sequence numbers receive it in headers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RecordPosition<'a> {
     pub(super) epoch: u32,
@@ -209,7 +209,7 @@ pub(super) struct RecordPosition<'a> {
     pub(super) log: &'a Log,
 }
 
-/// Writes the line before the payload, and the headers.
+/// Writes the first line of a message, and its headers if it has any.
 #[inline]
 pub(super) fn write_head(
     out: &mut Vec<u8>,
@@ -226,13 +226,13 @@ pub(super) fn write_head(
     }
 }
 
-/// Prefix of the headers that the node adds itself.
+/// Prefix of the names of headers that the node itself adds to messages.
 const NODE_HEADERS: &[u8] = b"Dunlin-";
-/// Headers in which client libraries expect a message's status. The node's notices use them too.
+/// Headers in which client libraries expect a message's status. The node's own notices use them.
 const LIBRARY_STATUS_HEADERS: [&str; 2] = ["Status", "Description"];
 
-/// Writes the message's first line and its headers. The line contains the length of the headers, so the headers are
-/// encoded first.
+/// Writes the first line of a message and its headers. The headers are encoded first, because the line contains their
+/// length.
 fn write_head_with_headers(
     out: &mut Vec<u8>,
     message: &NatsMessageHead<'_>,
@@ -241,7 +241,7 @@ fn write_head_with_headers(
     sequenced: Option<RecordPosition<'_>>,
 ) {
     let mut block = Vec::with_capacity(128);
-    // A subscription with sequence numbers must be able to tell the node's headers from a publisher's headers.
+    // If the subscription has sequence numbers, leaves out a publisher's headers that look like the node's own headers.
     let is_node_header = |name: &str| {
         let start = name.as_bytes().get(..NODE_HEADERS.len());
         let has_node_prefix = start.is_some_and(|start| start.eq_ignore_ascii_case(NODE_HEADERS));
@@ -265,7 +265,7 @@ fn put_position(block: &mut Vec<u8>, sequenced: RecordPosition<'_>, message: &Na
     put_number(block, "Dunlin-Seq", seq);
     put_number(block, "Dunlin-Epoch", epoch.into());
     let name = log.name();
-    // Adds the topic's name if it differs from the subject.
+    // The subject shows the topic's name if it has no other part, so the header is needed only if it has.
     if !message.subject[1].is_empty() {
         put_header(block, "Dunlin-Topic", name.topic.as_bytes());
     }

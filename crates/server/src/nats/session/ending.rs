@@ -1,10 +1,10 @@
-//! Operations that wait for earlier messages: `UNSUB` takes effect after records that were published before
-//! it, and `PONG` follows the messages that existed at its `PING`. Client libraries rely on this order to
-//! drain subscriptions. `PONG` also follows the acceptance of memberships by owners at other nodes, so that a record
-//! that is published after the `PONG` finds the member.
+//! Operations that wait until earlier messages are delivered. `UNSUB` takes effect after the records that were
+//! published before it. `PONG` is sent after the messages that existed when its `PING` arrived. Client libraries rely
+//! on this order to drain subscriptions. `PONG` also waits until topics' owners at other nodes have accepted the
+//! client's memberships in queue groups, so that records published after the `PONG` reach the member.
 //!
-//! Limits: the session stops reading at [`PONGS_MAX`] pending `PONG`s, or when these wait for [`POSITIONS_MAX`] log
-//! positions.
+//! Limits: the session stops reading when it has [`PONGS_MAX`] pending `PONG`s, or when they wait for [`POSITIONS_MAX`]
+//! positions in logs.
 
 use std::collections::VecDeque;
 
@@ -16,11 +16,10 @@ use super::reading::{OPERATIONS_PER_READ, SCANNED_PER_OPERATION};
 use super::{Phase, Session};
 
 const PONGS_MAX: usize = 1_024;
-/// Maximum number of log positions for which all pending `PONG`s together wait. At this number, the session stops
-/// reading.
+/// Maximum number of positions in logs for which the pending `PONG`s wait. At this number, the session stops reading.
 const POSITIONS_MAX: usize = 1 << 18;
 
-/// Pending `PONG`s, in the order in which they must be sent.
+/// Pending `PONG`s, in the order of their `PING`s.
 #[derive(Debug, Default)]
 pub(super) struct PendingPongs {
     pending: VecDeque<PendingPong>,
@@ -28,17 +27,17 @@ pub(super) struct PendingPongs {
     positions: usize,
     /// Whether the client has received a `PONG` on this connection.
     has_sent_first: bool,
-    /// Whether INFO must be sent after the first `PONG`.
+    /// Whether INFO must be sent right after the first `PONG`.
     info_is_due: bool,
 }
 
-/// A pending `PONG`. It is sent when channels and queue group members have passed the positions in it.
+/// A `PONG` that is sent when the channels and queue group members in it have passed the given positions.
 #[derive(Debug)]
 struct PendingPong {
     channels: Vec<(u32, Position)>,
-    /// The queue group members, each with the sequence number that it must pass in each log.
+    /// Queue group members, each with the sequence number that it must pass in each log of its topic.
     members: Vec<(u32, Vec<u64>)>,
-    /// Number of positions that had to be passed when the `PING` arrived.
+    /// Number of channels and members for which the `PONG` waited when the `PING` arrived.
     positions: usize,
 }
 
@@ -49,7 +48,7 @@ impl PendingPongs {
 }
 
 impl Session {
-    /// Sends a `PONG` after all messages that exist at this time.
+    /// Handles a `PING`: its `PONG` is sent after all messages that exist now.
     pub(super) fn pong(&mut self) {
         self.handle_notifications();
         let ending = self.ending.iter().filter_map(|number| self.subscriptions.get(number));
@@ -61,7 +60,7 @@ impl Session {
             .chain(paused)
             .chain(ending)
             .filter_map(|number| Some((*number, self.channels.get(number)?.cursor.log().last())));
-        // The `PONG` also waits for the channels that are being opened.
+        // The `PONG` also waits for channels whose start position is still to be found.
         let opening = self.opening.iter().filter(|(_, opening)| opening.subjects.is_some());
         let opening = opening.map(|(channel, _)| (*channel, Position::default()));
         let channels: Vec<(u32, Position)> = due.chain(opening).collect();
@@ -78,9 +77,9 @@ impl Session {
         }
     }
 
-    /// Sends the `PONG`s whose positions have been passed.
+    /// Sends the pending `PONG`s that need not wait any longer.
     pub(super) fn write_due_pongs(&mut self) {
-        // Errors of records that precede the `PING` are sent before the `PONG`.
+        // Errors of records that were published before the `PING` are sent before its `PONG`.
         while self.refusals.is_empty()
             && let Some(pong) = self.pongs.pending.front_mut()
         {
@@ -107,8 +106,8 @@ impl Session {
         }
     }
 
-    /// Sends INFO again if the client supports that. Client libraries expect nothing between CONNECT and their first
-    /// `PONG`, so the INFO is sent after that `PONG`.
+    /// Sends INFO again if the client supports this. Client libraries expect nothing between CONNECT and their first
+    /// `PONG`, so INFO is not sent before that `PONG`.
     pub(super) fn write_info_again(&mut self) {
         if !matches!(self.phase, Phase::Open) || self.connect.protocol < PROTOCOL {
             return;
@@ -120,9 +119,9 @@ impl Session {
         }
     }
 
-    /// Ends a subscription after all messages that exist at this time.
+    /// Ends a subscription after all messages that exist now are delivered.
     pub(super) fn drain_subscription(&mut self, number: u32) {
-        // A record that was just published may have created a topic that this subscription must read.
+        // The record published last may have created a topic that this subscription must read.
         self.read_new_logs();
         self.finish_members(number);
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };

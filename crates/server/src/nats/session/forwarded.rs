@@ -1,7 +1,8 @@
-//! Tracks batches that were forwarded to other owners until the owners respond. A refusal is reported when it arrives,
-//! which may be after the `PONG` of a later `PING`.
+//! Keeps track of batches that were forwarded to topics' owners at other nodes, until the owners respond. The client
+//! receives a refusal when the owner's response arrives, which may be after the `PONG` of a later `PING`.
 //!
-//! Limit: the owner's part of the node's `forwarded_bytes_max`; above it, the session forwards no batch to this owner.
+//! Limit: the node divides `forwarded_bytes_max` among the owners. When an owner's part is used up, no more batches are
+//! forwarded to this owner.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,11 +13,10 @@ use super::Session;
 use super::inboxes::is_inbox;
 use super::publish::PARTITION;
 
-/// Token with which the response of an owner notifies the session's waiter.
+/// Token with which the session's waiter is notified that an owner has responded.
 pub(super) const OWNER_RESPONDED: u32 = u32::MAX - 7;
 
-/// Forwarded batches in the order of publishing. A response that arrives out of order waits for the responses to
-/// earlier batches.
+/// Forwarded batches in the order of publishing. A response is handled only after the responses to all earlier batches.
 #[derive(Debug, Default)]
 pub(super) struct ForwardedBatches(VecDeque<ForwardedBatch>);
 
@@ -29,8 +29,8 @@ struct ForwardedBatch {
 }
 
 impl ForwardedBatches {
-    /// Removes the accepted batches at the front of the queue. Returns the next batch if its owner has refused it;
-    /// `None` if the owner has not responded, or no batch is left.
+    /// Removes accepted batches from the front of the queue. If the owner refused the next batch, removes and returns
+    /// it. `None` if its owner has not responded, or no batch is left.
     fn take_refused(&mut self, waiter: &Arc<Waiter>) -> Option<(ForwardedBatch, PublishError)> {
         while let Some(first) = self.0.front() {
             match first.log.poll_ack(first.receipt.position, AckLevel::ByOwner, waiter, OWNER_RESPONDED) {
@@ -44,7 +44,7 @@ impl ForwardedBatches {
 }
 
 impl Session {
-    /// Stores a batch that was sent to the owner of its topic.
+    /// Remembers a batch that was forwarded to its topic's owner.
     pub(super) fn track_forwarded(&mut self, subject: &[u8], receipt: &Receipt, records: usize) {
         let targets_max = self.shared.limits.nats.targets_max;
         let Ok(target) = self.targets.find(&self.node, subject, 0, targets_max) else { return };
@@ -56,14 +56,14 @@ impl Session {
         }
     }
 
-    /// Reports the owners' refusals to the client, unless earlier refusals are still waiting to be sent.
+    /// Reports the owners' refusals to the client. While earlier refusals wait to be sent, does nothing.
     pub(super) fn report_owner_refusals(&mut self) {
         while self.refusals.is_empty()
             && let Some((batch, error)) = self.forwarded.take_refused(&self.waiter)
         {
             self.targets.remove(batch.subject.as_bytes());
-            // A refused reply to a requester that has ended is not reported. The check uses the topic's name, because
-            // the topic of an inbox has the inbox's name, whatever the subject is.
+            // If a reply is refused because its requester is gone, the client receives no error. The topic's name shows
+            // whether the record was a reply, because an inbox's topic has the inbox's name, whatever the subject is.
             if !is_inbox(&batch.log.name().topic) || !matches!(error, PublishError::NoTopic(_)) {
                 self.refuse_publish(batch.subject.as_bytes(), &error.to_string(), batch.records);
             }

@@ -1,7 +1,9 @@
-//! Inboxes: subjects that belong to the connection which first subscribed to them, and end with its subscriptions.
+//! The inboxes of a connection. An inbox is a set of subjects for replies. It belongs to the connection that first
+//! subscribed to one of the subjects, and ends with this connection's subscriptions.
 //!
-//! NATS clients choose their inboxes: `_INBOX.<unique>`, or `_INBOX.<unique>.…` for many replies. All subjects with
-//! the same first two tokens share one log, because subjects that are used once must not become topics.
+//! NATS clients choose the names of their inboxes: `_INBOX.<unique>`, or `_INBOX.<unique>.…` for many replies. All
+//! subjects with the same first two tokens share one log, because a subject that is used only once must not become a
+//! topic.
 //!
 //! Limit: one inbox for each subscription.
 
@@ -18,10 +20,10 @@ use super::reading::SCANNED_PER_OPERATION;
 use super::subscription::{SEQUENCED, Subscription};
 use crate::access::{InboxClaim, Login};
 
-/// How long another node's response that it has no subscriber stays valid.
+/// How long the session remembers that other nodes have no subscriber to the reply subjects of a subscription.
 const NO_SUBSCRIBER_FOR: Duration = Duration::from_millis(100);
 
-/// The inboxes of one connection, each with the number of subscriptions that need it.
+/// The inboxes of a connection, each with the number of subscriptions that use it.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionInboxes(HashMap<Box<str>, OpenInbox>);
 
@@ -33,7 +35,8 @@ struct OpenInbox {
 }
 
 impl ConnectionInboxes {
-    /// Opens the inbox of the pattern, unless it is open. Returns `false` if another user owns the inbox.
+    /// Opens the inbox to which the pattern belongs, or counts one more subscription if it is open. Returns `false` if
+    /// another user owns the inbox.
     pub(super) fn open(
         &mut self,
         node: &Node,
@@ -45,7 +48,8 @@ impl ConnectionInboxes {
             return Ok(true);
         }
         let mut inbox = Inbox::of_client(node.clone(), key(pattern));
-        // Another connection may have the same inbox; the inbox then exists until both have closed it.
+        // Another connection may have an inbox of the same name. The inbox then exists until both connections have
+        // closed it.
         let is_new = match inbox.open_new() {
             Ok(is_new) => is_new,
             Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => false,
@@ -60,7 +64,7 @@ impl ConnectionInboxes {
         Ok(true)
     }
 
-    /// Closes the inbox when its last subscription ends.
+    /// Counts one subscription less, and closes the inbox if it was the last.
     pub(super) fn close(&mut self, pattern: &str) {
         if let Some(open) = self.0.get_mut(key(pattern)) {
             open.subscriptions -= 1;
@@ -72,8 +76,8 @@ impl ConnectionInboxes {
 }
 
 impl Session {
-    /// Whether a connection of another user, at another node, has the inbox of the subject. The other nodes are
-    /// queried, because this node knows only its own inboxes.
+    /// Whether the subject belongs to an inbox of another user's connection at another node. Asks the other nodes,
+    /// because this node knows only its own inboxes.
     pub(super) fn is_in_foreign_inbox(&mut self, subject: &str, from: usize) -> Result<bool, RetryFrom> {
         let subject = subject.strip_prefix(SEQUENCED).unwrap_or(subject);
         if !is_inbox(subject) || !is_single_inbox(subject) || self.inboxes.0.contains_key(key(subject)) {
@@ -86,11 +90,11 @@ impl Session {
         Ok(is_foreign)
     }
 
-    /// Prepares the reply inbox for a request that is about to be published. The inbox receives the reply if no topic
-    /// owns the reply subject and only clients of this node subscribe to it. In this case, no topic is created for the
-    /// reply, and the inbox does not own the reply subject.
+    /// Opens an inbox for the reply to a request that is about to be published, so that no topic is created for the
+    /// reply. Opens it only if no topic owns the reply subject and only clients of this node subscribe to it. The inbox
+    /// does not own the reply subject.
     ///
-    /// Limit: another node's response about its subscribers stays valid for [`NO_SUBSCRIBER_FOR`].
+    /// Limit: the session remembers for [`NO_SUBSCRIBER_FOR`] that other nodes have no subscriber.
     pub(super) fn open_reply_inbox(&mut self, reply: &[u8], from: usize) -> Result<(), RetryFrom> {
         let subject = std::str::from_utf8(reply).ok().and_then(|reply| Subject::parse(reply).ok());
         let Some((subject, patterns)) =
@@ -138,15 +142,14 @@ pub(super) fn is_inbox(subject: &str) -> bool {
     subject.starts_with(PREFIX)
 }
 
-/// Whether the pattern matches the subjects of one inbox only.
+/// Whether the pattern matches only subjects of a single inbox.
 pub(super) fn is_single_inbox(pattern: &str) -> bool {
     pattern.strip_prefix(PREFIX).is_some_and(|rest| !rest.starts_with(['*', '>']))
 }
 
 const PREFIX: &str = "_INBOX.";
 
-/// The part that all subjects of an inbox have in common: the first two tokens, and the dot after them if there are
-/// more.
+/// The key of the inbox to which a subject belongs: the first two tokens, and the dot after them if more tokens follow.
 pub(super) fn key(subject: &str) -> &str {
     let rest = &subject[PREFIX.len()..];
     rest.find('.').map_or(subject, |at| &subject[..=PREFIX.len() + at])

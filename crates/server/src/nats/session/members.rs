@@ -1,16 +1,16 @@
-//! Queue groups: memberships in the topics' `share` groups. A subscription with a queue joins the group in each
-//! matching topic, and each record goes to one member of the queue. The topic's owner manages the membership, even if
-//! it is another node.
+//! Memberships in NATS queue groups, which are share groups of topics. A subscription with a queue name joins a group
+//! of this name in each matching topic, and each record goes to one member of the group. The topic's owner manages the
+//! membership, even if it is another node.
 //!
-//! When a client ends a subscription, the owner ends the membership, and the session still delivers the records that it
-//! has received. If this node is the owner, the member still takes up to [`DELIVERY_RECORDS_MAX`] records that wait for
-//! the group.
+//! When a client ends a subscription, the topic's owner ends the membership, but the session still delivers the records
+//! that it has already received. If this node is the owner, the member may still take up to [`DELIVERY_RECORDS_MAX`]
+//! records.
 //!
-//! Records are copied into the output, at most [`DELIVERY_RECORDS_MAX`] at a time while the output has room, and count
-//! as consumed from then on.
+//! While the output has room, records are copied into it, at most [`DELIVERY_RECORDS_MAX`] at a time. A copied record
+//! counts as consumed.
 //!
-//! Invariant: a group created by a NATS client ends with its last member. A later member starts with new records, as in
-//! NATS.
+//! Invariant: a group created by a NATS client ends with its last member. If a member joins later, the group starts
+//! again with new records, as in NATS.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use super::encode::{RecordPosition, write_head};
 use super::{CONTROL_BYTES_MAX, Session};
 use crate::charging::charge_subscriptions;
 
-/// Maximum number of records that are delivered to one member before the next member is served.
+/// Maximum number of records that a member receives before the next member's turn.
 const DELIVERY_RECORDS_MAX: usize = 64;
 
 /// A subscription's membership in the group of one topic.
@@ -34,17 +34,18 @@ const DELIVERY_RECORDS_MAX: usize = 64;
 pub(super) struct QueueMember {
     pub(super) subscription: u32,
     share: ShareMember,
-    /// Selects the topic's records that the subscription receives; `None` if it receives all.
+    /// Selects the records that match the subscription's pattern; `None` if all records of the topic match.
     filter: Option<Filter>,
-    /// Number of records that the log dropped before any member received them, as of the last report.
+    /// Number of records that the log dropped before any member received them, when it was last checked.
     dropped_records: u64,
-    /// For each log, the sequence number of the last record that was taken.
+    /// For each log of the topic, the sequence number of the last record that the member took.
     taken: Vec<u64>,
     /// Whether the member waits for a notification of new records.
     pub(super) is_waiting: bool,
-    /// Whether the membership ends after the records that are still to be delivered.
+    /// Whether the membership ends when the remaining records are delivered.
     pub(super) is_ending: bool,
-    /// Number of records that an ending member at the topic's owner may still take; `None` for other members.
+    /// If the membership is ending and this node owns the topic: number of records that the member may still take.
+    /// Otherwise `None`.
     left: Option<usize>,
     _charge: MemoryCharge,
 }
@@ -58,7 +59,7 @@ impl QueueMember {
         self.share.group()
     }
 
-    /// For each log of the topic, its last sequence number.
+    /// The last sequence number of each log of the topic.
     pub(super) fn last_seqs(&self) -> Vec<u64> {
         self.topic().logs().iter().map(|log| log.last().seq).collect()
     }
@@ -68,8 +69,8 @@ impl QueueMember {
         self.is_ending || !self.is_waiting || self.share.is_joining()
     }
 
-    /// Whether the membership is accepted or refused, and the member has received all its records up to these sequence
-    /// numbers, one for each log.
+    /// Whether a `PONG` need not wait for the member any longer. The owner has accepted or refused the membership, and
+    /// the member has received its records up to `last_seqs`, which has a sequence number for each log.
     pub(super) fn is_past(&self, last_seqs: &[u64]) -> bool {
         !self.is_ending
             && !self.share.is_joining()
@@ -77,30 +78,32 @@ impl QueueMember {
     }
 }
 
-/// The name of a queue's group if its members receive only some of a topic's subjects. Members with different patterns
-/// form different groups.
+/// The name of the group in a topic of which the members receive only some subjects. The name contains the pattern, so
+/// members with different patterns are in different groups.
 pub(super) fn partial_group_of(queue: &str, pattern: &Pattern) -> String {
     format!("{queue}.of.{}", pattern.as_str().replace('*', "+").replace('>', "#"))
 }
 
-/// The name of the group that a queue's members join in a topic.
+/// The name of the group that a subscription with this queue and pattern joins in a topic. `is_partial` says whether
+/// the pattern matches only some of the topic's subjects.
 pub(super) fn group_of(queue: &str, pattern: &Pattern, is_partial: bool) -> String {
     if is_partial { partial_group_of(queue, pattern) } else { queue.to_owned() }
 }
 
-/// The result of delivering records to a member once.
+/// What remains to be done after records were delivered to a member once.
 enum DeliveryOutcome {
     Waiting,
     More,
-    /// The member has skipped many expired records, and lets other sessions run before it continues.
+    /// The member has skipped many expired records. Other sessions run before it continues.
     Skipped,
-    /// The topic was deleted, or the member has received its last record.
+    /// The topic was deleted, or the ending member has received its last record.
     Ended,
     LimitReached,
 }
 
 impl Session {
-    /// Joins the group of the log's topic; a subscription joins once for each topic.
+    /// Joins the group in the log's topic. Does nothing for logs of other partitions than the first, because a
+    /// subscription joins once for each topic.
     pub(super) fn join(
         &mut self,
         subscription: u32,
@@ -150,7 +153,7 @@ impl Session {
         Ok(())
     }
 
-    /// Delivers records to each queued member, one after another.
+    /// Delivers records to the queued members, in turn.
     pub(super) fn deliver_to_members(&mut self) {
         for _ in 0..self.member_queue.len() {
             if self.is_closing() || self.outbound.control.len() > CONTROL_BYTES_MAX {
@@ -177,9 +180,9 @@ impl Session {
         }
     }
 
-    /// Delivers the received records of the subscription's groups, and ends its memberships. A membership at another
-    /// node ends when the owner's last records have arrived. A membership at this node ends at once, or, if the output
-    /// is full, after up to [`DELIVERY_RECORDS_MAX`] more records.
+    /// Delivers the records that the subscription's memberships have received, and ends these memberships. If another
+    /// node owns the topic, a membership ends when the owner's last records have arrived. If this node owns it, the
+    /// membership ends at once, or, if the output is full, after up to [`DELIVERY_RECORDS_MAX`] more records.
     pub(super) fn finish_members(&mut self, subscription: u32) {
         let members = self
             .subscriptions
@@ -263,9 +266,9 @@ impl Session {
                 }
                 Event::Notice(Notice::Deleted { .. }) => return DeliveryOutcome::Ended,
                 Event::Notice(notice) => {
-                    // A notice has one of two causes. If the log dropped records before any member received them, the
-                    // client was too slow and is disconnected. If a member died with its records, this client did not
-                    // cause the loss and stays connected.
+                    // The notice reports lost records. If the log dropped records before any member received them, this
+                    // client was too slow and is disconnected. If the records were lost with another member, this
+                    // client stays connected.
                     let before =
                         std::mem::replace(&mut member.dropped_records, member.share.dropped_records());
                     if !subscription.is_sequenced && before < member.dropped_records {

@@ -1,6 +1,7 @@
-//! Notices for subscriptions. A subscription that asked for sequence numbers receives each notice as a status message.
-//! A plain subscription receives none. If it lost records that it could have received, the connection is closed, as
-//! nats-server does with slow consumers. The connection stays open if the records were lost with their owner.
+//! Handles notices such as gaps. A subscription that asked for sequence numbers receives each notice as a message with
+//! a status. Other subscriptions receive no notices. If such a subscription lost records that it could have received,
+//! the connection is closed, as nats-server does with slow consumers. If the records were lost with the topic's owner,
+//! the connection stays open.
 
 use dunlin::topic::{EpochChanged, Notice};
 use dunlin::wire::nats::{NatsMessageHead, header_lines};
@@ -14,7 +15,8 @@ const DELETED: &[u8] = b"410 Deleted";
 const LAGGING: &[u8] = b"429 Lagging";
 
 impl Session {
-    /// Sends a notice to the channel's subscription; if a plain subscription lost records, closes the connection.
+    /// Handles a notice for a channel. Sends it if the subscription asked for sequence numbers. Otherwise, if the
+    /// subscription lost records, closes the connection.
     pub(super) fn notice(&mut self, number: u32, notice: &Notice) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         let Some(subscription) = self.subscriptions.get(&channel.subscription) else { return };
@@ -31,7 +33,7 @@ impl Session {
         }
     }
 
-    /// Sends a notice to a subscription that asked for sequence numbers.
+    /// Sends a notice to a subscription that has asked for sequence numbers.
     pub(super) fn write_notice(&mut self, subscription: u32, topic: &str, notice: &Notice) {
         let Some(subscription) = self.subscriptions.get(&subscription) else { return };
         let mut block = Vec::new();
@@ -73,16 +75,17 @@ impl Session {
     }
 }
 
-/// Whether this subscriber lost records that others received, or could have received.
+/// Whether the notice means that the subscriber missed records which it could have received.
 ///
-/// Records that an owner lost when it died are no such loss; `known_through` is `None` in this case.
+/// Records that were lost with a topic's owner do not count; `known_through` is `None` for them.
 fn is_loss(notice: &Notice) -> bool {
     match notice {
         Notice::Gap(_) => true,
         Notice::EpochChanged(EpochChanged { last_seen, known_through, new_first, .. }) => {
             let is_behind_end = known_through.is_some_and(|through| through > *last_seen);
-            // The new owner may lack records that were read here; then its epoch begins at or before the last of these
-            // records. Records of the new epoch that are not retained are reported later as a gap.
+            // The new owner may lack records that this subscriber has read. Its epoch then begins at or before the last
+            // of these records, and the subscriber missed nothing. Records of the new epoch that are not retained cause
+            // a gap later.
             let begins_late = new_first.seq > last_seen.saturating_add(1);
             is_behind_end || begins_late
         }

@@ -1,16 +1,16 @@
-//! Handles the operations that a client sends.
+//! Handles the operations that a NATS client sends.
 
 use dunlin::wire::nats::{NatsOperation, OK};
 
 use super::publish::{PublishedBatch, RetryFrom};
 use super::{Phase, Session};
 
-/// The work that a `SUB` or `UNSUB` causes, as a multiple of the work of any other operation.
+/// How much more work a `SUB` or `UNSUB` causes than any other operation.
 const SUBSCRIPTION_WORK: usize = 8;
 
 impl Session {
-    /// Handles an operation. A published record is added to the batch. Before any other operation is handled, the batch
-    /// is appended. If the batch has to wait for room, the operation is handled later.
+    /// Handles an operation. If it publishes a record, adds the record to the batch. Before any other operation,
+    /// appends the batch. If the batch must wait for room, the operation is handled later.
     #[inline]
     pub(super) fn handle<'b>(
         &mut self,

@@ -1,6 +1,8 @@
-//! Tracks the records that the connection itself published. Clients with `"echo": false` do not receive them.
+//! Remembers which records the connection itself published, because clients that set `"echo": false` do not receive
+//! them.
 //!
-//! Limit: `own_ranges_max`; a client with a larger lag is disconnected.
+//! Limit: `own_ranges_max` ranges of sequence numbers for each log. If a client is so far behind that more ranges must
+//! be kept, it is disconnected.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -8,21 +10,21 @@ use std::sync::Arc;
 
 use dunlin::topic::Log;
 
-/// Number of ranges in one log above which the session drops the ranges that all channels have passed.
+/// If a log has more ranges than this, those that all channels have passed are dropped.
 const RANGES_KEPT: usize = 64;
 
-/// The connection's own records in each log that it reads.
+/// The records that the connection itself published, in each log that it also reads.
 #[derive(Debug, Default)]
 pub(super) struct OwnRecords(HashMap<usize, OwnLogRecords>);
 
-/// The connection's own records in one log, and the channels that read this log.
+/// The records of one log that the connection itself published, and the channels that read this log.
 #[derive(Debug, Default)]
 struct OwnLogRecords {
     ranges: SeqRanges,
     channels: BTreeSet<u32>,
 }
 
-/// Ranges of sequence numbers, in ascending order.
+/// Ranges of sequence numbers, in ascending order, each with its first and last number.
 #[derive(Debug, Default)]
 struct SeqRanges(VecDeque<(u64, u64)>);
 
@@ -31,7 +33,7 @@ impl OwnRecords {
         self.0.is_empty()
     }
 
-    /// Makes the channel skip the connection's own records.
+    /// Begins to remember the connection's own records in the log, because this channel must skip them.
     pub(super) fn add_channel(&mut self, log: &Arc<Log>, channel: u32) {
         self.0.entry(key(log)).or_default().channels.insert(channel);
     }
@@ -45,8 +47,8 @@ impl OwnRecords {
         }
     }
 
-    /// Adds records that the connection published. Returns the approximate number of ranges that the log's channels
-    /// still have to pass.
+    /// Adds records that the connection published. `next_of` returns the sequence number that a channel reads next.
+    /// Returns the number of ranges that are kept for the log.
     pub(super) fn add(
         &mut self,
         log: &Arc<Log>,
@@ -69,7 +71,7 @@ impl OwnRecords {
     }
 }
 
-/// The address of a log in memory, used as its key. It stays the same while a channel reads the log.
+/// The key of a log: its address in memory, which does not change while a channel reads the log.
 fn key(log: &Arc<Log>) -> usize {
     Arc::as_ptr(log) as usize
 }

@@ -1,8 +1,8 @@
 //! Appends published records. Consecutive records of one subject are appended together, directly from the read buffer.
 //!
-//! If a reliable topic is full, the session stops reading until there is room or the topic's wait time is over. The
-//! same holds for a user over the publish rate. NATS has no acknowledgements, so the session sends no error: the full
-//! socket slows the client down.
+//! If a reliable topic is full, the session stops reading until there is room or the topic's wait time has passed. It
+//! also stops reading while a user exceeds the publish rate. Meanwhile the socket fills up, which slows the client
+//! down.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use super::access::{publish_error, publish_violation};
 use super::reading::SCANNED_PER_OPERATION;
 use super::targets::{PublishTarget, TargetError};
 
-/// Approximate maximum number of payload bytes of records that are appended together; a single larger record is
-/// appended alone. The records of a batch share a segment.
+/// Approximate maximum number of bytes of records that are appended together. A larger record is appended alone. The
+/// records of a batch are stored in one segment.
 const BATCH_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum size of a batch: number of records, and bytes.
+/// The maximum number of records in a batch, and the maximum number of their bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchLimits {
     records: usize,
@@ -47,10 +47,10 @@ impl BatchRecord<'_> {
     }
 }
 
-/// The records of a batch, in order.
+/// The records of a batch, in the order in which the client published them.
 pub(super) type PublishedBatch<'b> = Vec<BatchRecord<'b>>;
 
-/// Empties a batch so that its memory can be reused for another one.
+/// Empties a batch but keeps its memory, so that it can be used for another batch.
 pub(super) fn cleared<'b>(mut batch: PublishedBatch<'_>) -> PublishedBatch<'b> {
     batch.clear();
     batch.into_iter().map(|_| unreachable!("it is empty")).collect()
@@ -59,18 +59,19 @@ pub(super) fn cleared<'b>(mut batch: PublishedBatch<'_>) -> PublishedBatch<'b> {
 /// A publish that waits for room in its topic, or until the user's publish rate allows it.
 #[derive(Debug)]
 pub(super) struct BlockedPublish {
-    /// Time at which the wait ends, ns by the monotonic clock. The topic then evicts records, or the batch is refused.
+    /// Time at which the wait ends, ns by the monotonic clock. The topic then evicts its slowest subscriber, or the
+    /// batch is refused.
     deadline_ns: u64,
     retry: bool,
     over_rate: bool,
 }
 
-/// Minimum pause of a session that exceeds its user's publish rate, ns. With a longer pause, the session publishes
-/// fewer and larger batches.
+/// Minimum pause of a session that exceeds its user's publish rate, ns. A longer pause leads to fewer and larger
+/// batches.
 const RATE_PAUSE_NS_MIN: u64 = 5_000_000;
 
-/// The batch has to wait, and none of its records was appended. Later, the session handles all operations from this
-/// offset on once more.
+/// The error of a batch that must wait; none of its records was appended. Later, the session handles all operations
+/// again that begin at or after the offset `from` in the read buffer.
 #[derive(Debug)]
 pub(super) struct RetryFrom {
     pub(super) from: usize,
@@ -81,19 +82,19 @@ impl BlockedPublish {
         self.retry = true;
     }
 
-    /// Stores that a topic has room again.
+    /// Handles the notification that the topic has room again.
     pub(super) fn on_room(&mut self) {
         self.retry |= !self.over_rate;
     }
 
-    /// Whether to try the append again. Returns true once for each notification.
+    /// Whether the append must be tried again. Returns true once for each notification.
     pub(super) fn take_retry(&mut self) -> bool {
         std::mem::take(&mut self.retry)
     }
 }
 
 impl Session {
-    /// Adds a record to the batch. If the batch has another subject or would become too long, the batch is appended
+    /// Adds a record to the batch. If the batch has another subject, or has no room for the record, appends the batch
     /// first.
     #[inline]
     pub(super) fn add_to_batch<'b>(
@@ -102,8 +103,8 @@ impl Session {
         offset: usize,
         batch: &mut PublishedBatch<'b>,
     ) -> Result<(), RetryFrom> {
-        // A record with headers or a reply subject is appended alone. Headers are parsed for one record at a time, and
-        // a request may have no responder.
+        // A record with headers or a reply subject is appended alone: headers are parsed for one record at a time, and
+        // a record with a reply subject may be a request without a responder.
         let is_alone = !published.headers.is_empty() || published.reply.is_some();
         if let Some(first) = batch.first()
             && (is_alone
@@ -127,7 +128,7 @@ impl Session {
         if is_alone { self.publish_batch(batch) } else { Ok(()) }
     }
 
-    /// Appends the batch. If its topic is full, no record is appended, and the batch is read again later.
+    /// Appends the batch. If the topic is full, appends no record; the batch is then read again later.
     pub(super) fn publish_batch(&mut self, batch: &mut PublishedBatch<'_>) -> Result<(), RetryFrom> {
         let Some(first) = batch.first() else { return Ok(()) };
         self.pings = 0;
@@ -175,7 +176,8 @@ impl Session {
             return Ok(());
         }
         if self.is_opening(subject) {
-            // The client has just subscribed, and its new subscription must receive this record.
+            // The client has just subscribed to the subject, and the subscription must receive this record. The publish
+            // therefore waits until the channel is open.
             self.waits_for_opening = Some(self.opened);
             return Err(RetryFrom { from: first.offset });
         }
@@ -195,12 +197,12 @@ impl Session {
         self.append_admitted(batch, headers)
     }
 
-    /// Appends records one by one, so that one refused record does not cause the others to be refused.
+    /// Appends records one by one, so that the refusal of one record does not affect the others.
     fn append_each(&mut self, batch: &PublishedBatch<'_>) -> Result<(), RetryFrom> {
         for (nth, record) in batch.iter().enumerate() {
             let appended = self.append_admitted(&vec![*record], &[]);
             if appended.is_err() && self.connect.verbose {
-                // Sends `+OK` for the records before the one that must be retried; they are not read again.
+                // The records before this one were appended and are not read again, so their `+OK` is sent now.
                 (0..nth).for_each(|_| self.outbound.control.extend_from_slice(nats::OK));
             }
             appended?;
@@ -208,7 +210,7 @@ impl Session {
         Ok(())
     }
 
-    /// Appends a batch that the user's publish rate allows.
+    /// Appends a batch that does not exceed the user's publish rate.
     fn append_admitted(
         &mut self,
         batch: &PublishedBatch<'_>,
@@ -216,11 +218,12 @@ impl Session {
     ) -> Result<(), RetryFrom> {
         let first = &batch[0];
         let subject = first.published.subject;
-        // An attempt reads the clock once, so that the last attempt may evict subscribers.
+        // Reads the clock once for the whole attempt. With two readings, the wait could end between them, and the batch
+        // would be refused without the attempt that may evict a subscriber.
         let steady_ns = self.blocked.is_some().then(steady_ns);
         let mut appended = self.try_append(batch, headers, steady_ns);
         if let Err(AppendRefusal::Refused(PublishError::Closed)) = appended {
-            // The topic was deleted. A later search may find, or create, another topic of this name.
+            // The topic was deleted. Another search may find a new topic for the subject, or create one.
             self.targets.remove(subject);
             self.find_target(first)?;
             appended = self.try_append(batch, headers, steady_ns);
@@ -250,8 +253,8 @@ impl Session {
         Ok(())
     }
 
-    /// If finding the topic has to wait, searches for it on another thread. No record of the batch is appended before
-    /// the search ends.
+    /// Finds the topic for the batch. If this must wait for another thread, starts a search, and no record of the batch
+    /// is appended before the search ends.
     fn find_target(&mut self, first: &BatchRecord<'_>) -> Result<(), RetryFrom> {
         let PublishOperation { subject, payload, .. } = first.published;
         if let Some(inbox) = self.find_reply_inbox(subject, first.offset)? {
@@ -267,14 +270,14 @@ impl Session {
         }
     }
 
-    /// Ends the wait of a publish, if there is one, and its use of the session's timer.
+    /// If a publish waits, ends the wait, and sets the timer for the next `PING` instead.
     fn end_blocked(&mut self) {
         if self.blocked.take().is_some() {
             self.start_ping_timer();
         }
     }
 
-    /// Sets the maximum batch size that the user's publish rates allow.
+    /// Sets the limits on a batch to what the user's publish rates allow at once.
     pub(super) fn set_batch_limits(&mut self) {
         let step = self.login().map_or((u64::MAX, u64::MAX), |login| login.account().step());
         let records = usize::try_from(step.0).unwrap_or(usize::MAX);
@@ -282,8 +285,8 @@ impl Session {
         self.batch_limits = BatchLimits { records, bytes };
     }
 
-    /// Checks the user's publish rate. If it is exceeded, the session pauses. If the pause would be too long, the batch
-    /// is refused.
+    /// Checks the user's publish rate. If it is exceeded, the publish waits. If it has already waited too long, the
+    /// batch is refused.
     fn admit(&mut self, batch: &PublishedBatch<'_>) -> Result<RateOutcome, RetryFrom> {
         let Some(account) = self.metered_account() else { return Ok(RateOutcome::Within) };
         let bytes = batch.iter().map(BatchRecord::bytes).sum::<usize>() as u64;
@@ -310,13 +313,14 @@ impl Session {
         Err(RetryFrom { from: batch[0].offset })
     }
 
-    /// Whether the user may publish to this subject. Without the permission, the record is refused when it is appended.
+    /// Whether the user may publish to this subject. True for an invalid subject. If not, the record is refused later,
+    /// by the append.
     fn may_publish(&self, subject: &[u8]) -> bool {
         let subject = std::str::from_utf8(subject).ok().and_then(|subject| Subject::parse(subject).ok());
         subject.is_none_or(|subject| self.node.may_publish(subject).is_ok())
     }
 
-    /// Sends a requester the status that there is no responder. The request is not published.
+    /// Sends the status "no responders" to the client that made a request; such a request is not published.
     fn write_no_responders(&mut self, reply: &[u8]) {
         let Ok(reply) = std::str::from_utf8(reply) else { return };
         let Ok(subject) = Subject::parse(reply) else { return };
@@ -330,8 +334,8 @@ impl Session {
         self.outbound.control.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a batch. If the topic is full, adds the session to the topic's list of waiters and tries once more,
-    /// because room may have become free in between. `steady_ns` is the monotonic time if the record has waited.
+    /// Appends a batch. If the topic is full, the session is added to those that wait for room, and the append is tried
+    /// once more, because there may be room by now. `steady_ns` is the monotonic time if the batch has waited before.
     fn try_append(
         &mut self,
         batch: &PublishedBatch<'_>,
@@ -342,8 +346,8 @@ impl Session {
         let PublishOperation { subject, payload, .. } = batch[0].published;
         let targets_max = self.shared.limits.nats.targets_max;
         if !self.connect.echo && !self.targets.contains(subject) {
-            // A new subscription of this client must recognize the record as the client's own, so its channel is opened
-            // first.
+            // The client does not want its own records. If the record's topic is new, the client's subscription must
+            // read it from now on, so that it knows which records are its own.
             self.targets.find(&self.node, subject, payload.len(), targets_max)?;
             self.read_new_logs();
         }
@@ -353,7 +357,7 @@ impl Session {
         let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
         let log = &topic.logs()[PARTITION];
         if batch.len() > 1 && log.is_stateful() && log.is_mirror() {
-            // The owner would refuse the whole batch because of one record.
+            // Another node owns the topic, and would refuse the whole batch if it refused one record.
             return Err(AppendRefusal::OneByOne);
         }
         self.pressure.note(log.pressure(), batch);
@@ -370,9 +374,10 @@ impl Session {
         }
     }
 
-    /// Marks the appended records as the connection's own, if the client does not want to receive them.
+    /// Handles records that were appended. If the client does not want to receive its own records, remembers their
+    /// positions.
     fn appended(&mut self, subject: &[u8], receipt: &Receipt, count: usize) {
-        // A forwarded record has no position yet, so it cannot be marked as the connection's own.
+        // A forwarded record has no position yet, so its position cannot be remembered.
         if receipt.acknowledged == AckLevel::ByOwner {
             return self.track_forwarded(subject, receipt, count);
         }
@@ -420,13 +425,13 @@ impl Session {
         target.map_or(0, |target| target.topic.room_wait_max().as_nanos().min(u64::MAX.into()) as u64)
     }
 
-    /// Sends one error for each refused record, because NATS has no acknowledgements.
+    /// Sends one error for each refused record, because only errors tell a NATS client about refusals.
     pub(super) fn refuse_publish(&mut self, subject: &[u8], why: &str, records: usize) {
         self.refuse_each(publish_error(subject, why), records);
     }
 
-    /// Like nats-server, sends `Invalid Publish Subject` only to pedantic clients, because client libraries
-    /// close after this error.
+    /// Sends errors for records with an invalid subject. Like nats-server, sends `Invalid Publish Subject` only to
+    /// clients that set `"pedantic": true`, because client libraries close the connection after this error.
     fn refuse_subject(&mut self, subject: &[u8], records: usize) {
         match Subject::parse(&String::from_utf8_lossy(subject)).err() {
             Some(long @ SubjectError::TooLong { .. }) => {
@@ -439,20 +444,22 @@ impl Session {
     }
 }
 
-/// The pattern that matches exactly this subject; `None` if the subject is invalid, which the append then refuses.
+/// The pattern that matches only this subject. `None` if the subject is invalid; the append then refuses the record.
 fn pattern_of(subject: &[u8]) -> Option<Pattern> {
     let subject = std::str::from_utf8(subject).ok().and_then(|subject| Subject::parse(subject).ok());
     subject.map(Pattern::from)
 }
 
-/// The headers of the reply to a request that has no responder.
+/// The headers of the message that tells a requester that there is no responder.
 const NO_RESPONDERS: &[u8] = b"NATS/1.0 503\r\n\r\n";
 
-/// nats-server's text for an invalid subject; sent only to pedantic clients.
+/// nats-server's text for an invalid subject. Sent only to clients that set `"pedantic": true`.
 const INVALID_SUBJECT: &str = "Invalid Publish Subject";
 
-/// Figures from which a publisher's pause is computed: the largest lag, in bytes, of subscribers that are far behind
-/// and receive no notices, and the number of bytes that the client published to their topics.
+/// How far subscribers are behind the client's records. From this, the session computes how long it pauses reading.
+///
+/// `behind` is the largest lag, in bytes, of subscribers that receive no notices. `published` is the number of bytes
+/// that the client has published to topics with such a lag.
 #[derive(Debug, Default)]
 pub(super) struct SubscriberPressure {
     behind: u64,
@@ -468,9 +475,9 @@ impl SubscriberPressure {
         }
     }
 
-    /// How long to pause reading from the client, ms; `None` if no pause is needed. The pause limits the client to
-    /// [`PACE_BYTES_MS`] at first, and to a quarter of this rate as the subscriber's lag grows. A working subscriber
-    /// can read at this rate. A stuck subscriber does not block the publisher for long.
+    /// How long to pause reading from the client, ms; `None` if no pause is needed. The pause limits the client's rate
+    /// to [`PACE_BYTES_MS`], and to a quarter of this when the lag is larger. A subscriber that works can read at this
+    /// rate. A subscriber that is stuck does not block the publisher for long.
     pub(super) fn take_pause_ms(&mut self) -> Option<u32> {
         let shift = (self.behind / PRESSURE_LAG_BYTES).max(1).ilog2().min(2);
         let ms = self.published / (PACE_BYTES_MS >> shift);
@@ -482,15 +489,15 @@ impl SubscriberPressure {
     }
 }
 
-/// Lag of a subscriber from which its publishers are slowed down, bytes.
+/// Publishers are slowed down if a subscriber's lag is at least this, bytes.
 const PRESSURE_LAG_BYTES: u64 = 8 << 20;
-/// Rate to which a publisher is slowed down at first, bytes per millisecond.
+/// The rate to which a publisher is slowed down while the lag is below twice [`PRESSURE_LAG_BYTES`], bytes per ms.
 const PACE_BYTES_MS: usize = 32 << 10;
 
 /// The partition of records without a key.
 pub(super) const PARTITION: usize = 0;
 
-/// Whether the user's publish rate allows a batch.
+/// The result of checking the user's publish rate for a batch.
 #[derive(Debug, PartialEq, Eq)]
 enum RateOutcome {
     Within,
@@ -501,7 +508,7 @@ enum RateOutcome {
 enum AppendRefusal {
     TargetError(TargetError),
     Refused(PublishError),
-    /// At least one record of the batch is or may be refused, so the records are appended one by one.
+    /// A record of the batch is refused or may be, so the records must be appended one by one.
     OneByOne,
 }
 
@@ -523,7 +530,7 @@ fn draft<'a>(
     tail: &'a str,
     headers: &'a [(&'a str, &'a [u8])],
 ) -> Draft<'a> {
-    // The reply subject was already checked when the record was added to the batch.
+    // The reply subject is valid: it was checked when the record was added to the batch.
     let reply = published.reply.and_then(|reply| std::str::from_utf8(reply).ok());
     let meta = RecordMeta { subject_tail: tail, reply, headers, ..RecordMeta::default() };
     Draft { meta, payload: Payload::Copied(published.payload) }
@@ -531,7 +538,7 @@ fn draft<'a>(
 
 type Headers<'a> = Vec<(&'a str, &'a [u8])>;
 
-/// Parses a block of headers; `None` if it has too many headers.
+/// Parses a message's block of headers; `None` if it has too many headers.
 fn headers_of(block: &[u8]) -> Result<Option<Headers<'_>>, nats::Violation> {
     let headers: Vec<_> =
         HeaderBlock::parse(block)?.iter().take(HEADERS_MAX + 1).collect::<Result<_, _>>()?;

@@ -1,8 +1,8 @@
 //! Reads operations from the socket.
 //!
-//! Operations are parsed in the thread's read buffer. The session copies only the bytes of an incomplete operation. An
-//! operation larger than the buffer is collected in a buffer of the session. The copied bytes are charged to the login
-//! share before the login, and to the client's tenant afterwards.
+//! Operations are parsed in a read buffer that the thread's sessions share. A session copies only the bytes of an
+//! incomplete operation. If an operation is larger than the read buffer, the session collects it in a buffer of its
+//! own. Copied bytes are charged to the login share before the login, and to the client's tenant after it.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -18,27 +18,27 @@ use crate::session::scratch::{READ_BYTES, Scratch};
 use crate::session::{ConnectionLost, RoundProgress};
 use crate::shared::SharedServer;
 
-/// Approximate number of operations that are handled after one read: some 20 µs of work. A client that floods the node
-/// delays the thread's other clients by this time. For large operations, the size of the read buffer is the limit.
+/// Approximate number of operations that are handled after one read, about 20 µs of work. A client that sends as fast
+/// as it can delays other clients of the thread by this time. For large operations, the size of the read buffer is the
+/// limit.
 pub(super) const OPERATIONS_PER_READ: usize = 512;
-/// Number of subscriptions, channels or members that the session can examine in the time that one operation takes.
+/// Examining this many subscriptions, channels or members takes about as long as one operation.
 pub(super) const SCANNED_PER_OPERATION: usize = 4;
-/// Minimum number of bytes to read at once.
+/// The session never asks for fewer bytes than this in a read.
 const READ_BYTES_MIN: usize = 16 << 10;
 
-/// Number of consecutive small reads without a complete operation after which a client counts as one that sends single
-/// bytes.
+/// After this many consecutive small reads without a complete operation, reading from the client pauses.
 const TRICKLES_MAX: u32 = 8;
 const TRICKLE_BYTES: usize = 512;
 
-/// The reason that operators see for a client whose operation has no room in the memory budget.
+/// The reason that operators see when an incomplete operation has no room in the memory budget.
 const MEMORY_SPENT: &str = "the memory budget of the node or of the client's tenant is used up";
 
-/// Number of bytes by which a payload must be smaller than the largest record, because a record also holds headers and
-/// subjects.
+/// A payload must be smaller than the largest record by this number of bytes, because a record also contains headers
+/// and a subject.
 const META_BYTES_MAX: u32 = 64 << 10;
 
-/// The limits on operations that clients send.
+/// The limits on the size of operations that clients send.
 pub(super) fn limits(shared: &SharedServer) -> NatsDecoderLimits {
     let payload_bytes_max = shared.node.config().topic.record_bytes_max.saturating_sub(META_BYTES_MAX);
     NatsDecoderLimits {
@@ -48,7 +48,7 @@ pub(super) fn limits(shared: &SharedServer) -> NatsDecoderLimits {
 }
 
 impl Session {
-    /// Reads once, and handles the operations that arrived.
+    /// Reads once from the socket, and handles the operations that have arrived.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -121,7 +121,7 @@ impl Session {
                 self.count_trickle(bytes);
                 Ok(RoundProgress::Some)
             }
-            // The last read emptied the socket, so the session must wait for readiness.
+            // The socket has no more bytes. The next round waits until it is readable.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.spin.is_on() => {
                 Ok(RoundProgress::Some)
             }
@@ -131,8 +131,8 @@ impl Session {
         }
     }
 
-    /// Pauses reading from a client that sends single bytes, because each read delays the other sessions.
-    /// The socket then collects the bytes.
+    /// Counts reads of a few bytes. After several of them, pauses reading, so that the socket collects bytes, because
+    /// each read delays the other sessions.
     fn count_trickle(&mut self, bytes: usize) {
         let is_trickle = self.operations == 0 && bytes < TRICKLE_BYTES && matches!(self.phase, Phase::Open);
         self.trickles = if is_trickle { self.trickles + 1 } else { 0 };
@@ -161,7 +161,7 @@ impl Session {
         if self.spin.is_on() { self.stream.read_now(room) } else { self.stream.read(room) }
     }
 
-    /// Reads more of one large operation. The buffer grows with the bytes that arrive, not with the length that the
+    /// Reads more bytes of a large operation. The buffer grows with the bytes that arrive, not to the length that the
     /// client announced.
     fn read_large(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
         let before = self.unread.len();
@@ -183,7 +183,7 @@ impl Session {
         read
     }
 
-    /// Handles complete operations, as many as fit in one round, and keeps the rest.
+    /// Handles as many complete operations as fit in one round, and keeps the remaining bytes.
     fn handle_all(&mut self, bytes: &[u8], memory: &mut PublishedBatch<'static>) {
         let mut batch = cleared(std::mem::take(memory));
         let (at, operations) = self.handle_each(bytes, &mut batch);
@@ -194,7 +194,8 @@ impl Session {
         if !self.is_closing() {
             self.unread = bytes[at..].to_vec();
             self.track_unread(at > 0);
-            // While a publish waits, the session reads nothing, and the wait uses the timer that would end the pause.
+            // While a publish waits, reading is stopped anyway, and the publish needs the timer that would end the
+            // pause.
             if let Some(pause_ms) = self.pressure.take_pause_ms()
                 && self.blocked.is_none()
                 && !self.is_waiting()
@@ -205,8 +206,8 @@ impl Session {
         }
     }
 
-    /// Charges the bytes in `unread`, unless they are few. If the share of the client's tenant has no room for them, a
-    /// client with an incomplete operation is disconnected. Operations that wait for something stay.
+    /// Charges the bytes in `unread`, unless they are few. If there is no room for them in the tenant's share of the
+    /// memory budget and an operation is incomplete, disconnects the client. Complete operations that wait are kept.
     fn charge_unread(&mut self) {
         if self.unread.len() <= UNCHARGED_UNREAD_BYTES_MAX {
             return self.unread_charge.release();
@@ -217,7 +218,7 @@ impl Session {
         }
     }
 
-    /// Handles complete operations, as many as fit in one round. Returns the number of handled bytes and operations.
+    /// Handles as many complete operations as fit in one round. Returns the number of handled bytes, and of operations.
     fn handle_each<'b>(&mut self, bytes: &'b [u8], batch: &mut PublishedBatch<'b>) -> (usize, usize) {
         let limits = self.limits();
         let (mut at, mut operations) = (0, 0);
@@ -237,7 +238,7 @@ impl Session {
                         return (from, operations);
                     }
                 }
-                // Before the login, the session collects no payload.
+                // A client that is not logged in may not send large payloads.
                 Ok(DecodeOutcome::Need(needs))
                     if needs > UNCHARGED_UNREAD_BYTES_MAX && !self.is_logged_in() =>
                 {
@@ -248,7 +249,7 @@ impl Session {
                     break;
                 }
                 Err(violation) => {
-                    // The operations before the violation are valid, so their records are appended.
+                    // The operations before the invalid one are valid, so their records are appended.
                     let _ = self.publish_batch(batch);
                     self.fail(&violation.to_string());
                 }
@@ -260,7 +261,7 @@ impl Session {
         }
     }
 
-    /// The client has closed its side, and expects no more data.
+    /// Handles the end of the client's stream. The client has closed its side, and expects no more data.
     fn on_client_eof(&mut self) -> Result<RoundProgress, ConnectionLost> {
         match &mut self.phase {
             Phase::Closing(closing) => {

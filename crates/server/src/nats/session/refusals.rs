@@ -1,7 +1,8 @@
 //! Sends one `-ERR` for each refused record, like nats-server, even if many records are refused together.
 //!
-//! Limit: `CONTROL_BYTES_MAX` of text at once. Further refusals are kept as a text and the number of records. While
-//! refusals are kept, the session stops reading. Refusals that the owners of topics return are reported afterwards.
+//! Limit: errors are written until the output has `CONTROL_BYTES_MAX` bytes. Of further refusals, the session keeps the
+//! text and the number of records, and stops reading until these are sent. Refusals by topics' owners at other nodes
+//! are sent after them.
 
 use std::collections::VecDeque;
 
@@ -46,13 +47,13 @@ impl PendingRefusals {
 }
 
 impl Session {
-    /// Refuses `records` records, at least one; each record gets an error with this text.
+    /// Sends an error with this text for each of `records` refused records.
     pub(super) fn refuse_each(&mut self, text: String, records: usize) {
         self.refusals.add(text, records);
         self.refusals.write(&mut self.outbound.control);
     }
 
-    /// Sends refusals for which there was no room before.
+    /// Sends the refusals for which the output had no room before.
     pub(super) fn send_pending_refusals(&mut self) {
         if !self.refusals.is_empty() {
             self.refusals.write(&mut self.outbound.control);

@@ -1,11 +1,11 @@
-//! Remembers the reply subjects outside `_INBOX` of the requests that were delivered to this client. No topic must be
-//! created for a reply whose requester no longer waits.
+//! Remembers the reply subjects of requests that were delivered to this client, if they do not begin with `_INBOX`. By
+//! them, the session recognizes replies. No topic is created for a reply whose requester no longer waits.
 //!
-//! A record that the client publishes to any other subject is no reply. It gets a topic, even if a request to another
-//! client had this reply subject.
+//! A record that the client publishes to any other subject is not a reply. A topic is created for it, even if a request
+//! to another client had this reply subject.
 //!
-//! Limit: a session remembers [`REPLIES_MAX`] subjects. Above this limit, it forgets all of them, and any record of the
-//! client may be a reply.
+//! Limit: a session remembers [`REPLIES_MAX`] subjects. At this number, it forgets all of them. From then on, any
+//! record of the client may be a reply.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -49,14 +49,14 @@ impl ReplySubjectSet {
         self.subjects.borrow().contains(subject)
     }
 
-    /// Whether a request that was delivered to this client may have had this reply subject.
+    /// Whether this may be the reply subject of a request that was delivered to this client.
     pub(super) fn may_contain(&self, subject: &str) -> bool {
         self.contains(subject) || self.has_evicted.get() && Inbox::has_client_prefix(subject)
     }
 }
 
 impl Session {
-    /// Whether the record is a reply without a waiting requester, and publishing it would create a topic.
+    /// Whether the record is a reply for which no requester waits and a topic would have to be created.
     pub(super) fn is_reply_without_requester(
         &mut self,
         subject: &[u8],
@@ -73,8 +73,8 @@ impl Session {
         Ok(!self.has_subscriber(&Pattern::from(subject), from)?)
     }
 
-    /// Finds the reply inbox for a reply. `None` if there is no inbox, or if another node has a subscriber that must
-    /// receive the reply; the reply is then published to a topic.
+    /// Finds the inbox that must receive a reply. `None` if there is no inbox, or if a subscriber at another node must
+    /// also receive the reply; the reply is then published to a topic.
     pub(super) fn find_reply_inbox(
         &mut self,
         subject: &[u8],
@@ -86,14 +86,15 @@ impl Session {
             return Ok(None);
         }
         if let Some(inbox) = self.node.reply_inbox(subject) {
-            // A record that may be an ordinary record and no reply must also reach subscribers at other nodes.
+            // The record may be an ordinary record instead of a reply, so subscribers at other nodes must also receive
+            // it.
             let is_here = !inbox.logs()[0].is_mirror();
             let has_subscriber = is_here
                 && !self.replies.contains(subject.as_str())
                 && self.has_reply_subscriber_elsewhere(&Pattern::from(subject), from)?;
             return Ok(Some(inbox).filter(|_| !has_subscriber));
         }
-        // If the query finds an inbox, the node remembers it; the next line looks it up.
+        // If the query finds an inbox at another node, this node remembers the inbox, and the next line finds it.
         let has_subscriber = self.has_subscriber(&Pattern::from(subject), from)?;
         Ok(self.node.reply_inbox(subject).filter(|_| has_subscriber))
     }

@@ -1,4 +1,4 @@
-//! Creates the channels of a subscription.
+//! Handles `SUB` and `UNSUB`: creates and ends subscriptions and their channels.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -33,9 +33,9 @@ fn queue_name(queue: &[u8]) -> Result<&str, SubscriptionRefusal> {
     }
 }
 
-/// The reason why a subscription is refused. The connection continues.
+/// The reason why a subscription is refused. The connection stays open.
 enum SubscriptionRefusal {
-    /// nats-server refuses this subject too.
+    /// The subject is invalid for nats-server too, which has an error text for it.
     InvalidSubject,
     Forbidden,
     TooMany,
@@ -81,7 +81,7 @@ impl Session {
         sid: &[u8],
         offset: usize,
     ) -> Result<(), RetryFrom> {
-        // As in nats-server, the first subscription with a name stays.
+        // If the client uses a name twice, the first subscription stays, as in nats-server.
         if self.by_sid.contains_key(sid) {
             self.write_ok();
             return Ok(());
@@ -193,8 +193,8 @@ impl Session {
         self.number_last
     }
 
-    /// Starts to read topics that were created after their subscriptions. Each is read from its first record on, in the
-    /// order of creation.
+    /// Starts to read topics that were created after the subscriptions that match them. Each topic is read from its
+    /// first record, in the order in which the topics were created.
     pub(super) fn read_new_logs(&mut self) {
         let mut arrived: Vec<(u32, FilteredLog)> = Vec::new();
         for number in self.new_logs.take() {
@@ -211,7 +211,7 @@ impl Session {
         }
     }
 
-    /// Ends a subscription that may not or cannot read all its subjects, and sends the reason.
+    /// Ends a subscription that cannot read all its subjects, or may not, and sends the reason.
     fn end_refused(&mut self, subscription: u32, why: SubscribeError) {
         if let Some(state) = self.subscriptions.get(&subscription) {
             let text = SubscriptionRefusal::from(why).error_text(&state.subject(), state.queue.as_deref());
@@ -231,8 +231,8 @@ impl Session {
             true => {
                 let is_partial = filter.is_some();
                 match self.join(subscription, &log, filter, start) {
-                    // The topic was created later, and the client may not join its group. The subscription continues
-                    // with the other topics.
+                    // The topic is newer than the subscription, and the client may not join its group. The subscription
+                    // continues with other topics.
                     Err(SubscribeError::Forbidden(why)) if start == Start::Earliest => {
                         self.refuse_new_topic(subscription, &log, is_partial, &why);
                         Ok(())
@@ -244,8 +244,8 @@ impl Session {
         })
     }
 
-    /// Reports that a topic created later cannot be read. The error names the topic and not the subscription's subject,
-    /// so that client libraries do not end the subscription.
+    /// Reports that the client may not read a new topic. The error names the topic instead of the subscription's
+    /// subject, so that client libraries do not end the subscription.
     fn refuse_new_topic(&mut self, subscription: u32, log: &Log, is_partial: bool, why: &str) {
         let Some(state) = self.subscriptions.get(&subscription) else { return };
         let group = group_of(state.queue.as_deref().unwrap_or_default(), &state.pattern, is_partial);
@@ -272,7 +272,7 @@ impl Session {
             start,
             on_gap: OnGap::Oldest,
             wait: WaitStrategy::Parked,
-            // The cursor is registered, so that a reliable topic waits for this subscriber as for any other.
+            // A registered cursor makes reliable topics wait for this subscriber.
             registered: true,
             conflate: false,
             test_loss_every: None,
@@ -313,7 +313,7 @@ impl Session {
             }
         }
         for (channel, cursor) in found {
-            // An error of another channel may have ended the subscription, and this channel with it.
+            // The error of an earlier channel may have ended the subscription, and with it this channel.
             let Some(opening) = self.opening.remove(&channel) else { continue };
             let PendingChannel { subscription, options, charge, .. } = opening;
             if let Some(state) = self.subscriptions.get_mut(&subscription) {
@@ -332,7 +332,7 @@ impl Session {
         self.opening_is_stale &= !self.opening.is_empty();
     }
 
-    /// Whether one of this client's subscriptions that are being opened must receive records of this subject.
+    /// Whether a subscription of this client must receive records of this subject, but the channel is not open yet.
     pub(super) fn is_opening(&self, subject: &[u8]) -> bool {
         if self.opening.is_empty() {
             return false;
@@ -394,7 +394,7 @@ impl Session {
         let Some(subscription) = self.subscriptions.remove(&number) else { return };
         self.ending.remove(&number);
         subscription.opening.iter().for_each(|channel| drop(self.opening.remove(channel)));
-        // The name may already belong to a newer subscription.
+        // The client may already have reused the name for a newer subscription.
         if self.by_sid.get(&subscription.sid) == Some(&number) {
             self.by_sid.remove(&subscription.sid);
         }
@@ -410,8 +410,7 @@ impl Session {
         }
     }
 
-    /// Ends a channel whose log will have no more records. The subscription continues, because other logs may match its
-    /// subjects.
+    /// Ends a channel that will send no more records. The subscription continues if it has other channels.
     pub(super) fn end_channel(&mut self, number: u32) {
         let Entry::Occupied(entry) = self.channels.entry(number) else { return };
         let mut channel = entry.remove();

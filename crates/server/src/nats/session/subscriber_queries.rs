@@ -1,4 +1,4 @@
-//! Asks other nodes whether they have a subscriber to a subject. The next publish may wait until they respond.
+//! Asks other nodes whether they have a subscriber to a subject. A publish may have to wait for their responses.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,19 +10,19 @@ use super::Session;
 use super::access::LoginState;
 use super::publish::RetryFrom;
 
-/// Queries to other nodes for subscribers of a subject: the results that the next publish needs, and the query that is
-/// under way.
+/// Queries to other nodes for subscribers of a subject: the results that the next publish needs, and the query whose
+/// result is pending.
 #[derive(Debug, Default)]
 pub(super) struct SubscriberQueries {
     known: Vec<(Pattern, QueryScope, bool)>,
     query: Option<(Pattern, QueryScope, TopicFuture<bool>)>,
 }
 
-/// The subscriptions about which a query asks.
+/// Which subscriptions a query looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum QueryScope {
     All,
-    /// Subscriptions at other nodes that may receive a reply.
+    /// Subscriptions at other nodes to which a reply may go.
     ReplyOthers,
     /// Subscriptions of other users to an inbox, at other nodes.
     OtherUsers,
@@ -49,13 +49,13 @@ impl SubscriberQueries {
 }
 
 impl Session {
-    /// Whether any subject of the pattern has a subscriber. If a query is necessary, operations are read again from
-    /// offset `from` after the query.
+    /// Whether any subject of the pattern has a subscriber. If other nodes must be asked, fails; the operations from
+    /// offset `from` are then handled again after the query.
     pub(super) fn has_subscriber(&mut self, pattern: &Pattern, from: usize) -> Result<bool, RetryFrom> {
         self.query(pattern, QueryScope::All, from)
     }
 
-    /// Whether another node has a subscriber that may receive replies. A node that does not respond counts as having
+    /// Whether another node has a subscriber that may receive replies. A node that does not respond is assumed to have
     /// none.
     pub(super) fn has_reply_subscriber_elsewhere(
         &mut self,
@@ -65,7 +65,7 @@ impl Session {
         self.query(pattern, QueryScope::ReplyOthers, from)
     }
 
-    /// Whether a connection of another user, at another node, has the inbox.
+    /// Whether the inbox belongs to another user's connection at another node.
     pub(super) fn is_inbox_of_another(&mut self, inbox: &Pattern, from: usize) -> Result<bool, RetryFrom> {
         self.query(inbox, QueryScope::OtherUsers, from)
     }
@@ -88,7 +88,7 @@ impl Session {
             },
         };
         match query.try_take() {
-            // If the node cannot query, a subscriber is assumed to exist.
+            // If the node cannot send the query, it assumes that there is a subscriber.
             Some(has_subscriber) => Ok(has_subscriber.unwrap_or(true)),
             None => {
                 self.subscriber_queries.query = Some((pattern.clone(), scope, query));

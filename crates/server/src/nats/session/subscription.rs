@@ -1,4 +1,4 @@
-//! A session's subscriptions, and the logs that they read.
+//! The subscriptions of a session, and the logs that they read.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -10,20 +10,19 @@ use dunlin::topic::{
 };
 use dunlin::{CursorFuture, Inbox};
 
-/// The prefix by which a subscription asks for sequence numbers in its messages.
+/// If the subject of a `SUB` begins with this prefix, messages contain sequence numbers.
 pub(super) const SEQUENCED: &str = "$DUNLIN.seq.";
 
 /// A subscription of a NATS client.
 #[derive(Debug)]
 pub(super) struct Subscription {
-    /// The client's name (`sid`) for the subscription.
+    /// The name (`sid`) that the client chose for the subscription.
     pub(super) sid: Box<[u8]>,
-    /// The pattern of the subjects to receive. While the subscription exists, so does the inbox that contains the
-    /// pattern.
+    /// The pattern of the subjects to receive. If it belongs to an inbox, the inbox exists while the subscription does.
     pub(super) pattern: Pattern,
-    /// The queue group with which the subscription shares its messages, if there is one.
+    /// The name of the queue group that the subscription joins; `None` if it joins none.
     pub(super) queue: Option<Box<str>>,
-    /// Whether each message has its sequence number, and gaps are sent as messages.
+    /// Whether messages contain sequence numbers, and notices such as gaps are sent as messages.
     pub(super) is_sequenced: bool,
     /// Number of messages after which the subscription ends.
     pub(super) max: Option<u64>,
@@ -33,46 +32,46 @@ pub(super) struct Subscription {
     pub(super) channels: BTreeSet<u32>,
     /// Numbers of the channels whose start positions are being looked up.
     pub(super) opening: BTreeSet<u32>,
-    /// Whether the subscription ends as soon as its channels have ended.
+    /// Whether the subscription ends when all its channels and memberships have ended.
     pub(super) is_ending: bool,
-    /// Numbers of the memberships in queue groups, which a subscription with a queue has instead of channels.
+    /// Numbers of the memberships in queue groups. A subscription with a queue has these instead of channels.
     pub(super) members: BTreeSet<u32>,
-    /// The reply inbox for subjects under the subscription's prefix. It ends with the last subscription that uses it.
+    /// The inbox for replies that this subscription receives outside `_INBOX`. It exists until no subscription uses it.
     pub(super) reply_inbox: Option<Inbox>,
-    /// Time at which the other nodes last reported that they have no subscriber to this subscription's subjects.
+    /// Time at which the other nodes last responded that they have no subscriber to this subscription's subjects.
     pub(super) no_subscriber_since: Option<Instant>,
-    /// Receives the logs of topics that are created later and match the pattern.
+    /// Receives the logs of topics that are created after the subscription and match its pattern.
     pub(super) newcomers: Arc<NewLogs>,
     pub(super) _charge: MemoryCharge,
 }
 
 impl Subscription {
-    /// The subject as the client wrote it.
+    /// The subject of the subscription's `SUB`, as the client wrote it.
     pub(super) fn subject(&self) -> String {
         let prefix = if self.is_sequenced { SEQUENCED } else { "" };
         format!("{prefix}{}", self.pattern.as_str())
     }
 }
 
-/// A log to read, and the filter that selects its records.
+/// A log to read, and the filter that selects its records; `None` selects all.
 pub(super) type FilteredLog = (Arc<Log>, Option<Filter>);
 
-/// A subscription's channel: its state in one log.
+/// A channel: the state of a subscription in one log.
 #[derive(Debug)]
 pub(super) struct Channel {
     pub(super) subscription: u32,
     pub(super) cursor: Cursor,
-    /// Progress of the channel, shown to operators.
+    /// The channel's progress, which operators see.
     pub(super) progress: Arc<SubscriberProgress>,
     /// Whether the channel skips records that the connection published itself.
     pub(super) skips_own: bool,
-    /// Position of the last record to deliver, if the channel is ending.
+    /// If the subscription is ending, the position of the last record to deliver.
     pub(super) until: Option<Position>,
-    /// Bytes that were sent in addition to the channel's share. The channel skips writes until they are compensated.
+    /// Number of bytes that the channel sent beyond its share. It skips later writes until it has made up for them.
     pub(super) debt: Cell<usize>,
     /// Whether records of the channel are in the write that is being built.
     pub(super) is_selected: bool,
-    /// Whether the channel has sent a record since it last ran out of records.
+    /// Whether the channel has sent a record since it last had nothing to send.
     pub(super) sent: bool,
     pub(super) _charge: MemoryCharge,
 }
@@ -81,31 +80,32 @@ pub(super) struct Channel {
 pub(super) struct PendingChannel {
     pub(super) subscription: u32,
     pub(super) options: SubscribeOptions,
-    /// The pattern of the topic's subjects, if the topic existed before the client subscribed.
+    /// The pattern of the topic's subjects; `None` if the topic is newer than the subscription.
     pub(super) subjects: Option<Pattern>,
     pub(super) cursor: CursorFuture,
     pub(super) charge: MemoryCharge,
 }
 
 impl Subscription {
-    /// Number of messages that may still be delivered before the limit is reached.
+    /// Number of messages that the subscription may still receive.
     pub(super) fn left(&self) -> u64 {
         self.max.map_or(u64::MAX, |max| max.saturating_sub(self.delivered + self.in_write.get()))
     }
 
-    /// Whether a subscription that is ending has delivered all its messages.
+    /// Whether the subscription is ending and has delivered all its messages.
     pub(super) fn has_ended(&self) -> bool {
         self.is_ending && self.channels.is_empty() && self.members.is_empty()
     }
 
-    /// Whether the subscription has reached its message limit.
+    /// Whether the subscription has received its maximum number of messages.
     pub(super) fn is_over(&self) -> bool {
         self.max.is_some_and(|max| self.delivered >= max)
     }
 }
 
 impl Channel {
-    /// Records the position of the last record that was sent or skipped, for operators and for waiting publishers.
+    /// Publishes the position of the last record that was sent or skipped. Operators see it, and publishers to a
+    /// reliable topic may wait for it.
     pub(super) fn record_position(&self) {
         let through = self.cursor.read_through();
         self.progress.set_position(through);
@@ -114,12 +114,12 @@ impl Channel {
         }
     }
 
-    /// Whether the channel has delivered its last record.
+    /// Whether the subscription is ending and the channel has delivered its last record.
     pub(super) fn is_through(&self) -> bool {
         self.until.is_some_and(|until| self.is_past(until))
     }
 
-    /// Whether the channel has delivered the record at this position, or will never deliver it.
+    /// Whether the channel has delivered the record at this position, or can no longer deliver it.
     pub(super) fn is_past(&self, last: Position) -> bool {
         let next = self.cursor.next();
         next.epoch != last.epoch || next.seq > last.seq

@@ -1,9 +1,8 @@
-//! Caches the topic of each subject to which the connection publishes.
+//! A cache of the topics of the subjects to which the connection publishes.
 //!
-//! A topic that was created for a record stays if one of its records is accepted, and is removed otherwise.
+//! If a topic was created for a record and no record of the topic is accepted, the topic is removed again.
 //!
-//! Limit: `targets_max` subjects are remembered; above this number, the session forgets all of them and looks them up
-//! again.
+//! Limit: the cache has at most `targets_max` entries. When it is full, all entries are removed and looked up again.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
@@ -17,49 +16,48 @@ use dunlin::{MissingTopicPolicy, Node, OwningTopic, TopicError, TopicFuture};
 
 use super::inboxes::{self, is_inbox};
 
-/// The topics that the connection publishes to, by subject; all subjects of one inbox share an entry.
+/// The topics to which the connection publishes, by subject. All subjects of an inbox share one entry.
 #[derive(Debug, Default)]
 pub(super) struct PublishTargets {
     by_key: HashMap<Box<str>, CachedTarget>,
-    /// The result of a search that another thread made.
+    /// The result of the last search, with the subject for which it was made.
     found: Option<(Box<str>, Result<OwningTopic, TopicError>)>,
-    /// The inbox that receives the reply that is being published, with the reply's subject. A reply subject is used
-    /// only once.
+    /// If a reply is being published: the reply's subject, and the inbox that receives it. This is not cached, because
+    /// a reply subject is used only once.
     reply: Option<(Box<str>, PublisherRegistration)>,
 }
 
-/// A pending search for the topic of a record, followed by a search for the topics of later records.
+/// A search for the topic of a record that must wait. It then also creates the topics of later records.
 pub(super) struct TargetSearch {
     subject: Box<str>,
     owner: TopicFuture<OwningTopic>,
     found: Option<(Result<OwningTopic, TopicError>, TopicFuture<()>)>,
 }
 
-/// Maximum number of later subjects for which topics are searched in advance.
+/// Maximum number of subjects of later records whose topics are created in advance.
 const LATER_SUBJECTS_MAX: usize = 256;
 
-/// A cached topic. The order of the fields matters: the publisher must be dropped before its topic may be deleted.
+/// A cached topic. Fields are dropped in this order: first the publisher, then the owner, which may delete the topic.
 #[derive(Debug)]
 struct CachedTarget {
     publisher: PublisherRegistration,
     _owner: OwningTopic,
 }
 
-/// The topic for the records of a subject.
+/// The topic to which records of a subject are appended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PublishTarget<'a> {
     pub(super) topic: &'a Arc<Topic>,
-    /// The part of the subject that is stored in records.
+    /// The part of the subject that records store: the subject without the topic's prefix.
     pub(super) tail: &'a str,
 }
 
-/// The reason why a record has no topic.
+/// The reason why no topic was found for a record.
 #[derive(Debug)]
 pub(super) enum TargetError {
-    /// The subject has no valid syntax.
+    /// The subject is not valid.
     InvalidSubject,
-    /// No receiver can exist for the subject: it belongs to a closed inbox, or to a feature that this node does not
-    /// have.
+    /// The subject can have no receiver: its inbox is closed, or the node does not support what it is reserved for.
     NoReceiver,
     Refused(TopicError),
 }
@@ -82,9 +80,9 @@ impl TargetError {
 }
 
 impl TargetSearch {
-    /// Polls the search. `unread` has the bytes that the client sent after the record. Once the first topic is found,
-    /// the topics of the records in `unread` are created together, because creating each one would wait for the
-    /// cluster.
+    /// Polls the search. `unread` contains the bytes that the client sent after the record. When the record's topic is
+    /// found, creates the topics for the records in `unread` together, because creating them one by one would wait for
+    /// the cluster each time.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -98,7 +96,7 @@ impl TargetSearch {
             self.found = Some((owner, node.precreate_topics_async(later)));
         }
         if let Some((_, later)) = &mut self.found {
-            // Ignores errors here. They are reported when a record is published to the topic.
+            // Errors are ignored here. When a record is published to the topic, the error occurs again and is reported.
             let _ = ready!(Pin::new(later).poll(cx));
         }
         match self.found.take() {
@@ -108,7 +106,8 @@ impl TargetSearch {
     }
 }
 
-/// The subjects of later records whose topics must be created, each with the payload size of its first record.
+/// The subjects of the records in `unread` whose topics may have to be created, each with the payload size of its first
+/// record.
 fn later_subjects(
     node: &Node,
     first: &str,
@@ -145,7 +144,8 @@ impl PublishTargets {
     ) -> Result<PublishTarget<'a>, TargetError> {
         let subject = std::str::from_utf8(subject).map_err(|_| TargetError::InvalidSubject)?;
         if is_inbox(subject) {
-            // The end of an inbox's subject differs in each reply, so it is checked each time.
+            // The cache key does not contain the last part of an inbox's subject, so the whole subject is checked each
+            // time.
             Subject::parse(subject).map_err(|_| TargetError::InvalidSubject)?;
         }
         if let Some((_, publisher)) = self.reply.as_ref().filter(|(reply, _)| **reply == *subject) {
@@ -167,13 +167,13 @@ impl PublishTargets {
         Ok(PublishTarget::of(&self.by_key[key].publisher, subject))
     }
 
-    /// Makes the next record, which is a reply with this subject, go to this inbox.
+    /// Makes the inbox the target for the next record, which is a reply with this subject.
     pub(super) fn set_reply_target(&mut self, subject: &[u8], inbox: &Arc<Topic>) {
         let subject = std::str::from_utf8(subject).ok();
         self.reply = subject.map(|subject| (subject.into(), inbox.register_publisher()));
     }
 
-    /// Ends the effect of [`set_reply_target`](PublishTargets::set_reply_target); called after the publish.
+    /// Ends the effect of [`set_reply_target`](PublishTargets::set_reply_target), after the reply was published.
     #[inline]
     pub(super) fn clear_reply_target(&mut self) {
         if self.reply.is_some() {
@@ -181,7 +181,8 @@ impl PublishTargets {
         }
     }
 
-    /// Starts a search if finding the topic has to wait. [`PublishTargets::find`] uses the result.
+    /// Starts a search for the topic if finding it must wait. [`PublishTargets::find`] uses the search's result. `None`
+    /// if the topic can be found at once.
     pub(super) fn start_search(
         &self,
         node: &Node,
@@ -214,7 +215,7 @@ impl PublishTargets {
         is_reply || std::str::from_utf8(subject).is_ok_and(|subject| self.by_key.contains_key(key(subject)))
     }
 
-    /// Removes the subject's topic from the cache, because it is closed or refuses records.
+    /// Removes the subject's topic from the cache, because the topic is closed or has refused records.
     pub(super) fn remove(&mut self, subject: &[u8]) {
         if let Ok(subject) = std::str::from_utf8(subject) {
             self.by_key.remove(key(subject));

@@ -1,5 +1,5 @@
 //! The session's timer. It limits how long the session waits for the first operation, the rest of an operation, a
-//! `PONG`, room in a topic, and the end of a closing connection.
+//! `PONG`, room in a topic, or the client to close the connection.
 
 use std::time::{Duration, Instant};
 
@@ -8,14 +8,15 @@ use dunlin::wire::nats::PING;
 use super::publish::BlockedPublish;
 use super::{Phase, Session};
 
-/// The pause between reads from a client that sends single bytes, ms.
+/// Minimum pause in reading from a client that sends only a few bytes at a time, ms.
 const TRICKLE_PAUSE_MS: u32 = 200;
 
 impl Session {
     pub(super) fn on_timer(&mut self) {
         match &mut self.phase {
             Phase::Greeting => self.fail("Authentication Timeout"),
-            // Retries the publish. If its wait time has ended, the retry evicts records, or the publish is refused.
+            // Tries the publish again. If its wait time has passed, the topic evicts its slowest subscriber, or the
+            // publish is refused.
             Phase::Open if self.blocked.is_some() => self.blocked.iter_mut().for_each(BlockedPublish::retry),
             Phase::Open if self.reading_is_paused => self.resume_reading(),
             Phase::Open if self.unread_timer_is_set => self.check_unread_timeout(),
@@ -24,14 +25,13 @@ impl Session {
         }
     }
 
-    /// Restarts the timer of an incomplete operation after a read. `is_new` says whether the operation began with this
-    /// read.
+    /// Updates the time limit of an incomplete operation after a read. `is_new` says whether the operation began with
+    /// this read.
     pub(super) fn track_unread(&mut self, is_new: bool) {
         if self.unread.is_empty() || self.blocked.is_some() || self.is_waiting() || self.has_unhandled {
             self.unread_since = None;
         } else if is_new || self.unread_since.is_none() {
-            // Uses a clock that cannot be set, because a client must not be disconnected when the system's time
-            // changes.
+            // The monotonic clock is used, so that a change of the system's time does not disconnect the client.
             self.unread_since = Some(Instant::now());
         }
         if self.unread_since.is_some() && !self.unread_timer_is_set && matches!(self.phase, Phase::Open) {
@@ -40,9 +40,9 @@ impl Session {
         }
     }
 
-    /// Pauses reading from a client that sends single bytes.
+    /// Pauses reading from a client that sends only a few bytes at a time.
     pub(super) fn pause_reading(&mut self) {
-        // The pause depends on the session's number, so that sessions which paused at the same time do not all continue
+        // The pause depends on the session's number, so that sessions that pause at the same time do not all continue
         // at the same time.
         self.pause_reading_for(TRICKLE_PAUSE_MS + (self.id % u64::from(TRICKLE_PAUSE_MS)) as u32);
     }
@@ -57,7 +57,7 @@ impl Session {
         self.check_unread_timeout();
     }
 
-    /// Disconnects a client that has held memory for an incomplete operation for too long.
+    /// Disconnects a client whose operation has been incomplete for too long.
     fn check_unread_timeout(&mut self) {
         let Some(since) = self.unread_since else { return self.start_ping_timer() };
         let ms_max = self.shared.limits.nats.publish_ms_max;
@@ -76,8 +76,8 @@ impl Session {
         }
         self.pings += 1;
         self.timer.set_ms(limits.ping_ms);
-        // A client that is behind receives the `PING` after the message of which a part was sent. If the `PING` were
-        // left out, a client that reads all the time would count as missing a `PONG`.
+        // The `PING` is sent even to a client that is behind, after the message that was sent in part. Otherwise a
+        // client that reads all the time would seem to miss a `PONG`.
         self.outbound.control.extend_from_slice(PING);
     }
 
@@ -86,8 +86,8 @@ impl Session {
     }
 
     pub(super) fn start_ping_timer(&mut self) {
-        // The session has only one timer, which now measures the time until the next `PING`. The next read sets the
-        // timer for an incomplete operation again.
+        // The session has only one timer, which from now on measures the time until the next `PING`. The next read sets
+        // it again if an operation is incomplete.
         self.unread_timer_is_set = false;
         self.timer.set_ms(self.shared.limits.nats.ping_ms);
     }
