@@ -1,8 +1,9 @@
-//! Worlds over many processes: the runner, which makes ticks at a fixed rate, and the connections between runners.
+//! Runs the regions of a world in this process, and connects the process to the other processes of the world.
 //!
-//! A [`WorldRunner`] is one thread. It makes the ticks of its [`Host`](dunlin::space::Host)'s regions when they are due.
-//! It has one connection to each other runner, over which it sends handovers, ghosts and records for standbys.
-//! Between ticks, it waits for messages on all connections and handles them.
+//! A [`WorldRunner`] is one thread. It holds a [`Host`](dunlin::space::Host) with the process's regions, and makes the
+//! regions' ticks when they are due. It has one connection to the runner of each other process, over which it sends
+//! handovers, ghosts and records for standbys. Between ticks, it waits for messages on all connections and handles
+//! them.
 //!
 //! Clients send requests to a [`SpaceEndpoint`]. The runner handles these requests between ticks.
 //!

@@ -51,7 +51,7 @@ const ADVANCE_AFTER: Duration = Duration::from_secs(1);
 /// The positions at which a resumed subscription continues, by topic and partition.
 pub(super) type ResumePositions = HashMap<(String, u16), Position>;
 
-/// What [`SubscriptionReader::new`] needs to start a subscription.
+/// The parameters with which [`SubscriptionReader::new`] starts a subscription.
 #[derive(Debug)]
 pub(super) struct ReaderSetup {
     pub(super) options: SubscribeOptions,
@@ -102,7 +102,7 @@ struct Channel {
     _charge: MemoryCharge,
 }
 
-/// What remains to be done after reading a log once.
+/// The state of a log after it was read once.
 enum ReadProgress {
     More,
     /// Many records were skipped, and there may be more. Other logs are read first.

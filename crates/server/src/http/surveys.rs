@@ -30,7 +30,7 @@ struct LastSurvey {
 }
 
 impl Surveys {
-    /// Returns a survey with only what the user may see.
+    /// Returns a survey that contains only the figures that the user may see.
     pub(super) async fn of(context: &Context) -> Arc<Survey> {
         let shared = context.shared();
         let Some(bounds) = context.bounds() else { return Surveys::latest(shared).await };

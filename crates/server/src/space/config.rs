@@ -1,4 +1,4 @@
-//! Configuration of a runner.
+//! Configuration of a process that runs regions of a world.
 
 use std::net::SocketAddr;
 
@@ -12,26 +12,26 @@ use super::secret::Secret;
 pub struct SpaceConfig {
     /// The world's name; runners of other worlds are refused.
     pub world: String,
-    /// This process's number, which is unique in the world. Of two processes, the one with the higher number opens the
-    /// connection.
+    /// This process's number, which is unique in the world. Each pair of processes has one connection, which the
+    /// process with the higher number opens.
     pub process: u64,
-    /// Address at which other processes connect; port 0 selects a free port. Must be a loopback address unless
-    /// `insecure` is set.
+    /// The address on which this process listens for other processes; port 0 selects a free port. Must be a loopback
+    /// address unless `insecure` is set.
     pub listen: SocketAddr,
-    /// The other processes known at the start.
+    /// The other processes that are known when this process starts.
     pub peers: Vec<WorldPeer>,
-    /// The rate of the ticks.
+    /// The rate at which ticks are made.
     pub pace: TickPace,
-    /// If set, each tick waits until all processes have finished the last tick, its handovers and its ghosts. The same
-    /// inputs then give the same bytes on any number of processes.
+    /// If set, each tick waits until all processes have finished the last tick and its handovers and ghosts. The
+    /// world's states then depend only on the inputs, not on the number of processes.
     pub lockstep: bool,
-    /// If set, regions move between processes when the loads diverge. Cannot be combined with `lockstep`.
+    /// If set, regions change their size when their loads diverge. Cannot be combined with `lockstep`.
     pub balance: Option<BalancePolicy>,
-    /// If set, `listen` may be an address that other machines can reach, without encryption.
+    /// If set, `listen` may be an address that other machines can reach, although connections are not encrypted.
     pub insecure: bool,
-    /// The secret that a process must have to connect. Processes of a cluster read it from a key.
+    /// The secret that a process must know to connect. In a cluster, processes read it from a key.
     pub secret: Secret,
-    /// Limits of the runner.
+    /// Limits on connections, messages and delays.
     pub limits: SpaceLimits,
 }
 
@@ -44,25 +44,25 @@ pub struct WorldPeer {
     pub address: SocketAddr,
 }
 
-/// Limits of a process that runs regions of a world: connections, messages and delays.
+/// Limits on the connections, messages and delays of a process that runs regions of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceLimits {
     /// Maximum number of connected processes.
     pub peers_max: usize,
-    /// Maximum number of connections whose process has not proved its number yet.
+    /// Maximum number of accepted connections whose process has not proved yet that it belongs to the world.
     pub strangers_max: usize,
-    /// Maximum number of bytes that wait to be sent to one process. Above this limit, messages are dropped; dropped
+    /// If more than this number of bytes wait to be sent to a process, further messages for it are dropped. Dropped
     /// handovers and ghosts are sent again later.
     pub queued_bytes_max: usize,
-    /// Maximum size of a message, bytes; a whole region for a standby is the largest.
+    /// Maximum size of a message, bytes. The largest messages are whole regions for standbys.
     pub frame_bytes_max: usize,
-    /// Time limit for the handshake, ms.
+    /// Time within which a new connection must prove that its process belongs to the world, ms.
     pub hello_ms_max: u64,
-    /// Number of ticks by which the runner may be late before it skips ticks.
+    /// Number of late ticks that are still made. If more ticks are late, they are skipped.
     pub ticks_behind_max: u64,
-    /// Maximum number of orders in the queue of the runner's thread.
+    /// Maximum number of calls that wait for the runner's thread.
     pub orders_max: usize,
-    /// Maximum number of reports that are kept until the program takes them. Further reports are only counted.
+    /// Maximum number of reports that are kept until the program takes them. Further reports are dropped and counted.
     pub reports_max: usize,
 }
 

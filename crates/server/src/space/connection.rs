@@ -1,4 +1,4 @@
-//! A connection between runners: a non-blocking socket with its buffers.
+//! A connection between two runners: a non-blocking socket and its buffers.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
@@ -9,23 +9,23 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::frame::SpaceFrame;
 
-/// Number of bytes that are read at once, approximately.
+/// Approximate number of bytes that are read at a time.
 const READ_BYTES: usize = 256 << 10;
-/// Largest capacity at which an empty buffer is kept for reuse, bytes.
+/// A buffer that has become empty is kept for reuse if its capacity is at most this, bytes.
 const REUSED_BYTES_MAX: usize = 16 << 20;
 
-/// Size from which a message's body is sent without a copy, bytes.
+/// A message's body of at least this size is sent without a copy, bytes.
 const SHARED_BYTES_MIN: usize = 16 << 10;
-/// Maximum number of parts of one write.
+/// Maximum number of separate parts in one write to the socket.
 const SLICES_MAX: usize = 16;
 
-/// Received bytes that were not handled yet. The buffer's memory is zeroed once and reused.
+/// Received bytes that were not handled yet. The buffer's memory is zeroed once, and then reused.
 #[derive(Debug, Default)]
 pub(super) struct ReadBuffer {
     bytes: Vec<u8>,
-    /// Start of the unhandled bytes.
+    /// Offset at which the unhandled bytes begin.
     start: usize,
-    /// End of the unhandled bytes.
+    /// Offset at which the unhandled bytes end.
     end: usize,
 }
 
@@ -47,7 +47,7 @@ impl ReadBuffer {
         &mut self.bytes[self.end..]
     }
 
-    /// Frees the space of handled bytes.
+    /// Makes the space of handled bytes free again, if it is worth it.
     fn compact(&mut self) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -61,13 +61,13 @@ impl ReadBuffer {
     }
 }
 
-/// Bytes that will be sent: complete parts, and a last part to which bytes are still added.
+/// Bytes to send: complete parts, and after them `last`, to which bytes are still added.
 #[derive(Debug, Default)]
 struct WriteBuffer {
     parts: VecDeque<Bytes>,
     parts_bytes: usize,
     last: Vec<u8>,
-    /// Number of bytes of `last` that were sent; above 0 only while there are no other parts.
+    /// Number of bytes of `last` that were sent. Above 0 only if there are no other parts.
     sent: usize,
 }
 
@@ -76,7 +76,7 @@ impl WriteBuffer {
         self.parts_bytes + self.last.len() - self.sent
     }
 
-    /// Adds bytes; many bytes are added without a copy.
+    /// Adds bytes. A large number of bytes is not copied, but becomes a part of its own.
     fn push(&mut self, bytes: &Bytes) {
         if bytes.len() < SHARED_BYTES_MIN {
             return self.last.extend_from_slice(bytes);
@@ -88,7 +88,7 @@ impl WriteBuffer {
         }
     }
 
-    /// Writes once; returns the number of written bytes.
+    /// Writes once to the socket. Returns the number of written bytes.
     fn write(&mut self, to: &mut impl Write) -> io::Result<usize> {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let last = std::iter::once(&self.last[self.sent..]);
@@ -160,29 +160,29 @@ impl RunnerConnection {
         Ok(connection)
     }
 
-    /// Returns the result of connecting.
+    /// Ends the state `connecting`, and returns the result of connecting.
     pub(super) fn finish_connect(&mut self) -> io::Result<()> {
         self.connecting = false;
         self.stream.take_error()?.map_or(Ok(()), Err)
     }
 
-    /// Adds a frame to the send queue.
+    /// Encodes a frame and adds it to the bytes to send.
     pub(super) fn queue(&mut self, frame: &SpaceFrame<'_>) {
         frame.encode(&mut self.output.last);
     }
 
-    /// Adds a frame whose body is a separate argument to the send queue. A large body is not copied.
+    /// Adds a frame to the bytes to send. The frame's body is `body`, which is not copied if it is large.
     pub(super) fn queue_with_body(&mut self, frame: &SpaceFrame<'_>, body: &Bytes) {
         frame.encode_head(body.len(), &mut self.output.last);
         self.output.push(body);
     }
 
-    /// Number of bytes in the send queue.
+    /// Number of bytes that wait to be sent.
     pub(super) fn queued(&self) -> usize {
         self.output.len()
     }
 
-    /// Writes until the socket would block.
+    /// Writes until all bytes are sent or the socket takes no more.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         while self.output.len() > 0 && !self.connecting {
             match self.output.write(&mut self.stream) {
@@ -197,7 +197,7 @@ impl RunnerConnection {
         Ok(())
     }
 
-    /// Reads once. Returns `false` if the socket has no more bytes at present.
+    /// Reads once from the socket. Returns `false` if the socket has no more bytes for now.
     pub(super) fn read(&mut self) -> io::Result<bool> {
         let free_space = self.input.free_space();
         let requested = free_space.len();
@@ -214,12 +214,13 @@ impl RunnerConnection {
         }
     }
 
-    /// Takes the buffer of received bytes; [`RunnerConnection::return_read_buffer`] returns it.
+    /// Takes the buffer with the received bytes out of the connection. Give it back with
+    /// [`RunnerConnection::return_read_buffer`].
     pub(super) fn take_read_buffer(&mut self) -> ReadBuffer {
         std::mem::take(&mut self.input)
     }
 
-    /// Returns the buffer, with the bytes that were not handled.
+    /// Gives the buffer back to the connection, with the bytes that were not handled.
     pub(super) fn return_read_buffer(&mut self, mut buffer: ReadBuffer) {
         buffer.compact();
         self.input = buffer;
@@ -230,7 +231,7 @@ impl RunnerConnection {
 mod tests {
     use super::*;
 
-    /// A writer that accepts a random part of each write, like a socket that is almost full.
+    /// A writer that takes only a random part of each write, like a socket whose buffer is almost full.
     struct Narrow(Vec<u8>, u64);
 
     impl Write for Narrow {
@@ -288,7 +289,7 @@ mod tests {
                 produced += 1;
             });
             buffer.end += count;
-            // Sometimes all bytes are handled, otherwise a part of them.
+            // In one of eight rounds, all bytes are handled, otherwise a random number of them.
             let unread = buffer.unread();
             let taken =
                 if dice >> 61 == 0 { unread.len() } else { (dice >> 20) as usize % (unread.len() + 1) };

@@ -1,4 +1,4 @@
-//! A world's description, stored in a key of the cluster.
+//! The description of a world, which is stored in a key of the cluster.
 //!
 //! ```text
 //!  space/WORLD/world   {"version": 2, "dimensions", "low", "high", "regions", "processes", "standby", "tick_us",
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const VERSION: u32 = 2;
 
-/// A component of a world's entities.
+/// A component that the world's entities have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Component {
     name: String,
@@ -21,26 +21,26 @@ struct Component {
     bytes: Option<u32>,
 }
 
-/// The description of a world that its processes store in the cluster: its size, regions and components.
+/// The description of a world, which the world's processes store in the cluster: its extent, regions and components.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorldDescription {
     version: u32,
     /// Number of dimensions: 2 or 3.
     pub dimensions: usize,
-    /// The lower corner of the world's box.
+    /// The lowest coordinates of the world, one for each dimension.
     pub low: Vec<f32>,
-    /// The upper corner of the world's box.
+    /// The highest coordinates of the world, one for each dimension.
     pub high: Vec<f32>,
     /// The numbers of all regions.
     pub regions: Vec<u32>,
-    /// Number of processes that must be present before the world's regions are distributed.
+    /// Number of processes that must be present before the world's regions are distributed among them.
     pub processes: usize,
     /// Whether each region needs a standby.
     pub standby: bool,
     /// Length of a tick, µs.
     pub tick_us: u64,
     components: Vec<Component>,
-    /// Data from which the world's program can create the world again; null if the program needs no data.
+    /// Data from which the program that created the world can create it again; null if the program needs none.
     pub recipe: Value,
 }
 
@@ -56,15 +56,15 @@ pub enum WorldDescriptionError {
         /// The names of the existing worlds.
         known: Vec<String>,
     },
-    /// The description has another version.
+    /// Another version of Dunlin has written the description, and this version cannot read it.
     #[error("another version of Dunlin wrote the description of world {name:?}: {why}")]
     Unreadable {
         /// The world's name.
         name: String,
-        /// Why the description cannot be read.
+        /// Why this version cannot read the description.
         why: String,
     },
-    /// The key cannot be read.
+    /// The cluster could not read the key.
     #[error(transparent)]
     Kv(#[from] KvError),
 }
@@ -74,7 +74,7 @@ fn list(known: &[String]) -> String {
 }
 
 impl WorldDescription {
-    /// Creates the description of a world.
+    /// Creates the description of a world from the setup of its regions.
     pub fn of<const D: usize>(
         setup: &RegionSetup<D>,
         regions: &[RegionId],
@@ -103,17 +103,17 @@ impl WorldDescription {
         }
     }
 
-    /// The key of a world's description.
+    /// The key in which a world's description is stored.
     pub fn key(world: &str) -> Vec<u8> {
         format!("space/{world}/world").into_bytes()
     }
 
-    /// Encodes the description as the value of its key.
+    /// Encodes the description as JSON, the value of its key.
     pub fn bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Reads the description of the world `name`.
+    /// Reads the description of the world with this name from the cluster.
     pub fn read(kv: &Kv, name: &str) -> Result<WorldDescription, WorldDescriptionError> {
         let Some(entry) = kv.get(WorldDescription::key(name))? else {
             let world = |key: &[u8]| {
@@ -132,7 +132,7 @@ impl WorldDescription {
         }
     }
 
-    /// The world's box; `None` if the world has another number of dimensions.
+    /// The world's extent; `None` if the world has another number of dimensions than `D`.
     pub fn world<const D: usize>(&self) -> Option<WorldBox<D>> {
         let corner = |corner: &[f32]| <[f32; D]>::try_from(corner).ok();
         WorldBox::new(corner(&self.low)?, corner(&self.high)?).ok()
@@ -142,7 +142,7 @@ impl WorldDescription {
     pub fn schema(&self) -> Schema {
         let mut schema = Schema::default();
         for Component { name, bytes } in &self.components {
-            // Registering the components of an existing schema cannot fail.
+            // This cannot fail, because the components come from a valid schema.
             let _ = schema.register(name, bytes.map_or(ComponentKind::F32, ComponentKind::Bytes));
         }
         schema

@@ -1,17 +1,19 @@
-//! The subjects at which a world's process serves clients: watching, commands and spawning.
+//! Serves the clients of a world: programs that watch the world, send commands to entities, or spawn entities.
 //!
-//! Each process responds at three subjects of its node: `space.WORLD.process.N.watch`, `.command` and `.spawn`. A
-//! node's permissions can therefore allow them separately. `crates/space/src/interest/request.rs` and `response.rs`
-//! define the messages. A viewer is identified by its inbox, and ends when the inbox ends.
+//! Each process of a world responds to requests at three subjects of its node: `space.WORLD.process.N.watch`,
+//! `.command` and `.spawn`. Users can therefore have permissions for each of them separately.
+//! `crates/space/src/interest/request.rs` and `response.rs` define the messages. A client that watches is a viewer. It
+//! is identified by its inbox, and is removed when the inbox ends.
 //!
-//! A client chooses the subject of the responses. Only inboxes receive responses, because the process may have wider
-//! permissions than the client. The process does not wait for room if the topic of the responses is full.
+//! The client names the subject for the responses in its request. Responses are sent only to inboxes, because the
+//! process may publish to subjects to which the client may not. If an inbox is full, the process does not wait for
+//! room.
 //!
-//! If a client deletes the topic of a subject, the service at this subject ends. [`SpaceEndpoint::restore`] opens it
-//! again.
+//! If a client deletes the topic of one of the three subjects, requests to this subject have no response until
+//! [`SpaceEndpoint::restore`] creates the topic again.
 //!
-//! Limits: `RegionLimits::viewers_max`, `SpaceLimits::orders_max`. One update of a viewer is one record, so the node's
-//! limits of records apply.
+//! Limits: `RegionLimits::viewers_max`, `SpaceLimits::orders_max`. A viewer's update is one record, so the node's
+//! limits on records apply.
 
 use std::sync::Arc;
 
@@ -27,46 +29,46 @@ use super::handle::Space;
 use super::pace::monotonic_ns;
 use super::runner::{SpawnError, WorldRunner};
 
-/// Retention of a subject for requests, bytes. It is small, because requests are handled at once and never read later.
+/// Retention of the topics for requests, bytes. It is small, because requests are handled at once and never read again.
 const HISTORY_BYTES: u64 = 1 << 20;
 
-/// The beginning of all inboxes.
+/// The beginning of the subjects of all inboxes.
 const INBOXES: &str = "_INBOX.";
 
-/// The service of one process for clients of a world: watches, commands and spawns. Dropping it ends the service.
+/// The service of a world's process for clients. Dropping this ends the service.
 #[derive(Debug)]
 pub struct SpaceEndpoint {
     services: Vec<SubjectService>,
 }
 
-/// The service at one subject.
+/// Responds to the requests at one subject.
 struct SubjectService {
     subject: String,
     responder: Responder,
-    /// Opens the service again after it has ended.
+    /// Starts to respond again after the subject's topic was deleted.
     open: OpenService,
 }
 
-/// A function that starts to respond at a subject.
+/// A function that starts to respond to requests at a subject.
 type OpenService = Box<dyn Fn() -> Result<Responder, SpaceError> + Send>;
 
-/// The subject at which a world's process accepts viewers.
+/// The subject at which a world's process accepts requests to watch its regions.
 pub fn watch_subject(world: &str, process: u64) -> String {
     format!("space.{world}.process.{process}.watch")
 }
 
-/// The subject at which a world's process accepts commands.
+/// The subject at which a world's process accepts commands for entities.
 pub fn command_subject(world: &str, process: u64) -> String {
     format!("space.{world}.process.{process}.command")
 }
 
-/// The subject at which a world's process spawns and removes entities.
+/// The subject at which a world's process accepts requests to spawn and remove entities.
 pub fn spawn_subject(world: &str, process: u64) -> String {
     format!("space.{world}.process.{process}.spawn")
 }
 
 impl SpaceEndpoint {
-    /// Starts serving clients at a process's node. `allowed` limits the entities that any viewer may see.
+    /// Starts to serve clients at this process's node. `allowed` limits which entities viewers may see.
     pub fn open<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
         node: &Node,
         space: &Arc<Space<D, B>>,
@@ -85,7 +87,7 @@ impl SpaceEndpoint {
         Ok(SpaceEndpoint { services: vec![watch, command, spawn] })
     }
 
-    /// Opens the service again at each subject whose topic was deleted.
+    /// Starts to respond again at each subject whose topic was deleted.
     pub fn restore(&mut self) -> Result<(), SpaceError> {
         for service in &mut self.services {
             if service.responder.ended() == Some(&SubscribeError::Closed) {
@@ -133,7 +135,7 @@ fn respond(
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
     let config = TopicConfig { retention, ..TopicConfig::default() };
     match node.create_topic(subject, config, true) {
-        // A client's request has created the topic, with the default retention.
+        // A client's earlier request has created the topic, with the default retention.
         Ok(_) | Err(TopicError::Exists(_)) => {}
         Err(why) => return Err(failed(why.to_string())),
     }
@@ -141,7 +143,7 @@ fn respond(
         if let Err((why, text)) = handle(&request)
             && reply_inbox(&request).is_some()
         {
-            // If the client has disconnected, the reply is lost.
+            // If the client has disconnected, it cannot receive the reply.
             let _ = request.reply(&encode_response(&WorldResponse::Refused { why, text: &text })[..]);
         }
     };
@@ -222,13 +224,12 @@ fn handle_spawn<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
     space.submit(call).map_err(busy)
 }
 
-/// The inbox for responses to a request; `None` if the request has no reply subject, or if this subject is not an
-/// inbox.
+/// The inbox to which a request's responses must be sent; `None` if its reply subject is missing or not an inbox.
 fn reply_inbox<'r>(request: &'r Request<'_, '_>) -> Option<&'r str> {
     request.record().frame.reply().filter(|reply| reply.starts_with(INBOXES))
 }
 
-/// A publisher to the client's inbox; `None` if the request has no inbox for a response.
+/// A publisher to the client's inbox; `None` if the request names no inbox.
 fn inbox(node: &Node, request: &Request<'_, '_>) -> Result<Option<Publisher>, (WorldRefusal, String)> {
     let Some(inbox) = reply_inbox(request) else { return Ok(None) };
     Ok(Some(node.publisher(inbox).map_err(invalid)?.without_room_wait(false)))
@@ -240,7 +241,7 @@ fn send_response(to: Option<Publisher>, result: Result<(RegionId, u64), (WorldRe
         Err((why, text)) => WorldResponse::Refused { why: *why, text },
     };
     if let Some(mut to) = to {
-        // If the client has disconnected, the response is lost.
+        // If the client has disconnected, it cannot receive the response.
         let _ = to.publish(&encode_response(&response)[..]);
     }
 }

@@ -1,4 +1,4 @@
-//! The frames that runners send each other.
+//! The frames that the runners of a world's processes send each other.
 //!
 //! ```text
 //!  0         4      5
@@ -8,11 +8,11 @@
 //!  +---------+------+----------------------+
 //!   1 hello     see `hello`; each side's first frame
 //!   2 refused   text                 the reason; the sender's last frame
-//!   3 turn      tick u64, time u64     begins the sender's messages of one turn; time: its monotonic clock
+//!   3 turn      tick u64, time u64     begins the sender's messages of one turn; time: the sender's monotonic clock
 //!   4 message   to u32, bytes          for a region
 //!   5 region    region u32, epoch u64  the sender runs this region from now on
 //!   6 ended     region u32             the sender stopped running this region
-//!   7 settled   tick u64               in lock-step: the sender's handovers after this tick are complete
+//!   7 settled   step u64               in lock-step: the sender has completed this step (see `lockstep`)
 //!   8 follow    region u32             the sender is a standby for a region of the receiver
 //!   9 snapshot  region u32, bytes      the region's whole state: the standby begins
 //!  10 record    region u32, bytes      a change of the region
@@ -20,7 +20,7 @@
 //!                                                     and this tick
 //!  12 ping
 //!  13 load      bytes                  the load of one of the sender's regions
-//!  14 partition bytes                  the new partition of the curve, as the cluster has it
+//!  14 partition bytes                  the new partition of the world into regions, as stored in the cluster
 //!  15 proof     bytes                  see `secret`; the response to a hello
 //!  16 id query  number u64, ids u64 each   a query: which of these ids does the receiver have?
 //!  17 id reply  number u64, bytes      the response to an id query: the number of the sender's regions u32, each
@@ -33,10 +33,10 @@ use dunlin::space::RegionId;
 
 use super::error::RunnerRefusal;
 
-/// Number of bytes of the fields `length` and `kind`.
+/// Number of bytes of the fields `length` and `kind` together.
 const HEAD: usize = 5;
 
-/// A frame that a runner sends to another.
+/// A frame that one runner sends to another.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SpaceFrame<'a> {
     Hello(&'a [u8]),
@@ -68,7 +68,7 @@ impl SpaceFrame<'_> {
         out.extend_from_slice(body);
     }
 
-    /// Appends the bytes of the frame that precede its body. The body has `body_bytes` bytes and is sent separately.
+    /// Appends the bytes of the frame that precede its body. The body is sent separately and has `body_bytes` bytes.
     pub(super) fn encode_head(&self, body_bytes: usize, out: &mut Vec<u8>) {
         let (kind, head, body) = self.parts();
         debug_assert!(body.is_empty(), "it has a body of its own");
@@ -102,7 +102,7 @@ impl SpaceFrame<'_> {
         }
     }
 
-    /// Decodes the first frame; returns the frame and its length, or `None` while it is incomplete.
+    /// Decodes the first frame in `bytes`. Returns the frame and its length, or `None` if the frame is incomplete.
     pub(super) fn decode(bytes: &[u8], max: usize) -> Result<Option<(SpaceFrame<'_>, usize)>, RunnerRefusal> {
         let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
@@ -164,7 +164,7 @@ impl Head {
     }
 }
 
-/// Reads fields from bytes; contains the bytes that are still to be read.
+/// Reads fields one after another. Contains the bytes that were not read yet.
 pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
 impl<'a> FieldReader<'a> {

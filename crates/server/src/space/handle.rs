@@ -1,4 +1,4 @@
-//! The handle of a runner, which sends orders to the runner's thread.
+//! The handle of a runner, through which other threads run functions on the runner's thread.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,11 +16,11 @@ use super::runner::WorldRunner;
 /// A function that the runner's thread runs between two ticks.
 pub(super) type RunnerCall<const D: usize, B> = Box<dyn FnOnce(&mut WorldRunner<D, B>) + Send>;
 
-/// The receiving end of the queue of calls for the runner's thread.
+/// The receiving end of the queue of functions that the runner's thread must run.
 pub(super) struct RunnerCalls<const D: usize, B> {
     pub(super) calls: Receiver<RunnerCall<D, B>>,
     pub(super) waiting: Arc<AtomicUsize>,
-    /// Whether the handle was dropped.
+    /// Whether the handle was dropped, so that the thread must end.
     pub(super) ended: Arc<AtomicBool>,
 }
 
@@ -35,8 +35,8 @@ pub struct Space<const D: usize, B> {
     address: SocketAddr,
 }
 
-/// The socket at which a process accepts connections of the world's other processes. A program can bind it before it
-/// changes anything that would remain if the address is in use.
+/// The socket at which a process accepts connections from the world's other processes. A program can bind it first. If
+/// the address is in use, the program then has not changed anything else yet.
 #[derive(Debug)]
 pub struct RunnerListener {
     socket: TcpListener,
@@ -58,13 +58,13 @@ impl RunnerListener {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
-    /// Starts the thread, and listens at the configured address.
+    /// Starts the thread that runs the regions of `host`, and listens at the configured address.
     pub fn start(config: SpaceConfig, host: Host<D, B>) -> Result<Space<D, B>, SpaceError> {
         let listener = RunnerListener::bind(config.listen, config.insecure)?;
         Space::start_with(listener, config, host)
     }
 
-    /// Starts the thread with a bound socket. The configured address is not used.
+    /// Starts the thread with a socket that is already bound. The configured address is not used.
     pub fn start_with(
         listener: RunnerListener,
         config: SpaceConfig,
@@ -90,12 +90,12 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
         Ok(Space { calls: sender, waiting, ended, orders_max, waker, thread, address })
     }
 
-    /// The address for other processes.
+    /// The address at which this process accepts connections from other processes.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Runs `call` on the thread between two ticks, without waiting for it.
+    /// Runs `call` on the runner's thread between two ticks. Does not wait for it.
     pub fn submit(
         &self,
         call: impl FnOnce(&mut WorldRunner<D, B>) + Send + 'static,
@@ -109,20 +109,20 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
         Ok(())
     }
 
-    /// Runs `call` on the thread between two ticks, and returns its result.
+    /// Runs `call` on the runner's thread between two ticks, waits for it, and returns its result.
     pub fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&mut WorldRunner<D, B>) -> T + Send + 'static,
     ) -> Result<T, SpaceError> {
         let (sender, result) = channel();
-        // Dropping the result of the send is correct: it fails only if the caller no longer waits for the result.
+        // If the send fails, the caller no longer waits for the result, which is then dropped.
         self.submit(move |runner| drop(sender.send(call(runner))))?;
         result.recv().map_err(|_| self.end_reason())
     }
 
-    /// Stops the thread. Returns the thread's error if it failed.
+    /// Stops the runner's thread. Returns the thread's error if it failed.
     pub fn stop(&self) -> Result<(), SpaceError> {
-        // The thread may already have ended.
+        // The error is ignored, because the thread may already have ended.
         let _ = self.submit(WorldRunner::end);
         match self.join() {
             None | Some(Ok(())) => Ok(()),
@@ -145,7 +145,7 @@ impl<const D: usize, B> Drop for Space<D, B> {
         self.ended.store(true, Ordering::Relaxed);
         self.waker.wake();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Waits until the thread has finished its present work.
+        // Waits until the thread has ended; it first completes its current work.
         drop(thread.map(JoinHandle::join));
     }
 }

@@ -1,4 +1,4 @@
-//! The hello is the first message that each side of a connection between runners sends.
+//! The first message on a connection between runners, which each side sends: the hello.
 //!
 //! ```text
 //!  magic    "dunlinSP"
@@ -10,31 +10,31 @@
 //!  nonce    32 bytes
 //! ```
 //! The nonce is random and new for each connection. A peer is admitted after it has proved that it knows the world's
-//! secret (`secret`). The magic and the version come first in every version. A peer with another version, world or
-//! setup is refused with the reason.
+//! secret (`secret`). The fields `magic` and `version` come first in every version of the protocol. A peer with another
+//! version, world or setup is refused and receives the reason.
 
 use dunlin::space::{ComponentKind, Partition, RegionId, RegionSetup};
 
 use super::error::RunnerRefusal;
 use super::frame::FieldReader;
 
-/// The version of the protocol between runners.
+/// The version of the protocol that runners speak with each other.
 pub const VERSION: u16 = 4;
 
 const NONCE_BYTES: usize = 32;
 const MAGIC: &[u8; 8] = b"dunlinSP";
 
-/// The identity of a world, which two processes compare when they connect: its name, and a hash of its setup.
+/// The identity of a world: its name, and a hash of its setup. Two processes compare it when they connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorldIdentity {
     /// The world's name.
     pub name: String,
-    /// Hash of the setup that all processes must share.
+    /// Hash of the settings that must be the same in all processes.
     pub setup: u64,
 }
 
 impl WorldIdentity {
-    /// Returns the identity of a world.
+    /// Computes the identity of a world.
     pub fn of<const D: usize>(
         name: &str,
         setup: &RegionSetup<D>,
@@ -54,8 +54,8 @@ impl WorldIdentity {
             hash.add(&[0, u8::from(component.kind == ComponentKind::F32)]);
             hash.add(&component.kind.size().to_le_bytes());
         }
-        // Hashes only the regions. The partition may change at run time while processes are connected, but the set of
-        // regions may not.
+        // Of the partition, hashes only which regions it has, because the regions' sizes may change while processes
+        // run.
         for (_, region) in partition.regions() {
             hash.add(&region.0.to_le_bytes());
         }
@@ -63,7 +63,7 @@ impl WorldIdentity {
     }
 }
 
-/// The FNV-1a hash with 64 bits.
+/// Computes the FNV-1a hash with 64 bits.
 struct Hash(u64);
 
 impl Hash {
@@ -85,12 +85,12 @@ pub(super) fn hash_of(bytes: &[u8]) -> u64 {
     hash.0
 }
 
-/// The hello message of one side of a connection.
+/// The hello of one side of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RunnerHello {
     pub(super) process: u64,
     pub(super) world: WorldIdentity,
-    /// The regions that the side runs, with their epochs.
+    /// The regions that run at this side, each with its epoch.
     pub(super) regions: Vec<(RegionId, u64)>,
 }
 
@@ -132,7 +132,7 @@ impl RunnerHello {
         Ok(RunnerHello { process, world: WorldIdentity { name, setup }, regions })
     }
 
-    /// Checks that this side may connect to the side that sent the hello `theirs`.
+    /// Checks whether this process may connect to the process that has sent the hello `theirs`.
     pub(super) fn check(&self, theirs: &RunnerHello) -> Result<(), RunnerRefusal> {
         if theirs.world.name != self.world.name {
             let (theirs, ours) = (theirs.world.name.clone(), self.world.name.clone());

@@ -1,12 +1,13 @@
-//! The connections to all other runners, and the process of each region.
+//! The connections of a process to all other processes of its world, and the knowledge which process runs which region.
 //!
 //! Of two processes, the one with the higher number opens the connection, and retries until it succeeds. A connection
-//! begins with the hellos and proofs of both sides (`secret`). A newer connection of a process replaces the older one.
+//! begins with the hellos and proofs of both sides (`secret`). If a process connects again, the new connection replaces
+//! the older one.
 //!
 //! Invariants:
-//! - Before a connection has proved that it belongs to a process of this world, only its hello is read.
-//! - Messages for a region go to the process that runs the region in the highest known epoch.
-//! - A newly connected process receives all regions that run here, including changes after this side's hello
+//! - Until a peer has proved that it is a process of this world, only its hello and its proof are read.
+//! - Messages for a region go to the process that runs the region in the highest epoch that is known here.
+//! - A process that connects learns of all regions that run here, including those that started after this side's hello
 //!   was written.
 
 use std::collections::BTreeMap;
@@ -24,51 +25,52 @@ use super::hello::RunnerHello;
 use super::secret::{Role, Secret, random};
 use crate::accept_failures::AcceptFailures;
 
-/// First and longest pause before a connection to an unreachable process is tried again, ns. The pause doubles after
-/// each attempt.
+/// First and longest pause before this process tries again to connect to a process, ns. The pause doubles after each
+/// attempt.
 const RETRY_PAUSE_NS: (u64, u64) = (20_000_000, 500_000_000);
-/// Maximum number of connections that are accepted at once. Then the runner checks whether a tick is due.
+/// Maximum number of connections that are accepted before the runner checks again whether a tick is due.
 const ACCEPTS_MAX: usize = 64;
-/// Pause after a failure to accept a connection, ns. Without it, the thread would not sleep while connections wait and
-/// the process has no free file descriptor.
+/// Pause after a failure to accept a connection, ns. Without the pause, the thread would not sleep while connections
+/// wait and the process has no free file descriptor.
 const ACCEPT_PAUSE_NS: u64 = 50_000_000;
-/// Maximum number of refusals that are kept for the program to take.
+/// Maximum number of refusals that are kept until the runner takes them.
 const REFUSALS_MAX: usize = 64;
 
-/// The number of a connection between two processes of a world.
+/// A number that identifies a connection to another process of the world.
 pub(super) type LinkId = u64;
 
 /// A connection to another process of the world.
 #[derive(Debug)]
 pub(super) struct ProcessLink {
     pub(super) connection: RunnerConnection,
-    /// Number of the peer's process; `None` until the peer is verified.
+    /// Number of the peer's process; `None` until the peer has proved that it belongs to the world.
     pub(super) process: Option<u64>,
-    /// Number of the process to which this side connected; `None` for an accepted connection.
+    /// If this side opened the connection, the number of the process at the other end; `None` for an accepted
+    /// connection.
     expected: Option<u64>,
-    /// The regions in this side's hello.
+    /// The regions in this side's hello, with their epochs.
     announced: Vec<(RegionId, u64)>,
     hello: Vec<u8>,
-    /// The peer's hello, decoded and as bytes; kept until the peer has proved that it knows the secret.
+    /// The peer's hello, decoded and as bytes. Kept until the peer has proved that it knows the secret.
     peer_hello: Option<(RunnerHello, Vec<u8>)>,
     since_ns: u64,
-    /// Whether the first frame of this turn was already queued.
+    /// Whether this turn's first frame, which states tick and time, was already queued.
     turn_sent: bool,
-    /// Whether the next received frame belongs to a later tick and must wait.
+    /// Whether the next received frame belongs to a step that has not begun here, and must wait.
     pub(super) must_wait: bool,
-    /// Tick and time that the peer stated for its present turn.
+    /// The tick and the time that the peer stated for its current turn.
     pub(super) turn: (u64, u64),
-    /// Whether the connection ends as soon as all queued bytes are sent.
+    /// Whether this side has refused the connection.
     is_closing: bool,
 }
 
 impl ProcessLink {
-    /// The role of this side: the one that connected, or the one that accepted.
+    /// Whether this side opened the connection or accepted it.
     fn role(&self) -> Role {
         if self.expected.is_some() { Role::Connects } else { Role::Listens }
     }
 
-    /// Informs the peer which regions started or stopped running here.
+    /// Tells the peer which regions started or stopped running here.
     fn send_region_changes(&mut self, before: &[(RegionId, u64)], now: &[(RegionId, u64)]) {
         let is_gone = |(region, _): &&(RegionId, u64)| now.iter().all(|(other, _)| other != region);
         for (region, _) in before.iter().filter(is_gone) {
@@ -87,14 +89,14 @@ struct DialSchedule {
     pause_ns: u64,
 }
 
-/// An event of the connections to other processes: a connection was established or lost.
+/// A connection to another process was established or lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LinkEvent {
     Connected { process: u64, regions: Vec<(RegionId, u64)> },
     Lost { process: u64, regions: Vec<RegionId> },
 }
 
-/// The connections of a process to all other processes of the world.
+/// The connections of this process to all other processes of the world.
 #[derive(Debug)]
 pub(super) struct ProcessLinks {
     pub(super) listener: TcpListener,
@@ -105,17 +107,17 @@ pub(super) struct ProcessLinks {
     next_key: LinkId,
     by_process: BTreeMap<u64, LinkId>,
     dials: BTreeMap<u64, DialSchedule>,
-    /// When connections are accepted again, ns; `None` if they are accepted now.
+    /// Time at which connections are accepted again, ns; `None` if they are accepted now.
     accepts_from_ns: Option<u64>,
     accept_failures: AcceptFailures,
-    /// For each region that runs at another process, the process and the epoch.
+    /// For each region that runs at another process: the number of this process, and the region's epoch.
     routes: BTreeMap<RegionId, (u64, u64)>,
     turn: (u64, u64),
     events: Vec<LinkEvent>,
     refusals: Vec<(Option<u64>, RunnerRefusal)>,
     pub(super) dropped: u64,
     pub(super) connections_made: u64,
-    /// Bytes sent and received over connections that have ended.
+    /// Number of bytes that were sent, and received, over connections that have ended.
     closed_bytes: (u64, u64),
 }
 
@@ -147,7 +149,7 @@ impl ProcessLinks {
         }
     }
 
-    /// Adds another process. Connects to it if its number is lower than this process's number.
+    /// Adds another process. If its number is lower than this process's number, [`ProcessLinks::dial`] connects to it.
     pub(super) fn add_peer(&mut self, peer: WorldPeer, now_ns: u64) {
         if peer.process >= self.hello.process {
             return;
@@ -159,7 +161,7 @@ impl ProcessLinks {
         }
     }
 
-    /// Removes a process, and closes its connection.
+    /// Forgets a process, and closes the connection to it.
     pub(super) fn remove_peer(&mut self, process: u64) {
         self.dials.remove(&process);
         if let Some(key) = self.by_process.get(&process).copied() {
@@ -167,8 +169,8 @@ impl ProcessLinks {
         }
     }
 
-    /// Connects to the processes whose pause is over, and closes connections that were not verified in time. Ends the
-    /// pause during which no connections are accepted.
+    /// Connects to the processes for which it is time to try. Closes connections whose peer has not proved in time that
+    /// it belongs to the world. Ends the pause after a failure to accept connections.
     pub(super) fn dial(&mut self, now_ns: u64) {
         self.accepts_from_ns = self.accepts_from_ns.filter(|from_ns| *from_ns > now_ns);
         let due = |(process, dial): (&u64, &DialSchedule)| {
@@ -209,18 +211,18 @@ impl ProcessLinks {
         self.dials.values().map(|dial| dial.due_ns).chain(deadlines).chain(self.accepts_from_ns).min()
     }
 
-    /// Whether connections are accepted now.
+    /// Whether connections are accepted now, and not paused after a failure.
     pub(super) fn is_accepting(&self) -> bool {
         self.accepts_from_ns.is_none()
     }
 
-    /// Accepts connections that wait at the listening socket. If this fails, accepting pauses.
+    /// Accepts the connections that wait at the listening socket. After a failure, accepting pauses.
     pub(super) fn accept(&mut self, now_ns: u64) {
         for _ in 0..ACCEPTS_MAX {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The peer disconnected before it was accepted.
+                // The peer disconnected before its connection was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
                     if let Some(count) = self.accept_failures.count(now_ns) {
@@ -232,8 +234,8 @@ impl ProcessLinks {
             };
             let unverified =
                 || self.links.iter().filter(|(_, link)| link.process.is_none() && link.expected.is_none());
-            // At the limit, closes the oldest unverified connection, so that unverified peers cannot keep a process of
-            // the world out.
+            // At the limit, closes the oldest of these connections, so that strangers cannot keep a process of the
+            // world out.
             let oldest = unverified().next().map(|(key, _)| *key);
             if unverified().count() >= self.limits.strangers_max
                 && let Some(oldest) = oldest
@@ -267,7 +269,7 @@ impl ProcessLinks {
         self.links.insert(self.next_key, link);
     }
 
-    /// Handles a peer's hello: checks it and sends this side's proof.
+    /// Handles a peer's hello: checks it, and sends the proof that this side knows the secret.
     pub(super) fn handle_hello(&mut self, key: LinkId, hello: &[u8]) -> Result<(), RunnerRefusal> {
         let theirs = RunnerHello::decode(hello)?;
         self.hello.check(&theirs)?;
@@ -284,12 +286,12 @@ impl ProcessLinks {
         Ok(())
     }
 
-    /// Handles a peer's proof. If the proof is valid, the connection is verified.
+    /// Handles a peer's proof that it knows the secret. If the proof is valid, the connection can be used.
     pub(super) fn handle_proof(&mut self, key: LinkId, proof: &[u8]) -> Result<(), RunnerRefusal> {
         let Some(link) = self.links.get_mut(&key) else { return Ok(()) };
         let Some((theirs, hello)) = link.peer_hello.take() else { return Err(RunnerRefusal::Stranger) };
         self.secret.check(link.role().other(), &hello, &link.hello, proof)?;
-        // Checks again: since the hello was read, this process may have started to run a region that the hello names.
+        // Checks the hello again, because this process may have started meanwhile to run a region that the hello names.
         self.hello.check(&theirs)?;
         let process = theirs.process;
         let max = self.limits.peers_max;
@@ -315,12 +317,12 @@ impl ProcessLinks {
         Ok(())
     }
 
-    /// Sets the world's secret for new connections.
+    /// Sets the world's secret. Existing connections are not checked again.
     pub(super) fn set_secret(&mut self, secret: Secret) {
         self.secret = secret;
     }
 
-    /// Stores that a region runs at a process in an epoch.
+    /// Remembers that a region runs at a process in an epoch, unless a higher epoch is known.
     pub(super) fn add_route(&mut self, region: RegionId, process: u64, epoch: u64) {
         let newer = self.routes.get(&region).is_none_or(|(_, known)| *known <= epoch);
         if newer {
@@ -328,28 +330,29 @@ impl ProcessLinks {
         }
     }
 
-    /// Stores that a process stopped running a region.
+    /// Remembers that a process has stopped running a region.
     pub(super) fn remove_route(&mut self, region: RegionId, process: u64) {
         if self.routes.get(&region).is_some_and(|(known, _)| *known == process) {
             self.routes.remove(&region);
         }
     }
 
-    /// The process that runs a region, and the epoch; `None` if the region runs at no other process as far as known.
+    /// The other process that runs a region, and the region's epoch; `None` if no such process is known.
     pub(super) fn route_to(&self, region: RegionId) -> Option<(u64, u64)> {
         self.routes.get(&region).copied()
     }
 
-    /// All regions at other processes, each with its process and epoch.
+    /// The regions that run at other processes: region, process and epoch of each.
     pub(super) fn routes(&self) -> impl Iterator<Item = (RegionId, u64, u64)> + '_ {
         self.routes.iter().map(|(region, (process, epoch))| (*region, *process, *epoch))
     }
 
-    /// Sets the regions that run here, and informs the other processes of changes.
+    /// Sets the regions that run here, and tells the other processes what has changed.
     pub(super) fn set_regions(&mut self, regions: Vec<(RegionId, u64)>) {
         let before = std::mem::replace(&mut self.hello.regions, regions);
         let regions = &self.hello.regions;
-        // Only verified connections receive the changes now; the others receive all regions once they are verified.
+        // Peers that have proved that they belong to the world learn of the changes now, the others once they have done
+        // so.
         for link in self.links.values_mut().filter(|link| link.process.is_some()) {
             link.send_region_changes(&before, regions);
         }
@@ -361,13 +364,14 @@ impl ProcessLinks {
         }
     }
 
-    /// Begins a turn with this tick and time. Each process receives both before the next frame.
+    /// Begins a turn: a group of frames with one tick and time. Each process receives tick and time before the next
+    /// frame.
     pub(super) fn begin_turn(&mut self, tick: u64, now_ns: u64) {
         self.turn = (tick, now_ns);
         self.links.values_mut().for_each(|link| link.turn_sent = false);
     }
 
-    /// Sends a frame that must not be dropped. Closes the connection if too many bytes are queued for the process.
+    /// Sends a frame without which the connection is useless. If too many bytes wait to be sent, closes the connection.
     pub(super) fn send_or_close(&mut self, process: u64, frame: &SpaceFrame<'_>, body: &Bytes) {
         if !self.send_with(process, frame, body)
             && let Some(key) = self.by_process.get(&process).copied()
@@ -376,12 +380,13 @@ impl ProcessLinks {
         }
     }
 
-    /// Sends a frame to a process unless too many bytes are queued for it. Returns whether the frame was queued.
+    /// Sends a frame to a process. Drops the frame if the process is not connected or too many bytes wait to be sent to
+    /// it. Returns whether the frame was queued.
     pub(super) fn send(&mut self, process: u64, frame: &SpaceFrame<'_>) -> bool {
         self.queue_frame(process, |connection| connection.queue(frame))
     }
 
-    /// Like `send`, but the frame's body is a separate argument.
+    /// Like [`ProcessLinks::send`], for a frame whose body is a separate argument.
     fn send_with(&mut self, process: u64, frame: &SpaceFrame<'_>, body: &Bytes) -> bool {
         self.queue_frame(process, |connection| connection.queue_with_body(frame, body))
     }
@@ -412,10 +417,10 @@ impl ProcessLinks {
         }
     }
 
-    /// Sends a message to the process that runs a region.
+    /// Sends a message to the process that runs the region `to`.
     pub(super) fn send_to(&mut self, to: RegionId, bytes: &Bytes) {
         match self.routes.get(&to).copied() {
-            // If the message is dropped, the sender's region sends it again later.
+            // The message may be dropped. The region that sent it then sends it again later.
             Some((process, _)) => {
                 self.send_with(process, &SpaceFrame::Message { to, bytes: &[] }, bytes);
             }
@@ -423,19 +428,19 @@ impl ProcessLinks {
         }
     }
 
-    /// Refuses a connection with the reason, and closes it.
+    /// Sends the peer the reason for a refusal, and closes the connection.
     pub(super) fn refuse(&mut self, key: LinkId, refused: RunnerRefusal) {
         let by_peer = matches!(refused, RunnerRefusal::ByThem(_));
         if let Some(link) = self.links.get_mut(&key).filter(|_| !by_peer) {
             link.connection.queue(&SpaceFrame::Refused(&refused.to_string()));
-            // Ignores an error here, because the connection ends even if the refusal does not arrive.
+            // An error is ignored, because the connection ends even if the peer does not receive the reason.
             let _ = link.connection.flush();
             link.is_closing = true;
         }
         self.close(key, Some(refused));
     }
 
-    /// Closes a connection.
+    /// Closes a connection. `refused` is the reason if the connection was refused.
     pub(super) fn close(&mut self, key: LinkId, refused: Option<RunnerRefusal>) {
         let Some(link) = self.links.remove(&key) else { return };
         self.closed_bytes.0 += link.connection.sent_bytes;
@@ -454,7 +459,7 @@ impl ProcessLinks {
         }
     }
 
-    /// Writes the queued bytes of all connections to their sockets.
+    /// Writes the waiting bytes of all connections to their sockets. Closes connections that fail.
     pub(super) fn flush(&mut self) {
         let broken =
             |(key, link): (&LinkId, &mut ProcessLink)| link.connection.flush().is_err().then_some(*key);
@@ -462,7 +467,7 @@ impl ProcessLinks {
         broken.into_iter().for_each(|key| self.close(key, None));
     }
 
-    /// Handles a connection that has become writable, perhaps because connecting was completed.
+    /// Handles a connection whose socket has become writable, perhaps because connecting is complete.
     pub(super) fn writable(&mut self, key: LinkId) {
         let Some(link) = self.links.get_mut(&key) else { return };
         let connecting = link.connection.connecting;
@@ -472,7 +477,7 @@ impl ProcessLinks {
         }
     }
 
-    /// Reads from a connection. Returns whether there may be more to read.
+    /// Reads once from a connection. Returns whether there may be more to read.
     pub(super) fn fill(&mut self, key: LinkId) -> bool {
         let Some(link) = self.links.get_mut(&key) else { return false };
         match link.connection.read() {
@@ -511,7 +516,7 @@ impl ProcessLinks {
         std::mem::take(&mut self.refusals)
     }
 
-    /// Number of bytes sent and received over all connections.
+    /// Number of bytes that were sent, and received, over all connections.
     pub(super) fn bytes(&self) -> (u64, u64) {
         self.links.values().fold(self.closed_bytes, |sum, link| {
             (sum.0 + link.connection.sent_bytes, sum.1 + link.connection.received_bytes)

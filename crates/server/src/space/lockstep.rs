@@ -1,22 +1,23 @@
-//! Keeps the ticks of several processes in lock-step.
+//! Keeps the ticks of a world's processes in lock-step: a process begins a tick only when all have finished the last
+//! one.
 //!
 //! ```text
 //!  step 2r      a tick was made: the process completes its handovers, then sends `settled 2r`
 //!  step 2r + 1  begins when all processes have sent `settled 2r`: the process sends its ghosts, then `settled 2r + 1`
 //!  next tick    may begin when all processes have sent `settled 2r + 1`
 //! ```
-//! Frames of a step that has not begun here are not read from their connection. No process therefore receives an entity
-//! from a tick that it has not made. A run begins with a round without a tick, because entities may have been added
-//! since the last run.
+//! If a peer sends frames of a step that this process has not begun, they stay unread. A process therefore never
+//! receives an entity from a tick that it has not made. A run of ticks begins with these steps without a tick, because
+//! entities may have been added since the last run.
 
 use std::collections::BTreeMap;
 
-/// The state of this process in the lock-step: its own step, and those of the other processes.
+/// The lock-step as this process sees it: its own step, and the steps that the other processes have completed.
 #[derive(Debug)]
 pub(super) struct ProcessLockstep {
     step: u64,
     last_sent: Option<u64>,
-    /// The last step that each other process has settled; `None` before it has settled one.
+    /// The last step that each other process has completed; `None` before its first.
     others: BTreeMap<u64, Option<u64>>,
     /// Whether this process may begin the next tick.
     tick_allowed: bool,
@@ -25,18 +26,18 @@ pub(super) struct ProcessLockstep {
 /// The next action of this process in the lock-step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LockstepAction {
-    /// Wait for messages of other processes.
+    /// Wait until the other processes have completed the step.
     Wait,
-    /// Send `settled` with this step to all processes.
+    /// Send `settled` with this step to all processes, because this process has completed it.
     SendSettled(u64),
-    /// Send ghosts, because the next step has begun.
+    /// Send ghosts, because the step for ghosts has begun.
     SendGhosts,
     /// Make a tick.
     Tick,
 }
 
 impl ProcessLockstep {
-    /// Creates the lock-step of this process with these other processes.
+    /// Creates the lock-step of this process with the processes that have these numbers.
     pub(super) fn new(others: impl Iterator<Item = u64>) -> ProcessLockstep {
         ProcessLockstep {
             step: 0,
@@ -50,20 +51,20 @@ impl ProcessLockstep {
         self.step
     }
 
-    /// Stores that another process has settled a step.
+    /// Remembers that another process has completed a step.
     pub(super) fn record_settled(&mut self, process: u64, step: u64) {
         if let Some(last) = self.others.get_mut(&process) {
             *last = (*last).max(Some(step));
         }
     }
 
-    /// Begins the steps of a tick, or of a run's first round.
+    /// Begins the steps that follow a tick, or the start of a run.
     pub(super) fn begin(&mut self) {
         self.step += 2 - self.step % 2;
         self.tick_allowed = false;
     }
 
-    /// Returns the next action. `settled` says whether all handovers of this process are complete.
+    /// Returns what to do next. `settled` says whether all handovers of this process are complete.
     pub(super) fn next(&mut self, settled: bool) -> LockstepAction {
         if self.tick_allowed {
             return LockstepAction::Tick;

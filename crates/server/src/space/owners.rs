@@ -1,5 +1,5 @@
-//! Assigns the regions of a world to processes: ownership by leases of the cluster, standbys, and takeover when an
-//! owner is lost.
+//! Decides which process owns which region of a world. A process owns a region by a lease of the cluster. When an owner
+//! is lost, the region's standby takes the region over.
 //!
 //! ```text
 //!  space/WORLD/world         the world's description (`description`)
@@ -9,35 +9,37 @@
 //!  space/WORLD/epoch/R       the newest epoch in which the region was claimed
 //!  space/WORLD/standby/R     {"process", "before", "epoch"}   written by the owner of this epoch; remains afterwards
 //!  space/WORLD/began/R       exists once the region has begun
-//!  space/WORLD/cut/0          {"version", "cuts"}         the curve's partition, written by the first region's owner
+//!  space/WORLD/cut/0         {"version", "cuts"}         how the space-filling curve is divided into regions;
+//!                            written by the first region's owner
 //!  space/WORLD/hold/0        while this key exists, no process makes ticks; handovers finish
 //!  space-secret/WORLD        the secret that admits a process, written by the first process
 //! ```
 //! A user who may only read `space/WORLD/*` can watch the world, but not control it.
 //!
-//! A thread reads all these keys periodically, keeps the lease alive, and performs the actions of
-//! [`plan`](plan::plan).
+//! In each process, a thread reads all these keys periodically, renews the process's lease, and performs the actions
+//! that [`plan`](plan::plan) returns.
 //!
 //! Invariants:
-//! - A region changes only while its owner's lease has certainly not ended, even if this thread stalls.
-//! - The standby that takes over has everything that the owner counted as confirmed. `standby` names it;
-//!   while a new standby has yet to begin (`before` is set), the previous one counts. Both standbys receive
-//!   everything, and the owner waits for both once the new one has begun.
-//! - A copy counts only for the owner whose epoch it has: a standby of an earlier owner cannot take over.
-//! - If there is no other process, a region continues alone. Its owner first writes process 0 to the key `standby`, so
-//!   that no older copy counts. If the owner names a standby later, the region stops before this write, until the
-//!   standby has a copy.
-//! - A lost response does no lasting harm: the next turn reads from the keys which writes of the last turn succeeded,
-//!   and continues from there.
-//! - Epochs only grow, even if the cluster has lost its keys. After such a loss, epochs continue from the cluster's
-//!   epoch of revisions, which is higher.
-//! - An owner whose lease expired keeps its regions' state, and continues unless another process has claimed them,
-//!   which `epoch` shows.
-//! - After the cluster has lost its keys, its processes write them again. Of the states in memory, the one with the
-//!   highest epoch counts; within one epoch, the owner's state counts. A region continues once the expected processes
-//!   are back, or the waiting time (`patience`) is over.
-//! - If no copy counts and no process with a copy returns in time, a region begins without entities, and the loss is
-//!   reported.
+//! - A region changes only while the lease of its owner is certain not to have ended, even if the owner's thread
+//!   stalls.
+//! - The standby that takes over has all changes that the owner counted as confirmed. The key `standby` names it. Until
+//!   a new standby has a copy (`before` is set), the previous standby would take over. Both receive all changes. Once
+//!   the new one has a copy, the owner waits for the confirmations of both.
+//! - A copy belongs to an owner's epoch. A standby with a copy of an earlier owner's state cannot take over.
+//! - If there is no other process, a region continues without a standby. Its owner first writes process 0 to the key
+//!   `standby`, so that no process with an older copy takes over. If the owner names a standby later, the region stops
+//!   before the key is written, and continues when the standby has a copy.
+//! - A lost response does no lasting harm. When the thread reads the keys the next time, it sees which of its writes
+//!   succeeded, and continues from there.
+//! - A region's epochs only grow, even if the cluster has lost its keys. After such a loss, they continue from the
+//!   epoch of the cluster's revisions, which is higher than all earlier epochs.
+//! - An owner whose lease has expired keeps the states of its regions. With a new lease, it continues the regions that
+//!   no other process has claimed since, which the key `epoch` shows.
+//! - If the cluster has lost the world's keys, the processes write them again. A region then continues from the state
+//!   in a process's memory that has the highest epoch. If an owner and a standby have states of the same epoch, the
+//!   owner's is used. The region waits until the expected processes are back, or until the time `patience` has passed.
+//! - If no process with a valid copy of a region is present or returns in time, the region begins without entities, and
+//!   the loss is reported.
 
 mod actions;
 mod balance;

@@ -1,20 +1,20 @@
-//! The schedule of ticks.
+//! The schedule of a process's ticks.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The pace of a process's ticks: none, one at each interval, or one directly after another.
+/// The pace of a process's ticks: no ticks, one in each interval, or one directly after another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TickPace {
     /// No ticks are made, but messages are handled.
     Hold,
-    /// One tick in each interval of this many nanoseconds. All processes of a machine make their ticks at the same
-    /// times.
+    /// One tick in each interval of this length, in nanoseconds. The processes of a machine make their ticks at the
+    /// same times.
     Every(u64),
     /// Each tick begins directly after the previous one.
     FlatOut,
 }
 
-/// The monotonic time since boot, ns. It is the same in all processes of a machine.
+/// The time since the machine started, by the monotonic clock, ns. It is the same for all processes of a machine.
 #[inline]
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -22,13 +22,13 @@ pub fn monotonic_ns() -> u64 {
 }
 
 /// Schedules ticks at multiples of their interval. Late ticks are made one directly after another. If more than
-/// `behind_max` ticks are late, only one tick is made and the others are skipped.
+/// `behind_max` ticks are late, only one is made, and the others are skipped.
 #[derive(Debug)]
 pub(super) struct TickSchedule {
     pace: TickPace,
     due_ns: u64,
     behind_max: u64,
-    /// Number of ticks that may still be made; `None` without a limit.
+    /// Number of ticks that are still to be made; `None` if there is no limit.
     ticks_left: Option<u64>,
 }
 
@@ -52,8 +52,8 @@ impl TickSchedule {
         (self.pace != TickPace::Hold && self.ticks_left != Some(0)).then_some(self.due_ns)
     }
 
-    /// Begins a tick. Returns the tick's delay, ns, and the number of ticks that were skipped before it. Both are 0
-    /// unless the pace is [`TickPace::Every`].
+    /// Begins a tick. Returns by how much it is late, ns, and how many ticks are skipped. Both are 0 unless the pace is
+    /// [`TickPace::Every`].
     pub(super) fn begin(&mut self, now_ns: u64) -> (u64, u64) {
         self.ticks_left = self.ticks_left.map(|ticks_left| ticks_left - 1);
         let late_ns = now_ns.saturating_sub(self.due_ns);

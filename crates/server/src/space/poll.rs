@@ -1,4 +1,4 @@
-//! Waits for all events of a runner in one `poll` call.
+//! Waits for all sockets of a runner, and for calls by other threads, in one `poll`.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +18,7 @@ impl PollWaker {
     }
 
     pub(super) fn wake(&self) {
-        // The write fails only if the counter is full; a full counter wakes the thread too.
+        // The write fails only if the counter is full, and then the thread wakes anyway.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 
@@ -27,7 +27,7 @@ impl PollWaker {
     }
 }
 
-/// The sockets that a wait found to be ready.
+/// The sockets that are ready after a wait.
 #[derive(Debug, Default)]
 pub(super) struct ReadySockets {
     pub(super) listener: bool,
@@ -35,7 +35,7 @@ pub(super) struct ReadySockets {
     pub(super) writable: Vec<LinkId>,
 }
 
-/// Waits until a socket is ready, the waker is called, or the time has passed.
+/// Waits until a socket is ready, another thread uses the waker, or the time has passed.
 pub(super) fn wait(
     links: &ProcessLinks,
     waker: &PollWaker,

@@ -1,4 +1,4 @@
-//! A process of a world: the topics of its regions, its runner, its subjects for clients, and its lease.
+//! A process of a world: it runs regions, serves clients, and owns its regions by a lease.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -27,22 +27,23 @@ pub struct WorldConfig<const D: usize> {
     pub name: String,
     /// The address at which clients reach this process's node.
     pub url: String,
-    /// The setup of every region, except its number. The setup also decides whether regions have standbys.
+    /// The setup of all regions; only the region's number is replaced. It also says whether regions have standbys.
     pub setup: RegionSetup<D>,
     /// The regions of the world.
     pub regions: Vec<RegionId>,
-    /// Number of processes that must be present before the world's regions are distributed; default 1.
+    /// Number of processes that must be present before the world's regions are distributed among them; default 1.
     pub processes: usize,
     /// Time to live of the process's lease; default 1 s.
     pub ttl: Duration,
     /// How long a region without an owner waits for a process that has a copy of it; default 10 s.
     pub patience: Duration,
-    /// Address for other processes of the world; default: any free port of the loopback address.
+    /// The address on which this process listens for other processes of the world; default: any free port of the
+    /// loopback address.
     pub between: SocketAddr,
     /// Retention of a region's topic, bytes; default 64 MiB.
     pub history_bytes: u64,
-    /// Data from which the program can create the world again, the same in all processes. It is part of the world's
-    /// description; default null.
+    /// Data from which the program can create the world again. It is part of the world's description, and must be the
+    /// same in all processes; default null.
     pub recipe: Value,
 }
 
@@ -64,11 +65,11 @@ impl<const D: usize> WorldConfig<D> {
     }
 }
 
-/// A running process of a world. When this is dropped, its regions are given to their standbys.
+/// A running process of a world. When this is dropped, the process's regions go to their standbys.
 #[derive(Debug)]
 pub struct WorldProcess<const D: usize, B> {
     number: u64,
-    // Fields are dropped in this order: the regions are given up first.
+    // Fields are dropped in this order, so the regions are given up before the runner ends.
     owners: RegionOwnership,
     space: Arc<Space<D, B>>,
 }
@@ -77,9 +78,9 @@ pub struct WorldProcess<const D: usize, B> {
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B> {
-    /// Joins a world, or begins it. All processes of a world need the same setup, regions and behaviour. `kv` has the
-    /// world's keys. `populate` inserts the entities of a region that begins for the first time. `on_event` is
-    /// called with each event.
+    /// Joins a world, or creates it if this is its first process. All processes of a world need the same setup, regions
+    /// and behaviour. `kv` contains the world's keys. `populate` inserts the entities of a region that begins for the
+    /// first time. `on_event` is called with each event.
     pub fn start(
         node: &Node,
         kv: Kv,
@@ -92,7 +93,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
         WorldProcess::start_with(listener, node, kv, config, behaviour, populate, on_event)
     }
 
-    /// Like [`WorldProcess::start`], with a bound socket for other processes of the world instead of
+    /// Like [`WorldProcess::start`], but listens for other processes at a bound socket instead of
     /// [`WorldConfig::between`].
     pub fn start_with(
         listener: RunnerListener,
@@ -128,7 +129,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
             lockstep: false,
             balance: Some(BalancePolicy::default()),
             insecure: false,
-            // A placeholder, which is replaced when the key with the world's secret is read.
+            // This secret is replaced once the key with the world's secret was read.
             secret: Secret::random()?,
             limits: SpaceLimits::default(),
         };
@@ -159,12 +160,13 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
         self.number
     }
 
-    /// The handle to the regions. With it, entities are spawned and changed between two ticks.
+    /// The handle of the thread that runs the regions. Through it, a program can spawn and change entities between two
+    /// ticks.
     pub fn space(&self) -> &Arc<Space<D, B>> {
         &self.space
     }
 
-    /// Leaves the world. Returns the runner's error if it failed.
+    /// Leaves the world and stops the process's regions. Returns the error of the runner's thread if it failed.
     pub fn stop(self) -> Result<(), SpaceError> {
         let WorldProcess { owners, space, .. } = self;
         drop(owners);

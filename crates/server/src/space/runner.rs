@@ -1,9 +1,10 @@
 //! The thread that makes ticks and exchanges messages with other processes.
 //!
 //! Invariants:
-//! - Messages and orders are handled between ticks.
-//! - On each connection, records for standbys are sent before the messages that result from the same changes.
-//! - Each turn ends with one write to each process.
+//! - Messages of other processes, and calls by other threads, are handled between ticks.
+//! - On each connection, the records by which standbys learn of changes are sent before the messages that result from
+//!   these changes.
+//! - The messages and records that accumulate are written to each process in one write.
 
 mod balance;
 mod ids;
@@ -37,13 +38,13 @@ use viewing::Viewers;
 
 pub use ids::SpawnError;
 
-/// Interval of the checks of handover deadlines.
+/// Interval at which the deadlines of handovers are checked.
 const ELAPSE_NS: u64 = 5_000_000;
-/// Interval of the checks that the topics of this process's regions still exist.
+/// Interval at which the runner checks whether the topics of its regions still exist.
 const TOPICS_CHECK_NS: u64 = 200_000_000;
-/// Maximum number of reads from one connection before other connections and ticks are handled.
+/// Maximum number of reads from one connection before other connections are read and ticks are made.
 const FILLS_MAX: usize = 16;
-/// Maximum number of processes whose conflicts with this process are kept.
+/// Maximum number of processes for which the runner remembers why they cannot connect.
 const CONFLICTS_MAX: usize = 64;
 /// Maximum number of handovers whose duration is measured at the same time.
 const PENDING_HANDOVERS_MAX: usize = 1 << 16;
@@ -61,15 +62,16 @@ pub struct WorldRunner<const D: usize, B> {
     schedule: TickSchedule,
     lockstep: Option<ProcessLockstep>,
     standby_tracker: StandbyTracker<D>,
-    /// Handovers whose duration is measured, by source region, target region and transfer: the time of Prepare, and the
-    /// number of entities.
+    /// The handovers whose duration is measured: for each source region, target region and transfer, the time at which
+    /// the handover was offered (message Prepare) and the number of entities.
     pending_handovers: HashMap<(RegionId, RegionId, TransferId), (u64, u32)>,
     stats: RunnerStats,
-    /// Sent bytes, received bytes, dropped messages and established connections at the last reset of the statistics.
+    /// Number of sent bytes, received bytes, dropped messages and established connections when the statistics were last
+    /// reset.
     counters_at_reset: (u64, u64, u64, u64),
     refusals: Vec<(Option<u64>, RunnerRefusal)>,
-    /// Why processes with other settings or another version are refused, for each process. The number is missing if the
-    /// other process connected to this one.
+    /// For each process with another setup or version: why it cannot connect. The process's number is missing if that
+    /// process opened the connection.
     conflicts: BTreeMap<Option<u64>, String>,
     reports: Vec<(RegionId, RegionReport)>,
     reports_dropped: u64,
@@ -77,13 +79,13 @@ pub struct WorldRunner<const D: usize, B> {
     viewers: Viewers,
     ids: IdChecks<D, B>,
     load_reports: LoadReports,
-    /// Number of ticks made. It equals the tick of the regions if they all began together.
+    /// Number of ticks that this runner has made. Equals the regions' tick if all regions began with this runner.
     ticks: u64,
     next_elapse_ns: u64,
     next_topics_check_ns: u64,
-    /// The regions whose deleted topics cannot be created again, so that each is logged once.
+    /// The regions whose topics were deleted and cannot be created again. Kept so that each is logged once.
     topics_missing: BTreeSet<RegionId>,
-    /// Whether lock-step allows the next tick: all processes have the results of the last tick.
+    /// Whether lock-step allows the next tick, because all processes have the results of the last tick.
     tick_allowed: bool,
     is_ended: bool,
 }
@@ -132,7 +134,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// Runs the thread's work until the runner is asked to end.
+    /// Runs the loop of the thread until the runner must end.
     pub(super) fn run(&mut self) -> Result<(), String> {
         let mut ready = ReadySockets::default();
         self.start_run();
@@ -213,19 +215,18 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// Stores that a region runs at another process in an epoch.
+    /// Remembers that a region runs at another process in an epoch.
     pub(super) fn add_remote_region(&mut self, region: RegionId, process: u64, epoch: u64, now_ns: u64) {
         self.links.add_route(region, process, epoch);
         self.standby_tracker.drop_older_copies(region, epoch);
-        // This fails if the regions here may not act at present. The regions then learn the owner's epoch from the
-        // owner's messages.
+        // This fails while the regions here may not act. They then learn the epoch from messages of the region's owner.
         let _ = self.host.record_peer_epoch(region, epoch, now_ns);
         if self.standby_tracker.is_followed(region) {
             self.links.send(process, &SpaceFrame::Follow(region));
         }
     }
 
-    /// Sends the messages and records that the host has produced.
+    /// Sends the messages and records that the regions have produced, and the progress of this process's copies.
     pub(super) fn send_output(&mut self) {
         self.check_spawned();
         for (region, (entries, tick)) in self.standby_tracker.take_progress() {
@@ -243,8 +244,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
             self.links.begin_turn(self.step(), now_ns);
             for (region, bytes) in &turn.records {
                 for process in self.standby_tracker.followers_of(*region) {
-                    // A copy that lacks a record is useless. If the record cannot be queued, the connection is closed,
-                    // and the copy begins again with the next connection.
+                    // A copy that misses a record is useless. If the record cannot be queued, the connection is closed,
+                    // and the copy is made again over the next connection.
                     self.links.send_or_close(
                         process,
                         &SpaceFrame::Record { region: *region, bytes: &[] },
@@ -278,12 +279,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         &self.host
     }
 
-    /// The regions of this process, for spawning and commanding entities.
+    /// The regions of this process, for changing them, such as spawning entities.
     pub fn host_mut(&mut self) -> &mut Host<D, B> {
         &mut self.host
     }
 
-    /// Informs other processes that the regions of this process have changed.
+    /// Tells other processes which regions run here now. Must be called after the regions have changed.
     pub fn announce_regions(&mut self) {
         self.links.set_regions(regions(&self.host));
         let now_ns = monotonic_ns();
@@ -293,7 +294,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// Takes over a region from the copy in this process. Returns `false` if there is no copy.
+    /// Continues a region here from this process's copy. Returns `false` if there is no copy.
     pub fn take_over(
         &mut self,
         region: RegionId,
@@ -306,7 +307,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         Ok(true)
     }
 
-    /// Ends a region of this process.
+    /// Ends a region of this process, and drops its state.
     pub fn end_region(&mut self, region: RegionId) {
         if self.host.end(region).is_some() {
             self.standby_tracker.remove_region(region);
@@ -315,7 +316,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     }
 
     /// Stops a region of this process, and keeps its state as a copy ([`WorldRunner::copy_of`]).
-    /// [`WorldRunner::take_over`] continues from this copy in a later epoch, if no other process has begun a later epoch.
+    /// [`WorldRunner::take_over`] continues from this copy if no other process has begun a later epoch of the region.
     pub fn retire_region(&mut self, region: RegionId) {
         if let Some(state) = self.host.retire(region) {
             self.standby_tracker.store(region, state);
@@ -331,19 +332,19 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         by_message.chain(copy).chain(route).max().unwrap_or(0)
     }
 
-    /// From now on, allows only processes that were named as standbys to follow regions.
+    /// From now on, only processes that were named as a region's standby may follow the region.
     pub fn require_named_standbys(&mut self) {
         self.standby_tracker.named_only = true;
     }
 
-    /// Names the standby of a region. `may_take_over` says whether this standby would take over. Calling this again
-    /// changes nothing.
+    /// Names the standby of a region. `may_take_over` says whether this standby would take over if the owner were lost;
+    /// until it has a copy, it would not. Repeating a call changes nothing.
     pub fn name_standby(&mut self, region: RegionId, process: u64, may_take_over: bool) {
         self.standby_tracker.set_standby(region, process, may_take_over);
         self.acknowledge_standbys(region, monotonic_ns());
     }
 
-    /// Whether the named standby has all changes that count as confirmed, and receives further changes.
+    /// Whether the named standby has all changes of the region that count as confirmed, and receives the later ones.
     pub fn has_candidate(&self, region: RegionId) -> bool {
         let acknowledged =
             |region: &dunlin::space::Region<D, B>| (region.handover().known(), region.known_tick());
@@ -352,14 +353,14 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
             .is_some_and(|ours| self.standby_tracker.has_candidate(region, acknowledged(ours)))
     }
 
-    /// Passes to the host the progress that all standbys for which the owner waits have confirmed.
+    /// Tells the host which changes of a region all its standbys have confirmed, if the owner waits for them.
     fn acknowledge_standbys(&mut self, region: RegionId, now_ns: u64) {
         if let Some((entries, tick)) = self.standby_tracker.confirmed_progress(region) {
             self.host.standby_acknowledged(region, entries, tick, now_ns);
         }
     }
 
-    /// Makes this process a standby of a region. If this process has no copy, asks the owner again.
+    /// Makes this process a standby of a region. If it has no copy, asks the region's owner for one.
     pub fn follow(&mut self, region: RegionId) {
         let new = self.standby_tracker.follow(region);
         if (new || self.standby_tracker.copy(region).is_none())
@@ -369,7 +370,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// Drops copies of a region from epochs before this one.
+    /// Drops the copy of a region if it is from an earlier epoch than `epoch`.
     pub fn drop_older_copies(&mut self, region: RegionId, epoch: u64) {
         self.standby_tracker.drop_older_copies(region, epoch);
     }
@@ -380,7 +381,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         drop(self.standby_tracker.take_copy(region));
     }
 
-    /// The copy of another process's region; `None` if this process has no copy.
+    /// This process's copy of a region that it does not own; `None` if there is none.
     pub fn copy_of(&self, region: RegionId) -> Option<&RegionState<D>> {
         self.standby_tracker.copy(region)
     }
@@ -390,28 +391,28 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.standby_tracker.follower(region)
     }
 
-    /// Sets the world's secret for new connections.
+    /// Sets the world's secret. Existing connections are not checked again.
     pub fn set_secret(&mut self, secret: Secret) {
         self.links.set_secret(secret);
     }
 
-    /// Sets the schedule of ticks. `ticks` is the number of ticks after which ticking stops; `None` means no limit.
+    /// Sets the pace of ticks. Ticking stops after `ticks` ticks; `None` means that it does not stop.
     pub fn set_pace(&mut self, pace: TickPace, ticks: Option<u64>) {
         self.schedule.set(pace, ticks, monotonic_ns());
         self.start_run();
     }
 
-    /// Whether ticks are still to be made, or lock-step has not finished.
+    /// Whether more ticks are to be made, or the steps after the last tick in lock-step are not complete.
     pub fn is_busy(&mut self) -> bool {
         self.schedule.due_ns().is_some() || self.is_between_steps()
     }
 
-    /// Adds another process.
+    /// Adds another process of the world, to which this process can connect.
     pub fn add_peer(&mut self, peer: WorldPeer) {
         self.links.add_peer(peer, monotonic_ns());
     }
 
-    /// Removes a process.
+    /// Removes another process of the world, and closes the connection to it.
     pub fn remove_peer(&mut self, process: u64) {
         self.links.remove_peer(process);
     }
@@ -426,24 +427,24 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.links.routes().collect()
     }
 
-    /// Takes the refusals since the last call: those by this process and those by its peers. Each has the number of the
-    /// other process, if that number is known.
+    /// Takes the connections that were refused since the last call, by this process or by the other one. Each has the
+    /// other process's number, if it is known.
     pub fn take_refusals(&mut self) -> Vec<(Option<u64>, RunnerRefusal)> {
         std::mem::take(&mut self.refusals)
     }
 
-    /// Takes the reasons for which processes with other settings or another version were refused since the last call.
+    /// Takes, for each process that was refused since the last call because of its setup or version, the reason.
     pub(super) fn take_conflicts(&mut self) -> BTreeMap<Option<u64>, String> {
         std::mem::take(&mut self.conflicts)
     }
 
-    /// Takes the reports since the last call.
+    /// Takes the reports of the regions since the last call.
     pub fn take_reports(&mut self) -> Vec<(RegionId, RegionReport)> {
         std::mem::take(&mut self.reports)
     }
 
-    /// Calls `watcher` after every tick with the regions and the tick's number, until it returns `false`. The next tick
-    /// waits for the call.
+    /// After every tick, calls `watcher` with the regions and the number of the tick, until it returns `false`. The
+    /// next tick waits until it returns.
     pub fn add_tick_watcher(&mut self, watcher: impl FnMut(&Host<D, B>, u64) -> bool + Send + 'static) {
         self.watchers.push(Box::new(watcher));
     }
@@ -470,14 +471,14 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         stats
     }
 
-    /// Number of ticks made.
+    /// Number of ticks that this runner has made.
     pub fn ticks(&self) -> u64 {
         self.ticks
     }
 }
 
 impl<const D: usize, B> WorldRunner<D, B> {
-    /// Ends the thread.
+    /// Makes the runner's thread end.
     pub fn end(&mut self) {
         self.is_ended = true;
     }

@@ -1,6 +1,7 @@
-//! A histogram of durations with a relative error of at most 1/32. Only the maximum is exact.
+//! A histogram of durations. Quantiles have a relative error of at most 1/32; the maximum, the mean and the number are
+//! exact.
 
-/// Number of buckets for each power of two.
+/// Number of buckets for the durations between two powers of two.
 const PARTS: usize = 32;
 
 /// A histogram of durations in nanoseconds.
@@ -24,7 +25,7 @@ impl DurationHistogram {
         self.record_many(ns, 1);
     }
 
-    /// Records a duration `count` times.
+    /// Records the same duration `count` times.
     pub fn record_many(&mut self, ns: u64, count: u64) {
         self.counts[bucket(ns)] += count;
         self.total += count;
@@ -42,12 +43,13 @@ impl DurationHistogram {
         self.max_ns
     }
 
-    /// The mean duration, ns; 0 without durations.
+    /// The mean of the recorded durations, ns; 0 if none was recorded.
     pub fn mean_ns(&self) -> u64 {
         (self.sum_ns / u128::from(self.total.max(1))) as u64
     }
 
-    /// The duration that this share (0 to 1) of all durations does not exceed, ns; `None` without durations.
+    /// The duration, ns, that is not exceeded by this share (0 to 1) of the recorded durations; `None` if none was
+    /// recorded.
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         if self.total == 0 {
             return None;
@@ -72,13 +74,13 @@ fn bucket(ns: u64) -> usize {
     (doublings as usize + 1) * PARTS + ((ns >> doublings) as usize - PARTS)
 }
 
-/// The longest duration that belongs to a bucket, ns.
+/// The upper bound of the durations in a bucket, ns.
 fn bucket_max(bucket: usize) -> u64 {
     let (doublings, part) = (bucket / PARTS, bucket % PARTS);
     if doublings == 0 {
         return part as u64;
     }
-    // The last bucket ends at `u64::MAX`.
+    // The bound of the last bucket is above the largest number, so it is limited to `u64::MAX`.
     u64::try_from(((PARTS + part + 1) as u128) << (doublings - 1)).unwrap_or(u64::MAX)
 }
 

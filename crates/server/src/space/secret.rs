@@ -1,10 +1,10 @@
-//! The secret that admits a process to its world. Only processes that may read its key, `space-secret/WORLD`, know it.
+//! The secret by which the processes of a world recognize each other. It is stored in the key `space-secret/WORLD` of
+//! the cluster, so only processes that may read this key know it.
 //!
-//! Each side proves its knowledge by an HMAC-SHA-256 (RFC 2104) over its role and both hellos, which have
-//! random nonces. The secret itself is never sent.
+//! Each side of a connection proves that it knows the secret by an HMAC-SHA-256 (RFC 2104) over its role and both
+//! hellos, which contain random nonces. The secret itself is never sent.
 //!
-//! A proof is valid for one connection and one role: no process can replay it, or forward it to another
-//! process.
+//! A proof is valid for one connection and one role: no process can replay it, or forward it to another process.
 //!
 //! ```text
 //!  proof = HMAC(secret, "dunlin space 3", role u8, own hello, the other's hello)      role: 1 the side that connects, 2 the side that listens
@@ -20,14 +20,14 @@ use super::error::{RunnerRefusal, SpaceError};
 const BLOCK: usize = 64;
 const CONTEXT: &[u8] = b"dunlin space 3";
 
-/// A proof: an HMAC that shows that its sender knows the secret.
+/// An HMAC by which its sender proves that it knows the secret.
 pub(super) type Proof = [u8; 32];
 
 /// The secret with which the processes of a world prove that they belong to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret([u8; 32]);
 
-/// The role of one side of a connection: it connected, or it listens.
+/// The role of a side of a connection: it opened the connection, or it accepted it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Connects = 1,
@@ -44,12 +44,12 @@ impl Role {
 }
 
 impl Secret {
-    /// A new random secret.
+    /// Creates a random secret.
     pub fn random() -> Result<Secret, SpaceError> {
         random().map(Secret)
     }
 
-    /// The secret with these bytes.
+    /// Creates a secret from its bytes.
     pub fn of(bytes: [u8; 32]) -> Secret {
         Secret(bytes)
     }
@@ -66,7 +66,8 @@ impl Secret {
             inner[at] ^= byte;
             outer[at] ^= byte;
         }
-        // Hashes the lengths first, so that no byte of one hello can be taken for a byte of the other.
+        // Includes the lengths of both hellos, so that bytes at the end of one cannot be moved to the beginning of the
+        // other.
         let lengths =
             [(own_hello.len() as u64).to_le_bytes(), (peer_hello.len() as u64).to_le_bytes()].concat();
         let parts = [&inner[..], CONTEXT, &[role as u8], &lengths, own_hello, peer_hello];
@@ -74,8 +75,7 @@ impl Secret {
         Sha256::new().chain_update(outer).chain_update(inner).finalize().into()
     }
 
-    /// Checks the peer's proof. The peer made it with its `role`, its own hello (`theirs`) and this side's hello
-    /// (`ours`).
+    /// Checks a peer's proof. `role` is the peer's role, `theirs` is the peer's hello, and `ours` is this side's hello.
     pub(super) fn check(
         &self,
         role: Role,
@@ -85,7 +85,7 @@ impl Secret {
     ) -> Result<(), RunnerRefusal> {
         let expected = self.prove(role, theirs, ours);
         let differs = expected.iter().zip(proof).fold(0, |differs, (a, b)| differs | (a ^ b));
-        // Compares all bytes in constant time.
+        // The comparison takes the same time wherever the bytes differ, so its duration reveals nothing.
         let is_equal = std::hint::black_box(differs) == 0 && proof.len() == expected.len();
         if is_equal { Ok(()) } else { Err(RunnerRefusal::Secret) }
     }
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn connection_proof_equals_an_hmac_of_both_hellos() {
-        // RFC 4231 has no vector for a key of 32 bytes. This test therefore checks the steps of the construction.
+        // RFC 4231 has no test vector for a key of 32 bytes, so this test repeats the steps of the construction.
         let secret = Secret::of([7; 32]);
         let proof = secret.prove(Role::Connects, b"a", b"b");
         let message = [CONTEXT, &[1], &1_u64.to_le_bytes(), &1_u64.to_le_bytes(), b"a", b"b"].concat();

@@ -1,40 +1,40 @@
-//! Tracks the regions of which this process is a standby, and the standbys (followers) of its own regions.
+//! Tracks the regions of which this process is a standby, and the standbys of its own regions, called followers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin::space::{RegionId, RegionSetup, RegionState, Standbys};
 
-/// The regions that this process follows, with their copies, and the followers of its own regions.
+/// The regions of which this process is a standby, with their copies, and the followers of its own regions.
 #[derive(Debug)]
 pub(super) struct StandbyTracker<const D: usize> {
-    /// The regions that this process follows.
+    /// The regions of which this process is a standby.
     followed: BTreeSet<RegionId>,
     copies: Standbys<D>,
-    /// Progress of copies that was not yet reported to their owners.
+    /// Progress of this process's copies that was not reported yet to the regions' owners.
     unreported: BTreeMap<RegionId, StandbyProgress>,
-    /// By region, the follower for whose confirmations the owner waits.
+    /// For each region of this process, the follower whose confirmations its changes wait for.
     followers: BTreeMap<RegionId, RegionFollower>,
-    /// Whether only processes that were named as standbys may follow.
+    /// Whether only processes that were named as standbys may follow a region.
     pub(super) named_only: bool,
     named: BTreeMap<RegionId, u64>,
-    /// By region, the standby that has been promoted. After its connection was lost and is restored, the owner waits
-    /// for it again.
+    /// For each region, the standby that would take over. If it reconnects, the region's changes wait for its
+    /// confirmations again.
     promoted: BTreeMap<RegionId, u64>,
-    /// By region, the named standby that does not count yet. It receives all changes. Once it has begun, the owner also
-    /// waits for it, so that it has all changes when it is promoted.
+    /// For each region, the named standby that would not take over yet. It receives all changes. Once it has a copy,
+    /// changes also wait for its confirmations, so that it misses none when it becomes the one that would take over.
     candidates: BTreeMap<RegionId, RegionFollower>,
     /// Number of copies that had to begin again because a change was missing.
     pub(super) lost: u64,
 }
 
-/// Progress of a copy: the number of handover entries, and the tick.
+/// The progress of a copy: the number of handover entries that it contains, and its tick.
 pub(super) type StandbyProgress = (u64, u64);
 
-/// A process that receives the changes of a region.
+/// A process that receives all changes of a region.
 #[derive(Debug)]
 struct RegionFollower {
     process: u64,
-    /// The follower's confirmed progress; `None` until it has begun.
+    /// How far the follower has confirmed the changes; `None` until it has a copy.
     progress: Option<StandbyProgress>,
 }
 
@@ -62,8 +62,8 @@ impl<const D: usize> StandbyTracker<D> {
         }
     }
 
-    /// Makes `process` the standby of a region. With `may_take_over`, only this standby may take over, so the owner
-    /// waits for the confirmations of no other process. A repeated call with the same arguments changes nothing.
+    /// Names `process` as the standby of a region. With `may_take_over`, it is the only process that would take over,
+    /// so the region's changes wait for no other process. Repeating a call changes nothing.
     pub(super) fn set_standby(&mut self, region: RegionId, process: u64, may_take_over: bool) {
         if self.named.insert(region, process) != Some(process) {
             self.promoted.remove(&region);
@@ -76,13 +76,13 @@ impl<const D: usize> StandbyTracker<D> {
         match self.candidates.remove(&region) {
             _ if is_follower => {}
             Some(candidate) => drop(self.followers.insert(region, candidate)),
-            // The standby's connection was lost. The owner waits for no other process, because no other one would take
-            // over.
+            // The connection to the standby was lost. Changes wait for no other process meanwhile, because no other
+            // would take over.
             None => drop(self.followers.remove(&region)),
         }
     }
 
-    /// Handles another process's request to follow a region. Returns whether it may.
+    /// Handles another process's request to follow a region. Returns whether the process may follow it.
     pub(super) fn add_follower(&mut self, region: RegionId, process: u64) -> bool {
         let is_follower = self.followers.get(&region).is_some_and(|follower| follower.process == process);
         if !self.named_only || is_follower || self.promoted.get(&region) == Some(&process) {
@@ -96,7 +96,8 @@ impl<const D: usize> StandbyTracker<D> {
         named
     }
 
-    /// Records a follower's progress. Returns the region's [confirmed progress](StandbyTracker::confirmed_progress).
+    /// Records how far a follower has confirmed the changes of a region. Returns the region's [confirmed
+    /// progress](StandbyTracker::confirmed_progress).
     pub(super) fn record_progress(
         &mut self,
         region: RegionId,
@@ -109,15 +110,16 @@ impl<const D: usize> StandbyTracker<D> {
         self.confirmed_progress(region)
     }
 
-    /// The progress that all followers for which the owner waits have confirmed; `None` if the region has no follower,
-    /// or its follower has not begun.
+    /// How far all followers for which the region's changes wait have confirmed the changes. `None` if there is no such
+    /// follower, or it has no copy yet.
     pub(super) fn confirmed_progress(&self, region: RegionId) -> Option<StandbyProgress> {
         let progress = self.followers.get(&region)?.progress?;
         let candidate = self.candidates.get(&region).and_then(|candidate| candidate.progress);
         Some(candidate.map_or(progress, |other| (progress.0.min(other.0), progress.1.min(other.1))))
     }
 
-    /// Whether the named standby is the region's follower, or has confirmed all changes up to `acknowledged`.
+    /// Whether the named standby has a complete copy: changes already wait for it, or it has confirmed all changes up
+    /// to `acknowledged`.
     pub(super) fn has_candidate(&self, region: RegionId, acknowledged: StandbyProgress) -> bool {
         let named = self.named.get(&region).copied();
         let is_follower = self.followers.get(&region).is_some_and(|follower| Some(follower.process) == named);
@@ -126,14 +128,14 @@ impl<const D: usize> StandbyTracker<D> {
             || candidate.is_some_and(|progress| progress.0 >= acknowledged.0 && progress.1 >= acknowledged.1)
     }
 
-    /// All followers of a region.
+    /// The numbers of all processes that follow a region.
     pub(super) fn followers_of(&self, region: RegionId) -> impl Iterator<Item = u64> {
         let follower = self.followers.get(&region).map(|follower| follower.process);
         let candidate = self.candidates.get(&region).map(|follower| follower.process);
         follower.into_iter().chain(candidate.filter(|process| Some(*process) != follower))
     }
 
-    /// Removes the followers of a region that no longer runs here.
+    /// Forgets the followers of a region that no longer runs here.
     pub(super) fn remove_region(&mut self, region: RegionId) {
         self.followers.remove(&region);
         self.candidates.remove(&region);
@@ -153,7 +155,8 @@ impl<const D: usize> StandbyTracker<D> {
         self.followed.contains(&region)
     }
 
-    /// Begins or updates a copy. Returns `false` if the copy must begin again.
+    /// Begins this process's copy of a region with a snapshot, or updates it. Returns `false` if the copy must begin
+    /// again.
     pub(super) fn apply(&mut self, region: RegionId, bytes: &[u8], is_snapshot: bool) -> bool {
         let known =
             if is_snapshot { self.copies.start(region, bytes) } else { self.copies.follow(region, bytes) };
@@ -170,24 +173,24 @@ impl<const D: usize> StandbyTracker<D> {
         }
     }
 
-    /// Takes the progress that was not yet reported: handover entries and tick of each region.
+    /// Takes the progress that was not reported yet, for each region.
     pub(super) fn take_progress(&mut self) -> BTreeMap<RegionId, StandbyProgress> {
         std::mem::take(&mut self.unreported)
     }
 
-    /// Takes the copy of a region, from which the region continues here; `None` if there is no copy.
+    /// Takes the copy of a region, so that the region can continue here; `None` if there is no copy.
     pub(super) fn take_copy(&mut self, region: RegionId) -> Option<RegionState<D>> {
         self.unreported.remove(&region);
         self.copies.take(region)
     }
 
-    /// Keeps, as a copy, the state of a region that this process owned.
+    /// Keeps the state of a region that this process has owned as a copy.
     pub(super) fn store(&mut self, region: RegionId, state: RegionState<D>) {
         self.remove_region(region);
         self.copies.keep(region, state);
     }
 
-    /// Drops the copy of a region if an earlier owner made it, before this epoch.
+    /// Drops the copy of a region if it is from an earlier epoch than `epoch`.
     pub(super) fn drop_older_copies(&mut self, region: RegionId, epoch: u64) {
         if self.copies.get(region).is_some_and(|copy| copy.handover().epoch() < epoch) {
             drop(self.take_copy(region));
@@ -202,7 +205,7 @@ impl<const D: usize> StandbyTracker<D> {
         self.followers.get(&region).map(|follower| follower.process)
     }
 
-    /// Removes a disconnected process. Returns the regions that it followed.
+    /// Removes a process whose connection has ended. Returns the regions that it followed.
     pub(super) fn remove_process(&mut self, process: u64) -> BTreeSet<RegionId> {
         let all = self.followers.iter().chain(&self.candidates);
         let regions =
@@ -231,7 +234,7 @@ mod tests {
         StandbyTracker { named_only: true, ..StandbyTracker::new(setup()) }
     }
 
-    /// The encoded whole state of a region in an epoch.
+    /// A region's whole state in an epoch, encoded.
     fn encoded_region(epoch: u64) -> Vec<u8> {
         let walk = RandomWalk { speed_max: 1.0, turn: 1.0 };
         let mut host = Host::new(setup(), walk, Partition::even(3, &[R]), None);

@@ -2,31 +2,33 @@
 
 use super::samples::DurationHistogram;
 
-/// Counters and durations of a process's regions since its start, or since
+/// Counters and durations of a process's regions. They begin with the process, or with the last call of
 /// [`take_stats`](super::WorldRunner::take_stats).
 #[derive(Debug, Clone, Default)]
 pub struct RunnerStats {
-    /// Time from the start of a tick until its results are published and written.
+    /// Duration of ticks, from the start of a tick until its results are published and sent.
     pub ticks: DurationHistogram,
-    /// Time by which ticks began too late.
+    /// Delay with which ticks began.
     pub late: DurationHistogram,
-    /// Number of ticks that were skipped because the runner was too late.
+    /// Number of ticks that were skipped because too many ticks were late.
     pub skipped: u64,
-    /// Duration of handovers for each entity, from Prepare to Taken.
+    /// Duration of handovers, one value for each entity: from the message that offers the handover (Prepare) to the one
+    /// that confirms it (Taken).
     pub handovers: DurationHistogram,
     /// Number of ghosts received from other processes.
     pub ghosts: u64,
-    /// Time between the end of a ghost's tick and its arrival. Meaningful only between processes of one machine.
+    /// Time from the end of the tick in which a ghost was made until the ghost arrives. Only meaningful between
+    /// processes of one machine.
     pub ghosts_late: DurationHistogram,
     /// Number of bytes sent to other processes.
     pub sent_bytes: u64,
     /// Number of bytes received from other processes.
     pub received_bytes: u64,
-    /// Number of messages that were dropped because too many bytes were queued for their process, or the process was
-    /// unreachable.
+    /// Number of messages that were dropped because too many bytes waited to be sent to their process, or the process
+    /// was not connected.
     pub dropped: u64,
     /// Number of connections that were established.
     pub connections: u64,
-    /// Time at which the statistics began, ns of the monotonic clock.
+    /// Time since which the statistics count, ns of the monotonic clock.
     pub since_ns: u64,
 }

@@ -40,7 +40,7 @@ pub(in super::super) struct WatchWriter {
     reported: u64,
 }
 
-/// Starts a watch at the revision that the request names. Returns what reads the changes and what encodes them.
+/// Starts a watch at the revision that the request names. Returns the reader of the changes, and their encoder.
 pub(in super::super) async fn watch(
     connection: &Arc<GrpcConnection>,
     request: v1::WatchRequest,

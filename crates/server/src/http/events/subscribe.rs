@@ -16,7 +16,7 @@ use crate::charging::charge_subscriptions;
 use crate::http::context::Context;
 use crate::http::problem::Problem;
 
-/// A started subscriber, with what its event stream needs.
+/// A started subscriber, with the details that its event stream needs.
 #[derive(Debug)]
 pub(in crate::http) struct EventSubscription {
     pub(in crate::http) subscriber: Subscriber,

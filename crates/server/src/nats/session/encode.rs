@@ -191,7 +191,7 @@ impl<'a, 's> WritePlan<'a, 's> {
 /// The offset of the flags in a frame.
 const FLAGS_OFFSET: usize = 5;
 
-/// What the encoding of all subscriptions' messages depends on.
+/// Options that the encoding of all subscriptions' messages uses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EncodeOptions<'a> {
     /// Whether the client supports headers.

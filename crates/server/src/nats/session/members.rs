@@ -90,7 +90,7 @@ pub(super) fn group_of(queue: &str, pattern: &Pattern, is_partial: bool) -> Stri
     if is_partial { partial_group_of(queue, pattern) } else { queue.to_owned() }
 }
 
-/// What remains to be done after records were delivered to a member once.
+/// The state of a member after records were delivered to it once.
 enum DeliveryOutcome {
     Waiting,
     More,

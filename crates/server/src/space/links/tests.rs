@@ -1,4 +1,4 @@
-//! Tests of connecting processes and of unverified peers.
+//! Tests connections between processes, with valid peers and with strangers.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn links(process: u64, regions: Vec<(RegionId, u64)>) -> ProcessLinks {
     ProcessLinks::new(listener, RunnerHello { process, world, regions }, secret, SpaceLimits::default())
 }
 
-/// Does the work on connections that a runner does between two ticks.
+/// Does the work that a runner does for its connections between two ticks.
 fn poll_links(links: &mut ProcessLinks) {
     links.dial(0);
     links.accept(0);
@@ -44,8 +44,8 @@ fn poll_links(links: &mut ProcessLinks) {
     }
 }
 
-/// Two processes that have begun to connect: the one with the lower number has sent its hello, and neither has read the
-/// other's hello.
+/// Two processes that have begun to connect. The process with the lower number has accepted the connection, and neither
+/// has read the other's hello.
 fn half_connected(regions: Vec<(RegionId, u64)>) -> (ProcessLinks, ProcessLinks) {
     let (mut lower, mut higher) = (links(1, regions), links(2, Vec::new()));
     higher.add_peer(WorldPeer { process: 1, address: lower.listener.local_addr().unwrap() }, 0);
@@ -133,7 +133,7 @@ fn unauthenticated_connections_do_not_block_world_processes() {
 fn listener_pauses_after_an_accept_error_and_then_continues() {
     let mut links = links(1, Vec::new());
     let address = links.listener.local_addr().unwrap();
-    // The other end of a connection is not a listening socket, so accepting fails, as it does without free descriptors.
+    // This socket does not listen, so accepting fails, as it does if there is no free file descriptor.
     let other = std::net::TcpStream::connect(address).unwrap();
     let fd = std::os::fd::OwnedFd::from(other);
     let listener = std::mem::replace(&mut links.listener, TcpListener::from(fd));

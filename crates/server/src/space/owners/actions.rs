@@ -1,4 +1,4 @@
-//! The actions of a process on regions: claim a region, take it over, begin it, name its standby, follow it, and
+//! Performs a process's actions on regions: begin a region, take it over, name its standby, follow it as a standby, and
 //! release it.
 
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::space::error::SpaceError;
 use crate::space::pace::monotonic_ns;
 use crate::space::runner::WorldRunner;
 
-/// Interval at which a missing copy is requested again.
+/// Interval at which a standby that has no copy asks the owner for one again.
 const COPY_REQUEST_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a released region's standby may take to catch up, and the pause between two checks.
+/// How long a release waits until the region's standby has all changes, and the pause between two checks.
 const RELEASE_WAIT: (Duration, Duration) = (Duration::from_millis(500), Duration::from_millis(1));
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
@@ -33,7 +33,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                     RegionAction::Begin { lost, .. } => self.begin(region, authority, lost, snapshot),
                     _ => self.take_over(region, authority, snapshot),
                 };
-                // If the region could not be started here, its claim is given up, so that another process can claim it.
+                // The region could not be started here. Gives up the claim, so that another process can claim the
+                // region.
                 if result.is_err() {
                     self.claims.remove(&region);
                     self.release_key(region, authority.epoch)?;
@@ -47,8 +48,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         }
     }
 
-    /// Claims the region's key if it is free. Returns the new epoch, and the time until which the region may act;
-    /// `None` if the claim failed, or this process has no lease.
+    /// Claims a region by writing its key, if no other process owns it. Returns the epoch of the claim, and the time
+    /// until which the region may act. `None` if the claim failed or this process has no lease.
     fn claim(
         &mut self,
         region: RegionId,
@@ -61,14 +62,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let claimed = match owned {
             Some((_, epoch)) => Some(*epoch),
             None => {
-                // Prepares the region before other processes can see the claim.
+                // Prepares to run the region before other processes can see the claim.
                 let (prepared, known_epoch) = self
                     .space
                     .call(move |runner| (runner.host().prepare(region), runner.known_epoch(region)))?;
                 prepared.map_err(SpaceError::from)?;
                 self.in_doubt.insert(region, action);
-                // If the cluster has lost its keys, its new epoch of revisions is higher than all earlier epochs of
-                // regions. The epochs of regions then continue from the epoch of revisions.
+                // The epoch must be higher than all earlier epochs of the region. If the cluster has lost its keys, the
+                // epoch of its revisions is, so it is used then.
                 let (newest, read) = snapshot.epochs.get(&region).copied().unwrap_or_default();
                 let epoch = u64::from(self.kv.revision()?.0).max(newest.max(known_epoch) + 1);
                 let value = RegionOwner { process: self.config.process, epoch }.bytes();
@@ -77,12 +78,13 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 let text = epoch.to_string();
                 let claim = Transaction::new().if_modified_at(&own, 0).if_modified_at(&epochs, read);
                 let claim = claim.then(KeyOperation::Put { key: &own, value: &value, lease });
-                // Deletes the previous owner's standby, because it is not a standby of this owner.
+                // Deletes the name of the previous owner's standby, which has no copy of this owner's state.
                 let claim = claim.put(&epochs, text.as_bytes()).delete(&standby);
                 self.kv.transact(&claim)?.succeeded.then_some(epoch)
             }
         };
-        // The claim may have failed because an earlier attempt succeeded. The next turn reads that from the keys.
+        // If the claim failed, an earlier attempt may have succeeded. The next time that the keys are read, they show
+        // whether it did.
         let Some(epoch) = claimed else { return Ok(None) };
         self.in_doubt.remove(&region);
         self.claims.insert(region, epoch);
@@ -140,14 +142,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             (self.on_event)(WorldEvent::WaitedOut { region, processes, expected });
         }
         (self.on_event)(WorldEvent::Owns { region, epoch: authority.epoch, from_tick: None });
-        // If this write fails, a later turn repeats it.
+        // If this write fails, `repeat_writes` repeats it later.
         if self.kv.put(key(&self.config.world, "began", region.0.into()), b"1").is_ok() {
             self.began.insert(region);
         }
         Ok(())
     }
 
-    /// Deletes the region's key if it still has this epoch. Returns whether it was deleted.
+    /// Deletes a region's key if this process owns the region in this epoch. Returns whether the key was deleted.
     fn release_key(&mut self, region: RegionId, epoch: u64) -> Result<bool, OwnershipError> {
         let (own, value) = self.owner_key(region, epoch);
         let ours =
@@ -155,20 +157,21 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(self.kv.transact(&ours.delete(&own))?.succeeded)
     }
 
-    /// The key of a region, and the value that the key has if this process owns the region in this epoch.
+    /// The key of a region, and the value of this key if this process owns the region in this epoch.
     pub(super) fn owner_key(&self, region: RegionId, epoch: u64) -> (Vec<u8>, Vec<u8>) {
         let value = RegionOwner { process: self.config.process, epoch }.bytes();
         (key(&self.config.world, "region", region.0.into()), value)
     }
 
-    /// Writes the key that names a region's standby, if this process still owns the region.
+    /// Names the standby of a region in the key for it, if this process still owns the region.
     fn name(&mut self, region: RegionId, standby: StandbyKey) -> Result<(), OwnershipError> {
         let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
         let (own, owner) = self.owner_key(region, epoch);
         let key = key(&self.config.world, "standby", region.0.into());
         let value = serde_json::to_vec(&standby).unwrap_or_default();
         if !standby.is_empty() {
-            // From here on, the region must make no change that the standby's copy could lack.
+            // From now on, the region makes no change until the standby has a copy, because the standby's copy could
+            // lack it.
             self.space.call(move |runner| runner.host_mut().set_alone(region, false, monotonic_ns()))?;
         }
         let ours =
@@ -192,7 +195,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         if !recent {
             self.copy_requests.insert(region, Instant::now());
             self.space.submit(move |runner| {
-                // The region cannot continue from a copy of an earlier owner's state, so such copies are dropped.
+                // A copy of an earlier owner's state is useless, because the region cannot continue from it.
                 runner.drop_older_copies(region, epoch);
                 runner.follow(region);
             })?;
@@ -200,14 +203,15 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(())
     }
 
-    /// Stops a region, waits until its standby has its complete state, and gives the region up.
+    /// Stops a region, waits until its standby has all changes, and gives up the ownership. If the standby takes too
+    /// long, the release fails without an error.
     fn release(&mut self, region: RegionId) -> Result<(), OwnershipError> {
         let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
         self.space.call(move |runner| runner.host_mut().set_authority(region, None))?;
         let deadline = Instant::now() + RELEASE_WAIT.0;
         while !self.space.call(move |runner| runner.host().is_known(region))? {
             if Instant::now() > deadline {
-                // The release failed; the next turn allows the region to act again.
+                // The release has failed. `renew` allows the region to act again.
                 return Ok(());
             }
             std::thread::sleep(RELEASE_WAIT.1);
@@ -221,7 +225,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     }
 }
 
-/// Informs the runner of a region's standby, as the region's key `standby` names it.
+/// Tells the runner which standby the key `standby` of a region names.
 pub(super) fn apply_standby<const D: usize, B: Behaviour<D> + Clone>(
     runner: &mut WorldRunner<D, B>,
     region: RegionId,
@@ -233,7 +237,7 @@ pub(super) fn apply_standby<const D: usize, B: Behaviour<D> + Clone>(
     }
 }
 
-/// Converts an instant to nanoseconds of the runner's clock.
+/// Converts a deadline to nanoseconds of the clock that the runner uses.
 pub(super) fn runner_deadline_ns(until: Instant) -> u64 {
     monotonic_ns() + until.saturating_duration_since(Instant::now()).as_nanos() as u64
 }

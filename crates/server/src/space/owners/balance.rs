@@ -1,9 +1,10 @@
-//! Changes the partition of the curve. The cluster stores the partition in one key.
+//! Changes the partition: how the world's space-filling curve is divided into the stretches that are the regions. The
+//! cluster stores the partition in one key.
 //!
-//! The owner of the first region weighs all regions. It writes the key only if the key and its own region are unchanged
-//! since it read them. If two processes both take themselves for this owner, at most one of them succeeds, so that
-//! partitions change one after another. Entities that then belong to another region are handed over as usual. A process
-//! that still has the old partition loses no entity.
+//! The owner of the first region compares the loads of all regions. It writes the key only if neither the key nor the
+//! ownership of the first region has changed since it read them. Even if two processes consider themselves the owner,
+//! only one of them succeeds, so partitions change one after another. Entities that belong to another region in the new
+//! partition are handed over as usual. No entity is lost while some processes still have the old partition.
 
 use dunlin::space::Behaviour;
 use dunlin::state::{ComparedProperty, Comparison};
@@ -13,7 +14,8 @@ use super::keys::{CurveStretches, WorldSnapshot, key};
 use super::thread::{OwnershipError, OwnershipThread, WorldEvent};
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
-    /// Applies the newest partition of the cluster, before any region begins here.
+    /// Applies the partition in the cluster's key if it is newer than this process's. Called before any region begins
+    /// here.
     pub(super) fn adopt_partition(&mut self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
         let Some((_, cut)) = &snapshot.cut else { return Ok(()) };
         if cut.version <= self.cut_version {
@@ -29,14 +31,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(())
     }
 
-    /// Changes the partition if loads have diverged and this process owns the first region.
+    /// Changes the partition if the regions' loads have diverged and this process owns the first region.
     pub(super) fn balance(&mut self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
         let Some(first) = self.config.regions.first().copied() else { return Ok(()) };
         let Some(epoch) = self.claims.get(&first).copied().filter(|_| !snapshot.hold) else { return Ok(()) };
         let Some(next) = self.space.call(|runner| runner.next_partition())? else { return Ok(()) };
         let read = snapshot.cut.as_ref().map_or((0, 1), |(revision, cut)| (*revision, cut.version));
         if next.version() != read.1 + 1 {
-            // The keys that were read are older than the partition that the runner uses.
+            // The runner already uses a newer partition than the one in the keys that were read.
             return Ok(());
         }
         let (own, owner) = self.owner_key(first, epoch);

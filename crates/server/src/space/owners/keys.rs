@@ -1,4 +1,4 @@
-//! The keys of a world in its cluster, and their values.
+//! The keys that a world has in its cluster, and their values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -11,29 +11,29 @@ use crate::space::description::WorldDescription;
 use crate::space::hello::hash_of;
 use crate::space::secret::Secret;
 
-/// The value of a process's key.
+/// The value of the key in which a process registers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProcessRecord {
-    /// The address for other processes of the world.
+    /// The address at which the process accepts other processes of the world.
     pub(super) address: SocketAddr,
     /// The address at which clients reach the process's node.
     pub(super) url: String,
-    /// The regions that the process had in memory when it registered. Used if the cluster has lost its keys.
+    /// The regions whose state the process had in memory when it wrote the key. Used if the cluster has lost its keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) memory: BTreeMap<u32, RegionMemory>,
-    /// `None` for a process of an earlier version.
+    /// Settings that other processes compare with theirs; `None` if an earlier version of Dunlin wrote the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) settings: Option<ProcessSettings>,
 }
 
-/// Settings of a world in which two processes may differ and still exchange entities.
+/// Settings of a world that may differ between two processes without preventing them from exchanging entities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProcessSettings {
     /// Number of processes that must be present before the regions are distributed.
     pub(super) processes: usize,
     /// Whether each region needs a standby.
     pub(super) standby: bool,
-    /// Hash of the recipe in the world's description.
+    /// Hash of the field `recipe` in the world's description.
     pub(super) recipe: u64,
 }
 
@@ -44,7 +44,7 @@ impl ProcessSettings {
         ProcessSettings { processes: *processes, standby: *standby, recipe }
     }
 
-    /// The settings of another process that differ from those of this process, as a text; `None` if they are equal.
+    /// Describes in which settings another process differs from this process; `None` if there is no difference.
     pub(super) fn difference(&self, other: &ProcessSettings) -> Option<String> {
         let mut parts = Vec::new();
         if self.processes != other.processes {
@@ -55,7 +55,7 @@ impl ProcessSettings {
             let (theirs, ours) = (with(other.standby), with(self.standby));
             parts.push(format!("it runs its regions {theirs} standbys, this process {ours} standbys"));
         }
-        // A program may repeat the settings above in its recipe.
+        // A recipe may contain the settings above, so a different recipe is reported only if those are equal.
         if parts.is_empty() && self.recipe != other.recipe {
             parts.push(
                 "its recipe of the world (of `dunlin space run`: --flock, --aircraft, --speed) is another one"
@@ -66,17 +66,18 @@ impl ProcessSettings {
     }
 }
 
-/// A region's state in a process that does not own the region. Of several states, the one with the highest epoch
-/// counts; within one epoch, the owner's state counts.
+/// A region's state in the memory of a process that does not own the region. These values are ordered: a region
+/// continues from the greatest one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct RegionMemory {
-    /// The epoch of the region's owner when the state was made.
+    /// The epoch of the owner whose state this is.
     pub(super) epoch: u64,
-    /// Whether the process was that owner; otherwise it was a standby whose copy counted.
+    /// Whether this process was that owner. Otherwise it was the standby that would have taken over.
     pub(super) owner: bool,
 }
 
-/// The owner of a region, and the epoch of its ownership. Epochs only grow, even if the cluster loses its keys.
+/// The process that owns a region, and the epoch in which it owns the region. Epochs only grow, even if the cluster
+/// loses its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RegionOwner {
     pub(super) process: u64,
@@ -89,18 +90,18 @@ impl RegionOwner {
     }
 }
 
-/// The value of the key that names a region's standby, and the previous standby while that one counts.
+/// The value of the key that names a region's standby.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StandbyKey {
     pub(super) process: u64,
-    /// The previous standby while it counts; 0 means that there was none.
+    /// Set until the named process has a copy: the previous standby, which would take over, or 0 if there was none.
     pub(super) before: Option<u64>,
-    /// The epoch of the owner to which the standby's copy belongs.
+    /// The epoch of the owner from which the standby has its copy.
     pub(super) epoch: u64,
 }
 
 impl StandbyKey {
-    /// The value for a region without a standby: the owner of this epoch continues alone, and no copy counts.
+    /// The value for a region without a standby: the owner of this epoch continues alone, and no process may take over.
     pub(super) fn empty(epoch: u64) -> StandbyKey {
         StandbyKey { process: 0, before: None, epoch }
     }
@@ -109,8 +110,7 @@ impl StandbyKey {
         self.process == 0
     }
 
-    /// Whether the process with this number takes over the region if the owner is lost, provided that the process has a
-    /// copy.
+    /// Whether this process would take over the region if the owner were lost, provided that it has a copy.
     pub(super) fn counts(&self, process: u64) -> bool {
         match self.before {
             None | Some(0) => self.process == process,
@@ -119,7 +119,7 @@ impl StandbyKey {
     }
 }
 
-/// The partition of the curve into stretches: the first key and the region of each stretch, in order.
+/// A partition of the space-filling curve: for each stretch in order, the first position on the curve, and the region.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CurveStretches {
     pub(super) version: u64,
@@ -138,47 +138,47 @@ impl CurveStretches {
     }
 }
 
-/// All keys of a world, except its secret, as they were at one read.
+/// All keys of a world except its secret, read at one time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct WorldSnapshot {
     pub(super) processes: BTreeMap<u64, ProcessRecord>,
-    /// For each region, the process that owns it, and the epoch.
+    /// For each region that has an owner: the owner's process number, and the epoch.
     pub(super) owners: BTreeMap<RegionId, (u64, u64)>,
     pub(super) standbys: BTreeMap<RegionId, StandbyKey>,
     pub(super) began: BTreeSet<RegionId>,
-    /// For each region, the highest epoch in which it was claimed, and the revision that wrote this epoch.
+    /// For each region, the highest epoch in which it was claimed, and the revision of the key that states this.
     pub(super) epochs: BTreeMap<RegionId, (u64, u64)>,
     /// Whether the world's description exists.
     pub(super) described: bool,
     /// Whether ticks are suspended in the whole world.
     pub(super) hold: bool,
-    /// The partition of the curve, and the revision of its key; `None` while the first partition applies.
+    /// The partition, and the revision of its key; `None` while the initial partition is used.
     pub(super) cut: Option<(u64, CurveStretches)>,
 }
 
-/// The key of a world's secret. It is not below the world's [`prefix`], so that a user who may read the world's keys does
-/// not know the secret.
+/// The key of a world's secret. It does not begin with the world's [`prefix`], so that a user who may read the world's
+/// other keys does not learn the secret.
 pub(super) fn secret_key(world: &str) -> Vec<u8> {
     format!("space-secret/{world}").into_bytes()
 }
 
-/// Decodes a world's secret; `None` if the value has the wrong length.
+/// Decodes the value of the key with a world's secret; `None` if the value has the wrong length.
 pub(super) fn decode_secret(value: &[u8]) -> Option<Secret> {
     value.try_into().ok().map(Secret::of)
 }
 
-/// The prefix of a world's keys.
+/// The beginning of all keys of a world except its secret.
 pub(super) fn prefix(world: &str) -> String {
     format!("space/{world}/")
 }
 
-/// A key of a world.
+/// The key of a process or region: `what` is the kind of the key, and `number` is the process or region.
 pub(super) fn key(world: &str, what: &str, number: u64) -> Vec<u8> {
     format!("space/{world}/{what}/{number}").into_bytes()
 }
 
 impl WorldSnapshot {
-    /// Decodes a world's keys. A key that cannot be decoded counts as missing.
+    /// Decodes the keys of a world. A key whose value is invalid counts as missing.
     pub(super) fn of(world: &str, entries: &[KvEntry]) -> WorldSnapshot {
         let (prefix, mut snapshot) = (prefix(world), WorldSnapshot::default());
         for entry in entries {
@@ -224,8 +224,8 @@ impl WorldSnapshot {
         snapshot
     }
 
-    /// The process that continues a region after the cluster has lost its keys, because this process's state in memory
-    /// counts. `None` if no process has a state of the region.
+    /// The process with the best state of a region in memory, which continues the region after the cluster has lost its
+    /// keys. `None` if no process has a state of the region.
     pub(super) fn best_memory(&self, region: RegionId) -> Option<u64> {
         let memory =
             |(process, record): (&u64, &ProcessRecord)| Some((*record.memory.get(&region.0)?, *process));

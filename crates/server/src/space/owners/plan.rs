@@ -1,5 +1,5 @@
-//! Decides the actions of a process from the world's keys and its own state. The decision depends only on its input.
-//! Instead of a clock, it receives the time for which each region has had no owner.
+//! Decides what a process does with the regions of its world, from the world's keys and the process's own state. The
+//! decision depends on nothing else. Times are part of the process's state, so no clock is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,47 +7,48 @@ use dunlin::space::RegionId;
 
 use super::keys::{RegionMemory, StandbyKey, WorldSnapshot};
 
-/// The part of a process's state that the keys do not contain, as input of the decision.
+/// The part of the decision's input that is not in the world's keys.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LocalState {
     pub(super) process: u64,
     /// All regions of the world.
     pub(super) regions: Vec<RegionId>,
-    /// Number of processes that must be present before the regions are distributed.
+    /// Number of processes that must be present before the regions are distributed among them.
     pub(super) expected: usize,
     /// Whether each region needs a standby.
     pub(super) standby: bool,
-    /// The regions of other processes of which this process has a copy, with the owner's epoch at the time of the copy.
+    /// The regions of which this process has a copy as a standby, each with the epoch of the owner that sent the copy.
     pub(super) copies: BTreeMap<RegionId, u64>,
-    /// The regions whose state is in this process's memory although it does not own them.
+    /// The regions whose state is in this process's memory although the process does not own them.
     pub(super) memory: BTreeMap<RegionId, RegionMemory>,
-    /// The regions that this process knows to have begun, even if the cluster has lost the keys that say so.
+    /// The regions that have begun at some time, as far as this process knows. It remembers them even if the cluster
+    /// loses its keys.
     pub(super) began: BTreeSet<RegionId>,
-    /// The regions of this process whose named standby has received a copy.
+    /// The regions that this process owns and whose named standby has a copy.
     pub(super) begun_copies: Vec<RegionId>,
-    /// Actions whose response was lost, so that they may or may not have taken effect.
+    /// For each region, an action whose response was lost, so that it is not known whether the action succeeded.
     pub(super) in_doubt: BTreeMap<RegionId, RegionAction>,
-    /// For each region without an owner, the time since it lost its owner, ms.
+    /// For each region without an owner, how long it has had none, ms.
     pub(super) free_ms: BTreeMap<RegionId, u64>,
-    /// How long a region waits for a process that has a copy before the region begins without entities, ms.
+    /// How long a region waits for a process that has a copy before it begins without entities, ms.
     pub(super) patience_ms: u64,
 }
 
 /// An action of this process on a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RegionAction {
-    /// Continue a region from a copy of another owner's region, or from this process's own earlier state.
+    /// Become the owner of a region, and continue it from a standby's copy, or from this process's own earlier state.
     TakeOver(RegionId),
-    /// Begin a region without a copy. `lost` says whether the region had an earlier owner; the state of that owner is
-    /// then lost.
+    /// Become the owner of a region, and begin it without a copy. If `lost` is set, the region had an owner before,
+    /// whose state is lost.
     Begin { region: RegionId, lost: bool },
-    /// Name this standby for the region.
+    /// Name the standby of a region that this process owns.
     Name(RegionId, StandbyKey),
     /// Become a standby of another process's region.
     Follow(RegionId),
-    /// Stop being a standby.
+    /// Stop being the standby of a region.
     Forget(RegionId),
-    /// Give the region to its named standby.
+    /// Give a region to its named standby, which becomes the owner.
     Release(RegionId),
 }
 
@@ -63,7 +64,8 @@ pub(super) fn plan(snapshot: &WorldSnapshot, local: &LocalState) -> Vec<RegionAc
             None => actions.extend(plan_without_owner(snapshot, local, *region)),
         }
     }
-    // Only one region begins or is released at a time, so that the keys show the effect before the next action.
+    // At most one region begins for the first time, and at most one is released. The keys then show the effect before
+    // the next decision.
     let (mut released, mut begun, mut handover) = (false, false, false);
     actions.retain(|action| match action {
         RegionAction::Release(_) => !std::mem::replace(&mut released, true),
@@ -89,8 +91,8 @@ fn plan_as_owner(
         return has_copy.then_some(RegionAction::Name(region, StandbyKey { process, before: None, epoch }));
     }
     let candidate = snapshot.processes.keys().copied().filter(|process| *process != local.process);
-    // Selects the process with the fewest regions. Of processes with equally many, selects the one with the next higher
-    // number.
+    // The candidate is the process with the fewest regions. If several have equally few, it is the one with the next
+    // higher number.
     let candidate =
         candidate.min_by_key(|process| (snapshot.count(*process), process.wrapping_sub(local.process)));
     let Some(candidate) = candidate else {
@@ -99,14 +101,15 @@ fn plan_as_owner(
             .then_some(RegionAction::Name(region, no_standby));
     };
     let improves_balance = snapshot.count(candidate) + 2 <= snapshot.count(local.process);
-    // In a world without standbys, a standby is named only to give it the region, one region at a time.
+    // In a world without standbys, a process is named as a standby only so that it can receive the region. This is done
+    // for one region at a time.
     let ours =
         |region: &RegionId| snapshot.owners.get(region).is_some_and(|(owner, _)| *owner == local.process);
     let is_handing_over = || snapshot.standbys.keys().any(|other| *other != region && ours(other));
     if !local.standby && (!improves_balance || standby_key.is_none() && is_handing_over()) {
         return None;
     }
-    // The process whose copy counts until the new standby has begun; 0 if there is none.
+    // The process that would take over until the new standby has a copy; 0 if there is none.
     let counts = standby_key.map_or(0, |standby_key| standby_key.before.unwrap_or(standby_key.process));
     let current =
         standby_key.filter(|standby_key| standby_key.before.is_none() && is_present(standby_key.process));
@@ -117,8 +120,8 @@ fn plan_as_owner(
     }
 }
 
-/// Whether this process has no region and cannot receive one. It is idle if it owns no region, is not a standby, and no
-/// other process has a region to give away.
+/// Whether this process is idle: all regions have owners, this process owns none and is no standby, and no other
+/// process has more than one region.
 pub(super) fn is_idle(snapshot: &WorldSnapshot, local: &LocalState) -> bool {
     let busiest = snapshot.processes.keys().map(|process| snapshot.count(*process)).max().unwrap_or(0);
     let is_standby = snapshot.standbys.values().any(|standby| standby.process == local.process);
@@ -137,7 +140,7 @@ fn plan_as_standby(snapshot: &WorldSnapshot, local: &LocalState, region: RegionI
     (!counts && local.copies.contains_key(&region)).then_some(RegionAction::Forget(region))
 }
 
-/// Decides this process's action on a region that has no owner; `None` if it does nothing.
+/// Decides what this process does with a region that has no owner; `None` if it does nothing.
 fn plan_without_owner(
     snapshot: &WorldSnapshot,
     local: &LocalState,
@@ -146,7 +149,7 @@ fn plan_without_owner(
     let newest = snapshot.epochs.get(&region).map(|(epoch, _)| *epoch);
     let memory = local.memory.get(&region);
     if memory.is_some_and(|memory| memory.owner && Some(memory.epoch) == newest) {
-        // The lease of this process has expired, but no other process has claimed the region since.
+        // This process owned the region until its lease expired, and no other process has claimed the region since.
         return Some(RegionAction::TakeOver(region));
     }
     let free_ms = local.free_ms.get(&region).copied().unwrap_or(0);
@@ -155,8 +158,8 @@ fn plan_without_owner(
         && let Some(candidate) = snapshot.best_memory(region)
         && free_ms <= 2 * local.patience_ms
     {
-        // The cluster has lost its keys. The process with the best state continues after all processes had time to
-        // return.
+        // The cluster has lost its keys. The process with the best state continues the region once enough processes are
+        // back.
         let continues = candidate == local.process && memory.is_some() && enough_processes;
         return continues.then_some(RegionAction::TakeOver(region));
     }
@@ -224,7 +227,8 @@ mod tests {
         assert_eq!(plan(&with_standby, &local(1)), []);
         assert_eq!(plan(&with_standby, &local(2)), [RegionAction::Follow(R)]);
         assert_eq!(plan(&with_standby, &LocalState { begun_copies: vec![R], ..local(1) }), [key(2, None)]);
-        // The standby has ended. The owner names another one, but the previous one counts until the new one has begun.
+        // The standby has ended. The owner names another one, but the old one would take over until the new one has a
+        // copy.
         assert_eq!(plan(&snapshot(&[1, 3], Some(1), Some((2, None))), &local(1)), [key(3, Some(2))]);
     }
 
@@ -319,8 +323,8 @@ mod tests {
         assert_eq!(plan(&others, &with_memory(1, EPOCH, true)), []);
     }
 
-    /// A cluster that has lost its keys, and in which these processes, with these states in memory, have registered
-    /// again.
+    /// The keys of a cluster that had lost them, after these processes have registered again, each with its state in
+    /// memory.
     fn without_keys(readded: &[(u64, Option<RegionMemory>)]) -> WorldSnapshot {
         let processes: Vec<u64> = readded.iter().map(|(process, _)| *process).collect();
         let mut snapshot =

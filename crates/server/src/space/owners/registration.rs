@@ -1,4 +1,4 @@
-//! Registers a process in its world, and finds the world's secret and the other processes.
+//! Registers a process in its world, and tells the runner the world's secret and the other processes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,11 +15,11 @@ use crate::space::description::WorldDescription;
 use crate::space::error::SpaceError;
 use crate::space::secret::{Secret, random};
 
-/// Upper bound of process numbers. Numbers below it are short enough for people to read and compare.
+/// Process numbers are below this, so that they are short enough for people to read and compare.
 const NUMBERS: u64 = 1_000_000;
 
-/// A random process number. Numbers are not assigned by the cluster, because a cluster that has lost its keys would not
-/// know them. A process is refused if another process has its number.
+/// Returns a random process number. The cluster does not assign numbers, because it would not know them after it has
+/// lost its keys. If another process of the world has the same number, the process is refused.
 pub fn process_number() -> Result<u64, SpaceError> {
     let bytes = random()?;
     let number = bytes.iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte));
@@ -27,8 +27,9 @@ pub fn process_number() -> Result<u64, SpaceError> {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
-    /// Returns the time until which this process's lease certainly lasts. Without a lease, the process first registers
-    /// under a free number, with the regions that it has in memory.
+    /// Returns a time until which this process certainly has its lease. If the process has no lease, it first registers
+    /// with a new one. The registration lists the regions that the process has in memory. Fails if another process has
+    /// this process's number.
     pub(super) fn ensure_lease(&mut self) -> Result<Instant, OwnershipError> {
         if let Some(lease) = &self.lease {
             return Ok(lease.check()?);
@@ -59,8 +60,9 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(until)
     }
 
-    /// Restores the world's keys after the cluster has lost them: the begun regions, and the partition. Another process
-    /// may already have written the description again, so the begun regions decide whether keys are lost.
+    /// If the cluster has lost the world's keys, writes them again: the description, the begun regions and the
+    /// partition. Another process may already have written the description, so keys also count as lost if a begun
+    /// region's key is missing.
     fn restore(&mut self) -> Result<(), OwnershipError> {
         if self.began.is_empty() {
             return Ok(());
@@ -78,7 +80,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         for region in self.began.clone() {
             self.create(key(&self.config.world, "began", region.0.into()), b"1")?;
         }
-        // Writes the description last. If an earlier write fails, the next turn restores the keys.
+        // Writes the description last. If an earlier write fails, the description is still missing, and the keys are
+        // restored later.
         self.create(WorldDescription::key(&self.config.world), &self.description.bytes())
     }
 
@@ -90,13 +93,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         self.create(WorldDescription::key(&self.config.world), &self.description.bytes())
     }
 
-    /// Creates a key if it is missing.
+    /// Writes a key if it does not exist.
     fn create(&self, key: Vec<u8>, value: &[u8]) -> Result<(), OwnershipError> {
         self.kv.transact(&Transaction::new().if_modified_at(&key, 0).put(&key, value))?;
         Ok(())
     }
 
-    /// Uses the secret in the world's key. If the key is missing, writes this process's secret to it.
+    /// Uses the secret that was found in the world's key. If the key is missing, writes this process's secret to the
+    /// key.
     pub(super) fn adopt_secret(&mut self, found: Option<Secret>) -> Result<(), OwnershipError> {
         let secret = match (found, self.secret) {
             (Some(found), _) => found,
@@ -105,7 +109,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 let (key, bytes) = (secret_key(&self.config.world), own.bytes());
                 let create = Transaction::new().if_modified_at(&key, 0).put(&key, &bytes);
                 if !self.kv.transact(&create)?.succeeded {
-                    // Another process wrote its secret first; the next turn reads it.
+                    // Another process has written its secret first. It is read the next time.
                     return Ok(());
                 }
                 own

@@ -1,4 +1,4 @@
-//! The thread that keeps a process's lease and decides which regions it runs.
+//! The thread that renews a process's lease, decides which regions the process runs, and acts on the decisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use crate::space::handle::Space;
 use crate::space::pace::TickPace;
 use crate::space::secret::Secret;
 
-/// The configuration with which a process acquires regions of a world.
+/// The configuration with which a process becomes the owner of regions of a world.
 #[derive(Debug, Clone)]
 pub struct RegionOwnershipConfig {
     /// The world's name.
@@ -31,32 +31,32 @@ pub struct RegionOwnershipConfig {
     /// This process's number, above 0 and unique in the world ([`process_number`](crate::space::process_number)
     /// returns one).
     pub process: u64,
-    /// The address for other processes of the world.
+    /// The address at which other processes of the world reach this process.
     pub address: SocketAddr,
-    /// The address at which clients reach the node.
+    /// The address at which clients reach this process's node.
     pub url: String,
     /// The regions of the world.
     pub regions: Vec<RegionId>,
-    /// Number of processes that must be present before the regions are distributed.
+    /// Number of processes that must be present before the regions are distributed among them.
     pub expected: usize,
     /// Whether each region needs a standby.
     pub standby: bool,
     /// Time to live of the process's lease.
     pub ttl: Duration,
-    /// Interval at which the keys are read.
+    /// Interval at which the world's keys are read.
     pub poll_interval: Duration,
     /// How long a region without an owner waits for a process that has a copy of it.
     pub patience: Duration,
-    /// The rate of the ticks.
+    /// The rate at which ticks are made.
     pub pace: TickPace,
-    /// Data from which this program can create the world again; part of the world's [`WorldDescription`].
+    /// Data from which this program can create the world again. It becomes part of the world's [`WorldDescription`].
     pub recipe: Value,
 }
 
 /// A function that inserts a region's initial entities when the region begins for the first time.
 pub type RegionPopulator<const D: usize, B> = Arc<dyn Fn(&mut Host<D, B>, RegionId) + Send + Sync>;
 
-/// An event of a process that owns regions, such as the start of a region in this process.
+/// Something that happened to the regions, the lease or the connections of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorldEvent {
@@ -64,34 +64,34 @@ pub enum WorldEvent {
     Owns {
         /// The region.
         region: RegionId,
-        /// The fencing epoch of this process's ownership.
+        /// The epoch in which this process owns the region.
         epoch: u64,
-        /// The tick from which the region continues; `None` if the region begins.
+        /// The tick after which the region continues; `None` if the region begins.
         from_tick: Option<u64>,
     },
-    /// The region continues here with all its state. The lease had expired or the cluster had lost its keys, but no
-    /// other process claimed the region.
+    /// The region continues at this process with all its state. The process's lease had expired or the cluster had lost
+    /// its keys, but no other process has claimed the region.
     Reclaimed {
         /// The region.
         region: RegionId,
-        /// The fencing epoch of this process's ownership.
+        /// The epoch in which this process owns the region now.
         epoch: u64,
-        /// The tick from which the region continues.
+        /// The tick after which the region continues.
         tick: u64,
     },
-    /// Another process runs a region that this one owned. The region's state at this process is lost, unless the other
-    /// process was the region's standby. A standby continues with a state that is at most one tick older than the end
-    /// of this process's lease.
+    /// Another process runs a region that this process owned. The state that this process had of the region is lost,
+    /// unless the other process was the region's standby. A standby continues from a state that is at most one tick
+    /// older than the end of this process's lease.
     GivenUp {
         /// The region.
         region: RegionId,
-        /// Tick and number of entities of the lost state, if they are known.
+        /// Tick and number of entities of the state that this process had, if known.
         held: Option<(u64, u64)>,
-        /// The standby that has taken over; `None` if the other process was not a standby.
+        /// The other process if it was the region's standby; otherwise `None`.
         heir: Option<u64>,
     },
-    /// A region is populated although fewer processes are present than expected. If a process with a copy of the region
-    /// registers later, its copy is not used.
+    /// A region begins although fewer processes are present than expected, because the waiting time has passed. If a
+    /// process with a copy of the region registers later, its copy is not used.
     WaitedOut {
         /// The region.
         region: RegionId,
@@ -100,56 +100,58 @@ pub enum WorldEvent {
         /// Number of processes that the world expects.
         expected: usize,
     },
-    /// The cluster has lost the world's keys. The processes write them again, and continue from their memory.
+    /// The cluster has lost the world's keys. The processes write them again, and continue from the states in their
+    /// memory.
     KeysLost,
-    /// A region's state is lost: its owner has ended, and no copy counts.
+    /// The state of a region is lost: its owner has ended, and no process has a valid copy. The region begins without
+    /// entities.
     Lost(RegionId),
     /// A region continues without a standby, because there is no other process. If this process fails, the region's
     /// state is lost.
     Alone(RegionId),
-    /// This process and another one do not connect, because they have different settings of the world or different
+    /// This process and another one cannot connect, because they have different setups of the world or different
     /// versions. Reported once for each process.
     Conflict {
-        /// The other process; `None` if it connected to this one.
+        /// The number of the other process; `None` if the other process opened the connection.
         process: Option<u64>,
         /// Why the connection is refused.
         why: String,
     },
-    /// Another process of the world has other settings than this process, which do not prevent the exchange of entities:
-    /// the number of expected processes, standbys, or the recipe. Both processes continue. Reported once for each
-    /// process.
+    /// Another process of the world has different settings: another number of expected processes, another choice of
+    /// standbys, or another recipe. Both processes continue, and exchange entities. Reported once for each process.
     OtherSettings {
-        /// The other process.
+        /// The number of the other process.
         process: u64,
-        /// The settings that differ.
+        /// In which settings the other process differs.
         why: String,
     },
-    /// This process has no region, and receives none until another process ends.
+    /// This process runs no region, and will receive none until another process ends.
     Idle,
-    /// A region was given to another process.
+    /// This process gave a region to another process.
     Released(RegionId),
-    /// This process changed the partition, because the regions' loads had diverged. The value is the partition's new
-    /// version.
+    /// This process changed the partition of the world into regions, because the regions' loads had diverged. The value
+    /// is the version of the new partition.
     Cut(u64),
-    /// The lease was lost, for this reason; the process registers again.
+    /// The lease was lost for the given reason. The process registers again.
     LeaseLost(String),
-    /// A request to the cluster failed, for this reason; it is repeated.
+    /// A request to the cluster failed for the given reason. It is repeated.
     Away(String),
 }
 
-/// Minimum time to live of a process's lease. A shorter lease could end before it is renewed.
+/// Minimum time to live of a process's lease. A shorter lease could end before the process renews it.
 pub const TTL_MIN: Duration = Duration::from_millis(100);
-/// Maximum time to live that a cluster grants.
+/// Maximum time to live that a cluster allows for a lease.
 const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 
-/// The ownership of a process's regions of a world. Dropping it gives the regions to their standbys.
+/// The thread that makes a process the owner of regions of a world. Dropping this stops the thread. The regions then go
+/// to their standbys.
 #[derive(Debug)]
 pub struct RegionOwnership {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The thread that acquires regions of a world for a process, and renews the process's lease.
+/// The state of the thread that acquires regions of a world for a process and renews the process's lease.
 pub(super) struct OwnershipThread<const D: usize, B> {
     pub(super) kv: Kv,
     pub(super) config: RegionOwnershipConfig,
@@ -157,38 +159,38 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     pub(super) populate: RegionPopulator<D, B>,
     pub(super) on_event: Box<dyn FnMut(WorldEvent) + Send>,
     pub(super) lease: Option<Lease>,
-    /// The description that is written to the world's key.
+    /// The world's description, which the thread writes to its key if the key is missing.
     pub(super) description: WorldDescription,
-    /// The settings that other processes compare with theirs.
+    /// This process's settings, which other processes compare with theirs.
     pub(super) settings: ProcessSettings,
-    /// Regions that have begun according to the keys. A region stays in this set if the cluster loses its keys.
+    /// Regions that have begun at some time according to the keys. They stay in this set if the cluster loses its keys.
     pub(super) began: BTreeSet<RegionId>,
     /// The regions whose state is in memory although this process does not own them.
     pub(super) memory: BTreeMap<RegionId, RegionMemory>,
-    /// Tick and number of entities of each state in `memory`.
+    /// For each region of which this process has a copy: the copy's tick and number of entities.
     held: BTreeMap<RegionId, (u64, u64)>,
-    /// The regions that run here, each with the epoch of its claim.
+    /// The regions that this process owns, each with the epoch of its claim.
     pub(super) claims: BTreeMap<RegionId, u64>,
-    /// For each region in `claims`, the last standby that was named in the claim's epoch.
+    /// For each region that this process owns or owned, the last standby that was named.
     pub(super) standbys: BTreeMap<RegionId, StandbyKey>,
-    /// The newest version of the partition that this process has seen.
+    /// The version of the newest partition that this process has seen.
     pub(super) cut_version: u64,
     free_since: BTreeMap<RegionId, Instant>,
     pub(super) copy_requests: BTreeMap<RegionId, Instant>,
-    /// Claims whose response was lost, so that they may have succeeded.
+    /// Claims whose response was lost, so that it is not known whether they succeeded.
     pub(super) in_doubt: BTreeMap<RegionId, RegionAction>,
     pub(super) peers: BTreeMap<u64, SocketAddr>,
     is_on_hold: bool,
-    /// The world's secret, once it is known.
+    /// The world's secret; `None` until it was read or written.
     pub(super) secret: Option<Secret>,
     idle: bool,
-    /// The processes whose conflict with this process was reported.
+    /// The processes for which [`WorldEvent::Conflict`] was reported.
     conflicts: BTreeSet<Option<u64>>,
-    /// The processes whose other settings were reported.
+    /// The processes for which [`WorldEvent::OtherSettings`] was reported.
     with_other_settings: BTreeSet<u64>,
-    /// The last error of a request to the cluster, kept so that each error is reported only once.
+    /// The last error of a request to the cluster. While the same error repeats, it is not reported again.
     last_error: Option<String>,
-    /// The service for clients. It is dropped last, after the lease.
+    /// The service for clients. It is the last field, so that it is dropped after the lease.
     endpoint: Option<SpaceEndpoint>,
 }
 
@@ -214,8 +216,8 @@ pub(super) enum OwnershipError {
 }
 
 impl RegionOwnership {
-    /// Starts the thread, which calls `on_event` with each event. `endpoint` serves clients as long as the thread runs;
-    /// the thread opens it again where clients delete its topics.
+    /// Starts the thread, which calls `on_event` with each event. `endpoint` serves clients as long as the thread runs.
+    /// If clients delete its topics, the thread creates them again.
     pub fn start<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
         kv: Kv,
         config: RegionOwnershipConfig,
@@ -268,7 +270,7 @@ impl RegionOwnership {
         let stopped = Arc::clone(&stop);
         let work = move || {
             while !stopped.load(Ordering::Relaxed) {
-                // A request to a node that does not respond is interrupted when the lease ends or the process stops.
+                // If a node does not respond, the request is interrupted when the lease ends or the process stops.
                 let (stop_requested, lease) =
                     (Arc::clone(&stopped), thread_state.lease.as_ref().map(Lease::handle));
                 let lease_expired = move || lease.as_ref().is_some_and(|lease| lease.check().is_err());
@@ -292,7 +294,7 @@ impl RegionOwnership {
 impl Drop for RegionOwnership {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Waits for the thread. The process's keys end with its lease.
+        // Waits until the thread has ended. It drops the lease, which deletes the process's keys.
         drop(self.thread.take().map(JoinHandle::join));
     }
 }
@@ -315,8 +317,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         self.delete_topics(&snapshot)?;
         self.report_other_settings(&snapshot);
         if !snapshot.processes.contains_key(&self.config.process) {
-            // Drops the lease without revoking it: the cluster has lost its keys, and may have given the lease's number
-            // to another process.
+            // The cluster has lost its keys, and may have given the lease's number to another process. The lease is
+            // therefore dropped without revoking it.
             if let Some(lease) = self.lease.take() {
                 lease.leave();
             }
@@ -337,7 +339,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(self.endpoint.as_mut().map_or(Ok(()), SpaceEndpoint::restore)?)
     }
 
-    /// Reports each process that is refused because of its settings or its version.
+    /// Reports each process with which this one cannot connect because of the setup or the version.
     fn report_conflicts(&mut self) -> Result<(), OwnershipError> {
         let conflicts = self.space.call(|runner| runner.take_conflicts())?;
         for (process, why) in conflicts {
@@ -348,7 +350,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(())
     }
 
-    /// Reports each process that exchanges entities with this one although some of its settings differ.
+    /// Reports each process that has other settings than this one, but exchanges entities with it.
     fn report_other_settings(&mut self, snapshot: &WorldSnapshot) {
         for (process, record) in &snapshot.processes {
             let difference = record.settings.and_then(|settings| self.settings.difference(&settings));
@@ -361,14 +363,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     }
 
     fn handle_error(&mut self, error: OwnershipError) {
-        // If the lease has expired, the request was interrupted for this reason.
+        // If the lease has expired, the request was interrupted for this reason, which is then reported instead.
         let lost = self.lease.as_ref().and_then(|lease| lease.check().err());
         let error = lost.map_or(error, OwnershipError::Lease);
         if let OwnershipError::Lease(lost) = error {
             (self.on_event)(WorldEvent::LeaseLost(lost.to_string()));
             self.lease = None;
             self.in_doubt.clear();
-            // Stops the regions, because other processes may own them already.
+            // Stops the regions of this process, because other processes may own them by now.
             for (region, epoch) in std::mem::take(&mut self.claims) {
                 self.retire(region, epoch);
             }
@@ -381,14 +383,15 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         }
     }
 
-    /// Stops a region of this process. Keeps its state, in case no other process claims the region.
+    /// Stops a region of this process. Its state stays in memory, so that the region can continue here if no other
+    /// process claims it.
     fn retire(&mut self, region: RegionId, epoch: u64) {
         self.memory.insert(region, RegionMemory { epoch, owner: true });
-        // The runner may already have ended.
+        // An error is ignored, because the runner may already have ended.
         let _ = self.space.submit(move |runner| runner.retire_region(region));
     }
 
-    /// Extends the time until which the regions may act. Stops the regions that another process owns.
+    /// Lets the regions that this process still owns act until `until`. Stops those that it has lost.
     fn renew(&mut self, snapshot: &WorldSnapshot, until: Instant) -> Result<(), OwnershipError> {
         let process = self.config.process;
         let is_ours = |region: &RegionId, epoch: u64| snapshot.owners.get(region) == Some(&(process, epoch));
@@ -406,7 +409,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(())
     }
 
-    /// Deletes the topics of regions that run at other processes' nodes.
+    /// Deletes this node's topics of regions that run at the nodes of other processes.
     fn delete_topics(&mut self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
         let is_remote = |process: &u64| {
             let record = snapshot.processes.get(process);
@@ -422,8 +425,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(())
     }
 
-    /// Gives earlier orders to the runner again, and repeats earlier writes to the cluster, because both may have been
-    /// lost.
+    /// Tells the runner again which standbys the keys name, and writes keys of begun regions that are missing, because
+    /// earlier attempts may have failed.
     fn repeat_writes(&mut self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
         let ours = |(region, epoch): (&RegionId, &u64)| {
             let standby = snapshot.standbys.get(region).filter(|standby| standby.epoch == *epoch);
@@ -448,7 +451,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
 
     fn local_state(&mut self, snapshot: &WorldSnapshot) -> Result<LocalState, OwnershipError> {
         let regions = self.config.regions.clone();
-        // If another process owns the region, this process's action on it did not succeed.
+        // If another process owns the region, this process's uncertain action on the region has failed.
         let process = self.config.process;
         self.in_doubt
             .retain(|region, _| snapshot.owners.get(region).is_none_or(|(owner, _)| *owner == process));
@@ -486,7 +489,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         })
     }
 
-    /// Decides by the keys which states in memory count. If the keys are lost, the previous decision remains.
+    /// Decides which states in memory a region may continue from, as the keys say. If the keys are lost, keeps the
+    /// previous decision.
     fn update_memory(&mut self, snapshot: &WorldSnapshot, copies: &BTreeMap<RegionId, u64>) {
         let process = self.config.process;
         for (region, epoch) in copies.iter().map(|(region, epoch)| (*region, *epoch)) {

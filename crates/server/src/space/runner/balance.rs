@@ -1,6 +1,8 @@
-//! Measures the loads of regions, and changes the partition.
+//! Exchanges the loads of regions with other processes, and changes the partition: how the world is divided into
+//! regions.
 //!
-//! `owners` decides which process changes the partition. A change takes effect once it is stored in the cluster.
+//! The module `owners` decides which process changes the partition, and applies a change once it is stored in the
+//! cluster.
 
 use dunlin::space::{BalancePolicy, Behaviour, LoadReport, Partition};
 
@@ -14,7 +16,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.config.balance.filter(|_| self.lockstep.is_none())
     }
 
-    /// Sends the loads of this process's regions to all processes, once every [`BalancePolicy::every_ticks`] ticks.
+    /// Sends the loads of this process's regions to all processes, every [`BalancePolicy::every_ticks`] ticks.
     pub(super) fn send_load_reports(&mut self) {
         let Some(balance) = self.balance_policy() else { return };
         if !self.ticks.is_multiple_of(balance.every_ticks.max(1)) {
@@ -43,12 +45,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         Ok(())
     }
 
-    /// A partition that balances the loads better; `None` if the present partition is good enough, or balancing is off.
+    /// A partition that distributes the loads better; `None` if the current partition is good enough, or balancing is
+    /// off.
     pub fn next_partition(&self) -> Option<Partition> {
         self.load_reports.next(self.host.partition(), &self.balance_policy()?, monotonic_ns())
     }
 
-    /// Applies a partition. Entities that then belong to another region are handed over at once.
+    /// Applies a partition. Entities that belong to another region in this partition are handed over at once.
     pub fn set_partition(&mut self, partition: &Partition) {
         self.host.set_partition(partition, monotonic_ns());
     }

@@ -1,5 +1,5 @@
-//! Keeps entity ids unique: a process that spawns an entity asks the owners of all other regions whether the id is in
-//! use.
+//! Keeps the ids of entities unique in the world. A process that spawns an entity asks the owners of all other regions
+//! whether they have an entity with the same id.
 //!
 //! ```text
 //!  a client spawns:  ask all ── all say no ──► spawn ── ask all again ── all say no ──► tell the client
@@ -9,11 +9,11 @@
 //! Invariants:
 //! - Of two entities with the same id, the one that was just spawned is removed. If both were just spawned, the one in
 //!   the region with the higher number is removed.
-//! - An entity that was handed over since its spawn is not removed. Such an entity may have returned since, and another
-//!   region's response may have been about the same entity.
-//! - A query to a region without an owner waits until the region has an owner. A client's spawn is refused during this
-//!   time. If the asking process itself takes the region over, it answers from its own state.
-//! - A lost query is repeated; a repeated response changes nothing.
+//! - An entity that was handed over since its spawn is not removed. It may have come back, so that the entity in
+//!   another region's response is this same entity.
+//! - If a region has no owner, a query waits until it has one, and spawns by clients are refused meanwhile. If the
+//!   process that sent the query becomes the region's owner, it answers the query itself.
+//! - A query without a response is repeated. A response that arrives twice changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -24,16 +24,17 @@ use crate::space::error::RunnerRefusal;
 use crate::space::frame::{FieldReader, SpaceFrame};
 use crate::space::pace::monotonic_ns;
 
-/// Interval at which a query is repeated, ns. It is long, because a response about a million ids takes a while.
+/// Interval at which a query without a response is repeated, ns. It is long, because a response about a million ids
+/// takes a while.
 const QUERY_REPEAT_NS: u64 = 1_000_000_000;
-/// How long the spawn of a client waits for all responses, ns.
+/// How long a client's spawn waits for the responses of other processes, ns.
 const CLIENT_TIMEOUT_NS: u64 = 1_500_000_000;
 
 /// The reason why an entity was not added to a world.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpawnError {
-    /// The entity's position, id or state was refused.
+    /// The world accepts no entity with this position, id or state.
     #[error(transparent)]
     Refused(#[from] CommandError),
     /// The owners of these regions did not respond.
@@ -41,21 +42,21 @@ pub enum SpawnError {
     NoOwner(Vec<RegionId>),
 }
 
-/// The region of a spawned entity, and the last tick before the spawn.
+/// The region in which an entity was spawned, and the last tick before the spawn.
 type Spawned = (RegionId, u64);
 type Reply = Box<dyn FnOnce(Result<Spawned, SpawnError>) + Send>;
-/// A function that receives the entities that have one of the ids, or the regions that did not respond.
+/// A function that receives a query's result: the entities with one of the ids, or the regions that did not respond.
 type IdCallback<const D: usize, B> =
     Box<dyn FnOnce(&mut WorldRunner<D, B>, Result<Vec<RemoteEntity>, Vec<RegionId>>) + Send>;
 
-/// An entity at another process that has one of the queried ids.
+/// An entity in another region that has one of the ids in a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RemoteEntity {
     id: EntityId,
     region: RegionId,
-    /// Whether the entity was just spawned, like the entity whose id is checked.
+    /// Whether this entity, too, was spawned just now, so that its id was not checked yet.
     is_fresh: bool,
-    /// Whether the entity is being handed over to that region.
+    /// Whether the entity is still being handed over to `region`.
     is_arriving: bool,
 }
 
@@ -73,15 +74,15 @@ struct IdQuery<const D: usize, B> {
     callback: IdCallback<D, B>,
 }
 
-/// The queries for ids that are pending, and the entities that are still to be checked.
+/// The pending queries for ids, and the spawned entities whose ids are still to be checked.
 pub(super) struct IdChecks<const D: usize, B> {
     last: u64,
     queries: BTreeMap<u64, IdQuery<D, B>>,
-    /// The entities that were spawned here and whose ids were not checked yet.
+    /// The entities that were spawned here and for which no query was sent yet.
     unchecked: Vec<EntityId>,
     is_checking: bool,
-    /// For each entity whose spawning client waits for the second check of the id: the function that sends the reply,
-    /// and the spawn.
+    /// The entities spawned for clients whose ids are checked a second time: for each, the function that replies to the
+    /// client, and where and when the entity was spawned.
     waiting: HashMap<EntityId, (Reply, Spawned)>,
 }
 
@@ -104,7 +105,8 @@ impl<const D: usize, B> IdChecks<D, B> {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
-    /// Spawns an entity after all regions have confirmed that its id is free. Sends the result with `reply`.
+    /// Spawns an entity for a client, after the owners of all regions have responded that its id is free. Calls `reply`
+    /// with the result.
     pub fn spawn_for(
         &mut self,
         entity: &Entity<'_, D>,
@@ -139,7 +141,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.query_ids(vec![entity.id], Some(monotonic_ns() + CLIENT_TIMEOUT_NS), Box::new(callback));
     }
 
-    /// Checks the ids of entities that were spawned since the last call.
+    /// Starts to check the ids of entities that were spawned since the last call.
     pub(super) fn check_spawned(&mut self) {
         let spawned = self.host.take_spawned();
         if spawned.is_empty() {
@@ -163,7 +165,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// Removes the entities spawned here whose id is also used in another region.
+    /// Removes entities that were spawned here and whose id another region also has.
     fn remove_duplicates(&mut self, others: &[RemoteEntity]) {
         for other in others.iter().filter(|other| !other.is_arriving) {
             let own = self.host.find_entity_where(other.id, |region| region != other.region);
@@ -184,7 +186,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// All regions that run at other processes, or nowhere.
+    /// All regions of the world that do not run at this process.
     fn remote_region_ids(&self) -> impl Iterator<Item = RegionId> + '_ {
         let all = self.host.partition().regions().iter().map(|(_, region)| *region);
         all.filter(|region| self.host.region(*region).is_none())
@@ -210,7 +212,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// Answers queries for regions that this process has taken over since it sent the queries.
+    /// Answers pending queries for regions that have come to this process since the queries were sent.
     fn answer_local_regions(&mut self) {
         let (host, mut answered) = (&self.host, Vec::new());
         for (number, query) in &mut self.ids.queries {
@@ -225,7 +227,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
                 let found = query.ids.iter().filter_map(|id| {
                     let (_, status) = host.find_entity_where(*id, |searched| searched == region)?;
                     let is_arriving = status == EntityStatus::Coming;
-                    // The entity was not spawned by this process, but is part of the state that was taken over.
+                    // The entity was not spawned just now: it is part of the state that was taken over.
                     Some(RemoteEntity { id: *id, region, is_fresh: false, is_arriving })
                 });
                 query.others.extend(found);
@@ -236,8 +238,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// Answers queries for regions that now run here, repeats queries that have no response, and ends those that have
-    /// timed out.
+    /// Handles pending queries: answers them for regions that now run here, ends those whose time limit has passed, and
+    /// repeats those that have waited long.
     pub(super) fn expire_queries(&mut self, now_ns: u64) {
         self.answer_local_regions();
         let is_expired =
@@ -267,7 +269,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         if query.deadline_ns.is_some() {
             return;
         }
-        // The query was about entities that were just spawned. The ids of those that remain are unique.
+        // The query was about entities that had just been spawned. Those that were not removed have unique ids.
         for id in &query.ids {
             self.host.confirm_unique(*id);
             if let Some((reply, spawned)) = self.ids.waiting.remove(id) {
@@ -277,7 +279,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.query_unchecked_ids();
     }
 
-    /// Handles another process's query.
+    /// Responds to another process's query for ids.
     pub(super) fn handle_id_query(
         &mut self,
         process: u64,
@@ -301,7 +303,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         Ok(())
     }
 
-    /// Handles another process's response.
+    /// Handles another process's response to a query for ids.
     pub(super) fn handle_id_response(&mut self, number: u64, bytes: &[u8]) -> Result<(), RunnerRefusal> {
         let mut body = FieldReader(bytes);
         let regions = body.region()?.0 as usize;

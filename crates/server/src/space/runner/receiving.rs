@@ -1,4 +1,4 @@
-//! Handles the frames of other processes.
+//! Handles the frames that other processes send.
 
 use dunlin::space::{Behaviour, MessageSummary, RegionId};
 
@@ -8,17 +8,18 @@ use super::super::links::LinkId;
 use super::super::pace::monotonic_ns;
 use super::WorldRunner;
 
-/// Largest frame of an unverified peer: a hello of 65,535 regions with the longest name.
+/// Maximum size of a frame from a peer that has not proved yet that it belongs to the world, bytes. A hello of 65,535
+/// regions with the longest name is smaller.
 const HELLO_BYTES_MAX: usize = 1 << 20;
 
 impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
-    /// Handles the received frames of a connection, up to the first frame that must wait.
+    /// Handles the frames that were received over a connection, up to the first frame that must wait for lock-step.
     pub(super) fn read(&mut self, key: LinkId) {
         let Some(link) = self.links.get(key) else { return };
         let mut buffer = link.connection.take_read_buffer();
         let now_ns = monotonic_ns();
         let outcome = loop {
-            // The frames that were just handled may have verified the peer.
+            // Determined for each frame, because the last frame may have been the peer's valid proof.
             let is_unverified = self.links.get(key).is_none_or(|link| link.process.is_none());
             let max = if is_unverified { HELLO_BYTES_MAX } else { self.config.limits.frame_bytes_max };
             match SpaceFrame::decode(buffer.unread(), max) {
@@ -42,7 +43,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// Whether a peer's step has not begun at this process.
+    /// Whether a peer has begun a step that this process has not begun.
     fn is_ahead(&self, step: u64) -> bool {
         self.lockstep.as_ref().is_some_and(|lockstep| step > lockstep.step())
     }
@@ -59,7 +60,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
                 SpaceFrame::Hello(hello) => self.links.handle_hello(key, hello),
                 SpaceFrame::Proof(proof) => {
                     self.links.handle_proof(key, proof)?;
-                    // The end of the process's previous connection must be handled before frames of this one.
+                    // The proof may have replaced an older connection of this process. The end of that connection must
+                    // be handled before more frames of the new one.
                     self.handle_link_events(now_ns);
                     Ok(())
                 }
@@ -120,7 +122,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.host.receive(to, bytes, now_ns);
     }
 
-    /// Handles another process's claim of a region.
+    /// Handles the message that another process runs a region from now on.
     fn handle_claim(
         &mut self,
         region: RegionId,
@@ -136,9 +138,10 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         Ok(())
     }
 
-    /// Sends the state of one of this process's regions to a process that becomes its standby.
+    /// Sends the whole state of a region of this process to a process that follows the region as a standby.
     fn start_standby(&mut self, region: RegionId, process: u64) {
-        // Sends earlier records first, because the new standby must not receive them: they are already in the state.
+        // Sends the records so far before the process is added as a follower. It must not receive them, because its
+        // state will contain their changes.
         self.send_output();
         if self.host.region(region).is_none() || !self.standby_tracker.add_follower(region, process) {
             return;
@@ -151,7 +154,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
 
     fn apply_standby_frame(&mut self, region: RegionId, process: u64, bytes: &[u8], is_snapshot: bool) {
         let from_owner = self.links.route_to(region).is_some_and(|(owner, _)| owner == process);
-        // A record that is not a whole state can only be applied to a copy that has the earlier records.
+        // A record with changes can only be applied to a copy; only a snapshot can begin one.
         let can_apply = is_snapshot || self.standby_tracker.copy(region).is_some();
         if !from_owner || !self.standby_tracker.is_followed(region) || !can_apply {
             return;

@@ -8,7 +8,7 @@ use super::super::pace::monotonic_ns;
 use super::{ELAPSE_NS, TOPICS_CHECK_NS, WorldRunner};
 
 impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
-    /// Makes a tick if one is due, and handles deadlines.
+    /// Makes a tick if one is due, and does the work that depends on the time.
     pub(super) fn advance(&mut self) {
         let now_ns = monotonic_ns();
         if now_ns >= self.next_elapse_ns {
@@ -27,12 +27,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
         self.send_output();
         if self.tick_allowed {
-            // In lock-step, all ghosts of the last tick have arrived at this time.
+            // When lock-step allows the next tick, all ghosts of the last tick have arrived.
             self.send_viewer_updates();
         }
     }
 
-    /// Creates deleted topics of this process's regions again.
+    /// Creates the topics of this process's regions again if they were deleted.
     fn restore_topics(&mut self) {
         for (region, restored) in self.host.restore_topics() {
             let number = region.0;
@@ -70,16 +70,17 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.read_waiting_links();
     }
 
-    /// Whether the next tick may begin. Sends the frames that lock-step needs for it.
+    /// Whether the next tick may begin. In lock-step, also sends the frames for which the other processes wait.
     fn may_tick(&mut self) -> bool {
-        // Waits until all processes are connected, because a message to a disconnected process would be lost.
+        // In lock-step, no tick is made unless all processes are connected, because messages to the others would be
+        // lost.
         let all_connected = self.config.peers.iter().all(|peer| self.links.is_connected(peer.process));
         if self.lockstep.is_some() && !all_connected {
             return false;
         }
         loop {
-            // The step is settled when the receivers have confirmed all handovers that this process has offered.
-            // Handovers to this process do not delay the other processes.
+            // This process has completed the step when the receivers have confirmed all handovers that it has offered.
+            // Handovers that it receives do not matter, because their senders wait for them.
             let settled = self.host.pending_handovers().0 == 0;
             let Some(lockstep) = &mut self.lockstep else { return true };
             match lockstep.next(settled) {
@@ -100,7 +101,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// Begins a run of ticks. In lock-step, it begins with a round without a tick.
+    /// Begins a run of ticks. In lock-step, the run begins with the steps that normally follow a tick.
     pub(super) fn start_run(&mut self) {
         if self.schedule.due_ns().is_none() {
             return;
@@ -116,14 +117,14 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.lockstep.is_some() && !self.may_tick()
     }
 
-    /// Reads the connections whose frames waited for this step.
+    /// Handles the frames that had to wait until this step begins.
     fn read_waiting_links(&mut self) {
         let waiting: Vec<_> =
             self.links.all().filter(|(_, link)| link.must_wait).map(|(key, _)| key).collect();
         waiting.into_iter().for_each(|key| self.read(key));
     }
 
-    /// The longest time that the thread may sleep, ns; `None` without a limit.
+    /// How long the thread may sleep, ns; `None` if until a message arrives.
     pub(super) fn poll_timeout_ns(&self, now_ns: u64) -> Option<u64> {
         let tick = if self.tick_allowed { self.schedule.due_ns() } else { None };
         let deadlines =

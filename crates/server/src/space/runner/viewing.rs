@@ -1,4 +1,4 @@
-//! Viewers of this process's regions, and the updates that they receive.
+//! The viewers of this process's regions: clients that watch the surroundings of entities, and receive updates.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use dunlin::topic::{Publish, Publisher};
 use super::WorldRunner;
 use crate::space::endpoint::encode_response;
 
-/// The viewers, by the names of their inboxes.
+/// The viewers, with the inboxes to which their updates are sent.
 #[derive(Debug, Default)]
 pub(super) struct Viewers {
     numbers: HashMap<String, ViewerId>,
@@ -18,8 +18,8 @@ pub(super) struct Viewers {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
-    /// Adds a viewer, or changes what the viewer with this inbox watches. `publisher` sends a response and the updates
-    /// to the inbox. A second call with the same `watch` only sends the response again.
+    /// Adds a viewer. If a viewer with this inbox exists, changes what it watches. The response and the updates are
+    /// sent to the inbox with `publisher`. Repeating the call with the same `watch` only repeats the response.
     pub fn watch(&mut self, inbox: String, watch: SurroundingsWatch, mut publisher: Publisher) {
         let Viewers { numbers, last, .. } = &mut self.viewers;
         let viewer = numbers.get(&inbox).copied().unwrap_or(ViewerId(*last + 1));
@@ -37,7 +37,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// Removes the viewer that has this inbox.
+    /// Removes the viewer with this inbox.
     pub fn unwatch(&mut self, inbox: &str) {
         if let Some(viewer) = self.viewers.numbers.get(inbox).copied() {
             self.remove_viewer(viewer);
@@ -51,7 +51,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// Sends each viewer its changes. If a viewer's inbox cannot be written, the viewer is removed.
+    /// Sends each viewer what has changed for it. If publishing to a viewer's inbox fails, removes the viewer.
     pub(super) fn send_viewer_updates(&mut self) {
         let Viewers { inboxes, bytes, .. } = &mut self.viewers;
         if inboxes.is_empty() {
@@ -65,7 +65,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
             if let Err(why) = publisher.publish(&bytes[..]) {
                 let text =
                     format!("cannot send an update of {} bytes: {why}; reduce the radius", bytes.len());
-                // This fails if the viewer's session has ended.
+                // This also fails if the viewer's session has ended.
                 let _ = publisher.publish(
                     &encode_response(&WorldResponse::Refused { why: WorldRefusal::Wrong, text: &text })[..],
                 );
