@@ -1,5 +1,6 @@
-//! The gRPC listener: topics as `dunlin.v1.Dunlin` and as Ratatoskr's `MessageBroker`, keys and values as
-//! `dunlin.v1.Kv`, tasks as `dunlin.v1.Tasks`, and gRPC's health and reflection services.
+//! The gRPC listener. It serves topics as `dunlin.v1.Dunlin` and as `MessageBroker` (the service of the message broker
+//! Ratatoskr), keys and values as `dunlin.v1.Kv`, tasks as `dunlin.v1.Tasks`, and gRPC's health and reflection
+//! services.
 //!
 //! `connection` serves one HTTP/2 connection, and `limited_reads` limits the bytes that a connection reads at a time.
 //! `dispatch` routes calls to the services, and `intake` limits the size, elements and time of a call's messages;
@@ -9,7 +10,8 @@
 //!
 //! Invariants:
 //! - Records are copied once, from the segment into the bytes that HTTP/2 sends.
-//! - A stream whose client does not read holds its cursors and one batch in memory, but no segment of a log.
+//! - If a client does not read its stream, the stream's cursors and at most two batches stay in memory, but no segment
+//!   of a log.
 //! - A connection and its calls stay on one thread.
 //!
 //! Limits: those of [`GrpcLimits`](crate::GrpcLimits).

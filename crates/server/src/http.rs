@@ -1,4 +1,4 @@
-//! The HTTP listener: publishing, topics and server-sent events over HTTP/1.1, and the endpoints for operators
+//! The HTTP listener. It serves publishing, topics and server-sent events over HTTP/1.1, and endpoints for operators
 //! (`docs/listeners.md`).
 //!
 //! `connection` serves one connection, `gate` checks requests before their body is read, and `routes` maps paths to
@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! - A request never blocks its thread: long work waits asynchronously, or runs on another thread.
-//! - A stream of events whose client does not read holds one chunk in memory, but no segment of a log.
+//! - If a client does not read its stream of events, one chunk of it stays in memory, but no segment of a log.
 //! - The memory that a request's head and body take is charged to the memory budget until it is freed (`head_reads`,
 //!   `body`).
 //!

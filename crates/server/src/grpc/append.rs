@@ -13,7 +13,7 @@ use super::connection::GrpcConnection;
 use super::proto::dunlin as v1;
 use crate::append::{self, AppendRequest, with_epoch_change};
 
-/// The buffer for frames is kept for the next frame if its capacity is at most this, bytes.
+/// Maximum capacity of the buffer that is kept for the next frame, bytes.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {

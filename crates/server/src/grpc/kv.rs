@@ -189,7 +189,8 @@ impl KvService {
         charged_response(&self.0, self.transact(request.get_ref()).await, result_dropped)
     }
 
-    /// This method is never called: [`SubscriptionBody`](super::delivery::SubscriptionBody) serves the call.
+    /// The trait requires this method, but it is never called: [`SubscriptionBody`](super::delivery::SubscriptionBody)
+    /// serves these calls.
     async fn watch(
         self,
         _request: Request<v1::WatchRequest>,

@@ -37,7 +37,8 @@ struct PublishStreamState {
     admission: Option<Admission>,
     /// Whether the users file may have changed since the topic was found.
     is_stale: bool,
-    /// The producer mark of the next record, or the reason why the client's producer is refused.
+    /// The producer and the number of the next record, or the reason why the client's producer is refused; `Ok(None)`
+    /// without a producer.
     mark: Result<Option<ProducerMark>, Refused>,
     /// The publisher's last record of this subject and partition: at first the position that the client stated, later
     /// the last acknowledged record.

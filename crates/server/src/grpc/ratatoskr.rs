@@ -233,7 +233,7 @@ impl Ratatoskr {
         Ok(Response::new(rata::PublishBatchResponse { results, success_count, error_count }))
     }
 
-    /// This method is never called: the free function [`subscribe`] serves the call.
+    /// The trait requires this method, but it is never called: the free function [`subscribe`] serves these calls.
     async fn subscribe(
         self,
         _request: Request<rata::SubscribeRequest>,

@@ -151,7 +151,7 @@ fn put_with_fields(out: &mut Vec<u8>, prefix: &str, seq: u64, skipped: u64, fram
     }
 }
 
-/// Number of bytes that [`put_with_fields`] writes after the record's length.
+/// Number of bytes that [`put_with_fields`] writes after the encoded length of the record.
 fn fields_bytes(seq: u64, skipped: u64, subject_bytes: usize, frame: &Frame<'_>) -> usize {
     let times = [frame.append_time_ns() != 0, frame.event_time_ns().is_some(), frame.expires_ns().is_some()];
     let header_bytes =

@@ -162,7 +162,8 @@ impl DunlinService {
         response(responses.map(|responses| Box::pin(responses) as ResponseStream<v1::PublishStreamResponse>))
     }
 
-    /// This method is never called: [`SubscriptionBody`](super::delivery::SubscriptionBody) serves the call.
+    /// The trait requires this method, but it is never called: [`SubscriptionBody`](super::delivery::SubscriptionBody)
+    /// serves these calls.
     async fn subscribe(
         self,
         _request: Request<v1::SubscribeRequest>,

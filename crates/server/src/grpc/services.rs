@@ -1,4 +1,4 @@
-//! State that all connections of the listener share.
+//! State that all connections of the gRPC listener share.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! Converts a client's request to a subscription.
+//! Starts the subscription that a client's request describes.
 
 use std::collections::HashMap;
 use std::sync::Arc;

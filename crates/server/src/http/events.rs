@@ -1,4 +1,4 @@
-//! `GET /v1/topics/{pattern}/events`: a subscription as server-sent events.
+//! `GET /v1/topics/{pattern}/events` sends the records of a subscription as server-sent events.
 
 pub(super) mod format;
 pub(super) mod request;

@@ -10,7 +10,7 @@ use super::secret::Secret;
 /// The configuration of a process that runs regions of a world.
 #[derive(Debug, Clone)]
 pub struct SpaceConfig {
-    /// The world's name; runners of other worlds are refused.
+    /// The world's name. Processes of other worlds cannot connect.
     pub world: String,
     /// This process's number, which is unique in the world. Each pair of processes has one connection, which the
     /// process with the higher number opens.

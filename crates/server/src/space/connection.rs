@@ -11,7 +11,7 @@ use super::frame::SpaceFrame;
 
 /// Approximate number of bytes that are read at a time.
 const READ_BYTES: usize = 256 << 10;
-/// A buffer that has become empty is kept for reuse if its capacity is at most this, bytes.
+/// Maximum capacity that an empty buffer keeps for reuse, bytes.
 const REUSED_BYTES_MAX: usize = 16 << 20;
 
 /// A message's body of at least this size is sent without a copy, bytes.

@@ -24,7 +24,7 @@ pub(super) struct RunnerCalls<const D: usize, B> {
     pub(super) ended: Arc<AtomicBool>,
 }
 
-/// A handle to the thread that runs one process's regions of a world. Dropping it ends the thread.
+/// A handle to the thread that runs a process's regions of a world. Dropping the handle ends the thread.
 pub struct Space<const D: usize, B> {
     calls: Sender<RunnerCall<D, B>>,
     waiting: Arc<AtomicUsize>,

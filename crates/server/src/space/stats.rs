@@ -1,4 +1,4 @@
-//! Statistics of a runner.
+//! Statistics of the thread that runs a process's regions.
 
 use super::samples::DurationHistogram;
 

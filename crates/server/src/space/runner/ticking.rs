@@ -1,4 +1,4 @@
-//! Runs the ticks, and the work before and after each tick.
+//! Makes the ticks, and does the work before and after each tick.
 
 use dunlin::space::Behaviour;
 
