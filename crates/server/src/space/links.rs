@@ -60,8 +60,6 @@ pub(super) struct ProcessLink {
     pub(super) must_wait: bool,
     /// The tick and the time that the peer stated for its current turn.
     pub(super) turn: (u64, u64),
-    /// Whether this side has refused the connection.
-    is_closing: bool,
 }
 
 impl ProcessLink {
@@ -263,7 +261,6 @@ impl ProcessLinks {
             turn_sent: false,
             must_wait: false,
             turn: (0, now_ns),
-            is_closing: false,
         };
         self.next_key += 1;
         self.links.insert(self.next_key, link);
@@ -435,7 +432,6 @@ impl ProcessLinks {
             link.connection.queue(&SpaceFrame::Refused(&refused.to_string()));
             // An error is ignored, because the connection ends even if the peer does not receive the reason.
             let _ = link.connection.flush();
-            link.is_closing = true;
         }
         self.close(key, Some(refused));
     }

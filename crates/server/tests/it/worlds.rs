@@ -507,6 +507,13 @@ fn concurrent_spawns_of_one_id_in_two_regions_create_one_entity() {
     wait_until_all_tick("both regions begin", &test.kv, &members);
     let own = |member: &WorldMember<RandomWalk>| RegionId(*member.ticks().keys().next().unwrap());
     let regions = [own(&members[0]), own(&members[1])];
+    // A process refuses spawns until it is connected to the owners of all other regions.
+    until("each process can spawn", &test.kv, &members, || {
+        (0..2).all(|at| {
+            let spawned = spawn(&members[at], 999 - at as u64, regions[at]).recv_timeout(PATIENCE);
+            !matches!(spawned.expect("an answer"), Err(SpawnError::NoOwner(_)))
+        })
+    });
     let raced = 1_000..1_020_u64;
     for id in raced.clone() {
         let both = [0, 1].map(|at| spawn(&members[at], id, regions[at]));
@@ -517,7 +524,7 @@ fn concurrent_spawns_of_one_id_in_two_regions_create_one_entity() {
         let again = spawn(&members[0], id, regions[0]).recv_timeout(PATIENCE).expect("an answer");
         assert!(again.is_err(), "{again:?}");
     }
-    wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain(raced));
+    wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain(998..1_000).chain(raced));
 }
 
 /// A region without an owner may already have an entity with this id.
