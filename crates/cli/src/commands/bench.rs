@@ -1,4 +1,4 @@
-//! The arguments of `bench`, which the program `dunlin-bench` runs.
+//! The arguments of `dunlin bench`, a command that the program `dunlin-bench` runs.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! `cluster`: manages a cluster, with the certificates in the data directory of one of its nodes.
+//! The command `dunlin cluster`, which manages a cluster. It authenticates itself with the certificates in the data
+//! directory of one of the cluster's nodes.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -115,7 +116,7 @@ fn run_subcommand(subcommand: &Subcommand, dir: &Path, console: &Console) -> Res
         Subcommand::Add { ttl } => add(&ClusterClient::open(dir)?, *ttl, console),
         Subcommand::Token { ttl, reusable } => {
             let token = ClusterClient::open(dir)?.token(ttl.0, *reusable)?;
-            // The token is printed only here, alone on its line so that it can be redirected to a file.
+            // The output is only the token and a line break, so that it can be redirected to a file.
             Ok(writeln!(std::io::stdout(), "{token}")?)
         }
         Subcommand::Remove { node } => {

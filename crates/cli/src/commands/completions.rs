@@ -1,4 +1,4 @@
-//! `completions`: a completion script for a shell.
+//! The command `dunlin completions`, which prints a completion script for a shell.
 
 use std::io::Write;
 
@@ -25,7 +25,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let mut command = crate::arguments::Arguments::command();
-    // Writes into memory first, because the generator panics on a closed pipe.
+    // The script is first written into memory, because the generator panics on a closed pipe.
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "dunlin", &mut script);
     Ok(std::io::stdout().write_all(&script)?)

@@ -1,4 +1,4 @@
-//! `config`: the values that a node would use, with their sources, and an example file.
+//! The command `dunlin config`, which prints the values that a node would use with their sources, or an example file.
 
 use std::io::Write;
 
@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     for warning in warnings {
         writeln!(std::io::stderr(), "{} {warning}", console.errors.warning("warning:"))?;
     }
-    // Prints the values even if they are invalid, before the error, so that the user can find the wrong value.
+    // The values are checked only after they were printed, so that the user can find the invalid one in the output.
     NodeConfig::try_from(&raw).map(drop)
 }
 

@@ -1,4 +1,4 @@
-//! The arguments of `demo`, which the program `dunlin-bench` runs.
+//! The arguments of `dunlin demo`, a command that the program `dunlin-bench` runs.
 
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! `dev`: a node for development, with commands to try.
+//! The command `dunlin dev`, which runs a node for development and prints commands to try.
 
 mod nodes;
 
@@ -69,8 +69,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     Ok(())
 }
 
-/// Turns a default listener off if another program uses the listener's port. The other ports are reserved until the
-/// node opens them.
+/// Turns off each default listener whose port another program uses. Returns the addresses of the other default
+/// listeners, which stay reserved until the node opens them, and a warning for each listener turned off.
 fn close_listeners_in_use(raw: &mut RawConfig) -> (Vec<ReservedAddress>, Vec<String>) {
     let (mut reserved, mut warnings) = (Vec::new(), Vec::new());
     for (name, text) in DEV_DEFAULTS {

@@ -1,4 +1,4 @@
-//! `elect`: takes part in an election.
+//! The command `dunlin elect`, which takes part in an election.
 
 use std::io::Write;
 use std::time::Duration;

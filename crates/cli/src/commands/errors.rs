@@ -1,4 +1,4 @@
-//! `errors`: the table of error codes, which all protocols share.
+//! The command `dunlin errors`, which explains the error codes. All protocols share these codes.
 
 use std::io::Write;
 

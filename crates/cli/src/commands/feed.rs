@@ -1,4 +1,4 @@
-//! `feed`: simulates, watches, records and replays order books and other states.
+//! The command `dunlin feed`, which simulates, watches, records and replays order books and other states.
 
 mod import;
 mod record;
@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     }
 }
 
-/// Reads a file of instruments. If `file` is the name of a built-in file, returns the built-in file.
+/// Reads a file of instruments. If `file` is the name of a built-in file, returns the text of the built-in file.
 pub fn read_instruments(file: &Path) -> Result<InstrumentsText> {
     if let Some(scenario) = file.to_str().and_then(InstrumentsText::scenario) {
         return Ok(scenario);

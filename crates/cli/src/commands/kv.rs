@@ -1,4 +1,4 @@
-//! `kv`: keys and values that all nodes of a cluster agree on.
+//! The command `dunlin kv`, for keys and values that all nodes of a cluster agree on.
 
 mod show;
 mod txn;
@@ -143,7 +143,7 @@ The error shows the oldest retained revision.")]
 #[derive(Debug, Clone, Copy)]
 enum WatchStart {
     Complete(WatchFrom),
-    /// A revision number without its epoch.
+    /// A revision number without the epoch to which it belongs.
     WithoutEpoch(u64),
 }
 
@@ -162,7 +162,8 @@ fn parse_start(text: &str) -> Result<WatchStart, String> {
     Ok(WatchStart::Complete(WatchFrom::Revision { epoch, revision }))
 }
 
-/// Adds the epoch to a revision number without one, because each epoch numbers its revisions from the start.
+/// Returns the start of a watch. A revision number without an epoch is an error, because each epoch numbers its
+/// revisions from the start; the error names the present epoch.
 fn watch_start(client: &Client, from: WatchStart) -> Result<WatchFrom> {
     match from {
         WatchStart::Complete(from) => Ok(from),
@@ -212,7 +213,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     }
 }
 
-/// The argument's text, or standard input for `-`.
+/// Returns the text of the argument, or all of standard input if the argument is `-`.
 pub(super) fn read_value(value: &str) -> Result<Vec<u8>> {
     if value != "-" {
         return Ok(value.as_bytes().to_vec());
@@ -246,7 +247,7 @@ fn print_result(written: WriteResult, console: &Console) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Deletes all keys with a prefix, in several steps because the cluster limits the number of keys of one step.
+/// Deletes all keys with a prefix. Uses several steps, because the cluster limits the number of keys in one step.
 fn delete_all(kv: &Kv, prefix: &str, console: &Console) -> Result<()> {
     let (mut all, end) = (WriteResult { revision: 0, keys: 0 }, prefix_end(prefix.as_bytes()));
     loop {
@@ -262,7 +263,7 @@ fn delete_all(kv: &Kv, prefix: &str, console: &Console) -> Result<()> {
 struct RangeOptions {
     /// Maximum number of keys.
     limit: usize,
-    /// Whether to print only the names.
+    /// Whether to print only the keys, without values.
     keys: bool,
     /// Whether to include system keys.
     all: bool,
@@ -315,7 +316,7 @@ fn watch(
         let change = match watch.next_timeout(POLL_INTERVAL) {
             Ok(Some(change)) => change,
             Ok(None) => continue,
-            // The watch continues at its revision once the node is reachable.
+            // Once the node is reachable again, the watch continues where it stopped.
             Err(WatchError::Subscribe(error @ SubscribeError::Connection(_))) => {
                 outage.handle_error(error, console.errors)?;
                 continue;

@@ -1,7 +1,7 @@
-//! `lock`: runs a command while holding a lock.
+//! The command `dunlin lock`, which runs another command while it holds a lock.
 //!
-//! Invariant: no process of the command's group runs after the lock was released, or once another holder may
-//! have it.
+//! Invariant: no process of the command's process group runs after `dunlin lock` has released the lock, or while
+//! another holder may have the lock.
 
 pub mod guard;
 
@@ -29,8 +29,8 @@ use crate::outcome::ErrorWithAdvice;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The time between the signal that asks the command to end and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// `--ttl` divided by this number, but at most [`GRACE`], is the time from the signal that asks the command to end until
-/// the end of the lease.
+/// A divisor of `--ttl`. The quotient, but at most [`GRACE`], is how long before the end of the lease the command
+/// receives the signal that asks it to end.
 const NOTICE_DIVISOR: u32 = 4;
 
 /// Arguments of `dunlin lock`, which runs a command while it holds a lock.
@@ -112,7 +112,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, _console: &Console) ->
     }
 }
 
-/// Adds the current holder of the lock to the error, if the lock has one.
+/// Adds the name of the current holder to the error, if the lock has a holder.
 fn add_holder(kv: &Kv, name: &str, error: KvError) -> anyhow::Error {
     let KvError::Held { token, .. } = error else { return error.into() };
     let Ok(Some(holder)) = kv.holder(name) else { return error.into() };
@@ -135,7 +135,8 @@ enum End {
 struct Signals(Arc<AtomicUsize>);
 
 impl Signals {
-    /// Installs the signal handlers. Signals that `nohup` or a shell ignores stay ignored.
+    /// Installs the signal handlers. A signal that was ignored when this process started, for example because of
+    /// `nohup`, stays ignored.
     fn listen() -> Result<Signals> {
         let received = Arc::new(AtomicUsize::new(0));
         let ignored = ignored();
@@ -153,7 +154,7 @@ impl Signals {
     }
 }
 
-/// A bit for each signal that this process ignores; 0 if unknown.
+/// A mask with a bit for each signal that this process ignores; 0 if unknown.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! `log dump`: prints the retained records of a topic, or the files of durable topics.
+//! The command `dunlin log dump`, which prints the retained records of a topic, or the files of durable topics.
 
 mod files;
 
@@ -20,10 +20,10 @@ use crate::format::{EventPrinter, Format, Interpreters, rfc3339, text};
 use crate::outcome::ErrorWithAdvice;
 use crate::signals::StopFlag;
 
-/// The time without an event after which the command checks the client's positions.
+/// The time without an event after which the command checks up to which positions the client has received the logs.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// The time without an event or a later position after which the command fails. Several times a node's heartbeat
-/// interval, because the position after expired records arrives with a heartbeat.
+/// The command fails if for this time no event arrives and no position increases. The time is several heartbeat
+/// intervals of a node, because the position after expired records arrives with a heartbeat.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Arguments of `dunlin log`, which prints the records of a topic's log.
@@ -89,13 +89,13 @@ fn dump_topic(
     let writer = writer(console, Some(client));
     let mut out = console.out();
     let mut written = 0;
-    // The client's positions before the current wait. If the wait ends without an event, all events up to them were
-    // read.
+    // The positions that the client had received before the current wait. If the wait ends without an event, the
+    // command has read all events up to these positions.
     let mut received = Vec::new();
     let mut last_progress = Instant::now();
     while !ends.are_reached() && dump.count.is_none_or(|count| written < count) && !stop.is_set() {
         let Some(event) = subscriber.next_timeout(CHECK_INTERVAL)? else {
-            // Records that have expired or left the log cause no event, but the positions include them.
+            // Records that have expired or left the log cause no event, but the client's positions include them.
             if ends.advance_to(&received) {
                 last_progress = Instant::now();
             }
@@ -120,7 +120,7 @@ fn dump_topic(
             bail!("topic `{}` was deleted before all its records were read", topic.name);
         }
         ends.advance(&event);
-        // The write of the output may have waited for a slow reader, so the silence is measured from here.
+        // A slow reader of the output may have delayed the command until now, so the time without an event begins here.
         last_progress = Instant::now();
     }
     Ok(out.flush()?)
@@ -138,12 +138,12 @@ fn writer(console: &Console, client: Option<&Client>) -> EventPrinter {
     }
 }
 
-/// The logs that have not been read to their ends. The end of a log is its last record when the command started. Later
-/// records are not printed.
+/// The logs that the command has not read to their ends yet. The end of a log is the last record that existed when the
+/// command started. Later records are not printed.
 struct LogEnds(BTreeMap<u16, LogEnd>);
 
 struct LogEnd {
-    /// The log's last record when the command started.
+    /// The position of the last record in the log when the command started.
     last: Position,
     /// The position up to which the log has been read; `None` before the first event.
     read_through: Option<Position>,
@@ -193,7 +193,7 @@ impl LogEnds {
         self.advance_log(log.partition, position);
     }
 
-    /// Advances the logs to these positions. Returns whether the position of any log has increased.
+    /// Advances each log in `positions` to its position. Returns whether the position of any log has increased.
     fn advance_to(&mut self, positions: &[(Arc<LogName>, Position)]) -> bool {
         let mut has_advanced = false;
         for (log, position) in positions {
@@ -208,7 +208,7 @@ impl LogEnds {
         let Some(end) = self.0.get_mut(&partition) else { return false };
         let has_advanced = end.read_through.is_none_or(|read_through| read_through < position);
         end.read_through = end.read_through.max(Some(position));
-        // An epoch without records has the last sequence number of the epoch before it.
+        // While an epoch has no records, its position has the last sequence number of the previous epoch.
         if position.epoch > end.last.epoch || position.seq >= end.last.seq {
             self.0.remove(&partition);
         }
@@ -292,11 +292,11 @@ mod tests {
 
     #[test]
     fn log_dump_waits_for_no_record_of_an_empty_or_later_epoch() {
-        // The present epoch has no record yet.
+        // The present epoch 2 has no records yet, so the log ends with record 5 of epoch 1.
         let mut without_records = ends([(2, 5)]);
         assert!(without_records.advance_to(&[(log(0), Position { epoch: 1, seq: 5 })]));
         assert!(without_records.are_reached());
-        // A later epoch begins again at 1.
+        // The later epoch 3 numbers its records from 1 again, so position 2-5 is never reached.
         let mut replaced = ends([(2, 5)]);
         assert!(replaced.advance_to(&[(log(0), Position { epoch: 3, seq: 0 })]) && replaced.are_reached());
     }

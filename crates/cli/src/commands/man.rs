@@ -1,4 +1,4 @@
-//! `man`: the manual, one page for each command.
+//! The command `dunlin man`, which prints the manual or writes one page for each command.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Finds the topics that own a subject, to explain a refusal.
+//! Finds the topics that own a subject, to explain why the node refused a command.
 
 use anyhow::Error;
 use dunlin_client::{Client, TopicSummary};
@@ -7,10 +7,10 @@ use dunlin_wire::ErrorCode;
 
 use crate::outcome::{CommandRefusal, ErrorWithAdvice};
 
-/// The largest number of topics that an explanation names.
+/// The maximum number of topics that an explanation names.
 const NAMED_MAX: usize = 3;
 
-/// The topics that own subjects of the pattern; empty if the node does not respond.
+/// The topics that own subjects which the pattern matches; empty if the node does not respond.
 fn owners_of(client: &Client, pattern: &str) -> Vec<TopicSummary> {
     let Ok(wanted) = Pattern::parse(pattern) else { return Vec::new() };
     let mut topics = client.topics("").unwrap_or_default();
@@ -18,7 +18,8 @@ fn owners_of(client: &Client, pattern: &str) -> Vec<TopicSummary> {
     topics
 }
 
-/// Explains why this pattern cannot be a group's topic: a group is joined by its topic's name.
+/// Returns the error for a pattern given with `--group`: a group belongs to one topic, and is joined by the topic's
+/// name.
 pub fn group_error(client: &Client, pattern: &str, group: &str) -> Error {
     let owners = owners_of(client, pattern);
     let message = match owners.as_slice() {
@@ -44,8 +45,8 @@ pub fn group_error(client: &Client, pattern: &str, group: &str) -> Error {
     CommandRefusal(message).into()
 }
 
-/// Explains a subject without a topic. If a topic has the subject as its name, the text lists the subjects
-/// that the topic owns.
+/// Returns the error for a subject that no topic owns. If a topic has this name, the error lists the subjects that the
+/// topic owns. Otherwise, returns `refused`.
 pub fn no_topic_error(client: &Client, subject: &str, refused: Error) -> Error {
     let Ok(topics) = client.topics(subject) else { return refused };
     let Some(pattern) = topics.into_iter().find(|topic| topic.name == subject).map(|topic| topic.pattern)

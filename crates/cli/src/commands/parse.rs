@@ -1,4 +1,4 @@
-//! Parsers for values that several commands share. Each returns an error that names the expected value.
+//! Parsers for values that several commands share. Each parser's error says which value it expects.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -51,7 +51,7 @@ pub fn on_gap(text: &str) -> Result<OnGap, String> {
     }
 }
 
-/// The longest duration that commands accept. The present time plus this duration is a valid time.
+/// The longest duration that commands accept. The present time plus this duration can still be represented.
 pub const DURATION_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 /// The longest time to live of a lease that a cluster accepts.
 const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
@@ -77,8 +77,8 @@ pub fn ttl(text: &str) -> Result<Duration, String> {
     within(text, Duration::from_millis(1), TTL_MAX)
 }
 
-/// Parses the time to live of the lease of a world's process. Refuses a time so short that the process could not renew
-/// the lease before its end.
+/// Parses a time to live for the lease of a process of a world. Refuses a time so short that the process could not
+/// renew the lease in time.
 pub fn world_ttl(text: &str) -> Result<Duration, String> {
     within(text, dunlin_server::space::TTL_MIN, TTL_MAX)
 }
@@ -97,8 +97,8 @@ fn within(text: &str, least: Duration, most: Duration) -> Result<Duration, Strin
     if (least..=most).contains(&read) { Ok(read) } else { Err(expected()) }
 }
 
-/// Formats a whole number of days; `None` for other durations. Larger units are not used, because months and years
-/// differ in length.
+/// Formats a duration as a number of days; `None` if it is not a whole number of days. Months and years are not used,
+/// because they differ in length.
 fn days(duration: Duration) -> Option<String> {
     let (days, rest) = (duration.as_secs() / 86_400, duration.as_secs() % 86_400);
     (days > 0 && rest == 0).then(|| format!("{days}d"))
@@ -110,7 +110,7 @@ pub fn world(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Parses a distance from 0.001 to 1e12, whose cube an f32 can hold.
+/// Parses a distance from 0.001 to 1e12. The cube of such a distance fits into an f32.
 pub fn distance(text: &str) -> Result<f32, String> {
     let read = text.parse().ok().filter(|read| (1e-3..=1e12).contains(read));
     read.ok_or_else(|| "expected a number from 0.001 to 1e12".into())
@@ -133,7 +133,7 @@ pub fn node_number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "expected a node's number, as `dunlin cluster status` shows it".into())
 }
 
-/// Parses a rate per second, above 0.
+/// Parses a rate per second, at least 0.001.
 pub fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 1e-3);
     rate.ok_or_else(|| "expected a number over 0, like 100 or 0.5".into())
@@ -152,7 +152,7 @@ pub fn processors(text: &str) -> Result<u32, String> {
     let milli = match text.strip_suffix('m') {
         Some(milli) => milli.parse::<u32>().ok(),
         None => text.parse::<f64>().ok().map(|all| (all * 1_000.0).round()).and_then(|milli| {
-            // A float holds all whole numbers in this range exactly.
+            // An `f64` holds all whole numbers in this range exactly.
             (1.0..=f64::from(u32::MAX)).contains(&milli).then_some(milli as u32)
         }),
     };
@@ -218,7 +218,7 @@ mod tests {
         assert!(world_ttl("99ms").is_err() && world_ttl("100ms").is_ok());
         assert!(positive_duration("0s").is_err() && positive_duration("1ns").is_ok());
         assert!(duration("101y").is_err() && duration("0s").is_ok());
-        // A world's description has whole microseconds, so that every process has the same tick.
+        // The tick of a world is stored in whole microseconds, so that every process uses the same one.
         assert_eq!(tick("16666666ns"), Ok(Duration::from_micros(16_666)));
         assert!(tick("1us").is_err() && tick("11s").is_err());
     }

@@ -1,4 +1,4 @@
-//! `pub`: publishes arguments, lines of standard input, or files.
+//! The command `dunlin pub`, which publishes its arguments, the lines of standard input, or files.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! `reply`: replies to requests, one at a time in order of arrival.
+//! The command `dunlin reply`, which replies to requests, one at a time in order of arrival.
 //!
 //! To reply to several requests at the same time, run several of these commands in a work group.
 
@@ -56,7 +56,7 @@ pub struct Arguments {
     pub count: Option<u64>,
 }
 
-/// The interval at which an idle responder checks for a signal.
+/// The interval at which the command checks for a signal while it waits for requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
@@ -85,7 +85,7 @@ fn reply_to_requests(
         let Some(event) = next_request(&mut requests, &mut outage, console)? else { continue };
         let record = match event {
             Event::Record(record) => record,
-            // Requests that the command missed receive no reply.
+            // The command cannot reply to requests in a gap.
             Event::Notice(notice) => {
                 match console.json {
                     true => json::notice(&notice, &mut std::io::stderr())?,
@@ -104,7 +104,7 @@ fn reply_to_requests(
             )?;
             continue;
         }
-        // The requester also receives an error if the command cannot be run.
+        // If the command cannot be run, the requester receives the error as its reply.
         let reply = build_reply(arguments, &record).unwrap_or_else(|error| {
             let _ = writeln!(std::io::stderr(), "{} {error:#}", console.errors.bad("error:"));
             ReplyContent { payload: Vec::new(), error: Some(format!("{error:#}")) }

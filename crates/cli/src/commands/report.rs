@@ -1,4 +1,4 @@
-//! The arguments of `report`, which the program `dunlin-bench` runs.
+//! The arguments of `dunlin report`, a command that the program `dunlin-bench` runs.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `req`: sends a request and prints its reply.
+//! The command `dunlin req`, which sends a request and prints its reply.
 
 use std::io::Write;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The arguments of `scale`, which the program `dunlin-bench` runs.
+//! The arguments of `dunlin scale`, a command that the program `dunlin-bench` runs.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `serve`: runs a node.
+//! The command `dunlin serve`, which runs a node.
 
 use std::io::Write;
 use std::thread;

@@ -1,4 +1,4 @@
-//! `space`: runs and watches a world of moving entities on one or more processes.
+//! The command `dunlin space`, which runs and watches a world of moving entities on one or more processes.
 
 mod command;
 mod follow_fault;

@@ -1,4 +1,4 @@
-//! `sub`: prints records, and reports missed records in their place.
+//! The command `dunlin sub`, which prints records, and reports missed records at the place where they are missing.
 
 mod group;
 
@@ -93,8 +93,8 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
-    // A subscriber that pauses, or that belongs to a group, does not end when standard output closes: it ends at the
-    // next write, which fails.
+    // For a subscriber that pauses or belongs to a group, a closed standard output is no reason to end at once. It ends
+    // at its next write, which fails.
     if arguments.group.group.is_none() && arguments.sleep.is_none() {
         stop.set_when_stdout_closes();
     }

@@ -1,4 +1,4 @@
-//! `subscriptions`: the subscriptions of topics, with their lag.
+//! The command `dunlin subscriptions`, which lists the subscriptions of topics, with their lag.
 
 use std::io::Write;
 
@@ -43,7 +43,7 @@ enum Sort {
     Topic,
 }
 
-/// A subscription and its topic.
+/// The name of a topic, and one of the topic's subscriptions.
 type TopicSubscription = (String, SubscriptionDescription);
 
 pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
@@ -81,12 +81,12 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     Ok(out.flush()?)
 }
 
-/// The subscriptions that a listing found.
+/// The subscriptions of all topics that match a pattern.
 #[derive(Default)]
 struct SubscriptionsFound {
-    /// Subscriptions that are listed individually.
+    /// The subscriptions outside of groups, which are listed one by one.
     subscribers: Vec<TopicSubscription>,
-    /// The number of subscriptions outside of groups.
+    /// The number of all subscriptions outside of groups.
     total: usize,
     /// The number of groups; each counts as one subscription of its topic.
     groups: usize,
@@ -99,7 +99,7 @@ fn find(client: &Client, pattern: &str) -> Result<SubscriptionsFound> {
             continue;
         }
         let described = match client.describe_topic(&topic.name) {
-            // The topic was deleted in the meantime.
+            // The topic was deleted after the list of topics was read.
             Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoTopic => continue,
             described => described.with_context(|| format!("cannot describe topic {}", topic.name))?,
         };

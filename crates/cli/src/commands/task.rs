@@ -1,4 +1,4 @@
-//! `task`: submits, runs, lists and retries tasks.
+//! The command `dunlin task`, which submits, runs, lists and retries tasks.
 
 mod pipes;
 mod running;
@@ -224,10 +224,11 @@ fn change_each(
 
 /// Runs dead letters again, and prints their number.
 fn redrive(tasks: &Tasks, tenant: &str, limit: Option<u32>, poisoned: bool, console: &Console) -> Result<()> {
-    // Without a tenant, a user with permission `manage` receives all tenants, and only the node knows the user's own.
+    // If no tenant is given, a user with permission `manage` receives all tenants. Any other user receives the user's
+    // own tenant, which only the node knows.
     let found = tasks.tenants(tenant)?;
     let dead: u64 = match found.as_slice() {
-        // The node refuses the command for a tenant that does not exist.
+        // The tenant does not exist. The limit must not be 0, so that the node receives the command and refuses it.
         [] if !tenant.is_empty() => 1,
         found => found.iter().map(|found| found.dead).sum(),
     };

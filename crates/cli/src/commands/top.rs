@@ -1,8 +1,8 @@
-//! `top`: an overview of a node in the terminal: rates, listeners, memory, slowest subscribers, topics,
-//! cluster, tasks and worlds.
+//! The command `dunlin top`, which shows an overview of a node in the terminal: rates, listeners, memory, slowest
+//! subscribers, topics, cluster, tasks and worlds.
 //!
-//! The command reads the same topic as the dashboard, `$node.>`, to which the node publishes its status once a second
-//! while the topic has a subscriber. For an unreachable node, the last status is shown.
+//! The command subscribes to `$node.>`, as the dashboard does. While these subjects have a subscriber, the node
+//! publishes its status to them once a second. For an unreachable node, the command shows the last status.
 
 mod figures;
 mod follow;
@@ -80,7 +80,7 @@ fn once(mut report: NodeReport, follow: &StatusFollower, console: &Console, stop
     Ok(out.flush()?)
 }
 
-/// Prints an object for each complete status, and when the node becomes unreachable.
+/// Prints the complete status as an object each time that the node publishes it, and when the node becomes unreachable.
 fn objects(mut report: NodeReport, follow: &StatusFollower, once: bool, stop: &StopFlag) -> Result<()> {
     wait_complete(&mut report, follow, stop)?;
     stop.set_when_stdout_closes();

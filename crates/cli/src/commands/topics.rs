@@ -1,4 +1,4 @@
-//! `topics`: lists, creates, deletes, moves and describes topics.
+//! The command `dunlin topics`, which lists, creates, deletes, moves and describes topics.
 
 mod create;
 mod describe;
@@ -94,7 +94,8 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     }
 }
 
-/// Replaces the error's advice to create the topic, because this command names a topic that should exist.
+/// Replaces the advice in an error for an unknown topic. The general advice is to create the topic, but this command is
+/// for topics that exist.
 fn no_topic_error(error: CallError) -> anyhow::Error {
     match error {
         CallError::Refused(refused) if refused.code == ErrorCode::NoTopic => no_such_topic(refused.code),
@@ -107,8 +108,8 @@ fn no_such_topic(code: ErrorCode) -> anyhow::Error {
     ErrorWithAdvice { code, message: format!("{code}: no topic has this name"), advice }.into()
 }
 
-/// Explains why a topic cannot be moved. Replaces the general advice for the error code, such as to correct the topic's
-/// configuration, because here the cause is the topic itself or the state of a node.
+/// Explains why a topic cannot be moved. The general advice for the error code, such as to correct the topic's
+/// configuration, does not apply here: the cause is the topic itself or the state of a node.
 fn move_error(error: KvError) -> anyhow::Error {
     match error {
         KvError::Refused(refused) if refused.code == ErrorCode::NoTopic => no_such_topic(refused.code),
@@ -184,12 +185,13 @@ fn list(client: &Client, pattern: &str, console: &Console) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// The text for a value of a node that does not respond.
+/// The text for a value that is unknown because a node does not respond.
 fn unknown() -> String {
     "unknown".to_owned()
 }
 
-/// The columns that are read for each topic separately; empty if the topic was deleted in the meantime.
+/// The values of the columns that must be read for each topic separately. They are empty if the topic was deleted in
+/// the meantime.
 #[derive(Default)]
 struct TopicDetails {
     kind: Vec<String>,
@@ -212,7 +214,7 @@ impl TopicDetails {
     }
 }
 
-/// The topic's properties: reliable, durable, and the kind of its state.
+/// The properties of a topic: whether it is reliable, whether it is durable, and the kind of its state.
 fn kind(topic: &TopicSummary, settings: &[(String, String)]) -> Vec<String> {
     let is_set = |name: &str| settings.iter().find(|(other, _)| other == name).map(|(_, value)| value);
     let reliable = topic.reliable.then(|| "reliable".to_owned());

@@ -1,6 +1,6 @@
-//! `user`: manages the users in the users file.
+//! The command `dunlin user`, which manages the users in the users file.
 //!
-//! The file keeps its formatting and comments; only the changed entries are written.
+//! A change keeps the formatting and the comments of the file, and replaces only the changed entries.
 
 mod password;
 mod users_file;
@@ -187,8 +187,8 @@ struct UserPermissions {
 
 pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let file = &arguments.users_file;
-    // The option `--password-file` authenticates a command at a node, and this command uses no node. The variable is
-    // ignored, because it may be set for other commands.
+    // With option `--password-file`, a command logs in at a node, but this command uses no node. Only the option is an
+    // error: the environment variable may be set for other commands.
     if global.password_file.is_some()
         && global.password_file != std::env::var_os(PASSWORD_FILE).map(Into::into)
     {
@@ -221,7 +221,8 @@ fn add(file: &Path, add: &Add, console: &Console) -> Result<()> {
         }
         Ok(())
     };
-    // `edit` repeats this check with the file locked. Here it comes before the command asks for the password.
+    // `edit` repeats this check while the file is locked. The check is also made here, before the command asks for the
+    // password.
     refuse_existing(table(&mut read_or_new(file)?, "users")?)?;
     let mut user = Toml::new();
     if let Some(tenant) = &add.tenant {
@@ -247,7 +248,8 @@ fn add(file: &Path, add: &Add, console: &Console) -> Result<()> {
 }
 
 fn change(file: &Path, change: &Change, console: &Console) -> Result<()> {
-    // `edit` repeats this check with the file locked. Here it comes before the command asks for the password.
+    // `edit` repeats this check while the file is locked. The check is also made here, before the command asks for the
+    // password.
     find_user(&mut read(file)?, &change.name)?;
     let mut password = None;
     if let Some(from) = &change.password_from {
@@ -269,7 +271,7 @@ fn change(file: &Path, change: &Change, console: &Console) -> Result<()> {
     show(file, &change.name, console)
 }
 
-/// Prints what the command did, as an object with `--json`.
+/// Prints what the command did: as text, or as an object with `--json`.
 fn print_done(done: &str, text: &str, user: &str, console: &Console) -> Result<()> {
     let mut out = console.out();
     match console.json {
@@ -279,7 +281,8 @@ fn print_done(done: &str, text: &str, user: &str, console: &Console) -> Result<(
     Ok(out.flush()?)
 }
 
-/// Prints all permissions of the user, so that a change that replaced some of them is visible.
+/// Prints all permissions of the user. If a change has replaced some permissions, the user of the command thus sees the
+/// result.
 fn show(file: &Path, name: &str, console: &Console) -> Result<()> {
     if console.json {
         return Ok(());
@@ -323,7 +326,8 @@ impl UserPermissions {
     }
 }
 
-/// Formats a user's permissions, limited to the tenant's permissions, with one line for each kind.
+/// Formats the permissions of a user, after the tenant's permissions have limited them. Each kind of permission has one
+/// line.
 fn permission_lines(permissions: &Permissions) -> Vec<String> {
     let rules = [
         ("publish", &permissions.publish),
@@ -365,7 +369,7 @@ fn token(file: &Path, name: &str) -> Result<()> {
             .push(&hash);
         Ok(())
     })?;
-    // The token is printed only here, alone on its line so that it can be redirected to a file.
+    // The output is only the token and a line break, so that it can be redirected to a file.
     Ok(writeln!(std::io::stdout(), "{token}")?)
 }
 

@@ -1,7 +1,7 @@
-//! `dev --nodes`: a cluster of node processes on this machine.
+//! The command `dunlin dev --nodes`, which runs a cluster of node processes on this machine.
 //!
-//! The standard input of each process is a pipe from this process. The pipe closes when this process ends, even if it
-//! is killed, and the node processes then end too.
+//! The standard input of each node process is a pipe from this process. When this process ends, even by a kill, the
+//! pipes close, and the node processes then end too.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,7 +26,7 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 const CLUSTER_PORT: u16 = 6221;
 /// How long to wait at most until all nodes are voters.
 const VOTERS_TIMEOUT: Duration = Duration::from_secs(30);
-/// The interval at which the command checks the node processes and whether it has to end.
+/// The interval at which the command checks the node processes, and whether the command has to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A node process of the cluster. Dropping the value ends the process.
@@ -46,7 +46,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // Closing the node's standard input requests its end.
+        // The node ends by itself when its standard input closes.
         drop(self.child.stdin.take());
         let deadline = Instant::now() + EXIT_TIMEOUT;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
@@ -98,7 +98,7 @@ pub fn run(count: u32, raw: &RawConfig, stop: &StopFlag, console: &Console) -> R
     Ok(writeln!(std::io::stdout(), "\nstopped{loss_note}")?)
 }
 
-/// Text on whether the `left` remaining nodes of a cluster of `count` can continue.
+/// Describes whether the `left` remaining nodes of a cluster of `count` nodes can continue.
 fn remaining_nodes_text(left: usize, count: u32) -> &'static str {
     match left * 2 > count as usize {
         true => "the other nodes continue",
@@ -167,7 +167,8 @@ fn has_cluster_data(base: &Path) -> Result<bool> {
 }
 
 /// Returns the command-line flag with which a node process receives one setting of `dev`. Only the first node's
-/// listeners have fixed ports. Only the first node starts workers, because their number is for the whole cluster.
+/// listeners have fixed ports. Only the first node starts workers, because the number of workers applies to the whole
+/// cluster.
 fn node_flag(
     key: &ConfigKey,
     setting: &ConfigValue,

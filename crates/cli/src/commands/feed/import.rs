@@ -1,4 +1,4 @@
-//! `feed import`: publishes recordings of exchanges as order books.
+//! The command `dunlin feed import`, which publishes recordings of exchanges as order books.
 
 mod target;
 
@@ -224,7 +224,7 @@ struct FileReport<'a> {
     defects: u64,
 }
 
-/// Passes the records in these bytes to the target. Stops at the first error.
+/// Calls `read`, and passes each record that it finds to the target. Stops at the first error.
 fn import_chunk(
     target: &mut dyn ImportTarget,
     report: &mut FileReport<'_>,

@@ -1,10 +1,10 @@
-//! `feed record`: writes a state topic's current state and all later records to files.
+//! The command `dunlin feed record`, which writes a state topic's current state and all later records to files.
 //!
 //! A recorder that falls behind receives a complete state, writes it, and continues from there. The recording then
 //! lacks some records. The command prints their number at the end. All recorded states are correct.
 //!
-//! A recording has one log for each topic, so a topic with several partitions, which have states of their own, is not
-//! recorded.
+//! A recording has one log and one state for each topic. A topic with several partitions is not recorded, because each
+//! partition has its own state.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
@@ -117,7 +117,8 @@ fn follow(client: &Client, subject: &str) -> Result<Replica<State, Subscriber>> 
     };
     let subscriber =
         client.subscribe(pattern, options).with_context(|| format!("cannot subscribe to {pattern}"))?;
-    // The subscription would have been refused if one of the topics kept no state.
+    // All topics are state topics, because the node refuses a subscription with `Start::Snapshot` to other topics. They
+    // must also have only one partition.
     if let Some(topic) = client.topics(subject)?.into_iter().find(|topic| topic.partitions > 1) {
         let (name, partitions) = (topic.name, topic.partitions);
         let message = format!(
@@ -135,7 +136,7 @@ fn topic_config(client: &Client, topic: &str) -> Option<TopicConfig> {
     client.describe_topic(topic).ok().map(|described| described.config)
 }
 
-/// The pattern of the topic's subjects, if it is not only the topic's name.
+/// The pattern of the topic's subjects; `None` if the topic's name is its only subject.
 fn own_pattern(config: TopicConfig, topic: &str) -> Option<String> {
     config.pattern.filter(|pattern| pattern != topic)
 }

@@ -1,4 +1,4 @@
-//! The format of a recording: a directory with a log for each topic.
+//! Reads and writes recordings. A recording is a directory with a log for each topic.
 //!
 //! A log has the topic's records in order, with sequence numbers of its own. The recorder adds records with these
 //! headers:
@@ -6,7 +6,7 @@
 //! | header | meaning of the record |
 //! |---|---|
 //! | `dunlin-state` | The payload is a complete state. Every log begins with such a record. The header's value is the reducer's kind and options: `book price_decimals=2 tick=1` |
-//! | `dunlin-pattern` | Only in a state: the pattern of the topic's subjects, if it has one of its own. Earlier versions of Dunlin ignore this header |
+//! | `dunlin-pattern` | Only in a state: the pattern of the topic's subjects, unless the topic's name is its only subject. Earlier versions of Dunlin ignore this header |
 //! | `dunlin-sum` | The header's value is the checksum of the state at this position, as the topic's owner reported it. The record has no payload |
 //! | `dunlin-end` | The topic was deleted at this position. A region's topic is deleted when its process gives the region up. If the topic was created again, a state follows |
 //!
@@ -54,12 +54,12 @@ pub enum FrameKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedConfig {
     pub reducer: ReducerConfig,
-    /// The pattern of the topic's subjects; `None` if the topic has no pattern of its own, or if an earlier version of
-    /// Dunlin recorded it.
+    /// The pattern of the topic's subjects; `None` if the topic's name is its only subject, or if an earlier version of
+    /// Dunlin recorded the topic.
     pub pattern: Option<Pattern>,
 }
 
-/// Returns the frame's kind. Fails if its header is malformed.
+/// Returns the kind of a frame. Fails if a header that the recorder added is malformed.
 pub fn frame_kind(frame: &Frame<'_>) -> Result<FrameKind, CommandRefusal> {
     for (name, value) in frame.headers() {
         let text = || String::from_utf8_lossy(value).into_owned();
@@ -81,7 +81,7 @@ pub fn frame_kind(frame: &Frame<'_>) -> Result<FrameKind, CommandRefusal> {
     Ok(FrameKind::Record)
 }
 
-/// The pattern in the headers of a recorded state.
+/// Returns the pattern in the headers of a recorded state; `None` if the headers contain no pattern.
 fn read_pattern(frame: &Frame<'_>) -> Result<Option<Pattern>, CommandRefusal> {
     let invalid = |why: &dyn std::fmt::Display| {
         CommandRefusal(format!("the recorded pattern of the topic's subjects is invalid: {why}"))
@@ -91,10 +91,11 @@ fn read_pattern(frame: &Frame<'_>) -> Result<Option<Pattern>, CommandRefusal> {
     Pattern::parse(text).map(Some).map_err(|error| invalid(&error))
 }
 
-/// The largest number of a subject tail's characters in an error.
+/// The maximum number of characters of a subject tail that an error message shows.
 const TAIL_CHARS_SHOWN_MAX: usize = 100;
 
-/// Checks that the pattern matches the record's subject. States and merged records have no subject.
+/// Checks that the pattern matches the subject of the record. States and merged records have no subject and are
+/// accepted.
 pub fn check_subject(pattern: &Pattern, frame: &Frame<'_>) -> Result<(), CommandRefusal> {
     let tail = frame.subject_tail();
     if tail.is_empty() || pattern.matches_parts(pattern.literal_prefix(), tail) {
@@ -106,7 +107,7 @@ pub fn check_subject(pattern: &Pattern, frame: &Frame<'_>) -> Result<(), Command
     Err(CommandRefusal(message))
 }
 
-/// A reducer's kind and options in one line.
+/// Formats the kind and the options of a reducer in one line.
 fn reducer_text(reducer: &ReducerConfig) -> String {
     let options = reducer.options.iter().map(|(name, value)| format!(" {name}={value}"));
     std::iter::once(reducer.kind.clone()).chain(options).collect()
@@ -120,7 +121,7 @@ fn parse_reducer(text: &str) -> ReducerConfig {
     ReducerConfig { kind: kind.to_owned(), options }
 }
 
-/// The directory of a topic in a recording. Escapes characters that directory names cannot contain.
+/// Returns the directory of a topic's log in a recording. Characters that directory names cannot contain are escaped.
 pub fn topic_dir(recording: &Path, topic: &str) -> PathBuf {
     let safe = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let name: String = topic.chars().flat_map(|c| escaped(c, safe(c))).collect();
@@ -147,7 +148,7 @@ pub fn create_dir(recording: &Path) -> Result<()> {
     fs::create_dir_all(recording).with_context(|| format!("cannot create {shown}"))
 }
 
-/// The number of records in a recording, without checksum records, and the number of states that the recorder wrote.
+/// The contents of a recording: the number of records, without checksum records, and the number of complete states.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RecordCounts {
     pub records: u64,
@@ -185,8 +186,8 @@ pub fn print_counts(
     Ok(writeln!(std::io::stderr(), "{mark} {}, {}{more}", counts.describe(topics), format_bytes(bytes))?)
 }
 
-/// The log directories of a recording: the given directory itself if it is a log, otherwise the log directories inside
-/// it.
+/// Returns the directories of the logs in a recording. If the given directory is itself a log, returns only this
+/// directory.
 pub fn log_dirs(recording: &Path) -> Result<Vec<PathBuf>> {
     let context = || format!("cannot read {}", recording.display());
     let (mut folders, mut is_log) = (Vec::new(), false);

@@ -1,4 +1,4 @@
-//! `feed replay`: publishes a recording again, to a running node.
+//! The command `dunlin feed replay`, which publishes a recording again, to a running node.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -66,7 +66,7 @@ fn speed(text: &str) -> Result<Speed, String> {
         .ok_or_else(|| "expected a speed like 1x or 10x, or max".to_owned())
 }
 
-/// The retention of a region's topic and its largest record, both in bytes.
+/// Two limits in bytes: the retention of a region's topic, and the size of its largest record.
 const REGION_BYTES: u32 = 64 << 20;
 /// The longest sleep. The command checks between two sleeps whether to end.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
@@ -142,7 +142,8 @@ fn warn_of_missing_ends(directories: &[PathBuf], tracks: &[Track], console: &Con
         let entry = |track: &Track| RecordedTopic { records: track.records_read, identity: track.identity };
         let found: RecordedTopics = found.map(|track| (track.topic.clone(), entry(track))).collect();
         let problems: Vec<String> = if recording::log_dirs(directory)? == [directory.clone()] {
-            // The directory is a single log. The list of topics is in the recording's directory.
+            // A single log has no list of topics; the list is in the directory of the recording. Only the end mark can
+            // be checked.
             let track = tracks.iter().find(|track| track.recording == *directory);
             let has_end = track.is_some_and(|track| track.reader.has_end_mark());
             if has_end { Vec::new() } else { vec!["not closed: the log has no end mark".to_owned()] }
@@ -170,7 +171,8 @@ fn play(
     for (index, track) in tracks.iter_mut().enumerate() {
         next.extend(track.next_time()?.map(|time_ns| Reverse((time_ns, index))));
     }
-    // Recordings that earlier versions of Dunlin wrote begin with states that have no time.
+    // The time of the first record that has one. Recordings of earlier versions of Dunlin begin with states without a
+    // time.
     let mut first_ns = None;
     let mut published = RecordCounts::default();
     while let Some(Reverse((time_ns, index))) = next.pop() {
@@ -186,7 +188,8 @@ fn play(
         }
         let before = tracks[index].offset;
         published += tracks[index].publish(client)?;
-        // After the end of a region, the offset may be at the start of the next block.
+        // After the end of a region, `publish` may already have read the next frames of the log, so that the offset is
+        // smaller.
         progress.add(tracks[index].offset.saturating_sub(before) as u64);
         next.extend(tracks[index].next_time()?.map(|time_ns| Reverse((time_ns, index))));
     }
@@ -196,7 +199,7 @@ fn play(
 
 fn wait_until(due: Instant, track: &mut Track, stop: &StopFlag) -> Result<()> {
     while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-        // Send earlier records before a pause.
+        // Records that were published before must not wait during a pause.
         track.publisher.flush()?;
         if stop.is_set() {
             break;
@@ -206,7 +209,7 @@ fn wait_until(due: Instant, track: &mut Track, stop: &StopFlag) -> Result<()> {
     Ok(())
 }
 
-/// Marks topics that continue in another recording, as a region's topic does after a change of owner.
+/// Marks topics that continue in another of the recordings, as a region's topic does after a change of owner.
 fn mark_continued_topics(tracks: &mut [Track]) {
     let mut times: HashMap<String, u32> = HashMap::new();
     tracks.iter().for_each(|track| *times.entry(track.topic.clone()).or_default() += 1);
@@ -218,28 +221,28 @@ struct Track {
     /// The directory of the recording.
     recording: PathBuf,
     topic: String,
-    /// The pattern of the topic's subjects, if it has one of its own.
+    /// The pattern of the topic's subjects; `None` if the topic's name is its only subject.
     pattern: Option<Pattern>,
-    /// The subject tail of states and merged records, which have no subject of their own.
+    /// The tail with which states and merged records are published, because they have no subject in the recording.
     state_tail: String,
     /// The identity of the log's first file.
     identity: Option<u64>,
     /// The number of records that were read, including those that the recorder added.
     records_read: u64,
-    /// Whether another of the replayed recordings has later records of this topic.
+    /// Whether another of the replayed recordings has later records of the topic.
     has_later_recording: bool,
     reader: dunlin_journal::LogScan,
     publisher: Publisher,
-    /// The frames of the current block of the log.
+    /// The frames that the last read of the log returned.
     frames: Vec<u8>,
     offset: usize,
-    /// Whether the topic belongs to a region of a world. Each record is then appended alone, because the first record
-    /// of such a topic must be appended alone.
+    /// Whether the topic belongs to a region of a world. The first record of such a topic must be appended alone, so
+    /// all its records are.
     is_region: bool,
 }
 
 impl Track {
-    /// Creates the topic with its recorded configuration; `None` for a log without records.
+    /// Creates the topic with its recorded configuration. Returns `None` for a log without records.
     fn open(client: &Client, recording: &Path, dir: &Path) -> Result<Option<Track>> {
         let reader = Reader::open(Arc::new(RealDisk), dir)
             .with_context(|| format!("cannot read {}", dir.display()))?;
@@ -300,8 +303,8 @@ impl Track {
             FrameKind::Sum(_) => return Ok(nothing),
             FrameKind::End => {
                 self.publisher.flush()?;
-                // If a process gave its region up, the region's topic is deleted. The topics of other states stay after
-                // the last record.
+                // When a process gives a region up, the region's topic is deleted, so the replay deletes it too. The
+                // topics of other states stay after their last record.
                 if self.is_region && !self.has_later_recording && self.next_time()?.is_none() {
                     client
                         .delete_topic(&self.topic)
@@ -337,8 +340,8 @@ impl Track {
     }
 }
 
-/// The subject tail of records without a subject: the pattern's part from its first wildcard on, with the token `_` in
-/// place of each wildcard. The subject is therefore as long as the pattern, so it is never too long.
+/// The subject tail for records without a subject: the part of the pattern from its first wildcard on, with the token
+/// `_` in place of each wildcard. The whole subject is then exactly as long as the pattern, so it is never too long.
 fn state_tail(pattern: &Pattern) -> String {
     pattern.as_str()[pattern.literal_prefix().len()..].replace(['*', '>'], "_")
 }
@@ -355,7 +358,7 @@ fn check_subject(topic: &str, pattern: Option<&Pattern>, frame: &Frame<'_>) -> R
     }
 }
 
-/// The topic's configuration, from the first record.
+/// Returns the topic's configuration, which the first record of the log contains.
 fn first_state(reader: &Reader) -> Result<Option<RecordedConfig>> {
     let mut scan = reader.scan(Position::default());
     let Some(ScanItem::Records(records)) = scan.next().context("cannot read the recording")? else {

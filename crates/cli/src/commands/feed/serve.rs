@@ -1,4 +1,4 @@
-//! `feed serve`: publishes simulated order books.
+//! The command `dunlin feed serve`, which publishes simulated order books.
 
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
@@ -176,9 +176,9 @@ fn publish_to_running_node(
         .context("interrupted before the node acknowledged all updates")
 }
 
-/// The interval of warnings about a late source.
+/// The shortest time between two warnings that the simulated updates are late.
 const WARNING_INTERVAL: Duration = Duration::from_secs(1);
-/// The delay above which a source counts as late.
+/// The delay of an update above which the warning is printed.
 const LATE: Duration = Duration::from_millis(10);
 
 fn simulate<P: Publish>(

@@ -1,4 +1,4 @@
-//! `feed verify`: checks that a recording is complete and its states are correct.
+//! The command `dunlin feed verify`, which checks that a recording is complete and its states are correct.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ pub struct Arguments {
     strict: bool,
 }
 
-/// The results of the check of one log, or the sums for all logs.
+/// The results of checking one log, or the sums over all logs.
 #[derive(Debug, Default)]
 struct VerifyReport {
     topic: String,
@@ -46,7 +46,7 @@ struct VerifyReport {
     holes: u64,
     /// The number of recorded checksums that were compared with a state.
     points: u64,
-    /// The number of recorded checksums that equal the state's checksum.
+    /// The number of recorded checksums that were equal to the checksum of the state.
     points_equal: u64,
     /// The problems that were found, one text for each.
     problems: Vec<String>,
@@ -54,7 +54,8 @@ struct VerifyReport {
     unclosed: usize,
     /// The identity of the log's first file.
     identity: Option<u64>,
-    /// Whether the log begins with a complete state, as each log of a recording does. A node's own log does not.
+    /// Whether the log belongs to a recording, and therefore begins with a complete state. A node's own log does not
+    /// begin with a state.
     is_recorded: bool,
 }
 
@@ -75,7 +76,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
             found.problems.push(format!("its directory {shown} has another name: it was copied or renamed"));
         }
         if !strict && found.is_recorded && !is_closed {
-            // A recorder that fails, as on a full disk, closes each log, but writes no list of topics.
+            // A recorder that fails, for example on a full disk, closes each log, but does not write the list of
+            // topics.
             found.unclosed = 1;
         }
         if console.json {
@@ -159,7 +161,7 @@ fn report_object(found: &VerifyReport) -> serde_json::Value {
     })
 }
 
-/// Checks one log. An unreadable log is reported as a problem, and the check continues with the next.
+/// Checks one log. If the log cannot be read, the report contains this problem.
 fn verify(dir: &Path, strict: bool, progress: &TransferProgress) -> VerifyReport {
     let name = dir.file_name().map_or_else(Default::default, |name| name.to_string_lossy().into_owned());
     let mut found = VerifyReport { topic: name, ..VerifyReport::default() };
@@ -190,7 +192,7 @@ fn check_log(dir: &Path, strict: bool, progress: &TransferProgress, found: &mut 
     apply(&reader, found, progress)
 }
 
-/// Applies every record to its state.
+/// Applies each record of the log to its state, and adds the results to `found`.
 fn apply(reader: &Reader, found: &mut VerifyReport, progress: &TransferProgress) -> Result<()> {
     let mut scan = reader.scan(Position::default());
     let mut state: Option<State> = None;
@@ -230,8 +232,7 @@ fn apply_frame(
                 bail!("the pattern of the topic's subjects differs from that of the first state");
             }
             found.pattern = pattern;
-            // If the current and the new state are of the same kind, the current one must accept the new one, as a
-            // subscriber's replica does.
+            // The new state replaces the current one, so it must be valid for an empty state.
             let mut fresh = State::of(&reducer)?;
             fresh.check(&mut std::iter::once(*frame))?;
             fresh.apply(seq, frame)?;
@@ -247,14 +248,14 @@ fn apply_frame(
             }
             found.points_equal += 1;
         }
-        // No record may follow, except a state.
+        // After the end of a topic, the next record must be a state.
         FrameKind::End => *state = None,
         FrameKind::Record => {
             found.counts.records += 1;
             if let Some(pattern) = &found.pattern {
                 recording::check_subject(pattern, frame)?;
             }
-            // A node's own log does not contain a reducer's name, so its records cannot be applied to a state.
+            // A node's own log does not name a reducer, so its records cannot be applied to a state.
             let Some(state) = state else { return Ok(()) };
             state.check(&mut std::iter::once(*frame))?;
             state.apply(seq, frame)?;

@@ -1,7 +1,7 @@
-//! `feed watch`: shows order books from replicas in this process.
+//! The command `dunlin feed watch`, which shows order books from replicas in this process.
 //!
-//! Books are conflated unless every update is requested, so that a slow terminal delays only its own drawing.
-//! Lines are redrawn in place; the terminal needs no reset at the end.
+//! Unless every update is requested, the books are conflated, so that a slow terminal delays only its own drawing.
+//! Lines are redrawn in place, so the terminal needs no reset at the end.
 
 mod command;
 mod view;
@@ -69,7 +69,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const CHANGES_MAX: usize = 1024;
 /// The largest line in bytes. The rest of a longer line is read as another line.
 const LINE_BYTES_MAX: u64 = 4 << 10;
-/// The largest number of lines that are read before the command handles them.
+/// The maximum number of typed lines that wait until the command handles them.
 const LINES_AHEAD_MAX: usize = 16;
 
 pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
@@ -188,7 +188,7 @@ impl Watching<'_> {
         Ok(true)
     }
 
-    /// Applies the changes that have arrived, or waits briefly for the first.
+    /// Applies the changes that have arrived. If there are none, waits briefly for the first.
     fn apply_changes(&mut self, view: &mut BookScreen, console: &Console) -> Result<()> {
         let wait_max = POLL_INTERVAL / u32::try_from(self.watches.len().max(1)).unwrap_or(u32::MAX);
         for watch in &mut self.watches {

@@ -1,4 +1,4 @@
-//! Keys and values as text and JSON.
+//! Formats keys and values as text and JSON.
 
 use std::io::{self, Write};
 
@@ -26,7 +26,7 @@ fn escaped(char: char) -> Vec<char> {
     if is_terminal_control(char) { char.escape_default().collect() } else { vec![char] }
 }
 
-/// Returns an entry as a JSON object: the key with all its fields.
+/// Returns an entry as a JSON object with the key and all its fields.
 pub fn entry(entry: &KvEntry) -> Value {
     json!({
         "key": to_json(&entry.key), "value": to_json(&entry.value), "created": entry.created,

@@ -1,4 +1,4 @@
-//! `kv txn`: a transaction from options.
+//! The command `dunlin kv txn`, which runs a transaction that its options describe.
 
 use std::io::Write;
 

@@ -1,4 +1,5 @@
-//! A process that kills the command of `dunlin lock` if `dunlin lock` cannot.
+//! The guard of `dunlin lock`: a process that kills the command if `dunlin lock` is killed, or when the lease of the
+//! lock ends.
 
 use std::fs;
 use std::io::{self, IsTerminal, Read, Write};
@@ -25,7 +26,7 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The interval at which [`LockedProgram::end`] checks whether the killed processes have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The guard process of `dunlin lock`, and the process group in which the command runs. Dropping the handle kills the
+/// The guard process of `dunlin lock`, and the process group of the guard and the command. Dropping the value kills the
 /// group.
 #[derive(Debug)]
 pub struct LockedProgram {
@@ -59,7 +60,7 @@ impl LockedProgram {
         Ok(guard)
     }
 
-    /// Starts the command in the guard's process group, with the terminal of `dunlin lock` if there is one.
+    /// Starts the command in the guard's process group. If `dunlin lock` has a terminal, the group receives it.
     pub fn spawn(&self, command: &mut Command) -> Result<Child> {
         let child = command.process_group(self.group.as_raw_nonzero().get()).spawn()?;
         let is_on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
@@ -74,7 +75,7 @@ impl LockedProgram {
         let is_new = self.deadline.replace(deadline) != Some(deadline);
         if let Some(pipe) = self.pipe.as_mut().filter(|_| is_new) {
             let left = deadline.saturating_duration_since(Instant::now());
-            // If the guard has ended, the write fails. This only matters if `dunlin lock` is killed too.
+            // If the guard has ended, the write fails. The guard is only needed if `dunlin lock` is killed too.
             let _ = pipe.write_all(&(now() + left.as_nanos() as u64).to_le_bytes());
         }
     }

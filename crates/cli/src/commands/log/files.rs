@@ -1,7 +1,7 @@
-//! `log dump DIR`: prints the files of durable topics, with or without a running node.
+//! The command `dunlin log dump DIR`, which prints the files of durable topics, with or without a running node.
 //!
-//! The files are not changed, repaired or locked. If a node is writing a log, the command prints the records that exist
-//! when it reads.
+//! The files are not changed, repaired or locked. If a node is writing to a log, the command prints the records that
+//! exist when the command reads the file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::console::Console;
 use crate::format::EventPrinter;
 use crate::signals::StopFlag;
 
-/// Whether this argument names files rather than a topic.
+/// Whether this argument is the path of files rather than the name of a topic.
 pub fn is_path(topic: &str) -> bool {
     topic.contains('/') || Path::new(topic).is_dir()
 }
@@ -55,7 +55,8 @@ pub fn dump(dump: &Dump, writer: &EventPrinter, console: &Console, stop: &StopFl
     Ok(out.flush()?)
 }
 
-/// Prints the records. `recorded_name` is the name for records with a subject tail.
+/// Prints the records. Records with a subject tail are printed with the log name `recorded_name`, other records with
+/// `name`.
 fn print(
     records: &Records<'_>,
     [name, recorded_name]: [&Arc<LogName>; 2],
@@ -68,7 +69,7 @@ fn print(
     let mut seq = records.first_seq;
     while let Some((frame, taken)) = Frame::split(rest).filter(|_| *remaining > 0) {
         let position = Position { epoch: records.epoch, seq };
-        // A recording contains its topic's configuration.
+        // In a recording, a complete state names the reducer of the topic.
         if let Ok(FrameKind::State(config)) = recording::frame_kind(&frame) {
             writer.interpreters.set_reducer(&name.topic, config.reducer);
         }
@@ -102,8 +103,8 @@ fn log_dirs(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(dirs)
 }
 
-/// Parses a log's name `TOPIC/PARTITION`. If the node's catalogue is beside the log, the result contains the prefix of
-/// the topic's subjects.
+/// Parses a log's name `TOPIC/PARTITION`. The prefix of the topic's subjects comes from the node's catalogue, if it is
+/// beside the log; otherwise, it is the topic's name.
 fn log_name(name: &str, dir: &Path) -> LogName {
     let (topic, partition) = name.rsplit_once('/').unwrap_or((name, "0"));
     let pattern = read_pattern(dir).unwrap_or_else(|| topic.to_owned());
@@ -116,7 +117,8 @@ fn log_name(name: &str, dir: &Path) -> LogName {
     }
 }
 
-/// The log's name with the prefix of its subjects, if the log is a recording's and has a pattern; otherwise `name`.
+/// Returns the name of the log for records with a subject tail. If a recording states the pattern of the topic's
+/// subjects, the name has the prefix of this pattern; otherwise, the result is `name`.
 fn recorded_name(reader: &journal::Reader, name: &Arc<LogName>) -> Result<Arc<LogName>> {
     let mut scan = reader.scan(journal::Position::default());
     if let Some(ScanItem::Records(records)) = scan.next()?

@@ -1,4 +1,4 @@
-//! `space command`: changes an entity, wherever it is.
+//! The command `dunlin space command`, which changes an entity in whichever region the entity is.
 
 use std::io::Write;
 use std::time::Duration;
@@ -76,7 +76,7 @@ pub(super) fn print(entity: u64, what: &str, done: CommandResult, console: &Cons
     Ok(out.flush()?)
 }
 
-/// Parses three numbers.
+/// Parses the three coordinates of a point, separated by commas.
 pub(super) fn point(text: &str) -> Result<[f32; 3], String> {
     let coordinates: Result<Vec<f32>, _> =
         text.split(',').map(|coordinate| coordinate.trim().parse()).collect();

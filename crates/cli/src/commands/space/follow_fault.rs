@@ -1,10 +1,10 @@
-//! The reasons why a region cannot be followed at its owner's node.
+//! The reasons why a command cannot follow a region, that is, read its topic at the node of its owner.
 
 use dunlin_client::CallError;
 use dunlin_topic::SubscribeError;
 use dunlin_wire::ErrorCode;
 
-/// The reason why a region cannot be followed at its owner's node.
+/// The reason why a command cannot follow a region at the node of the region's owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FollowFault {
     /// The node has no topic of the region.
@@ -16,7 +16,7 @@ pub enum FollowFault {
 }
 
 impl FollowFault {
-    /// The reason of an error that a request to the node or a subscription returned.
+    /// Returns the reason that follows from an error of a request to the node or of a subscription.
     pub fn of(error: &anyhow::Error) -> FollowFault {
         if let Some(error) = error.downcast_ref::<SubscribeError>() {
             return FollowFault::of_subscription(error);
@@ -28,7 +28,7 @@ impl FollowFault {
         }
     }
 
-    /// The reason of an error of a subscription.
+    /// Returns the reason that follows from an error of a subscription.
     pub fn of_subscription(error: &SubscribeError) -> FollowFault {
         match error {
             SubscribeError::NoTopic(_) => FollowFault::NoTopic,

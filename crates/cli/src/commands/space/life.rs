@@ -1,4 +1,4 @@
-//! The behaviour of the entities in worlds that `dunlin space run` starts.
+//! Moves the entities in worlds that `dunlin space run` starts: a flock of birds and recorded aircraft.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use dunlin::space::{
 /// The kind of the entities that are recorded aircraft.
 pub const AIRCRAFT: u32 = 1;
 
-/// The behaviour of a world with a flock of birds and with recorded aircraft, which the flock ignores.
+/// The behaviour of a world with a flock of birds and with recorded aircraft. The birds ignore the aircraft.
 #[derive(Debug, Clone)]
 pub struct FlockAndAircraft {
     pub flock: Flock,
@@ -58,7 +58,8 @@ impl Behaviour<3> for FlockAndAircraft {
         }
     }
 
-    /// A bird with an aircraft among its neighbours is moved alone; other birds are moved in groups.
+    /// Returns `None` for a group of entities that contains an aircraft. The entities of such a group are then moved
+    /// one by one.
     #[inline(always)]
     fn step_lanes(
         &self,
@@ -87,8 +88,8 @@ mod tests {
     const BIRDS: u64 = 1_200;
     const FLIGHTS: u64 = 40;
 
-    /// A behaviour for tests. With `alone`, it moves each entity alone. Otherwise it counts the groups that were moved
-    /// together, and the groups beside an aircraft, whose entities were moved one by one.
+    /// A behaviour for tests. With `alone`, it moves each entity alone. Otherwise, it counts two kinds of groups: those
+    /// whose entities were moved together, and those with an aircraft, whose entities were moved one by one.
     #[derive(Clone)]
     struct CountingLife {
         life: FlockAndAircraft,
@@ -137,11 +138,11 @@ mod tests {
         FlockAndAircraft { flock, aircraft: Arc::new(Tracks::new(tracks, 1.0)) }
     }
 
-    /// Id, generation and state of all entities.
+    /// The id, generation and state of each entity.
     type Ledger = Vec<(EntityId, u32, u64)>;
 
-    /// Runs a world for several ticks. Returns the entities after each tick, the number of groups that were moved
-    /// together, and the number of groups whose entities were moved one by one.
+    /// Runs a world for several ticks. Returns the entities after each tick, the number of groups whose entities were
+    /// moved together, and the number of groups whose entities were moved one by one.
     fn fly(alone: bool) -> (Vec<Ledger>, u64, u64) {
         let (together, beside_aircraft) = <(Arc<AtomicU64>, Arc<AtomicU64>)>::default();
         let behaviour = CountingLife {

@@ -1,4 +1,4 @@
-//! A map of a world in characters of two by four dots (Unicode Braille patterns).
+//! Draws a map of a world in a terminal. Each character has two by four dots (Unicode Braille patterns).
 
 /// A map of a world, which is drawn in a terminal with characters.
 #[derive(Debug)]
@@ -7,11 +7,12 @@ pub struct WorldMap {
     rows: usize,
     low: [f32; 2],
     scale: [f32; 2],
-    /// The dots of each character, the region of its last dot, and a mark that replaces the dots.
+    /// For each character of the map: the bits of its dots, the region of the entity that was drawn last, and a
+    /// character that replaces the dots, if any.
     cells: Vec<(u8, u32, Option<char>)>,
 }
 
-/// Bits of the dots of a character, by column and row.
+/// The bit of each dot in a character, by the column and row of the dot.
 const DOTS: [[u8; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
 /// The character without dots, to which the bits of the dots are added.
 const BLANK: u32 = 0x2800;
@@ -29,7 +30,8 @@ impl WorldMap {
         let scaled = [0, 1].map(|axis| (at[axis] - self.low[axis]) * self.scale[axis]);
         let (x, y) = (scaled[0] as usize, scaled[1] as usize);
         let inside = scaled.iter().all(|coordinate| *coordinate >= 0.0);
-        // The upper edges belong to the world. North is the top line of the map.
+        // An entity on the upper edge of the world is drawn in the last dot, not beyond it. North is at the top of the
+        // map.
         let (x, y) =
             (x.min(self.columns * 2 - 1), (self.rows * 4 - 1).checked_sub(y.min(self.rows * 4 - 1))?);
         inside.then_some((x, y))
@@ -43,7 +45,7 @@ impl WorldMap {
         }
     }
 
-    /// Draws an entity of a region as a character.
+    /// Draws an entity of a region as the character `mark`.
     pub fn mark(&mut self, at: [f32; 2], region: u32, mark: char) {
         if let Some((x, y)) = self.dot(at) {
             let cell = &mut self.cells[y / 4 * self.columns + x / 2];
@@ -51,7 +53,7 @@ impl WorldMap {
         }
     }
 
-    /// The lines, with a colour for each region if `coloured`.
+    /// Returns the lines of the map. With `coloured`, each region has a colour.
     pub fn lines(&self, coloured: bool) -> Vec<String> {
         const COLOURS: [u8; 6] = [36, 33, 32, 35, 34, 31];
         let line = |row: &[(u8, u32, Option<char>)]| {

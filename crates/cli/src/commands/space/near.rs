@@ -1,4 +1,4 @@
-//! `space near`: lists the entities near an entity.
+//! The command `dunlin space near`, which lists the entities near an entity.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -53,8 +53,8 @@ pub struct Arguments {
     once: bool,
 }
 
-/// Two durations. With `--once`, the list counts as complete if no further change arrives within the first. Without
-/// `--once`, a hint is printed if no change arrives within the second.
+/// Two lengths of time without a change. After the shorter one, `--once` considers the list complete. After the longer
+/// one, a command without `--once` prints a hint.
 const QUIET: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
 /// How long `--once` waits for the first change. A busy process responds only after its tick.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -109,7 +109,8 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
                 if client.disconnection().is_none() && !stop.is_set() {
                     eprintln!("{why}");
                 } else {
-                    // The processes could not be read. The hint follows after the outage.
+                    // During an outage, the reason for the empty list cannot be determined. The hint follows after the
+                    // outage.
                     hint_at = Some(Instant::now() + QUIET.1);
                 }
             }
@@ -129,8 +130,7 @@ fn refused(why: ViewError) -> CommandRefusal {
     CommandRefusal(why.to_string())
 }
 
-/// Returns the error for an empty list. A list contains at least the entity at the centre, unless `rule` hides its
-/// kind.
+/// Returns the error for an empty list. Without `rule`, a list contains at least the entity at the centre.
 fn no_entity_error(world: &World, center: EntityId, rule: VisibilityRule) -> CommandRefusal {
     let checked = world.world_owners().and_then(|owners| owners.check().map(|()| owners));
     CommandRefusal(match checked {
@@ -142,7 +142,7 @@ fn no_entity_error(world: &World, center: EntityId, rule: VisibilityRule) -> Com
     })
 }
 
-/// Collects changes until no more arrive.
+/// Receives changes until none has arrived for the shorter time in [`QUIET`].
 fn gather(viewer: &mut Viewer<3>, stop: &StopFlag) -> Result<()> {
     let (began, mut last) = (Instant::now(), None::<Instant>);
     while !stop.is_set() {

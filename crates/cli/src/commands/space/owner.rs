@@ -1,4 +1,4 @@
-//! `space owner`: lists the regions with their owners.
+//! The command `dunlin space owner`, which lists the regions of a world with their owners.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -34,7 +34,7 @@ pub struct RegionStatus {
     pub url: Option<String>,
     /// The process that is the region's standby; `None` if there is none.
     pub standby: Option<u64>,
-    /// Whether the standby has not copied the region yet.
+    /// Whether the standby is still copying the region's state.
     pub is_copying: bool,
     /// Whether the region has had an owner before.
     pub had_owner: bool,
@@ -55,7 +55,7 @@ impl WorldStatus {
         find(kv, name, regions)
     }
 
-    /// The reason why no entity of the world moves; `None` if entities move.
+    /// Returns the reason why the entities of the world do not move; `None` if they move.
     pub fn problem(&self) -> Option<String> {
         let (world, processes, expected) = (self.world.clone(), self.processes, self.expected);
         let has_begun = self.regions.iter().any(|region| region.had_owner || region.owner.is_some());
@@ -88,7 +88,7 @@ fn find(kv: &Kv, name: &str, regions: &[u32]) -> Result<WorldStatus> {
             region,
             owner,
             url: process_entry.and_then(|value| Some(value["url"].as_str()?.to_owned())),
-            // Process 0 means no standby.
+            // The value 0 means that there is no standby.
             standby: standby.and_then(|value| value["process"].as_u64()).filter(|process| *process != 0),
             is_copying: standby.is_some_and(|value| value["before"].is_u64()),
             had_owner: began.contains_key(&region),

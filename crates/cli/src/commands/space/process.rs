@@ -1,4 +1,5 @@
-//! A process of a world: a node with the topics of its regions, and the thread that runs the regions.
+//! Runs one process of a world: a node with the topics of the process's regions, and the thread that moves the entities
+//! in these regions.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -98,7 +99,8 @@ pub fn join(arguments: &Arguments, global: &GlobalOptions, console: &Console) ->
 }
 
 impl SpaceProcess {
-    /// Starts the node. With `alone`, the node also holds the world's leases.
+    /// Starts the node. With `alone`, the node itself holds the leases of the world; otherwise, another node holds
+    /// them.
     pub fn start(
         global: &GlobalOptions,
         listen: SocketAddr,
@@ -150,8 +152,8 @@ impl SpaceProcess {
         self.client.kv()
     }
 
-    /// Binds the address of `--between`. A caller that writes keys of the world does this first, so that an address in
-    /// use leaves no keys.
+    /// Binds the address of `--between`. `dunlin space run` calls this before it writes the keys of the world, so that
+    /// it writes no keys if the address is in use.
     pub fn listen(&self) -> Result<RunnerListener> {
         Ok(RunnerListener::bind(self.options.between, false)?)
     }
@@ -228,8 +230,9 @@ impl SpaceProcess {
     }
 }
 
-/// Returns an error if the command logs in at the node that holds the world's keys, but clients need not log in at the
-/// process's own node. Without this check, everything that the users file forbids there would be possible here.
+/// Returns an error if the command logs in at the node that holds the world's keys, but clients need not log in at this
+/// process's own node. Otherwise, every client could do at this process's node what the users file of the other node
+/// forbids.
 fn check_authentication(global: &GlobalOptions, options: &ProcessOptions) -> Result<(), CommandRefusal> {
     let logs_in = global.user.is_some() || global.token_file.is_some() || global.client_cert.is_some();
     if !logs_in || options.auth_users_file.is_some() || options.insecure_listen_without_authentication {

@@ -1,4 +1,5 @@
-//! `space run`: starts a node, describes the world, and starts its first process.
+//! The command `dunlin space run`, which starts a node, stores the description of a world, and starts the world's first
+//! process.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -105,8 +106,8 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     let description = loaded.description();
     match kv.cas(WorldDescription::key(&spec.name), 0, description.bytes()) {
         Ok(_) => {}
-        // This process's node is new. Another process of the world still runs, and has already written the same
-        // description to this node.
+        // Another process of the world still runs, and has already written the same description to this process's new
+        // node.
         Err(KvError::Moved { .. }) if global.url.is_none() && describe(&kv, &spec.name)? == description => {}
         Err(KvError::Moved { .. }) => {
             let name = &spec.name;

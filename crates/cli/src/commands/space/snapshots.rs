@@ -1,6 +1,7 @@
-//! Publishes compact snapshots of a process's regions for maps, ten a second. They go to topic `space.WORLD.map`
-//! on the node or cluster that holds the world's leases, each with subject `space.WORLD.map.REGION`. Only the newest
-//! snapshot of each region matters. Integers and floats are little-endian.
+//! Publishes ten compact snapshots a second of each region that a process owns, so that other programs can draw maps.
+//! The snapshots go to topic `space.WORLD.map` on the node or cluster that holds the world's leases. A snapshot's
+//! subject is `space.WORLD.map.REGION`. Only the newest snapshot of each region matters. Integers and floats are
+//! little-endian.
 //!
 //! ```text
 //!  offset  field
@@ -53,9 +54,9 @@ const DRAIN_MAX: usize = 4_096;
 const VERSION: u32 = 1;
 const HAS_Z: u32 = 1;
 const HAS_KINDS: u32 = 2;
-/// The number of ghosts in a snapshot that does not state it.
+/// The value of the field for the number of ghosts if the number is unknown.
 const GHOSTS_UNKNOWN: u32 = u32::MAX;
-/// The size of a snapshot before its first id, in bytes.
+/// The size in bytes of the fields before the first id of a snapshot.
 const HEAD_BYTES: usize = 40;
 
 /// A thread that publishes snapshots of a process's regions, to draw maps. Dropping the handle ends the thread.
@@ -80,7 +81,7 @@ struct SnapshotMaker {
 }
 
 impl SnapshotThread {
-    /// Starts the thread for the regions whose owner's node is `node`, with the address `url`.
+    /// Starts the thread for the regions that `node`, a node with the address `url`, owns.
     pub fn start(
         node: Node,
         client: Client,
@@ -197,7 +198,7 @@ impl SnapshotMaker {
     }
 }
 
-/// Makes a publisher for a region's snapshots. The first process creates the topic.
+/// Opens a publisher for the snapshots of a region. Creates the topic if it does not exist yet.
 fn open(client: &Client, topic: &str, region: u64) -> Option<Publisher> {
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
     let config = TopicConfig { pattern: Some(format!("{topic}.>")), retention, ..TopicConfig::default() };
@@ -225,7 +226,7 @@ fn encode(region: u32, world: &WorldBox<3>, state: &RegionState<3>, out: &mut Ve
     for (axis, column) in store.positions().into_iter().enumerate() {
         let (low, length) = (world.min()[axis], world.max()[axis] - world.min()[axis]);
         column.iter().for_each(|at| {
-            // Entities beyond the box are drawn at its edge.
+            // Entities outside of the world's box are drawn at its edge.
             let scaled = ((at - low) / length * 65_535.0) as u16;
             out.extend(scaled.to_le_bytes());
         });

@@ -1,4 +1,4 @@
-//! `space spawn` and `space despawn`: add entities to a world and remove them.
+//! The commands `dunlin space spawn`, which adds an entity to a world, and `dunlin space despawn`, which removes one.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The description of a world, which all its processes read.
+//! The description of a world, which all processes of the world read.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::life::{AIRCRAFT, FlockAndAircraft};
 use crate::outcome::CommandRefusal;
 
-/// The number of the first bird; aircraft are numbered from 0.
+/// The id of the first bird. The ids of aircraft begin at 0.
 const FIRST_BIRD_ID: u64 = 1_000_000;
 /// The largest size of a file of aircraft, in bytes.
 const AIRCRAFT_BYTES_MAX: u64 = 1 << 30;
@@ -52,7 +52,7 @@ pub struct LoadedWorld {
 }
 
 impl WorldSpec {
-    /// Returns the text of the world's description.
+    /// Returns the settings as JSON, as they are stored in the world's description.
     fn recipe(&self) -> Value {
         let WorldSpec { edge, regions, processes, flock, aircraft, speed, seed, standby, .. } = self;
         let tick_us = self.tick.as_micros() as u64;
@@ -112,7 +112,7 @@ impl WorldSpec {
         let mut setup = RegionSetup::new(RegionId(0), world, sight);
         (setup.tick_ns, setup.seed) = (self.tick.as_nanos() as u64, self.seed);
         setup.standby = if self.standby { StandbyMode::Required } else { StandbyMode::None };
-        // An entity is not handed over within five ticks after its last handover, even if it moves along a border.
+        // An entity is not handed over again within five ticks, even if it moves along a border.
         (setup.cooldown_ticks, setup.hysteresis) = (5, 0.0);
         let speed_max = sight;
         let flock =
@@ -152,7 +152,7 @@ pub fn describe(kv: &Kv, name: &str) -> Result<WorldDescription> {
 }
 
 impl LoadedWorld {
-    /// The description to store.
+    /// Returns the description of the world, as it is stored in the keys.
     pub fn description(&self) -> WorldDescription {
         let WorldSpec { processes, standby, .. } = self.spec;
         WorldDescription::of(
@@ -164,7 +164,8 @@ impl LoadedWorld {
         )
     }
 
-    /// Returns a warning if coordinates are so large that an f32 cannot represent the movement of slow entities.
+    /// Returns a warning if the world's coordinates are so large that an f32 cannot represent the movement of slow
+    /// entities in one tick.
     pub fn precision_warning(&self) -> Option<String> {
         let far = self
             .setup
@@ -189,7 +190,7 @@ impl LoadedWorld {
         self.spec.flock + self.flights.as_ref().map_or(0, |flights| flights.tracks.len() as u64)
     }
 
-    /// Adds the entities that begin in a region.
+    /// Adds the entities that are in a region when the world begins.
     pub fn populate(&self, host: &mut Host<3, FlockAndAircraft>, region: RegionId) {
         let flying = self.flights.iter().flat_map(|flights| &flights.tracks).map(|(id, track)| {
             let start_state = track.at(0.0);
@@ -224,7 +225,7 @@ impl LoadedWorld {
         }
     }
 
-    /// The numbers of the entities with which the world begins.
+    /// The ids of the entities with which the world begins.
     pub fn ids(&self) -> impl Iterator<Item = u64> + '_ {
         let flying = self.flights.iter().flat_map(|flights| flights.tracks.keys().map(|id| id.0));
         flying.chain((0..self.spec.flock).map(|nth| FIRST_BIRD_ID + nth))

@@ -1,4 +1,4 @@
-//! `space watch`: draws the regions of a world from their topics.
+//! The command `dunlin space watch`, which draws the regions of a world from their topics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -76,13 +76,13 @@ struct WatchedRegion {
     url: String,
     client: Client,
     replica: Replica<RegionReducer<3>, Subscriber>,
-    /// The position of the last record of the region's topic when watching began. A state before this position is not
-    /// shown.
+    /// The position that the state must have reached to be shown: that of the topic's last record when watching began,
+    /// or at the last call of `require_newest`.
     newest: Option<Position>,
 }
 
 impl WatchedRegion {
-    /// The region's state, if it is complete and recent enough.
+    /// Returns the region's state if it is complete and has reached the position `newest`.
     fn state(&self) -> Option<&RegionState<3>> {
         let (_, position, reducer) = self.replica.states().next()?;
         self.newest.is_none_or(|newest| newest <= position).then(|| reducer.state())
@@ -97,8 +97,8 @@ fn newest(client: &Client, topic: &str) -> Result<Option<Position>> {
 
 /// Receives the positions of a world's entities from the owners of all regions, to draw a map.
 pub struct Watcher {
-    /// The client of the node that holds the world's keys. If no process runs the world, a recording of the world is
-    /// replayed on this node.
+    /// The client of the node that holds the world's keys. If no process runs the world, this node has the topics of a
+    /// replayed recording of the world.
     client: Client,
     is_replayed: bool,
     name: String,
@@ -110,7 +110,7 @@ pub struct Watcher {
     faults: BTreeMap<u64, FollowFault>,
     pub owned: Vec<RegionStatus>,
     began: Instant,
-    /// The reason why the world cannot be shown, according to its keys.
+    /// The reason why the world cannot be shown, as its keys reveal it.
     problem: Option<String>,
 }
 
@@ -148,7 +148,8 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
             let census = Census::of(watcher.states().map(|(_, state)| state));
             let missing_count = census.missing_count(&before);
             if arguments.once && !late && updates < UPDATES_MAX && (updates == 0 || missing_count > 0) {
-                // Entities that were between two regions may have arrived in the meantime.
+                // Entities that were between two regions may have arrived since then, so all regions are updated once
+                // more.
                 (before, updates) = (census, updates + 1);
                 watcher.require_newest();
                 continue;
@@ -181,7 +182,8 @@ fn refresh(watcher: &mut Watcher, client: &Client, stop: &StopFlag, waits_for_no
 }
 
 impl Watcher {
-    /// Watches a world. If no process runs the world, watches the topics of its regions at the client's node.
+    /// Watches a world. If no process runs the world, reads the topics of its regions at the client's node, as a
+    /// replayed recording has them.
     fn find(client: &Client, name: &str) -> Result<Watcher> {
         match WorldDescription::read(&client.kv(), name) {
             Err(WorldDescriptionError::Unknown { .. }) => {}
@@ -250,7 +252,7 @@ impl Watcher {
         })
     }
 
-    /// Follows each region at its current owner.
+    /// Reads the owner of each region, and follows each region at its present owner.
     pub fn refresh(&mut self) -> Result<()> {
         if !self.is_replayed {
             let found = WorldStatus::find(&self.client.kv(), &self.name, &self.regions)?;
@@ -289,7 +291,7 @@ impl Watcher {
         });
     }
 
-    /// The regions with a complete state.
+    /// The regions whose state is complete and new enough.
     pub fn states(&self) -> impl Iterator<Item = (u64, &RegionState<3>)> {
         self.watched.iter().filter_map(|(region, watched)| Some((*region, watched.state()?)))
     }
@@ -321,7 +323,7 @@ impl Watcher {
         Ok(WatchedRegion { url: url.to_owned(), client, replica: Replica::new(subscriber, make), newest })
     }
 
-    /// Whether the state of every region is as new as required.
+    /// Whether the world has regions, and the state of each region is complete and new enough.
     fn is_complete(&self) -> bool {
         !self.owned.is_empty() && self.states().count() == self.owned.len()
     }
@@ -334,7 +336,7 @@ impl Watcher {
                     watched.newest = newest;
                     true
                 }
-                // The region is removed. The next `refresh` looks for its owner again.
+                // The region is no longer watched. The next `refresh` looks for its owner again.
                 Err(error) => {
                     self.faults.insert(*region, FollowFault::of(&error));
                     false
@@ -343,7 +345,7 @@ impl Watcher {
         });
     }
 
-    /// Fails with the names of missing regions and the reasons.
+    /// Returns an error if the state of a region is missing. The error names these regions and the reasons.
     fn check_complete(&self) -> Result<()> {
         if let Some(problem) = &self.problem {
             return Err(CommandRefusal(problem.clone()).into());

@@ -1,4 +1,4 @@
-//! `sub --group`: reads as a member of a group.
+//! The options of `dunlin sub --group`, which subscribes as a member of a group.
 
 use std::time::Duration;
 
@@ -49,15 +49,15 @@ pub struct GroupArguments {
     pub command: Vec<String>,
 }
 
-/// Whether `dunlin sub` acknowledges a work group's records by itself: the values of option `--ack`.
+/// Whether `dunlin sub` acknowledges the records of a work group: a value of option `--ack`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AckMode {
     Auto,
     Never,
 }
 
-/// The default number of attempts. Nodes and the embedded API use the same default, but clients have to send the
-/// number.
+/// The number of attempts without `--attempts`. Nodes and the embedded API have the same default, but a client has to
+/// send the number.
 const ATTEMPTS_DEFAULT: u32 = 5;
 /// The default pause before a record whose command failed is delivered again.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);

@@ -1,8 +1,8 @@
-//! The pipes of a task's command, handled on the thread that runs it.
+//! Reads and writes the pipes of a task's command, on the thread that runs the task.
 //!
-//! A pipe ends when the last process that holds it closes it. The command may have started such a process, which can
-//! run long after the command. This module therefore never waits for the end of a pipe, and uses no reader threads,
-//! which could outlive the task.
+//! A pipe ends when every process that holds it has closed it. The command may have started processes that hold the
+//! pipe and run long after the command. This module therefore never waits for the end of a pipe, and uses no reader
+//! threads, which could outlive the task.
 //!
 //! Invariants:
 //! - No call waits longer than its limit.
@@ -42,14 +42,14 @@ pub struct Pipes<'p> {
 struct Output {
     /// The reading end of the pipe; `None` once the pipe has ended.
     pipe: Option<OwnedFd>,
-    /// The number of bytes of the output that are kept.
+    /// The maximum number of bytes of the output that are kept.
     bytes_max: usize,
     written: PipeOutput,
 }
 
 impl<'p> Pipes<'p> {
-    /// Takes a child's pipes, to write `payload` to its input and to keep at most the given numbers of bytes of its
-    /// output and errors.
+    /// Takes the pipes of a child process. `payload` will be written to its input. Of its output and its errors, at
+    /// most the given numbers of bytes are kept.
     pub fn of(
         child: &mut Child,
         payload: &'p [u8],
@@ -78,7 +78,7 @@ impl<'p> Pipes<'p> {
             [of(&*stdin, PollFlags::OUT), of(&stdout.pipe, PollFlags::IN), of(&stderr.pipe, PollFlags::IN)];
         let mut pipes: Vec<PollFd<'_>> = pipes.into_iter().flatten().collect();
         let longest = Timespec::try_from(longest).ok();
-        // After an interruption by a signal, the caller calls again.
+        // If a signal interrupts the wait, nothing is transferred; the caller calls this function again.
         if !matches!(poll(&mut pipes, longest.as_ref()), Ok(1..)) {
             return;
         }
@@ -86,7 +86,8 @@ impl<'p> Pipes<'p> {
             match write(&*pipe, payload) {
                 Ok(bytes) => *payload = payload.get(bytes..).unwrap_or_default(),
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                // The command has closed its input. It need not read its payload.
+                // The command has closed its input, possibly before it has read the whole payload. This is not an
+                // error.
                 Err(_) => *stdin = None,
             }
         }
@@ -94,7 +95,7 @@ impl<'p> Pipes<'p> {
         stderr.read(chunk);
     }
 
-    /// Whether no more output can arrive.
+    /// Whether both outputs have ended, so that no more bytes can arrive.
     pub fn are_drained(&self) -> bool {
         self.stdout.pipe.is_none() && self.stderr.pipe.is_none()
     }

@@ -1,8 +1,8 @@
 //! Runs the command of a task.
 //!
 //! Invariants:
-//! - A task ends at most [`OUTPUT_GRACE`] after its command, whether the command ended by itself or was killed,
-//!   even if another process still holds its pipes.
+//! - A task ends at most [`OUTPUT_GRACE`] after its command, whether the command ended by itself or was killed, even if
+//!   another process still holds the command's pipes.
 //! - No process of the command's group outlives its task. Processes that left the group (`setsid`) are out of
 //!   reach.
 
@@ -22,14 +22,14 @@ use crate::signals::StopFlag;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time after SIGTERM until a command is killed.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long processes that still hold the output may write after the command has ended.
+/// After the command has ended, its other processes may write output for this time.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 /// The exit code with which a command reports a failure that must not be retried.
 const EXIT_CODE_PERMANENT: i32 = 100;
 /// Maximum number of bytes of the error output that are kept.
 const ERROR_BYTES_MAX: usize = 4 << 10;
 
-/// The largest result that the cluster accepts.
+/// The size of the largest result that the cluster accepts, in bytes.
 fn result_bytes_max() -> u32 {
     scheduler::SchedulerLimits::default().result_bytes_max
 }

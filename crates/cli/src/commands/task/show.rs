@@ -1,4 +1,4 @@
-//! Tasks, tenants, queues and workers as text and JSON.
+//! Formats tasks, tenants, queues and workers as text and JSON.
 
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ use crate::commands::kv::{line, to_json};
 use crate::console::{Console, format_bytes, grouped};
 use crate::table::TextTable;
 
-/// A task's or worker's number as printed text.
+/// Formats the id of a task or worker in hexadecimal.
 pub fn hex(id: u64) -> String {
     format!("{id:x}")
 }
@@ -118,7 +118,7 @@ pub fn task(task: &TaskView, now_ms: u64, result: bool, console: &Console) -> Re
     Ok(out.flush()?)
 }
 
-/// Formats a time of the cluster as wall clock time and as the distance from now.
+/// Formats a time of the cluster: the wall clock time, and how long before or after now it is.
 fn time(ms: u64, now_ms: u64) -> String {
     let at = UNIX_EPOCH + Duration::from_millis(unix_ms(ms, now_ms));
     let at = humantime::format_rfc3339_millis(at);
@@ -156,7 +156,7 @@ fn retries(retry: &RetryPolicy) -> String {
     }
 }
 
-/// Returns the retry policy in the same form as the HTTP interface.
+/// Returns the retry policy as the same JSON object as in the HTTP interface.
 fn retry_object(retry: &RetryPolicy) -> Value {
     let retries = retry.retries;
     match retry.backoff {

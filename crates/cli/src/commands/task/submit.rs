@@ -1,4 +1,4 @@
-//! `task submit`: submits one task, or one for each line.
+//! The command `dunlin task submit`, which submits one task, or one for each line of a file.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -99,7 +99,7 @@ pub struct Arguments {
 
 /// The largest number of lines submitted in one request.
 const BATCH_MAX: usize = 500;
-/// The largest size in bytes of the lines in one request, unless one line alone is larger.
+/// The largest total size in bytes of the lines in one request. A line that alone is larger has a request of its own.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// The shortest and longest intervals at which a waiting command reads the task.
 const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
@@ -112,7 +112,8 @@ const REASON_INTERVAL: Duration = Duration::from_secs(1);
 
 pub fn run(arguments: &Arguments, tasks: &Tasks, console: &Console) -> Result<()> {
     let payload = arguments.each.is_none().then(|| read_value(&arguments.payload)).transpose()?;
-    // Before this line, the first signal ends the command, even while it reads standard input.
+    // While standard input was read above, the first signal ended the command at once. From here on, a signal sets
+    // `stop`.
     let stop = StopFlag::on_signal()?;
     let mut submitted = Vec::new();
     if let Some(payload) = payload {
@@ -125,7 +126,7 @@ pub fn run(arguments: &Arguments, tasks: &Tasks, console: &Console) -> Result<()
     if arguments.wait { wait(tasks, &submitted, &stop, console) } else { Ok(()) }
 }
 
-/// Submits each line. Waits for more input only when all lines before it are submitted.
+/// Submits each line as a task. While it waits for more input, all complete lines are already submitted.
 fn submit_lines(
     lines: &Input,
     stop: &StopFlag,
@@ -180,7 +181,7 @@ fn submit(
     console: &Console,
     submitted: &mut Vec<u64>,
 ) -> Result<()> {
-    // A time before 1970 means a start in the past, not the absence of a time.
+    // A time before 1970 is a start in the past. It becomes 1 ms, because 0 would mean that no time is given.
     let unix_ms = |at: SystemTime| (unix_ns(at) / 1_000_000).max(1);
     let at = match arguments.delay {
         Some(delay) => Some(
@@ -221,12 +222,12 @@ fn submit(
             .filter(|taken| taken.known)
             .try_for_each(|taken| print_existing(tasks, taken.task))?;
     }
-    // The cluster has asked for this pause before the next submission.
+    // The cluster has requested this pause before the next submission.
     std::thread::sleep(done.slow_down);
     Ok(())
 }
 
-/// Prints that a task with this idempotency key exists. No new task was created; the existing one may have any stage.
+/// Prints that a task with this idempotency key already exists, and what that task is doing. No new task was created.
 fn print_existing(tasks: &Tasks, task: u64) -> Result<()> {
     let reason = tasks.why(task).unwrap_or_else(|error| error.to_string());
     Ok(writeln!(std::io::stderr(), "task {} with this key already exists; it is {reason}", show::hex(task))?)
@@ -297,7 +298,7 @@ fn wait_for(tasks: &Tasks, task: u64, stop: &StopFlag, console: &Console) -> Res
     Ok(None)
 }
 
-/// Prints why a task has not started, unless only numbers changed since the last time.
+/// Prints why a task has not started, unless the reason differs from `last_reason` only in numbers.
 fn print_reason(task: u64, why: &str, last_reason: String, console: &Console) -> Result<String> {
     let without_numbers: String = why.chars().filter(|c| !c.is_ascii_digit()).collect();
     if without_numbers != last_reason {
@@ -315,7 +316,7 @@ mod tests {
 
     #[test]
     fn lines_are_submitted_before_the_command_waits_for_more() {
-        /// An input without an end: after these bytes, it waits.
+        /// An input that never ends: after the given bytes, reading blocks.
         struct Waiting(Option<&'static [u8]>);
 
         impl Read for Waiting {

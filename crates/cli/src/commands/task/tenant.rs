@@ -1,4 +1,4 @@
-//! `task tenant`: a tenant's share, quotas and limits.
+//! The command `dunlin task tenant`, which sets the share, quotas and limits of a tenant.
 
 use std::io::Write;
 
@@ -63,8 +63,8 @@ pub struct Arguments {
     without: Vec<TenantSetting>,
 }
 
-/// A setting of a tenant, with the name of the option that changes it. `limits` and `rates` stand for the limits and
-/// rates of all keys.
+/// A setting of a tenant, named like the option that changes it. `limits` and `rates` mean the limits and rates of all
+/// keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum TenantSetting {
     Weight,

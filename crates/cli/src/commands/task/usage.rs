@@ -1,5 +1,5 @@
-//! The processor time and memory of a command, as the kernel counts them. The kernel drops a process's memory counter
-//! when the process ends. The counter is therefore read while the process runs, so a peak shortly before the end may be
+//! Reads the processor time and memory of a command from the kernel. The kernel drops a process's memory counter when
+//! the process ends. The counter is therefore read while the process runs, and a peak shortly before the end may be
 //! missed. The processor time of the process and its reaped children remains readable until the process is reaped.
 
 use std::fs::read_to_string;
@@ -31,21 +31,21 @@ impl Usage {
         let ticks = read_to_string(format!("/proc/{number}/stat")).ok().and_then(|text| ticks(&text));
         let by_ticks =
             ticks.map(|ticks| Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64));
-        // Clock ticks are coarse. The value in `schedstat` is exact, but counts only the first thread.
+        // `ticks` is coarse. The value in `schedstat` is exact, but counts only the first thread of the process.
         let exact = read_to_string(format!("/proc/{number}/schedstat")).ok().and_then(|text| exact(&text));
         self.cpu = by_ticks.unwrap_or_default().max(exact.unwrap_or_default());
         true
     }
 }
 
-/// The largest resident memory in bytes.
+/// Returns the largest resident memory of the process so far, in bytes.
 fn peak(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1_024)
 }
 
-/// Returns the processor time of the process and its reaped children: fields 14 to 17 of proc_pid_stat(5). The search
-/// starts after field 2, a name in parentheses.
+/// Returns the processor time of the process and its reaped children, in clock ticks: the sum of fields 14 to 17 of
+/// proc_pid_stat(5). Field 2 is a name in parentheses that may contain spaces, so the search starts after it.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().skip(11).take(4).map(|field| field.parse::<u64>().ok()).sum()

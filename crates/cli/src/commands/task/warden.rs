@@ -1,4 +1,4 @@
-//! A process that outlives a killed worker, and then kills the commands that the worker left behind.
+//! The warden: a process that outlives a killed worker, and then kills the commands that the worker left behind.
 
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
@@ -63,12 +63,13 @@ impl Drop for Warden {
 /// Runs the warden process: reads reports until the pipe ends, and kills the groups that are left.
 pub fn run() {
     for group in remaining_groups(&mut io::stdin().lock()) {
-        // The group may have ended in the meantime.
+        // The processes of the group may have ended in the meantime.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
 
-/// Reads the reports until the pipe ends. Returns the groups that had begun and not ended.
+/// Reads the reports until the pipe ends. Returns the process groups that were reported to have begun, but not to have
+/// ended.
 fn remaining_groups(from: &mut impl Read) -> HashSet<Pid> {
     let (mut groups, mut message) = (HashSet::new(), [0; MESSAGE_BYTES]);
     while from.read_exact(&mut message).is_ok() {

@@ -1,4 +1,4 @@
-//! `task watch`: prints events of tasks.
+//! The command `dunlin task watch`, which prints events of tasks.
 
 use std::io::Write;
 use std::time::Duration;
@@ -64,7 +64,7 @@ pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<
                 }
                 out.flush()?;
             }
-            // Standard output contains only events of tasks.
+            // Notices go to standard error, because standard output contains only events of tasks.
             Ok(Some(Event::Notice(notice))) => match console.json {
                 true => json::notice(&notice, &mut std::io::stderr())?,
                 false => text::notice(&notice, true, console.errors, &mut std::io::stderr())?,

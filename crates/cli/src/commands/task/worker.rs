@@ -1,4 +1,4 @@
-//! `task worker`: runs tasks of some kinds, each with a command.
+//! The command `dunlin task worker`, which runs a command for each task of the given kinds.
 
 use std::io::Write;
 use std::thread;
@@ -160,7 +160,7 @@ fn slot(
         if stop.is_set() {
             attachment.drain();
         }
-        // The worker is drained: it was asked to end, or an operator drained it.
+        // The worker takes no more tasks, because it was asked to end, or because an operator drained it.
         if attachment.is_drained() {
             return;
         }

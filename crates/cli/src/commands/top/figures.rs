@@ -1,4 +1,4 @@
-//! The content of the overview as text, for the terminal screen and for plain output.
+//! Formats the content of the overview of a node as text, for the terminal screen and for plain output.
 
 use std::time::Duration;
 

@@ -18,27 +18,27 @@ use crate::outage::unreachable;
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// The longest wait for a message before the thread checks the connection again.
 const WAIT: Duration = Duration::from_millis(200);
-/// The largest number of messages that are passed on between two checks of the connection.
+/// The maximum number of messages that the thread passes on before it checks the connection again.
 const EVENTS_MAX: usize = 64;
 /// The subjects to which a node publishes its status.
 const PATTERN: &str = "$node.>";
 
-/// A message from the thread that reads the status to its [`StatusFollower`].
+/// A message to a [`StatusFollower`] from the thread that reads the status.
 enum FollowerMessage {
     Status {
         part: String,
         value: Value,
     },
     Unreachable(String),
-    /// The node refuses this client.
+    /// The node refused the connection or the subscription of this client.
     Refused(anyhow::Error),
 }
 
-/// The result of a wait for a node's status: the report has changed, or the node refuses.
+/// The result of a wait for a node's status: the report has changed, or the node refused the client.
 pub enum StatusUpdate {
     /// The report has changed.
     NodeReport,
-    /// The node refuses this client.
+    /// The node refused the connection or the subscription of this client.
     Refused(anyhow::Error),
 }
 
@@ -48,7 +48,7 @@ pub struct StatusFollower {
 }
 
 impl StatusFollower {
-    /// Starts to follow. Fails if the node is unreachable or refuses.
+    /// Connects to the node and starts the thread. Fails if the node is unreachable or refuses the client.
     pub fn start(global: &GlobalOptions) -> Result<StatusFollower> {
         let opened = open(global)?;
         let (sender, events) = channel();
@@ -60,7 +60,7 @@ impl StatusFollower {
         Ok(StatusFollower { events })
     }
 
-    /// Applies the messages that have arrived, after waiting at most `wait` for the first.
+    /// Waits at most `wait` for a message, and applies all messages that have arrived to `report`.
     pub fn next(&self, wait: Duration, report: &mut NodeReport) -> Option<StatusUpdate> {
         let mut next = self.events.recv_timeout(wait).ok();
         let mut outcome = None;
@@ -87,7 +87,7 @@ fn open(global: &GlobalOptions) -> Result<(Client, Subscriber)> {
     Ok((client, subscriber))
 }
 
-/// Reads the status and connects again after a loss, until the receiver is dropped.
+/// Reads the status until the receiver is dropped. Connects again whenever the connection is lost.
 fn follow(mut opened: (Client, Subscriber), global: &GlobalOptions, sender: &Sender<FollowerMessage>) {
     loop {
         let Err(error) = read(&opened.0, &mut opened.1, sender) else { return };
@@ -140,7 +140,7 @@ fn read(
     }
 }
 
-/// Whether the node has refused, rather than being unreachable.
+/// Whether the error is a refusal by the node, rather than a lost connection.
 fn is_refusal(error: &anyhow::Error) -> bool {
     let of_subscriber = error.chain().filter_map(|cause| cause.downcast_ref::<SubscribeError>());
     let of_node = error.chain().any(|cause| cause.is::<dunlin_client::CallError>());

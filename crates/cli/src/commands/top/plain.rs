@@ -1,4 +1,4 @@
-//! The overview as plain text, for output that is not a terminal.
+//! Prints the overview of a node as plain text, for output that is not a terminal.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use super::report::NodeReport;
 use crate::console::TextPainter;
 use crate::table::TextTable;
 
-/// Maximum number of rows per table; the dashboard shows all.
+/// The maximum number of rows that each table shows. The dashboard shows all rows.
 const ROWS_MAX: usize = 20;
 
 pub fn write(report: &NodeReport, out: &mut impl Write, paint: TextPainter) -> io::Result<()> {

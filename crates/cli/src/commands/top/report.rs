@@ -1,4 +1,4 @@
-//! The last status of a node, and how long it has been silent.
+//! Keeps the last status of a node, and since when the node has been unreachable.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 /// The parts of a node's status, in order of arrival.
 pub const ALL: [&str; 5] = ["stats", "topics", "cluster", "work", "spaces"];
-/// The number of seconds for which the history keeps the rate.
+/// The maximum number of rates in the history. The node reports one rate each second.
 const HISTORY_MAX: usize = 600;
 
 /// The last status that a node reported, for `dunlin top`.
@@ -15,12 +15,12 @@ const HISTORY_MAX: usize = 600;
 pub struct NodeReport {
     url: String,
     parts: BTreeMap<String, Value>,
-    /// The number of records in each of the last seconds, oldest first.
+    /// The rates that the node reported each second, in records per second, oldest first.
     history: VecDeque<u64>,
     outage: Option<NodeOutage>,
 }
 
-/// The time for which a node has been unreachable, and the reason.
+/// The time since which a node has been unreachable, and the reason.
 #[derive(Debug, Clone)]
 pub struct NodeOutage {
     pub since: Instant,
@@ -62,22 +62,22 @@ impl NodeReport {
         &self.url
     }
 
-    /// The last value of a part; null if there is none.
+    /// Returns the last value of a part of the status; null if the node has not sent the part.
     pub fn of(&self, part: &str) -> &Value {
         self.parts.get(part).unwrap_or(&Value::Null)
     }
 
-    /// The time at which the node published the last of the parts in [`ALL`], in Unix ms; `None` if it has not arrived.
+    /// The time at which the node published the last part in [`ALL`], in Unix ms; `None` if this part has not arrived.
     pub fn published_at(&self) -> Option<u64> {
         self.of(ALL[ALL.len() - 1])["at_ms"].as_u64()
     }
 
-    /// Whether all parts and rates are known; rates need two measurements.
+    /// Whether all parts of the status and the rates are known. Rates need two measurements.
     pub fn is_complete(&self) -> bool {
         ALL.iter().all(|part| self.parts.contains_key(*part)) && !self.of("stats")["rates"].is_null()
     }
 
-    /// The last rates, at most `count`, oldest first.
+    /// Returns the last `count` rates at most, oldest first.
     pub fn history(&self, count: usize) -> Vec<u64> {
         self.history.iter().skip(self.history.len().saturating_sub(count)).copied().collect()
     }

@@ -1,4 +1,4 @@
-//! The overview on a terminal. A small terminal shows fewer rows and columns.
+//! Draws the overview of a node on a terminal. A small terminal shows fewer rows and columns.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -9,11 +9,11 @@ use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
 use super::figures::{self, StatusTable};
 use super::report::NodeReport;
 
-/// The width of the terminal, in columns, from which tables are shown side by side.
+/// The smallest width of a terminal, in columns, in which tables are shown side by side.
 const WIDE: u16 = 110;
 /// The height of the chart of rates, in lines.
 const CHART_HEIGHT: u16 = 5;
-/// The largest width of a table's column, in characters; longer texts are cut.
+/// The maximum width of a column in a table, in characters. Longer texts are cut.
 const COLUMN_MAX: usize = 32;
 
 pub fn draw(report: &NodeReport, frame: &mut Frame<'_>) {
@@ -94,7 +94,7 @@ fn draw_table(listed: &StatusTable, frame: &mut Frame<'_>, area: Rect) {
     let mut used = 0;
     for column in 0..listed.heading.len() {
         let full_width = width(column);
-        // The first column that does not fit is cut, and later ones are omitted.
+        // The first column that does not fit is cut. The columns after it are omitted.
         let shown_width = full_width.min(room.saturating_sub(used));
         if shown_width < full_width.min(4) {
             break;

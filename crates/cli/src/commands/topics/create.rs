@@ -1,4 +1,4 @@
-//! `topics create`: creates a topic with its configuration.
+//! The command `dunlin topics create`, which creates a topic with its configuration.
 
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<
 }
 
 impl Arguments {
-    /// The settings of the topic; 0 means the node's default.
+    /// The configuration of the topic. In a field, 0 means the node's default.
     fn config(&self) -> TopicConfig {
         let narrow = |size: ByteSize| u32::try_from(size.0).unwrap_or(u32::MAX);
         TopicConfig {

@@ -1,4 +1,4 @@
-//! `topics describe`: prints one topic as text or JSON.
+//! The command `dunlin topics describe`, which prints one topic as text or JSON.
 
 use std::io::Write;
 

@@ -1,12 +1,13 @@
-//! The owner of a topic, as the queried node knows it.
+//! The owner of a topic, as the node to which a command is connected knows it.
 
 use serde_json::json;
 
-/// A topic's owner node and whether it is reachable, as a command prints them.
+/// The node that owns a topic, and whether this node is reachable.
 pub struct Owner {
     node: u64,
     epoch: u32,
-    /// Where the owner is, seen from the queried node: `here`, `elsewhere` or `down`.
+    /// The place of the owner as the queried node sees it: `here` is the queried node itself, `elsewhere` another node,
+    /// and `down` an unreachable node.
     status: String,
     address: Option<String>,
 }

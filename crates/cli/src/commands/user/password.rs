@@ -1,4 +1,4 @@
-//! A password: from a file, from the terminal without showing it, or from standard input.
+//! Reads a password from a file, from standard input, or from the terminal without showing what the user types.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
@@ -65,7 +65,7 @@ fn read_password_line() -> Result<Vec<u8>> {
     read_line_of(std::io::stdin().lock()).context("cannot read the password")
 }
 
-/// Reads a line. Fails above [`LINE_BYTES_MAX`], because a device may never end it.
+/// Reads a line. Fails if the line is longer than [`LINE_BYTES_MAX`], because a line from a device may never end.
 fn read_line_of(input: impl BufRead) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     input.take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut bytes)?;

@@ -1,9 +1,9 @@
 //! Reads and changes the users file.
 //!
-//! A change replaces the file atomically, and keeps the file's owner and permissions. Only the owner of a new file can
-//! read it. If the file is a symbolic link, the link's target is replaced. The file is locked while a command changes
-//! it, so that commands that run at the same time keep each other's changes. There is no lock file, because a lock file
-//! that root has created would stop commands of other users.
+//! A change replaces the file atomically, and keeps the file's owner and permissions. A new file can be read only by
+//! its owner. If the file is a symbolic link, the link's target is replaced. The users file itself is locked while a
+//! command changes it, so that commands that run at the same time keep each other's changes. A separate lock file is
+//! not used: if root had created it, commands of other users would fail.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -15,9 +15,9 @@ use dunlin_server::access::UserDirectory;
 use dunlin_server::read_text;
 use toml_edit::DocumentMut;
 
-/// Maximum number of symbolic links that lead to the users file, as in Linux.
+/// The maximum number of symbolic links on the way to the users file, the same as in Linux.
 const LINKS_MAX: u32 = 40;
-/// Maximum number of other commands for which a command waits.
+/// The maximum number of attempts to lock the file. An attempt fails if another program replaces the file meanwhile.
 const LOCK_ATTEMPTS_MAX: u32 = 10_000;
 
 pub fn read_or_new(file: &Path) -> Result<DocumentMut> {
@@ -31,8 +31,8 @@ pub fn read(file: &Path) -> Result<DocumentMut> {
     text.parse().with_context(|| format!("cannot read {}", file.display()))
 }
 
-/// Changes the users file while no other command changes it. Calls `change` again if another command has created the
-/// file meanwhile.
+/// Changes the users file while no other command changes it. If another command creates the file meanwhile, `change` is
+/// called again with the content of the new file.
 pub fn edit(
     file: &Path,
     read: impl Fn(&Path) -> Result<DocumentMut>,
@@ -51,7 +51,8 @@ pub fn edit(
     }
 }
 
-/// Returns the path to which the symbolic links of `file` lead, also if there is no file at that path.
+/// Follows the symbolic links of `file`, and returns the path to which they lead. There need not be a file at this
+/// path.
 fn link_target(file: &Path) -> io::Result<PathBuf> {
     let mut target = file.to_owned();
     for _ in 0..LINKS_MAX {
@@ -64,7 +65,7 @@ fn link_target(file: &Path) -> io::Result<PathBuf> {
 /// Locks the file until the result is dropped. Returns `None` if there is no such file.
 fn lock(path: &Path) -> io::Result<Option<File>> {
     for _ in 0..LOCK_ATTEMPTS_MAX {
-        // Opening a pipe would wait. Reading it is refused later.
+        // A pipe is not locked, because opening it would wait. The later attempt to read it fails.
         match path.metadata() {
             Ok(found) if found.is_file() => {}
             Ok(_) => return Ok(None),
@@ -78,7 +79,7 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
             opened => opened?,
         };
         file.lock()?;
-        // While this command waited, another one may have replaced the file.
+        // While this command waited for the lock, another command may have replaced the file.
         let locked = file.metadata()?;
         if path.metadata().is_ok_and(|found| (found.dev(), found.ino()) == (locked.dev(), locked.ino())) {
             return Ok(Some(file));
@@ -87,12 +88,11 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
     Err(io::Error::other("other programs replace the file all the time"))
 }
 
-/// Returns the file's new text after checking that a node would accept it.
+/// Returns the new text of the file. Fails if a node would not accept this text.
 fn file_text(file: &Path, document: &DocumentMut) -> Result<String> {
     let mut text = document.to_string();
     if text.is_empty() {
-        // A running node treats an empty file as one that is still being written. A file without users therefore has
-        // this line.
+        // A running node considers an empty file incomplete. A file without users therefore contains this line.
         text = "[users]\n".to_owned();
     }
     let text = UserDirectory::with_end_line(&text);
@@ -107,7 +107,8 @@ fn write(path: &Path, text: &str, is_new: bool) -> io::Result<bool> {
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
     let written = written.and_then(|mut new| {
         if let Ok(found) = path.metadata() {
-            // Keeps the file's owner, so that a node can still read the file after an administrator has changed it.
+            // The new file has the same owner as the old one, so that a node can still read it after an administrator
+            // has changed it.
             let created = new.metadata()?;
             if (created.uid(), created.gid()) != (found.uid(), found.gid()) {
                 fchown(&new, Some(found.uid()), Some(found.gid()))?;
@@ -121,7 +122,7 @@ fn write(path: &Path, text: &str, is_new: bool) -> io::Result<bool> {
         false => std::fs::rename(&temporary, path).map(|()| true),
         true => match std::fs::hard_link(&temporary, path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
-            // Some file systems have no hard links.
+            // If the file system has no hard links, the file is renamed instead.
             linked => linked.or_else(|_| std::fs::rename(&temporary, path)).map(|()| true),
         },
     });

@@ -1,4 +1,4 @@
-//! The targets of an import: a node, a recording, or no storage (`--check`).
+//! The targets of `dunlin feed import`: a node, a recording, or, with `--check`, none.
 
 use std::path::{Path, PathBuf};
 
@@ -121,7 +121,7 @@ impl ImportTarget for RecordingFolder {
     fn record(&mut self, book: usize, event_time_ns: u64, payload: &[u8]) -> Result<()> {
         let book = &mut self.books[self.log_indexes[book]];
         let meta = RecordMeta { event_time_ns: Some(event_time_ns), ..RecordMeta::default() };
-        // A replay uses the exchange's times, which must not go back.
+        // A replay uses these times, so they must not decrease.
         book.time_ns = book.time_ns.max(event_time_ns);
         self.frame.clear();
         recording::encode(&meta, book.time_ns, payload, &mut self.frame)?;
@@ -229,7 +229,7 @@ impl ImportTarget for NodeTarget<'_> {
     }
 }
 
-/// The settings of a new topic; 0 means the node's default.
+/// The configuration of a new topic, in which the node's defaults apply to all settings: 0 means the node's default.
 fn node_defaults() -> TopicConfig {
     TopicConfig { partitions: 0, record_bytes_max: 0, ..TopicConfig::default() }
 }

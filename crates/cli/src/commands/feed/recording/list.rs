@@ -1,5 +1,5 @@
-//! The file that lists a recording's topics. It is written when the recording ends, so that `verify` notices a missing
-//! topic.
+//! The file in a recording that lists its topics. It is written when the recording ends, so that `dunlin feed verify`
+//! notices a missing topic.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,7 +26,7 @@ pub struct RecordedTopic {
 }
 
 impl RecordedTopic {
-    /// Returns the entry of a closed log with this number of records.
+    /// Returns the list's entry for a closed log in directory `dir` with this number of records.
     pub fn of(dir: &Path, records: u64) -> Result<RecordedTopic> {
         let reader = Reader::open(Arc::new(RealDisk), dir).context("cannot read the recorded topics")?;
         Ok(RecordedTopic { records, identity: reader.identity() })
@@ -36,7 +36,7 @@ impl RecordedTopic {
 /// The list of the topics in a recording: a [`RecordedTopic`] for each topic name.
 pub type RecordedTopics = BTreeMap<String, RecordedTopic>;
 
-/// Writes the list beside the logs and syncs it.
+/// Writes the list into the directory of the recording, beside the logs, and syncs it to disk.
 pub fn write(recording: &Path, topics: &RecordedTopics) -> Result<()> {
     let path = recording.join(NAME);
     let mut text = format!("{HEADING}\n");
@@ -100,7 +100,7 @@ fn parse(text: &str) -> Option<RecordedTopics> {
             false => (None, rest),
         };
         let entry = RecordedTopic { records: records.parse().ok()?, identity };
-        // A topic with two lines makes the list invalid.
+        // If a topic has two lines, the list is invalid.
         if topics.insert(topic.to_owned(), entry).is_some() {
             return None;
         }

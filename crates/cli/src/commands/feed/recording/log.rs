@@ -1,4 +1,4 @@
-//! The log of one topic while it is recorded.
+//! Writes the log of one topic of a recording.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Writes the records of one topic to a log of a recording.
 pub struct RecordedLog {
     topic: String,
-    /// The pattern of the topic's subjects, if it has one of its own.
+    /// The pattern of the topic's subjects; `None` if the topic's name is its only subject.
     pattern: Option<String>,
     dir: PathBuf,
     journal: Journal,
@@ -31,7 +31,8 @@ pub struct RecordedLog {
 }
 
 impl RecordedLog {
-    /// Creates the log of a new topic. `pattern` is the pattern of the topic's subjects, if it has one of its own.
+    /// Creates the log of a new topic. `pattern` is the pattern of the topic's subjects; `None` if the topic's name is
+    /// its only subject.
     pub fn create(recording: &Path, topic: &str, pattern: Option<String>) -> Result<RecordedLog> {
         let dir = topic_dir(recording, topic);
         let opened = Journal::open(Arc::new(RealDisk), &dir, topic, JournalConfig::default());
@@ -54,12 +55,12 @@ impl RecordedLog {
         })
     }
 
-    /// The pattern of the topic's subjects, if it has one of its own.
+    /// The pattern of the topic's subjects; `None` if the topic's name is its only subject.
     pub fn pattern(&self) -> Option<&str> {
         self.pattern.as_deref()
     }
 
-    /// The number of the topic's records and of complete states so far.
+    /// The number of the topic's records so far, and the number of complete states.
     pub fn counts(&self) -> RecordCounts {
         self.counts
     }
@@ -95,8 +96,8 @@ impl RecordedLog {
         self.append_own(&[(END, &b""[..])], b"")
     }
 
-    /// Sets the earliest time of the next record. Call this before a state at the beginning of a log, because such a
-    /// state has no time of its own.
+    /// Sets the earliest time of the next record. A state at the beginning of a log has no time of its own, so call
+    /// this before appending it.
     pub fn set_min_time(&mut self, time_ns: u64) {
         self.last_time_ns = self.last_time_ns.max(time_ns);
     }
@@ -148,7 +149,7 @@ impl RecordedLog {
     pub fn close(mut self) -> Result<u64> {
         let written = self.write();
         let RecordedLog { topic, dir, journal, .. } = self;
-        // Closes the log even if the write failed, because a full disk still has room for the end mark.
+        // The log is closed even if the write failed: a full disk still has room for the end mark.
         let closed = journal.close();
         written.and(closed).map_err(|error| append_error(&topic, error))?;
         Ok(bytes_in(&dir))
@@ -159,7 +160,7 @@ impl RecordedLog {
     }
 }
 
-/// Appends a frame to `out`.
+/// Encodes a record as a frame, and appends the frame to `out`.
 pub fn encode(meta: &RecordMeta<'_>, append_time_ns: u64, payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
     let measured = meta.measure(payload.len()).context("cannot encode a record of the recording")?;
     let at = out.len();

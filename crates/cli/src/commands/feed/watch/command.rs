@@ -1,4 +1,4 @@
-//! Commands that can be typed while books are watched.
+//! The commands that the user can type while `dunlin feed watch` shows books.
 
 use crate::outcome::CommandRefusal;
 
@@ -7,13 +7,13 @@ use crate::outcome::CommandRefusal;
 pub enum WatchCommand {
     /// Watch another book.
     Subscribe(String),
-    /// End watching a book.
+    /// Stop watching a book.
     Unsubscribe(String),
     /// Print the books once.
     Show,
     /// Print the commands.
     Help,
-    /// End the command.
+    /// End `dunlin feed watch`.
     Quit,
     /// An empty line.
     Nothing,

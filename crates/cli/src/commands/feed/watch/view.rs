@@ -1,6 +1,5 @@
-//! The view of watched books.
-//!
-//! A terminal shows tables that are redrawn in place; a pipe receives a line for each change.
+//! Prints the watched order books. A terminal shows tables that are redrawn in place; a pipe receives a line for each
+//! change.
 
 use std::io::{BufWriter, Stdout, Write};
 use std::time::{Duration, Instant};
@@ -31,8 +30,9 @@ pub struct BookScreen {
 }
 
 enum OutputMode {
-    /// A terminal, whose lines are redrawn in place. The fields hold the number of lines, the window they were drawn
-    /// for, when the next drawing is due, and whether anything has changed.
+    /// A terminal, whose lines are redrawn in place. `lines` is the number of lines of the last drawing, `window` the
+    /// size of the terminal at that time, `due` the time of the next drawing, and `is_dirty` whether anything has
+    /// changed.
     Terminal {
         lines: usize,
         window: TerminalSize,
@@ -81,7 +81,7 @@ impl BookScreen {
         Ok(())
     }
 
-    /// Reports a wrong book, which the replica is replacing.
+    /// Reports a wrong book. The replica is about to replace it.
     pub fn fault(&mut self, log: &LogName, fault: &ReplicaFault) -> Result<()> {
         let text = match fault {
             ReplicaFault::Hole { first, last } => {
@@ -103,7 +103,7 @@ impl BookScreen {
         self.print_notice(log, &text)
     }
 
-    /// Shows how many publishers a book has.
+    /// Shows whether the topic of a book has a connected publisher, and how old the topic's newest record is.
     pub fn publishers(&mut self, publishers: &PublisherStatus) -> Result<()> {
         self.print_notice(&publishers.log, &publishers_text(publishers, now_ns()))
     }
@@ -125,7 +125,7 @@ impl BookScreen {
         Ok(())
     }
 
-    /// Prints the response to a typed command. The tables are drawn again below it.
+    /// Prints the response to a typed command. In a terminal, the tables are then drawn again below the response.
     pub fn print_response(&mut self, text: &str) -> Result<()> {
         if let OutputMode::Terminal { lines, is_dirty, .. } = &mut self.mode {
             (*lines, *is_dirty) = (0, true);
@@ -137,14 +137,14 @@ impl BookScreen {
         Ok(self.out.flush()?)
     }
 
-    /// Adds a line to the lines to redraw, because the Enter key moved the cursor one line down.
+    /// Counts one more line to redraw, because the Enter key moved the cursor one line down.
     pub fn count_input_line(&mut self) {
         if let OutputMode::Terminal { lines, .. } = &mut self.mode {
             *lines += usize::from(*lines > 0);
         }
     }
 
-    /// All books as text.
+    /// Returns all books as text.
     pub fn ladders<'a>(&self, replicas: impl Iterator<Item = &'a Replica<State, Subscriber>>) -> String {
         self.lines(replicas, self.depth, usize::MAX).join("\n")
     }
@@ -179,7 +179,7 @@ impl BookScreen {
         lines
     }
 
-    /// Draws the changes, if a drawing is due.
+    /// In a terminal, draws the tables if something has changed and the next drawing is due.
     pub fn draw<'a>(
         &mut self,
         replicas: impl Iterator<Item = &'a Replica<State, Subscriber>> + Clone,

@@ -1,4 +1,4 @@
-//! The size of the terminal's window, and the number of levels and lines that fit.
+//! The size of the terminal, and the number of price levels and lines that fit into it.
 
 use terminal_size::{Height, Width};
 
@@ -9,11 +9,11 @@ pub struct TerminalSize {
     rows: usize,
 }
 
-/// The number of lines of a book's table besides its levels: title and heading.
+/// The number of lines of a book's table besides its price levels: a title and a heading.
 const LADDER_HEAD: usize = 2;
 
 impl TerminalSize {
-    /// The current size, which may change.
+    /// Returns the present size. The user may change it at any time.
     pub fn now() -> TerminalSize {
         let (Width(columns), Height(rows)) =
             terminal_size::terminal_size().unwrap_or((Width(80), Height(24)));
@@ -25,13 +25,14 @@ impl TerminalSize {
         self.rows - 1
     }
 
-    /// The number of levels for each side with which all books fit into the window, at most `requested`.
+    /// The number of price levels per side, at most `requested`, with which the tables of `ladders` books fit into the
+    /// terminal.
     pub fn depth(self, requested: usize, ladders: usize) -> usize {
         let lines_per_ladder = self.lines() / ladders.max(1);
         requested.min(lines_per_ladder.saturating_sub(LADDER_HEAD)).max(1)
     }
 
-    /// Cuts the lines to the window. The last line shows the number of omitted lines.
+    /// Cuts the lines to the size of the terminal. If lines are omitted, the last line shows their number.
     pub fn fit(self, mut lines: Vec<String>) -> Vec<String> {
         if lines.len() > self.lines() {
             let more = lines.len() - self.lines() + 1;
