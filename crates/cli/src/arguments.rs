@@ -102,7 +102,7 @@ pub fn prefer_command_line(matches: &mut ArgMatches) {
     let instead_of_url = is_given(deepest, "listen");
     let instead_of_token = is_given(matches, "user") || is_given(matches, "password_file");
     if instead_of_url && !is_given(matches, "url") {
-        // Some commands do not have this argument.
+        // Some commands have no option `--url`.
         let _ = matches.try_remove_one::<String>("url");
     }
     if instead_of_token && !is_given(matches, "token_file") {
@@ -123,7 +123,7 @@ pub fn either_listen_or_url(
     }
 }
 
-/// The condition for coloured output: the values of option `--color`.
+/// When output is coloured: a value of option `--color`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Color {
     #[default]

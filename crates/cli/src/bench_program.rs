@@ -12,8 +12,8 @@ use crate::program::is_command;
 const NAME: &str = "dunlin-bench";
 const INSTALL: &str = "cargo install --path crates/bench-cli";
 
-/// Replaces this process by `dunlin-bench` with the same arguments, so that `dunlin-bench` receives the signals and its
-/// exit code is this program's. Returns only with an error.
+/// Replaces this process by `dunlin-bench` with the same arguments. `dunlin-bench` then receives the signals and
+/// determines the exit code. Returns only if `dunlin-bench` cannot be run.
 pub fn exec(command: &str) -> Result<()> {
     let own_path = env::current_exe().context("cannot find this program's own file")?;
     let folder = own_path.parent().unwrap_or(Path::new("."));

@@ -1,4 +1,4 @@
-//! Certificates for trying TLS on one machine: those of an authority, a node and a client.
+//! Creates certificates to try TLS on one machine: one for an authority, one for a node, and one for a client.
 //!
 //! The authority's key is discarded after signing, so that nothing else can be signed with it. To create other
 //! certificates, use another directory.
@@ -105,7 +105,8 @@ fn params(names: &[&str], subject: &str) -> Result<CertificateParams> {
     let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
     let mut params = CertificateParams::new(names)?;
     let now = OffsetDateTime::now_utc();
-    // Other machines' clocks may be behind this one's, so the certificates are valid from a day ago.
+    // The certificates are valid from a day ago, because the clocks of other machines may be behind this machine's
+    // clock.
     (params.not_before, params.not_after) = (now - Duration::DAY, now + Duration::days(VALID_DAYS));
     params.distinguished_name.push(DnType::CommonName, subject);
     Ok(params)

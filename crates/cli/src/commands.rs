@@ -1,4 +1,4 @@
-//! The commands, in the order in which the help lists them.
+//! The modules of the commands of `dunlin`, in the order in which the help lists the commands.
 
 pub mod bench;
 pub mod cluster;

@@ -1,4 +1,4 @@
-//! A node's configuration: gathered as [`RawConfig`], validated as [`NodeConfig`].
+//! A node's configuration. [`RawConfig`] gathers its values as text, and [`NodeConfig`] is the validated result.
 
 mod example;
 mod flags;
@@ -36,9 +36,9 @@ pub struct NodeConfig {
     pub unix: Option<PathBuf>,
     pub nats: Option<SocketAddr>,
     pub http: Option<SocketAddr>,
-    /// Origins of web pages whose scripts may use the HTTP listener.
+    /// The origins (scheme, host and port) of web pages whose scripts may use the HTTP listener.
     pub http_origins: Vec<String>,
-    /// A report file that `dunlin report` wrote, which the dashboard shows.
+    /// A file that `dunlin report` wrote. The dashboard shows this report.
     pub http_report: Option<PathBuf>,
     pub grpc: Option<SocketAddr>,
     pub grpc_limits: GrpcLimits,
@@ -62,7 +62,7 @@ pub struct NodeConfig {
     pub log_as_json: bool,
     /// The URL of the OpenTelemetry collector, if the configuration sets it.
     pub otlp_endpoint: Option<String>,
-    /// Maximum time between the first and the last byte of a NATS client's operation.
+    /// Maximum time between the first and the last byte of one protocol operation of a NATS client.
     pub nats_publish: Duration,
     /// Interval of pings to NATS clients.
     pub nats_ping: Duration,
@@ -180,13 +180,13 @@ fn cluster(raw: &RawConfig) -> Result<Option<ClusterSettings>> {
     Ok(Some(ClusterSettings { listen, advertise, join, heartbeat, lease_ttl }))
 }
 
-/// The smallest time to live of the leases of topic owners. With a shorter time to live, every change of the cluster's
-/// leader would move topics.
+/// The smallest time to live of the leases of topic owners. If leases were shorter, each change of the cluster's leader
+/// would move topics to other nodes.
 const LEASE_TTL_MIN: Duration = Duration::from_millis(500);
 /// The largest time to live of the leases of topic owners.
 const LEASE_TTL_MAX: Duration = Duration::from_secs(60);
 
-/// The smallest time to live of a lease, as a multiple of the leader's heartbeat interval.
+/// The smallest time to live of a topic owner's lease, as a multiple of the heartbeat interval of the cluster's leader.
 const LEASE_HEARTBEATS_MIN: u32 = 4;
 
 fn heartbeat(raw: &RawConfig) -> Result<Duration> {
@@ -230,8 +230,8 @@ fn tls(raw: &RawConfig) -> Result<Option<TlsConfig>> {
     }
 }
 
-/// Returns an error if a listener on a non-loopback address has no TLS or no authentication, unless an option accepts
-/// the risk.
+/// Returns an error if a listener on a non-loopback address has no TLS or no authentication, unless another option
+/// accepts this risk.
 fn check_network_exposure(config: &NodeConfig, raw: &RawConfig) -> Result<()> {
     let Some(ip) = config.addresses().map(|address| address.ip()).find(|ip| !is_loopback(*ip)) else {
         return Ok(());
@@ -280,7 +280,7 @@ fn count(raw: &RawConfig, name: &str) -> Result<usize> {
     value::<std::num::NonZeroU32>(raw, name, "a whole number over 0").map(|number| number.get() as usize)
 }
 
-/// The shortest duration that the configuration accepts: a node cannot measure a shorter one.
+/// The shortest duration that the configuration accepts. A node cannot measure shorter ones.
 const DURATION_MIN: Duration = Duration::from_millis(1);
 
 fn duration(raw: &RawConfig, name: &str) -> Result<Duration> {
@@ -312,7 +312,7 @@ fn threads(raw: &RawConfig) -> Result<Option<usize>> {
     }
 }
 
-/// Maximum number of threads. The number is limited, because each thread has its own memory and runtime.
+/// The maximum number of threads. There is a limit because each thread has its own memory and runtime.
 const THREADS_MAX: usize = 1_024;
 fn out_of_bounds(raw: &RawConfig, name: &str, expected: &str) -> anyhow::Error {
     let setting = raw.get(name);
@@ -336,7 +336,8 @@ fn log_as_json(raw: &RawConfig) -> Result<bool> {
     }
 }
 
-/// Reads origins as browsers send them: a scheme, a host, and the port if it is not the default.
+/// Reads the origins of web pages in the form that browsers send: a scheme, a host, and the port if it is not the
+/// default.
 fn origins(raw: &RawConfig) -> Result<Vec<String>> {
     let setting = raw.get("http.origins");
     if setting.text == "off" {

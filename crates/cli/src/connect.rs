@@ -1,4 +1,4 @@
-//! Connects a client from the global options.
+//! Connects a command to the node that its global options name.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,13 +21,13 @@ pub const URL_DEFAULT: &str = "dunlin://127.0.0.1:4220";
 /// The pause between attempts to reach a node.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Connects to the node of the global options. `name` is the client's name, which operators see.
+/// Connects to the node that the global options name. `name` is the name of the client, which operators see.
 pub fn connect(global: &GlobalOptions, name: &str) -> Result<Client> {
     connect_with(global, name, ClientLimits::default())
 }
 
-/// Like [`connect`], but waits for a node that is unreachable, and reports that once. Returns `None` if the command
-/// has to end first.
+/// Like [`connect`], but waits while the node is unreachable, and reports the outage once. Returns `None` if the
+/// command has to end first.
 pub fn connect_when_up(
     global: &GlobalOptions,
     name: &str,
@@ -64,18 +64,18 @@ impl std::fmt::Display for Unreachable {
 
 impl std::error::Error for Unreachable {}
 
-/// Like [`connect`], for a subscriber that pauses on purpose. The client has little credit, so that unread records
-/// leave the log soon, as for a slow subscriber.
+/// Like [`connect`], for a subscriber that pauses on purpose. The client requests only little data in advance, so that
+/// unread records soon leave the log, as with a slow subscriber.
 pub fn connect_slow(global: &GlobalOptions, name: &str) -> Result<Client> {
     connect_with(global, name, ClientLimits { credit_bytes: 16 << 10, ..ClientLimits::default() })
 }
 
-/// Like [`connect`], for a member of a group that takes one record at a time, so that other members receive the rest.
+/// Like [`connect`], for a member of a group that takes one record at a time. The other members then receive the rest.
 pub fn connect_one_by_one(global: &GlobalOptions, name: &str) -> Result<Client> {
     connect_with(global, name, ClientLimits { credit_bytes: 1, ..ClientLimits::default() })
 }
 
-/// Like [`connect`], with other limits.
+/// Like [`connect`], with the given limits.
 fn connect_with(global: &GlobalOptions, name: &str, limits: ClientLimits) -> Result<Client> {
     let url = global.url.as_deref().unwrap_or(URL_DEFAULT);
     let credentials = credentials(global)?;

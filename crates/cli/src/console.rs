@@ -1,4 +1,4 @@
-//! Terminal output: colours, and numbers in readable form.
+//! Prints to the terminal: colours, and numbers in readable form.
 
 use std::io::{self, BufWriter, IsTerminal, Stdout, StdoutLock, Write};
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Console {
         self.screen(io::stdout())
     }
 
-    /// Returns buffered standard output. The caller flushes it before it waits.
+    /// Returns buffered standard output. The caller must flush it before it waits for anything.
     pub fn out(&self) -> BufWriter<Screen<StdoutLock<'static>>> {
         self.screen(io::stdout().lock())
     }
@@ -49,8 +49,9 @@ impl Console {
 }
 
 /// Standard output of a command. If it is a terminal, control characters beyond ASCII are escaped as in JSON. ASCII
-/// control characters are written unchanged, because colours need them; commands escape those in data before they write
-/// the data. If standard output is a pipe or a file, it receives all bytes unchanged.
+/// control characters are written unchanged, because colours need them. Commands therefore escape the ASCII control
+/// characters in data before they write the data. If standard output is a pipe or a file, it receives all bytes
+/// unchanged.
 #[derive(Debug)]
 pub struct Screen<W> {
     out: W,
@@ -94,7 +95,7 @@ impl<W: Write> Write for Screen<W> {
     }
 }
 
-/// Writes bytes that are not valid UTF-8.
+/// Writes each byte as an escape such as `\xff`, because the bytes are not valid UTF-8.
 fn write_invalid_bytes(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
     bytes.iter().try_for_each(|byte| write!(out, "\\x{byte:02x}"))
 }
@@ -112,7 +113,8 @@ pub struct TextPainter {
 }
 
 impl TextPainter {
-    /// Precedence: `--color`, then `NO_COLOR`, then `CLICOLOR_FORCE`, then whether the output is a terminal.
+    /// Decides whether texts have colours. `--color` takes precedence, then `NO_COLOR`, then `CLICOLOR_FORCE`, then
+    /// whether the output is a terminal.
     fn new(color: Color, terminal: bool) -> TextPainter {
         let is_set = |name| std::env::var_os(name).is_some_and(|text| !text.is_empty());
         let forced = std::env::var("CLICOLOR_FORCE").is_ok_and(|text| !text.is_empty() && text != "0");
@@ -144,7 +146,7 @@ impl TextPainter {
         self.styled(AnsiColor::Green.on_default().bold(), text)
     }
 
-    /// Styles a closing sentence as good or bad.
+    /// Styles a concluding sentence: as good if `holds` is set, otherwise as bad.
     pub fn verdict(self, holds: bool, text: &str) -> String {
         if holds { self.good(text) } else { self.bad(text) }
     }

@@ -1,4 +1,4 @@
-//! Reads a subscriber and writes its events, for `sub` and `log dump`.
+//! Reads the events of a subscriber and writes them to the output, for `dunlin sub` and `dunlin log dump`.
 
 mod member;
 
@@ -17,10 +17,10 @@ use crate::signals::StopFlag;
 
 pub use member::{MemberLoop, RecordHandling};
 
-/// The conditions under which a subscribing command stops, and its pause after each record.
+/// When a subscribing command stops, and how long it pauses after each record.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StopRules {
-    /// Maximum number of records of all subscribers together.
+    /// Maximum number of records that all subscribers of the command receive together.
     pub count: Option<u64>,
     /// Time without events after which to stop.
     pub idle: Option<Duration>,
@@ -36,13 +36,13 @@ pub struct FollowOutput<W> {
     out: Mutex<W>,
     written: AtomicU64,
     stop: StopFlag,
-    /// The subscribers' connection, if any.
+    /// The connection of the subscribers; `None` if outages need not be reported.
     client: Option<Client>,
 }
 
 /// Interval at which an idle subscriber checks whether to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The number of events that a subscriber writes before another subscriber may use the output.
+/// The maximum number of events that a subscriber writes before another subscriber may use the output.
 const BATCH_EVENTS_MAX: u32 = 1024;
 
 /// The number of events that one call of [`write_batch`](FollowOutput::write_batch) wrote.
@@ -53,12 +53,13 @@ impl<W: Write> FollowOutput<W> {
         FollowOutput { rules, writer, out: Mutex::new(out), written: AtomicU64::new(0), stop, client: None }
     }
 
-    /// Reports on standard error when `client`, the subscribers' connection, is lost and restored.
+    /// Makes this output report on standard error when `client`, the connection of the subscribers, is lost or
+    /// restored.
     pub fn with_client(self, client: Client) -> FollowOutput<W> {
         FollowOutput { client: Some(client), ..self }
     }
 
-    /// Writes all events until a stop rule or a signal applies. Waits while the connection is lost.
+    /// Writes all events until one of the rules or a signal ends the command. While the connection is lost, waits.
     pub fn follow(&self, subscriber: &mut impl Subscribe) -> Result<()> {
         self.run_loop(
             subscriber,
@@ -130,7 +131,7 @@ impl<W: Write> FollowOutput<W> {
         self.written.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Writes the events that have arrived.
+    /// Writes the events that have arrived, at most [`BATCH_EVENTS_MAX`].
     fn write_batch(&self, subscriber: &mut impl Subscribe) -> Result<EventCount> {
         let mut out = self.out();
         for events in 0..BATCH_EVENTS_MAX {

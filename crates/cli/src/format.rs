@@ -1,4 +1,4 @@
-//! Formats of records: text, JSON, payload bytes only, or a template.
+//! Formats records as text, JSON, payload bytes only, or by a template.
 
 mod interpreter;
 pub mod json;
@@ -17,7 +17,7 @@ use template::Template;
 pub use template::rfc3339;
 pub use text::{log_name, publishers_text};
 
-/// The output format of records: the values of option `--format`.
+/// The output format of records: a value of option `--format`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
     Text,
@@ -44,13 +44,13 @@ impl FromStr for Format {
 #[derive(Debug)]
 pub struct EventPrinter {
     pub format: Format,
-    /// Written after each record in raw and template output.
+    /// The text that is written after each record in raw and template output.
     pub delimiter: String,
-    /// Whether records of several logs may be printed. A text line then has to name the topic.
+    /// Whether the records may come from several logs. A text line then has to name the topic.
     pub several_logs: bool,
     /// Whether the output is a terminal. Control characters are then escaped.
     pub is_terminal: bool,
-    /// The decoders of the records of state topics.
+    /// Decodes the records of state topics.
     pub interpreters: Interpreters,
     pub paint: TextPainter,
     /// Colours of notices on standard error.
@@ -78,7 +78,8 @@ impl EventPrinter {
         }
     }
 
-    /// Writes a notice to `out`, or to `notices` if standard output contains only data.
+    /// Writes a notice to `out`. In formats in which standard output contains only data, writes the notice to `notices`
+    /// instead.
     pub fn notice(&self, notice: &Notice, out: &mut impl Write, notices: &mut impl Write) -> io::Result<()> {
         match &self.format {
             Format::Text => match notice {

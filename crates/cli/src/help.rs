@@ -1,4 +1,5 @@
-//! Wraps help texts to 80 columns. Paragraphs and examples after a command's options are wrapped differently.
+//! Wraps help texts to 80 columns. The paragraphs and the examples at the end of a help text are wrapped in different
+//! ways.
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, Command, CommandFactory};
@@ -8,13 +9,13 @@ pub const WIDTH: usize = 80;
 /// The indentation of the line with the explanation below an example.
 const INDENT: &str = "      ";
 
-/// The whole tree of commands.
+/// Returns the program's command with all its subcommands, with wrapped help texts.
 pub fn command<A: CommandFactory>() -> Command {
     wrap_help(A::command())
 }
 
-/// Parses the command line of this process. Exits with a message if it is invalid; for an unknown command,
-/// the message names where a command of that name exists.
+/// Parses the command line of this process. If it is invalid, prints a message and exits. If a command is unknown, but
+/// a group has a subcommand of this name, the message names the complete command.
 pub fn matches(mut command: Command) -> ArgMatches {
     command.try_get_matches_from_mut(std::env::args_os()).unwrap_or_else(|error| {
         let hint = match error.get(ContextKind::InvalidSubcommand) {
@@ -30,7 +31,7 @@ pub fn matches(mut command: Command) -> ArgMatches {
     })
 }
 
-/// Finds a subcommand of this name in a group of commands. Returns the complete command, such as `dunlin kv get`.
+/// Finds a group of commands that has a subcommand of this name. Returns the complete command, such as `dunlin kv get`.
 fn find_nested_command(command: &Command, name: &str) -> Option<String> {
     let has_command = |group: &&Command| group.get_subcommands().any(|below| below.get_name() == name);
     let group = command.get_subcommands().find(has_command)?;
@@ -69,13 +70,13 @@ fn end_paragraph(paragraph: &mut Vec<&str>, out: &mut Vec<String>) {
     wrap(&lines.join(" "), "", "", out);
 }
 
-/// Formats an example, and the explanation after it.
+/// Formats a line with an example, its explanation, or both.
 fn example(line: &str, out: &mut Vec<String>) {
     if width(line) <= WIDTH {
         return out.push(line.to_owned());
     }
     let indent = line.len() - line.trim_start().len();
-    // The line is the explanation of the example above it.
+    // A line with so much indentation is the explanation of the example above it.
     if indent > INDENT.len() {
         return wrap(line.trim(), INDENT, "", out);
     }
@@ -90,8 +91,8 @@ fn example(line: &str, out: &mut Vec<String>) {
     }
 }
 
-/// Wraps text at spaces, and ends every line but the last with `line_end`. The first line begins with `indent`, as do
-/// later lines if `line_end` is empty; otherwise later lines begin with `INDENT`.
+/// Wraps text at spaces, and ends every line but the last with `line_end`. The first line begins with `indent`. If
+/// `line_end` is empty, later lines also begin with `indent`; otherwise, they begin with `INDENT`.
 fn wrap(text: &str, indent: &str, line_end: &str, out: &mut Vec<String>) {
     let mut line = indent.to_owned();
     let mut is_empty = true;

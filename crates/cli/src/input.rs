@@ -1,6 +1,6 @@
-//! Standard input or a file, read by a separate thread so that Ctrl-C ends a waiting command.
+//! Reads standard input or a file in a separate thread, so that Ctrl-C ends a command that waits for input.
 //!
-//! The thread ends with its input or with the process, and reads at most [`CHUNKS_AHEAD_MAX`] chunks ahead.
+//! The thread ends when the input ends, or with the process. It reads at most [`CHUNKS_AHEAD_MAX`] chunks ahead.
 
 use std::io::{self, ErrorKind, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
@@ -11,12 +11,13 @@ use crate::signals::StopFlag;
 
 const CHUNK_BYTES: usize = 64 << 10;
 const CHUNKS_AHEAD_MAX: usize = 4;
-/// The largest line or file in bytes. No record is larger, because a message to a node has at most 16 MiB.
+/// The maximum size of a line or a file, in bytes. A record cannot be larger, because a message to a node has at most
+/// 16 MiB.
 pub const RECORD_BYTES_MAX: usize = 16 << 20;
 /// Interval at which [`Input::next`] checks whether the command has to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Reads all of a source. Fails above [`RECORD_BYTES_MAX`], because a device may never end.
+/// Reads all bytes of a source. Fails if there are more than [`RECORD_BYTES_MAX`], because a device may never end.
 pub fn read_all(source: impl Read) -> io::Result<Vec<u8>> {
     let mut all = Vec::new();
     source.take(RECORD_BYTES_MAX as u64 + 1).read_to_end(&mut all)?;
@@ -67,7 +68,7 @@ impl Input {
         Input { chunks, stop }
     }
 
-    /// Returns a chunk that was read already, without waiting.
+    /// Returns the next chunk if the thread has already read it. Does not wait.
     pub fn try_next(&self) -> io::Result<Chunk> {
         if self.stop.is_set() {
             return Ok(Chunk::End);
@@ -91,8 +92,8 @@ impl Input {
         Ok(Chunk::End)
     }
 
-    /// Returns all input, or `None` if the command has to end before the end of the input. Fails above
-    /// [`RECORD_BYTES_MAX`], because a device may never end.
+    /// Returns all input, or `None` if the command has to end before the input ends. Fails if there are more than
+    /// [`RECORD_BYTES_MAX`] bytes, because a device may never end.
     pub fn all(self) -> io::Result<Option<Vec<u8>>> {
         let mut all = Vec::new();
         while let Chunk::Bytes(chunk) = self.next()? {

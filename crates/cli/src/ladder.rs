@@ -1,18 +1,18 @@
-//! An order book as a table: the best levels of both sides, bids on the left.
+//! Formats an order book as a table: the best price levels of both sides, with bids on the left.
 
 use dunlin_feed::{BidAskRelation, PriceLevel, PriceLevels, Side};
 use dunlin_topic::Position;
 
 use crate::console::TextPainter;
 
-/// The width of a number in a wide and in a narrow terminal, in characters.
+/// The largest and the smallest width of a number in the table, in characters. The width depends on the terminal.
 const WIDTH_MAX: usize = 14;
 const WIDTH_MIN: usize = 6;
-/// The number of spaces in a line of the table, between its four numbers.
+/// The number of spaces between the four numbers in a line of the table.
 const GAPS: usize = 5;
 
-/// Returns the lines of a book's table: a title, a heading, and `depth` lines for levels, which may be empty. Columns
-/// are narrower on a narrow terminal.
+/// Returns the lines of a book's table: a title, a heading, and `depth` lines for price levels. A line without a level
+/// is blank. On a narrow terminal, the columns are narrower.
 pub fn lines(
     topic: &str,
     at: Position,
@@ -39,7 +39,7 @@ pub fn lines(
     [title, paint.faint(&heading)].into_iter().chain((0..depth).map(level)).collect()
 }
 
-/// The book in one line.
+/// Formats the book as one line: the best bid and ask, and the number of price levels.
 pub fn one_line(topic: &str, at: Position, book: &dyn PriceLevels) -> String {
     let side = |side| match book.best(side) {
         Some(level) => {

@@ -1,8 +1,9 @@
 //! The command line: the program `dunlin`, and code shared with `dunlin-bench`.
 //!
-//! Each command is a file under `commands/` with its `Arguments` and its `run`; code without input and output is in
-//! separate modules. `dunlin` parses `bench`, `report`, `demo` and `scale` too, so that help, completions and manual
-//! are complete, and `dunlin-bench` runs them. Exit codes: 0 success, 1 refused, 2 failed or invalid command line.
+//! Each command is a file under `commands/` with its type `Arguments` and its function `run`. Code that neither reads
+//! input nor prints output is in separate modules. The program `dunlin-bench` runs the commands `bench`, `report`,
+//! `demo` and `scale`, but `dunlin` parses their arguments too, so that its help, completions and manual are complete.
+//! Exit codes: 0 success, 1 refused, 2 failed or invalid command line.
 #![allow(missing_docs, reason = "a library for the two programs alone")]
 
 pub mod arguments;

@@ -1,4 +1,5 @@
-//! Reports a lost connection once and waits. The client reconnects and resumes by itself.
+//! Reports an outage of the connection to the user once, and waits. The client itself connects again and continues its
+//! subscriptions.
 
 use std::io::Write;
 use std::thread;
@@ -12,11 +13,11 @@ use dunlin_wire::{CODES, RetryAdvice};
 use crate::console::TextPainter;
 use crate::format::text::escaped_lines;
 
-/// The pause between two attempts in this module. The client limits its attempts itself; this pause prevents a busy
-/// loop if the client returns immediately.
+/// The pause between two attempts. The client already pauses between its own attempts; this pause prevents a busy loop
+/// if the client returns at once.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Time after which a lost connection is reported.
+/// The time after which a lost connection is reported.
 const REPORT_AFTER: Duration = Duration::from_secs(1);
 
 /// Returns why the node is unreachable, if the outage has lasted at least 1 s.
@@ -31,7 +32,7 @@ pub struct OutageReport {
 }
 
 impl OutageReport {
-    /// Waits if the error is a lost connection; returns any other error.
+    /// If the error is a lost connection, reports it and pauses. Returns any other error.
     pub fn handle_error(&mut self, error: SubscribeError, paint: TextPainter) -> Result<()> {
         let SubscribeError::Connection(why) = error else { return Err(error.into()) };
         self.report_once(&why, paint)
@@ -46,7 +47,7 @@ impl OutageReport {
     }
 
     fn report(&mut self, why: &str, paint: TextPainter) -> Result<()> {
-        // A signal ended the wait, and the command is about to end. The connection is not lost.
+        // A signal interrupted the wait because the command is about to end. The connection is not lost.
         if why == DisconnectReason::Interrupted.to_string() {
             return Ok(());
         }
@@ -71,8 +72,9 @@ impl OutageReport {
         Ok(())
     }
 
-    /// Like [`check_connection`](Self::check_connection), but never pauses. Commands that also receive events over other
-    /// connections use it: with a pause for each event, events would pile up during an outage.
+    /// Like [`check_connection`](Self::check_connection), but never pauses. Commands that also receive events over
+    /// other connections use this method, because events would pile up during an outage if the command paused for each
+    /// event.
     pub fn check_connection_nowait(&mut self, client: &Client, paint: TextPainter) -> Result<()> {
         match unreachable(client) {
             Some(lost) => self.report(&lost.why, paint),
@@ -94,10 +96,10 @@ impl OutageReport {
     }
 }
 
-/// The beginning of the client's text for a refusal by the node.
+/// The text with which the client's description of a refusal by the node begins.
 const REFUSED: &str = "refused by the node: ";
 
-/// Returns the node's refusal, if the text contains one that another attempt cannot change.
+/// If the text contains a refusal by the node that another attempt cannot change, returns the refusal.
 fn permanent_refusal(why: &str) -> Option<RefusedError> {
     let (_, refusal) = why.split_once(REFUSED)?;
     let name = refusal.split([':', ' ']).next()?;

@@ -1,4 +1,4 @@
-//! The end of a failed command: its message, advice and exit code.
+//! Reports the error of a failed command: its message, the advice to the user, and the exit code.
 
 use std::io::{ErrorKind, Write, stderr, stdout};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::console::Console;
 use crate::format::text::escaped_lines;
 
-/// The error for a request that the command or the node refuses; the exit code is 1.
+/// The error for an operation that the command or the node refuses. The exit code is then 1.
 #[derive(Debug)]
 pub struct CommandRefusal(pub String);
 
@@ -27,7 +27,7 @@ impl std::fmt::Display for CommandRefusal {
 
 impl std::error::Error for CommandRefusal {}
 
-/// A refusal with advice that is more specific than the table of error codes.
+/// A refusal with its own advice, which is more specific than the advice in the table of error codes.
 #[derive(Debug)]
 pub struct ErrorWithAdvice {
     pub code: ErrorCode,
@@ -46,7 +46,7 @@ impl std::error::Error for ErrorWithAdvice {}
 const REFUSED: u8 = 1;
 const FAILED: u8 = 2;
 
-/// The exit codes, for help texts.
+/// The explanation of the exit codes, for help texts.
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0    success; also after Ctrl-C or SIGTERM, if the command runs until then
@@ -54,9 +54,9 @@ Exit codes:
   2    failure: no connection, file error, invalid command line, unknown outcome
   130  ended at once by a second Ctrl-C, without cleanup";
 
-/// Prints the error on standard error, as an object with `--json`, and returns the exit code.
+/// Prints the error on standard error, with `--json` as an object, and returns the exit code.
 pub fn report(error: &anyhow::Error, console: &Console) -> ExitCode {
-    // The program that reads the output has ended, as `head` does; this is not an error.
+    // If the program that reads the output has ended, as `head` does, this is not an error.
     if is_end_of_reader(error, [stdout().as_fd(), stderr().as_fd()]) {
         return ExitCode::SUCCESS;
     }
@@ -99,22 +99,22 @@ fn message_of(error: &anyhow::Error) -> String {
     message
 }
 
-/// Returns whether the error occurred because a program that read one of the outputs has ended. A broken pipe to a
-/// child process, or a broken socket, is the same error, so the outputs themselves are checked too.
+/// Returns whether the error occurred because a program that reads one of the outputs has ended. A broken pipe to a
+/// child process and a broken socket cause the same error, so the outputs themselves are checked too.
 fn is_end_of_reader(error: &anyhow::Error, outputs: [BorrowedFd<'_>; 2]) -> bool {
     let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
     io.is_some_and(|io| io.kind() == ErrorKind::BrokenPipe) && outputs.into_iter().any(has_no_reader)
 }
 
 fn has_no_reader(output: BorrowedFd<'_>) -> bool {
-    // The system reports the closed pipe although no event is requested.
+    // The system reports a closed pipe even if no event is requested.
     let mut poll_fds = [PollFd::new(&output, PollFlags::empty())];
     let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
     while poll(&mut poll_fds, Some(&no_wait)) == Err(Errno::INTR) {}
     poll_fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
-/// The error's row in the table of errors, if it has one.
+/// Returns the row for the error in the table of error codes, if there is one.
 fn row(error: &anyhow::Error) -> Option<&'static CodeRow> {
     let code = error.chain().find_map(|cause| {
         if cause.is::<SubjectError>() {

@@ -1,5 +1,5 @@
-//! A command that runs for each record, with the payload on standard input and the other values in its
-//! environment.
+//! Runs a command of the user for each record. The command receives the payload on standard input, and the other values
+//! of the record in environment variables.
 
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -30,7 +30,7 @@ impl ExternalProgram {
         &self.name
     }
 
-    /// Returns an error if the command cannot be run, before any record is taken.
+    /// Returns an error if the command cannot be run. A caller checks this before it receives the first record.
     pub fn check(&self) -> Result<()> {
         match self.unrunnable_reason() {
             Some(why) => Err(CommandRefusal(format!("{why}; no record was read")).into()),
@@ -38,7 +38,7 @@ impl ExternalProgram {
         }
     }
 
-    /// Returns the reason why the command cannot be run, if this is known before running it.
+    /// Returns the reason why the command cannot be run, if this can be seen without running it.
     pub fn unrunnable_reason(&self) -> Option<String> {
         let found = match self.name.contains('/') {
             true => is_command(Path::new(&self.name)),
@@ -57,7 +57,7 @@ impl ExternalProgram {
         Some(format!("cannot run {}: {why}", self.name))
     }
 
-    /// Runs the command until it ends, with this process's standard output.
+    /// Runs the command until it ends. The command writes to the standard output of this process.
     pub fn run(&self, record: &Record<'_>, attempt: u32) -> Result<ExitStatus> {
         let mut command = self.command(record);
         command.env("DUNLIN_ATTEMPT", attempt.to_string());
@@ -95,7 +95,7 @@ impl ExternalProgram {
         let input = child.stdin.take();
         // Writes the input from a thread, because the command may fill its output pipe before it has read all input.
         let outcome = thread::scope(|scope| {
-            // The write fails if the command does not read all its input.
+            // The write fails if the command closes its input before it has read everything.
             scope.spawn(|| input.map(|mut input| input.write_all(record.payload())));
             wait(child)
         });

@@ -1,4 +1,4 @@
-//! Progress of long work: a bar on standard error if that is a terminal.
+//! Shows the progress of long work as a bar on standard error, if standard error is a terminal.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,19 +15,19 @@ const TIME: &str = "{prefix} {bar:32.cyan/blue} {msg}";
 const TIME_WITHOUT_END: &str = "{prefix} {spinner} {msg} in {elapsed}";
 
 impl TransferProgress {
-    /// Shows progress in bytes, of a total if that is known.
+    /// Shows progress in bytes. If `total` is known, the bar also shows the remaining part.
     pub fn of_bytes(what: &str, total: Option<u64>) -> TransferProgress {
         TransferProgress::new(what, total, if total.is_some() { BYTES } else { BYTES_WITHOUT_END })
     }
 
-    /// Shows progress in time, of a total if that is known.
+    /// Shows progress in time. If `total` is known, the bar also shows the remaining part.
     pub fn of_time(what: &str, total: Option<Duration>) -> TransferProgress {
         let millis = total.map(|total| total.as_millis() as u64);
         TransferProgress::new(what, millis, if total.is_some() { TIME } else { TIME_WITHOUT_END })
     }
 
     fn new(what: &str, total: Option<u64>, template: &str) -> TransferProgress {
-        // indicatif draws a bar only on a terminal.
+        // The library indicatif draws a bar only on a terminal.
         let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         TransferProgress(bar.with_style(style).with_prefix(what.to_owned()))

@@ -1,4 +1,4 @@
-//! A running node with its listeners, from a validated configuration.
+//! Starts and stops a node with its listeners, according to a validated configuration.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -18,7 +18,8 @@ use crate::signals::StopFlag;
 use crate::telemetry::Telemetry;
 use crate::workers::GRACE;
 
-/// The texts that clients receive while the node reads its data directory, and while it joins its cluster.
+/// The reasons that a client receives while the node is not ready: it reads its data directory, or it joins its
+/// cluster.
 const READING: &str = "its topics, keys and tasks are being read from its data directory";
 const JOINING: &str = "it is joining its cluster";
 
@@ -27,9 +28,9 @@ const JOINING: &str = "it is joining its cluster";
 pub struct RunningNode {
     pub node: Node,
     pub server: Server,
-    /// The membership of a cluster.
+    /// The node's membership of a cluster, if any.
     pub cluster: Option<Cluster>,
-    /// The log lines and traces of this process, which end after the node; `None` if the command did not set them up.
+    /// The logging and tracing of this process, which ends after the node; `None` if the command has not set it up.
     pub telemetry: Option<Telemetry>,
     /// Worker processes that the node starts.
     pub workers: Option<Workers>,
@@ -38,7 +39,7 @@ pub struct RunningNode {
 impl RunningNode {
     /// Starts the node. If `stop` is set while the node joins a cluster, the start is interrupted.
     pub fn start(config: &NodeConfig, stop: &StopFlag) -> Result<RunningNode> {
-        // A node without a data directory opens immediately, so no progress has to be reported.
+        // Only a node with a data directory takes long to open, and has to report its progress to clients.
         let opening =
             config.data_dir.as_ref().map(|_| StartupListeners::start(&server_config(config), READING));
         let opening = opening.transpose().context("cannot open the listeners")?;
@@ -68,7 +69,7 @@ impl RunningNode {
         Ok(running)
     }
 
-    /// The first URL for clients of Dunlin's own protocol.
+    /// The URL of the node for clients that use Dunlin's own protocol.
     pub fn url(&self) -> String {
         self.urls().next().unwrap_or_default()
     }
@@ -79,7 +80,7 @@ impl RunningNode {
         tcp.chain(self.server.unix_paths().map(|path| format!("unix://{}", path.display())))
     }
 
-    /// URLs for clients of other protocols.
+    /// The URLs of the node for clients of other protocols.
     pub fn other_urls(&self) -> impl Iterator<Item = (Protocol, String)> {
         let others = self.server.addresses().iter().filter(|(protocol, _)| *protocol != Protocol::Tcp);
         others.map(|(protocol, address)| (*protocol, format!("{}://{address}", self.scheme(*protocol))))
@@ -89,7 +90,7 @@ impl RunningNode {
         if self.server.has_tls() { protocol.tls_scheme() } else { protocol.scheme() }
     }
 
-    /// Hands over the cluster's leadership, closes all sessions, then stops the node.
+    /// Ends the node: hands over the leadership of the cluster, closes all sessions, and stops the node.
     pub fn stop(self) {
         if let Some(workers) = self.workers {
             workers.stop(GRACE);
@@ -106,7 +107,7 @@ impl RunningNode {
     }
 }
 
-/// Adds advice to an error if another program has the port.
+/// Adds advice to the error if the cause is another program that uses the port.
 pub fn add_port_advice(error: anyhow::Error) -> anyhow::Error {
     let taken = error.chain().find_map(|cause| match cause.downcast_ref() {
         Some(StartError::Listen { address, error }) if error.kind() == ErrorKind::AddrInUse => Some(*address),
@@ -121,7 +122,7 @@ pub fn add_port_advice(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Opens a node with the durable topics in a directory, and logs what was found there.
+/// Opens a node with the durable topics in a directory, and logs each topic that it finds there.
 fn open(config: dunlin::Config, dir: &Path) -> Result<Node> {
     let opened = Node::open(config, Arc::new(RealDisk), dir);
     let advice = match &opened {

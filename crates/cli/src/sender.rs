@@ -1,7 +1,8 @@
 //! Publishes texts, lines and whole files, at a limited rate.
 //!
-//! If the connection is lost, the client keeps the records without a response and sends them again under the same
-//! numbers. If the node has no room, refused records are sent again in order, after growing pauses.
+//! If the connection is lost, the client keeps the records that have no response yet, and later sends them again with
+//! the same record numbers, so that no record is appended twice. If the node has no room, the refused records are sent
+//! again in order, after growing pauses.
 
 use std::io::Write;
 use std::thread;
@@ -46,20 +47,20 @@ pub struct RecordSender<'a, P> {
     last: Option<Receipt>,
 }
 
-/// How long the node has had no room.
+/// Measures how long the node has had no room.
 #[derive(Debug)]
 struct NoRoomClock {
-    /// The longest time without room after which the command fails; `None` for no limit.
+    /// The command fails if the node has no room for longer than this; `None` for no limit.
     patience: Option<Duration>,
     /// The time since which the node has had no room; `None` while it has room.
     since: Option<Instant>,
     /// The pause before the next attempt.
     pause: Duration,
-    /// The number of records acknowledged before the last refusal.
+    /// The number of records that were acknowledged when the node last refused a record.
     acknowledged: u64,
 }
 
-/// The shortest and the longest pause between attempts. Each pause is twice the one before.
+/// The shortest and the longest pause between attempts. Each pause is twice the previous one, up to the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
@@ -80,7 +81,7 @@ struct RateLimit {
 }
 
 impl<'a, P: CountingPublisher> RecordSender<'a, P> {
-    /// `errors` colours the warnings on standard error.
+    /// Creates a sender. `errors` colours the warnings on standard error.
     pub fn new(
         publisher: P,
         meta: RecordMeta<'a>,
@@ -111,8 +112,8 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
             return Ok(false);
         }
         let meta = self.meta;
-        // If `send` returns an error other than `LeftOut`, the publisher does not keep the record, and the caller sends
-        // it again.
+        // If the publisher's `send` returns an error other than `LeftOut`, the publisher has not taken the record, so
+        // `retry` sends it again.
         let send = |publisher: &mut P| publisher.send(Draft { meta, payload: Payload::Copied(payload) });
         match self.retry(send) {
             Ok(sent) => {
@@ -121,7 +122,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
             }
             Err(refused) if is_left_out(&refused) => {
                 self.sent += 1;
-                // An error is ignored here: the counts show the records that have no acknowledgement.
+                // The error is ignored: the counts show how many records have no acknowledgement.
                 let _ = self.flush();
                 Err(refused.context(format!("ended after {} records", grouped(self.sent))))
             }
@@ -136,7 +137,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         self.sent += u64::from(matches!(outcome, Ok(_) | Err(PublishError::Unknown(_))));
         match outcome {
             Ok(receipt) => self.last = Some(receipt),
-            // The client sends the record again; `flush` waits for its response.
+            // The response is still missing. The client sends the record again, and `flush` waits for the response.
             Err(PublishError::Unknown(why)) => {
                 self.outage.report_once(&why, self.errors)?;
                 self.flush()?;
@@ -146,8 +147,8 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         Ok(())
     }
 
-    /// Sends each line as a record; returns `false` if the command has to end. Waits for more input only when all
-    /// records are acknowledged.
+    /// Sends each line as a record. Before it waits for more input, it waits until all records are acknowledged.
+    /// Returns `false` if the command has to end.
     pub fn send_lines(&mut self, lines: &Input) -> Result<bool> {
         const CONTEXT: &str = "cannot read lines";
         let mut partial_line = Vec::new();
@@ -165,7 +166,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
                 let Some(end) = line.strip_suffix(b"\n") else {
                     partial_line.extend_from_slice(line);
                     if partial_line.len() > RECORD_BYTES_MAX {
-                        // An error is ignored here: the counts show the records that have no acknowledgement.
+                        // The error is ignored: the counts show how many records have no acknowledgement.
                         let _ = self.flush();
                         bail!("a line has more than {RECORD_BYTES_MAX} bytes");
                     }
@@ -218,7 +219,8 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
                 Err(PublishError::Unknown(_)) if self.stop.is_set() => return Ok(None),
                 Err(PublishError::Unknown(why)) => self.outage.report_once(&why, self.errors)?,
                 Err(refused) => {
-                    // A new record would discard the refused ones, so they are sent again first.
+                    // If a new record were sent now, the publisher would discard the refused ones, so these are sent
+                    // again first.
                     let mut refused = Some(refused);
                     while let Some(why) = refused {
                         match why {
@@ -233,7 +235,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         }
     }
 
-    /// Waits before another attempt. Returns the refusal if another attempt cannot succeed, or the command
+    /// Waits before another attempt. Returns the refusal as an error if another attempt is pointless, or if the command
     /// has to end.
     fn wait_for_room(&mut self, refused: PublishError) -> Result<()> {
         let acknowledged = self.publisher.acknowledged_records();
@@ -257,7 +259,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         };
         let now = Instant::now();
         if now < due {
-            // At a limited rate, each record is sent immediately instead of with the next batch.
+            // With a rate limit, each record is sent at once instead of together with the next ones.
             self.flush()?;
         }
         while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
@@ -267,8 +269,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
             thread::sleep(left.min(Duration::from_millis(50)));
         }
         if let Some(rate_limit) = &mut self.rate_limit {
-            // A sender that is more than 1 s behind its plan catches up 1 s only, so that it does not exceed the rate
-            // for long.
+            // A sender that is late catches up by at most 1 s, so that it does not exceed the rate for long.
             rate_limit.due = rate_limit.due.max(now.checked_sub(Duration::from_secs(1)).unwrap_or(now))
                 + rate_limit.interval;
         }
@@ -286,8 +287,8 @@ impl NoRoomClock {
             .is_none_or(|patience| self.since.map_or(Duration::ZERO, |since| since.elapsed()) < patience)
     }
 
-    /// Ends the time without room if the node has acknowledged records since the refusal. Records that were sent later
-    /// may still be refused.
+    /// If the node has acknowledged records since its last refusal, the time without room ends. The node may still
+    /// refuse records that were sent later.
     fn reset_after_ack(&mut self, acknowledged: u64) {
         if acknowledged > self.acknowledged {
             (self.since, self.pause) = (None, PAUSE_MIN);
@@ -295,7 +296,7 @@ impl NoRoomClock {
     }
 }
 
-/// Whether the error concerns an earlier record. The record of the call itself was then sent.
+/// Whether the error concerns only an earlier record. The record of the failed call was then sent.
 fn is_left_out(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(PublishError::LeftOut { .. }))
 }

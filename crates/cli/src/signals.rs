@@ -1,4 +1,5 @@
-//! Signals: the first Ctrl-C or SIGTERM requests the end, a second one enforces it. SIGHUP requests a reload.
+//! Handles signals. The first Ctrl-C or SIGTERM requests that the command ends, and the second one ends it at once.
+//! SIGHUP requests that a node reads its configuration files again.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -15,13 +16,13 @@ use signal_hook::flag;
 
 /// The interval at which a sleeping thread checks whether it has to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How long a command that has to end waits for an outstanding response of its node.
+/// How long a command that has to end waits for a response that its node has not sent yet.
 pub const GRACE: Duration = Duration::from_secs(1);
 /// The exit code that a shell reports after Ctrl-C.
 const INTERRUPTED: i32 = 130;
 
-/// Makes a write beyond the process's file size limit fail like a write to a full disk. By default, such a write ends
-/// the process by the signal SIGXFSZ.
+/// Makes a write fail like a write to a full disk if it exceeds the process's limit for the size of files. By default,
+/// the signal SIGXFSZ ends the process at such a write.
 pub fn ignore_file_size_signal() {
     // If the handler cannot be installed, the default stays.
     let _ = flag::register(SIGXFSZ, Arc::default());
@@ -45,17 +46,17 @@ impl ReloadFlag {
     }
 }
 
-/// A flag that requests the end of the command. Signals do not set the default flag.
+/// A flag that requests the end of the command. The flag of `StopFlag::default()` is not set by signals.
 #[derive(Debug, Clone, Default)]
 pub struct StopFlag(Arc<AtomicBool>);
 
 impl StopFlag {
-    /// Installs the signal handlers.
+    /// Returns a flag that SIGINT and SIGTERM set.
     pub fn on_signal() -> Result<StopFlag> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // The order of registration matters: at the second signal, this handler finds the flag that the first
-            // signal set, and ends the process.
+            // This handler must be registered before the one that sets the flag. At the second signal, it finds the
+            // flag set by the first signal, and ends the process.
             flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))
                 .and_then(|_| flag::register(signal, Arc::clone(&stop)))
                 .context("cannot listen for signals")?;
@@ -63,14 +64,14 @@ impl StopFlag {
         Ok(StopFlag(stop))
     }
 
-    /// Sets the flag also when the program that reads standard output has ended, such as `head -1`. A command that has
-    /// nothing to write would not notice this otherwise.
+    /// Makes the flag also be set when the program that reads standard output, such as `head -1`, has ended. A command
+    /// that has nothing to write would not notice this otherwise.
     pub fn set_when_stdout_closes(&self) {
         let stop = self.clone();
         thread::spawn(move || {
             let out = std::io::stdout();
-            // The system reports the closed pipe although no event is requested. If standard output is a file, this
-            // wait never ends.
+            // The system reports a closed pipe even if no event is requested. If standard output is a file, this wait
+            // never ends.
             let mut poll_fds = [PollFd::new(&out, PollFlags::empty())];
             while poll(&mut poll_fds, None) == Err(Errno::INTR) {}
             if poll_fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
@@ -79,7 +80,7 @@ impl StopFlag {
         });
     }
 
-    /// Sets the flag also when standard input ends.
+    /// Makes the flag also be set when standard input ends.
     pub fn set_when_stdin_ends(&self) {
         let stop = self.clone();
         thread::spawn(move || {
@@ -88,7 +89,7 @@ impl StopFlag {
         });
     }
 
-    /// Ends the process if it still runs `grace` after the flag was set.
+    /// Ends the process if it has not ended by itself within `grace` after the flag was set.
     pub fn enforce_exit_within(&self, grace: Duration) {
         let stop = self.clone();
         thread::spawn(move || {
@@ -101,7 +102,7 @@ impl StopFlag {
         });
     }
 
-    /// Uses a flag that another component sets.
+    /// Returns a stop flag that another component sets.
     pub fn of(flag: Arc<AtomicBool>) -> StopFlag {
         StopFlag(flag)
     }
@@ -111,7 +112,7 @@ impl StopFlag {
         StopFlag::default()
     }
 
-    /// Runs `call`. When the flag is set, interrupts the waits of `call` for a node and returns `None`.
+    /// Runs `call`. When the flag is set, every wait for a node inside `call` is interrupted, and the result is `None`.
     pub fn run_interruptible<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
         self.run_interruptible_after(Duration::ZERO, call)
     }

@@ -1,4 +1,4 @@
-//! The state of a state topic, of any kind, as a subscriber keeps it.
+//! A subscriber's copy of the state of a topic, of any kind.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use dunlin_topic::{Frame, FrozenState, Reducer, ReducerConfig, ReducerError};
 
 use crate::outcome::CommandRefusal;
 
-/// The state of a topic, of one of Dunlin's kinds: order book, orders, last values, or region.
+/// The state of a topic. Its kind is one of Dunlin's reducers: order book, orders, last values, or region.
 #[derive(Debug)]
 pub enum State {
-    /// An order book by price level.
+    /// An order book that consists of price levels.
     Book(Book),
-    /// An order book by order.
+    /// An order book that consists of single orders.
     Orders(Orders),
-    /// Last values by key.
+    /// The last value of each key.
     Last(LastValue),
-    /// A region of a world, and its topic's configuration.
+    /// A region of a world, and the configuration of its reducer.
     Region(Box<(AnyRegion, ReducerConfig)>),
 }
 
 impl State {
-    /// Creates an empty state with a topic's configuration.
+    /// Creates an empty state for this configuration of a reducer.
     pub fn of(config: &ReducerConfig) -> Result<State, CommandRefusal> {
         let refused = |error: dunlin_feed::OptionsError| CommandRefusal(error.to_string());
         let scale = || Scale::parse(&config.kind, &config.options).map_err(refused);
@@ -44,15 +44,15 @@ impl State {
         }
     }
 
-    /// Creates an empty state for a topic of a node. If its configuration is unknown, the state is of kind `last`,
-    /// and refuses records of other kinds.
+    /// Creates an empty state for a topic of a node. If the configuration of the topic is unknown, the state has the
+    /// kind `last`, and refuses records of other kinds.
     pub fn of_topic(client: &Client, topic: &str) -> State {
         let described = client.describe_topic(topic).ok().and_then(|topic| topic.config.reducer);
         let config = described.unwrap_or_default();
         State::of(&config).unwrap_or_else(|_| State::Last(LastValue::default()))
     }
 
-    /// Returns the configuration of a topic with this state.
+    /// Returns the configuration of the reducer that keeps this state.
     pub fn config(&self) -> ReducerConfig {
         let (kind, options) = match self {
             State::Book(book) => (BOOK, book.scale().options()),
@@ -63,7 +63,7 @@ impl State {
         ReducerConfig { kind: kind.to_owned(), options }
     }
 
-    /// The price levels, if the state has any.
+    /// Returns the price levels if the state is an order book.
     pub fn levels(&self) -> Option<&dyn PriceLevels> {
         match self {
             State::Book(book) => Some(book),
@@ -72,7 +72,7 @@ impl State {
         }
     }
 
-    /// Returns the content of a record that turns any state of this kind into this state.
+    /// Returns the payload of a record that replaces any state of this kind by this state.
     pub fn encode_snapshot(&self) -> Vec<u8> {
         let mut payload = Vec::new();
         match self {

@@ -1,4 +1,4 @@
-//! Text tables: each column as wide as its content, numbers aligned to the right.
+//! Formats text tables. Each column is as wide as its content, and numbers are aligned to the right.
 
 use std::io::{self, Write};
 

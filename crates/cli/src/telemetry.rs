@@ -1,8 +1,8 @@
 //! Telemetry of a running node: log lines on standard error and, with the feature `otel`, traces to an
 //! OpenTelemetry collector.
 //!
-//! `otlp.endpoint` or OpenTelemetry's variables name the collector. A program without the feature refuses
-//! `otlp.endpoint`, but ignores the variables, which are often set for a whole machine.
+//! The configuration key `otlp.endpoint` or OpenTelemetry's environment variables name the collector. A program without
+//! the feature refuses `otlp.endpoint`, but ignores the variables, which are often set for a whole machine.
 
 #[cfg(feature = "otel")]
 mod client;
@@ -37,12 +37,12 @@ impl Telemetry {
         let collector = Collector::find(config.otlp_endpoint.as_deref())?;
         let mut layers = vec![lines(config, console)];
         layers.extend(collector.as_ref().map(Collector::layer));
-        // This fails only if the program has already set a global subscriber, which then stays in use.
+        // The call fails only if this process already has a global subscriber, which then stays in use.
         let _ = tracing::subscriber::set_global_default(Registry::default().with(layers));
         Ok(Telemetry { collector })
     }
 
-    /// Sends pending traces. Call it after the node and its sessions have ended.
+    /// Sends the traces that have not been sent yet. The caller must have ended the node and its sessions before.
     pub fn stop(self) {
         if let Some(collector) = self.collector {
             collector.stop();
@@ -50,8 +50,9 @@ impl Telemetry {
     }
 }
 
-/// Log lines on standard error, without spans. The lines of the library openraft are left out: it logs up to thirty
-/// warnings a second about late heartbeats, and the node's status shows the relevant events.
+/// Returns the layer that writes log lines to standard error, without spans. It leaves out the lines of the library
+/// openraft, which logs up to thirty warnings a second about late heartbeats. The node's status shows the relevant
+/// events.
 fn lines(config: &NodeConfig, console: &Console) -> AnyLayer {
     let level: Level = config.log.parse().unwrap_or(Level::WARN);
     let wanted = Targets::new()

@@ -1,4 +1,4 @@
-//! Task workers that a node runs, according to `workers` and `scale`.
+//! Starts the task workers that a node runs according to the configuration keys `workers` and `scale`.
 
 use std::process;
 use std::time::Duration;
@@ -21,15 +21,15 @@ pub struct WorkersConfig {
     pub words: Vec<String>,
     pub min: u32,
     pub max: u32,
-    /// The number of workers that are started before they are needed.
+    /// The number of idle workers that are started before tasks need them.
     pub warm: u32,
-    /// The period after which the load repeats, such as a day.
+    /// The period after which the pattern of the load repeats, such as a day.
     pub season: Option<Duration>,
 }
 
-/// The largest `scale_warm`: waiting processes use memory.
+/// The largest value of `scale_warm`. It is limited because idle processes use memory.
 const WARM_MAX: u32 = 1_000;
-/// The shortest and the longest `scale_season`.
+/// The shortest and the longest value of `scale_season`.
 const SEASON: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(31 * 24 * 60 * 60);
 

@@ -1,5 +1,5 @@
-//! A configuration file with every key, commented out at its default. The file is made from the table of
-//! keys, which makes it complete.
+//! Creates an example configuration file that contains every key with its default, commented out. The text is made from
+//! the table of keys, so no key is missing.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ const HEAD: &str = "\
 /// The largest width of a comment line in the example file, in columns.
 const WIDTH: usize = 80;
 
-/// The text of the file.
+/// Returns the text of the example file.
 pub fn example() -> String {
     let mut text = HEAD.to_owned();
     let table_of = |key: &ConfigKey| key.name.split_once('.').map(|(table, _)| table);

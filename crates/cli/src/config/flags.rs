@@ -1,4 +1,4 @@
-//! The configuration's keys as command-line flags, made from the table of keys.
+//! The keys of the configuration as command-line flags. The flags are made from the table of keys.
 
 use std::path::PathBuf;
 
@@ -16,8 +16,8 @@ pub struct ConfigFlags {
 }
 
 impl ConfigFlags {
-    /// Returns the values from the file, the variables and the flags, and warnings to show. Flags take precedence over
-    /// variables, and variables over the file.
+    /// Reads the values from the file, the environment variables and the flags. Returns them with warnings for the
+    /// user. Flags take precedence over variables, and variables over the file.
     pub fn gather(&self) -> Result<(RawConfig, Vec<String>)> {
         self.gather_with_defaults(RawConfig::defaults())
     }

@@ -1,16 +1,17 @@
 //! All keys of a node's configuration: name, default and help text.
 //!
-//! Flags (`--retention-bytes`), variables (`DUNLIN_RETENTION_BYTES`), the file (`retention.bytes`), `config
-//! show` and the help text are all made from this table, and therefore always agree.
+//! The names of flags (`--retention-bytes`), of environment variables (`DUNLIN_RETENTION_BYTES`) and of keys in the
+//! file (`retention.bytes`) are made from this table. The output of `dunlin config show` and the help text also are, so
+//! that all of them agree.
 
 /// The description of one configuration key: its name, default and help text.
 #[derive(Debug)]
 pub struct ConfigKey {
     /// The key's name in the file, with dots.
     pub name: &'static str,
-    /// The name of the key's value in the help, such as `DURATION`.
+    /// The placeholder for the value in the help text, such as `DURATION`.
     pub value: &'static str,
-    /// The default, as text.
+    /// The default value, as text.
     pub default: &'static str,
     pub help: &'static str,
 }
@@ -30,8 +31,8 @@ impl ConfigKey {
     }
 }
 
-/// Listeners that `dunlin dev` opens at their default ports. If another program has a port, that listener
-/// stays off, and `dev` prints a warning.
+/// The listeners that `dunlin dev` opens in addition, with their addresses. If another program uses the port of a
+/// listener, the listener stays off, and `dunlin dev` prints a warning.
 pub const DEV_DEFAULTS: &[(&str, &str)] = &[
     ("nats.listen", "127.0.0.1:4222"),
     ("http.listen", "127.0.0.1:8222"),

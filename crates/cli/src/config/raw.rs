@@ -57,7 +57,7 @@ impl RawConfig {
         RawConfig { settings: KEYS.iter().map(setting).collect() }
     }
 
-    /// The defaults of `dunlin dev`.
+    /// Creates a configuration with the defaults of `dunlin dev`.
     pub fn dev_defaults() -> RawConfig {
         let mut raw = RawConfig::defaults();
         for (name, text) in keys::DEV_DEFAULTS {
@@ -66,33 +66,33 @@ impl RawConfig {
         raw
     }
 
-    /// Replaces one default.
+    /// Replaces the default of the key with this name.
     pub fn set_default(&mut self, name: &str, text: &str) {
         if let Some(key) = keys::find(name) {
             self.set(key, text.to_owned(), ValueOrigin::Default);
         }
     }
 
-    /// Sets the value of the key with this index in [`KEYS`], and where the value comes from.
+    /// Sets the value of the key with this index in [`KEYS`], and the origin of the value.
     pub fn set(&mut self, key: usize, text: String, origin: ValueOrigin) {
         self.settings[key] = ConfigValue { text, origin };
     }
 
-    /// Reads the TOML file at `path`; its values replace the present ones.
+    /// Reads the TOML file at `path`. Its values replace those that were set before.
     pub fn read_file(&mut self, path: &Path) -> Result<()> {
         let text =
             read_text(path).with_context(|| format!("cannot read the configuration {}", path.display()))?;
         self.apply_toml(&text, path)
     }
 
-    /// Reads `DUNLIN_*` variables; their values replace the present ones. Returns a warning for each unknown
-    /// variable.
+    /// Reads the environment variables `DUNLIN_*`. Their values replace those that were set before. Returns a warning
+    /// for each unknown variable.
     pub fn apply_variables(
         &mut self,
         variables: impl Iterator<Item = (OsString, OsString)>,
     ) -> Result<Vec<String>> {
         let mut warnings = Vec::new();
-        // Names of other programs' variables need not be valid UTF-8.
+        // A variable whose name is not valid UTF-8 belongs to another program.
         let variables = variables.filter_map(|(name, text)| Some((name.into_string().ok()?, text)));
         for (name, text) in variables.filter(|(name, _)| name.starts_with(VARIABLE_PREFIX)) {
             if let Some(key) = KEYS.iter().position(|key| key.variable() == name) {
@@ -148,7 +148,7 @@ impl RawConfig {
     }
 }
 
-/// Variables of client commands, which are not keys of the configuration.
+/// The environment variables that client commands read. They are not keys of the configuration.
 const VARIABLES_OF_CLIENTS: &[&str] = &[
     "DUNLIN_URL",
     "DUNLIN_USER",

@@ -1,4 +1,4 @@
-//! Value types of the configuration and the command line.
+//! Types of values that the configuration and the command line accept.
 
 use std::str::FromStr;
 

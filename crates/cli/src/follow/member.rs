@@ -1,7 +1,9 @@
-//! Reading as a member of a group: records are written or passed to a command, and their claims are settled.
+//! Reads records as a member of a group. Each record is written or passed to a command, and its claim is then settled:
+//! the record is acknowledged or returned to the group.
 //!
-//! A record of a `work` group is acknowledged after it was written and flushed: a member killed in between causes a
-//! second delivery, never a loss. While a command runs for a record, the record's claim is renewed.
+//! A record of a work group is acknowledged only after it was written and flushed. If the member is killed between the
+//! two steps, the group delivers the record a second time, so the record is not lost. While a command runs for a
+//! record, the record's claim is renewed.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -16,22 +18,25 @@ use dunlin_topic::{Frame, Record};
 use super::{BATCH_EVENTS_MAX, EventCount, FollowOutput};
 use crate::program::ExternalProgram;
 
-/// The number of records that a member claims in advance if it only writes them.
+/// The number of records that a member claims in advance if it only writes them and runs no command.
 const CLAIMS_AHEAD: u64 = 64;
-/// Claims are renewed after a third of their duration, so that two renewals may fail.
+/// How many times a claim is renewed in its duration. With 3, two renewals may fail before the claim ends.
 const RENEWALS_PER_CLAIM: u32 = 3;
 
-/// The work of a group member for each record: print it or run a command, then acknowledge it.
+/// Says how a group member handles each record: it prints the record or runs a command, and then acknowledges the
+/// record.
 #[derive(Debug)]
 pub struct RecordHandling {
     pub kind: GroupKind,
     /// Whether the member acknowledges the records that it has handled.
     pub acks: bool,
-    /// The command to run for each record instead of writing it; its success acknowledges the record.
+    /// The command to run for each record; `None` to write the record instead. A command that succeeds acknowledges the
+    /// record.
     pub program: Option<ExternalProgram>,
     /// The pause before a record is delivered again after its command failed.
     pub retry_after: Duration,
-    /// The number of attempts after which a record is given up. `last_attempt_note` says where such a record goes.
+    /// The number of attempts after which the group no longer delivers a record. `last_attempt_note` says where such a
+    /// record goes.
     pub attempts_max: u32,
     pub last_attempt_note: String,
 }
@@ -47,11 +52,11 @@ pub struct MemberLoop<'a> {
     unacknowledged: Vec<u64>,
 }
 
-/// The result of a record that the member received.
+/// How the handling of a record ended.
 enum Outcome {
     Done,
     Failed(String),
-    /// The command has to end; the record returns to the group and goes to another member.
+    /// The member has to end. The record returns to the group, which delivers it to another member.
     Dropped,
 }
 
@@ -80,7 +85,7 @@ impl<'a> MemberLoop<'a> {
         Ok(EventCount(events))
     }
 
-    /// Requests more records, at most as many as the member may still handle.
+    /// If no requested records are outstanding, requests more: at most as many as the member may still handle.
     fn claim<W: Write>(&mut self, follow: &FollowOutput<W>) {
         if self.handling.kind == GroupKind::Share || self.requested > 0 {
             return;
@@ -215,7 +220,7 @@ fn run<W: Write>(
     });
     Ok(match ran {
         Ok(status) if status.success() => Outcome::Done,
-        // Ctrl-C has ended the command too, so its exit status does not count.
+        // Ctrl-C has also ended the command, so its exit status says nothing about the record.
         _ if follow.stop.is_set() => Outcome::Dropped,
         Ok(status) => Outcome::Failed(format!("{}: {status}", program.name())),
         // The command could be run when the member started, but not now. The member leaves the group, which then
@@ -224,14 +229,15 @@ fn run<W: Write>(
     })
 }
 
-/// Renews the claim until the command has ended or the claim cannot be renewed. In the second case, a later
+/// Renews the claim until the command has ended, or until the claim is lost. If the claim is lost, the later
 /// acknowledgement is reported as stale.
 fn renew(member: &mut Member, token: u64, every: Duration, end: &mpsc::Receiver<()>) {
     while end.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
         match member.renew(&[token]) {
             Ok(settlement) if settlement.settled == 0 => return,
             Err(CallError::Refused(_)) => return,
-            // After a success or a temporary error, the claim is renewed again after the next interval.
+            // The claim was renewed, or the attempt failed with a temporary error. The next attempt follows after the
+            // next interval.
             Ok(_) | Err(_) => {}
         }
     }

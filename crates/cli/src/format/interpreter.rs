@@ -1,7 +1,7 @@
-//! Interprets records and states of state topics: `set bid 50000.10 x 1200` instead of bytes.
+//! Decodes records and states of state topics into readable text, such as `set bid 50000.10 x 1200` instead of bytes.
 //!
-//! The topic's configuration is read from the node once, with the first record that could have entries. If it
-//! is unknown, or the bytes are not entries, the bytes are shown.
+//! The configuration of a topic is read from the node once, before its first record that may contain entries is
+//! decoded. If the configuration is unknown, or the bytes are not entries, the bytes themselves are shown.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use super::json::put_bytes;
 use super::text::escaped;
 use crate::state::State;
 
-/// The number of a record's entries that are shown; the rest is only counted.
+/// The maximum number of entries of a record that are shown. Further entries are only counted.
 const ENTRIES_SHOWN_MAX: usize = 8;
 
 /// Decodes the records of state topics into readable entries, according to each topic's reducer.
@@ -26,14 +26,14 @@ pub struct Interpreters {
     known: Mutex<HashMap<String, Option<Arc<TopicFormat>>>>,
 }
 
-/// How the entries of a topic are decoded.
+/// How the entries of a topic's records are decoded.
 #[derive(Debug)]
 struct TopicFormat {
     reducer: ReducerConfig,
     scale: Scale,
 }
 
-/// One decoded entry.
+/// One decoded entry of a record: a change of a price level, of an order or of a value.
 #[derive(Debug, Clone, Copy)]
 enum Entry<'a> {
     Level(BookEntry),
@@ -52,7 +52,7 @@ impl Interpreters {
         known.insert(topic.to_owned(), TopicFormat::of(reducer).map(Arc::new));
     }
 
-    /// The record's entries as text, if it has any.
+    /// Returns the entries of the record as text; `None` if the record has no entries.
     pub fn text(&self, record: &Record<'_>) -> Option<String> {
         let (kind, entries) = self.entries(record)?;
         let more = entries.len().saturating_sub(ENTRIES_SHOWN_MAX);
@@ -62,7 +62,7 @@ impl Interpreters {
         Some(words.join(", "))
     }
 
-    /// The record's entries as objects, if it has any.
+    /// Returns the entries of the record as JSON objects; `None` if the record has no entries.
     pub fn object(&self, record: &Record<'_>) -> Option<Value> {
         let (_, entries) = self.entries(record)?;
         Some(entries.iter().map(Entry::object).collect())
@@ -94,7 +94,7 @@ impl Interpreters {
     }
 
     fn entries<'r>(&self, record: &Record<'r>) -> Option<(Arc<TopicFormat>, Vec<Entry<'r>>)> {
-        // The first byte of an entry is its operation, a byte with which no text begins.
+        // An entry begins with its operation, a number from 1 to 4. No text begins with such a byte.
         let payload = record.frame.payload();
         if !payload.first().is_some_and(|first| (1..=4).contains(first)) || record.frame.key().is_some() {
             return None;
@@ -116,7 +116,7 @@ impl Interpreters {
         if let Some(kind) = known.get(topic) {
             return kind.clone();
         }
-        // If the request fails, it is repeated for the next record.
+        // If the request fails, nothing is stored, and the request is repeated for the next record.
         let reducer = self.node.as_ref()?.describe_topic(topic).ok()?.config.reducer;
         let kind = reducer.and_then(TopicFormat::of).map(Arc::new);
         known.insert(topic.to_owned(), kind.clone());
@@ -140,7 +140,7 @@ impl TopicFormat {
         Some(TopicFormat { reducer, scale })
     }
 
-    /// Decodes all entries, or none if some bytes are not an entry.
+    /// Decodes all entries of a payload. Returns `None` if some bytes of the payload are not an entry.
     fn read<'a>(&self, payload: &'a [u8]) -> Option<Vec<Entry<'a>>> {
         match self.reducer.kind.as_str() {
             BOOK => BookEntry::decode_all(payload).map(|entry| entry.ok().map(Entry::Level)).collect(),
@@ -200,7 +200,8 @@ impl Entry<'_> {
         )
     }
 
-    /// Prices and sizes in units. Ids are text, because many JSON readers cannot hold them exactly.
+    /// Returns the entry as a JSON object. Prices and sizes are whole numbers of the topic's units. Ids are text,
+    /// because many JSON readers cannot hold them exactly.
     fn object(&self) -> Value {
         let side_of = |side: Side| side.to_string();
         match *self {

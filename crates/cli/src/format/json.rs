@@ -1,12 +1,13 @@
-//! Events as JSON objects with all their values.
+//! Formats events as JSON objects with all their values.
 
 use std::io::{self, Write};
 
 use dunlin_topic::{LogName, Notice, PublisherStatus, Record, Snapshot};
 use serde_json::{Map, Value, json};
 
-/// Writes a record, with its entries if it belongs to a state topic and can be decoded. Payload, key and header values
-/// are text if they are UTF-8. Other bytes are base64, under the same name with the suffix `_base64`.
+/// Writes a record. If the record belongs to a state topic and can be decoded, the object includes its entries.
+/// Payload, key and header values are text if they are UTF-8. Other bytes are base64, under the same name with the
+/// suffix `_base64`.
 pub fn record(
     record: &Record<'_>,
     attempt: Option<u32>,
@@ -23,7 +24,7 @@ pub fn record(
     let mut optional =
         |name: &str, value: Option<Value>| value.map(|value| object.insert(name.into(), value));
     optional("attempt", attempt.map(Value::from));
-    // Written only if the previous record's number is not `seq - 1`, as after conflation.
+    // The field is written only if numbers are missing before this record, as after conflation.
     optional("prev_seq", (record.prev_seq + 1 < record.seq()).then(|| record.prev_seq.into()));
     optional("entries", entries);
     optional("event_time_ns", frame.event_time_ns().map(|ns| ns.to_string().into()));
@@ -40,7 +41,8 @@ pub fn record(
     write_line(object, out)
 }
 
-/// A header as a list, because names may repeat and their order matters.
+/// Returns a header as an object. A record has a list of such objects, because names may repeat and the order of
+/// headers matters.
 fn header((name, value): (&str, &[u8])) -> Value {
     let mut object = Map::new();
     object.insert("name".into(), name.into());
@@ -48,7 +50,7 @@ fn header((name, value): (&str, &[u8])) -> Value {
     object.into()
 }
 
-/// Writes a state: the kind and entries if `known` contains them, otherwise the state's bytes.
+/// Writes a state. If `known` is given, writes the kind and the entries of the state; otherwise, the bytes.
 pub fn state(snapshot: &Snapshot, known: Option<(String, Value)>, out: &mut impl Write) -> io::Result<()> {
     let mut object = head("state", &snapshot.log);
     object.insert("epoch".into(), snapshot.position.epoch.into());
@@ -105,7 +107,7 @@ pub fn notice(notice: &Notice, out: &mut impl Write) -> io::Result<()> {
     write_line(object, out)
 }
 
-/// Writes how many publishers a state has.
+/// Writes whether a state topic has a connected publisher, and since when.
 fn publishers(publishers: &PublisherStatus, out: &mut impl Write) -> io::Result<()> {
     let mut object = head("publishers", &publishers.log);
     object.insert("connected".into(), publishers.connected.into());

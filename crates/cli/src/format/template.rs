@@ -1,4 +1,4 @@
-//! A template of an output line that the user defines, such as `{seq} {subject} {payload}`.
+//! A template of an output line, which the user writes, such as `{seq} {subject} {payload}`.
 
 use std::io::{self, Write};
 use std::str::FromStr;
@@ -123,7 +123,7 @@ fn headers(record: &Record<'_>, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// A time as RFC 3339 text, with nanoseconds.
+/// Formats a time as RFC 3339 text with nanoseconds.
 pub fn rfc3339(unix_ns: u64) -> String {
     let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(unix_ns);
     humantime::format_rfc3339_nanos(time).to_string()

@@ -1,4 +1,4 @@
-//! Events as text, one line each.
+//! Formats events as text, one line for each event.
 
 use std::io::{self, Write};
 
@@ -7,9 +7,9 @@ use dunlin_topic::{EpochChanged, Gap, Lagging, LogName, Notice, PublisherStatus,
 
 use crate::console::{TextPainter, grouped};
 
-/// Writes a record as `SEQ payload`. If records of several logs may be printed, the subject comes first. The number of
-/// a second or later attempt stands before the payload. If the payload can be decoded, the entries are written instead
-/// of the bytes.
+/// Writes a record as `SEQ payload`. If records of several logs may be printed, the subject comes first. From the
+/// second attempt on, the number of the attempt precedes the payload. If the payload can be decoded, its entries are
+/// written instead of its bytes.
 pub fn record(
     record: &Record<'_>,
     attempt: Option<u32>,
@@ -48,7 +48,7 @@ pub fn state(
     lines.iter().try_for_each(|line| writeln!(out, "  {line}"))
 }
 
-/// Writes a notice. Its first word is in capitals, so that it cannot be mistaken for a record.
+/// Writes a notice. The first word of a notice is in capitals, so that the line cannot be mistaken for a record.
 pub fn notice(
     notice: &Notice,
     several_logs: bool,
@@ -68,7 +68,7 @@ pub fn notice(
         Notice::Deleted { log, last } => {
             writeln!(out, "{}  {} at {last}", paint.bad("DELETED"), log_name(log))
         }
-        // These notices report no lost record.
+        // These notices need no line, because they report neither lost records nor a change for the user.
         Notice::Advance { .. } | Notice::Checksum(_) => Ok(()),
         Notice::Snapshot(snapshot) => state(snapshot, None, several_logs, paint, out),
         Notice::Publishers(publishers) => {
@@ -97,13 +97,14 @@ fn lagging_line(lagging: &Lagging, paint: TextPainter) -> String {
     let (behind, retained) = (grouped(lagging.behind), grouped(lagging.retained));
     let mark = paint.warning("LAGGING");
     if lagging.behind > lagging.retained {
-        // The remaining records have been deleted already; a gap will report them.
+        // The log no longer holds all records that the subscriber has still to read. A gap will report the missing
+        // ones.
         return format!("{mark}  behind {behind}, and only {retained} of them are still retained");
     }
     format!("{mark}  behind {behind} of {retained} retained")
 }
 
-/// The number of connected publishers of a state, and the state's age.
+/// Describes whether a state topic has a connected publisher, and how old its newest record is.
 pub fn publishers_text(publishers: &PublisherStatus, now_ns: u64) -> String {
     let seconds = |since_ns: u64| format!("{:.1} s", now_ns.saturating_sub(since_ns) as f64 / 1e9);
     let state = match publishers.connected {
@@ -137,7 +138,7 @@ fn epoch_line(change: &EpochChanged, paint: TextPainter) -> String {
     )
 }
 
-/// The topic of a log. For another partition than 0, followed by `/` and the partition.
+/// Returns the name of a log's topic. If the partition is not 0, `/` and the partition follow.
 pub fn log_name(log: &LogName) -> String {
     if log.partition == 0 { log.topic.clone() } else { format!("{}/{}", log.topic, log.partition) }
 }

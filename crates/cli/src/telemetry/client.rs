@@ -1,6 +1,6 @@
 //! The HTTP client of the trace exporter, which runs on the exporter's own thread.
 //!
-//! A response may have at most [`RESPONSE_BYTES_MAX`] bytes; the client's timeout limits its duration.
+//! A response may have at most [`RESPONSE_BYTES_MAX`] bytes, and may take no longer than the client's timeout.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ impl ExporterClient {
 
 #[async_trait]
 impl HttpClient for ExporterClient {
-    /// Blocks, because the exporter's thread has no other work and no runtime.
+    /// Blocks the thread. The exporter's thread has no other work, and no asynchronous runtime.
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         self.runtime.block_on(async {
             let response = async {

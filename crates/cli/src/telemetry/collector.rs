@@ -1,15 +1,15 @@
-//! Traces to an OpenTelemetry collector, by OTLP over HTTP.
+//! Sends traces to an OpenTelemetry collector, by OTLP over HTTP.
 //!
 //! A thread of OpenTelemetry's library collects spans and sends them in batches. If the collector is unreachable, spans
 //! are lost, and one warning is logged. A running node never waits for the collector. A node that ends waits for at
 //! most [`FLUSH_MAX`].
 //!
-//! Limits, from variables of the library, with their defaults: at most `OTEL_BSP_MAX_QUEUE_SIZE` (2,048) spans wait to
-//! be sent, and further spans are dropped. A batch has at most `OTEL_BSP_MAX_EXPORT_BATCH_SIZE` (512) spans. Batches
-//! are sent every `OTEL_BSP_SCHEDULE_DELAY` (5,000) ms.
+//! Environment variables of the library set these limits; their defaults are in parentheses. At most
+//! `OTEL_BSP_MAX_QUEUE_SIZE` (2,048) spans wait to be sent, and further spans are dropped. A batch has at most
+//! `OTEL_BSP_MAX_EXPORT_BATCH_SIZE` (512) spans. Batches are sent every `OTEL_BSP_SCHEDULE_DELAY` (5,000) ms.
 //!
-//! The library's HTTP client is not used: reqwest has many dependencies, and needs a runtime on the sending
-//! thread.
+//! The HTTP client reqwest, which the library could use, is not used: it has many dependencies, and needs a runtime on
+//! the sending thread.
 
 use std::env;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,7 @@ use super::client::ExporterClient;
 
 /// How long a node that ends waits until its unsent spans are sent.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
-/// The time limit for a batch, unless `OTEL_EXPORTER_OTLP_TIMEOUT` sets another.
+/// The time limit for sending a batch, unless `OTEL_EXPORTER_OTLP_TIMEOUT` sets another limit.
 const EXPORT_MAX: Duration = Duration::from_secs(10);
 /// The name of the tracer, and of the service unless OpenTelemetry's variables set another.
 const NAME: &str = "dunlin";
@@ -48,7 +48,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Returns the collector from the configuration or from OpenTelemetry's variables.
+    /// Returns the collector that the configuration or OpenTelemetry's environment variables name, if any.
     pub fn find(endpoint: Option<&str>) -> Result<Option<Collector>> {
         const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
         let by_variable = ENDPOINTS.into_iter().find_map(variable);
@@ -108,7 +108,7 @@ fn timeout() -> Duration {
     text.and_then(|ms| ms.parse().ok()).map_or(EXPORT_MAX, Duration::from_millis)
 }
 
-/// The attributes of this node; OpenTelemetry's variables may replace them.
+/// The attributes that describe this node. OpenTelemetry's environment variables may replace them.
 fn resource() -> Resource {
     let named = variable("OTEL_SERVICE_NAME").is_some()
         || variable("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|given| given.contains("service.name="));
@@ -117,7 +117,7 @@ fn resource() -> Resource {
     if named { resource.build() } else { resource.with_service_name(NAME).build() }
 }
 
-/// Makes a span a child of the request's span (W3C Trace Context).
+/// Makes `span` a child of the span that the headers of the request name (W3C Trace Context).
 fn continue_trace(span: &Span, headers: &HeaderMap) {
     let context = TraceContextPropagator::new().extract(&HeaderExtractor(headers));
     if context.span().span_context().is_valid() {
@@ -126,7 +126,7 @@ fn continue_trace(span: &Span, headers: &HeaderMap) {
     }
 }
 
-/// Logs when exporting begins to fail, and when it works again.
+/// Logs a message when the export of spans begins to fail, and when it succeeds again.
 #[derive(Debug)]
 struct ReportingExporter<E> {
     exporter: E,

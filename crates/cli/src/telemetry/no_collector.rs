@@ -1,4 +1,4 @@
-//! Replaces `collector` in programs without the feature `otel`.
+//! Replaces the module `collector` in programs that are built without the feature `otel`.
 
 use anyhow::Result;
 
