@@ -1,4 +1,4 @@
-//! `bench`, `report` and `demo`, which `dunlin` runs with the program `dunlin-bench`.
+//! Tests of the commands `bench`, `report` and `demo`, which `dunlin` runs with the program `dunlin-bench`.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::dunlin::{Outcome, dunlin, run, run_with};
 
-/// A directory with the program `dunlin`, and another directory that is in PATH.
+/// A directory that contains the program `dunlin`, and another directory that is in PATH.
 struct Installed {
     program_dir: TempDir,
     path_dir: TempDir,

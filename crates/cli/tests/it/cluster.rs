@@ -1,4 +1,4 @@
-//! `cluster`, and `dev --nodes`.
+//! Tests of `dunlin cluster` and of `dunlin dev --nodes`.
 
 use dunlin_chaos::port;
 use dunlin_wait::{Deadline, find};
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use crate::dunlin::{Node, Outcome, RunningProgram, dunlin, run, run_with, signal};
 use crate::http::curl;
 
-/// Starts `dev --nodes 3` in a directory. Returns its output up to the point where it waits.
+/// Starts `dev --nodes 3` in a directory. Returns the program and the lines that it prints until all nodes run.
 fn start_dev(dir: &str) -> (RunningProgram, Vec<String>) {
     let mut child: Child = dunlin(&["dev", "--nodes", "3", "--data-dir", dir])
         .stdout(Stdio::piped())
@@ -92,7 +92,7 @@ fn cluster_of_three_nodes_can_be_administered() {
     assert!(restored.contains("first node of a new cluster"), "{restored}");
     let again = run(&["cluster", "restore", &backup, "--data-dir", &new]);
     assert_eq!((again.code, again.err.contains("is not empty")), (Some(1), true), "{again:?}");
-    // When the program ends, it also ends its nodes.
+    // A signal to the program must also end the nodes that it has started.
     Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(child.wait().unwrap().success());
     let unreachable = run(&["cluster", "status", "--data-dir", &first]);
@@ -129,7 +129,7 @@ fn move_topic(nodes: &[serde_json::Value]) {
     for to in [2, 3] {
         let Outcome { code, err, .. } = find("it takes part", || {
             let moved = run_client(&["topics", "move", "orders", &to.to_string()]);
-            // On a busy machine, the node's lease may have ended for a moment, so the move is repeated.
+            // On a busy machine, the lease of the target node may have ended for a moment. The move is then repeated.
             (!moved.err.contains("is not a member at present")).then_some(moved)
         });
         assert!(code == Some(0) && err.contains(&format!("moved orders to node {to}, epoch ")), "{err}");
@@ -192,7 +192,7 @@ fn refused_join_fails_at_once_and_a_pending_join_can_be_ended() {
             .concat(),
         )
     };
-    // Each error is reported immediately, without a second attempt.
+    // The command reports each of these errors at its first attempt.
     for (address, expected) in [
         ("nowhere", "expected a host and a port"),
         ("127.0.0.1:99999", "expected a host and a port"),
@@ -229,8 +229,8 @@ fn error_for_a_lost_identity_does_not_advise_cluster_init() {
     let token_text = run(&["cluster", "token", "--reusable", "--data-dir", &one]).done();
     std::fs::write(&token, token_text).unwrap();
     let address = ready_field(&first, "cluster=");
-    // The second node uses this address again after its restart. The first node finds it there: while one of two nodes
-    // is stopped, there is no leader that could report another address.
+    // After its restart, the second node uses the same address, at which the first node still expects it. While one of
+    // two nodes is stopped, there is no leader, so a new address could not be announced.
     let listen = port::free([127, 0, 0, 1].into()).to_string();
     let member = ["--data-dir", &two, "--cluster-listen", &listen];
     let join = [&member[..], &["--join", &address, "--token-file", &token]].concat();
@@ -274,12 +274,13 @@ fn error_for_a_lost_identity_does_not_advise_cluster_init() {
     };
     assert_refused("it has cluster/node.pem");
     assert_unready("a member of a cluster");
-    // The directory may have lost all its other files: the log file alone shows that the directory belongs to a
+    // Even without the directory `cluster`, the file of the log shows that the data directory belongs to a member of a
     // cluster.
     std::fs::rename(format!("{two}/cluster"), dir("cluster")).unwrap();
     assert_refused("the log in control is that of the nodes 1, 2");
     assert_unready("of the nodes 1, 2");
-    // One of the two logs has no members if the member stopped before it received an entry of that log.
+    // If a member stops before it has received the first entry of a log, this log names no members. The other log still
+    // does.
     let move_all = |log: &str, from: &str, to: &str| {
         for part in [log.to_owned(), format!("{log}.synced")] {
             std::fs::rename(format!("{from}/{part}"), format!("{to}/{part}")).unwrap();
@@ -303,7 +304,7 @@ fn error_for_a_lost_identity_does_not_advise_cluster_init() {
         second.run(&["kv", "put", "a", "1"]).code == Some(0)
     });
     assert_eq!(second.stop(), Some(0));
-    // After the files of the old cluster were moved away, a new cluster can be created in this directory.
+    // Once the files of the old cluster are moved away, a new cluster can be created in this directory.
     for part in ["cluster", "control", "control.synced", "tasks", "tasks.synced"] {
         std::fs::rename(format!("{two}/{part}"), dir(&format!("old-{part}"))).unwrap();
     }
@@ -327,7 +328,8 @@ impl NewCluster {
         NewCluster { first, temporary }
     }
 
-    /// The path of a file or directory of this cluster. The first node's data directory is `one`.
+    /// Returns the path of a file or directory in the temporary directory of this cluster. The first node's data
+    /// directory is `one`.
     fn path(&self, name: &str) -> String {
         self.temporary.path().join(name).to_str().unwrap().to_owned()
     }
@@ -366,7 +368,7 @@ fn removed_node_exits_with_1_at_once_and_after_a_restart() {
 fn node_can_be_removed_while_it_joins_the_cluster() {
     let cluster = NewCluster::start();
     for number in ["2", "3", "4", "5"] {
-        // A node that joins writes its entry several times.
+        // A joining node writes its own entry several times. None of these writes may undo the removal of the node.
         let joining = cluster.join(&cluster.path(number), "127.0.0.1:0");
         run(&["cluster", "remove", number, "--data-dir", &cluster.path("one")]).done();
         assert_eq!(joining.wait(), Some(1));
@@ -381,7 +383,8 @@ fn node_that_died_while_it_joined_can_be_removed() {
     let _second = cluster.join(&cluster.path("2"), "127.0.0.1:0");
     until(&one, "both nodes vote", |nodes| all_vote(nodes, 2));
     for number in ["3", "4", "5"] {
-        // The node is killed right after it joined. At that time, the leader usually still waits for it to catch up.
+        // The node is killed right after it joined. At that time, the leader usually still waits until the node has
+        // caught up.
         cluster.join(&cluster.path(number), "127.0.0.1:0").kill();
         run(&["cluster", "remove", number, "--data-dir", &one]).done();
     }
@@ -418,8 +421,8 @@ fn dump_fails_if_the_owner_of_the_topic_does_not_respond() {
     assert!(code != Some(0) && err.contains("orders"), "{code:?} {out} {err}");
 }
 
-/// Starts a listener that sends the first bytes of each connection, as a NATS listener without TLS does. Returns its
-/// address.
+/// Starts a listener that sends each client the first bytes of a NATS listener without TLS. Returns the address of the
+/// listener.
 fn nats_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -441,7 +444,7 @@ fn kv_range_hides_system_keys_and_refusals_name_the_limit() {
     node.run(&["kv", "put", "a", "1"]).done();
     assert_eq!(node.run(&["kv", "range", "--keys"]).done(), "a\n");
     assert_eq!(node.run(&["kv", "range", "--limit", "1"]).done(), "a\t1\n");
-    // A new node still writes its own keys, so two listings may differ.
+    // A new node still writes keys of its own, so two listings of the keys may differ.
     let list_keys = |arguments: &[&str]| node.run(&[&["kv", "range", "--keys"], arguments].concat()).done();
     dunlin_wait::until("the node has written a key of its own", || list_keys(&["$"]).starts_with('$'));
     let all = list_keys(&["--system"]);

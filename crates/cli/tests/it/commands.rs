@@ -1,4 +1,4 @@
-//! Commands without a node, and features of all commands.
+//! Tests of commands that need no node, and of features that all commands have.
 
 use std::io::Read;
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! The sources of configuration values.
+//! Tests of the sources of configuration values: defaults, the file, environment variables and flags.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,4 +1,4 @@
-//! The binary, and nodes started with it.
+//! Runs the program `dunlin` and starts nodes with it, for the other tests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::{Deref, DerefMut};
@@ -10,7 +10,7 @@ use dunlin_chaos::port;
 use dunlin_chaos::process::bind_to_this_thread;
 use dunlin_wait::{find, until};
 
-/// The binary, without this process's `DUNLIN_` variables.
+/// Returns a command that runs `dunlin` without the `DUNLIN_` variables of this process.
 pub fn dunlin(arguments: &[&str]) -> Command {
     prepared(Command::new(env!("CARGO_BIN_EXE_dunlin")), arguments)
 }
@@ -45,7 +45,7 @@ pub fn run_with(mut command: Command, input: &[u8]) -> Outcome {
         .expect("the program starts");
     let mut stdin = child.stdin.take().expect("a pipe");
     let input = input.to_vec();
-    // Writes the input from a thread, because the child may fill its output pipe before it has read all input.
+    // A thread writes the input, because the child may fill its output pipe before it has read all input.
     let writer = thread::spawn(move || stdin.write_all(&input));
     let outcome = Outcome::of(child);
     // The write fails if the child ends before it has read all input.
@@ -57,7 +57,7 @@ pub fn run(arguments: &[&str]) -> Outcome {
     run_with(dunlin(arguments), b"")
 }
 
-/// Reads standard error up to this text, and leaves the rest.
+/// Reads standard error up to and including this text. Later output is not read.
 ///
 /// # Panics
 /// If the program ends without printing the text.
@@ -72,8 +72,8 @@ pub fn read_stderr_until(child: &mut Child, text: &str) {
     }
 }
 
-/// Runs `dunlin feed record` until `done` accepts the JSON object of `dunlin feed verify` for the pattern's only topic.
-/// Returns the result of the recorder.
+/// Runs `dunlin feed record` until `done` returns `true` for the JSON object that `dunlin feed verify` prints about the
+/// only topic of `pattern`. Returns the outcome of `dunlin feed record`.
 #[track_caller]
 pub fn record_until(
     url: &str,
@@ -97,7 +97,7 @@ pub fn record_until(
     recorded
 }
 
-/// The result of a run.
+/// The result of a program that has ended.
 #[derive(Debug)]
 pub struct Outcome {
     pub code: Option<i32>,
@@ -175,7 +175,7 @@ impl Node {
     }
 
     pub fn start_with(arguments: &[&str]) -> Node {
-        // The address stays reserved, so that another node may start there later.
+        // The port stays reserved for this test, so that another node may use it later.
         let address = port::free([127, 0, 0, 1].into()).to_string();
         let listen: &[&str] = if arguments.contains(&"--listen") { &[] } else { &["--listen", &address] };
         let arguments = [&["serve"], listen, arguments].concat();
@@ -186,7 +186,7 @@ impl Node {
         Node { url: format!("dunlin://{tcp}"), ready, child: child.into() }
     }
 
-    /// A command for this node.
+    /// Returns a command that connects to this node.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = dunlin(arguments);
         command.env("DUNLIN_URL", &self.url);
@@ -205,10 +205,10 @@ impl Node {
         self.child.id()
     }
 
-    /// Sends SIGKILL.
+    /// Kills the node with SIGKILL.
     pub fn kill(self) {}
 
-    /// Sends SIGTERM. Returns the exit code.
+    /// Ends the node with SIGTERM. Returns its exit code.
     pub fn stop(self) -> Option<i32> {
         signal("TERM", self.child.id());
         self.wait()

@@ -1,4 +1,4 @@
-//! Durable topics by commands: their creation, acknowledgement levels, and records after a restart.
+//! Tests of durable topics through commands: creation, acknowledgement levels, and records after a restart.
 
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ fn records_of_each_ack_level_survive_stop_and_kill() {
 
     let node = Node::start_with(&data);
     for level in LEVELS {
-        // Records acknowledged only in memory may be lost.
+        // A record that was acknowledged in memory only may be lost.
         let count = if level == "memory" { "3" } else { "4" };
         let records = read(&node, level, count);
         assert!(

@@ -1,4 +1,4 @@
-//! Order books by commands: served, watched, recorded, verified and replayed.
+//! Tests of `dunlin feed`: books are served, watched, recorded, verified and replayed.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -116,7 +116,7 @@ fn topic_with_a_pattern_is_replayed_to_its_subjects() {
     let publish = || source.run(&["pub", "p.us.b.c", "--key", "k", "2"]).done();
     let mut has_published = false;
     record_until(&source.url, "P", &out, |found| {
-        // The recording begins with the state, so the record is published after the state is recorded.
+        // The recording must begin with the state, so the record is published only after the state has been recorded.
         if !std::mem::replace(&mut has_published, true) {
             publish();
         }
@@ -339,7 +339,7 @@ fn recording_cut_off_by_a_full_disk_can_be_replayed() {
     let folder = tempfile::tempdir().unwrap();
     let source = Source::start(&["--config", "baseline_1x1_10k"]);
     let out = folder.path().join("rec");
-    // The limit of 256 KiB for files makes writes fail as on a full disk.
+    // With a limit of 256 KiB for the size of files, writes fail as on a full disk.
     let mut command = std::process::Command::new("sh");
     command.args(["-c", "ulimit -f 512; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_dunlin")]);
     command.args(["feed", "record", "md.>", "--out", out.to_str().unwrap(), "--url", &source.url]);

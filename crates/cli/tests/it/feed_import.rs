@@ -1,4 +1,4 @@
-//! Tests of `feed import`.
+//! Tests of `dunlin feed import`.
 
 use serde_json::Value;
 
@@ -49,7 +49,7 @@ fn unknown_import_format_is_refused_with_advice() {
     assert!(refusal(b"\x1f\x8b\x08\x00").contains("gzip -dc FILE | dunlin feed import -"));
     assert!(refusal(b"").contains("the file is empty"));
     assert!(refusal(b"a recording\n").contains("the file's format is unknown"));
-    // Files of other exchanges, which cannot be imported.
+    // A file of another exchange, whose format cannot be imported.
     let kraken = br#"{"channel":"book","type":"snapshot","data":[{"symbol":"X/USD","bids":[],"asks":[]}]}"#;
     assert!(refusal(kraken).contains("the file's format is unknown"));
     assert!(refusal(b"{\"op\":\"subscribe\"}\n").contains("the file's format is not Betfair stream"));
@@ -58,7 +58,7 @@ fn unknown_import_format_is_refused_with_advice() {
     assert_eq!(run(&["feed", "import"]).code, Some(2));
 }
 
-/// Writes a recording with these rows to a directory of its own.
+/// Imports these rows into a recording, in the directory `name` of `folder`.
 fn record(folder: &std::path::Path, name: &str, rows: &str) -> String {
     let out = folder.join(name).to_str().unwrap().to_owned();
     run_with(dunlin(&["feed", "import", "--out", &out, "-"]), rows.as_bytes()).done();

@@ -17,7 +17,7 @@ use crate::http::curl;
 const FULL: &str = "the node's disk is full: no room for keys: ";
 const HAS_ROOM: &str = "the node's disk has room again";
 
-/// A small file system in memory. Dropping it unmounts it.
+/// A small file system in memory. Dropping the value unmounts it.
 struct Small(TempDir);
 
 impl Drop for Small {
@@ -79,7 +79,7 @@ impl Serving {
     }
 }
 
-/// The node must not stay ready, and must log the full disk.
+/// While the disk is full, the node must not be ready, and it must log the full disk once.
 #[test]
 fn full_disk_is_reported_until_there_is_room() {
     let Some(small) = small_disk() else {
@@ -94,7 +94,7 @@ fn full_disk_is_reported_until_there_is_room() {
     let large = vec![1; 256 << 10];
     let (mut is_unready, log) = (false, move || log.lock().unwrap().clone());
     until("the node and its log say that there is no room", || {
-        // The write may succeed or fail: the node removes old log entries while its disk is full.
+        // This write may succeed, because the node removes old log entries while its disk is full.
         let _ = client.kv().put("large", &large);
         is_unready |= readyz().contains("no room for keys");
         is_unready && log().contains(FULL)
@@ -107,8 +107,8 @@ fn full_disk_is_reported_until_there_is_room() {
     client.kv().put("large", &large).unwrap();
 }
 
-/// The publisher must receive the error before the 5 s after which a disk counts as slow, and the node must not stay
-/// ready.
+/// A disk that does not respond for 5 s counts as slow. The publisher must receive the error for a full disk before
+/// that time, and the node must then not be ready.
 #[test]
 fn publish_to_a_nearly_full_disk_is_refused_as_disk_full() {
     let Some(small) = small_disk() else {
@@ -125,7 +125,7 @@ fn publish_to_a_nearly_full_disk_is_refused_as_disk_full() {
     fill(&filler);
     let file = OpenOptions::new().write(true).open(&filler).unwrap();
     file.set_len(file.metadata().unwrap().len() - (3 << 20)).unwrap();
-    // The file is closed first: an open file would keep its space after its removal.
+    // The file is closed before it is removed, because the space of an open file is not freed.
     drop(file);
     let large = vec![1; 900 << 10];
     let (mut accepted, mut refused) = (0, None);

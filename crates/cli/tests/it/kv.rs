@@ -1,4 +1,4 @@
-//! Tests of `kv`, `lock` and `elect`.
+//! Tests of `dunlin kv`, `dunlin lock` and `dunlin elect`.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -50,7 +50,7 @@ fn kv_watch_prints_changes_and_refuses_unknown_revisions() {
     let oldest: serde_json::Value = serde_json::from_str(&watch("oldest").done()).unwrap();
     let epoch = oldest["epoch"].as_u64().unwrap();
     let change: serde_json::Value = serde_json::from_str(&watch(&format!("{epoch}-2")).done()).unwrap();
-    // A revision without its epoch is refused.
+    // The command refuses a revision number without an epoch.
     let without_epoch = watch("2");
     assert!(
         without_epoch.code != Some(0) && without_epoch.err.contains(&format!("use --from {epoch}-2")),

@@ -1,4 +1,4 @@
-//! `lock`: no process of the command runs once another client may hold the lock.
+//! Tests of `dunlin lock`: no process of the command may run while another client can hold the lock.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use dunlin_wait::until;
 
 use crate::dunlin::{Node, RunningProgram, signal};
 
-/// Holds a lock with a command that prints its process id, and returns the id.
+/// Runs `dunlin lock` with a shell script that prints its process id. Returns the program and this id.
 fn hold(node: &Node, name: &str, ttl: &str, script: &str) -> (RunningProgram, u32) {
     let mut command = node.command(&["lock", name, "--ttl", ttl, "--", "sh", "-c", script]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -16,14 +16,14 @@ fn hold(node: &Node, name: &str, ttl: &str, script: &str) -> (RunningProgram, u3
     (child.into(), line.trim().parse().unwrap_or_else(|_| panic!("{line:?}")))
 }
 
-/// Whether a process runs. A process that has ended and was not reaped does not run.
+/// Whether a process runs. A zombie, which has ended but was not reaped, does not count as running.
 fn is_running(pid: u32) -> bool {
     let state = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output().unwrap();
     let state = String::from_utf8_lossy(&state.stdout).trim().to_owned();
     !state.is_empty() && !state.starts_with('Z')
 }
 
-/// Waits until another client holds the lock. Returns whether the process still ran at that time.
+/// Waits until another client holds the lock. Returns whether the process with this id still ran at that time.
 fn runs_for_next_holder(node: &Node, name: &str, pid: u32) -> bool {
     let script = format!("ps -o stat= -p {pid} | grep -qv Z && echo runs || echo gone");
     node.run(&["lock", name, "--", "sh", "-c", &script]).done() == "runs\n"
@@ -32,8 +32,8 @@ fn runs_for_next_holder(node: &Node, name: &str, pid: u32) -> bool {
 #[test]
 fn signal_to_dunlin_lock_ends_its_command_before_lock_release() {
     let node = Node::start();
-    // After SIGKILL, the lock is free only when its lease ends. The lease is long enough for a busy machine to end the
-    // command first.
+    // If `dunlin lock` is killed with SIGKILL, the lock stays held until its lease ends. Even on a busy machine, the
+    // command is ended earlier than this long lease.
     let ttl = "6s";
     for name in ["TERM", "HUP", "INT", "QUIT", "KILL"] {
         let (mut first, pid) = hold(&node, name, ttl, "echo $$; exec sleep 600");

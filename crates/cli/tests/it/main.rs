@@ -1,4 +1,4 @@
-//! Tests of the binary.
+//! Tests that run the program `dunlin`.
 
 mod bench_program;
 mod cluster;

@@ -1,4 +1,4 @@
-//! Tests of a node with few file descriptors.
+//! Tests of a node that may open only few files.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::dunlin::{RunningProgram, dunlin_with_files};
 use crate::http::curl;
 
-/// A running node that may have a limited number of files open.
+/// A running node that may have only a limited number of files open.
 struct LimitedNode {
     _program: RunningProgram,
     _dir: TempDir,

@@ -1,4 +1,4 @@
-//! Traces from the real exporter to a collector: `cargo xtask otel`.
+//! Tests that a node sends traces to an OpenTelemetry collector. `cargo xtask otel` runs them.
 
 mod collector;
 
@@ -39,7 +39,7 @@ fn connect(address: &str) -> TcpStream {
     stream
 }
 
-/// Sends a request with a parent span. Returns the whole response.
+/// Sends an HTTP request whose headers name a parent span. Returns the whole response.
 fn request(node: &Node, line: &str, body: &str) -> String {
     let mut stream = connect(address(node, "http"));
     let bytes = body.len();
@@ -80,7 +80,7 @@ fn nats_session(node: &Node) {
         assert!(stream.read_line(&mut line).unwrap() > 0, "the node delivers the message");
     }
     send(&mut stream, "NONSENSE\r\n");
-    // The remaining bytes and any error do not matter; reading only waits until the node has closed the connection.
+    // The read only waits until the node has closed the connection. The bytes and any error do not matter.
     let _ = stream.read_to_end(&mut Vec::new());
 }
 
@@ -94,7 +94,7 @@ fn spans_continue_the_traces_of_their_requests() {
     nats_session(&node);
     let out = node.run(&["sub", "orders.eu", "--from", "earliest", "--count", "1", "--name", "audit"]);
     assert!(out.done().contains("{}"));
-    // A node that ends sends the remaining spans first.
+    // Before the node ends, it sends the remaining spans.
     assert_eq!(node.stop(), Some(0));
 
     let spans = collector.spans();
@@ -123,7 +123,7 @@ fn spans_continue_the_traces_of_their_requests() {
 
 #[test]
 fn unreachable_collector_does_not_stop_the_node() {
-    // Nothing listens at this port, which only root may open.
+    // No program listens on port 1, because only root may open it.
     let node = start_node("http://127.0.0.1:1");
     assert!(request(&node, "POST /v1/topics/orders.eu", "{}").starts_with("HTTP/1.1 200 "));
     assert_eq!(node.stop(), Some(0));

@@ -1,5 +1,5 @@
-//! Runs the commands of the documentation: every block whose fence says `run`, line by line in bash, with its
-//! own node.
+//! Tests the commands in the documentation. Each code block whose fence says `run` is executed line by line in bash,
+//! with a node of its own.
 //!
 //! In a `console run` block, `$ ` precedes a command, and the following lines are its output, in which `…` matches
 //! anything. In a `sh run` block every line is a command. No command may fail. A command that does not end by itself is
@@ -13,14 +13,16 @@ use std::sync::Mutex;
 
 use crate::dunlin::{Node, dunlin, run_with};
 
-/// The number of seconds after which a command that does not end by itself is ended, if the page shows no output of it.
+/// The time after which a command that does not end by itself is ended, in seconds. It applies if the page shows no
+/// output of the command.
 const STOP_AFTER: u32 = 3;
-/// The number of seconds after which a command that does not end by itself is ended, if the page shows its output.
+/// The time after which a command that does not end by itself is ended, in seconds. It applies if the page shows output
+/// of the command.
 const STOP_SHOWN_AFTER: u32 = 10;
 /// The number of blocks that run at the same time.
 const BLOCKS_AT_ONCE: usize = 8;
-/// A shell function that runs a command, and repeats a failed command, because background programs may still be
-/// starting. It prints the output of the last attempt.
+/// A shell function that runs a command. A failed command is run again, because background programs may still be
+/// starting. The function prints the output of the last attempt.
 const TRY: &str = "set -a
 try() {
   for n in {1..60}; do
@@ -36,11 +38,11 @@ const MARK: &str = "@@@";
 struct Typed {
     line: usize,
     command: String,
-    /// The output of the command, as the page shows it; `None` if the page shows none.
+    /// The output of the command that the page shows; `None` if the page shows no output.
     output: Option<String>,
 }
 
-/// Returns the blocks of a page whose commands the test runs.
+/// Returns the commands of each block of a page that the test runs.
 fn blocks(text: &str) -> Vec<Vec<Typed>> {
     let mut blocks: Vec<Vec<Typed>> = Vec::new();
     let mut inside: Option<bool> = None;
@@ -72,19 +74,20 @@ fn blocks(text: &str) -> Vec<Vec<Typed>> {
     blocks
 }
 
-/// Creates the files that the pages' examples use.
+/// Creates the files that the commands on the pages use.
 fn create_example_files(directory: &Path) {
     for script in ["resize.sh", "thumb.sh", "backup.sh"] {
         let path = directory.join(script);
         fs::write(&path, "#!/bin/sh\nwc -c\n").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    // Makes curl print its output and errors, but no progress meter.
+    // With these settings, curl prints no progress meter, but its output and errors.
     fs::write(directory.join(".curlrc"), "silent\nshow-error\n").unwrap();
     fs::write(directory.join("urls.txt"), "https://example.org/a\nhttps://example.org/b\n").unwrap();
 }
 
-/// A shell script that prints the status of each command. Variables stay set for later commands.
+/// Returns a shell script that runs the commands of a block and prints the status of each. Variables stay set for later
+/// commands.
 fn script(block: &[Typed]) -> String {
     let mut script = String::from(TRY);
     for typed in block {
@@ -106,7 +109,7 @@ fn script(block: &[Typed]) -> String {
     script
 }
 
-/// Whether the output equals the page's text, in which `…` matches anything.
+/// Whether the output of a command equals the output on the page, in which `…` stands for any text.
 fn matches_shown(shown: &str, actual: &str) -> bool {
     let (shown, actual) = (shown.trim_end(), actual.trim_end());
     let mut parts = shown.split('…');
@@ -151,7 +154,7 @@ fn check_block(page: &str, block: &[Typed]) {
     for typed in block {
         let at = format!("{page}:{}: `{}`", typed.line, typed.command);
         let (status, rest) = parts.next().and_then(|part| part.split_once('\n')).unwrap_or_default();
-        // The status 124 of `timeout` means that the command continued.
+        // The program `timeout` returns 124 if it had to end the command.
         assert!(["0", "124"].contains(&status), "{at} ended with {status}: {output}\nall: {}", outcome.out);
         if let Some(shown) = &typed.output {
             assert!(matches_shown(shown, &output), "{at} said\n{output}\nand the page shows\n{shown}");
@@ -176,7 +179,7 @@ fn commands_in_the_docs_run_as_shown() {
     };
     let all: Vec<_> = pages.iter().flat_map(page_blocks).collect();
     assert!(all.len() > 4, "the pages have blocks to run: {}", all.len());
-    // Blocks run at the same time: each has its own node, and a command may take several seconds.
+    // Several blocks run at the same time, because a command may take several seconds. Each block has its own node.
     let next = Mutex::new(all.iter());
     std::thread::scope(|scope| {
         for _ in 0..BLOCKS_AT_ONCE {

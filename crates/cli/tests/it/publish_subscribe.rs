@@ -1,4 +1,4 @@
-//! `pub` and `sub`, with a node over TCP.
+//! Tests of `dunlin pub` and `dunlin sub`, with a node over TCP.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
@@ -62,7 +62,8 @@ fn slow_subscriber_gets_a_lag_warning_and_exact_gaps() {
     let mut slow = node.command(&slow).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(slow.stdout.take().unwrap()).lines();
     assert!(lines.next().unwrap().unwrap().contains("\"first\""), "the subscriber reads the first record");
-    // The records take more than the client's credit, so unread records leave the log.
+    // The records have more bytes than the client requests in advance, so records that the subscriber has not read
+    // leave the log.
     node.run(&["pub", "ticks", &"x".repeat(500), "--repeat", "20000"]).done();
 
     let (mut next, mut gaps) = (2, 0);
@@ -286,7 +287,7 @@ fn sub_ends_when_its_output_pipe_is_closed() {
     let mut out = BufReader::new(child.stdout.take().unwrap());
     out.read_line(&mut line).unwrap();
     assert_eq!(line, "one\n");
-    // Closes the pipe as `head -1` does. No later record is published.
+    // The test closes its end of the pipe, as `head -1` does. No record is published after that.
     drop(out);
     let ended = Outcome::of(child);
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));

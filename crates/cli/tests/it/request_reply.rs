@@ -1,4 +1,4 @@
-//! Tests of `req` and `reply`.
+//! Tests of `dunlin req` and `dunlin reply`.
 
 use std::process::{Child, Stdio};
 use std::thread;
@@ -7,14 +7,14 @@ use dunlin_wait::until;
 
 use crate::dunlin::{Node, RunningProgram, read_stderr_until, signal};
 
-/// A running `dunlin reply` that has subscribed.
+/// A running `dunlin reply` whose subscription has begun.
 struct Replier(Child);
 
 impl Replier {
     fn start(node: &Node, arguments: &[&str]) -> Replier {
         let arguments = [&["reply"], arguments].concat();
         let replier = Replier(node.command(&arguments).stdout(Stdio::null()).spawn().unwrap());
-        // The responder receives only requests that are published after it has subscribed.
+        // A responder receives only the requests that are published after its subscription has begun.
         until("the service has subscribed", || {
             node.run(&["topics", "describe", arguments[1], "--json"]).out.contains("\"subscribers_total\":1")
         });

@@ -1,4 +1,4 @@
-//! Tests of `serve` and `dev`.
+//! Tests of `dunlin serve` and `dunlin dev`.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;

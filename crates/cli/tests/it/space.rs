@@ -1,5 +1,5 @@
-//! Small worlds on several processes, which are killed and restarted while their entities are counted from
-//! outside.
+//! Tests of `dunlin space`. Small worlds run on several processes, some of which are killed and restarted, while other
+//! commands count the entities.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -37,7 +37,7 @@ impl Process {
         Process { program: child.into(), objects }
     }
 
-    /// The next output object that satisfies `condition`.
+    /// Returns the next object in the output for which `condition` is true.
     fn wait_for(&self, what: &str, condition: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
         let deadline = Deadline::new();
         loop {
@@ -114,7 +114,7 @@ fn world_options_out_of_range_are_refused() {
     }
 }
 
-/// DUNLIN_URL does not conflict with --listen.
+/// With `--listen`, the variable DUNLIN_URL is ignored, but the option `--url` is refused.
 #[test]
 fn listen_option_overrides_dunlin_url_and_excludes_url_option() {
     let node = Node::start();
@@ -140,7 +140,7 @@ fn listen_option_overrides_dunlin_url_and_excludes_url_option() {
     }
 }
 
-/// The commands report a world that waits for processes, and one whose processes have ended.
+/// The commands must report a world that still waits for processes, and a world whose processes have ended.
 #[test]
 fn waiting_and_ended_worlds_are_reported() {
     let node = Node::start();
@@ -179,7 +179,7 @@ struct UsersFile {
 }
 
 impl UsersFile {
-    /// The users `runner`, which may run world `w`, and `watcher`, which may only watch it.
+    /// Creates the users `runner`, which may run world `w`, and `watcher`, which may only watch this world.
     fn new() -> UsersFile {
         let users = UsersFile { dir: tempfile::tempdir().expect("a folder") };
         let map = ["--publish", "space.w.map.>", "--create", "space.w.map", "--create", "space.w.map.>"];
@@ -206,7 +206,8 @@ impl UsersFile {
     }
 }
 
-/// The node of a process serves only the users of its users file, each with its permissions.
+/// The node of a world's process must serve only the users in its users file, and each only within the user's
+/// permissions.
 #[test]
 fn user_who_may_only_watch_a_world_cannot_change_it() {
     let users = UsersFile::new();
@@ -242,7 +243,7 @@ fn user_who_may_only_watch_a_world_cannot_change_it() {
     assert_refused(run(&[&delete[..], &["--token-file", &watcher]].concat()), "no permission");
 }
 
-/// A process whose own node holds the world's keys logs in at this node, too.
+/// A process whose own node holds the world's keys must also log in at this node.
 #[test]
 fn world_with_its_own_node_serves_only_users_of_its_file() {
     let users = UsersFile::new();
@@ -259,7 +260,7 @@ fn world_with_its_own_node_serves_only_users_of_its_file() {
     assert!(refused.code == Some(1) && refused.err.contains("UNAUTHENTICATED"), "{refused:?}");
 }
 
-/// A process of a world ends although the node with its keys does not respond.
+/// On SIGTERM, a process of a world must end even if the node with the world's keys does not respond.
 #[test]
 fn signal_ends_a_world_process_of_a_frozen_node() {
     let node = Node::start();
@@ -273,7 +274,8 @@ fn signal_ends_a_world_process_of_a_frozen_node() {
     signal("CONT", node.pid());
 }
 
-/// Starts the world `own` in this process, with one region. Returns the process's node, its server and its URL.
+/// Starts the world `own`, which has one region, within this test. Returns the node and the server of the world, the
+/// URL of the node, and the world's process.
 fn start_own_world() -> (dunlin::Node, Server, String, WorldProcess<3, RandomWalk>) {
     let node = dunlin::Node::start(Config::default()).unwrap();
     let tcp = vec!["127.0.0.1:0".parse().unwrap()];
@@ -292,7 +294,7 @@ fn start_own_world() -> (dunlin::Node, Server, String, WorldProcess<3, RandomWal
     (node, server, url, process)
 }
 
-/// Commands also find a world that another program runs.
+/// The commands must also find a world that a program other than `dunlin` runs.
 #[test]
 fn world_of_an_external_program_is_shown() {
     let (_node, _server, url, process) = start_own_world();
@@ -308,7 +310,7 @@ fn world_of_an_external_program_is_shown() {
     process.stop().unwrap();
 }
 
-/// The thread that runs the region has ended, so it does not create the topic again.
+/// The thread that runs the region is stopped first, so that it cannot create the deleted topic again.
 #[test]
 fn space_watch_names_the_missing_topic_of_a_region() {
     let (node, _server, url, process) = start_own_world();
@@ -330,7 +332,7 @@ fn region_can_be_watched_after_its_topic_was_deleted() {
     wait_for_ticks_in("one", &url, &1.into());
 }
 
-/// A client deletes the topics at which a process responds to clients.
+/// The deleted topics are those through which the process receives requests from clients.
 #[test]
 fn process_responds_again_after_its_topics_were_deleted() {
     let words = ["run", "one", "--processes", "1", "--flock", "50", "--listen", "127.0.0.1:0"];
@@ -354,7 +356,7 @@ fn process_responds_again_after_its_topics_were_deleted() {
     }
 }
 
-/// The map that `--once` prints is not older than the request for it.
+/// Compares the tick of the map with the newest tick that was known before the command started.
 #[test]
 fn space_watch_with_once_prints_no_map_older_than_its_request() {
     let words = ["run", "two", "--processes", "1", "--flock", "4000", "--listen", "127.0.0.1:0"];
@@ -371,10 +373,10 @@ fn space_watch_with_once_prints_no_map_older_than_its_request() {
     }
 }
 
-/// The first process, whose node holds the world's leases, is killed, and the same command runs again.
+/// The first process is killed, and with it the node that holds the world's leases. Then the same command is run again.
 #[test]
 fn world_continues_when_its_first_process_restarts() {
-    // With this longer lease, a pause of the machine does not end the lease.
+    // The lease is long enough to survive a pause of the machine.
     let ttl = ["--ttl", "4s"];
     let words = |listen| ["run", "two", "--processes", "2", "--flock", "300", "--listen", listen];
     let first = Process::start(&[&words("127.0.0.1:0")[..], &ttl].concat());
@@ -397,10 +399,10 @@ fn world_continues_when_its_first_process_restarts() {
     wait_for_ticks(&url, &second_region);
 }
 
-/// Two processes as in the README: one is killed, and the other runs all regions until another joins.
+/// Runs two processes as in the README. After one is killed, the other runs all regions until a third process joins.
 #[test]
 fn world_continues_in_one_process_after_the_other_is_killed() {
-    // With this longer lease, a pause of the machine does not end the lease.
+    // The lease is long enough to survive a pause of the machine.
     let ttl = ["--ttl", "4s"];
     let run = ["run", "two", "--processes", "2", "--flock", "300", "--listen", "127.0.0.1:0"];
     let first = Process::start(&[&run[..], &ttl].concat());
@@ -422,7 +424,7 @@ fn world_continues_in_one_process_after_the_other_is_killed() {
     wait_for_ticks(&url, &second_region);
 }
 
-/// Waits until a region's tick grows.
+/// Waits until the region has run twenty more ticks.
 fn wait_for_ticks(url: &str, region: &serde_json::Value) {
     wait_for_ticks_in("two", url, region);
 }
@@ -436,7 +438,7 @@ fn wait_for_ticks_in(world: &str, url: &str, region: &serde_json::Value) {
     watch.wait_for("twenty ticks more", |object| region_tick(object) > first.map(|first| first + 20));
 }
 
-/// A world of one process: all entities are visible, one is changed, and a filter then shows only that one.
+/// In a world of one process, all entities are visible. One of them is changed, and a filter then shows only this one.
 #[test]
 fn space_near_lists_entities_and_space_command_changes_them() {
     let words =
@@ -471,7 +473,8 @@ fn space_near_lists_entities_and_space_command_changes_them() {
     assert_refused(&["near", "5", "one", "--within", "9", "--once"], "no region of the world has entity 5");
 }
 
-/// Two processes: an entity goes to the region of its position, and its id exists once.
+/// In a world of two processes, a new entity must be added to the region of its position, and its id must exist only
+/// once.
 #[test]
 fn spawned_entity_exists_exactly_once_until_it_is_despawned() {
     let words =
@@ -485,7 +488,7 @@ fn spawned_entity_exists_exactly_once_until_it_is_despawned() {
     let run_json = |words: &[&str]| -> serde_json::Value {
         serde_json::from_str(run_client(&[words, &["--json"]].concat()).done().trim()).expect("an object")
     };
-    // The client may ask any process: the process that owns the region adds the entity.
+    // A client may send the request to any process. The process that owns the region adds the entity.
     let first_entity = run_json(&["spawn", "7", "two", "--position", "10,10,10"]);
     let second_entity = run_json(&["spawn", "8", "two", "--position", "990,990,990", "--kind", "3"]);
     assert_eq!((first_entity["entity"].as_str(), second_entity["entity"].as_str()), (Some("7"), Some("8")));
@@ -503,7 +506,7 @@ fn spawned_entity_exists_exactly_once_until_it_is_despawned() {
     assert_eq!(again["region"], second_entity["region"]);
 }
 
-/// The first of two processes stops waiting for the other after `--patience`, and reports that.
+/// After the time `--patience`, the first of two processes must stop waiting for the other one, and report this.
 #[test]
 fn first_process_reports_that_others_did_not_join_in_time() {
     let words = ["run", "two", "--processes", "2", "--flock", "50", "--patience", "1ms"];
@@ -542,7 +545,7 @@ fn metrics_include_the_figures_of_a_region() {
     assert!(refused.code == Some(1) && refused.err.contains("--http-listen"), "{refused:?}");
 }
 
-/// Entities that are handed over are counted once, at any time.
+/// An entity that is being handed over must be counted exactly once, at any time.
 #[test]
 fn map_counts_every_entity_once_during_handovers() {
     let words =
@@ -564,8 +567,8 @@ fn map_counts_every_entity_once_during_handovers() {
     }
 }
 
-/// After a region has moved to another process, the former owner's node has no topic of this region, so the recording
-/// of this node ends. The recordings of both nodes together contain the world.
+/// After a region has moved to another process, the node of its former owner no longer has a topic for it, so the
+/// recording from this node ends. The recordings from both nodes together contain the whole world.
 #[test]
 fn recordings_of_two_nodes_cover_a_moved_region() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -599,7 +602,7 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
     });
     wait_for_ticks(&url, &1.into());
     wait_for_ticks(&url, &2.into());
-    // Stops the movement of all entities, so that both recorders reach the same last state.
+    // This key stops the movement of all entities, so that both recorders reach the same last state.
     run(&["kv", "put", "space/two/hold/0", "1", "--url", &url]).done();
     let mut previous = String::new();
     dunlin_wait::until("the world stands still", || {
@@ -627,7 +630,7 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
             .map(|line| (number(&line, "region"), number(&line, "entities") + number(&line, "on_the_way")))
             .collect()
     };
-    // The order of the recordings does not matter.
+    // The recordings may be replayed in any order.
     for order in [["first", "second"], ["second", "first"]] {
         let node = Node::start();
         let [one, other] = order.map(folder);
@@ -636,13 +639,13 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
         assert_eq!(counted.iter().map(|(_, entities)| entities).sum::<u64>(), 300, "{counted:?}");
         assert_eq!(counted.len(), 2);
     }
-    // The first recording alone lacks the region that its process gave up.
+    // The first recording alone lacks the region that its process has given up.
     let node = Node::start();
     node.run(&["feed", "replay", &folder("first"), "--speed", "max"]).done();
     assert!(count(&node).iter().all(|(region, _)| *region != moved));
 }
 
-/// A replayed recording of a region's topic can be watched without the world.
+/// The recording of a region's topic can be replayed and watched on a node without the world.
 #[test]
 fn replayed_recording_of_a_world_can_be_watched() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! States of topics: `sub --from snapshot`, `--conflate`, and decoded entries.
+//! Tests of commands on state topics: `dunlin sub --from snapshot`, `--conflate`, and decoded entries.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -14,7 +14,7 @@ fn objects(out: &str) -> Vec<Value> {
     out.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect()
 }
 
-/// A node with the last values of two keys.
+/// Starts a node with a state topic that has the last values of two keys.
 fn prices() -> Node {
     let node = Node::start();
     node.run(&["topics", "create", "prices", "--reducer", "last"]).done();
@@ -24,7 +24,7 @@ fn prices() -> Node {
     node
 }
 
-/// Runs `publish` while `sub` runs. Returns the output of `sub` up to the first record after the state.
+/// Runs `publish` while `dunlin sub` runs. Returns the output of `dunlin sub` up to the first record after the state.
 fn run_until_record(node: &Node, arguments: &[&str], publish: impl Fn() + Sync) -> String {
     let all = [&["sub"], arguments, &["--count", "1"]].concat();
     let child = node.command(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -120,7 +120,7 @@ fn plain_topic_or_unknown_reducer_kind_is_refused_with_a_reason() {
 fn refused_line_ends_pub_after_all_sent_lines_are_acknowledged() {
     let node = Node::start();
     node.run(&["topics", "create", "book", "--reducer", "book"]).done();
-    // An entry that removes a level, followed by a line end. The entry itself contains no line end.
+    // The encoded entry removes a level. A line end follows it, but none of its own bytes is a line end.
     let mut entry = [0; 25];
     (entry[0], entry[1], entry[8], entry[24]) = (2, 1, 100, b'\n');
     let mut lines = entry.repeat(100);

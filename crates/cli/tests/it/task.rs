@@ -1,4 +1,4 @@
-//! Tests of `task`.
+//! Tests of `dunlin task`.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -271,7 +271,7 @@ fn error_for_a_result_over_the_limit_names_its_size() {
     assert_eq!((ended.code, ended.err.contains("3 tasks done")), (Some(0), true), "{ended:?}");
 }
 
-/// Processes that hold a pipe of an ended task, each for ten minutes.
+/// Processes that hold a pipe of an ended task, each for ten minutes. Dropping the value kills them.
 struct Holders(std::path::PathBuf);
 
 impl Holders {
@@ -294,7 +294,7 @@ fn task_ends_when_its_command_and_its_process_group_end() {
     let dir = tempfile::tempdir().expect("a directory");
     let holders = Holders(dir.path().join("holders"));
     std::fs::write(&holders.0, "").expect("a file");
-    // The script continues only when the process is in its own session, and so in another process group.
+    // The script continues only when the other process has its own session, and therefore another process group.
     let detach = format!(
         "setsid sh -c 'echo $$ >> {0}; exec sleep 600' & until grep -qx $! {0}; do sleep 0.05; done",
         holders.0.display()
@@ -337,14 +337,14 @@ fn worker_with_a_missing_command_takes_no_task() {
     assert_eq!(node.run(&["task", "workers", "--json"]).done(), "");
 }
 
-/// Each event is printed immediately, even if the output is a pipe.
+/// Each event must be printed at once, even if the output is a pipe.
 #[test]
 fn task_watch_prints_events_as_they_happen() {
     let node = Node::start();
     let mut command = node.command(&["task", "watch", "--json"]);
     let mut watch = RunningProgram::from(command.stdout(Stdio::piped()).spawn().expect("the program starts"));
     let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
-    // The watch may begin a moment after the command was started, so tasks are submitted until it prints an event.
+    // The watch may begin only after the first tasks were submitted, so the test submits many.
     let id = std::thread::scope(|scope| {
         let submitting = scope
             .spawn(|| (0..50).map(|_| node.run(&["task", "submit", "nobody"]).done()).collect::<String>());
@@ -357,12 +357,12 @@ fn task_watch_prints_events_as_they_happen() {
 }
 
 fn is_running(pid: &str) -> bool {
-    // An unreaped zombie counts as ended.
+    // A zombie, which has ended but was not reaped, does not count as running.
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
 }
 
-/// The task must be freed when the worker's connection breaks: the worker's lease would keep it for ten minutes.
+/// The task must be freed as soon as the worker's connection breaks, because the worker's lease lasts ten minutes.
 #[test]
 fn killed_worker_leaves_no_process_and_frees_its_task_early() {
     let node = Node::start();

@@ -1,4 +1,4 @@
-//! `dunlin top` with real nodes: as plain text, as JSON, and in a terminal.
+//! Tests of `dunlin top` with running nodes: as plain text, as JSON, and in a terminal.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -96,7 +96,7 @@ fn top_draws_in_a_terminal_and_q_ends_it() {
     let (sender, chunks) = channel();
     thread::spawn(move || {
         let mut bytes = [0; 4096];
-        // Reading a terminal returns an error when its other side is closed.
+        // The read fails when the other side of the terminal is closed.
         while let Ok(count @ 1..) = screen.read(&mut bytes) {
             if sender.send(bytes[..count].to_vec()).is_err() {
                 return;

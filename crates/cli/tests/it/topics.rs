@@ -1,4 +1,4 @@
-//! Tests of `topics` and `log dump`.
+//! Tests of `dunlin topics` and `dunlin log dump`.
 
 use dunlin_client::topic::{ReducerConfig, TopicConfig};
 use dunlin_client::{Client, ClientOptions};

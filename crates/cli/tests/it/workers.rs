@@ -1,4 +1,4 @@
-//! `--workers` and `--scale`: a node that starts, drains and replaces workers.
+//! Tests of `--workers` and `--scale`: a node starts, drains and replaces workers.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use dunlin_wait::{Deadline, POLL};
 
 use crate::dunlin::{Node, Outcome, RunningProgram, dunlin, run, signal};
 
-/// Polls until `condition` returns `true`. Panics with the last value after the time limit.
+/// Calls `poll` until `condition` is true for the result. Panics with the last result after the time limit.
 fn until<T: std::fmt::Debug>(what: &str, mut poll: impl FnMut() -> T, condition: impl Fn(&T) -> bool) -> T {
     let deadline = Deadline::new();
     loop {
@@ -20,7 +20,7 @@ fn until<T: std::fmt::Debug>(what: &str, mut poll: impl FnMut() -> T, condition:
     }
 }
 
-/// The running child processes of a process.
+/// Returns the child processes of a process that are still running.
 fn children(parent: u32) -> Vec<u32> {
     let child = |entry: std::fs::DirEntry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
@@ -36,7 +36,7 @@ fn children(parent: u32) -> Vec<u32> {
     found
 }
 
-/// The names of attached workers that take tasks.
+/// The names of the attached workers that still take tasks.
 fn attached_workers(node: &Node) -> Vec<String> {
     let output = node.run(&["task", "workers", "--json"]).done();
     let workers =
@@ -63,14 +63,14 @@ fn backlog_starts_workers_and_an_empty_queue_drains_them() {
     let pids = children(node.pid());
     assert_eq!(pids.len(), 1, "{first:?}");
 
-    // A dead worker is replaced by one with another name.
+    // The node replaces a killed worker by one with another name.
     signal("KILL", pids[0]);
     let second =
         until("another is there", || attached_workers(&node), |names| names.len() == 1 && *names != first);
     let replaced = children(node.pid());
     assert!(replaced.len() == 1 && replaced != pids, "{second:?}");
 
-    // The node starts workers, because one worker cannot run so many tasks.
+    // One worker cannot run so many tasks in time, so the node starts more workers.
     let lines: String = (0..40).map(|number| format!("{number}\n")).collect();
     let submitted =
         node.run_with(&["task", "submit", "work", "--tenant", "acme", "--each", "-"], lines.as_bytes());
@@ -82,7 +82,7 @@ fn backlog_starts_workers_and_an_empty_queue_drains_them() {
     until("the killed one is replaced", || children(node.pid()), |now| now.len() == 3 && *now != busy);
     until("all is done", || completed_tasks(&node), |completed| *completed == 40);
 
-    // Without tasks, the node asks surplus workers to end, and they end.
+    // When there are no more tasks, the node asks the surplus workers to end.
     until(
         "one is left",
         || (attached_workers(&node).len(), children(node.pid()).len()),
@@ -95,7 +95,7 @@ fn backlog_starts_workers_and_an_empty_queue_drains_them() {
 }
 
 fn is_running(pid: u32) -> bool {
-    // An unreaped zombie counts as ended.
+    // A zombie, which has ended but was not reaped, does not count as running.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
 }
@@ -143,7 +143,7 @@ fn invalid_worker_settings_are_refused_before_the_node_starts() {
     assert!(nowhere.err.contains("workers need a listener"), "{nowhere:?}");
 }
 
-/// A command that is not a worker is restarted, but with growing pauses.
+/// A command that ends without being a worker is started again, after growing pauses.
 #[test]
 fn failing_worker_command_is_restarted_at_a_limited_rate() {
     let mut command =
@@ -164,7 +164,7 @@ fn failing_worker_command_is_restarted_at_a_limited_rate() {
 mod long {
     use super::*;
 
-    // This test is slow, because the node keeps idle workers for at least ten seconds.
+    // This test is slow, because a node keeps idle workers for at least ten seconds.
     #[test]
     fn backlog_attaches_warm_workers_and_refills_the_warm_pool() {
         let options = ["--workers", &worker_command("sleep 0.5"), "--scale", "1..3", "--scale-warm", "2"];

@@ -1,4 +1,4 @@
-//! A minimal collector: OTLP over HTTP, which keeps every span.
+//! A minimal OpenTelemetry collector, which receives OTLP over HTTP and stores every span.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message;
 
-/// A span, as text.
+/// A span that the collector has received. Its ids and names are text.
 #[derive(Debug, Clone)]
 pub struct ExportedSpan {
     pub name: String,
