@@ -1,12 +1,12 @@
-//! An order book by price level (L2).
+//! An order book that consists of price levels (L2).
 //!
 //! Invariants:
-//! - The same records give the same levels and checksum everywhere, whether they are applied one by one or
-//!   merged.
-//! - A crossed or locked book remains crossed or locked until a record changes it. The book only counts and
-//!   reports this.
+//! - The same records give the same levels and the same checksum everywhere, whether the records are applied one by one
+//!   or merged into one record.
+//! - A book whose best bid exceeds its best ask (crossed) or equals it (locked) stays so until a record changes it. The
+//!   book only counts and reports such states.
 //! - Without `max_depth`, the state has all levels, and an instrument's depth only limits views. With `max_depth`, the
-//!   state keeps only this number of levels on each side, the best ones.
+//!   state keeps only the best levels of each side, at most this number.
 //!
 //! A side has at most [`FeedLimits::levels_max`] levels. The book remembers as many removals as it has levels, within
 //! [`FeedLimits::removals_min`] and [`FeedLimits::removals_max`].
@@ -30,12 +30,12 @@ use crate::view::{self, BidAskRelation, Crossings, PriceLevel, PriceLevels};
 
 pub use entry::{BOOK_ENTRY_BYTES, BookEntry};
 
-/// An order book by price: the total size at each price level of both sides.
+/// An order book of price levels: the total size at each price, for both sides.
 #[derive(Debug)]
 pub struct Book {
     scale: Scale,
     limits: FeedLimits,
-    /// The two sides, bids first. They are indexed by [`Side`], without a branch.
+    /// The two sides, bids first, so that a [`Side`] is the index, without a branch.
     halves: [HalfBook; 2],
     checksum: u64,
     touch: BidAskRelation,
@@ -44,21 +44,21 @@ pub struct Book {
 
 #[derive(Debug, Default)]
 struct HalfBook {
-    /// Sizes by key.
+    /// The total size of each level, by the key of its price.
     ladder: Ladder<i64>,
-    /// Keys of removed levels.
+    /// The keys of levels that were removed.
     removals: Removals<i64>,
-    /// The sequence number of the record that cleared the side last.
+    /// The sequence number of the last record that cleared the side.
     cleared: u64,
 }
 
 impl Book {
-    /// Creates an empty book of an instrument.
+    /// Creates an empty book for an instrument with this scale.
     pub fn new(scale: Scale) -> Book {
         Book::with_limits(scale, FeedLimits::default())
     }
 
-    /// Creates an empty book with these limits.
+    /// Creates an empty book for an instrument with this scale, with the given limits.
     pub fn with_limits(scale: Scale, limits: FeedLimits) -> Book {
         Book {
             scale,
@@ -70,7 +70,7 @@ impl Book {
         }
     }
 
-    /// Applies a record's payload. After an error the book is undefined until it is restored.
+    /// Applies a record's payload. After an error, the content of the book is undefined until a snapshot is restored.
     pub fn apply_payload(&mut self, seq: u64, payload: &[u8]) -> Result<(), ReducerError> {
         for_each_entry(1, payload, |entry| self.apply_entry(seq, &BookEntry::decode(entry)?))?;
         if self.scale.max_depth > 0 {
@@ -139,7 +139,7 @@ impl Book {
         half.cleared = seq;
     }
 
-    /// Checks that there is room for the levels that these entries may add.
+    /// Checks that the side has room for `sets` more levels.
     fn check_room(&self, side: Side, sets: usize) -> Result<(), EntryError> {
         let levels_max = self.limits.levels_max;
         if self.half(side).ladder.len() + sets > levels_max as usize {
@@ -148,8 +148,8 @@ impl Book {
         Ok(())
     }
 
-    /// Whether the level exists. Searches only a side that is more than half full. For another side, returns `false`
-    /// without a search, and the caller counts the level as a new one.
+    /// Whether the level exists. A side that is at most half full is not searched: the result is then `false`, so that
+    /// the caller counts the level as a new one.
     fn has_level_near_limit(&self, side: Side, price: i64) -> bool {
         let ladder = &self.half(side).ladder;
         ladder.len() > self.limits.levels_max as usize / 2 && ladder.get(ladder::key(side, price)).is_some()
@@ -186,7 +186,7 @@ impl Book {
             let first = if side == Side::Bid { 1 } else { 1 + bids };
             let at_first = |error| SnapshotError::Entry { entry: first, error };
             self.check_room(side, levels.len()).map_err(at_first)?;
-            // The worst level comes first, so that each page is written once.
+            // The levels are added from the worst to the best, so that each page of the ladder is written once.
             for (index, words) in levels.iter().enumerate().rev() {
                 let [price, size] = words.map(i64::from_le_bytes);
                 self.push_best(seq, side, price, size, first + index)?;
@@ -222,7 +222,8 @@ impl Book {
         }
     }
 
-    /// Appends the changes of one side after record `seq`. Returns `false` if not all of them are known.
+    /// Appends the entries for all changes of one side after record `seq`. Returns `false` if not all of these changes
+    /// are known.
     fn half_changes(&self, side: Side, seq: u64, payload: &mut Vec<u8>) -> bool {
         let half = self.half(side);
         if half.cleared > seq {

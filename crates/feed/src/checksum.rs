@@ -1,7 +1,7 @@
-//! Hashes whose wrapping sum is a state's checksum.
+//! Hashes the parts of a state. The checksum of the state is the wrapping sum of these hashes.
 //!
-//! A sum does not depend on the order of its entries. A change therefore only adds or subtracts one entry's hash.
-//! `docs/feeds.md` describes the hashes for clients in other languages.
+//! The sum does not depend on the order of the parts. A change of a part therefore only subtracts the old hash and adds
+//! the new one. `docs/feeds.md` describes the hashes for clients in other languages.
 
 const BID: u64 = 0x9e37_79b9_7f4a_7c15;
 const ASK: u64 = 0xc2b2_ae3d_27d4_eb4f;
@@ -35,7 +35,7 @@ pub(crate) fn order(side: Side, id: u64, price: i64, size: i64) -> u64 {
     mix(mix(mix(start(side), id), price as u64), size as u64)
 }
 
-/// Hash of two consecutive orders in a level's queue.
+/// Hash of two orders that follow each other in the queue of a price level.
 #[inline(always)]
 pub(crate) fn neighbours(ahead: u64, behind: u64) -> u64 {
     mix(mix(QUEUE, ahead), behind)
@@ -60,7 +60,7 @@ fn hash_bytes(hash: u64, bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// The expected hashes are constants, because clients in other languages must compute the same hashes.
+    /// The expected hashes are written out here, because clients in other languages must compute the same hashes.
     #[test]
     fn checksums_of_levels_orders_and_values_do_not_change() {
         assert_eq!(level(Side::Bid, 10_125, 7), 0x39a7_f879_76f0_e3ce);

@@ -1,6 +1,6 @@
-//! Decimal numbers as integers with a fixed number of decimals, without floats.
+//! Converts decimal numbers to integers with a fixed number of decimals, without floats.
 
-/// The reason why a text is not a decimal number with the given number of decimals.
+/// The reason why a text is not a valid decimal number with the given number of decimals.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecimalError {
@@ -10,15 +10,15 @@ pub enum DecimalError {
         /// The text.
         text: String,
     },
-    /// Digits other than zero follow the last decimal.
+    /// The number has more decimals than allowed, and the additional ones are not all zero.
     #[error("`{text}` has more than {decimals} decimals")]
     TooFine {
         /// The text.
         text: String,
-        /// Allowed decimals.
+        /// Number of allowed decimals.
         decimals: u8,
     },
-    /// The number does not fit into the integer.
+    /// The number is too large for an `i64`.
     #[error("`{text}` is too large")]
     TooLarge {
         /// The text.
@@ -26,7 +26,8 @@ pub enum DecimalError {
     },
 }
 
-/// Parses a text: `-12.5` gives -1250 at two decimals. Allows zeros after the last decimal, but no exponent.
+/// Parses a text into an integer: with two decimals, `-12.5` becomes -1250. Further decimals must be zero. Exponents
+/// are not accepted.
 pub fn parse(text: &str, decimals: u8) -> Result<i64, DecimalError> {
     let not_a_number = || DecimalError::NotANumber { text: text.to_owned() };
     let unsigned = text.strip_prefix('-').unwrap_or(text);
@@ -47,7 +48,7 @@ pub fn parse(text: &str, decimals: u8) -> Result<i64, DecimalError> {
         .ok_or_else(|| DecimalError::TooLarge { text: text.to_owned() })
 }
 
-/// Parses bytes that programs write: like [`parse`], but also accepts exponents, as in `2.6e-06`.
+/// Like [`parse`], for bytes that a program wrote. Also accepts exponents, as in `2.6e-06`.
 #[inline]
 pub fn read(text: &[u8], decimals: u8) -> Result<i64, DecimalError> {
     let failed = |make: fn(String) -> DecimalError| make(String::from_utf8_lossy(text).into_owned());
@@ -98,7 +99,7 @@ fn exponent(text: &[u8]) -> Option<i32> {
     sound.then_some(if negative { -value } else { value })
 }
 
-/// Formats a number: -1250 gives `-12.50` at two decimals.
+/// Formats an integer as a decimal number: with two decimals, -1250 becomes `-12.50`.
 pub fn text(units: i64, decimals: u8) -> String {
     if decimals == 0 {
         return units.to_string();

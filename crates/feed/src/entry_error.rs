@@ -1,91 +1,90 @@
-//! Errors of records: malformed entries, or entries that do not fit the state.
+//! The errors for which a state refuses a record: its entries are malformed, or do not fit the state.
 
 use dunlin_topic::ReducerError;
 
 use crate::scale::ScaleError;
 use crate::side::Side;
 
-/// The reason why a state refuses a record's payload, or one entry of it.
+/// The reason why a state refuses the payload of a record, or one entry in the payload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EntryError {
-    /// The record has no entry.
+    /// The payload contains no entry.
     #[error("the record has no entry")]
     Empty,
-    /// The payload does not end at the end of an entry.
+    /// Bytes are left over after the last whole entry of the payload.
     #[error("{bytes} bytes are left after the last whole entry")]
     TrailingBytes {
         /// Number of leftover bytes.
         bytes: usize,
     },
-    /// The first byte is not an operation.
+    /// The first byte of the entry is not a known operation.
     #[error("operation {op} is not known")]
     UnknownOp {
         /// The byte.
         op: u8,
     },
-    /// The second byte is not a side.
+    /// The second byte of the entry is not a known side.
     #[error("side {side} is not known")]
     UnknownSide {
         /// The byte.
         side: u8,
     },
-    /// A field that this operation does not use is not zero.
+    /// A field that the entry's operation does not use is not zero.
     #[error("{field} must be zero for this operation")]
     NotZero {
         /// Name of the field.
         field: &'static str,
     },
-    /// The entry has a price or size that the instrument does not allow.
+    /// The price or the size of the entry is not valid for the instrument.
     #[error(transparent)]
     Scale(#[from] ScaleError),
-    /// The side is at its limit of levels.
+    /// The side of the book would exceed its limit of levels.
     #[error("the {side} side would have more than {levels_max} levels")]
     TooManyLevels {
-        /// The side.
+        /// The side of the book.
         side: Side,
-        /// The limit.
+        /// Maximum number of levels.
         levels_max: u32,
     },
-    /// An order with this id exists.
+    /// The entry adds an order whose id already exists in the book.
     #[error("order {id} already exists")]
     DuplicateOrder {
         /// Id of the order.
         id: u64,
     },
-    /// No order has this id.
+    /// The entry changes or deletes an order that the book does not have.
     #[error("order {id} is not known")]
     UnknownOrder {
         /// Id of the order.
         id: u64,
     },
-    /// The book is at its limit of orders.
+    /// The book would exceed its limit of orders.
     #[error("the state would have more than {orders_max} orders")]
     TooManyOrders {
-        /// The limit.
+        /// Maximum number of orders.
         orders_max: u32,
     },
-    /// The sum of all sizes would overflow.
+    /// The sum of the sizes of all orders would overflow an `i64`.
     #[error("the sum of all sizes would be above {}", i64::MAX)]
     TotalTooLarge,
-    /// The values would make snapshots larger than subscribers accept.
+    /// All keys and values together would exceed their size limit, which keeps snapshots small enough for subscribers.
     #[error("all keys and values together would have more than {bytes_max} bytes")]
     ValuesTooLarge {
-        /// The limit.
+        /// Maximum size in bytes.
         bytes_max: u32,
     },
-    /// The state is at its limit of keys.
+    /// The state would exceed its limit of keys.
     #[error("the state would have more than {keys_max} keys")]
     TooManyKeys {
-        /// The limit.
+        /// Maximum number of keys.
         keys_max: u32,
     },
 }
 
 impl EntryError {
-    /// Converts to the reducer's error. Its text begins with the number of the entry and, unless the record is the
-    /// first, the number of the record. Both count from 1. An error of the first entry of the first record names no
-    /// numbers.
+    /// Converts the error to a [`ReducerError`]. `record` and `entry` are numbers from 1. The text names them, but
+    /// omits a first record and, in the first record, a first entry.
     #[cold]
     pub(crate) fn at(self, record: usize, entry: usize) -> ReducerError {
         let location = match (record, entry) {
@@ -97,7 +96,8 @@ impl EntryError {
     }
 }
 
-/// Calls a function for each entry of `N` bytes. If bytes are left over after the last entry, returns an error.
+/// Calls `apply` for each entry of `N` bytes in the payload. Returns an error if bytes are left over after the last
+/// entry.
 #[inline(always)]
 pub(crate) fn for_each_entry<const N: usize>(
     record: usize,

@@ -1,8 +1,8 @@
-//! Instruments of a simulator, read from JSON or TOML.
+//! Reads the instruments of a simulator from JSON or TOML.
 //!
-//! `docs/feeds.md` has the schema. The schema accepts MDD-Sim's files (proto3 JSON: camelCase names, whole numbers also
-//! as strings). The parser refuses unknown fields, which are mostly typing errors, and values from which no book can be
-//! made.
+//! `docs/feeds.md` describes the format of the files. Files of the market data simulator MDD-Sim are also accepted:
+//! they are proto3 JSON, with camelCase names, and whole numbers may be strings. The parser refuses unknown fields,
+//! which are mostly typing errors, and values from which no book can be made.
 //!
 //! Invariants of [`Instruments`]: at least one instrument; distinct ids that are valid subjects; every price
 //! that a simulated book can reach is within 1 … [`UNITS_MAX`].
@@ -29,16 +29,16 @@ pub const INSTRUMENTS_MAX: usize = 100_000;
 pub const LEVELS_PER_SIDE_MAX: u32 = 100_000;
 /// Maximum number of updates a second, for one instrument and for all instruments together.
 pub const UPDATES_PER_SEC_MAX: u32 = 100_000_000;
-/// Highest standard deviation of one update's move, ticks.
+/// Largest volatility: the standard deviation of the price's move at one update, in ticks.
 pub const VOLATILITY_MAX: f64 = 1000.0;
 
-/// Minimum number of levels of a side; a lower number in a file is raised to this.
+/// Minimum number of levels of a side. A lower number in a file is replaced by this number.
 const LEVELS_PER_SIDE_MIN: u32 = 4;
 const UPDATES_PER_SEC_DEFAULT: u32 = 100;
 const VOLATILITY_DEFAULT: f64 = 0.05;
 const PPM: i64 = 1_000_000;
 
-/// The validated instruments of a simulator, with defaults filled in.
+/// The instruments of a simulator, validated and with all defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Instruments {
     list: Vec<Instrument>,
@@ -51,21 +51,22 @@ pub struct Instruments {
 /// The settings of one simulated instrument: its name, prices, and rate of updates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Instrument {
-    /// Id of the instrument, a valid subject: the topic is `md.<id>`.
+    /// Id of the instrument. It is a valid subject, because the instrument's topic is `md.<id>`.
     pub id: String,
     /// Display name.
     pub symbol: String,
     /// Number of levels that a view shows by default.
     pub publish_depth: u32,
-    /// Distance of adjacent prices.
+    /// Distance between two adjacent prices, in units.
     pub tick_size: i64,
     /// Initial price.
     pub base_price: i64,
-    /// Number of levels of a newly seeded side.
+    /// Number of levels on each side of a new book.
     pub levels_per_side: u32,
-    /// Updates a second.
+    /// Number of updates a second.
     pub updates_per_sec: u32,
-    /// Standard deviation of the fair price's move at one update, ticks.
+    /// Standard deviation of the move that the fair price makes at one update, in ticks. The book's prices follow the
+    /// fair price.
     pub volatility: f64,
 }
 
@@ -84,7 +85,7 @@ impl Instrument {
         topic_name(&self.id)
     }
 
-    /// Scale of the topic's `book` reducer; prices and sizes are whole numbers.
+    /// Scale of the topic's `book` reducer. Prices and sizes have no decimals.
     pub fn scale(&self) -> Scale {
         let on_grid = self.base_price % self.tick_size == 0;
         let tick = if on_grid { self.tick_size } else { 1 };
@@ -97,7 +98,7 @@ fn topic_name(id: &str) -> String {
 }
 
 impl Notation {
-    /// Derives the format from a file's name: TOML for `.toml`, else JSON.
+    /// Derives the format from a file's name: TOML for a name that ends in `.toml`, otherwise JSON.
     pub fn of_file(name: &str) -> Notation {
         let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
         if ending.eq_ignore_ascii_case("toml") { Notation::Toml } else { Notation::Json }
@@ -114,7 +115,7 @@ impl fmt::Display for Notation {
 }
 
 impl Instruments {
-    /// Parses and validates a file's content.
+    /// Parses and validates the content of a file.
     pub fn parse(text: &str, notation: Notation) -> Result<Instruments, InstrumentsError> {
         let failed = |why: String| InstrumentsError::Parse { notation, why };
         let raw: RawInstruments = match notation {
@@ -124,7 +125,7 @@ impl Instruments {
         Instruments::validate(raw)
     }
 
-    /// Instruments in the order of the file; the first has number 0.
+    /// The instruments in the order of the file. The first has number 0.
     pub fn list(&self) -> &[Instrument] {
         &self.list
     }
@@ -230,7 +231,7 @@ fn volatility(value: f64, id: &str) -> Result<f64, InstrumentsError> {
     Ok(if value == 0.0 { VOLATILITY_DEFAULT } else { value })
 }
 
-/// Checks that the seeded book's prices are within bounds.
+/// Checks that all prices of a new book are valid.
 fn check_prices(instrument: &Instrument) -> Result<(), InstrumentsError> {
     let reach = i64::from(instrument.levels_per_side).saturating_mul(instrument.tick_size);
     if instrument.base_price <= reach || instrument.base_price > UNITS_MAX.saturating_sub(reach) {

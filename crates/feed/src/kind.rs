@@ -1,4 +1,4 @@
-//! Kinds of state that a topic's configuration can name.
+//! The kinds of state that a topic's configuration can name.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use crate::limits::FeedLimits;
 use crate::orders::Orders;
 use crate::scale::{OptionsError, Scale};
 
-/// Kind of books by price level: [`Book`].
+/// Name of the kind of order books that consist of price levels: [`Book`].
 pub const BOOK: &str = "book";
-/// Kind of books by order: [`Orders`].
+/// Name of the kind of order books that consist of single orders: [`Orders`].
 pub const ORDERS: &str = "orders";
-/// Kind of last values by key: [`LastValue`].
+/// Name of the kind of states with the last value of each key: [`LastValue`].
 pub const LAST: &str = "last";
-/// All kinds.
+/// Names of all kinds.
 pub const KINDS: [&str; 3] = [BOOK, ORDERS, LAST];
 
-/// Creates an empty state of a kind. Books accept the options of a [`Scale`]; last values accept no options.
+/// Creates an empty state of a kind. The options of the books are those of a [`Scale`]; last values have no options.
 pub fn make_reducer(
     kind: &str,
     options: &BTreeMap<String, String>,
@@ -27,8 +27,8 @@ pub fn make_reducer(
     make_reducer_within(kind, options, FeedLimits::default())
 }
 
-/// All options of a kind with their values, also those that `options` leaves at their defaults. Options that make equal
-/// states have equal results.
+/// Returns all options of a kind with their values, including those that have defaults because they are not in
+/// `options`. If two sets of options make equal states, their results are equal.
 pub fn complete_options(
     kind: &str,
     options: &BTreeMap<String, String>,
@@ -39,7 +39,7 @@ pub fn complete_options(
     }
 }
 
-/// Like [`make_reducer`], with limits.
+/// Like [`make_reducer`], with the given limits.
 pub fn make_reducer_within(
     kind: &str,
     options: &BTreeMap<String, String>,

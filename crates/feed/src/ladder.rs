@@ -7,39 +7,44 @@
 //!           levels [  …    |  …    |  …    | …      ] the same order
 //! ```
 //! Invariants:
-//! - Keys grow towards the touch on both sides: a bid's key is its price, and an ask's key is its price with all bits
-//!   flipped. Both sides therefore share the code, and the touch is at the end of the arrays, where changes cost least.
-//! - All keys of a page are at least its step's key, and lower than the key of the next step.
-//! - A page in use is not empty, unless it is the only one.
+//! - Keys grow towards the best price on both sides: a bid's key is its price, and an ask's key is its price with all
+//!   bits flipped. Both sides therefore share the code, and the best levels are at the end of the arrays, where changes
+//!   cost least.
+//! - All keys of a page are at least the lowest key that the page's step states, and below that of the next step.
+//! - A page in use contains levels, unless it is the only page.
 //!
-//! A page is two arrays, not a tree: in most books all levels of a side are in one page, and two rounds of eight
-//! comparisons find a level. A change takes 24 ns on the simulator's books of 30 levels, where a `BTreeMap` takes 41.
-//! With changes all over 7,500 levels, a change takes 47 ns instead of 73.
+//! A page is two arrays, not a tree, because in most books one page has all levels of a side. Two rounds of eight
+//! comparisons find a level in a page. A change takes 24 ns on the simulator's books of 30 levels, where a `BTreeMap`
+//! takes 41 ns. If changes are spread over 7,500 levels, a change takes 47 ns, and 73 ns in a `BTreeMap`.
 
 use crate::pages::{FrozenPages, Pages};
 use crate::side::Side;
 
-/// The value that stands for a missing key; it is below every valid key.
+/// The value that means "no key". It is below every valid key.
 pub(crate) const NO_KEY: i64 = i64::MIN;
 /// Maximum number of levels in a page.
 const PAGE_LEVELS: usize = 64;
-/// Number of keys that are compared at once: first the last key of each block, then the keys of one block.
+/// Number of keys that are compared at once. A search in a page first compares the last key of each block, and then the
+/// keys of one block.
 const BLOCK_KEYS: usize = 8;
-/// A value above every valid key, which fills the unused end of a page. Differences of keys must not overflow.
+/// The value in the unused end of a page. It is above every valid key, and small enough that differences of keys do not
+/// overflow.
 const UNUSED: i64 = 1 << 60;
-/// A page with fewer levels is merged with a neighbour, if possible.
+/// If a page has fewer levels than this, it is merged with a neighbour, if possible.
 const PAGE_LEVELS_FEW: usize = PAGE_LEVELS / 4;
-/// Number of levels in each page of a newly built side.
+/// Number of levels in each page of a side that [`Ladder::push_best`] builds.
 const PAGE_LEVELS_BUILT: usize = PAGE_LEVELS * 3 / 4;
 
-/// Returns the key of a price. Called with the key in place of the price, it returns the price.
+/// Returns the key of a price. The function is its own inverse: for a key, it returns the price.
 #[inline(always)]
 pub(crate) fn key(side: Side, price: i64) -> i64 {
-    // The mask has all bits set for asks. Successive sides follow no pattern, so a branch would often be mispredicted.
+    // For asks, all bits of the mask are set. A branch would often be mispredicted, because the sides of successive
+    // changes follow no pattern.
     price ^ -i64::from(side as u8)
 }
 
-/// The levels of one side of an order book, by key, each with the last record that changed it.
+/// The levels of one side of an order book, by key. Each level has the sequence number of the last record that changed
+/// it.
 #[derive(Debug)]
 pub(crate) struct Ladder<L> {
     steps: Vec<Step>,
@@ -58,7 +63,7 @@ struct Step {
 #[derive(Debug, Clone)]
 struct Page<L> {
     len: usize,
-    /// The last record that changed a level of the page.
+    /// The sequence number of the last record that changed a level of the page.
     changed_seq: u64,
     keys: [i64; PAGE_LEVELS],
     levels: [Dated<L>; PAGE_LEVELS],
@@ -82,7 +87,7 @@ impl<L: Copy + Default> Ladder<L> {
         self.len
     }
 
-    /// Key of the best level, or [`NO_KEY`].
+    /// Key of the best level; [`NO_KEY`] if there are no levels.
     #[inline(always)]
     pub(crate) fn best_key(&self) -> i64 {
         self.best_key
@@ -100,7 +105,7 @@ impl<L: Copy + Default> Ladder<L> {
         Some(&page.levels[at].level)
     }
 
-    /// Returns the level at a key, created if missing, and marks it as changed by record `seq`.
+    /// Returns the level at a key, and marks it as changed by record `seq`. Creates the level if it does not exist.
     #[inline(always)]
     pub(crate) fn get_or_insert(&mut self, key: i64, seq: u64) -> &mut L {
         if self.steps.is_empty() {
@@ -141,8 +146,8 @@ impl<L: Copy + Default> Ladder<L> {
         Some(level)
     }
 
-    /// Appends a level that is better than all others. A side is built this way, from the worst to the best,
-    /// with some room in each page.
+    /// Appends a level that is better than all others. To build a side, the levels are appended from the worst to the
+    /// best. Some room stays free in each page.
     pub(crate) fn push_best(&mut self, key: i64, seq: u64, level: L) {
         debug_assert!(key > self.best_key);
         let full = |page: &Page<L>| page.len >= PAGE_LEVELS_BUILT;
@@ -171,7 +176,7 @@ impl<L: Copy + Default> Ladder<L> {
         self.steps.iter().rev().flat_map(|step| self.pages.get(step.page).iter())
     }
 
-    /// Iterates over levels that records after `seq` changed; skips unchanged pages.
+    /// Iterates over the levels that records after `seq` changed. Pages without such levels are skipped.
     pub(crate) fn changed_since(&self, seq: u64) -> impl Iterator<Item = (i64, &L)> + '_ {
         let pages = self.steps.iter().rev().map(|step| self.pages.get(step.page));
         pages.filter(move |page| page.changed_seq > seq).flat_map(move |page| page.changed_since(seq))
@@ -185,7 +190,7 @@ impl<L: Copy + Default> Ladder<L> {
         self.pages.bytes() + (self.steps.capacity() * size_of::<Step>()) as u64
     }
 
-    /// Index of the step that contains a key. For most keys this is the last step.
+    /// Index of the step to whose page a key belongs. For most keys, this is the last step.
     #[inline(always)]
     fn step_index(&self, key: i64) -> usize {
         match self.steps.last() {
@@ -210,7 +215,7 @@ impl<L: Copy + Default> Ladder<L> {
         self.free.pop().unwrap_or_else(|| self.pages.push(Page::empty()))
     }
 
-    /// Splits a full page, and returns the half to which the key belongs.
+    /// Splits a full page in two. Returns the number of the page to which the key belongs.
     #[cold]
     fn split(&mut self, key: i64) -> u32 {
         let step = self.step_index(key);
@@ -223,7 +228,7 @@ impl<L: Copy + Default> Ladder<L> {
         if key < low { lower } else { page }
     }
 
-    /// Merges a page of few levels with a neighbour, if both fit well into one page.
+    /// Merges a page that has few levels with a neighbour, if the levels of both fill at most three quarters of a page.
     #[cold]
     fn merge_with_neighbour(&mut self, step: usize) {
         let lower = step.saturating_sub(1);
@@ -243,7 +248,7 @@ impl<L: Copy + Default> Page<L> {
         Page { len: 0, changed_seq: 0, keys: [UNUSED; PAGE_LEVELS], levels: [Dated::default(); PAGE_LEVELS] }
     }
 
-    /// Number of keys below `key`.
+    /// Number of keys in the page that are below `key`.
     #[inline(always)]
     fn lower_bound(&self, key: i64) -> usize {
         let (blocks, _) = self.keys.as_chunks::<BLOCK_KEYS>();
@@ -309,13 +314,13 @@ impl<L: Copy + Default> Page<L> {
     }
 }
 
-/// Counts the keys below `key` by the sign of the difference: without branches, and suited to vector instructions.
+/// Counts the keys below `key` by the sign of each difference. This needs no branches and suits vector instructions.
 #[inline(always)]
 fn count_below(key: i64, keys: &[i64; BLOCK_KEYS]) -> usize {
     keys.iter().map(|other| (other.wrapping_sub(key) as u64) >> 63).sum::<u64>() as usize
 }
 
-/// The price levels of one side at one moment.
+/// The price levels of one side of a book at one moment.
 #[derive(Debug)]
 pub(crate) struct FrozenLadder<L> {
     pages: FrozenPages<Page<L>>,
@@ -327,8 +332,7 @@ impl<L: Copy + Default> FrozenLadder<L> {
         self.len
     }
 
-    /// Iterates over the levels from the best to the worst. The order of pages is computed here, and need not be
-    /// stored.
+    /// Iterates over the levels from the best to the worst. The order of the pages is not stored, but computed here.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &L)> + '_ {
         let mut pages: Vec<&Page<L>> = self.pages.iter().filter(|page| page.len > 0).collect();
         pages.sort_unstable_by_key(|page| std::cmp::Reverse(page.keys[0]));

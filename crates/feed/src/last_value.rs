@@ -1,10 +1,10 @@
-//! The last value of each key.
+//! A state that maps each key to its last value.
 //!
-//! A record with a key sets that key to the record's payload; an empty payload removes the key. A record
-//! without a key holds [entries](ValueEntry), which can change many keys at once, or set an empty value.
+//! A record with a key sets this key to the record's payload; an empty payload removes the key. A record without a key
+//! contains [entries](ValueEntry), which can change many keys at once, and can set a key to an empty value.
 //!
-//! A state has at most [`FeedLimits::keys_max`] keys and [`FeedLimits::last_bytes_max`] bytes. It remembers as many
-//! removals as it has keys, within [`FeedLimits::removals_min`] and [`FeedLimits::removals_max`].
+//! A state has at most [`FeedLimits::keys_max`] keys and [`FeedLimits::last_bytes_max`] bytes. The state remembers as
+//! many removals as it has keys, within [`FeedLimits::removals_min`] and [`FeedLimits::removals_max`].
 
 mod entry;
 mod frozen;
@@ -35,7 +35,7 @@ struct StoredValue {
     changed_seq: u64,
 }
 
-/// Size that the records of an append add to a state.
+/// The size that the entries of an append add to a state.
 #[derive(Debug, Default)]
 struct AppendSize {
     keys: usize,
@@ -49,7 +49,7 @@ pub struct LastValue {
     values: Slab<StoredValue>,
     slots: HashMap<Arc<[u8]>, u32>,
     removals: Removals<Arc<[u8]>>,
-    /// The sequence number of the record that removed all keys last.
+    /// The sequence number of the last record that removed all keys.
     cleared: u64,
     checksum: u64,
     /// The total size of all keys and values, in bytes.
@@ -63,13 +63,13 @@ impl Default for LastValue {
 }
 
 impl LastValue {
-    /// Creates an empty state with these limits.
+    /// Creates an empty state with the given limits.
     pub fn with_limits(limits: FeedLimits) -> LastValue {
         let (values, slots, removals) = (Slab::default(), HashMap::new(), Removals::default());
         LastValue { limits, values, slots, removals, cleared: 0, checksum: 0, content_bytes: 0 }
     }
 
-    /// Value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.slots.get(key).map(|slot| &*self.values.at(*slot).value)
     }
@@ -79,12 +79,12 @@ impl LastValue {
         self.values.len()
     }
 
-    /// Whether there is no key.
+    /// Whether the state has no keys.
     pub fn is_empty(&self) -> bool {
         self.values.len() == 0
     }
 
-    /// Iterates over keys and values, in no particular order.
+    /// Iterates over all keys and their values, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.values.iter().map(|(_, stored)| (&*stored.key, &*stored.value))
     }
@@ -129,8 +129,8 @@ impl LastValue {
         self.content_bytes -= key.len() + value.len();
     }
 
-    /// Counts what an append may add; a key that is set twice counts twice. Entries that need no room are
-    /// never refused.
+    /// Adds to `added` what the entry may add to the state, and checks the limits. A key that is set twice counts
+    /// twice. An entry that needs no room is never refused.
     fn check_entry(&self, entry: &ValueEntry<'_>, added: &mut AppendSize) -> Result<(), EntryError> {
         let FeedLimits { keys_max, last_bytes_max: bytes_max, .. } = self.limits;
         match entry {
@@ -180,7 +180,7 @@ impl LastValue {
     }
 }
 
-/// Entries of a record, with or without a key.
+/// The entries of a record. A record with a key is one entry.
 fn entries<'a>(frame: &Frame<'a>) -> impl Iterator<Item = Result<ValueEntry<'a>, EntryError>> {
     let (keyed, payload) = (frame.key(), frame.payload());
     let one = keyed.map(|key| {
@@ -255,7 +255,7 @@ impl Reducer for LastValue {
 
     fn bytes(&self) -> u64 {
         let slots = self.slots.capacity() * (size_of::<(Arc<[u8]>, u32)>() + 1);
-        // Each value is an `Arc` slice, which stores two reference counters before the bytes.
+        // A key and its value are two `Arc` slices, each with two reference counters of 8 bytes before its own bytes.
         let contents = self.values.len() * 32 + self.content_bytes;
         (slots + contents) as u64 + self.values.bytes() + self.removals.bytes()
     }

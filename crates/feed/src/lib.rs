@@ -1,14 +1,13 @@
 //! State topics that ship with Dunlin, and sources of their records.
 //!
-//! The reducers are [`Book`] (price levels), [`Orders`] (single orders in their queues) and [`LastValue`]
-//! (the last value of each key); [`make_reducer`] creates them by name. Their records hold [`BookEntry`],
-//! [`OrderEntry`] and [`ValueEntry`]. A [`Replica`] is a subscriber's copy of a state, which recovers by
-//! itself. Records come from a [`Simulator`] of [`Instruments`], paced by a [`FeedSchedule`], or from a
-//! [`recording`] of an exchange.
+//! The reducers are [`Book`] (price levels), [`Orders`] (single orders in their queues) and [`LastValue`] (the last
+//! value of each key); [`make_reducer`] creates them by name. Their records hold [`BookEntry`], [`OrderEntry`] and
+//! [`ValueEntry`]. A [`Replica`] is a subscriber's copy of a state, which detects and repairs its own faults. Records
+//! come from a [`Simulator`] of [`Instruments`], paced by a [`FeedSchedule`], or from a [`recording`] of an exchange.
 //!
 //! ```
 //! use dunlin_feed::{Book, BookEntry, PriceLevels, Scale, Side};
-//!
+//! 
 //! let mut book = Book::new(Scale::default());
 //! let mut payload = Vec::new();
 //! BookEntry::Set { side: Side::Bid, price: 10_125, size: 7 }.encode(&mut payload);

@@ -1,23 +1,23 @@
-//! Bounds of this crate's states.
+//! Limits on the size of the states in this crate.
 
-/// Limits of one state of a feed: of an order book, or of a table of last values.
+/// Limits of one state: of an order book, or of the last values by key.
 ///
-/// An append that exceeds a limit is refused as a whole.
+/// If an append would exceed a limit, all its records are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeedLimits {
     /// Maximum number of price levels on one side of a book.
     pub levels_max: u32,
-    /// Maximum number of orders in a book of orders.
+    /// Maximum number of orders in an order book that consists of single orders.
     pub orders_max: u32,
     /// Maximum number of keys of a state that stores the last value of each key.
     pub keys_max: u32,
-    /// Maximum size of a snapshot of last values, bytes; less than clients accept by default.
+    /// Maximum size of a snapshot of last values, in bytes. Clients accept larger snapshots by default.
     pub last_bytes_max: u32,
-    /// Minimum number of removals that a state remembers, even if it has fewer entries. Subscribers that request
-    /// changes need them; a subscriber that is further behind receives a snapshot.
+    /// Number of removals that a state remembers at least, even if it has fewer entries. They are needed to answer
+    /// subscribers that request changes. A subscriber that needs older removals receives a snapshot instead.
     pub removals_min: u32,
-    /// Maximum number of removals that a state remembers, even if it has more entries. This limit bounds the owner's
-    /// work when a subscriber requests changes.
+    /// Number of removals that a state remembers at most, even if it has more entries. This limits the owner's work for
+    /// a subscriber that requests changes.
     pub removals_max: u32,
 }
 

@@ -1,12 +1,12 @@
-//! An order book by order (L3): each order has its place in its price's queue, and price levels follow from
-//! the orders.
+//! An order book that consists of single orders (L3). Each order has a place in the queue of its price. The price
+//! levels result from the orders.
 //!
 //! Invariants:
 //! - A level's size is the sum of its orders' sizes, and a level without orders does not exist. A [`Book`](crate::Book)
 //!   that receives these sums has the same levels.
-//! - In a queue, an earlier place means a lower priority number. An order receives its place and number when it enters
-//!   the queue.
-//! - The sum of all sizes fits an `i64`, so no level's sum can overflow.
+//! - The orders of a queue are sorted by their priority numbers, the lowest first. An order receives its number when it
+//!   enters the queue.
+//! - The sum of the sizes of all orders fits into an `i64`, so the sum of a level cannot overflow.
 //!
 //! A book has at most [`FeedLimits::orders_max`] orders. The book remembers as many removals as it has orders, within
 //! [`FeedLimits::removals_min`] and [`FeedLimits::removals_max`].
@@ -36,7 +36,7 @@ pub use entry::{ORDER_ENTRY_BYTES, OrderEntry};
 
 use queue::PriceQueue;
 
-/// An order book by order: each order of both sides, with its place in the queue of its price.
+/// An order book of single orders: all orders of both sides, each with its place in the queue of its price.
 #[derive(Debug)]
 pub struct Orders {
     scale: Scale,
@@ -47,18 +47,18 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// Creates an empty book of an instrument.
+    /// Creates an empty book for an instrument with this scale.
     pub fn new(scale: Scale) -> Orders {
         Orders::with_limits(scale, FeedLimits::default())
     }
 
-    /// Creates an empty book with these limits.
+    /// Creates an empty book for an instrument with this scale, with the given limits.
     pub fn with_limits(scale: Scale, limits: FeedLimits) -> Orders {
         let book = book::OrderBook::new(limits);
         Orders { scale, limits, book, touch: BidAskRelation::Open, crossings: Crossings::default() }
     }
 
-    /// Applies a record's payload. After an error the book is undefined until it is restored.
+    /// Applies a record's payload. After an error, the content of the book is undefined until a snapshot is restored.
     pub fn apply_payload(&mut self, seq: u64, payload: &[u8]) -> Result<(), ReducerError> {
         for_each_entry(1, payload, |entry| self.apply_entry(seq, &OrderEntry::decode(entry)?))?;
         let touch = self.book.touch();
@@ -97,17 +97,17 @@ impl Orders {
         self.book.len()
     }
 
-    /// The order with this id.
+    /// Returns the order with this id.
     pub fn order(&self, id: u64) -> Option<Order> {
         self.book.order(id)
     }
 
-    /// An order's place in its queue. Takes time proportional to the orders ahead.
+    /// Returns an order's place in its queue. The time that this takes is proportional to the number of orders ahead.
     pub fn queue_position(&self, id: u64) -> Option<QueuePosition> {
         self.book.queue_position(id)
     }
 
-    /// Orders at a price, the first to trade first.
+    /// The orders at a price. The order that trades first comes first.
     pub fn queue(&self, side: Side, price: i64) -> impl Iterator<Item = Order> + '_ {
         self.book.queue(side, ladder::key(side, price))
     }
@@ -119,7 +119,8 @@ impl Orders {
             let mut end = before + orders.len();
             self.check_room(end).map_err(|error| SnapshotError::Entry { entry: end, error })?;
             before = end;
-            // The worst price comes first, because a page is cheapest to change at its better end.
+            // The prices are read from the worst to the best, because a page of the ladder is cheapest to change at its
+            // better end.
             for queue in orders.chunk_by(|[_, price, _], [_, next, _]| price == next).rev() {
                 end -= queue.len();
                 self.read_queue(seq, side, queue, end + 1)?;

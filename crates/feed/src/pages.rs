@@ -1,4 +1,5 @@
-//! Copy-on-write pages: changed in place until a frozen state shares them, and then copied one by one.
+//! Copy-on-write pages. A page is changed in place until a frozen state shares the page. The first change after that
+//! copies the page.
 //!
 //! ```text
 //!   live:    own    [ – ][ B″][ – ][ – ]      changed since the last freeze: written in place
@@ -9,19 +10,21 @@
 //! Invariants:
 //! - A page that any frozen state can reach is never written to: layers are changed only through [`Arc::get_mut`],
 //!   which refuses shared layers.
-//! - Every page is in `own` or in a layer below. If a page has several versions, the uppermost is the live one.
-//! - The number of layers is at most the number of kept frozen states plus one.
+//! - Every page is in `own` or in a layer below it. If there are several versions of a page, the uppermost version is
+//!   the live one.
+//! - There are at most as many layers as frozen states that still exist, plus one.
 //!
-//! The cost of freezing depends on the changes since the last freeze, not on the total. With an `Arc` for each page,
-//! every change would need an atomic read-modify-write; with layers, a null check is enough.
+//! The cost of a freeze depends on the number of pages changed since the previous freeze, not on the number of all
+//! pages. If each page had an `Arc` of its own, every change would need an atomic read-modify-write operation. With
+//! layers, a null check suffices.
 
 use std::sync::Arc;
 
-/// Pages by number, in their live state.
+/// The live state of all pages, by page number.
 #[derive(Debug)]
 pub(crate) struct Pages<T> {
     own: Vec<Option<Box<T>>>,
-    /// Numbers of the pages in `own`.
+    /// The numbers of the pages in `own`.
     own_numbers: Vec<u32>,
     below: Option<Arc<Layer<T>>>,
 }
@@ -60,7 +63,7 @@ impl<T: Clone> Pages<T> {
         at
     }
 
-    /// The page of this number, to read.
+    /// Returns the page with this number, to read it.
     #[inline(always)]
     pub(crate) fn get(&self, at: u32) -> &T {
         match &self.own[at as usize] {
@@ -69,7 +72,7 @@ impl<T: Clone> Pages<T> {
         }
     }
 
-    /// The page of this number, to change.
+    /// Returns the page with this number, to change it.
     #[inline(always)]
     pub(crate) fn get_mut(&mut self, at: u32) -> &mut T {
         if self.own[at as usize].is_none() {
@@ -81,7 +84,7 @@ impl<T: Clone> Pages<T> {
         }
     }
 
-    /// Iterates over all pages by number.
+    /// Iterates over all pages, in the order of their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> + '_ {
         (0..self.own.len() as u32).map(|at| self.get(at))
     }
@@ -92,7 +95,7 @@ impl<T: Clone> Pages<T> {
         self.own_numbers.push(at);
     }
 
-    /// Freezes all pages as they are now.
+    /// Freezes all pages as they are now, and returns them.
     pub(crate) fn freeze(&mut self) -> FrozenPages<T> {
         let count = self.own.len();
         match self.below.as_mut().and_then(Arc::get_mut) {
@@ -114,14 +117,14 @@ impl<T: Clone> Pages<T> {
         FrozenPages { layers: self.below.clone(), count }
     }
 
-    /// Bytes of the live pages, without those that only frozen states use.
+    /// Size of the live pages in bytes, without pages that only frozen states use.
     pub(crate) fn bytes(&self) -> u64 {
         (self.own.len() * (size_of::<T>() + size_of::<Option<Box<T>>>())) as u64
     }
 }
 
 impl<T> Layer<T> {
-    /// Merges lower layers that no frozen state uses.
+    /// Merges this layer with the layers below that no frozen state uses.
     fn merge_unshared(&mut self) {
         while let Some(below) = self.below.as_mut().and_then(Arc::get_mut) {
             below.pages.resize_with(self.pages.len(), || None);
@@ -137,7 +140,7 @@ impl<T> Layer<T> {
 }
 
 impl<T> FrozenPages<T> {
-    /// Iterates over all pages by number.
+    /// Iterates over all pages, in the order of their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> + '_ {
         (0..self.count as u32).map(|at| page_below(&self.layers, at))
     }
@@ -154,7 +157,7 @@ fn page_below<T>(layers: &Option<Arc<Layer<T>>>, at: u32) -> &T {
     unreachable!("page {at} is in no layer")
 }
 
-/// Takes a page from the layers, without a copy if no frozen state shares it.
+/// Takes a page out of the layers. Copies the page if a frozen state shares it.
 fn take_or_copy<T: Clone>(layers: &mut Option<Arc<Layer<T>>>, at: u32) -> Option<Box<T>> {
     let Some(layer) = layers else { unreachable!("page {at} is in no layer") };
     match Arc::get_mut(layer) {

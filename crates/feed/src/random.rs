@@ -1,21 +1,21 @@
-//! Pseudorandom numbers that are the same on every machine and in every version.
+//! Generates pseudorandom numbers that are the same on every machine and in every version.
 //!
-//! xoshiro256++ by Blackman and Vigna (public domain, prng.di.unimi.it), seeded with SplitMix64 as they advise.
-//! This crate has its own implementation, because other crates may change their numbers in a later version. A
-//! new generator would invalidate recorded hashes of simulated feeds.
+//! The generator is xoshiro256++ by Blackman and Vigna (public domain, prng.di.unimi.it), seeded with SplitMix64 as the
+//! authors advise. This crate has its own implementation, because a later version of another crate could generate other
+//! numbers. Other numbers would invalidate the recorded hashes of simulated feeds.
 
-/// A stream of pseudo-random numbers that its seed determines.
+/// A stream of pseudorandom numbers, which follows from its seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Random([u64; 4]);
 
 impl Random {
-    /// Creates stream `index` of a seed; streams are independent of one another.
+    /// Creates the stream with number `index` for a seed. The streams of a seed are independent of one another.
     pub(crate) fn new(seed: u64, index: u64) -> Random {
         let mut state = split_mix(&mut { seed }) ^ split_mix(&mut { !index });
         Random(std::array::from_fn(|_| split_mix(&mut state)))
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 random bits.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> u64 {
         let [a, b, c, d] = self.0;
@@ -26,8 +26,8 @@ impl Random {
     }
 }
 
-/// Maps `bits` evenly distributed bits to a number below `limit` without a division; the bias is below
-/// `limit` ÷ 2^`bits`.
+/// Maps `bits_drawn`, a number of `bits` evenly distributed bits, to a number below `limit`, without a division. The
+/// bias is below `limit` ÷ 2^`bits`.
 #[inline(always)]
 pub(crate) fn below(limit: u64, bits_drawn: u64, bits: u32) -> u64 {
     (bits_drawn * limit) >> bits

@@ -1,7 +1,8 @@
 //! Converts recordings of exchanges into records of state topics.
 //!
-//! The formats are [`Betfair`]'s stream and [`Bitstamp`]'s orders. A [`Recording`] takes the decompressed bytes of a
-//! file in pieces of any size, cuts them into lines, and keeps only the data that its books need.
+//! The supported formats are the stream of [`Betfair`] and the orders of [`Bitstamp`]. A [`Recording`] takes the
+//! decompressed bytes of a file in pieces of any size, cuts them into lines, and keeps only the data that the order
+//! books need.
 //!
 //! Invariants:
 //! - An invalid line is reported with its number, and counted; the next line is read as usual.
@@ -11,7 +12,7 @@
 //! A line has at most [`LINE_BYTES_MAX`] bytes; longer lines are skipped and reported. A recording has at most
 //! [`RUNNERS_MAX`] books and [`ORDERS_MAX`] orders.
 //!
-//! The caller opens and decompresses files, and publishes.
+//! The caller opens and decompresses the files, and publishes the records.
 
 mod betfair;
 mod bitstamp;
@@ -33,17 +34,18 @@ use lines::Lines;
 pub enum RecordingFormat {
     /// The Betfair Exchange Stream: a JSON message on each line.
     Betfair,
-    /// Bitstamp's orders: comma-separated values with a heading.
+    /// Bitstamp's orders: rows of comma-separated values under a heading.
     Bitstamp,
 }
 
 impl RecordingFormat {
-    /// Detects the format from a file's first line, or its first few hundred bytes.
+    /// Detects the format from the beginning of a file: its first line, or a few hundred bytes.
     pub fn of(beginning: &[u8]) -> Option<RecordingFormat> {
         let beginning = without_byte_order_mark(beginning).trim_ascii_start();
         let heading = beginning.split(|byte| *byte == b'\n').next().unwrap_or_default();
         match beginning.first() {
-            // Each message of this stream has its kind in `op`. Many other exchanges have lines of JSON, too.
+            // In Betfair's stream, each message has the field `op`. The field is needed to recognise the format,
+            // because many other exchanges also write lines of JSON.
             Some(b'{') if heading.windows(4).any(|bytes| bytes == b"\"op\"") => {
                 Some(RecordingFormat::Betfair)
             }
@@ -68,7 +70,7 @@ impl fmt::Display for RecordingFormat {
     }
 }
 
-/// The description of an order book in a recording: its topic, its kind and its units.
+/// An order book in a recording: its topic, and the kind and the scale of its reducer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedBook {
     /// Name of the topic.
@@ -81,29 +83,29 @@ pub struct RecordedBook {
     pub scale: Scale,
 }
 
-/// An item that was read from a recording: a book, a record or a defect.
+/// One item of a recording: a book, a record, a defect or a phantom order.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RecordingItem<'a> {
-    /// A book, before its first record.
+    /// A book appears for the first time. The item precedes the book's records.
     Book {
-        /// Number of the book, an index into the recording's [`books`](Recording::books).
+        /// Number of the book: its index in the [`books`](Recording::books) of the recording.
         book: usize,
-        /// The book and its topic.
+        /// Description of the book.
         recorded: &'a RecordedBook,
     },
-    /// A record to publish.
+    /// A record to publish to the topic of a book.
     Record {
-        /// Number of the record's book.
+        /// Number of the book.
         book: usize,
-        /// Event time: when the record took effect at the exchange.
+        /// Event time in ns since the Unix epoch: when the record took effect at the exchange.
         event_time_ns: u64,
         /// Payload of the record.
         payload: &'a [u8],
     },
-    /// A defect: a part of the recording was skipped.
+    /// A part of the recording is invalid and was skipped.
     Defect(Defect),
-    /// An order of the opening snapshot cannot exist.
+    /// An order of the opening book is a phantom: according to later lines, the exchange had already removed it.
     Phantom(Phantom),
 }
 
@@ -113,9 +115,9 @@ pub type ItemSink<'a> = dyn FnMut(RecordingItem<'_>) + 'a;
 /// Options for reading an exchange's recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordingOptions {
-    /// Market of files that do not name theirs; the topic is `md.bitstamp.<market>`.
+    /// Name of the market for files that do not contain it. The topic of such a file is `md.bitstamp.<market>`.
     pub market: String,
-    /// Whether proven phantom orders are also deleted from the book, by normal records.
+    /// Whether phantom orders are also deleted from the book, by additional records, once they are proven.
     pub evict_phantoms: bool,
 }
 
@@ -139,7 +141,7 @@ enum Reader {
 }
 
 impl Recording {
-    /// Starts to read a file.
+    /// Creates a reader for a file of this format.
     pub fn new(format: RecordingFormat, options: &RecordingOptions) -> Recording {
         let reader = match format {
             RecordingFormat::Betfair => Reader::Betfair(Box::default()),
@@ -148,13 +150,13 @@ impl Recording {
         Recording { lines: Lines::default(), reader }
     }
 
-    /// Reads the file's next bytes.
+    /// Reads the next bytes of the file, and passes their items to `sink`.
     pub fn push(&mut self, bytes: &[u8], sink: &mut ItemSink<'_>) {
         let reader = &mut self.reader;
         self.lines.push(bytes, &mut |line_number, line| reader.read_line(line_number, line, sink));
     }
 
-    /// Ends the file.
+    /// Ends the file, and passes the remaining items to `sink`.
     pub fn end(&mut self, sink: &mut ItemSink<'_>) {
         let reader = &mut self.reader;
         self.lines.end(&mut |line_number, line| reader.read_line(line_number, line, sink));
@@ -163,7 +165,8 @@ impl Recording {
         }
     }
 
-    /// Whether the file was not empty, but had no line of the format. The file is probably of another format.
+    /// Whether the file has content, but nothing in it is of the expected format. The file is then probably of another
+    /// format.
     pub fn is_foreign(&self) -> bool {
         match &self.reader {
             Reader::Betfair(betfair) => betfair.is_foreign(),
@@ -171,7 +174,7 @@ impl Recording {
         }
     }
 
-    /// Books in the order in which they appeared. Each push may add some.
+    /// The books in the order in which they appeared. Each call of `push` may add books.
     pub fn books(&self) -> &[RecordedBook] {
         match &self.reader {
             Reader::Betfair(betfair) => betfair.books(),
@@ -179,7 +182,7 @@ impl Recording {
         }
     }
 
-    /// Counters as pairs of name and number; those that are zero are left out, except the first.
+    /// The counters, each with its name. Except for the number of lines, counters that are zero are left out.
     pub fn rows(&self) -> Vec<(&'static str, u64)> {
         let mut rows = match &self.reader {
             Reader::Betfair(betfair) => betfair.tally().rows(),

@@ -1,12 +1,13 @@
-//! Recent removals, for subscribers that request changes.
+//! Remembers recent removals of a state, for subscribers that request changes.
 
 use std::collections::VecDeque;
 
-/// A bounded list of removals, each with the sequence number of its record, the newest at the back.
+/// A bounded list of removals, the newest at the back. Each has the sequence number of the record that removed the
+/// entry.
 #[derive(Debug, Clone)]
 pub(crate) struct Removals<T> {
     recent: VecDeque<(u64, T)>,
-    /// Removals by records up to this sequence number may be discarded; all removals by later records are known.
+    /// All removals by records after this sequence number are in the list. Earlier removals may have been discarded.
     discarded_through: u64,
 }
 
@@ -17,7 +18,7 @@ impl<T> Default for Removals<T> {
 }
 
 impl<T> Removals<T> {
-    /// Adds a removal, and discards the oldest beyond `max`.
+    /// Adds a removal. If the list then has more than `max` removals, discards the oldest.
     #[inline]
     pub(crate) fn push(&mut self, seq: u64, removed: T, max: usize) {
         while self.recent.len() >= max.max(1) {
@@ -28,13 +29,13 @@ impl<T> Removals<T> {
         self.recent.push_back((seq, removed));
     }
 
-    /// Discards the removals of all records up to `seq`.
+    /// Discards all removals in the list. They are by records up to `seq`.
     pub(crate) fn discard_through(&mut self, seq: u64) {
         self.recent.clear();
         self.discarded_through = seq;
     }
 
-    /// All removals of records after `seq`; `None` if some are discarded.
+    /// All removals by records after `seq`; `None` if some of them were discarded.
     pub(crate) fn since(&self, seq: u64) -> Option<impl Iterator<Item = &T>> {
         let first = self.recent.partition_point(|(removal_seq, _)| *removal_seq <= seq);
         (seq >= self.discarded_through).then(|| self.recent.range(first..).map(|(_, removed)| removed))

@@ -1,13 +1,13 @@
-//! A subscriber's copies of the states of one or many logs, which detect and repair their own errors.
+//! A subscriber's copies of the states of one or several logs. The copies detect and repair their own faults.
 //!
-//! A replica consists of a [`Subscribe`] and a [`Reducer`], in process or over a connection. The replica
-//! detects a record that does not follow the last one, a checksum that differs, and a record that its state
-//! refuses. The replica then requests the missing records, or the whole state if records are not enough.
+//! A replica consists of a subscriber ([`Subscribe`]), in this process or over a connection, and a [`Reducer`] for each
+//! log. It detects missing records, a state whose checksum differs from the owner's, and a record that a state refuses.
+//! The replica then requests the missing records, or the whole state if records are not enough.
 //!
 //! Invariants:
 //! - Every reported state is whole: it is the result of all records up to its position.
-//! - After a fault, a log reports no changes until its state is whole again. The replica repeats requests that receive
-//!   no response.
+//! - After a fault in a log, the replica reports no changes of this log until the state is whole again. Requests that
+//!   receive no response are repeated.
 //!
 //! A replica has no clock: the caller passes the time.
 
@@ -23,10 +23,10 @@ use hashbrown::HashMap;
 use log_replica::{LogReplica, ReportSink};
 pub use report::{ChangeCause, ReplicaCounts, ReplicaFault, ReplicaReport, StateChange};
 
-/// Default time without a response after which a replica repeats a request, ns.
+/// Default time without a response after which a replica repeats a request, in ns.
 pub const RETRY_NS: u64 = 2_000_000_000;
 
-/// A subscriber's copies of the states of one or several logs, with detection and repair of errors.
+/// A subscriber's copies of the states of one or several logs. The copies detect and repair their own faults.
 pub struct Replica<F, S> {
     subscriber: S,
     make_state: Box<dyn FnMut(&LogName) -> F + Send>,
@@ -36,21 +36,21 @@ pub struct Replica<F, S> {
 }
 
 impl<F: Reducer, S: Subscribe> Replica<F, S> {
-    /// Creates a replica of all logs of a subscriber. The subscriber must be set to start with a snapshot, and to
-    /// continue with a snapshot after a gap. The subscriber may be conflated. `make_state` creates the empty state of a
-    /// log.
+    /// Creates a replica of all logs that a subscriber reads. The subscriber must start with a snapshot, and must
+    /// continue with a snapshot after a gap. It may be conflated. `make_state` creates the empty state of a log.
     pub fn new(subscriber: S, make_state: impl FnMut(&LogName) -> F + Send + 'static) -> Replica<F, S> {
         let (make_state, states) = (Box::new(make_state), States::default());
         Replica { subscriber, make_state, states, counts: ReplicaCounts::default(), retry_ns: RETRY_NS }
     }
 
-    /// Sets the time after which a request is repeated.
+    /// Sets the time, in ns, after which a request without a response is repeated.
     pub fn with_retry_ns(mut self, retry_ns: u64) -> Replica<F, S> {
         self.retry_ns = retry_ns;
         self
     }
 
-    /// Handles up to about `max` available events; returns their number. `now_ns` must not decrease.
+    /// Handles about `max` of the available events at most, and sends the requests that are due. Returns the number of
+    /// handled events. `now_ns` must not decrease between calls.
     pub fn drain(
         &mut self,
         now_ns: u64,
@@ -64,9 +64,10 @@ impl<F: Reducer, S: Subscribe> Replica<F, S> {
         drained
     }
 
-    /// Waits for an event; `false` after `timeout` without one.
+    /// Waits for an event. Returns `false` if none arrives within `timeout`, or if a pending request may have to be
+    /// repeated.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
-        // With a request pending, the caller must check the time soon.
+        // While a request is pending, the caller must soon call `drain`, which repeats the request if necessary.
         let patience = Duration::from_nanos(self.retry_ns);
         let timeout = if self.states.pending.is_empty() {
             timeout
@@ -76,7 +77,7 @@ impl<F: Reducer, S: Subscribe> Replica<F, S> {
         self.subscriber.wait(timeout)
     }
 
-    /// Sends pending requests; [`drain`](Replica::drain) calls it.
+    /// Sends the requests that are due. [`drain`](Replica::drain) does this too.
     pub fn tick(&mut self, now_ns: u64) -> Result<(), SubscribeError> {
         let Replica { subscriber, states, counts, retry_ns, .. } = self;
         let States { all, pending, .. } = states;
@@ -93,19 +94,19 @@ impl<F: Reducer, S: Subscribe> Replica<F, S> {
         outcome
     }
 
-    /// A log's position and state, if the state is whole.
+    /// Returns the position and the state of a log, if the state is whole.
     pub fn state(&self, log: &LogName) -> Option<(Position, &F)> {
         self.states().find(|(name, ..)| ***name == *log).map(|(_, at, state)| (at, state))
     }
 
-    /// All whole states with their positions.
+    /// All states that are whole, with their logs and positions.
     pub fn states(&self) -> impl Iterator<Item = (&Arc<LogName>, Position, &F)> {
         let whole = self.states.all.iter().flatten().filter(|log_replica| log_replica.is_whole());
         whole.filter_map(|log_replica| Some((&log_replica.log, log_replica.at?, &log_replica.state)))
     }
 
-    /// The owners' last reports on publishers of each state. The first report arrives when a publisher
-    /// connects or disconnects after the replica began.
+    /// The last report of each log's owner on whether a publisher is connected. The first report arrives when a
+    /// publisher connects or disconnects after the replica began.
     pub fn publishers(&self) -> impl Iterator<Item = &PublisherStatus> {
         self.states.all.iter().flatten().filter_map(|log_replica| log_replica.publishers.as_ref())
     }
@@ -115,7 +116,7 @@ impl<F: Reducer, S: Subscribe> Replica<F, S> {
         self.states.pending.is_empty()
     }
 
-    /// Counters so far.
+    /// The counters so far.
     pub fn counts(&self) -> ReplicaCounts {
         self.counts
     }
@@ -133,14 +134,15 @@ impl<F, S: std::fmt::Debug> std::fmt::Debug for Replica<F, S> {
     }
 }
 
-/// States by log. A log is found by the address of its name, which is the same in consecutive records.
+/// The states of all logs. A log is usually found by the address of its name, because consecutive records share the
+/// same name.
 #[derive(Debug)]
 struct States<F> {
     all: Vec<Option<LogReplica<F>>>,
     free: Vec<usize>,
     by_address: HashMap<usize, usize>,
     by_name: HashMap<Arc<LogName>, usize>,
-    /// The address of the last event's log name, and the index of this log.
+    /// The address of the log name in the last event, and the index of this log.
     last: (usize, usize),
     /// The indexes of the states that are not whole.
     pending: Vec<usize>,
@@ -180,7 +182,7 @@ impl<F: Reducer> States<F> {
             }
         };
         if let Some(Some(log_replica)) = self.all.get_mut(at) {
-            // The replica holds the name, so no other name can have its address.
+            // As long as the replica holds the name, no other name can have the same address.
             let before = std::mem::replace(&mut log_replica.log, Arc::clone(log));
             self.by_address.remove(&(Arc::as_ptr(&before) as usize));
         }
@@ -212,7 +214,7 @@ fn handle_event<F: Reducer, R: FnMut(ReplicaReport<'_, F>)>(
         Event::Notice(Notice::EpochChanged(changed)) => &changed.log,
         Event::Notice(Notice::Publishers(publishers)) => &publishers.log,
         Event::Notice(Notice::Deleted { log, .. }) => log,
-        // The notice does not concern a state.
+        // Other notices do not concern a state.
         Event::Notice(_) => return,
     };
     let at = states.index_of(log, make_state);

@@ -1,23 +1,25 @@
-//! Units of an instrument's integers, and their valid range.
+//! The units of an instrument's prices and sizes, and their valid range.
 //!
-//! Prices and sizes are integers everywhere, in the instrument's smallest unit: with two price decimals
-//! 101.25 is 10125. Their magnitude is at most 2^53, so that a JSON number holds them exactly.
+//! Prices and sizes are always integers, in the instrument's smallest unit. For example, the price 101.25 is 10125 if
+//! prices have two decimals. The absolute value of a price or size is at most 2^53, so that a JSON number holds it
+//! exactly.
 
 use std::collections::BTreeMap;
 
 use crate::decimal;
 
-/// Largest magnitude of a price or size.
+/// Largest absolute value of a price or size.
 pub const UNITS_MAX: i64 = 1 << 53;
-/// Maximum number of decimals of a price or size.
+/// Largest number of decimals that a price or size may have.
 pub const DECIMALS_MAX: u8 = 15;
 
-/// The units of an instrument's prices and sizes: the number of decimals, and the range of prices.
+/// The units and limits of an instrument's prices and sizes: numbers of decimals, tick, range of prices, and numbers of
+/// levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
-    /// Decimals of a price: digits of the integer after the decimal point.
+    /// Number of decimals of a price: the last digits of the integer, which follow the decimal point.
     pub price_decimals: u8,
-    /// Decimals of a size.
+    /// Number of decimals of a size.
     pub size_decimals: u8,
     /// Prices are multiples of this many units.
     pub tick: i64,
@@ -25,9 +27,9 @@ pub struct Scale {
     pub price_min: i64,
     /// Highest price, units.
     pub price_max: i64,
-    /// Number of levels that a view shows by default. It does not limit the state.
+    /// Number of levels per side that a view shows by default. The state may have more.
     pub depth: u32,
-    /// Only for kind `book`: maximum number of levels on a side, 0 for no limit. After each record, the worst levels
+    /// Maximum number of levels on a side, only for kind `book`; 0 for no limit. After each record, the worst levels
     /// beyond this number are removed.
     pub max_depth: u32,
 }
@@ -39,17 +41,17 @@ impl Default for Scale {
     }
 }
 
-/// The reason why a reducer cannot be created with the given options.
+/// The reason why no reducer can be created with the given kind and options.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsError {
-    /// The kind does not exist.
+    /// There is no kind with this name.
     #[error("there is no state of kind `{kind}`: use one of {}", crate::KINDS.join(", "))]
     UnknownKind {
-        /// The requested kind.
+        /// The name of the kind.
         kind: String,
     },
-    /// The kind has no such option.
+    /// The kind of state has no such option.
     #[error("`{kind}` has no option `{option}`")]
     UnknownOption {
         /// The kind.
@@ -57,29 +59,29 @@ pub enum OptionsError {
         /// The option.
         option: String,
     },
-    /// The option's value is not valid.
+    /// The value of an option is not valid.
     #[error("option `{option}`: `{value}` is not {wanted}")]
     BadValue {
         /// Name of the option.
         option: &'static str,
         /// The value.
         value: String,
-        /// Valid values.
+        /// Description of the valid values.
         wanted: String,
     },
 }
 
-/// The reason why a price or size is refused, with the wrong number in units.
+/// The reason why a price or size is refused. The numbers are in units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScaleError {
-    /// A size is not above zero.
+    /// A size is zero or below.
     #[error("size {size} is not above zero")]
     SizeNotPositive {
         /// The size.
         size: i64,
     },
-    /// A size is above the maximum.
+    /// A size is above [`UNITS_MAX`].
     #[error("size {size} is above {}", UNITS_MAX)]
     SizeTooLarge {
         /// The size.
@@ -100,14 +102,14 @@ pub enum ScaleError {
     PriceOffTick {
         /// The price.
         price: i64,
-        /// Distance of adjacent prices.
+        /// Distance between two adjacent prices.
         tick: i64,
     },
 }
 
 impl Scale {
-    /// Parses options: `price_decimals`, `size_decimals`, `tick`, `price_min`, `price_max`, `depth` and, for
-    /// kind `book`, `max_depth`; the prices in units.
+    /// Parses these options: `price_decimals`, `size_decimals`, `tick`, `price_min`, `price_max`, `depth` and, for kind
+    /// `book`, `max_depth`. `tick`, `price_min` and `price_max` are in units.
     pub fn parse(kind: &str, options: &BTreeMap<String, String>) -> Result<Scale, OptionsError> {
         let mut scale = Scale::default();
         for (option, value) in options {
@@ -132,7 +134,7 @@ impl Scale {
         Ok(scale)
     }
 
-    /// Options that [`parse`](Scale::parse) turns into this scale.
+    /// Returns the options from which [`parse`](Scale::parse) makes this scale.
     pub fn options(&self) -> BTreeMap<String, String> {
         let numbers = [
             ("price_decimals", i64::from(self.price_decimals)),
@@ -147,7 +149,7 @@ impl Scale {
         all.map(|(name, value)| (name.to_owned(), value.to_string())).collect()
     }
 
-    /// Checks that a price is in range and a multiple of the tick.
+    /// Checks that a price is in the instrument's range and a multiple of the tick.
     #[inline]
     pub fn check_price(&self, price: i64) -> Result<(), ScaleError> {
         if price < self.price_min || price > self.price_max {
@@ -159,7 +161,7 @@ impl Scale {
         Ok(())
     }
 
-    /// Checks that a size is above zero and in range.
+    /// Checks that a size is above zero and at most [`UNITS_MAX`].
     #[inline]
     pub fn check_size(&self, size: i64) -> Result<(), ScaleError> {
         match size {
@@ -169,12 +171,12 @@ impl Scale {
         }
     }
 
-    /// Formats a price.
+    /// Formats a price as a decimal number.
     pub fn price_text(&self, price: i64) -> String {
         decimal::text(price, self.price_decimals)
     }
 
-    /// Formats a size.
+    /// Formats a size as a decimal number.
     pub fn size_text(&self, size: i64) -> String {
         decimal::text(size, self.size_decimals)
     }

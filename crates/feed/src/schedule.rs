@@ -1,20 +1,21 @@
-//! A schedule of records at absolute times. The caller passes the time.
+//! A schedule that says at which absolute times a source has to publish records. The caller passes the present time.
 //!
-//! Record k of an instrument with r changes a second is due k ÷ r seconds after the start, plus a fixed fraction of 1 ÷
-//! r seconds. Because of this fraction, instruments of the same rate alternate. Delays do not move the schedule. A
-//! delayed source sends its overdue records immediately, each with its intended time, and [`Lateness`] counts the
-//! delay. Latency from the intended time therefore includes the source's own delay, which avoids coordinated omission.
+//! Record k of an instrument with r records a second is due k ÷ r seconds after the start, plus a fixed fraction of 1 ÷
+//! r seconds. Because of this fraction, instruments with the same rate alternate. Delays do not move the schedule. A
+//! source that is late sends its overdue records immediately, each with its intended time, and [`Lateness`] counts the
+//! delay. Latencies are measured from the intended time and therefore include the source's own delay, which avoids
+//! coordinated omission.
 //!
 //! Invariants:
 //! - The order of records and their intended times depend on the rates alone.
-//! - Times are exact to the nanosecond, rounded down, for any length of run; they never go back.
-//! - In the half-open time from the start to s seconds after it, an instrument of rate r has ⌈r × s⌉ records
-//!   at most and ⌊r × s⌋ at least.
+//! - However long the schedule runs, intended times are exact, rounded down to nanoseconds. They never decrease.
+//! - In the first s seconds (the end excluded), an instrument with r records a second has at least ⌊r × s⌋ and at most
+//!   ⌈r × s⌉ records.
 //!
-//! The caller's thread waits. [`FeedSchedule::next_action`] advises to sleep until shortly before the next record and
-//! then to spin, because a sleeping thread wakes late by tens of microseconds. If records follow each other too fast
-//! for that, the schedule advises to sleep for [`DENSE_SLEEP_NS`] and then to send the due records. A thread that only
-//! spins would take a core from the subscribers.
+//! The schedule does not wait; the caller's thread does. [`FeedSchedule::next_action`] advises to sleep until shortly
+//! before the next record and then to spin, because a sleeping thread wakes late by tens of microseconds. If records
+//! follow each other too fast for that, the schedule advises to sleep for [`DENSE_SLEEP_NS`] and then to send the due
+//! records. To spin all the time would take a core from the subscribers.
 
 mod lane;
 mod lateness;
@@ -22,25 +23,25 @@ mod lateness;
 use lane::InstrumentLane;
 pub use lateness::Lateness;
 
-/// Default time from the end of a source's sleep to the next record, ns: Linux' wake-up latency with a margin.
+/// Default time before a record, in ns, at which a source's sleep ends: the wake-up latency of Linux with a margin.
 pub const SPIN_NS_DEFAULT: u64 = 30_000;
-/// Length of a sleep if the mean time between records is shorter than the time to spin, ns.
+/// Length of a sleep, in ns, if the mean time between records is shorter than the time to spin.
 pub const DENSE_SLEEP_NS: u64 = 50_000;
-/// The weight of a new interval in the mean time between records is 1 ÷ `GAPS_IN_MEAN`.
+/// The mean time between records is a moving average, in which a new interval has the weight 1 ÷ `GAPS_IN_MEAN`.
 const GAPS_IN_MEAN: u64 = 16;
 const GAP_NS_MAX: u64 = 1_000_000_000;
-/// Delay above which a taken record counts as late, by default, ns.
+/// Default delay, in ns, above which a record counts as late.
 pub const LATE_NS_DEFAULT: u64 = 1_000_000;
 
-/// The schedule of a simulator: when each instrument's next record is due, in order of time.
+/// The schedule of a source: when the next record of each instrument is due.
 #[derive(Debug, Clone)]
 pub struct FeedSchedule {
     lanes: Vec<InstrumentLane>,
-    /// Index of the lane with the next record.
+    /// Index of the lane whose record is due next.
     next: usize,
-    /// Intended time of the last record.
+    /// Intended time of the record that was taken last.
     last_ns: u64,
-    /// Recent mean time between records.
+    /// Moving average of the time between two records.
     gap_ns: u64,
     spin_ns: u64,
     lateness: Lateness,
@@ -49,29 +50,29 @@ pub struct FeedSchedule {
 /// A record that is due: its instrument and its intended time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DueRecord {
-    /// Intended time: the record's event time, ns.
+    /// Intended time of the record in ns, which is also its event time.
     pub at_ns: u64,
     /// Number of the instrument, from 0.
     pub instrument: usize,
 }
 
-/// The next step of a publisher: publish, spin, or sleep until a time.
+/// The next action of a source: publish, spin, or sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScheduleAction {
-    /// A record is due: [`FeedSchedule::take`] it.
+    /// A record is due: call [`FeedSchedule::take`] and publish the record.
     Emit,
-    /// The next record is too close for a sleep: call again immediately.
+    /// The next record is due too soon for a sleep: call [`FeedSchedule::next_action`] again immediately.
     Spin,
-    /// The next record is further away: sleep, then call again.
+    /// The next record is due later: sleep, then call [`FeedSchedule::next_action`] again.
     Sleep {
-        /// End of the sleep, ns.
+        /// Time at which the sleep ends, ns.
         until_ns: u64,
     },
 }
 
 impl FeedSchedule {
-    /// Creates a schedule from `start_ns` on, with these rates in records a second. A rate of zero means no
-    /// records.
+    /// Creates a schedule that begins at `start_ns`. `rates` has the number of records a second of each instrument; an
+    /// instrument with rate 0 has no records.
     pub fn new(start_ns: u64, rates: impl IntoIterator<Item = u32>) -> FeedSchedule {
         let mut lanes: Vec<InstrumentLane> = Vec::new();
         for (instrument, rate) in rates.into_iter().enumerate().filter(|(_, rate)| *rate > 0) {
@@ -92,26 +93,26 @@ impl FeedSchedule {
         schedule
     }
 
-    /// Sets how long to spin before each record. If records follow each other faster, the source sleeps instead. With
-    /// 0, the source always sleeps; with `u64::MAX`, it always spins.
+    /// Sets how long before each record the source spins, in ns. If records follow each other faster than that, the
+    /// source sleeps instead. With 0, the source never spins; with `u64::MAX`, it always spins.
     pub fn with_spin_ns(mut self, spin_ns: u64) -> FeedSchedule {
         self.spin_ns = spin_ns;
         self
     }
 
-    /// Sets the delay after which a record counts as late.
+    /// Sets the delay, in ns, above which a record counts as late.
     pub fn with_late_after_ns(mut self, late_ns: u64) -> FeedSchedule {
         self.lateness = Lateness::new(late_ns);
         self
     }
 
-    /// The next record, due or not; `None` without instruments.
+    /// Returns the next record, whether it is due or not; `None` without instruments.
     #[inline]
     pub fn peek(&self) -> Option<DueRecord> {
         self.lanes.get(self.next).map(InstrumentLane::next)
     }
 
-    /// The next step of the source at this time. Without instruments, the source sleeps for ever.
+    /// Returns what the source has to do at this time. Without instruments, the source sleeps for ever.
     #[inline]
     pub fn next_action(&self, now_ns: u64) -> ScheduleAction {
         let Some(next) = self.peek() else { return ScheduleAction::Sleep { until_ns: u64::MAX } };
@@ -123,7 +124,7 @@ impl FeedSchedule {
         }
     }
 
-    /// Takes the next record if it is due, and counts its delay.
+    /// Returns the next record if it is due, removes it from the schedule, and counts its delay.
     #[inline]
     pub fn take(&mut self, now_ns: u64) -> Option<DueRecord> {
         let next = self.peek().filter(|next| next.at_ns <= now_ns)?;
@@ -138,28 +139,28 @@ impl FeedSchedule {
         Some(next)
     }
 
-    /// Whether records are so dense that a source would hardly ever sleep.
+    /// Whether records follow each other so closely that a source would hardly ever sleep.
     fn is_dense(&self) -> bool {
         self.gap_ns <= self.spin_ns && self.spin_ns < u64::MAX
     }
 
-    /// Number of records that are due by now, inclusive, and not taken.
+    /// Number of records that are due at `now_ns` or earlier and were not taken.
     pub fn due(&self, now_ns: u64) -> u64 {
         self.lanes.iter().map(|lane| lane.scheduled_by(now_ns).saturating_sub(lane.taken())).sum()
     }
 
-    /// Number of records intended up to now, inclusive, taken or not.
+    /// Number of records whose intended time is `now_ns` or earlier, whether they were taken or not.
     pub fn scheduled_by(&self, now_ns: u64) -> u64 {
         self.lanes.iter().map(|lane| lane.scheduled_by(now_ns)).sum()
     }
 
-    /// Delays so far.
+    /// The delays of the records taken so far.
     pub fn lateness(&self) -> &Lateness {
         &self.lateness
     }
 
-    /// Finds the lane with the next record. If records of several lanes are due together, the first of these lanes is
-    /// next.
+    /// Finds the lane whose record is due next. If several lanes have a record at the same time, the first of these
+    /// lanes is next.
     #[inline]
     fn find_next(&mut self) {
         let times = self.lanes.iter().map(|lane| lane.next().at_ns).enumerate();

@@ -15,7 +15,7 @@ impl Side {
     /// Both sides, bids first.
     pub const BOTH: [Side; 2] = [Side::Bid, Side::Ask];
 
-    /// Encoded byte: 1 for bid, 2 for ask.
+    /// Returns the byte that encodes the side: 1 for bid, 2 for ask.
     pub fn code(self) -> u8 {
         match self {
             Side::Bid => 1,
@@ -23,7 +23,7 @@ impl Side {
         }
     }
 
-    /// Decodes a byte.
+    /// Returns the side that a byte encodes; `None` if the byte is not valid.
     pub fn from_code(code: u8) -> Option<Side> {
         match code {
             1 => Some(Side::Bid),

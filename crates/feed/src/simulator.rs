@@ -1,9 +1,10 @@
-//! Simulated order books: the same seed and instruments give the same bytes on any machine.
+//! Simulates order books. The same seed and instruments give the same bytes on any machine.
 //!
 //! Invariants:
-//! - Each instrument has its own random stream, so that its records do not depend on requests for other
+//! - Each instrument has its own stream of random numbers, so that its records do not depend on calls for other
 //!   instruments.
-//! - All decisions use integers. Only the volatility uses floats, with operations that IEEE 754 rounds exactly.
+//! - All decisions are calculated with integers. Only the volatility is calculated with floats, and only with
+//!   operations whose rounding IEEE 754 defines.
 //! - A book is never crossed or locked unless the instruments allow it.
 //!
 //! [`FeedSchedule`](crate::FeedSchedule) decides when a record is due. `docs/feeds.md` describes the algorithm; a test
@@ -15,30 +16,30 @@ mod side;
 use crate::instruments::Instruments;
 use market::SimulatedMarket;
 
-/// Simulates the order books of several instruments, reproducibly from a seed.
+/// Simulates the order books of several instruments. A seed determines all results.
 #[derive(Debug)]
 pub struct Simulator {
     markets: Vec<SimulatedMarket>,
 }
 
-/// A simulated change of an order book: of one price level, or a reset of the whole book.
+/// The kind of a simulated update: a change of one price level, or a reset of the whole book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SimulatedUpdate {
-    /// Changes one level, with one entry.
+    /// The update changes one level and has one entry.
     Level,
-    /// Clears and reseeds the book, with many entries that take effect together.
+    /// The update replaces the whole book. It has many entries, which take effect together.
     Reset,
 }
 
 impl Simulator {
-    /// Creates newly seeded books.
+    /// Creates a simulator with a new book for each instrument.
     pub fn new(instruments: &Instruments, seed: u64) -> Simulator {
         let market = |(index, instrument)| SimulatedMarket::new(instrument, instruments, seed, index as u64);
         Simulator { markets: instruments.list().iter().enumerate().map(market).collect() }
     }
 
-    /// Appends the payload of a `book` record that replaces any book by the instrument's current one. A
-    /// simulated topic starts with this record.
+    /// Appends the payload of a `book` record that contains the instrument's whole present book and replaces any other
+    /// book. A simulated topic starts with this record.
     ///
     /// # Panics
     /// If there is no such instrument.

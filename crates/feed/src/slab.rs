@@ -1,8 +1,9 @@
-//! Entries in fixed slots. Each page of slots has the sequence number of the record that changed it last.
+//! A table of entries in numbered slots. The slots are grouped in pages, and each page has the sequence number of the
+//! last record that changed it.
 //!
-//! Invariants: a slot is assigned again only after it was returned; live and frozen states share pages as in
-//! [`Pages`]. A search for changes after a record skips an unchanged page after one comparison. A list of changes is
-//! therefore not needed.
+//! Invariants: a slot is used again only after its entry was removed. Live and frozen states share pages as in
+//! [`Pages`]. A search for changes after a record needs only one comparison to skip a page that did not change. No list
+//! of changes is therefore needed.
 
 use std::array;
 
@@ -10,11 +11,11 @@ use crate::pages::{FrozenPages, Pages};
 
 const PAGE_ENTRIES: usize = 32;
 
-/// A list of entries in numbered slots.
+/// A table of entries in numbered slots.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     pages: Pages<Page<T>>,
-    /// Returned slots; the last one is reused first.
+    /// Slots that are not in use. The last one is used next.
     free: Vec<u32>,
     len: usize,
 }
@@ -41,12 +42,12 @@ impl<T: Clone> Slab<T> {
         self.len
     }
 
-    /// Number of slots, in use or not.
+    /// Number of all slots, whether they are in use or not.
     pub(crate) fn slot_count(&self) -> usize {
         self.pages.len() * PAGE_ENTRIES
     }
 
-    /// The entry of a slot in use.
+    /// Returns the entry in a slot, which must be in use.
     #[inline(always)]
     pub(crate) fn at(&self, slot: u32) -> &T {
         match &self.pages.get(page_of(slot)).entries[index_in_page(slot)] {
@@ -55,7 +56,7 @@ impl<T: Clone> Slab<T> {
         }
     }
 
-    /// The entry of a slot in use, to change it with record `seq`.
+    /// Returns the entry in a slot, which must be in use, so that record `seq` can change the entry.
     #[inline(always)]
     pub(crate) fn at_mut(&mut self, slot: u32, seq: u64) -> &mut T {
         let page = self.pages.get_mut(page_of(slot));
@@ -66,7 +67,7 @@ impl<T: Clone> Slab<T> {
         }
     }
 
-    /// Inserts an entry with record `seq`; returns its slot.
+    /// Inserts an entry that record `seq` adds. Returns its slot.
     #[inline(always)]
     pub(crate) fn insert(&mut self, seq: u64, entry: T) -> u32 {
         if self.free.is_empty() {
@@ -80,7 +81,7 @@ impl<T: Clone> Slab<T> {
         slot
     }
 
-    /// Removes an entry and returns it; the slot can be reused.
+    /// Removes the entry in a slot and returns it. The slot can then be used again.
     #[inline(always)]
     pub(crate) fn remove(&mut self, slot: u32) -> T {
         let Some(entry) = self.pages.get_mut(page_of(slot)).entries[index_in_page(slot)].take() else {
@@ -91,7 +92,7 @@ impl<T: Clone> Slab<T> {
         entry
     }
 
-    /// Iterates over all entries by slot.
+    /// Iterates over all entries, in the order of their slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> + '_ {
         let with_slots = |(page_number, page)| {
             occupied(page).map(move |(at, entry)| ((page_number * PAGE_ENTRIES + at) as u32, entry))
@@ -99,7 +100,7 @@ impl<T: Clone> Slab<T> {
         self.pages.iter().enumerate().flat_map(with_slots)
     }
 
-    /// Iterates over all entries of pages that records after `seq` changed.
+    /// Iterates over all entries in pages that records after `seq` changed. Some of these entries may be unchanged.
     pub(crate) fn near_changes_since(&self, seq: u64) -> impl Iterator<Item = &T> + '_ {
         self.pages
             .iter()

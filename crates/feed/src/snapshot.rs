@@ -1,4 +1,5 @@
-//! Header of all snapshots of states.
+//! Encodes and decodes the parts that the snapshots of all kinds of state share: the header, and the entries of order
+//! books.
 //!
 //! ```text
 //!  0      1         2          4           8           12          16
@@ -10,21 +11,21 @@
 //!   2 orders  a bids, b asks, each 24 bytes:  id u64, price i64, size i64
 //!   3 last    a keys, b 0:  key_len u32, value_len u32, key, value
 //! ```
-//! The same state always gives the same bytes: levels from the best on, orders of a level in queue order,
-//! keys by their bytes. All integers are little-endian.
+//! The same state always gives the same bytes: levels are sorted from the best to the worst, the orders of a level by
+//! their place in the queue, and keys by their bytes. All integers are little-endian.
 
 use dunlin_topic::ReducerError;
 
-/// Size of the header, bytes.
+/// Size of the header in bytes.
 pub(crate) const HEAD_BYTES: usize = 16;
 
 const VERSION: u8 = 1;
 
-/// A merged record up to this size is sent even if a snapshot is smaller.
+/// A merged record with at most this many bytes is sent even if a snapshot would be smaller.
 const MERGED_BYTES_FREE: usize = 4 << 10;
 
-/// Whether a merged record, which begins at `start`, is preferred to a snapshot of this size. If not, cuts `payload`
-/// back to `start`.
+/// Returns whether the merged record that begins at `start` in `payload` is preferred to a snapshot with
+/// `snapshot_bytes` bytes. If not, removes it from `payload`.
 pub(crate) fn keep_if_small(payload: &mut Vec<u8>, start: usize, snapshot_bytes: usize) -> bool {
     let is_small = payload.len() - start <= snapshot_bytes.max(MERGED_BYTES_FREE);
     if !is_small {
@@ -33,7 +34,7 @@ pub(crate) fn keep_if_small(payload: &mut Vec<u8>, start: usize, snapshot_bytes:
     is_small
 }
 
-/// Kind of state in a snapshot.
+/// The kind of the state in a snapshot: the first byte of the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum StateKind {
@@ -46,38 +47,38 @@ pub(crate) enum StateKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
-    /// The length differs from the length that the header announces.
+    /// The snapshot does not have the length that its header announces.
     #[error("the snapshot has {bytes} bytes, but its header announces {wanted}")]
     Length {
-        /// Actual length.
+        /// Length of the snapshot in bytes.
         bytes: usize,
-        /// Announced length.
+        /// Length in bytes that the header announces.
         wanted: usize,
     },
-    /// The snapshot is of another kind of state.
+    /// The snapshot contains another kind of state.
     #[error("the snapshot is of kind {kind}, not {wanted}")]
     Kind {
-        /// First byte of the snapshot.
+        /// The kind in the snapshot's header.
         kind: u8,
-        /// The expected byte.
+        /// The expected kind.
         wanted: u8,
     },
-    /// A newer version of Dunlin wrote the snapshot.
+    /// The snapshot has a version that this version of Dunlin cannot read.
     #[error("the snapshot has version {version}; this build reads version {VERSION}")]
     Version {
-        /// Second byte of the snapshot.
+        /// The version in the snapshot's header.
         version: u8,
     },
     /// A reserved part of the header is not zero.
     #[error("a reserved part of the snapshot's header is not zero")]
     NotZero,
-    /// Entries are out of order, or repeated.
+    /// The entries are not in order, or an entry appears twice.
     #[error("entry {entry} of the snapshot is out of order")]
     Order {
         /// Number of the entry, from 1.
         entry: usize,
     },
-    /// An entry is not valid in this state.
+    /// The state does not accept an entry.
     #[error("entry {entry} of the snapshot is invalid: {error}")]
     Entry {
         /// Number of the entry, from 1.
@@ -100,7 +101,7 @@ pub(crate) fn write_head(out: &mut Vec<u8>, kind: StateKind, count_a: usize, cou
     out.extend_from_slice(&[0; 4]);
 }
 
-/// Reads a header; returns the two counts and the remaining bytes.
+/// Reads the header of a snapshot. Returns its two counts and the bytes after the header.
 pub(crate) fn read_head(bytes: &[u8], kind: StateKind) -> Result<(usize, usize, &[u8]), SnapshotError> {
     let too_short = || SnapshotError::Length { bytes: bytes.len(), wanted: HEAD_BYTES };
     let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or_else(too_short)?;
@@ -117,7 +118,8 @@ pub(crate) fn read_head(bytes: &[u8], kind: StateKind) -> Result<(usize, usize, 
     Ok((count(4), count(8), rest))
 }
 
-/// Reads entries of `N` words each after the header: those of bids, and those of asks.
+/// Reads a snapshot of an order book whose entries have `N` words each. Returns the entries of the bids and those of
+/// the asks.
 pub(crate) fn read_entries<const N: usize>(
     bytes: &[u8],
     kind: StateKind,

@@ -1,4 +1,4 @@
-//! Views of order books.
+//! Read access to the price levels of order books.
 
 use crate::scale::Scale;
 use crate::side::Side;
@@ -8,16 +8,16 @@ use crate::side::Side;
 pub struct PriceLevel {
     /// Price, units.
     pub price: i64,
-    /// Sum of sizes, units.
+    /// Total size of the orders, units.
     pub size: i64,
 }
 
-/// The relation of the best bid to the best ask: below, equal or above.
+/// The relation of the best bid to the best ask, such as below or above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BidAskRelation {
-    /// A side of the book is empty.
+    /// At least one side of the book is empty, so there is no relation.
     Open,
-    /// The bid is below the ask, the normal case.
+    /// The best bid is below the best ask, which is the normal case.
     Apart,
     /// The best bid and the best ask have the same price.
     Locked,
@@ -25,13 +25,13 @@ pub enum BidAskRelation {
     Crossed,
 }
 
-/// How many times the best bid of an order book has equalled or exceeded its best ask.
-/// A locked or crossed book is reported until a record changes it; it is never repaired silently.
+/// How many times an order book became locked or crossed: its best bid equalled or exceeded its best ask. A book stays
+/// locked or crossed until a record changes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Crossings {
-    /// Number of changes from open or apart to locked.
+    /// How many times the book became locked. A crossed book that becomes locked is not counted.
     pub locked: u64,
-    /// Number of changes from any other relation to crossed.
+    /// How many times the book became crossed.
     pub crossed: u64,
 }
 
@@ -51,13 +51,13 @@ impl Crossings {
 
 /// Reads the price levels of an order book, whether the book stores price levels or single orders.
 pub trait PriceLevels {
-    /// Units of the instrument.
+    /// The units and limits of the instrument's prices and sizes.
     fn scale(&self) -> &Scale;
 
-    /// Best level of a side.
+    /// The best level of a side; `None` if the side is empty.
     fn best(&self, side: Side) -> Option<PriceLevel>;
 
-    /// The level at a price.
+    /// The level at a price; `None` if there is none.
     fn level(&self, side: Side, price: i64) -> Option<PriceLevel>;
 
     /// Number of levels of a side.
@@ -69,15 +69,15 @@ pub trait PriceLevels {
     /// The relation of the best bid to the best ask.
     fn touch(&self) -> BidAskRelation;
 
-    /// How many times the book was locked or crossed.
+    /// How many times the book became locked or crossed.
     fn crossings(&self) -> Crossings;
 
-    /// The best levels of a side: `depth` levels, or the instrument's default.
+    /// The best levels of a side, at most `depth`. Without `depth`, the instrument's default applies.
     fn top(&self, side: Side, depth: Option<usize>) -> Vec<PriceLevel> {
         self.levels(side).take(depth.unwrap_or(self.scale().depth as usize)).collect()
     }
 
-    /// All levels of a side, the best first, with the cumulative size.
+    /// All levels of a side, the best first. Each has the total size of this level and all better ones.
     fn cumulative(&self, side: Side) -> Box<dyn Iterator<Item = (PriceLevel, i128)> + '_> {
         let mut sum = 0;
         Box::new(self.levels(side).map(move |level| {
@@ -86,7 +86,7 @@ pub trait PriceLevels {
         }))
     }
 
-    /// Total size at this price and better ones.
+    /// Total size of all levels at this price or a better one.
     fn size_through(&self, side: Side, price: i64) -> i128 {
         let better_or_same = |level: &PriceLevel| match side {
             Side::Bid => level.price >= price,
@@ -96,7 +96,8 @@ pub trait PriceLevels {
     }
 }
 
-/// Relation of two best prices, as ladder keys; the key of an empty side is below all others.
+/// Returns the relation of the best bid to the best ask, which are given as keys of the ladder. An empty side has a key
+/// below all valid ones.
 #[inline(always)]
 pub(crate) fn touch(bid_key: i64, ask_key: i64) -> BidAskRelation {
     let (bid, ask) = (bid_key, !ask_key);

@@ -1,4 +1,4 @@
-//! Entries of a `book` record.
+//! Encodes and decodes the entries of a `book` record.
 //!
 //! ```text
 //!  0    1      2          8               16              24
@@ -22,7 +22,7 @@ pub(crate) const SET: u8 = 1;
 pub(crate) const REMOVE: u8 = 2;
 pub(crate) const CLEAR: u8 = 3;
 
-/// One change of an order book by price level, with price and size in the instrument's units.
+/// One change of an order book that consists of price levels. Price and size are in the instrument's units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BookEntry {
     /// Sets a level's size.
@@ -34,7 +34,8 @@ pub enum BookEntry {
         /// Total size at this price, above zero.
         size: i64,
     },
-    /// Removes a level. A level that does not exist is ignored, as exchanges send such removals.
+    /// Removes a level. The removal of a level that does not exist is ignored, because exchanges also send such
+    /// removals.
     Remove {
         /// Bid or ask.
         side: Side,
@@ -65,7 +66,7 @@ impl BookEntry {
         payload.extend_from_slice(&bytes);
     }
 
-    /// Decodes one entry. [`Scale`](crate::Scale) checks its price and size, not this function.
+    /// Decodes one entry. Does not check the entry's price and size; [`Scale`](crate::Scale) does.
     #[inline(always)]
     pub fn decode(bytes: &[u8; BOOK_ENTRY_BYTES]) -> Result<BookEntry, EntryError> {
         let [head, price, size] = words(bytes);
@@ -83,7 +84,7 @@ impl BookEntry {
         }
     }
 
-    /// Decodes the entries of a payload; leftover bytes give an error as the last item.
+    /// Decodes the entries of a payload. If bytes are left over after the last entry, the last item is an error.
     pub fn decode_all(payload: &[u8]) -> impl Iterator<Item = Result<BookEntry, EntryError>> + '_ {
         let (entries, rest) = payload.as_chunks::<BOOK_ENTRY_BYTES>();
         let left = (!rest.is_empty()).then_some(Err(EntryError::TrailingBytes { bytes: rest.len() }));

@@ -1,4 +1,4 @@
-//! A book at one moment, from which a snapshot is written.
+//! An order book of price levels at one moment, from which a snapshot is written.
 
 use dunlin_topic::FrozenState;
 
@@ -6,7 +6,7 @@ use crate::ladder::{self, FrozenLadder};
 use crate::side::Side;
 use crate::snapshot::{self, StateKind};
 
-/// The parts of an order book by price that a snapshot needs.
+/// The parts of an order book of price levels that a snapshot needs.
 #[derive(Debug)]
 pub(super) struct FrozenBook {
     halves: [FrozenLadder<i64>; 2],

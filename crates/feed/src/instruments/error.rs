@@ -1,5 +1,5 @@
-//! Errors of instrument files. The texts of errors that MDD-Sim also reports begin as its texts, so that scripts can
-//! search for them.
+//! Errors in instrument files. The simulator MDD-Sim reports some of the same errors; their texts begin alike, so that
+//! scripts can search for them.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use crate::scale::UNITS_MAX;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstrumentsError {
-    /// The text is not JSON or TOML, or has an unknown field.
+    /// The text is not valid JSON or TOML, or has an unknown field.
     #[error("{notation} parse failure: {why}")]
     Parse {
-        /// The expected format.
+        /// The format that was expected.
         notation: Notation,
-        /// The parser's message, with the location.
+        /// The message of the parser, with the location.
         why: String,
     },
     /// The list of instruments is missing or empty.
@@ -44,23 +44,23 @@ pub enum InstrumentsError {
         /// The id.
         id: String,
     },
-    /// A number is below one.
+    /// The value of a field is below one.
     #[error("{field} must be > 0{}", For(id))]
     NotPositive {
         /// Name of the field.
         field: &'static str,
-        /// Id of the instrument.
+        /// Id of the instrument; `None` if the field belongs to no instrument.
         id: Option<String>,
     },
-    /// A number is below zero.
+    /// The value of a field is below zero.
     #[error("{field} must be >= 0{}", For(id))]
     Negative {
         /// Name of the field.
         field: &'static str,
-        /// Id of the instrument.
+        /// Id of the instrument; `None` if the field belongs to no instrument.
         id: Option<String>,
     },
-    /// A number is above its limit.
+    /// The value of a field is above its limit.
     #[error("{field} must be <= {max}{}, not {value}", For(id))]
     TooLarge {
         /// Name of the field.
@@ -69,21 +69,21 @@ pub enum InstrumentsError {
         value: i64,
         /// The limit.
         max: i64,
-        /// Id of the instrument.
+        /// Id of the instrument; `None` if the field belongs to no instrument.
         id: Option<String>,
     },
-    /// The volatility is not finite, or below zero.
+    /// The volatility is infinite, not a number, or below zero.
     #[error("volatility must be finite and >= 0 for {id}")]
     Volatility {
         /// Id of the instrument.
         id: String,
     },
-    /// The volatility is too high; it is probably in another unit.
+    /// The volatility is too high. The file probably states it in another unit.
     #[error("volatility must be <= {} (ticks per update) for {id}, not {volatility}", VOLATILITY_MAX)]
     TooVolatile {
         /// Id of the instrument.
         id: String,
-        /// The value.
+        /// The volatility, in ticks per update.
         volatility: f64,
     },
     /// The book could have prices below 1 or above [`UNITS_MAX`].
@@ -95,14 +95,14 @@ pub enum InstrumentsError {
     OutOfPrices {
         /// Id of the instrument.
         id: String,
-        /// The value.
+        /// The base price.
         base_price: i64,
-        /// Distance between the base price and the farthest price of the book.
+        /// Distance from the base price to the farthest price of the book.
         reach: i64,
     },
 }
 
-/// Formats ` for ID` if the instrument is known.
+/// Formats ` for ID` if the id of the instrument is known, otherwise nothing.
 struct For<'a>(&'a Option<String>);
 
 impl fmt::Display for For<'_> {

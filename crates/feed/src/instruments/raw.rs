@@ -1,6 +1,7 @@
-//! An instrument file as it is written, before validation.
+//! The types into which an instrument file is parsed, before its validation.
 //!
-//! Names are in snake_case or camelCase. Whole numbers may be strings, as proto3 JSON writes 64-bit numbers.
+//! The names of fields are in snake_case or camelCase. Whole numbers may be strings, as proto3 JSON writes 64-bit
+//! numbers.
 
 use std::fmt;
 

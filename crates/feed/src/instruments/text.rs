@@ -1,10 +1,10 @@
-//! Unvalidated instrument files, and the files that come with Dunlin.
+//! The texts of instrument files before their validation, and the files that are built into Dunlin.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Instruments, InstrumentsError, Notation};
 
-/// Instrument files that come with Dunlin, all JSON: name and text.
+/// The instrument files that are built into Dunlin: the name and the text of each. All are JSON.
 pub const SCENARIOS: [(&str, &str); 4] = [
     ("baseline_1x1_10k", include_str!("../../scenarios/baseline_1x1_10k.json")),
     ("fanout_1x100_1k", include_str!("../../scenarios/fanout_1x100_1k.json")),
@@ -22,13 +22,13 @@ pub struct InstrumentsText {
 }
 
 impl InstrumentsText {
-    /// The built-in file of this name; `None` if [`SCENARIOS`] has none.
+    /// The built-in file with this name; `None` if [`SCENARIOS`] has no such file.
     pub fn scenario(name: &str) -> Option<Self> {
         let (_, text) = SCENARIOS.iter().find(|(scenario, _)| *scenario == name)?;
         Some(Self { text: (*text).to_owned(), notation: Notation::Json })
     }
 
-    /// Parses and validates the text; an error names the field and the instrument.
+    /// Parses and validates the text. An error names the field and the instrument.
     pub fn parse(&self) -> Result<Instruments, InstrumentsError> {
         Instruments::parse(&self.text, self.notation)
     }

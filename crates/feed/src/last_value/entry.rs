@@ -1,4 +1,4 @@
-//! Entries of a `last` record without a key of its own.
+//! Encodes and decodes the entries of a `last` record that has no key of its own.
 //!
 //! ```text
 //!  0    1          4          8            12
@@ -42,7 +42,8 @@ pub enum ValueEntry<'a> {
 }
 
 impl<'a> ValueEntry<'a> {
-    /// Appends the encoded entry to a record's payload. The lengths fit, because keys and values come from records.
+    /// Appends the encoded entry to a record's payload. The lengths fit their fields, because keys and values come from
+    /// records.
     pub fn encode(&self, payload: &mut Vec<u8>) {
         let (op, key, value): (u8, &[u8], &[u8]) = match *self {
             ValueEntry::Set { key, value } => (SET, key, value),
@@ -56,7 +57,7 @@ impl<'a> ValueEntry<'a> {
         payload.extend_from_slice(value);
     }
 
-    /// Decodes the first entry; returns it and the remaining bytes.
+    /// Decodes the first entry. Returns the entry and the bytes after it.
     pub fn decode(bytes: &'a [u8]) -> Result<(ValueEntry<'a>, &'a [u8]), EntryError> {
         let trailing = || EntryError::TrailingBytes { bytes: bytes.len() };
         let (head, rest) = bytes.split_first_chunk::<VALUE_HEAD_BYTES>().ok_or_else(trailing)?;
@@ -75,7 +76,7 @@ impl<'a> ValueEntry<'a> {
         Ok((entry, rest))
     }
 
-    /// Decodes the entries of a payload; an error ends the iteration.
+    /// Decodes the entries of a payload. An error ends the iteration.
     pub fn decode_all(payload: &'a [u8]) -> impl Iterator<Item = Result<ValueEntry<'a>, EntryError>> {
         let mut rest = payload;
         std::iter::from_fn(move || {

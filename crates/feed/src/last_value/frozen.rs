@@ -1,4 +1,4 @@
-//! The last values at one moment, from which a snapshot is written.
+//! The last values of all keys at one moment, from which a snapshot is written.
 
 use dunlin_topic::FrozenState;
 
@@ -6,7 +6,7 @@ use super::StoredValue;
 use crate::slab::FrozenSlab;
 use crate::snapshot::{self, StateKind};
 
-/// The parts of a table of last values that a snapshot needs.
+/// The parts of a state of last values that a snapshot needs.
 #[derive(Debug)]
 pub(super) struct FrozenValues {
     values: FrozenSlab<StoredValue>,

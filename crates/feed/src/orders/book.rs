@@ -1,4 +1,4 @@
-//! Orders, their queues and levels. All numbers have been checked to be in range.
+//! The orders of a book, their queues and the price levels. The caller has checked that all numbers are in range.
 
 use super::frozen::FrozenOrders;
 use super::id_index::IdIndex;
@@ -28,19 +28,19 @@ pub struct Order {
 /// The orders that trade before a given order at the same price: their number and their total size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuePosition {
-    /// Number of orders ahead at the same price.
+    /// Number of these orders.
     pub orders_ahead: usize,
-    /// Sum of the sizes of these orders, units.
+    /// Total size of these orders, units.
     pub size_ahead: i64,
 }
 
-/// An order that was removed.
+/// An order that was removed from the book.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RemovedOrder {
     pub(super) id: u64,
     pub(super) side: Side,
-    /// The sequence number of the record that added the order. A subscriber that never saw the order need not receive
-    /// its removal.
+    /// The sequence number of the record that added the order. A subscriber that does not have this record need not
+    /// receive the removal.
     pub(super) added_seq: u64,
 }
 
@@ -48,14 +48,14 @@ pub(super) struct RemovedOrder {
 #[derive(Debug)]
 pub(super) struct OrderBook {
     pub(super) orders: Slab<QueuedOrder>,
-    /// For each order, its neighbours in its queue. The index is the order's slot.
+    /// The neighbours of each order in its queue. The index is the slot of the order.
     links: Vec<Links>,
     index: IdIndex,
-    /// The price levels of the bids, then those of the asks.
+    /// The price levels of both sides, bids first.
     ladders: [Ladder<PriceQueue>; 2],
     pub(super) removals: Removals<RemovedOrder>,
     limits: FeedLimits,
-    /// For each side, the sequence number of the record that cleared it last.
+    /// The sequence number of the last record that cleared each side, bids first.
     pub(super) cleared: [u64; 2],
     total: i64,
     priority: u64,
@@ -86,7 +86,7 @@ impl OrderBook {
         self.checksum
     }
 
-    /// Sum of all sizes.
+    /// Sum of the sizes of all orders.
     pub(super) fn total(&self) -> i64 {
         self.total
     }
@@ -209,19 +209,19 @@ impl OrderBook {
         let of_side = self.orders.iter().filter(|(_, order)| order.side == side);
         let ids: Vec<u64> = of_side.map(|(_, order)| order.id).collect();
         for id in ids {
-            // This cannot fail: every id was found just before.
+            // The call cannot fail, because every id in the list is in the book.
             let _ = self.delete(seq, id);
         }
         self.cleared[side as usize] = seq;
     }
 
-    /// Discards the changes up to `seq`.
+    /// Forgets all changes up to record `seq`.
     pub(super) fn discard_changes(&mut self, seq: u64) {
         self.removals.discard_through(seq);
         self.cleared = [seq, seq];
     }
 
-    /// Puts an order behind all others of its price.
+    /// Puts an order at the end of the queue of its price.
     #[inline(always)]
     fn enqueue(&mut self, seq: u64, slot: u32, order: Order) {
         let Order { id, side, price, size } = order;

@@ -1,7 +1,7 @@
-//! All changes since a record, as one record.
+//! Merges all changes after a record into one record.
 //!
-//! Removed orders come first, then orders that kept their place with a smaller size. Orders that were added or moved to
-//! the end of a queue come last, in the order of their priority.
+//! Removed orders come first in the merged record. Orders follow that kept their place but have a smaller size. Orders
+//! that were added, or moved to the end of a queue, come last, in the order of their priority.
 
 use super::book::{OrderBook, RemovedOrder};
 use super::entry::OrderEntry;
@@ -10,8 +10,8 @@ use crate::side::Side;
 use crate::snapshot;
 
 impl OrderBook {
-    /// Appends the changes after record `seq`. Returns `false` if not all changes are known, or if they are longer than
-    /// a snapshot.
+    /// Appends the changes after record `seq` to the payload. Returns `false` if not all changes are known, or if a
+    /// snapshot is preferred because it is shorter.
     pub(super) fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
         let start = payload.len();
         if !self.write_removals_since(seq, payload) {
@@ -35,7 +35,7 @@ impl OrderBook {
         snapshot::keep_if_small(payload, start, self.snapshot_bytes())
     }
 
-    /// Appends the removals after record `seq`. Returns `false` if not all of them are known.
+    /// Appends the removals after record `seq` to the payload. Returns `false` if not all of these removals are known.
     fn write_removals_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
         let cleared = |side: Side| self.cleared[side as usize] > seq;
         let removed = self.removals.since(seq);

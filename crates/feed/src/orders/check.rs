@@ -1,4 +1,5 @@
-//! Checks whether an append fits the book. Each entry is checked in the state after the entries before it.
+//! Checks whether the book can accept an append. Each entry is checked against the book as the earlier entries of the
+//! append would leave it.
 
 use std::collections::HashMap;
 
@@ -6,13 +7,15 @@ use super::{OrderEntry, Orders};
 use crate::entry_error::EntryError;
 use crate::side::Side;
 
-/// Checks the entries of an append one after another, and remembers how earlier entries change the book.
+/// Checks the entries of an append one after another, and remembers how the entries checked so far would change the
+/// book.
 pub(super) struct AppendCheck<'a> {
     orders: &'a Orders,
-    /// The order that the previous entry added or deleted: its id, and its side, or `None` if it was deleted. The next
-    /// check moves this order to `before`, so that an append of one entry needs no map.
+    /// The id of the order that the previous entry added or deleted, with its side, or with `None` if the order was
+    /// deleted. The next check moves this value to `before`, so that an append of one entry needs no map.
     last: Option<(u64, Option<Side>)>,
-    /// For each order that earlier entries added or deleted: its side, or `None` if it no longer exists.
+    /// The ids of the orders that earlier entries added or deleted, each with its side, or with `None` if the order no
+    /// longer exists.
     before: HashMap<u64, Option<Side>>,
     cleared: [bool; 2],
     added: usize,
@@ -70,8 +73,8 @@ impl<'a> AppendCheck<'a> {
         if self.exists(id) { Ok(()) } else { Err(EntryError::UnknownOrder { id }) }
     }
 
-    /// Checks that the sum of all sizes does not overflow when `size` is added. Deletions in the same append are
-    /// ignored; they only lower the sum.
+    /// Checks that the sum of the sizes of all orders does not overflow if `size` is added. Deletions in the same
+    /// append are ignored, because they can only lower the sum.
     fn check_total(&mut self, size: i64) -> Result<(), EntryError> {
         self.sizes = self.sizes.saturating_add(size);
         self.orders.book.total().checked_add(self.sizes).ok_or(EntryError::TotalTooLarge)?;

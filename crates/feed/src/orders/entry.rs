@@ -1,4 +1,4 @@
-//! Entries of an `orders` record.
+//! Encodes and decodes the entries of an `orders` record.
 //!
 //! ```text
 //!  0    1      2          8          16              24              32
@@ -24,22 +24,22 @@ const CHANGE: u8 = 2;
 const DELETE: u8 = 3;
 const CLEAR: u8 = 4;
 
-/// One change of an order book by order, with price and size in the instrument's units.
+/// One change of an order book that consists of single orders. Price and size are in the instrument's units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrderEntry {
-    /// Adds an order behind all others of its side and price.
+    /// Adds an order at the end of the queue of its side and price.
     Add {
         /// Bid or ask.
         side: Side,
-        /// Id that no order in the book has.
+        /// Id of the order, which no other order in the book has.
         id: u64,
-        /// Price.
+        /// Price of the order.
         price: i64,
-        /// Size, above zero.
+        /// Size of the order, above zero.
         size: i64,
     },
-    /// Changes price and size. The order keeps its place if the price is the same and the size not larger;
-    /// otherwise it goes behind all others.
+    /// Changes the price and the size of an order. The order keeps its place if the price stays the same and the size
+    /// does not grow. Otherwise, the order moves to the end of the queue of its price.
     Change {
         /// Id of the order.
         id: u64,
@@ -79,7 +79,7 @@ impl OrderEntry {
         payload.extend_from_slice(&bytes);
     }
 
-    /// Decodes one entry. [`Scale`](crate::Scale) checks its price and size, not this function.
+    /// Decodes one entry. Does not check the entry's price and size; [`Scale`](crate::Scale) does.
     #[inline(always)]
     pub fn decode(bytes: &[u8; ORDER_ENTRY_BYTES]) -> Result<OrderEntry, EntryError> {
         let [head, id, price, size] = words(bytes);
@@ -105,7 +105,7 @@ impl OrderEntry {
         }
     }
 
-    /// Decodes the entries of a payload; leftover bytes give an error as the last item.
+    /// Decodes the entries of a payload. If bytes are left over after the last entry, the last item is an error.
     pub fn decode_all(payload: &[u8]) -> impl Iterator<Item = Result<OrderEntry, EntryError>> + '_ {
         let (entries, rest) = payload.as_chunks::<ORDER_ENTRY_BYTES>();
         let left = (!rest.is_empty()).then_some(Err(EntryError::TrailingBytes { bytes: rest.len() }));

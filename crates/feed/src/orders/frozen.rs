@@ -1,4 +1,4 @@
-//! A book of orders at one moment, from which a snapshot is written.
+//! An order book of single orders at one moment, from which a snapshot is written.
 
 use dunlin_topic::FrozenState;
 
@@ -8,7 +8,8 @@ use crate::side::Side;
 use crate::slab::FrozenSlab;
 use crate::snapshot::{self, StateKind};
 
-/// The parts of an order book by order that a snapshot needs. Queues are rebuilt when the snapshot is written.
+/// The parts of an order book of single orders that a snapshot needs. The order of each queue is computed when the
+/// snapshot is written.
 #[derive(Debug)]
 pub(super) struct FrozenOrders {
     orders: FrozenSlab<QueuedOrder>,

@@ -1,18 +1,19 @@
-//! Finds an order's slot by its id.
+//! Finds the slot of an order by the order's id.
 //!
-//! A hash table with open addressing and linear probing, at most half full. Removal moves later entries back, so that
-//! no tombstones remain. An entry is a slot and 32 bits of the id's hash. The hash distinguishes most other ids, so
-//! that their orders need not be read. Growing needs no rehash. Publishers choose ids, so each index has a secret hash
-//! key.
+//! The index is a hash table with open addressing and linear probing, at most half full. A removal moves later entries
+//! back, so that no tombstones remain. An entry consists of the slot and 32 bits of the id's hash. Most other ids have
+//! another hash, so that a search need not read their orders. When the table grows, no id is hashed again. Publishers
+//! choose the ids, so each index has a secret hash key.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// An empty entry. In other entries, the lower half is the slot plus one, and the upper half is the hash.
+/// The value of an empty entry. In all other entries, the lower half is the slot plus one, and the upper half is the
+/// hash.
 const EMPTY: u64 = 0;
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const BITS_MIN: u32 = 4;
 
-/// The slots of orders, by order id.
+/// An index from the ids of orders to their slots.
 #[derive(Debug)]
 pub(super) struct IdIndex {
     entries: Vec<u64>,
@@ -29,13 +30,14 @@ impl Default for IdIndex {
 }
 
 impl IdIndex {
-    /// Finds the slot of an id; `matches` decides among entries with the same hash.
+    /// Returns the slot of an id. `matches` decides whether the order in a slot has this id, because several ids may
+    /// have the same hash.
     #[inline(always)]
     pub(super) fn find(&self, id: u64, matches: impl Fn(u32) -> bool) -> Option<u32> {
         self.probe(id, matches).map(|(_, slot)| slot)
     }
 
-    /// Inserts an id that is not in the index.
+    /// Inserts an id that is not in the index yet.
     #[inline(always)]
     pub(super) fn insert(&mut self, id: u64, slot: u32) {
         if (self.len + 1) * 2 > self.entries.len() {
@@ -57,7 +59,7 @@ impl IdIndex {
             if entry == EMPTY {
                 break;
             }
-            // The entry moves into the hole if a search for it would otherwise end at the hole.
+            // An entry moves back into the hole if a search for the entry would otherwise stop at the hole.
             let (from_home, from_hole) = (at.wrapping_sub(self.home_index(entry)), at.wrapping_sub(hole));
             if from_home & self.mask() >= from_hole & self.mask() {
                 self.entries[hole] = entry;

@@ -1,28 +1,30 @@
-//! Orders and their queues.
+//! The orders of a book, linked to queues.
 
 use crate::side::Side;
 
-/// The value of a link that leads to no order.
+/// The value of a link if there is no neighbour.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// An order with the records that changed it, in one cache line.
+/// An order, with the sequence numbers of the records that changed it. It fits into one cache line.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct QueuedOrder {
     pub(super) id: u64,
     pub(super) price: i64,
     pub(super) size: i64,
-    /// The priority in the queue: a number that grows with each order that enters a queue.
+    /// The order's priority number in its queue. Each order that enters a queue receives a higher number than all
+    /// before it.
     pub(super) priority: u64,
     /// The sequence number of the record that added the order.
     pub(super) added_seq: u64,
     /// The sequence number of the record with which the order took its place in the queue.
     pub(super) queued_seq: u64,
-    /// The sequence number of the record that changed the order last.
+    /// The sequence number of the last record that changed the order.
     pub(super) changed_seq: u64,
     pub(super) side: Side,
 }
 
-/// Neighbours of an order in its queue. Also holds the id, because checksums hash neighbouring ids.
+/// The neighbours of an order in its queue. The order's own id is stored here too, because checksums hash the ids of
+/// neighbours.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Links {
     pub(super) id: u64,
@@ -34,10 +36,10 @@ impl Links {
     pub(super) const UNUSED: Links = Links { id: 0, ahead: NONE, behind: NONE };
 }
 
-/// All orders at one price.
+/// The queue of all orders at one price.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PriceQueue {
-    /// Sum of the orders' sizes.
+    /// Total size of the orders in the queue.
     pub(super) size: i64,
     pub(super) first: u32,
     pub(super) last: u32,

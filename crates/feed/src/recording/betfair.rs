@@ -1,15 +1,15 @@
-//! The Betfair Exchange Stream: its market change messages, as subscribers recorded them.
+//! Reads recordings of the Betfair Exchange Stream, in particular its market change messages.
 //!
-//! Each runner of a market is a book: `atb` (available to back) are its bids, `atl` (available to lay) its asks. Odds
-//! and sizes have two decimals. Each pair is a level's new size; 0 removes the level. A message with `img` describes
-//! the whole market: it replaces every book of the market, with one record for each book. The publish time `pt` is the
-//! event time.
+//! Each runner of a market has a book: `atb` (available to back) are the bids, and `atl` (available to lay) the asks.
+//! Odds and sizes have two decimals. Each pair is a price and the new size at this price; 0 removes the level. A
+//! message with `img` describes the whole market: such an image replaces every book of the market, with one record for
+//! each book. The publish time `pt` is the event time.
 //!
-//! Invariants: one message makes at most one record of a book, however its runner changes are split. Removals
-//! of levels that do not exist are counted and not passed on.
+//! Invariants: each message makes at most one record for a book, even if the message has several changes of the same
+//! runner. Removals of levels that do not exist are counted, but do not become entries.
 //!
-//! Not read: traded volumes, starting prices, and ladders of best offers (`batb`, `batl`), which do not give a whole
-//! book. Runner changes that contain only such ladders are counted.
+//! Traded volumes and starting prices are not read, nor are lists of the best offers (`batb`, `batl`), which do not
+//! describe a whole book. Runner changes that contain only such lists are counted.
 
 mod message;
 mod runner;
@@ -39,35 +39,36 @@ pub struct Betfair {
     books: Vec<RecordedBook>,
     books_reported: usize,
     runners: Vec<BetfairRunner>,
-    /// Books of a market by runner id and handicap (hundredths). The order determines the order of an image's records.
+    /// The number of each book by market, and then by runner id and handicap (in hundredths). The records of an image
+    /// follow this order.
     markets: HashMap<String, BTreeMap<(u64, i64), usize>>,
-    /// Runners that the current message changes.
+    /// The numbers of the books that the current message changes.
     changed: Vec<usize>,
     tally: BetfairTally,
 }
 
-/// The numbers of messages and changes in a Betfair recording, by kind.
+/// Counters of a Betfair recording: messages, changes and records, by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BetfairTally {
     /// Number of market change messages.
     pub messages: u64,
     /// Number of messages of other kinds, which were skipped.
     pub other_messages: u64,
-    /// Number of runner changes, including changes of only the traded volumes.
+    /// Number of runner changes, including those that contain only traded volumes.
     pub runner_changes: u64,
-    /// Number of runner changes with only a ladder of best offers.
+    /// Number of runner changes that contain only lists of the best offers.
     pub best_offers_only: u64,
-    /// Number of set levels.
+    /// Number of levels that were set.
     pub sets: u64,
-    /// Number of removed levels, including those that did not exist.
+    /// Number of levels that were removed, including those that did not exist.
     pub removes: u64,
     /// Number of removals of levels that did not exist.
     pub absent_removes: u64,
-    /// Number of images of a market.
+    /// Number of images, which are messages that describe a whole market.
     pub images: u64,
     /// Number of market changes that the stream marks as a merge of several changes.
     pub conflated: u64,
-    /// Number of messages with an earlier time than the one before.
+    /// Number of messages whose time is earlier than that of the previous message.
     pub times_back: u64,
     /// Number of books.
     pub runners: u64,
@@ -99,12 +100,12 @@ impl BetfairTally {
 }
 
 impl Betfair {
-    /// Whether no line is a market change message.
+    /// Whether the file has content, but no line of it is a market change message.
     pub fn is_foreign(&self) -> bool {
         self.tally.messages == 0 && self.tally.other_messages + self.tally.defects > 0
     }
 
-    /// Reads one line, without its end.
+    /// Reads one line, which is passed without its line end.
     pub fn read_line(&mut self, line_number: u64, line: &[u8], sink: &mut ItemSink<'_>) {
         if line.trim_ascii().is_empty() {
             return;
@@ -152,17 +153,17 @@ impl Betfair {
         self.emit_records(time_ms.saturating_mul(MS), sink);
     }
 
-    /// Books so far: runners in the order of their first definition or change.
+    /// The books so far, in the order in which the runners were first defined or changed.
     pub fn books(&self) -> &[RecordedBook] {
         &self.books
     }
 
-    /// Counters so far.
+    /// The counters so far.
     pub fn tally(&self) -> &BetfairTally {
         &self.tally
     }
 
-    /// Clears all books of the market.
+    /// Begins an image: clears all books of the market.
     fn start_image(&mut self, market: &str) {
         self.tally.images += 1;
         for &book_number in self.markets.get(market).into_iter().flat_map(BTreeMap::values) {
@@ -182,7 +183,7 @@ impl Betfair {
         Ok(())
     }
 
-    /// Applies a runner's change as a whole, or not at all.
+    /// Applies all prices of a runner's change. If one of them is invalid, applies none.
     fn change(&mut self, market: &str, change: &RunnerChange<'_>) -> Result<(), DefectKind> {
         let book_number = self.book_number(market, change.id, change.hc.map(|hc| hc.get()))?;
         let sides = [(Side::Bid, &change.atb), (Side::Ask, &change.atl)];
@@ -212,7 +213,7 @@ impl Betfair {
         Ok(())
     }
 
-    /// Number of a runner's book, created if missing.
+    /// Returns the number of a runner's book. Creates the book if it does not exist.
     fn book_number(&mut self, market: &str, id: u64, handicap: Option<&str>) -> Result<usize, DefectKind> {
         let bad = |error| DefectKind::BadLevel { runner: id, field: "hc", error };
         let handicap = handicap.map_or(Ok(0), |text| decimal::read(text.as_bytes(), DECIMALS));
@@ -270,7 +271,8 @@ fn level(runner: u64, pair: &PriceSizePair<'_>) -> Result<(i64, i64), DefectKind
     Ok((parse("price", price.get(), 1, "a price")?, parse("size", size.get(), 0, "a size")?))
 }
 
-/// Returns the text of a parser's error without its line number, because each message is parsed as a single line.
+/// Returns the text of a parser's error without the line number, which is always 1, because each message is parsed
+/// alone.
 fn error_text(error: &serde_json::Error) -> String {
     error.to_string().replace(" at line 1 column ", " at column ")
 }

@@ -1,16 +1,17 @@
-//! Bitstamp's orders (its `live_orders` channel after a full order book, as ob-analytics stores them):
-//! comma-separated, one event a row, with columns in any order under a heading.
+//! Reads recordings of Bitstamp's orders: a full order book and the events of the channel `live_orders` after it, as
+//! the package ob-analytics stores them. Each row of comma-separated values is one event. The columns may be in any
+//! order under the heading.
 //!
 //! A recording opens with one `created` row for each existing order, all with the same times. One record, made from
 //! these rows, clears the book and adds the orders. A recording may close with `deleted` rows that do not come from the
-//! exchange: the recorder added them to empty the book. Their local and exchange times are equal. These rows are
-//! counted and not passed on. The exchange time is the event time.
+//! exchange: the recorder has added them to empty the book. Such rows have equal local and exchange times. They are
+//! counted, but not passed on. The event time of a record is the exchange time.
 //!
-//! Meaning of the rows, as the recording shows it:
-//! - An order that crosses the book is `created` before it matches. The book is therefore crossed for a
-//!   moment.
-//! - The price of a `changed` or `deleted` row is the price of the trade, not of the order. The order keeps its price,
-//!   unless the row leaves the size unchanged. A `deleted` row of volume 0 is a fill; any other is a withdrawal.
+//! The meaning of the rows was inferred from a recording:
+//! - An order that matches others is `created` before it matches. The book is therefore crossed for a moment.
+//! - The price of a `changed` or `deleted` row is the price of the trade, not of the order. The order keeps its own
+//!   price. Only a `changed` row that leaves the size unchanged gives the order a new price. A `deleted` row with
+//!   volume 0 means that the order was filled; any other means that it was withdrawn.
 //! - A bid at 999,999,999 or an ask at 0 is a market order. A market order never rests, and is therefore not
 //!   part of the book.
 //!
@@ -35,9 +36,10 @@ pub use tally::BitstampTally;
 /// Maximum number of open orders in one recording.
 pub const ORDERS_MAX: usize = 1 << 22;
 
-/// Maximum number of rows that are held back as possible closing rows.
+/// Maximum number of rows that are held back because they may be closing rows.
 const CLOSING_ROWS_MAX: usize = 1 << 20;
-/// The size in bytes at which a record of the opening book ends. The next record contains the further orders.
+/// A record of the opening book ends when its payload has this number of bytes. Another record then contains the
+/// further orders.
 const OPENING_PAYLOAD_BYTES: usize = 2 << 20;
 const MS: u64 = 1_000_000;
 
@@ -46,11 +48,11 @@ const MS: u64 = 1_000_000;
 pub struct Bitstamp {
     book: [RecordedBook; 1],
     columns: Heading,
-    /// Rows of the opening book, until a row of another time comes.
+    /// The rows of the opening book, until a row with other times comes; then `None`. Each has its line number.
     opening: Option<Vec<(u64, BitstampRow)>>,
     open_orders: OpenOrders,
     evict_phantoms: bool,
-    /// Rows that may be closing rows, until another row comes.
+    /// Rows that may be closing rows, until another row shows that they are not. Each has its line number.
     closing: Vec<(u64, BitstampRow)>,
     payload: Vec<u8>,
     last_time_ms: u64,
@@ -61,7 +63,7 @@ pub struct Bitstamp {
 enum Heading {
     Awaited,
     Read(BitstampColumns),
-    /// The heading is invalid. No row can be read.
+    /// The heading is invalid, so that no row can be read.
     Unusable,
 }
 
@@ -87,12 +89,12 @@ impl Bitstamp {
         }
     }
 
-    /// Whether the first line is not a valid heading.
+    /// Whether the first line is not a valid heading of this format.
     pub fn is_foreign(&self) -> bool {
         matches!(self.columns, Heading::Unusable)
     }
 
-    /// Reads one line, without its end.
+    /// Reads one line, which is passed without its line end.
     pub fn read_line(&mut self, line_number: u64, line: &[u8], sink: &mut ItemSink<'_>) {
         if line.trim_ascii().is_empty() {
             return;
@@ -123,24 +125,25 @@ impl Bitstamp {
         }
     }
 
-    /// Ends the recording.
+    /// Ends the recording, and passes the remaining items to `sink`.
     pub fn end(&mut self, sink: &mut ItemSink<'_>) {
         self.emit_opening(sink);
         self.tally.closing += self.closing.len() as u64;
         self.closing.clear();
     }
 
-    /// The only book.
+    /// The books of the recording: always exactly one.
     pub fn books(&self) -> &[RecordedBook] {
         &self.book
     }
 
-    /// Counters so far.
+    /// The counters so far.
     pub fn tally(&self) -> &BitstampTally {
         &self.tally
     }
 
-    /// Holds a row back while it may belong to the opening book, or to the rows that empty the book at the end.
+    /// Applies a row to the book. A row that may belong to the opening book, or to the rows that empty the book at the
+    /// end, is held back instead.
     fn hold_back_or_apply(&mut self, line_number: u64, row: BitstampRow, sink: &mut ItemSink<'_>) {
         if let Some(rows) = &mut self.opening {
             let same =
@@ -163,7 +166,7 @@ impl Bitstamp {
         self.apply_row(line_number, &row, sink);
     }
 
-    /// Ends the opening book: emits its orders as one record, or a few if there are very many.
+    /// Ends the opening book: passes on its orders as one record, or as several if there are very many orders.
     fn emit_opening(&mut self, sink: &mut ItemSink<'_>) {
         let Some(rows) = self.opening.take().filter(|rows| !rows.is_empty()) else { return };
         let time_ns = rows[0].1.exchange_ms.saturating_mul(MS);
@@ -201,7 +204,7 @@ impl Bitstamp {
         }
     }
 
-    /// Reports phantoms that are proven by now, and deletes them if that is configured.
+    /// Reports the phantoms that are proven by now. If `evict_phantoms` is set, also deletes them from the book.
     fn report_phantoms(&mut self, line: u64, now_ms: u64, sink: &mut ItemSink<'_>) {
         for phantom in self.open_orders.take_proven_phantoms(line, now_ms) {
             self.tally.phantoms += 1;

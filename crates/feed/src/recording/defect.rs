@@ -1,26 +1,26 @@
-//! Defects: lines that cannot be used.
+//! Defects of a recording: lines, or parts of lines, that cannot be used.
 
 use crate::decimal::DecimalError;
 use crate::side::Side;
 
-/// A part of a recording that could not be read, with its line number and the reason.
+/// A part of a recording that cannot be used, with its line number and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {kind}")]
 pub struct Defect {
-    /// Line number, from 1.
+    /// Line number; the first line is 1.
     pub line: u64,
-    /// Kind of defect.
+    /// The reason.
     pub kind: DefectKind,
 }
 
-/// The reason why a line of a recording was skipped; some variants skip only a part of it.
+/// The reason why a line of a recording, or a part of the line, was skipped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DefectKind {
-    /// The line is too long.
+    /// The line is longer than [`LINE_BYTES_MAX`](super::LINE_BYTES_MAX).
     #[error("the line is longer than {} bytes and was left out", super::LINE_BYTES_MAX)]
     TooLong,
-    /// The line is not JSON, or not of the form of the stream's messages.
+    /// The line is not JSON, or not a message of Betfair's stream.
     #[error("the line is not a message of the stream: {why}")]
     NotAMessage {
         /// The parser's message, with the column.
@@ -37,37 +37,37 @@ pub enum DefectKind {
         /// The rule that is broken.
         why: String,
     },
-    /// A level of a runner is not valid. The runner's changes of this message were skipped.
+    /// A price, size or handicap of a runner is invalid. The runner's changes in this message were skipped.
     #[error("runner {runner}, {field}: {error}")]
     BadLevel {
         /// Id of the runner.
         runner: u64,
-        /// `price`, `size` or `hc`.
+        /// Name of the invalid field: `price`, `size` or `hc` (the handicap).
         field: &'static str,
         /// The reason why the number is not valid.
         error: NumberError,
     },
-    /// The limit of books is reached. The runner was skipped.
+    /// The recording already has the maximum number of books. The runner was skipped.
     #[error("runner {runner} exceeds the limit of {} books", super::RUNNERS_MAX)]
     TooManyRunners {
         /// Id of the runner.
         runner: u64,
     },
-    /// The heading lacks columns. No row can then be read.
+    /// Columns are missing in the heading, so that no row can be read.
     #[error("the heading has no column {}", .missing.join(", "))]
     MissingColumns {
-        /// Names of missing columns.
+        /// Names of the missing columns.
         missing: Vec<&'static str>,
     },
     /// The row has more or fewer columns than the heading, for example because the file was cut.
     #[error("the row has {found} columns, but the heading has {wanted}")]
     Columns {
-        /// Number of columns of the row.
+        /// Number of columns in the row.
         found: usize,
-        /// Number of columns of the heading.
+        /// Number of columns in the heading.
         wanted: usize,
     },
-    /// A field is not a valid number for its column.
+    /// A field contains a number that is not valid in its column.
     #[error("{column}: {error}")]
     BadField {
         /// Name of the column.
@@ -75,7 +75,7 @@ pub enum DefectKind {
         /// The reason why the number is not valid.
         error: NumberError,
     },
-    /// A field has a word that its column does not allow.
+    /// A field contains a word that is not valid in its column.
     #[error("{column}: `{found}` is not {wanted}")]
     UnknownWord {
         /// Name of the column.
@@ -85,31 +85,31 @@ pub enum DefectKind {
         /// Valid words.
         wanted: &'static str,
     },
-    /// An event names an order that was never created, or was deleted.
+    /// An event changes or deletes an order that was never created, or that was already deleted.
     #[error("the line {action} order {id}, which does not exist")]
     UnknownOrder {
         /// Id of the order.
         id: u64,
-        /// `changes` or `deletes`.
+        /// Action of the event: `changes` or `deletes`.
         action: &'static str,
     },
-    /// An event creates an order that exists.
+    /// An event creates an order that already exists.
     #[error("order {id} is created a second time")]
     CreatedTwice {
         /// Id of the order.
         id: u64,
     },
-    /// An event moves an order to the other side.
+    /// An event names an order with another side than at the order's creation.
     #[error("order {id} is on the {created} side, not on the {found} side")]
     OtherSide {
         /// Id of the order.
         id: u64,
-        /// Side at creation.
+        /// The order's side at its creation.
         created: Side,
-        /// Side in the event.
+        /// The side in the event.
         found: Side,
     },
-    /// The limit of orders is reached.
+    /// The recording already has the maximum number of open orders.
     #[error("order {id} exceeds the limit of {} orders", super::ORDERS_MAX)]
     TooManyOrders {
         /// Id of the order.
@@ -121,15 +121,15 @@ pub enum DefectKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NumberError {
-    /// The text is not a number with the column's decimals.
+    /// The text is not a number, or has more decimals than the column.
     #[error(transparent)]
     Decimal(#[from] DecimalError),
-    /// The number is out of range.
+    /// The number is outside of the valid range.
     #[error("{value} is not {}", .wanted)]
     OutOfRange {
-        /// The number, units.
+        /// The number, in units.
         value: i64,
-        /// Valid range.
+        /// The valid range.
         wanted: &'static str,
     },
 }

@@ -1,18 +1,18 @@
-//! Joins pieces of a file into lines.
+//! Divides a file, which arrives in pieces, into lines.
 
 use super::defect::DefectKind;
 
-/// Longest line, bytes. Betfair's largest images have a few hundred kilobytes.
+/// Maximum length of a line in bytes. The largest images in Betfair's stream have a few hundred kilobytes.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// Receives a line: its number from 1, and its bytes without the line's end.
+/// A function that receives each line: its number, from 1, and its bytes without the line end.
 type OnLine<'a> = dyn FnMut(u64, Result<&[u8], DefectKind>) + 'a;
 
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// The start of an incomplete line.
+    /// The beginning of a line whose end has not arrived yet.
     partial: Vec<u8>,
-    /// Whether the rest of an overlong line is being skipped.
+    /// Whether the rest of a line is skipped because the line is too long.
     skipping: bool,
     count: u64,
 }
@@ -38,7 +38,7 @@ impl Lines {
         self.extend(bytes);
     }
 
-    /// Ends the file: passes on a last line that has no line end.
+    /// Ends the file. If its last line has no line end, passes this line on.
     pub(super) fn end(&mut self, on_line: &mut OnLine<'_>) {
         if self.partial.is_empty() && !self.skipping {
             return;

@@ -1,4 +1,4 @@
-//! One log's state in a replica, and whether it is whole.
+//! A replica's copy of the state of one log. It knows whether the state is whole.
 
 use std::sync::Arc;
 
@@ -13,34 +13,35 @@ use super::report::{ChangeCause, ReplicaCounts, ReplicaFault, ReplicaReport, Sta
 pub(super) struct LogReplica<F> {
     pub(super) log: Arc<LogName>,
     pub(super) state: F,
-    /// Position of the last record in the state; `None` before the first.
+    /// Position of the last record in the state; `None` before the first record or snapshot.
     pub(super) at: Option<Position>,
-    /// The last report on publishers.
+    /// The owner's last report on whether a publisher is connected.
     pub(super) publishers: Option<PublisherStatus>,
     need: RecoveryNeed,
-    /// Whether a gap was reported and not repaired yet.
+    /// Whether a gap was reported, but the state is not whole again yet.
     has_gap: bool,
-    /// Whether this gap is in [`ReplicaCounts::gaps`]: a gap that follows an unrepaired fault is not counted again.
+    /// Whether this gap was counted in [`ReplicaCounts::gaps`]. A gap that follows a fault is not counted while the
+    /// fault is not repaired.
     is_gap_counted: bool,
-    /// Whether the log began a new epoch that has no record yet. The log's state is then unknown.
+    /// Whether the log began a new epoch, of which no record has arrived yet. The state is then unknown.
     is_new_epoch: bool,
-    /// Time of the last request or gap.
+    /// Time of the last request, or of the reported gap; 0 if there was none, `u64::MAX` if no request must become due.
     pub(super) since_ns: u64,
     requests: u32,
 }
 
-/// The part of a log's state that a replica has to request.
+/// The data that a replica has to request from the owner to repair the state of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RecoveryNeed {
-    /// The state is whole.
+    /// Nothing: no fault is known.
     Nothing,
-    /// The records after the state's position.
+    /// The records after the position of the state.
     Records,
     /// The whole state.
     State,
 }
 
-/// The caller's report function and the replica's counters, to which a log's state adds its changes and faults.
+/// Receives the changes and faults of the logs: the report function of the caller, and the counters of the replica.
 pub(super) struct ReportSink<'t, R> {
     pub(super) counts: &'t mut ReplicaCounts,
     pub(super) report: &'t mut R,
@@ -62,12 +63,13 @@ impl<F: Reducer> LogReplica<F> {
         }
     }
 
-    /// Whether the state equals the owner's state at the same position, as far as the replica knows.
+    /// Whether the state is whole: as far as the replica knows, it equals the owner's state at the same position.
     pub(super) fn is_whole(&self) -> bool {
         self.need == RecoveryNeed::Nothing && !self.has_gap && self.at.is_some()
     }
 
-    /// The request that is due now. Each fault causes one request, which is repeated after `retry_ns`.
+    /// Returns the request that is due now, if any. Each fault causes one request. While the state is not whole, the
+    /// request is repeated every `retry_ns`.
     pub(super) fn due_resync(
         &mut self,
         now_ns: u64,
@@ -83,7 +85,8 @@ impl<F: Reducer> LogReplica<F> {
                 }
                 return None;
             }
-            // The records were requested twice without a response: they are not available.
+            // If two requests for the records received no response, the records are not available, and the state is
+            // requested instead.
             (RecoveryNeed::Records, Some(at)) if self.requests < 2 => Resync::After(at),
             _ => Resync::State,
         };
@@ -97,7 +100,7 @@ impl<F: Reducer> LogReplica<F> {
         Some(resync)
     }
 
-    /// Whether a request may become due without an event.
+    /// Whether the state is not whole, so that a request may become due although no event arrives.
     pub(super) fn is_pending(&self) -> bool {
         self.need != RecoveryNeed::Nothing || self.has_gap
     }
@@ -108,7 +111,7 @@ impl<F: Reducer> LogReplica<F> {
         sink: &mut ReportSink<'_, R>,
     ) {
         let at = match self.at {
-            // The log's first record needs no earlier state.
+            // The first record of a log does not change an earlier state, so none is needed.
             None if record.prev_seq == 0 => Position { epoch: record.position.epoch, seq: 0 },
             None => return self.fault(ReplicaFault::Unknown { at: record.position }, sink),
             Some(at) => at,
@@ -154,7 +157,8 @@ impl<F: Reducer> LogReplica<F> {
         self.advance(from, to, ChangeCause::Snapshot, sink);
     }
 
-    /// Compares the state with the owner's checksum at a position up to which all records were received.
+    /// Compares the state with the owner's checksum of the state at a position. If not all records up to this position
+    /// were received, reports a fault.
     pub(super) fn handle_checksum<R: FnMut(ReplicaReport<'_, F>)>(
         &mut self,
         checksum: &Checksum,
@@ -179,7 +183,7 @@ impl<F: Reducer> LogReplica<F> {
         }
     }
 
-    /// Whether a report on publishers is new: owners repeat reports after a loss.
+    /// Stores a report on publishers. Returns whether it is new, because an owner may send the same report again.
     pub(super) fn handle_publishers(&mut self, publishers: &PublisherStatus) -> bool {
         let is_new = match &self.publishers {
             None => !publishers.connected,
@@ -203,8 +207,9 @@ impl<F: Reducer> LogReplica<F> {
         (self.has_gap, self.is_gap_counted) = (true, true);
     }
 
-    /// Handles a new epoch. If no record is missing, the state continues. If only records after the state are missing,
-    /// the state stays until the owner sends a newer one. Otherwise the state becomes empty, and a fault is reported.
+    /// Handles a new epoch. If no record is missing, the state continues in the new epoch. If only records after the
+    /// state's position are missing, the state stays until the owner sends a newer state. Otherwise, the state becomes
+    /// empty, and a fault is reported.
     pub(super) fn handle_epoch_change<R: FnMut(ReplicaReport<'_, F>)>(
         &mut self,
         changed: &EpochChanged,
@@ -242,7 +247,7 @@ impl<F: Reducer> LogReplica<F> {
     ) {
         self.at = Some(to);
         if self.is_new_epoch && to.seq == 0 {
-            // An empty state at the start of an epoch is incomplete. The first record completes it.
+            // An empty state at the start of a new epoch is not the owner's state yet. The first record completes it.
             (self.need, self.has_gap, self.since_ns, self.requests) =
                 (RecoveryNeed::Nothing, true, u64::MAX, 0);
             return;
@@ -262,19 +267,20 @@ impl<F: Reducer> LogReplica<F> {
             ReplicaFault::Hole { .. } => RecoveryNeed::Records,
             _ => RecoveryNeed::State,
         };
-        // Reports a fault of a log only once.
+        // A fault is reported only once, and not while a repair of the whole state is pending.
         if self.need == need || self.need == RecoveryNeed::State {
             sink.counts.ignored += 1;
             return;
         }
         match fault {
-            // The owner has reported a gap for these records, so the hole is not a second fault.
+            // The owner has reported a gap for the missing records. The gap counts as a hole instead, so that there is
+            // only one fault.
             ReplicaFault::Hole { .. } if self.is_gap_counted => {
                 self.is_gap_counted = false;
                 sink.counts.gaps -= 1;
                 sink.counts.holes += 1;
             }
-            // A fault that happened before the new epoch has been counted already.
+            // The fault that preceded the new epoch was counted already, so this hole is not counted again.
             ReplicaFault::Hole { .. } if self.has_gap => {}
             ReplicaFault::Hole { .. } => sink.counts.holes += 1,
             ReplicaFault::Diverged { .. } => sink.counts.divergent += 1,

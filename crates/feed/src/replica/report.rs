@@ -1,32 +1,32 @@
-//! Reports of a replica.
+//! The reports of a replica to its caller, and the replica's counters.
 
 use std::sync::Arc;
 
 use dunlin_topic::{Frame, LogName, Position, PublisherStatus};
 
-/// A change of the state that a replica keeps of one log.
+/// A change of a replica's copy of the state of one log.
 #[derive(Debug)]
 pub struct StateChange<'a, F> {
     /// The log.
     pub log: &'a Arc<LogName>,
-    /// Position before the change; sequence number 0 of the epoch if there was none.
+    /// Position of the state before the change. If there was no state, the sequence number is 0.
     pub from: Position,
-    /// Position now.
+    /// Position of the state after the change.
     pub to: Position,
     /// Cause of the change.
     pub cause: ChangeCause<'a>,
-    /// The state now.
+    /// The state after the change.
     pub state: &'a F,
 }
 
 impl<F> StateChange<'_, F> {
-    /// Event time, ns since the Unix epoch; for merged records, the event time of the last one. `None` for snapshots,
-    /// and if the record has no event time.
+    /// Event time of the record, ns since the Unix epoch. A merged record has the event time of the last of its
+    /// records. `None` for snapshots and for records without an event time.
     pub fn event_time_ns(&self) -> Option<u64> {
         self.cause.frame()?.event_time_ns()
     }
 
-    /// Time of the append, ns since the Unix epoch; `None` for snapshots.
+    /// Time at which the record was appended, ns since the Unix epoch; `None` for snapshots.
     pub fn append_time_ns(&self) -> Option<u64> {
         Some(self.cause.frame()?.append_time_ns())
     }
@@ -37,14 +37,14 @@ impl<F> StateChange<'_, F> {
 pub enum ChangeCause<'a> {
     /// The next record of the log was applied.
     Record(Frame<'a>),
-    /// One record was applied that merges several records.
+    /// A record was applied that merges several records of the log.
     Merged(Frame<'a>),
-    /// A snapshot was applied. It replaces all records before it.
+    /// A snapshot was applied. It replaces the state.
     Snapshot,
 }
 
 impl<'a> ChangeCause<'a> {
-    /// The record, or the merged record.
+    /// The record, or merged record, that was applied; `None` for a snapshot.
     pub fn frame(&self) -> Option<Frame<'a>> {
         match *self {
             ChangeCause::Record(frame) | ChangeCause::Merged(frame) => Some(frame),
@@ -53,52 +53,53 @@ impl<'a> ChangeCause<'a> {
     }
 }
 
-/// The reason why a replica's state is wrong or incomplete. The replica requests the repair itself.
+/// The reason why a replica's copy of a state is wrong or incomplete. The replica itself requests what it needs to
+/// repair the copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplicaFault {
-    /// Records from `first` to `last` are missing.
+    /// Records are missing.
     Hole {
-        /// First missing record.
+        /// Sequence number of the first missing record.
         first: u64,
-        /// Last missing record.
+        /// Sequence number of the last missing record.
         last: u64,
     },
-    /// The state's checksum differs from its owner's at the same position.
+    /// The checksum of the copy differs from the checksum of the owner's state at the same position.
     Diverged {
         /// Position of both states.
         at: Position,
-        /// The owner's checksum.
+        /// Checksum of the owner's state.
         owner: u64,
-        /// The replica's checksum.
+        /// Checksum of the replica's copy.
         own: u64,
     },
-    /// The state refused a record or a snapshot.
+    /// The reducer refused a record or a snapshot.
     Refused {
         /// Position of the record or snapshot.
         at: Position,
         /// The reason.
         why: String,
     },
-    /// The log began a new epoch, which does not continue the state at this position. The owner sends the new state.
+    /// The log began a new epoch, which does not continue the state of the old one. The owner sends the new state.
     NewEpoch {
-        /// Position of the last record in the old state.
+        /// Position of the last record in the state of the old epoch.
         last: Position,
-        /// New epoch of the log.
+        /// The new epoch.
         epoch: u32,
     },
-    /// Records arrived for a log whose state is unknown.
+    /// A record or checksum arrived for a log whose state the replica does not have.
     Unknown {
-        /// Position of the first of these records.
+        /// Position of this record or checksum.
         at: Position,
     },
 }
 
-/// A report of a replica to its caller: a change, a correct checksum, or a fault.
+/// A report of a replica to its caller, such as a change, a fault, or a checksum that agrees.
 #[derive(Debug)]
 pub enum ReplicaReport<'a, F> {
-    /// A state changed.
+    /// The state of a log changed.
     Changed(StateChange<'a, F>),
-    /// The owner's checksum arrived and equals the state's.
+    /// The owner's checksum arrived, and the state has the same checksum.
     Agreed {
         /// The log.
         log: &'a Arc<LogName>,
@@ -107,16 +108,16 @@ pub enum ReplicaReport<'a, F> {
         /// The state.
         state: &'a F,
     },
-    /// A state is wrong or incomplete; it does not change until it is repaired.
+    /// The state of a log is wrong or incomplete. No change of it is reported until it is repaired.
     Fault {
         /// The log.
         log: &'a Arc<LogName>,
         /// The fault.
         fault: ReplicaFault,
     },
-    /// Whether a publisher of the state is connected, according to the log's owner.
+    /// The owner of the log has reported whether a publisher is connected.
     Publishers(&'a PublisherStatus),
-    /// The log was deleted; the replica then forgets its state.
+    /// The log was deleted. After this report, the replica drops the log's state.
     Deleted {
         /// The log.
         log: &'a Arc<LogName>,
@@ -125,7 +126,7 @@ pub enum ReplicaReport<'a, F> {
     },
 }
 
-/// The number of records, snapshots, gaps and faults of a replica, over all of its logs.
+/// The number of records, snapshots, gaps and faults, over all logs of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReplicaCounts {
     /// Number of records applied one by one.
@@ -134,22 +135,22 @@ pub struct ReplicaCounts {
     pub conflated: u64,
     /// Number of applied snapshots.
     pub snapshots: u64,
-    /// Number of gaps that the log's owner reported.
+    /// Number of gaps that the owners of the logs reported.
     pub gaps: u64,
     /// How many times the replica itself detected missing records.
     pub holes: u64,
-    /// How many times a state became whole again after gaps or holes.
+    /// How many times a state became whole again after a gap or fault.
     pub gaps_healed: u64,
-    /// How many times a state's checksum differed from its owner's.
+    /// How many times the checksum of a state differed from the owner's.
     pub divergent: u64,
-    /// Number of records or snapshots that a state refused.
+    /// Number of records and snapshots that a reducer refused.
     pub refused: u64,
-    /// Number of requests for repair, without retries.
+    /// Number of requests to repair a state, without repetitions.
     pub resyncs: u64,
-    /// Number of repeated requests.
+    /// Number of repetitions of such requests.
     pub retries: u64,
-    /// Number of checksums that equalled the state's.
+    /// Number of checksums from owners that were equal to the checksum of the state.
     pub checked: u64,
-    /// Number of ignored records: repeated ones, and those that arrived while the state was not whole.
+    /// Number of ignored events: records that arrived again, and events of a log whose state was not whole.
     pub ignored: u64,
 }

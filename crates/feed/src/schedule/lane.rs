@@ -1,4 +1,5 @@
-//! Instruments of one rate, which alternate: together, their records form one evenly spaced sequence.
+//! A lane: all instruments with the same rate. The instruments alternate, so that their records together form one
+//! evenly spaced sequence.
 
 use super::DueRecord;
 
@@ -7,21 +8,21 @@ const SECOND_NS: u64 = 1_000_000_000;
 #[derive(Debug, Clone)]
 pub(super) struct InstrumentLane {
     start_ns: u64,
-    /// Records a second of each instrument.
+    /// Number of records a second of each instrument.
     rate: u32,
     instruments: Vec<usize>,
     taken: u64,
-    /// Index of the next record's instrument in `instruments`.
+    /// Index, in `instruments`, of the instrument of the next record.
     next_index: usize,
     /// Intended time of the next record, rounded down to nanoseconds.
     at_ns: u64,
-    /// Fraction of `at_ns` below a nanosecond, in units of one nanosecond ÷ `per_second`.
+    /// The fraction of a nanosecond that was cut off from `at_ns`, in units of 1 ns ÷ `per_second`.
     part: u64,
-    /// Records a second of all instruments together.
+    /// Number of records a second of all instruments together.
     per_second: u64,
     /// Time between two records, rounded down to nanoseconds.
     step_ns: u64,
-    /// Fraction of a nanosecond by which `step_ns` is too short, in the units of `part`.
+    /// The fraction of a nanosecond that was cut off from `step_ns`, in units of 1 ns ÷ `per_second`.
     step_part: u64,
 }
 
@@ -43,7 +44,7 @@ impl InstrumentLane {
         lane
     }
 
-    /// Adds an instrument, before any record is taken.
+    /// Adds an instrument. No record may have been taken yet.
     pub(super) fn push(&mut self, instrument: usize) {
         self.instruments.push(instrument);
         self.per_second = u64::from(self.rate) * self.instruments.len() as u64;
@@ -76,8 +77,8 @@ impl InstrumentLane {
         self.next_index = if self.next_index + 1 == self.instruments.len() { 0 } else { self.next_index + 1 };
     }
 
-    /// Record j is due ⌊j × second ÷ `per_second`⌋ after the start. The due records are therefore all j with
-    /// j × second < (`since_ns` + 1) × `per_second`.
+    /// Returns the number of records up to `now_ns`. Record j is due ⌊j × second ÷ `per_second`⌋ after the start. The
+    /// records that are due are therefore all j for which j × second < (`since_ns` + 1) × `per_second`.
     pub(super) fn scheduled_by(&self, now_ns: u64) -> u64 {
         let Some(since_ns) = now_ns.checked_sub(self.start_ns) else { return 0 };
         let beyond = (u128::from(since_ns) + 1) * u128::from(self.per_second);

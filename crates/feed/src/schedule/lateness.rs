@@ -1,17 +1,17 @@
-//! Delays of a source.
+//! Measures the delays of a source, which publishes records according to a schedule.
 
 use std::fmt;
 
-/// The number of records that were published after their intended time, with their delays.
+/// How many records a source took from its schedule, how many of them late, and how large the delays were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lateness {
     /// Delay above which a record counts as late, ns.
     pub late_after_ns: u64,
-    /// Number of records taken.
+    /// Number of records that were taken.
     pub taken: u64,
     /// Number of late records.
     pub late: u64,
-    /// Number of late records whose previous record was not late.
+    /// Number of late records that follow a record which was not late.
     pub episodes: u64,
     /// Longest delay, ns.
     pub worst_ns: u64,
@@ -44,7 +44,7 @@ impl Lateness {
         self.last_was_late = late;
     }
 
-    /// Mean delay over all records, ns.
+    /// Mean delay of all records, ns.
     pub fn mean_ns(&self) -> u64 {
         self.total_ns.checked_div(self.taken).unwrap_or(0)
     }

@@ -1,14 +1,14 @@
-//! One simulated instrument.
+//! Simulates the order book of one instrument.
 //!
-//! Prices are in ticks from the base price. A *fair price* makes a random walk; the *middle* of the book follows it by
-//! at most a tick at a time. Bids are at the middle and below, asks above. When the middle moves, levels on the wrong
-//! side are removed first, as if a trade had filled their orders. Then levels that are too far from the middle are
-//! removed. Ordinary changes follow only when no such level is left. An update thus changes one level, and the book is
-//! never crossed.
+//! Prices are in ticks from the base price. A *fair price* makes a random walk, and the *middle* of the book follows
+//! the fair price by at most one tick per update. Bids are at the middle or below, and asks above. When the middle
+//! moves, levels on the wrong side of it are removed first, as if a trade had filled their orders. Then levels that are
+//! too far from the middle are removed. Other changes follow only when no such level is left. Except for resets, each
+//! update therefore changes only one level, and the book is never crossed.
 //!
-//! Invariant between updates of books that may not be crossed: bids are within `middle - 2 × levels` … `middle`, and
-//! asks are within `middle + 1` … `middle + 1 + 2 × levels`. Exceptions are one or two levels that the next updates
-//! remove.
+//! Invariant between updates, if the book may not be crossed: bids are within `middle - 2 × levels` … `middle`, and
+//! asks are within `middle + 1` … `middle + 1 + 2 × levels`. One or two levels may be outside of these ranges; the next
+//! updates remove them.
 
 use super::SimulatedUpdate;
 use super::side::SimulatedSide;
@@ -20,15 +20,15 @@ use crate::side::Side;
 
 /// Largest size of a simulated level.
 const SIZE_MAX: u64 = 2500;
-/// Percentage of ordinary updates that remove a level.
+/// Percentage of ordinary updates that remove a level instead of setting one.
 const REMOVALS: u64 = 20;
-/// Sides with at most this many levels lose no level.
+/// If a side has at most this many levels, ordinary updates remove none of them.
 const LEVELS_KEPT: usize = 2;
-/// For books that may be crossed: the largest distance beyond the middle at which a level is set, ticks.
+/// For books that may be crossed: the largest distance, in ticks, at which a level is set beyond the middle.
 const CROSSING_TICKS: u64 = 3;
-/// For books that may be crossed: one in this many set levels is beyond the middle.
+/// For books that may be crossed: of this many levels that are set, one is beyond the middle on average.
 const CROSSING_ONE_IN: u64 = 64;
-/// A crossed book is repaired in one of this many updates.
+/// For books that may be crossed: of this many updates, one on average may remove a level on the wrong side.
 const UNCROSSING_ONE_IN: u64 = 8;
 
 /// The simulated order book of one instrument.
@@ -46,7 +46,8 @@ pub(super) struct SimulatedMarket {
     random: Random,
 }
 
-/// Random walk of the fair price: each update moves it by `step` up or down with probability `chance` ÷ 2^32.
+/// The random walk of the fair price. With probability `chance` ÷ 2^32, an update moves the fair price by `step` up or
+/// down.
 #[derive(Debug)]
 struct Walk {
     fair: i64,
@@ -81,7 +82,7 @@ impl SimulatedMarket {
         market
     }
 
-    /// Appends a record's payload.
+    /// Updates the book, and appends the payload of the record for this update.
     #[inline(always)]
     pub(super) fn update(&mut self, payload: &mut Vec<u8>) -> SimulatedUpdate {
         let (walk_bits, change_bits) = (self.random.next(), self.random.next());
@@ -100,7 +101,7 @@ impl SimulatedMarket {
         SimulatedUpdate::Level
     }
 
-    /// Appends the payload of a record that replaces any book by this market's book.
+    /// Appends the payload of a record that contains the whole book and replaces any other book.
     pub(super) fn write_book(&self, payload: &mut Vec<u8>) {
         for side in [Side::Bid, Side::Ask] {
             BookEntry::Clear { side }.encode(payload);
@@ -112,7 +113,7 @@ impl SimulatedMarket {
         }
     }
 
-    /// Seeds full sides one tick off the middle, with decreasing sizes.
+    /// Fills both sides from one tick beside the middle on. The sizes decrease with the distance from the middle.
     fn seed(&mut self) {
         let (levels, middle) = (self.levels, self.middle);
         for (side_book, touch) in [(&mut self.bids, middle - 1), (&mut self.asks, -middle - 1)] {
@@ -123,7 +124,8 @@ impl SimulatedMarket {
         }
     }
 
-    /// Moves the middle by a tick towards the fair price, unless levels still have to be removed after its last move.
+    /// Moves the middle by one tick towards the fair price. Does nothing while levels still have to be removed after
+    /// the last move.
     #[inline(always)]
     fn follow_fair_price(&mut self) {
         let distance = self.walk.fair - self.middle;
@@ -135,7 +137,7 @@ impl SimulatedMarket {
         }
     }
 
-    /// Level to remove before any other change.
+    /// Returns the level that this update has to remove instead of making an ordinary change, if any.
     #[inline(always)]
     fn level_to_remove(&self, bits: u64) -> Option<(Side, i64)> {
         if self.may_cross && below(UNCROSSING_ONE_IN, bits >> 48, 16) != 0 {
@@ -145,7 +147,7 @@ impl SimulatedMarket {
         level(Side::Bid).or_else(|| level(Side::Ask))
     }
 
-    /// A level on the wrong side of the middle, or too far from it.
+    /// Returns a level of the side that is on the wrong side of the middle, or too far from it, if there is one.
     #[inline(always)]
     fn misplaced_level(&self, side: Side) -> Option<i64> {
         let (side_book, limit) = (self.side_book(side), self.limit(side));
@@ -153,8 +155,8 @@ impl SimulatedMarket {
         crossing.or_else(|| side_book.worst().filter(|worst| *worst < limit - 2 * self.levels))
     }
 
-    /// Makes an ordinary update from random bits. Bit 0 selects the side, bits 8 to 23 the kind, bits 24 to 47 the
-    /// level, and bits 48 to 63 the size.
+    /// Makes an ordinary update, which random bits determine: bit 0 selects the side, bits 8 to 23 whether a level is
+    /// removed, bits 24 to 47 the level, and bits 48 to 63 the size.
     #[inline(always)]
     fn change(&mut self, bits: u64, payload: &mut Vec<u8>) {
         let side = if bits & 1 == 0 { Side::Bid } else { Side::Ask };
@@ -174,7 +176,7 @@ impl SimulatedMarket {
         BookEntry::Set { side, price: self.price(side, key), size: size as i64 }.encode(payload);
     }
 
-    /// Distance beyond the middle at which a level is set; mostly 0.
+    /// Returns the number of ticks beyond the middle at which a level is set; mostly 0.
     fn crossing_ticks(&mut self) -> i64 {
         let bits = self.random.next();
         let crosses = below(CROSSING_ONE_IN, bits >> 48, 16) == 0;
@@ -187,7 +189,7 @@ impl SimulatedMarket {
         BookEntry::Remove { side, price: self.price(side, key) }.encode(payload);
     }
 
-    /// Best key that a side may have.
+    /// Returns the best key at which a side may have a level.
     #[inline(always)]
     fn limit(&self, side: Side) -> i64 {
         match side {
@@ -221,7 +223,8 @@ impl SimulatedMarket {
 }
 
 impl Walk {
-    /// The variance of a step equals the squared volatility, because a step has probability `volatility² ÷ step²`.
+    /// Creates the walk of an instrument. A step has the probability `volatility² ÷ step²`, so that the variance of an
+    /// update is the square of the volatility.
     fn new(instrument: &Instrument) -> Walk {
         let step = instrument.volatility.ceil().max(1.0);
         let step_ratio = instrument.volatility / step;
@@ -237,8 +240,8 @@ impl Walk {
         }
     }
 
-    /// Moves the price by random bits. The lower 32 bits decide whether there is a step, and bit 32 is its direction.
-    /// The price stays between `min` and `max`.
+    /// Moves the fair price according to random bits: the lower 32 bits decide whether it moves, and bit 32 is the
+    /// direction. The fair price stays between `min` and `max`.
     #[inline(always)]
     fn step(&mut self, bits: u64) {
         if bits & 0xffff_ffff < self.chance {

@@ -1,12 +1,13 @@
-//! One side of a simulated book: sizes in a ring buffer, by a key that grows towards the touch.
+//! One side of a simulated book. The sizes are in a ring buffer, by a key that grows from the worst price to the best.
 //!
-//! Invariant: [`SimulatedSide::worst`] and [`SimulatedSide::best`] are levels, and all levels are between them. The
-//! caller keeps both less than the ring's length apart.
+//! Invariant: unless the side is empty, [`SimulatedSide::worst`] and [`SimulatedSide::best`] are the keys of levels,
+//! and all other levels are between them. The caller ensures that the distance between these two keys is less than the
+//! length of the ring buffer.
 
 /// One side of a simulated order book.
 #[derive(Debug)]
 pub(super) struct SimulatedSide {
-    /// Size by key; zero for no level. The length is a power of two.
+    /// The size at each key; 0 means that there is no level. The length of the buffer is a power of two.
     sizes: Box<[u32]>,
     best: i64,
     worst: i64,
@@ -14,7 +15,7 @@ pub(super) struct SimulatedSide {
 }
 
 impl SimulatedSide {
-    /// Creates an empty side for keys less than `span` apart.
+    /// Creates an empty side. The distance between its keys must always be less than `span`.
     pub(super) fn new(span: usize) -> SimulatedSide {
         SimulatedSide { sizes: vec![0; span.next_power_of_two()].into(), best: 0, worst: 0, levels: 0 }
     }
@@ -47,7 +48,7 @@ impl SimulatedSide {
         self.sizes[at] = size;
     }
 
-    /// Removes an existing level.
+    /// Removes a level, which must exist.
     #[inline(always)]
     pub(super) fn remove(&mut self, key: i64) {
         let at = self.at(key);
@@ -68,7 +69,8 @@ impl SimulatedSide {
         }
     }
 
-    /// Key of the best level that is not better than `key`. If all levels are better, the key of the worst one.
+    /// Returns the key of the best level at `key` or below. If all levels are above `key`, returns the key of the worst
+    /// level.
     #[inline(always)]
     pub(super) fn near(&self, key: i64) -> Option<i64> {
         match key {
@@ -84,13 +86,13 @@ impl SimulatedSide {
         self.levels = 0;
     }
 
-    /// Keys and sizes, from the best to the worst.
+    /// The keys and sizes of all levels, from the best to the worst.
     pub(super) fn iter(&self) -> impl Iterator<Item = (i64, u32)> + '_ {
         let keys = if self.levels == 0 { 0..0 } else { self.worst..self.best + 1 };
         keys.rev().map(|key| (key, self.sizes[self.at(key)])).filter(|(_, size)| *size > 0)
     }
 
-    /// The first level below `key`, which must exist.
+    /// Returns the key of the best level below `key`. There must be such a level.
     #[inline(always)]
     fn next_worse(&self, key: i64) -> i64 {
         let mut key = key - 1;

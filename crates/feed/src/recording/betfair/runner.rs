@@ -1,4 +1,4 @@
-//! One runner's book: the levels that exist, and the current message's changes.
+//! The order book of one runner: the levels that exist, and the entries of the current message.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use crate::side::Side;
 /// The order book of one runner in a Betfair recording.
 #[derive(Debug, Default)]
 pub(super) struct BetfairRunner {
-    /// Whether a record was made. The first record clears the book, because the topic may already hold levels.
+    /// Whether the book has had a record. The first record clears the book, because the topic may already have levels.
     has_record: bool,
     bids: BTreeSet<i64>,
     asks: BTreeSet<i64>,
-    /// Payload of the current message's record.
+    /// The payload of the record that the current message makes.
     payload: Vec<u8>,
 }
 
@@ -29,7 +29,7 @@ impl BetfairRunner {
         &self.payload
     }
 
-    /// Clears both sides, and drops the message's earlier changes.
+    /// Clears both sides, and drops earlier entries of the current message.
     pub(super) fn clear(&mut self) {
         self.has_record = true;
         self.payload.clear();
@@ -47,7 +47,7 @@ impl BetfairRunner {
         BookEntry::Set { side, price, size }.encode(&mut self.payload);
     }
 
-    /// Removes a level; returns whether it existed.
+    /// Removes a level. Returns whether the level existed.
     pub(super) fn remove(&mut self, side: Side, price: i64) -> bool {
         let existed = self.levels(side).remove(&price);
         if existed {

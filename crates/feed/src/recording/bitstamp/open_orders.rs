@@ -1,4 +1,5 @@
-//! Open orders of a recording, and each row's effect on the book.
+//! The open orders of a recording. Each row of the recording is applied to them, and its effect on the book is
+//! returned.
 
 use std::collections::HashMap;
 
@@ -9,18 +10,18 @@ use super::{DefectKind, ORDERS_MAX};
 use crate::orders::OrderEntry;
 use crate::side::Side;
 
-/// The open orders of a Bitstamp recording, and its possible phantoms.
+/// The open orders of a Bitstamp recording, and those among them that may be phantoms.
 #[derive(Debug, Default)]
 pub(super) struct OpenOrders {
     orders: HashMap<u64, RestingOrder>,
     phantoms: Phantoms,
 }
 
-/// An order that was created and not deleted.
+/// An order that was created and has not been deleted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RestingOrder {
     pub side: Side,
-    /// Price at creation, or after an amendment.
+    /// The order's own price: the price at its creation, or a later new price.
     pub price: i64,
     pub size: i64,
     /// Whether this is a market order, which takes any price and never rests.
@@ -28,7 +29,7 @@ pub(super) struct RestingOrder {
 }
 
 impl RestingOrder {
-    /// Whether the order is part of the book.
+    /// Whether the order is in the book: it is not a market order, and has a size.
     pub(super) fn is_in_book(&self) -> bool {
         !self.market && self.size > 0
     }
@@ -48,7 +49,7 @@ impl OpenOrders {
         Ok(entry)
     }
 
-    /// Applies an event; returns its change to the book.
+    /// Applies a row. Returns the entry that makes the same change to the book; `None` if the book does not change.
     pub(super) fn apply_row(
         &mut self,
         row: &BitstampRow,
@@ -67,13 +68,13 @@ impl OpenOrders {
         }
     }
 
-    /// Phantoms that are proven by now, with the current line's number.
+    /// Returns the phantoms that are proven by the time `now_ms`, with the number of the current line.
     pub(super) fn take_proven_phantoms(&mut self, line: u64, now_ms: u64) -> Vec<Phantom> {
         let orders = &self.orders;
         self.phantoms.take_proven_phantoms(now_ms, line, orders)
     }
 
-    /// Removes an order; later rows that name it are defects.
+    /// Removes an order. Later rows that name the order are defects.
     pub(super) fn evict(&mut self, id: u64) {
         self.orders.remove(&id);
     }
@@ -105,7 +106,7 @@ impl OpenOrders {
     ) -> Result<Option<OrderEntry>, DefectKind> {
         let before = self.find_order(row, "changes")?;
         let (id, size) = (row.id, row.size);
-        // The row has the price of the trade; without a trade, it has the order's new price.
+        // If the size has changed, the row's price is that of the trade. Otherwise, it is the order's new price.
         let amended = size == before.size && !before.market && !row.is_market_order();
         let order = RestingOrder { price: if amended { row.price } else { before.price }, size, ..before };
         self.record_trade(row, size < before.size, tally);
@@ -131,7 +132,7 @@ impl OpenOrders {
         Ok(before.is_in_book().then_some(OrderEntry::Delete { id: row.id }))
     }
 
-    /// Returns the order that a row names. From now on, the order is not a possible phantom.
+    /// Returns the order that a row names. After that, the order can no longer be a phantom.
     fn find_order(&mut self, row: &BitstampRow, action: &'static str) -> Result<RestingOrder, DefectKind> {
         let id = row.id;
         let order = *self.orders.get(&id).ok_or(DefectKind::UnknownOrder { id, action })?;

@@ -1,20 +1,20 @@
-//! Phantoms: orders in the opening book that cannot exist.
+//! Finds phantoms: orders in the opening book that did not exist at the exchange any more.
 //!
-//! A recorder that first requests all orders and then listens to events misses the events in between. An
-//! order that was deleted then stays in the recorded book for ever: a phantom. The venue matches by price, so
-//! the market shows phantoms:
+//! A recorder that first requests all orders and then listens to events misses the events in between. If an order was
+//! deleted in between, it stays in the recorded book for ever, as a phantom. The exchange matches orders by price, so
+//! later events can prove that an order is a phantom:
 //!
-//! - **Traded through.** A trade at a worse price than a bid offers (or an ask asks) should have taken that
+//! - **Traded through.** There was a trade at a worse price than that of the order. The trade would have taken the
 //!   order first.
-//! - **Stood across.** An order that rests at a price at which it would match the phantom should have
-//!   matched.
+//! - **Stood across.** Another order rests at a price at which it would have matched the order.
 //!
-//! A trade counts as proof if no event names the opening order within [`GRACE_MS`]. A resting order counts as proof if,
-//! in addition, it still rests at the end of this time. The order of rows within a match, and orders that are just
-//! being matched, therefore give no false proof. Both proofs rely on the later event and not on the opening book. A
-//! phantom that the market never reaches cannot be detected.
+//! A trade is a proof only if no event names the suspected order within [`GRACE_MS`]. A resting order is a proof only
+//! if, in addition, it still rests at the end of this time. Rows of one match may therefore come in any order, and
+//! orders that are just being matched prove nothing wrong. A phantom whose price the market never reaches cannot be
+//! detected.
 //!
-//! At most [`EVIDENCE_MAX`] prices are kept as evidence. Further evidence is dropped; the next trade gives it again.
+//! At most [`EVIDENCE_MAX`] trades and resting orders are kept as evidence. Further evidence is dropped, because later
+//! trades give the same evidence.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -24,8 +24,8 @@ use super::row::{PRICE_DECIMALS, SIZE_DECIMALS};
 use crate::decimal;
 use crate::side::Side;
 
-/// Grace period after evidence against an opening order, ms. If no event names the order during this time, the order is
-/// a phantom.
+/// Time after evidence against an order of the opening book, in ms. If no event names the order during this time, the
+/// order is a phantom.
 pub const GRACE_MS: u64 = 1000;
 const EVIDENCE_MAX: usize = 1 << 16;
 
@@ -40,27 +40,27 @@ pub struct Phantom {
     pub price: i64,
     /// Size, units.
     pub size: i64,
-    /// The proof.
+    /// The proof that the order is a phantom.
     pub proof: PhantomProof,
-    /// Exchange time of the evidence, ms.
+    /// Exchange time of the trade or of the resting order that is the proof, in ms.
     pub evidence_ms: u64,
-    /// Line at which the grace period had passed.
+    /// Number of the line at which the proof was complete.
     pub line: u64,
 }
 
 /// The proof that an order in a recording's initial book no longer existed at the exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PhantomProof {
-    /// A trade took place at this price.
+    /// A trade took place at a worse price than that of the phantom.
     Trade {
-        /// Price, units.
+        /// Price of the trade, units.
         price: i64,
     },
-    /// An order rested at this price, on the other side.
+    /// An order rested on the other side, at a price at which it would have matched the phantom.
     Rest {
         /// Id of the resting order.
         order: u64,
-        /// Price, units.
+        /// Price of the resting order, units.
         price: i64,
     },
 }
@@ -86,12 +86,12 @@ fn price_text(price: i64) -> String {
     decimal::text(price, PRICE_DECIMALS)
 }
 
-/// Opening orders that no event has named, and evidence from the market.
+/// The orders of the opening book that no event has named yet, and the evidence against them.
 #[derive(Debug, Default)]
 pub(super) struct Phantoms {
-    /// Opening bids, by price and id.
+    /// Bids of the opening book, by price and id.
     bids: BTreeSet<(i64, u64)>,
-    /// Opening asks, by price and id.
+    /// Asks of the opening book, by price and id.
     asks: BTreeSet<(i64, u64)>,
     evidence: VecDeque<(u64, PhantomProof)>,
 }
@@ -101,19 +101,19 @@ impl Phantoms {
         self.side_orders(side).insert((price, id));
     }
 
-    /// Removes an order that an event has named.
+    /// Removes an order that an event has named, because it cannot be a phantom.
     pub(super) fn remove(&mut self, id: u64, side: Side, price: i64) {
         self.side_orders(side).remove(&(price, id));
     }
 
-    /// Adds a trade to the evidence.
+    /// Adds a trade to the evidence, if it contradicts any order of the opening book.
     pub(super) fn add_trade(&mut self, at_ms: u64, price: i64) {
         if self.is_any_beyond(price - 1, price + 1) {
             self.add_evidence(at_ms, PhantomProof::Trade { price });
         }
     }
 
-    /// Adds an order that entered the book to the evidence.
+    /// Adds an order that has entered the book to the evidence, if it contradicts any order of the opening book.
     pub(super) fn add_resting_order(&mut self, at_ms: u64, order: u64, side: Side, price: i64) {
         let crosses = match side {
             Side::Bid => self.asks.first().is_some_and(|(ask, _)| *ask <= price),
@@ -124,7 +124,8 @@ impl Phantoms {
         }
     }
 
-    /// Orders that evidence older than [`GRACE_MS`] proves to be phantoms. `open_orders` holds all open orders.
+    /// Returns and removes the orders that evidence older than [`GRACE_MS`] proves to be phantoms. `open_orders` are
+    /// all open orders.
     pub(super) fn take_proven_phantoms(
         &mut self,
         now_ms: u64,
@@ -164,7 +165,7 @@ impl Phantoms {
         bids.map(on(Side::Bid)).chain(asks.map(on(Side::Ask))).collect()
     }
 
-    /// Whether a watched opening ask is at `ask` or lower, or a watched opening bid at `bid` or higher.
+    /// Whether an ask of the opening book is at `ask` or lower, or a bid of the opening book at `bid` or higher.
     fn is_any_beyond(&self, ask: i64, bid: i64) -> bool {
         self.asks.first().is_some_and(|(price, _)| *price <= ask)
             || self.bids.last().is_some_and(|(price, _)| *price >= bid)

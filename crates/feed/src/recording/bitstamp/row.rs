@@ -1,7 +1,7 @@
-//! Rows of the recording, and the heading with the positions of columns.
+//! Parses the rows of a Bitstamp recording, and the heading, which determines the positions of the columns.
 //!
-//! Rows contain no quotes, and are split at commas. A quote makes its field invalid, and the row is refused.
-//! (The `csv` crate reads at three quarters of the speed.)
+//! Rows are simply split at commas, because they contain no quotes. If a field contains a quote, it is invalid, and the
+//! row is refused. The crate `csv` would have three quarters of this speed.
 
 use crate::decimal::{self, DecimalError};
 use crate::recording::defect::{DefectKind, NumberError};
@@ -11,8 +11,8 @@ use crate::side::Side;
 pub(super) const PRICE_DECIMALS: u8 = 1;
 pub(super) const SIZE_DECIMALS: u8 = 8;
 
-/// The price that the exchange writes for a market order to buy. A market order to sell has price 0. A bid at price 0
-/// is a limit order below five cents.
+/// The price that the exchange writes for a market order to buy. For a market order to sell, it writes the price 0. A
+/// bid with price 0 is a limit order whose price is below five cents.
 const MARKET_BUY: i64 = 9_999_999_990;
 /// Maximum number of columns in a heading.
 const COLUMNS_MAX: usize = 32;
@@ -48,7 +48,7 @@ impl BitstampRow {
     }
 }
 
-/// Positions of the columns of [`NAMES`], and the number of all columns.
+/// The position of each column of [`NAMES`] in the rows, and the total number of columns.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BitstampColumns {
     at: [usize; NAMES.len()],
@@ -134,7 +134,7 @@ fn unknown(column: &'static str, field: &[u8], wanted: &'static str) -> DefectKi
     DefectKind::UnknownWord { column, found: text(field), wanted }
 }
 
-/// A field, shortened for display.
+/// Returns a field as text, shortened for display.
 fn text(field: &[u8]) -> String {
     String::from_utf8_lossy(&field[..field.len().min(64)]).into_owned()
 }

@@ -1,27 +1,27 @@
-//! Counters of a Bitstamp recording.
+//! The counters of a Bitstamp recording.
 
 /// Counters of the rows, orders and records of a Bitstamp recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BitstampTally {
     /// Number of orders in the opening book.
     pub opening: u64,
-    /// Number of created orders, including those of the opening book.
+    /// Number of created orders, including those in the opening book.
     pub created: u64,
     /// Number of changed orders.
     pub changed: u64,
-    /// Number of deleted orders, except by the recorder's rows at the end.
+    /// Number of deleted orders, without those that the recorder deleted at the end.
     pub deleted: u64,
-    /// Number of changed and deleted orders that a trade filled in part or whole.
+    /// Number of changes and deletions that are partial or complete fills by a trade.
     pub fills: u64,
-    /// Number of rows at the end by which the recorder emptied the book; not passed on.
+    /// Number of rows with which the recorder emptied the book at the end. They are not passed on.
     pub closing: u64,
-    /// Number of market orders, which never rest; not passed on.
+    /// Number of market orders. They never rest in the book and are not passed on.
     pub market_orders: u64,
-    /// Number of orders created without a size; passed on once they have a size.
+    /// Number of orders that were created without a size. They are passed on once they have a size.
     pub without_size: u64,
-    /// Number of rows with an earlier exchange time than the row before.
+    /// Number of rows whose exchange time is earlier than that of the previous row.
     pub times_back: u64,
-    /// Number of orders in the opening book that cannot exist.
+    /// Number of phantoms: orders in the opening book that did not exist at the exchange any more.
     pub phantoms: u64,
     /// Number of phantoms that were deleted from the book.
     pub evicted: u64,
@@ -29,7 +29,7 @@ pub struct BitstampTally {
     pub records: u64,
     /// Number of skipped rows.
     pub defects: u64,
-    /// Number of rows under an invalid heading.
+    /// Number of rows that could not be read because the heading is invalid.
     pub unreadable: u64,
 }
 
