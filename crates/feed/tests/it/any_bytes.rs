@@ -1,5 +1,5 @@
-//! Any bytes as records and as snapshots are accepted or refused, without a panic. The fuzz target runs the
-//! same code.
+//! Tests that reducers accept or refuse any bytes as records and as snapshots, without a panic. The fuzz target runs
+//! the same code.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use dunlin_feed::{KINDS, make_reducer};
 use dunlin_topic::Reducer;
 use dunlin_topic::frame::{Frame, RecordMeta};
 
-/// The first byte selects the meaning of the other bytes: 0 for a snapshot, otherwise the size of each record, bytes.
+/// Tests all kinds of state with these bytes. If the first byte is 0, the other bytes are a snapshot. Otherwise, they
+/// are records, each as long as the first byte says.
 pub fn try_states(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else { return };
     for kind in KINDS {
@@ -24,7 +25,8 @@ pub fn try_states(bytes: &[u8]) {
     }
 }
 
-/// Checks that an accepted snapshot equals the snapshot that the state then writes.
+/// Restores a snapshot from the bytes. If the state accepts them, the snapshot that the state then writes must be equal
+/// to them.
 fn try_snapshot(state: &mut dyn Reducer, bytes: &[u8]) {
     if state.restore(1, bytes).is_ok() {
         assert_eq!(snapshot_bytes(state), bytes);
@@ -33,7 +35,7 @@ fn try_snapshot(state: &mut dyn Reducer, bytes: &[u8]) {
     }
 }
 
-/// Checks that an accepted record can be applied, and that a refused record changes nothing.
+/// Checks that a record which is accepted can be applied, and that a record which is refused changes nothing.
 fn try_record(state: &mut dyn Reducer, seq: u64, payload: &[u8]) {
     let key = payload.first().filter(|byte| **byte >= 8).map(std::slice::from_ref);
     let meta = RecordMeta { key, ..RecordMeta::default() };

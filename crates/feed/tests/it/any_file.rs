@@ -1,5 +1,5 @@
-//! Any bytes, read as a recording or as an instrument file, give valid results or are refused.
-//! `cargo xtask fuzz recording` runs the same code.
+//! Tests that any bytes, read as a recording or as an instrument file, are refused or give valid results. `cargo xtask
+//! fuzz recording` runs the same code.
 
 use dunlin_feed::recording::{RecordedBook, Recording, RecordingFormat, RecordingItem, RecordingOptions};
 use dunlin_feed::{BOOK, Book, Instruments, Notation, Orders, Simulator};
@@ -11,8 +11,8 @@ enum State {
     Orders(Orders),
 }
 
-/// Reads the bytes after the first as a recording, in two pieces. The first byte determines the sizes of the two
-/// pieces, and whether phantom orders are deleted. The topic's reducer must accept every record.
+/// Reads all bytes but the first as a recording, in two pieces. The first byte determines the sizes of the pieces, and
+/// whether phantom orders are deleted. The reducer of each book must accept every record of the book.
 ///
 /// # Panics
 /// If a record is refused, or comes before its book.
@@ -53,8 +53,8 @@ fn state(recorded: &RecordedBook) -> State {
     }
 }
 
-/// Reads the bytes as instruments, in both formats. Accepted instruments can be simulated, and their reducers
-/// accept the records.
+/// Reads the bytes as an instrument file, in both formats. If the file is accepted, its instruments are simulated, and
+/// their reducers must accept the records.
 ///
 /// # Panics
 /// If a record is refused.
@@ -63,7 +63,7 @@ pub fn try_instruments(bytes: &[u8]) {
     for notation in [Notation::Json, Notation::Toml] {
         let Ok(instruments) = Instruments::parse(text, notation) else { continue };
         let levels: u32 = instruments.list().iter().map(|instrument| instrument.levels_per_side).sum();
-        // Skips larger books: they behave the same, but are slow.
+        // Larger books are skipped, because they behave in the same way but are slow.
         if levels > LEVELS_MAX {
             continue;
         }

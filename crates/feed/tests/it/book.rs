@@ -1,4 +1,4 @@
-//! Books by price level.
+//! Tests of order books that consist of price levels.
 
 use dunlin_feed::{
     BidAskRelation, Book, BookEntry, Crossings, FeedLimits, PriceLevel, PriceLevels, Scale, Side,
@@ -18,7 +18,7 @@ fn remove(side: Side, price: i64) -> BookEntry {
     BookEntry::Remove { side, price }
 }
 
-/// Limits with which the book remembers all removals.
+/// With these limits, a book remembers all removals.
 const ALL_REMOVALS_KEPT: FeedLimits = FeedLimits {
     levels_max: 1 << 20,
     orders_max: 1 << 20,
@@ -44,7 +44,8 @@ fn side() -> impl Strategy<Value = Side> {
     prop_oneof![Just(Side::Bid), Just(Side::Ask)]
 }
 
-/// An entry with one of few prices, so that levels appear, vanish and meet.
+/// Generates an entry with one of only few prices, so that levels often appear, disappear, and meet those of the other
+/// side.
 fn entry() -> impl Strategy<Value = BookEntry> {
     let price = -6_i64..6;
     prop_oneof![
@@ -58,7 +59,8 @@ fn records() -> impl Strategy<Value = Vec<Vec<BookEntry>>> {
     prop::collection::vec(prop::collection::vec(entry(), 1..4), 1..40)
 }
 
-/// Records that mostly set or mostly remove levels, so that a book grows to many pages and shrinks again.
+/// Generates records that either mostly set or mostly remove levels, so that a book grows to many pages and shrinks
+/// again.
 fn large_records(entries_max: usize) -> impl Strategy<Value = Vec<Vec<BookEntry>>> {
     let record = (prop_oneof![Just(5_u8), Just(95)], -2_000_i64..2_000, 1_i64..400).prop_flat_map(
         move |(set_percent, first, width)| {
@@ -172,7 +174,7 @@ fn crossed_and_locked_books_are_reported_and_unchanged() {
     assert_eq!(book.best(Side::Ask), Some(PriceLevel { price: 100, size: 1 }));
 }
 
-/// A record takes effect as a whole. States between its entries therefore do not count.
+/// A record takes effect as a whole, so the states between its entries must not count.
 #[test]
 fn temporary_crossing_within_one_record_is_not_counted() {
     let mut book = book_of(&[set(Side::Bid, 100, 1), set(Side::Ask, 101, 1)]);
@@ -261,7 +263,7 @@ fn level_dropped_beyond_the_depth_does_not_return() {
     assert_eq!(bids(&book), [4, 3, 2]);
     let mut reader = Book::new(scale);
     reader.restore(1, &snapshot(&mut book)).unwrap();
-    // A better level removes the worst one, which does not return when the better one is removed.
+    // The new better level removes the worst one, which must not return when the better one is removed again.
     append(&mut book, 2, &record(&[set(Side::Bid, 5, 1)])).unwrap();
     append(&mut book, 3, &record(&[remove(Side::Bid, 5)])).unwrap();
     append(&mut book, 4, &record(&[set(Side::Ask, 9, 1)])).unwrap();

@@ -1,5 +1,5 @@
-//! Replicas with different read options, while the records of real books are published: every replica ends equal to the
-//! oracle.
+//! Tests of replicas with different options, while records of order books are published. At the end, every replica must
+//! equal the oracle, a book to which the test has applied the same records.
 
 use std::num::NonZeroU32;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -32,8 +32,8 @@ fn topic(kind: &str) -> Arc<Topic> {
     Arc::new(Topic::stateful("md.TEST", Arc::new(config), &budget, CLOCK, 1, make).unwrap())
 }
 
-/// Name and read options of each replica, and the number of bursts that are published before each of its reading steps.
-/// With 1, the replica also reads between these steps.
+/// For each replica: its name, its options, and the number of bursts of records that are published before each of its
+/// reading steps. With 1, the replica also reads between these steps.
 fn readers() -> [(&'static str, SubscribeOptions, usize); 6] {
     let from_snapshot = || SubscribeOptions {
         start: Start::Snapshot,
@@ -63,7 +63,8 @@ impl<F: Reducer> ReplicaReader<F> {
         self.replica.drain(CLOCK.now_ns(), 64, |_| ()).unwrap();
     }
 
-    /// Reads one step for each message of `turns`, until the channel is closed. If `eager`, also reads in between.
+    /// Reads one step for each message in `turns`, until the channel is closed. With `eager`, also reads while there is
+    /// no message.
     fn read_turns(mut self, turns: &Receiver<()>, eager: bool) -> Self {
         loop {
             let turn =
@@ -94,7 +95,7 @@ impl<F: Reducer> ReplicaReader<F> {
     }
 }
 
-/// Publishes while subscribers of all kinds read; returns the counters of each subscriber.
+/// Publishes the payloads while a replica with each of the options reads. Returns the counters of each replica.
 fn run_readers<F: Reducer>(
     kind: &str,
     make: fn() -> F,
@@ -140,7 +141,7 @@ fn check_counts(counts_by_reader: &[(&'static str, ReplicaCounts)]) {
     }
 }
 
-/// Pseudorandom numbers, the same at every run.
+/// A generator of pseudorandom numbers, which are the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -198,7 +199,7 @@ fn order_book_replicas_converge_for_every_read_mode() {
     check_counts(&run_readers("orders", || Orders::new(Scale::default()), &payloads));
 }
 
-/// The owner refuses records that do not fit, and subscribers never receive them.
+/// The owner must refuse records that do not fit, so that subscribers never receive them.
 #[test]
 fn refused_records_reach_neither_the_log_nor_its_readers() {
     let topic = topic("orders");

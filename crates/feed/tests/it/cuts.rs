@@ -1,5 +1,5 @@
-//! A stream of records that is cut at every record: from each cut, a snapshot, further records or merged changes lead
-//! to the same final state.
+//! Cuts a sequence of records at every record. A copy of the state at a cut must reach the final state through the
+//! remaining records, and through one merged record.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use dunlin_topic::{FrozenState, Reducer};
 
 use crate::record::{RecordFrame, snapshot};
 
-/// A reducer may refuse to merge changes, because a snapshot is shorter, only if the snapshots before and after the
-/// changes together exceed this size, bytes.
+/// A reducer may prefer a snapshot to a merged record only if the snapshots before and after the changes together have
+/// more bytes than this.
 const MERGED_BYTES_FREE: usize = 2 << 10;
 
-/// The frozen state after a record, with its checksum and size.
+/// A cut: the frozen state after a record, with its bytes and its checksum.
 pub struct StateCheckpoint {
     pub seq: u64,
     frozen: Arc<dyn FrozenState>,
@@ -28,8 +28,8 @@ impl StateCheckpoint {
     }
 }
 
-/// Replays the records, numbered from 1. At every cut, checks that a restored snapshot, the further records and merged
-/// changes lead to the same state.
+/// Applies all records, numbered from 1. Then checks for every cut that both the remaining records and one merged
+/// record lead from the cut's snapshot to the final state.
 pub fn check_every_way_to_catch_up(new: impl Fn() -> Box<dyn Reducer>, records: &[RecordFrame]) {
     let mut reducer = new();
     let mut cuts = Vec::new();
@@ -52,8 +52,8 @@ pub fn check_frozen_state_is_unchanged(cut: &StateCheckpoint) {
     assert_eq!(later, cut.bytes, "a state frozen at {} changed afterwards", cut.seq);
 }
 
-/// Restores a snapshot and applies the remaining records. Checks after each record that the state equals that of the
-/// full replay. Returns another copy of the restored state, without the remaining records.
+/// Restores the snapshot of a cut and applies the remaining records. After each record, the state must equal that of
+/// the next cut. Returns another copy of the restored state, to which no records were applied.
 fn restore_and_resume(
     new: impl Fn() -> Box<dyn Reducer>,
     cut: &StateCheckpoint,
@@ -72,7 +72,7 @@ fn restore_and_resume(
     restored
 }
 
-/// Catches up with one merged record.
+/// Applies one merged record to the restored state. The result must equal the last cut.
 fn catch_up_by_changes(
     new: impl Fn() -> Box<dyn Reducer>,
     owner: &dyn Reducer,
@@ -94,7 +94,7 @@ fn catch_up_by_changes(
     let merged = RecordFrame::new(payload.strip_prefix(b"before").unwrap());
     reader.apply(last.seq, &merged.frame()).unwrap();
     check_equals_cut(&mut *reader, last, "caught up");
-    // A state that was brought up to date by a merged record can itself produce changes for other replicas.
+    // A state to which a merged record was applied can itself merge changes for other replicas.
     let mut payload = Vec::new();
     if reader.changes_since(cut.seq, &mut payload) {
         let mut third = new();

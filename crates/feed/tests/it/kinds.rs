@@ -1,4 +1,4 @@
-//! Creation of states by the name of their kind.
+//! Tests that states are created by the name of their kind.
 
 use std::any::Any;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Tests of the reducers through the crate's public interface.
 //!
-//! The oracles are simple models on `BTreeMap`s (`model.rs`) that receive the same entries. They have no checksums,
-//! merged changes or snapshots. `cuts.rs` cuts the records of any reducer at every record.
+//! The results are compared with oracles: simple models in `model.rs` that receive the same entries, and have no
+//! checksums, merged records or snapshots. `cuts.rs` tests how copies of any state catch up.
 
 #[path = "../../../topic/tests/it/slot_values.rs"]
 mod slot_values;

@@ -1,10 +1,10 @@
-//! The reducers in their simplest form, without regard to speed.
+//! Simple models of the reducers, which are not optimised for speed.
 
 use std::collections::BTreeMap;
 
 use dunlin_feed::{BookEntry, Order, OrderEntry, PriceLevel, Side};
 
-/// Sizes by price.
+/// A model of an order book of price levels: the size at each price, for both sides.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BookModel([BTreeMap<i64, i64>; 2]);
 
@@ -30,7 +30,7 @@ impl BookModel {
     }
 }
 
-/// All orders, in the order in which they entered their queues.
+/// A model of an order book of single orders: all orders, in the order in which they entered their queues.
 #[derive(Debug, Clone, Default)]
 pub struct OrdersModel(Vec<Order>);
 
@@ -68,7 +68,7 @@ impl OrdersModel {
         self.0.iter().filter(|order| order.side == side && order.price == price).copied().collect()
     }
 
-    /// The price levels that result from the orders.
+    /// Returns the price levels that result from the orders.
     pub fn book(&self) -> BookModel {
         let mut sums: BTreeMap<(Side, i64), i64> = BTreeMap::new();
         for order in &self.0 {

@@ -1,4 +1,4 @@
-//! Books by order.
+//! Tests of order books that consist of single orders.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ fn orders_of(entries: &[OrderEntry]) -> Orders {
     orders
 }
 
-/// A random choice that becomes an entry, depending on the book at that time.
+/// Random numbers from which an entry is made that fits the orders in the book at that time.
 #[derive(Debug, Clone)]
 struct Choice {
     kind: u8,
@@ -54,7 +54,7 @@ fn choices(prices: i64) -> impl Strategy<Value = Vec<Vec<Choice>>> {
 }
 
 impl Choice {
-    /// Turns the choice into an entry. Sometimes uses the id of a deleted order again.
+    /// Makes an entry that fits the orders in the model. A new order may have the id of a deleted order.
     fn entry(&self, model: &OrdersModel) -> OrderEntry {
         let used_ids: BTreeSet<u64> = model.all().iter().map(|order| order.id).collect();
         let new = || (self.pick as u64 % 50..).find(|id| !used_ids.contains(id)).unwrap();
@@ -79,7 +79,7 @@ fn any_entry() -> impl Strategy<Value = OrderEntry> {
     ]
 }
 
-/// The entries that result from the choices, and the model after all of them.
+/// Makes the entries of each record. Also returns the model after all entries.
 fn entries(choices: &[Vec<Choice>]) -> (Vec<Vec<OrderEntry>>, OrdersModel) {
     let mut model = OrdersModel::default();
     let mut records = Vec::new();
@@ -136,7 +136,7 @@ proptest! {
         check_every_way_to_catch_up(|| Box::new(Orders::new(Scale::default())), &records);
     }
 
-    /// Records in one append are accepted or refused as if each were appended alone.
+    /// The records of one append must be accepted or refused as if each were appended alone.
     #[test]
     fn batch_is_checked_as_if_its_records_came_one_by_one(
         choices in choices(4),
@@ -155,8 +155,8 @@ proptest! {
         prop_assert_eq!(batch.order_count(), 0);
     }
 
-    /// Compares one append of several entries with appends of single entries. There are few ids, so that orders change
-    /// sides within one append.
+    /// Compares one append of several entries with an append of each entry alone. There are only few ids, so that one
+    /// append moves orders to the other side.
     #[test]
     fn batch_of_orders_is_accepted_if_each_entry_is_accepted_alone(
         entries in prop::collection::vec(any_entry(), 1..12),
@@ -213,7 +213,7 @@ fn refusal_of_a_bad_entry_names_its_order() {
     assert_eq!((snapshot(&mut orders), orders.checksum()), (bytes, checksum));
 }
 
-/// After the new side is cleared, the book must not find the order on its old side.
+/// The order has moved to the side that is then cleared. The book must not find it on its old side.
 #[test]
 fn clearing_a_side_removes_orders_that_moved_to_it() {
     let orders = orders_of(&[add(Side::Bid, 0, 5, 5)]);

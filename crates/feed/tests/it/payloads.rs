@@ -1,4 +1,4 @@
-//! Encoded entries, which other programs read and write.
+//! Tests of the bytes of entries, which other programs read and write.
 
 use dunlin_feed::{BookEntry, EntryError, OrderEntry, Side, ValueEntry};
 

@@ -1,5 +1,5 @@
-//! Real recordings that `cargo xtask data` has fetched, compared with counts of a program in another
-//! language.
+//! Tests that read real recordings, which `cargo xtask data` fetches. The results are compared with counts of a program
+//! in another language.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,7 +20,7 @@ fn file(name: &str) -> Option<Vec<u8>> {
     read.ok()
 }
 
-/// The results of reading a file.
+/// The results of reading a file, apart from its records.
 struct ReadFile {
     rows: HashMap<&'static str, u64>,
     books: Vec<RecordedBook>,
@@ -28,7 +28,7 @@ struct ReadFile {
     phantoms: Vec<Phantom>,
 }
 
-/// Reads a file in pieces, passes records on, and returns the other results.
+/// Reads a file in pieces, passes its records to `on_record`, and returns the other results.
 fn read_recording(
     name: &str,
     format: RecordingFormat,
@@ -53,7 +53,8 @@ fn read_recording(
     Some(ReadFile { rows, books: recording.books().to_vec(), defects, phantoms })
 }
 
-/// Compares the numbers of lines, runner changes, set, removed and absent levels, images, records and books.
+/// Compares eight numbers, in this order: lines, runner changes, levels set, levels removed, removals of levels that
+/// did not exist, images, records and books.
 #[test]
 fn counts_of_betfair_streams_equal_independent_counts() {
     for (name, counts) in [
@@ -127,8 +128,8 @@ fn counts_of_bitstamp_orders_equal_independent_counts() {
     assert_eq!(books[0].topic, "md.bitstamp.btcusd");
 }
 
-/// Later events contradict two orders in the opening book. Without these orders, the book is never crossed or locked at
-/// the end of a millisecond; with these orders, it mostly is.
+/// Later events prove that two orders in the opening book are phantoms. Without these two orders, the book must never
+/// be crossed or locked at the end of a millisecond. With them, it mostly is.
 #[test]
 fn bitstamp_book_without_phantom_orders_is_never_crossed() {
     for (evict_phantoms, phantoms_left) in [(false, true), (true, false)] {
@@ -161,7 +162,7 @@ fn bitstamp_book_without_phantom_orders_is_never_crossed() {
     }
 }
 
-/// Time at which all phantoms are proven.
+/// The time after which all phantoms are proven.
 const ALL_PROVEN_MS: u64 = 1_777_689_631_000;
 
 #[test]

@@ -1,4 +1,5 @@
-//! Reducers on real recordings that `cargo xtask data` has fetched, compared with their models.
+//! Tests of reducers with real recordings, which `cargo xtask data` fetches. The results are compared with simple
+//! models.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +13,7 @@ use crate::cuts::{self, StateCheckpoint};
 use crate::model::{BookModel, OrdersModel};
 use crate::record::RecordFrame;
 
-/// Payloads of each book of a recording, in order.
+/// Returns the payloads of the records of each book in a recording.
 fn books(name: &str, format: RecordingFormat) -> Vec<Vec<Vec<u8>>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
     let Ok(bytes) = fs::read(&path) else {
@@ -54,8 +55,8 @@ fn betfair_books_equal_their_models() {
     }
 }
 
-/// Compares each order with a model for the first 2,000 records, and each level with a book of the levels' sums for all
-/// records.
+/// For the first 2,000 records, each order is compared with a model. For all records, the levels are compared with a
+/// second book, which receives only the total size of each level.
 #[test]
 fn bitstamp_orders_equal_their_models() {
     for payloads in books("orders.csv", RecordingFormat::Bitstamp) {
@@ -82,7 +83,7 @@ fn bitstamp_orders_equal_their_models() {
     }
 }
 
-/// Levels that an entry is about to change.
+/// Returns the levels that an entry changes. The entry has not been applied yet.
 fn changed_by(orders: &Orders, entry: &OrderEntry) -> Vec<(Side, i64)> {
     let level_of_order = |id| orders.order(id).map(|order| (order.side, order.price));
     match *entry {
@@ -95,7 +96,7 @@ fn changed_by(orders: &Orders, entry: &OrderEntry) -> Vec<(Side, i64)> {
     }
 }
 
-/// The payload that sets these levels to the sums of their orders.
+/// Returns a payload that sets these levels to the total sizes of their orders.
 fn set_payload(orders: &Orders, levels: &[(Side, i64)]) -> Vec<u8> {
     let mut payload = Vec::new();
     for (side, price) in levels.iter().copied() {
@@ -108,7 +109,7 @@ fn set_payload(orders: &Orders, levels: &[(Side, i64)]) -> Vec<u8> {
     payload
 }
 
-/// The recording is cut at some records. From each cut, every way to catch up leads to the same end.
+/// From several cuts of a recording, every way to catch up must lead to the same final state.
 #[test]
 fn replicas_joining_at_any_record_reach_the_same_books() {
     for payloads in books("PRO-1.170258213", RecordingFormat::Betfair) {

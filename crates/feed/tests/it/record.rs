@@ -1,9 +1,9 @@
-//! Records for reducers.
+//! Creates records for the tests of the reducers.
 
 use dunlin_topic::frame::{Frame, RecordMeta};
 use dunlin_topic::{Reducer, ReducerError};
 
-/// A record's frame, as in a log.
+/// The encoded frame of a record, as a log contains it.
 #[derive(Debug, Clone)]
 pub struct RecordFrame(Vec<u8>);
 
@@ -32,13 +32,13 @@ pub fn check(reducer: &dyn Reducer, records: &[RecordFrame]) -> Result<(), Reduc
     reducer.check(&mut records.iter().map(RecordFrame::frame))
 }
 
-/// Checks and applies an append of one record, as an owner does.
+/// Checks a record and applies it, as the owner of a topic does.
 pub fn append(reducer: &mut dyn Reducer, seq: u64, record: &RecordFrame) -> Result<(), ReducerError> {
     reducer.check(&mut std::iter::once(record.frame()))?;
     reducer.apply(seq, &record.frame())
 }
 
-/// Bytes of the state's snapshot.
+/// Returns the bytes of the state's snapshot.
 pub fn snapshot(reducer: &mut dyn Reducer) -> Vec<u8> {
     let mut bytes = Vec::new();
     reducer.freeze().write(&mut bytes);

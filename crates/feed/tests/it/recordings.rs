@@ -1,4 +1,4 @@
-//! Hand-written recordings, valid and broken.
+//! Tests that read valid and invalid recordings, which are written in the tests.
 
 use dunlin_feed::recording::{Recording, RecordingFormat, RecordingItem, RecordingOptions};
 use dunlin_feed::{BookEntry, OrderEntry};
@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 use crate::any_file;
 
-/// The results of reading a text: entries by book and time, and messages of defects.
+/// The results of reading a recording: the entries of each record with its book and time, and the messages about
+/// defects and phantoms.
 #[derive(Debug, Default, PartialEq)]
 struct ReadResult {
     books: usize,
@@ -300,7 +301,7 @@ fn recording_format_is_recognized_by_its_first_bytes() {
         [RecordingFormat::of(b""), RecordingFormat::of(b"\x1f\x8b\x08"), RecordingFormat::of(b"a\nb,c")],
         [None; 3]
     );
-    // JSON lines of another exchange are not recognised.
+    // JSON lines of another exchange must not be recognised.
     assert_eq!(RecordingFormat::of(b"{\"channel\":\"book\",\"type\":\"snapshot\"}\n{\"op\":1}"), None);
 }
 
@@ -351,7 +352,8 @@ const LAST_LINE: &str =
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// Damaged files give valid records and reported defects, and a valid line after the damage is read.
+    /// A damaged file must give valid records and reports of its defects. A valid line after the damage must still be
+    /// read.
     #[test]
     fn damaged_files_are_reported_and_read_to_the_end(
         damage in prop::collection::vec((0..400_usize, any::<u8>(), 0..3_u8), 1..6),
@@ -381,7 +383,7 @@ proptest! {
         any_file::try_recording(&[&[cut], &file[..]].concat());
     }
 
-    /// Random fields, chosen so that many rows are about existing orders.
+    /// The fields are random, but chosen so that many rows name an order that exists.
     #[test]
     fn rows_in_any_order_become_records_the_reducer_accepts(
         rows in prop::collection::vec((1..6_u64, 0..4_usize, 0..4_usize, 0..3_usize, 0..4_usize, 0..2000_u64), 1..60),

@@ -1,4 +1,5 @@
-//! After any faults every replica ends equal to the oracle, which the publisher maintains.
+//! Tests of replicas with faults. In the end, every replica must equal the oracle, a state to which the publisher of
+//! the records applies the same records.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,7 +45,7 @@ fn replica(topics: &[&Arc<Topic>], options: &SubscribeOptions) -> Replica<SlotVa
     Replica::new(subscriber, |_| SlotValues::default()).with_retry_ns(100_000_000)
 }
 
-/// Publishes random entries and applies them to the oracle.
+/// Publishes random entries, and applies them to the oracle.
 struct ReplicaSource {
     publisher: Publisher,
     oracle: SlotValues,
@@ -75,7 +76,7 @@ impl ReplicaSource {
         }
     }
 
-    /// Reads until the replica reaches the end of the log, and compares its state with the oracle.
+    /// Reads until the replica has reached the end of the log, and then compares its state with the oracle.
     fn check_replica(&self, replica: &mut Replica<SlotValues, Subscriber>) {
         let deadline = Deadline::new();
         while replica.state(&self.log).is_none_or(|(at, _)| at.seq < self.seq) {
@@ -96,8 +97,8 @@ fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
     let mut source = ReplicaSource::of(&topic);
     let (running, published) = (AtomicBool::new(true), AtomicU64::new(0));
     let test_loss_every = NonZeroU32::new(50);
-    // The last number is how many records are published between two reads of the replica. The history holds about
-    // 700 records.
+    // The last number says how many records are published between two reads of the replica. The log keeps about 700
+    // records.
     let kinds = [
         ("plain", from_snapshot(), 0),
         ("slow", from_snapshot(), 4_000),
@@ -150,7 +151,7 @@ fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
             "conflated and slow" => {
                 assert!(counts.conflated + counts.snapshots > 0 && counts.gaps == 0, "{counts:?}");
             }
-            // A snapshot repairs some replicas before they request anything.
+            // A snapshot may repair a replica before it requests anything, so not every hole causes a request.
             "losing" => {
                 assert!(counts.resyncs > 0 && counts.holes > 0, "{counts:?}");
                 assert!(counts.gaps_healed >= counts.holes, "{counts:?}");
@@ -235,7 +236,7 @@ fn lost_last_records_are_detected_by_a_checksum() {
 
 #[test]
 fn diverged_replica_is_detected_and_repaired() {
-    /// A book that ignores every hundredth record.
+    /// A state that ignores every hundredth record.
     #[derive(Debug, Default)]
     struct Faulty(SlotValues);
 

@@ -39,7 +39,7 @@ impl SimpleBook {
         if side == Side::Bid { &mut self.bids } else { &mut self.asks }
     }
 
-    /// Difference of best ask and best bid.
+    /// Difference between the best ask and the best bid.
     fn spread(&self) -> Option<i64> {
         Some(self.asks.keys().next()? - self.bids.keys().next_back()?)
     }
@@ -53,7 +53,8 @@ fn hash(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// FNV-1a hash of the first record of each instrument, followed by `updates` updates of each instrument in turn.
+/// Returns the FNV-1a hash of a simulated stream: the first record of each instrument, then `updates` rounds with an
+/// update of each instrument.
 fn stream_hash(instruments: &Instruments, seed: u64, updates: usize) -> u64 {
     let mut simulator = Simulator::new(instruments, seed);
     let (mut payload, mut sum) = (Vec::new(), 0xcbf2_9ce4_8422_2325);
@@ -72,8 +73,8 @@ fn stream_hash(instruments: &Instruments, seed: u64, updates: usize) -> u64 {
     hash(sum, &payload)
 }
 
-/// If this hash changes, earlier recordings and reports of simulated feeds cannot be compared with new ones. Note such
-/// a change in the changelog.
+/// If this hash changes, recordings and reports of simulated feeds from earlier versions cannot be compared with new
+/// ones. The changelog must then mention the change.
 #[test]
 fn simulator_seed_always_gives_the_same_bytes() {
     let resets = instruments(r#""resetProbabilityPpm": 200,"#, 0.08, 30, 3);
@@ -183,7 +184,7 @@ fn simulated_books_cross_if_allowed_and_then_uncross() {
     assert!((1_000..50_000).contains(&crossed) && locked > 100, "{crossed} crossed, {locked} locked");
 }
 
-/// The standard deviation of the middle's move in n updates is volatility × √n ticks.
+/// In n updates, the standard deviation of the move of the book's middle must be volatility × √n ticks.
 #[test]
 fn mid_price_deviation_equals_the_configured_volatility() {
     const SPAN: usize = 1_000;

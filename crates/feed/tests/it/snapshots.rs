@@ -1,4 +1,4 @@
-//! The bytes of snapshots, which later versions must be able to read.
+//! Tests of the bytes of snapshots, which later versions must still be able to read.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ fn state(kind: &str) -> Box<dyn Reducer> {
     reducer
 }
 
-/// The snapshot's words, as the drawing in `docs/feeds.md` shows them.
+/// Returns the expected bytes of a snapshot, as `docs/feeds.md` shows them, and the checksum of the state.
 fn golden(kind: &str) -> (Vec<u8>, u64) {
     let words = |head: [u32; 4], entries: &[i64]| {
         let head = head.iter().flat_map(|word| word.to_le_bytes());
