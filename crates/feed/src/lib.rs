@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use dunlin_feed::{Book, BookEntry, PriceLevels, Scale, Side};
-//! 
+//!
 //! let mut book = Book::new(Scale::default());
 //! let mut payload = Vec::new();
 //! BookEntry::Set { side: Side::Bid, price: 10_125, size: 7 }.encode(&mut payload);
