@@ -1,5 +1,5 @@
-//! Defines the columns of the table of each benchmark case. If a benchmark document has a table for the case, the
-//! document's columns come first.
+//! Defines the columns of the table of each benchmark case. If the benchmark document of another system, such as SPOT,
+//! has a table for the same case, the columns of that table are on the left, and further columns follow.
 
 use crate::metric;
 use crate::point::target;

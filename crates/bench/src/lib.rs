@@ -1,9 +1,10 @@
 //! Measures workloads, targets and peers side by side: the code of `dunlin bench` and `dunlin report`.
 //!
 //! A suite is a list of *measurements*. Each has a target and parameters. The measurements of a *group* run
-//! alternately. The runner turns their samples into *rows*. The rows are compared with goals, with a document's claims
-//! and with known figures of peers. The rows are printed, and stored in a file, from which `dunlin report` makes its
-//! page.
+//! alternately. The runner turns their samples into *rows*. The rows are compared with goals, with the claims of a
+//! *benchmark document* and with known figures of peers. The rows are printed, and stored in a file, from which
+//! `dunlin report` makes its page. A benchmark document states the figures of one of the systems SPOT, Ratatoskr,
+//! MDD-Sim, Grey and Luciferase. The suites repeat these systems' measurements.
 //!
 //! Invariants: a measurement fails unless all counted deliveries were checked. Throughput is measured without loss. A
 //! ratio compares figures of one run, and never a peer that is below its known figure. All child processes end with the

@@ -266,7 +266,7 @@ impl<'a> ControlCommand<'a> {
     /// The client's command inside `OfTenant` and `ByUser`; other commands are returned unchanged.
     pub fn unbound(&self) -> ControlCommand<'a> {
         match self.without_tenant() {
-            // The inner command cannot fail to decode, because `decode` has checked it.
+            // `ControlCommand::decode` has decoded the inner command before.
             ref bound @ ControlCommand::ByUser { command, .. } => {
                 decode(command).unwrap_or_else(|_| bound.clone())
             }

@@ -4,8 +4,8 @@
 //!
 //! | line | response |
 //! |---|---|
-//! | `put KEY VALUE` | `put KEY VALUE done`, `unknown`, or `refused` with the reason |
-//! | `get KEY` | `get KEY VALUE`, linearizable; `-` for a missing key |
+//! | `put KEY VALUE` | `put KEY VALUE RESULT`; RESULT is `done`, `unknown`, or `refused` and the reason |
+//! | `get KEY` | `get KEY VALUE`, a linearizable read; VALUE is `-` for a missing key |
 //! | `state` | `state LEADER MISSING`: the leader, and what the node lacks; `-` for none |
 //! | `tasks` | `tasks LEADER`: the leader of the cluster's tasks; `-` for none |
 //! | `end` | hands the leadership over and ends |

@@ -1,5 +1,5 @@
-//! Tests of suite `tasks` with small runs through nodes, on real processes and a real disk: each task is done once.
-//! Speeds are not checked.
+//! Tests of benchmark suite `tasks` in small runs: workers receive tasks from real processes that write to a real disk.
+//! The tests check that each case returns its rows, not the speeds.
 
 use dunlin_bench::FigureRow;
 

@@ -155,8 +155,8 @@ proptest! {
         prop_assert_eq!(batch.order_count(), 0);
     }
 
-    /// Compares one append of several entries with an append of each entry alone. There are only few ids, so that one
-    /// append moves orders to the other side.
+    /// Compares one append of several entries with an append of each entry alone. Few different ids occur, so one append
+    /// often deletes an order and adds one with the same id on the other side of the book.
     #[test]
     fn batch_of_orders_is_accepted_if_each_entry_is_accepted_alone(
         entries in prop::collection::vec(any_entry(), 1..12),

@@ -1,11 +1,11 @@
-//! The cluster's table of nodes and join tokens: system keys of the agreed state.
+//! The cluster's table of nodes and join tokens, stored under system keys of the replicated keys.
 //!
 //! | key | content |
 //! |---|---|
 //! | `$cluster/nodes/<id>` | [`NodeRecord`]: a member, or a removed node |
 //! | `$cluster/tasks` | the number of the node that starts the Raft groups of the cluster's tasks; written once |
 //! | `$cluster/next` | the number for the next node that joins; no number is assigned twice |
-//! | `$cluster/tokens/<digest>` | a valid join token; if the token expires, its key depends on a lease |
+//! | `$cluster/tokens/<digest>` | a valid join token; if the token has an expiry time, a lease deletes the key at that time |
 //!
 //! The leader makes every member in the table a voter (`reconcile`).
 

@@ -142,7 +142,7 @@ impl<S: EventSource + Unpin> Body for EventStream<S> {
             return this.send(out);
         }
         this.fill(&mut out);
-        // A server that stops wakes the connection, which polls this body.
+        // When the server stops, it wakes the connection, which then polls this body.
         if this.shared.is_stopping() && !this.has_ended {
             this.end(&Problem::from(Refused::new(ErrorCode::ShuttingDown, "")), &mut out);
         }

@@ -347,8 +347,8 @@ impl Log {
 
     /// Reports that staged records are stored: the records become visible, and publishers are notified.
     ///
-    /// `granted_bytes` is the number of bytes that may be appended and not synced yet from now on. Bytes that are
-    /// already appended and not synced count towards this number.
+    /// From now on, at most `granted_bytes` bytes may be appended but not yet synced. Bytes that are in this state already
+    /// count.
     pub fn mark_synced(&self, staged: StagedRecords, granted_bytes: u64) {
         let mut ended = Vec::new();
         let (woken, armed) = {

@@ -26,8 +26,8 @@ pub struct TenantRow {
 const MILLI: u64 = 1_000;
 const GB: u64 = 1_000_000_000;
 
-/// Runs four tenants with the requirements' quotas; each tenant submits more than its quota allows. Returns the
-/// tenants' rows and Jain's fairness index.
+/// Simulates the four tenants of Grey's benchmark document, which have quotas of 200, 150, 100 and 50 cores. Each tenant
+/// submits more than its quota allows. Returns the tenants' rows and Jain's fairness index.
 pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
     let quotas = [("tenant-a", 200), ("tenant-b", 150), ("tenant-c", 100), ("tenant-d", 50)];
     let loads = quotas.iter().map(|&(name, cores)| TenantLoad {

@@ -41,8 +41,8 @@ impl Session {
         while let Some(number) = self.touched.pop() {
             let Some(channel) = self.channels.get_mut(&number) else { continue };
             channel.touched = false;
-            // A follower of a state receives the state's checksum after it has read all records, or with a later
-            // heartbeat.
+            // This follower of a state has not received the checksum for its position yet. The checksum can be sent only
+            // after all records, so the channel is served now, and again at the next heartbeat.
             if channel.cursor.has_pending_checksum() && channel.sending.is_none() {
                 unfinished.push(number);
                 if channel.in_flight.is_none() {

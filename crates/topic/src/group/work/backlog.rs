@@ -50,7 +50,7 @@ pub(super) struct Backlog {
     /// For each key with an unsettled record, the records that wait behind the oldest one.
     keys: HashMap<u64, VecDeque<u64>>,
     keys_blocked: usize,
-    /// Dead letters that the owner has not taken.
+    /// Dead letters that the group's caller has not yet taken to publish them, by sequence number.
     dead: BTreeMap<u64, DeadLetter>,
 }
 
