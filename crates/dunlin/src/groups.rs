@@ -53,6 +53,7 @@ use crate::clock::steady_ns;
 use crate::config::NodeLimits;
 use crate::error::TopicError;
 use crate::node::Node;
+use crate::registry::is_reserved;
 
 use any::{AnyGroup, OfKind};
 pub use dead_letters::DroppedDeadLetters;
@@ -259,7 +260,20 @@ impl Node {
     /// Checks the permission to join this group of the topic.
     pub fn may_join(&self, topic: &Topic, group: &str) -> Result<(), TopicError> {
         self.may_join_group(group)?;
-        self.may_all(Action::Subscribe, &Pattern::parse(topic.pattern())?)
+        self.may_read_all(topic)
+    }
+
+    /// Checks the permission to read all records of the topic, because groups do not filter records for a user. The
+    /// records of keys, tasks and the node's status need permissions of their own.
+    fn may_read_all(&self, topic: &Topic) -> Result<(), TopicError> {
+        self.may_all(Action::Subscribe, &Pattern::parse(topic.pattern())?)?;
+        let is_of_system = topic.name().starts_with('$') && is_reserved(topic.name());
+        let Some(user) = self.user().filter(|_| is_of_system) else { return Ok(()) };
+        let permissions = user.permissions();
+        if topic.logs().iter().all(|log| matches!(permissions.restrict(log.name(), None), Some(None))) {
+            return Ok(());
+        }
+        Err(TopicError::Forbidden { action: Action::Subscribe, subject: topic.name().to_owned() })
     }
 
     /// The groups of the topic.
@@ -415,7 +429,7 @@ impl Node {
     /// The topic of this name, created if `auto_create` is set.
     fn topic_of_group(&self, name: &str) -> Result<Arc<Topic>, TopicError> {
         if let Some(topic) = self.registry().get(name) {
-            self.may_all(Action::Subscribe, &Pattern::parse(topic.pattern())?)?;
+            self.may_read_all(&topic)?;
             return Ok(topic);
         }
         self.may_all(Action::Subscribe, &Pattern::parse(name)?)?;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use dunlin::topic::{Event, Notice, Record, Start, Subscribe, SubscribeError, Topic, Waiter};
 use dunlin::wire::ErrorCode;
 use dunlin::{
-    ClaimedRecord, DeadLetterTarget, Node, Refused, ShareMember, ShareOptions, WorkEvent, WorkMember,
+    ClaimedRecord, DeadLetterTarget, Inbox, Node, Refused, ShareMember, ShareOptions, WorkEvent, WorkMember,
     WorkOptions, steady_ns,
 };
 use tokio_stream::Stream;
@@ -79,6 +79,9 @@ async fn begin_membership(
     requests: Streaming<v1::JoinGroupRequest>,
     join: &v1::Join,
 ) -> Result<GroupMembership, Refused> {
+    if Inbox::is_of_any(&join.topic) {
+        return Err(Refused::new(ErrorCode::Forbidden, "the inbox belongs to another session"));
+    }
     let waiter = Waiter::new();
     let validity = connection.login.as_ref().map(SubscriptionAccess::of_member);
     let registration = connection.register_stream(&waiter)?;

@@ -13,7 +13,8 @@ use dunlin::wire::{
     Settle, Settled, StartAt, Subscribed,
 };
 use dunlin::{
-    DeadLetterTarget, JoinError, Refused, ShareMember, ShareOptions, TopicError, WorkMember, WorkOptions,
+    DeadLetterTarget, Inbox, JoinError, Refused, ShareMember, ShareOptions, TopicError, WorkMember,
+    WorkOptions,
 };
 
 use super::outbound::protocol;
@@ -44,6 +45,9 @@ impl Session {
 
     fn begin_membership(&mut self, join: &JoinGroup<'_>) -> Result<(), Refused> {
         self.check_subscriptions()?;
+        if !self.from_node && Inbox::is_of_any(join.topic) {
+            return Err(Refused::new(ErrorCode::Forbidden, "the inbox belongs to another session"));
+        }
         let texts = join.topic.len() + join.group.len() + join.member.len();
         let charge = charge_subscriptions(&self.node, 1, texts).map_err(|error| Refused::from(&error))?;
         let token = self.channel_last + 1;

@@ -7,7 +7,8 @@ use dunlin_client::state::{
 };
 use dunlin_client::topic::{OnGap, Start, SubscribeError, SubscribeOptions};
 use dunlin_client::{
-    Client, Credentials, ErrorCode, KeyChange, Kv, KvError, Transaction, Watch, WatchError, WatchFrom,
+    Client, Credentials, ErrorCode, Group, GroupKind, GroupOptions, KeyChange, Kv, KvError, Transaction,
+    Watch, WatchError, WatchFrom,
 };
 use dunlin_server::Protocol;
 use dunlin_server::grpc::proto::dunlin as v1;
@@ -16,7 +17,7 @@ use tonic::{Code, Request};
 
 use super::{Guarded, PASSWORD, PATIENCE, TOKEN, authorized, basic, bearer, request_of};
 use crate::grpc::kv::{connect_kv, put, refused};
-use crate::grpc::run;
+use crate::grpc::{connect, run};
 use crate::http::peer::Peer as HttpPeer;
 
 const USERS: &str = "[users.ana]\npassword = \"HASH\"\ntokens = [\"DIGEST\"]\nkeys = [\"a/*\", \"$lock/a/*\"]\n\
@@ -232,6 +233,51 @@ fn raw(client: &Client, options: SubscribeOptions, last: u64) -> Vec<String> {
             Event::Notice(notice) => panic!("{notice:?}"),
         }
     }
+}
+
+/// The members of a group receive whole records. `$kv` has the changes of all keys, and an inbox belongs to one session.
+#[test]
+fn groups_of_keys_and_inboxes_deliver_no_forbidden_records() {
+    let may = "subscribe = [\">\"]\ngroups = [\">\"]";
+    let guarded = Guarded::new(&format!(
+        "{USERS}[users.eve]\npassword = \"HASH\"\n{may}\nkeys_read = [\"a/*\"]\n\
+         [users.boss]\npassword = \"HASH\"\n{may}\nkeys_read = [\"*\"]\n"
+    ));
+    kv_of(&guarded, "root").put("b/1", "hidden").unwrap();
+    let mut inbox = dunlin::Inbox::new(guarded.node.clone(), 7);
+    let inbox = inbox.open().unwrap().name().to_owned();
+    let eve = guarded.by_password("eve");
+    let join = |client: &Client, topic: &str, kind| {
+        let options = GroupOptions { kind, start: Start::Earliest, ..GroupOptions::default() };
+        client.join(Group { topic, name: "g" }, options).map(drop)
+    };
+    for topic in ["$kv", inbox.as_str()] {
+        for kind in [GroupKind::Share, GroupKind::Work] {
+            let refused = join(&eve, topic, kind);
+            assert!(matches!(refused, Err(SubscribeError::Forbidden(_))), "{topic}, {kind:?}: {refused:?}");
+        }
+        let refused = run(async {
+            let join = v1::Join {
+                topic: topic.to_owned(),
+                group: "g".to_owned(),
+                kind: v1::GroupKind::Share.into(),
+                ..Default::default()
+            };
+            let request = Some(v1::join_group_request::Request::Join(join));
+            let requests = tokio_stream::iter([v1::JoinGroupRequest { request }]);
+            let mut grpc = connect(&guarded.server).await;
+            match grpc.join_group(request_of("eve", requests)).await {
+                Err(refused) => refused,
+                Ok(responses) => responses.into_inner().message().await.unwrap_err(),
+            }
+        });
+        assert_eq!(refused.code(), Code::PermissionDenied, "{topic}: {refused:?}");
+    }
+    let mut nats = guarded.nats_by_password("eve");
+    nats.send_line("SUB $kv g 1");
+    let refused = nats.line();
+    assert!(refused.starts_with("-ERR 'Permissions Violation for Subscription to \"$kv\""), "{refused}");
+    join(&guarded.by_password("boss"), "$kv", GroupKind::Share).unwrap();
 }
 
 #[test]
