@@ -321,6 +321,24 @@ fn space_watch_names_the_missing_topic_of_a_region() {
     watch.wait_for("the reason", |object| object["why"].as_str().is_some_and(|why| why.contains(missing)));
 }
 
+/// The users file of the process's node lacks the user that watches.
+#[test]
+fn space_watch_names_the_refusal_of_its_login() {
+    let users = UsersFile::new();
+    let (file, runner, watcher) = (users.file(), users.path("runner"), users.path("watcher"));
+    let node = Node::start_with(&["--auth-users-file", &file]);
+    let own_file = users.path("own.toml");
+    std::fs::copy(&file, &own_file).expect("a copy");
+    run(&["user", "--users-file", &own_file, "remove", "watcher"]).done();
+    let words = ["run", "w", "--processes", "1", "--flock", "10", "--auth-users-file", &own_file];
+    let world = Process::start(&[&words[..], &["--url", &node.url, "--token-file", &runner]].concat());
+    world.wait_for_event("owns");
+    let words = ["watch", "w", "--every", "20ms", "--url", &node.url, "--token-file", &watcher];
+    Process::start(&words).wait_for("the reason", |object| {
+        object["why"].as_str().is_some_and(|why| why.contains("refused the request: UNAUTHENTICATED"))
+    });
+}
+
 #[test]
 fn region_can_be_watched_after_its_topic_was_deleted() {
     let words = ["run", "one", "--processes", "1", "--flock", "50", "--listen", "127.0.0.1:0"];

@@ -1,6 +1,6 @@
 //! The reasons why a command cannot follow a region, that is, read its topic at the node of its owner.
 
-use dunlin_client::CallError;
+use dunlin_client::{CallError, ConnectError, DisconnectReason};
 use dunlin_topic::SubscribeError;
 use dunlin_wire::ErrorCode;
 
@@ -9,7 +9,7 @@ use dunlin_wire::ErrorCode;
 pub enum FollowFault {
     /// The node has no topic of the region.
     NoTopic,
-    /// The node refused the request, for this reason.
+    /// The node refused the login or the request, for this reason.
     Refused(String),
     /// The node cannot be reached.
     Unreachable,
@@ -20,6 +20,11 @@ impl FollowFault {
     pub fn of(error: &anyhow::Error) -> FollowFault {
         if let Some(error) = error.downcast_ref::<SubscribeError>() {
             return FollowFault::of_subscription(error);
+        }
+        if let Some(ConnectError::Disconnected(DisconnectReason::Refused(refused))) =
+            error.downcast_ref::<ConnectError>()
+        {
+            return FollowFault::Refused(refused.to_string());
         }
         match error.downcast_ref::<CallError>() {
             Some(CallError::Refused(refused)) if refused.code == ErrorCode::NoTopic => FollowFault::NoTopic,

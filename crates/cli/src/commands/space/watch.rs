@@ -380,7 +380,7 @@ impl Watcher {
                             "{node} has no topic {topic:?}: the process creates it again if it was deleted"
                         )
                     }
-                    Some(FollowFault::Refused(why)) => format!("{node} refused the subscription: {why}"),
+                    Some(FollowFault::Refused(why)) => format!("{node} refused the request: {why}"),
                     _ => format!("{node} cannot be reached"),
                 }
             }
