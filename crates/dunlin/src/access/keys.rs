@@ -245,21 +245,30 @@ mod tests {
 
     #[test]
     fn keys_for_reading_only_allow_no_command_that_writes() {
-        let reader = KeyRule { read: vec![KeyPattern::new("w/*")], ..rule("a", "w/secret") };
+        let read = Vec::from(["w/*", "$lock/w"].map(KeyPattern::new));
+        let reader = KeyRule { read, ..rule("a", "w/secret") };
         let write = (Action::WriteKeys, "w/hold".to_owned());
         let (key, value, name) = (b"w/hold", b"", b"w");
         let transaction = |then| ControlCommand::Transaction { compare: vec![], then, otherwise: vec![] };
+        let otherwise = vec![KeyOperation::Delete { key }];
         for command in [
             ControlCommand::Put { key, value, lease: 0 },
+            ControlCommand::PutIf { key, value, lease: 0, expect: 0 },
             ControlCommand::Delete { key },
+            ControlCommand::DeleteIf { key, expect: 1 },
             transaction(vec![KeyOperation::Put { key, value, lease: 0 }]),
             transaction(vec![KeyOperation::Get { key }, KeyOperation::Delete { key }]),
+            ControlCommand::Transaction { compare: vec![], then: vec![], otherwise },
         ] {
             assert_eq!(reader.command(&command), Err(write.clone()), "{command:?}");
         }
         for command in [
             ControlCommand::DeleteRange { start: b"w/a", end: b"w/b" },
+            transaction(vec![KeyOperation::DeleteRange { start: b"w/a", end: b"w/b" }]),
             ControlCommand::Acquire { name, lease: 1, value, wait: false },
+            ControlCommand::Acquire { name, lease: 1, value, wait: true },
+            ControlCommand::Release { name, lease: 1 },
+            ControlCommand::Proclaim { name, lease: 1, value },
         ] {
             assert!(reader.command(&command).is_err(), "{command:?}");
         }
@@ -269,8 +278,15 @@ mod tests {
         assert_eq!(reader.query(&ControlQuery::Get { key: b"w/secret" }), secret);
         let only_reads = KeyRule { allow: vec![], ..reader };
         assert_eq!(only_reads.query(&ControlQuery::Status), Ok(()));
-        assert!(only_reads.command(&ControlCommand::Grant { ttl_ms: 1 }).is_err());
-        assert!(only_reads.command(&transaction(vec![])).is_err());
+        for command in [
+            ControlCommand::Grant { ttl_ms: 1 },
+            ControlCommand::KeepAlive { leases: vec![1] },
+            ControlCommand::Revoke { lease: 1 },
+            transaction(vec![]),
+            transaction(vec![KeyOperation::Get { key }]),
+        ] {
+            assert!(only_reads.command(&command).is_err(), "{command:?}");
+        }
     }
 
     #[test]
