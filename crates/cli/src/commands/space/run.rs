@@ -113,7 +113,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
             let name = &spec.name;
             return Err(CommandRefusal(format!(
                 "world {name:?} already exists: `dunlin space join {name}` joins it, `dunlin kv del space/{name}/ --prefix` \
-                 deletes it"
+                 deletes it, and `dunlin kv del space-secret/{name}` its secret"
             ))
             .into());
         }
