@@ -335,7 +335,7 @@ fn space_watch_names_the_refusal_of_its_login() {
     world.wait_for_event("owns");
     let words = ["watch", "w", "--every", "20ms", "--url", &node.url, "--token-file", &watcher];
     Process::start(&words).wait_for("the reason", |object| {
-        object["why"].as_str().is_some_and(|why| why.contains("refused the request: UNAUTHENTICATED"))
+        object["why"].as_str().is_some_and(|why| why.contains("refused the login: UNAUTHENTICATED"))
     });
 }
 

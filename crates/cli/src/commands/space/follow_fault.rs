@@ -9,7 +9,9 @@ use dunlin_wire::ErrorCode;
 pub enum FollowFault {
     /// The node has no topic of the region.
     NoTopic,
-    /// The node refused the login or the request, for this reason.
+    /// The node does not accept the client's credentials, for this reason. The same login would be refused again.
+    Login(String),
+    /// The node refused the request, for this reason.
     Refused(String),
     /// The node cannot be reached.
     Unreachable,
@@ -24,7 +26,10 @@ impl FollowFault {
         if let Some(ConnectError::Disconnected(DisconnectReason::Refused(refused))) =
             error.downcast_ref::<ConnectError>()
         {
-            return FollowFault::Refused(refused.to_string());
+            return match refused.code {
+                ErrorCode::Unauthenticated => FollowFault::Login(refused.to_string()),
+                _ => FollowFault::Refused(refused.to_string()),
+            };
         }
         match error.downcast_ref::<CallError>() {
             Some(CallError::Refused(refused)) if refused.code == ErrorCode::NoTopic => FollowFault::NoTopic,

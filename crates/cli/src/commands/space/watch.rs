@@ -108,6 +108,9 @@ pub struct Watcher {
     watched: BTreeMap<u64, WatchedRegion>,
     /// Why each region that is not in `watched` could not be followed at its owner's node.
     faults: BTreeMap<u64, FollowFault>,
+    /// The URLs of nodes that refused the login, with the reason. The login is not repeated, because a node delays the
+    /// logins of all users at an address after many failed ones.
+    refused_logins: BTreeMap<String, FollowFault>,
     pub owned: Vec<RegionStatus>,
     began: Instant,
     /// The reason why the world cannot be shown, as its keys reveal it.
@@ -220,6 +223,7 @@ impl Watcher {
             schema,
             watched: BTreeMap::new(),
             faults: BTreeMap::new(),
+            refused_logins: BTreeMap::new(),
             owned,
             began: Instant::now(),
             problem: None,
@@ -246,6 +250,7 @@ impl Watcher {
             regions: description.regions,
             watched: BTreeMap::new(),
             faults: BTreeMap::new(),
+            refused_logins: BTreeMap::new(),
             owned: Vec::new(),
             began: Instant::now(),
             problem: None,
@@ -263,11 +268,21 @@ impl Watcher {
             if self.watched.get(&owned.region).is_some_and(|watched| watched.url == *url) {
                 continue;
             }
-            match self.follow(url, owned.region) {
-                Ok(watched) => drop(self.watched.insert(owned.region, watched)),
-                // The owner's node may have ended. The next call of `refresh` tries again.
-                Err(error) => drop(self.faults.insert(owned.region, FollowFault::of(&error))),
+            let fault = match self.refused_logins.get(url) {
+                Some(refused) => refused.clone(),
+                None => match self.follow(url, owned.region) {
+                    Ok(watched) => {
+                        self.watched.insert(owned.region, watched);
+                        continue;
+                    }
+                    // The owner's node may have ended. The next call of `refresh` tries again.
+                    Err(error) => FollowFault::of(&error),
+                },
+            };
+            if matches!(fault, FollowFault::Login(_)) {
+                self.refused_logins.insert(url.clone(), fault.clone());
             }
+            self.faults.insert(owned.region, fault);
         }
         Ok(())
     }
@@ -380,6 +395,7 @@ impl Watcher {
                             "{node} has no topic {topic:?}: the process creates it again if it was deleted"
                         )
                     }
+                    Some(FollowFault::Login(why)) => format!("{node} refused the login: {why}"),
                     Some(FollowFault::Refused(why)) => format!("{node} refused the request: {why}"),
                     _ => format!("{node} cannot be reached"),
                 }
