@@ -21,7 +21,7 @@ const PROCESS_WAIT: Duration = Duration::from_millis(2);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ViewError {
-    /// The user may not watch the world.
+    /// The user may not watch the world, or a process's node does not accept the client's credentials.
     #[error("the node refused the viewer: {0}")]
     Refused(String),
     /// A process refused the viewer because its request is invalid, for example its radius.

@@ -6,9 +6,12 @@ use dunlin_space::{
     Scene, SceneChange, SurroundingsWatch, ViewerId, WorldRefusal, WorldRequest, WorldResponse,
 };
 use dunlin_topic::{Draft, Event, Publish, PublishError, Start, Subscribe, SubscribeOptions};
+use dunlin_wire::ErrorCode;
 
 use super::viewer::ViewError;
 use crate::client::Client;
+use crate::disconnect_reason::DisconnectReason;
+use crate::link::PumpOutcome;
 use crate::pending_request::deadline;
 use crate::publisher::{Publisher, PublisherOptions};
 use crate::request::requester_prefix;
@@ -58,7 +61,7 @@ impl ViewerLink {
             self.open_link = None;
         }
         if self.open_link.is_none() {
-            self.begin_open();
+            self.begin_open()?;
         }
         if !self.is_open() && !self.try_watch()? {
             return Ok(false);
@@ -102,14 +105,17 @@ impl ViewerLink {
         }
     }
 
-    /// Opens the subscriber and the publisher if there is a connection. Their responses arrive later.
-    fn begin_open(&mut self) {
+    /// Opens the subscriber and the publisher if there is a connection. Their responses arrive later. Fails if the node
+    /// does not accept the client's credentials.
+    fn begin_open(&mut self) -> Result<(), ViewError> {
         let shared = &self.client.shared;
-        if !self.client.is_up() {
-            // An error is returned by the next call of `drain`.
-            drop(shared.try_pump());
+        if !self.client.is_up()
+            && let PumpOutcome::Disconnected(DisconnectReason::Refused(refused), _) = shared.try_pump()
+            && refused.code == ErrorCode::Unauthenticated
+        {
+            return Err(ViewError::Refused(refused.to_string()));
         }
-        let Some((session, connection)) = shared.inbox_if_up() else { return };
+        let Some((session, connection)) = shared.inbox_if_up() else { return Ok(()) };
         let prefix = requester_prefix(&session);
         let options = SubscribeOptions { start: Start::Latest, ..SubscribeOptions::default() };
         let subscriber = self.client.subscribe_nowait(&format!("{prefix}>"), options, Vec::new());
@@ -119,6 +125,7 @@ impl ViewerLink {
         let until = deadline(Duration::from_millis(shared.limits.answer_ms_max));
         self.open_link =
             Some(OpenLink { connection, inbox, subscriber, publisher, until, is_watching: false });
+        Ok(())
     }
 
     /// Sends the request to watch once the node has accepted the subscriber and the publisher. If the node does not

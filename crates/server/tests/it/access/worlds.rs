@@ -16,6 +16,20 @@ const USERS: &str = "[users.root]\npassword = \"HASH\"\nkeys = [\"*\"]\n\
                      [users.pilot]\npassword = \"HASH\"\nkeys_read = [\"space/*\"]\npublish = [\"space.*.process.*.command\"]\n\
                      [users.maker]\npassword = \"HASH\"\nkeys_read = [\"space/*\"]\npublish = [\"space.*.process.*.spawn\"]\n";
 
+/// The node of a world's process has other users than the node with the world's keys.
+#[test]
+fn viewer_reports_the_refusal_of_its_login_at_a_process() {
+    let (keys, other) = (Guarded::new(USERS), Guarded::new("[users.root]\npassword = \"HASH\"\n"));
+    let kv = keys.by_password("root").kv();
+    let place = json!({"url": format!("dunlin://{}", other.server.tcp_addresses()[0])});
+    kv.put("space/seen/process/1", place.to_string()).unwrap();
+    kv.put("space/seen/region/1", json!({"process": 1, "epoch": 1}).to_string()).unwrap();
+    let watch = SurroundingsWatch::around(EntityId(0), 5.0);
+    let mut viewer = keys.by_password("ana").world("seen").watch::<3>(watch, Schema::default()).unwrap();
+    let refused = viewer.next_timeout(PATIENCE).unwrap_err();
+    assert!(matches!(&refused, ViewError::Refused(why) if why.contains("UNAUTHENTICATED")), "{refused}");
+}
+
 #[test]
 fn permission_to_watch_a_world_does_not_allow_commands() {
     let guarded = Guarded::new(USERS);
