@@ -21,6 +21,7 @@ use super::spec::{LoadedWorld, WorldSpec};
 use crate::arguments::GlobalOptions;
 use crate::commands::dev::url_argument;
 use crate::commands::parse::{duration, world, world_ttl};
+use crate::config::ValueOrOff;
 use crate::connect::{URL_DEFAULT, connect};
 use crate::console::Console;
 use crate::outcome::CommandRefusal;
@@ -52,15 +53,21 @@ pub struct ProcessOptions {
     #[arg(long, value_name = "ADDRESS")]
     pub http_listen: Option<SocketAddr>,
     /// Users file (users and their permissions) of the node that this process starts; required if --url needs a login
-    /// [default: every client of this machine has all permissions]
-    #[arg(long, env = "DUNLIN_AUTH_USERS_FILE", value_name = "FILE")]
-    pub auth_users_file: Option<PathBuf>,
+    /// [default: off, so every client of this machine has all permissions]
+    #[arg(long, env = "DUNLIN_AUTH_USERS_FILE", value_name = "FILE|off")]
+    pub auth_users_file: Option<ValueOrOff<PathBuf>>,
     /// Log in at the node of --url, although every client of this machine has all permissions at this process's node
     #[arg(long)]
     pub insecure_listen_without_authentication: bool,
     /// End when standard input ends, which means that the parent process has ended
     #[arg(long, hide = true)]
     pub end_with_stdin: bool,
+}
+
+impl ProcessOptions {
+    fn users_file(&self) -> Option<&PathBuf> {
+        self.auth_users_file.as_ref().and_then(|file| file.0.as_ref())
+    }
 }
 
 /// Arguments of `dunlin space join`, which starts another process for a world.
@@ -127,13 +134,13 @@ impl SpaceProcess {
             bail!(CommandRefusal(format!("--between {between}: {why}")));
         }
         let http = options.http_listen.into_iter().collect();
-        let users_file = options.auth_users_file.clone();
+        let users_file = options.users_file().cloned();
         let config = ServerConfig { tcp: vec![listen], http, users_file, ..ServerConfig::default() };
         let server = Server::start(node.clone(), config);
         let server = server.map_err(anyhow::Error::from).map_err(crate::running::add_port_advice)?;
         let address = server.tcp_addresses().first().context("the node has no listener")?;
         let url = format!("dunlin://{address}");
-        let (client, keys_url) = if alone && options.auth_users_file.is_some() {
+        let (client, keys_url) = if alone && options.users_file().is_some() {
             let own = GlobalOptions { url: Some(url.clone()), ..global.clone() };
             (connect(&own, "dunlin space")?, url.clone())
         } else if alone {
@@ -235,7 +242,7 @@ impl SpaceProcess {
 /// forbids.
 fn check_authentication(global: &GlobalOptions, options: &ProcessOptions) -> Result<(), CommandRefusal> {
     let logs_in = global.user.is_some() || global.token_file.is_some() || global.client_cert.is_some();
-    if !logs_in || options.auth_users_file.is_some() || options.insecure_listen_without_authentication {
+    if !logs_in || options.users_file().is_some() || options.insecure_listen_without_authentication {
         return Ok(());
     }
     Err(CommandRefusal(
