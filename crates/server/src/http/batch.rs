@@ -4,7 +4,7 @@
 //! response has an outcome for each partition.
 //!
 //! Limits: the body has at most [`BATCH_BYTES_MAX`] bytes, and so have the encoded records of a partition. Above a
-//! limit, nothing is published. The encoded records are charged to the memory budget, because they may take several
+//! limit, nothing is published. The encoded records are charged to the client's tenant, because they may take several
 //! times the memory of their lines.
 
 use std::collections::BTreeMap;

@@ -8,9 +8,10 @@
 //! - When the user loses access or the node stops, the client receives the reason.
 //!
 //! Limits: a message has at most `ws.hello_bytes_max` bytes before the login and `ws.message_bytes_max` bytes after it.
-//! A message is charged to the client's memory budget until it is handled, and may be incomplete for
-//! `ws.message_ms_max`. A client may have `ws.subscriptions_max` subscriptions. A chunk is complete when it has
-//! `http.event_bytes` bytes; a much larger chunk, as a large record causes, is charged.
+//! A message of more than [`UNCHARGED_UNREAD_BYTES_MAX`] bytes is charged to the login share or to the client's tenant
+//! until it is handled. A message may be incomplete for `ws.message_ms_max`. A client may have `ws.subscriptions_max`
+//! subscriptions. A chunk is complete when it has `http.event_bytes` bytes; a much larger chunk, as a large record
+//! causes, is charged.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -30,6 +31,7 @@ use tokio::time::{Instant, Sleep, timeout};
 
 use super::client_message::{ClientMessage, Publish, SocketHello, Subscribe};
 use super::subscription::SocketSubscription;
+use crate::charging::UNCHARGED_UNREAD_BYTES_MAX;
 use crate::departures::{ClientDeparture, DepartureKind, describe_refusal};
 use crate::http::context::Context;
 use crate::http::problem::Problem;
@@ -267,9 +269,12 @@ impl JsonSocket {
             if part.is_empty() {
                 return Ok(());
             }
-            if text.len() + part.len() > *bytes_max {
+            let bytes = text.len() + part.len();
+            if bytes > *bytes_max {
                 refused = Some(Refused::limit(limit, *bytes_max as u64));
-            } else if let Err(spent) = charge.grow_to(text.len() + part.len()) {
+            } else if bytes > UNCHARGED_UNREAD_BYTES_MAX
+                && let Err(spent) = charge.grow_to(bytes)
+            {
                 refused = Some(Refused::from(spent));
             }
             if refused.is_some() {

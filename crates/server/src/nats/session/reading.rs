@@ -206,14 +206,15 @@ impl Session {
         }
     }
 
-    /// Charges the bytes in `unread`, unless they are few. If there is no room for them in the tenant's share of the
-    /// memory budget and an operation is incomplete, disconnects the client. Complete operations that wait are kept.
+    /// Charges the bytes in `unread`, unless they are few. If the share has no room for them, and an operation or the
+    /// login is incomplete, disconnects the client. Complete operations that wait are kept.
     fn charge_unread(&mut self) {
         if self.unread.len() <= UNCHARGED_UNREAD_BYTES_MAX {
             return self.unread_charge.release();
         }
         let is_spent = self.unread_charge.grow_share_to(self.unread.len()).is_err();
-        if is_spent && self.unread_needs > 0 && self.blocked.is_none() && !self.is_waiting() {
+        let is_incomplete = self.unread_needs > 0 && self.blocked.is_none() && !self.is_waiting();
+        if is_spent && (is_incomplete || self.is_login_pending()) {
             self.disconnect(MEMORY_SPENT);
         }
     }

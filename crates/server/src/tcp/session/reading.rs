@@ -197,14 +197,15 @@ impl Session {
         }
     }
 
-    /// Charges the bytes in `unread`, unless they are few. If the share of the client's tenant has no room for them, an
-    /// incomplete message is refused. Messages that wait for something are not refused.
+    /// Charges the bytes in `unread`, unless they are few. If the share has no room for them, the node refuses an
+    /// incomplete message, or the login that the bytes wait for. Messages that wait for something else are not refused.
     fn charge_unread(&mut self) {
         if self.unread.len() <= UNCHARGED_UNREAD_BYTES_MAX {
             return self.unread_charge.release();
         }
-        let charged = self.unread_charge.grow_share_to(self.unread.len());
-        if let (1.., Err(spent)) = (self.unread_needs, charged) {
+        if let Err(spent) = self.unread_charge.grow_share_to(self.unread.len())
+            && (self.unread_needs > 0 || self.is_login_pending())
+        {
             self.refuse_unread(&Refused::from(spent));
         }
     }

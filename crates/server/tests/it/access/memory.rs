@@ -2,7 +2,9 @@
 
 use std::io::Write;
 
-use dunlin::wire::{ErrorCode, FLAG_ACK, FromClient, FromNode, Publish, PublishHeader};
+use dunlin::topic::Publish as _;
+use dunlin::wire::{ErrorCode, FLAG_ACK, FromClient, FromNode, Hello, Preamble, Publish, PublishHeader};
+use dunlin::{Config, Node, NodeLimits};
 use dunlin_wait::until;
 use serde_json::json;
 
@@ -192,4 +194,61 @@ fn nats_payload_before_the_login_is_refused_at_its_header() {
     let mut stranger = NatsPeer::new(&guarded.server);
     stranger.send_line("PUB small.halves 2000000");
     assert_eq!(stranger.line(), "-ERR 'Authorization Violation'");
+}
+
+/// A node whose login share is used up by incomplete request heads, and the connections that hold them.
+fn with_spent_login_share() -> (Guarded, Vec<HttpPeer>) {
+    // The login share is a sixteenth of the budget: 256 KiB.
+    let limits = NodeLimits { memory_bytes_max: 4 << 20, ..NodeLimits::default() };
+    let node = Node::start(Config { limits, ..Config::default() }).unwrap();
+    let users =
+        "[users.ana]\npassword = \"HASH\"\npublish = [\">\"]\nsubscribe = [\">\"]\ncreate = [\">\"]\n";
+    // Incomplete heads do not time out during a test.
+    let guarded = Guarded::with_node(node, users, |config| config.limits.http.header_ms_max = 600_000);
+    let before = guarded.node.budget().used();
+    let heads = [60_000, 60_000, 60_000, 60_000, 20_000];
+    let half_head = |bytes: usize| {
+        let mut peer = HttpPeer::connect(guarded.address(Protocol::Http));
+        peer.send_some(b"GET / HTTP/1.1\r\nhost: localhost\r\nx: ");
+        peer.send_some(&vec![b'x'; bytes]);
+        peer
+    };
+    let held = heads.map(half_head).into();
+    until("the heads are charged", || {
+        guarded.node.budget().used() >= before + heads.iter().sum::<usize>() as u64
+    });
+    (guarded, held)
+}
+
+#[test]
+fn clients_log_in_while_the_login_share_is_used_up() {
+    let (guarded, _held) = with_spent_login_share();
+    let credentials = json!({"user": "ana", "password": PASSWORD, "name": "x".repeat(6_000)});
+    Socket::json_as(guarded.address(Protocol::Http), &credentials);
+    guarded.by_password("ana").publisher("t").unwrap().publish(b"x").unwrap();
+    guarded.nats_by_password("ana").subscribe("t 1");
+    assert_eq!(guarded.http("POST", "/v1/topics/t", &basic("ana", PASSWORD), b"x").status, 200);
+}
+
+/// A wrong password is checked on another thread. In rare cases, the check ends before the node has counted the bytes.
+#[test]
+fn bytes_behind_a_pending_login_count_towards_the_login_share() {
+    let (guarded, _held) = with_spent_login_share();
+    let mut attempt = 0;
+    until("a login without room for its bytes is refused", || {
+        attempt += 1;
+        let mut peer = Peer::silent(&guarded.server);
+        let mut bytes = Preamble::OURS.to_bytes().to_vec();
+        let credentials = format!("ana\0wrong {attempt}");
+        let hello = Hello { tenant: "", credentials: credentials.as_bytes(), client: "test" };
+        FromClient::Hello(hello).encode(&mut bytes);
+        bytes.resize(64 << 10, 0);
+        let _ = peer.stream.write_all(&bytes);
+        peer.take_preamble();
+        let code = peer.next(|message| match message {
+            FromNode::Refused(refusal) => Some(refusal.code),
+            _ => None,
+        });
+        code == Some(ErrorCode::BudgetSpent)
+    });
 }

@@ -83,7 +83,7 @@ impl Socket {
     pub(crate) fn json_as(address: SocketAddr, credentials: &Value) -> Socket {
         let mut socket = Socket::open_at(address, "dunlin.v1.json");
         let mut hello = credentials.clone();
-        (hello["op"], hello["name"]) = ("hello".into(), "raw".into());
+        hello["op"] = "hello".into();
         socket.send_json(&hello);
         assert_eq!(socket.receive_json()["op"], "welcome");
         socket
