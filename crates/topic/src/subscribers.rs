@@ -46,6 +46,11 @@ impl LogSubscribers {
         }
     }
 
+    /// Whether the log is a private mirror.
+    pub(crate) fn is_private(&self) -> bool {
+        self.is_private
+    }
+
     /// Adds a cursor. `feeds_node` states whether the cursor feeds a mirror at another node.
     pub(crate) fn add(&self, filter: Option<&Filter>, feeds_node: bool) {
         match filter.filter(|_| !feeds_node) {

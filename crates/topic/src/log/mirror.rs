@@ -216,8 +216,9 @@ impl Log {
         (state.epoch, state.next_seq) = (after.epoch, after.seq.saturating_add(1));
     }
 
+    /// Whether the log is a private mirror, whose subscriber is always registered. Takes no lock.
     pub(crate) fn is_private(&self) -> bool {
-        self.upstream.get().is_some() && self.lock().is_private()
+        self.subscribers.is_private()
     }
 
     /// Whether the feed of this mirror began at or before this position.
@@ -298,11 +299,6 @@ impl LogContents {
     /// name has another log.
     fn accepts_feed(&self) -> bool {
         self.is_mirror() && !self.closed
-    }
-
-    /// Whether the log is a private mirror, whose subscriber is always registered.
-    pub(super) fn is_private(&self) -> bool {
-        self.mirror().is_some_and(|mirror| mirror.private)
     }
 
     /// Whether the records that this log drops may be retained by the owner, or were read by the log's only subscriber.

@@ -336,6 +336,11 @@ impl Log {
         }
         state.rare().losses.warnings += 1;
         let range = state.warned_range(&self.config);
+        if self.is_private() {
+            // The only subscriber has the owner's warning now. It does not receive the warning again when it has read
+            // the mirror's records.
+            self.warn_before.store(0, Ordering::Relaxed);
+        }
         Some(Lagging {
             log: Arc::clone(&self.name),
             behind: range.end.saturating_sub(next.seq),

@@ -619,4 +619,15 @@ fn subscriber_of_a_private_mirror_gets_the_owners_lag_warning() {
         other => panic!("{other:?}"),
     }
     assert!(matches!(cursor.fill(), ReadOutcome::Empty), "one warning");
+    publish(&owned, &["x"]);
+    let mut bytes = Vec::new();
+    match subscriber(&owned, &earliest()).try_next().unwrap() {
+        Some(Event::Record(record)) => {
+            record.frame.append_to(&mut bytes);
+        }
+        other => panic!("{other:?}"),
+    }
+    let batch = CheckedBatch::check(&bytes, 1, 1 << 20).unwrap();
+    private.feed(Position { epoch: 1, seq: 1_001 }, 1_000, batch).unwrap();
+    assert!(matches!(cursor.fill(), ReadOutcome::Records), "the warning is not repeated");
 }

@@ -152,13 +152,14 @@ impl Log {
     /// Warns the subscriber of a private mirror that records at the owner may be lost before the feed reads them. The
     /// feed has not read `behind` records, and the owner retains `retained` records.
     pub fn feed_lagging(&self, behind: u64, retained: u64) {
+        if !self.is_private() {
+            return;
+        }
         self.update_mirror(|state| {
-            if state.is_private() {
-                let next_seq = state.next_seq;
-                let end = next_seq.saturating_add(behind);
-                state.mirror_or_new().at_owner = Some(end.saturating_sub(retained)..end);
-                self.warn_before.store(next_seq.saturating_add(1), Ordering::Relaxed);
-            }
+            let next_seq = state.next_seq;
+            let end = next_seq.saturating_add(behind);
+            state.mirror_or_new().at_owner = Some(end.saturating_sub(retained)..end);
+            self.warn_before.store(next_seq.saturating_add(1), Ordering::Relaxed);
         });
     }
 
