@@ -81,21 +81,8 @@ pub(super) struct IncomingRecord<'a> {
 }
 
 /// Finds the record's topic, appends the record, and waits until it is stored. A topic may be deleted after it was
-/// found, at this node or at its owner. The record then goes to the topic that a later call would find or create.
+/// found, at this node or at its owner. The record then goes to the next topic.
 pub(super) async fn publish(
-    connection: &Arc<GrpcConnection>,
-    subject: &str,
-    incoming: IncomingRecord<'_>,
-) -> Result<(Arc<OwningTopic>, Receipt), Refused> {
-    match publish_once(connection, subject, incoming).await {
-        Err(refused) if refused.code == ErrorCode::Closed => {
-            publish_once(connection, subject, incoming).await
-        }
-        published => published,
-    }
-}
-
-async fn publish_once(
     connection: &Arc<GrpcConnection>,
     subject: &str,
     incoming: IncomingRecord<'_>,
@@ -103,8 +90,32 @@ async fn publish_once(
     let payload = &incoming.record.payload;
     let target = PublishTarget::find(connection, subject, payload, incoming.after).await?;
     connection.admit_publish(payload.len())?;
+    match append_and_store(target, incoming).await {
+        Err(refused) if refused.code == ErrorCode::Closed => {
+            publish_to_next(connection, subject, incoming).await
+        }
+        published => published,
+    }
+}
+
+/// Publishes a record whose topic was deleted after it was found, to the topic that a later call would find or create.
+/// The record counts towards the publisher's rate already.
+pub(super) async fn publish_to_next(
+    connection: &Arc<GrpcConnection>,
+    subject: &str,
+    incoming: IncomingRecord<'_>,
+) -> Result<(Arc<OwningTopic>, Receipt), Refused> {
+    let payload = &incoming.record.payload;
+    let target = PublishTarget::find(connection, subject, payload, incoming.after).await?;
+    append_and_store(target, incoming).await
+}
+
+async fn append_and_store(
+    target: PublishTarget,
+    incoming: IncomingRecord<'_>,
+) -> Result<(Arc<OwningTopic>, Receipt), Refused> {
     let receipt = append(&target, incoming).await?;
-    connection.record_publish(&target.topic);
+    target.connection.record_publish(&target.topic);
     let receipt = wait_until_stored(&target.topic, &receipt).await?;
     Ok((target.topic, with_epoch_change(receipt, incoming.after)))
 }

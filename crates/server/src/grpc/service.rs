@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status, Streaming};
 use v1::dunlin_server::Dunlin;
 use v1::publish_outcome::Outcome;
 
-use super::append::{IncomingRecord, PublishTarget, append, publish, wait_until_stored};
+use super::append::{IncomingRecord, PublishTarget, append, publish, publish_to_next, wait_until_stored};
 use super::calls::calls;
 use super::connection::GrpcConnection;
 use super::groups;
@@ -142,7 +142,9 @@ impl DunlinService {
             };
             let outcome = match outcome {
                 // The topic was deleted after it was found.
-                Err(refused) if refused.code == ErrorCode::Closed => publish_record(&self.0, request).await,
+                Err(refused) if refused.code == ErrorCode::Closed => {
+                    publish_record_to_next(&self.0, request).await
+                }
                 outcome => outcome,
             };
             let outcome = match outcome {
@@ -196,6 +198,15 @@ async fn publish_record(
 ) -> Result<v1::Receipt, Refused> {
     let incoming = incoming(connection, request)?;
     let (topic, receipt) = publish(connection, &request.subject, incoming).await?;
+    Ok(translate::receipt(&topic, &receipt))
+}
+
+async fn publish_record_to_next(
+    connection: &Arc<GrpcConnection>,
+    request: &v1::PublishRequest,
+) -> Result<v1::Receipt, Refused> {
+    let incoming = incoming(connection, request)?;
+    let (topic, receipt) = publish_to_next(connection, &request.subject, incoming).await?;
     Ok(translate::receipt(&topic, &receipt))
 }
 

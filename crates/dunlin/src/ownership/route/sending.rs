@@ -22,10 +22,13 @@ impl Route {
             return Err(self.owner_away_error("the contacted node is not its owner, or does not know it yet"));
         }
         let _in_order = lock(&self.sending);
-        if lock(&self.state).has_ended {
+        let (owner, has_ended) = {
+            let state = lock(&self.state);
+            (state.owner, state.has_ended)
+        };
+        if has_ended {
             return Err(PublishError::Closed);
         }
-        let owner = self.owner().0;
         if owner == ownership.id && !ownership.has_lease() {
             return Err(self.owner_away_error("this node owns the topic, but its lease has expired"));
         }
