@@ -2,10 +2,16 @@
 //! program and continue: nats.go 1.55 (`processErr`), nats.py 2 (`_process_err`) and nats.js 3 (`processError`). After
 //! an unknown text, nats.go and nats.py close for good.
 
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use dunlin::journal::{Disk, MemoryDisk};
+use dunlin::raft::{RaftMember, RequestLane, ResponseFuture, Transport};
 use dunlin::topic::{ReducerConfig, ReliableOptions, Retention, TopicConfig};
-use dunlin::{Config, Node, NodeLimits};
+use dunlin::{Config, Node, NodeLimits, Tasks, TasksLimits};
 use dunlin_server::Server;
 
 use crate::nats_peer::{NatsPeer, serve_nats};
@@ -189,4 +195,33 @@ fn headers_and_reply_subjects_survive_in_a_burst_of_messages() {
         "d",
     ];
     assert_eq!(lines, expected);
+}
+
+/// The transport of a member that reaches no other member.
+struct NoTransport;
+
+impl Transport for NoTransport {
+    fn request(&self, _: &RaftMember, _: RequestLane, _: Vec<Bytes>) -> ResponseFuture {
+        let lost: io::Result<Bytes> = Err(io::ErrorKind::NotConnected.into());
+        Box::pin(std::future::ready(lost))
+    }
+}
+
+/// Client libraries subscribe again after they have reconnected, but not after a refusal.
+#[test]
+fn subscription_without_a_majority_disconnects_its_client() {
+    let node = Node::start(Config::default()).unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+    let mut limits = TasksLimits::default();
+    limits.raft.answer_ms_max = 500;
+    // The member has not begun a cluster and knows no other member, so it has no leader.
+    let tasks = Tasks::start_member(&node, 1, &disk, Path::new("/tasks"), |_| NoTransport, limits).unwrap();
+    assert!(node.set_tasks(tasks));
+    let server = serve_node(&node, |config| config.nats = vec![([127, 0, 0, 1], 0).into()]);
+    let mut peer = NatsPeer::open(&server);
+    peer.send_line("SUB $tasks.acme 1");
+    peer.send_line("PING");
+    let mut received = String::new();
+    peer.reader.read_to_string(&mut received).unwrap();
+    assert_eq!(received, "", "neither an error nor a PONG");
 }

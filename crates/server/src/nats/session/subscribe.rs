@@ -211,8 +211,16 @@ impl Session {
         }
     }
 
-    /// Ends a subscription that cannot read all its subjects, or may not, and sends the reason.
+    /// Ends a subscription that cannot read all its subjects, or may not, and sends the reason. If the node reaches no
+    /// majority, the client is disconnected instead: client libraries subscribe again after they have reconnected, but
+    /// not after a refusal.
     fn end_refused(&mut self, subscription: u32, why: SubscribeError) {
+        if Refused::from(&why).code == ErrorCode::NoLeader {
+            self.disconnect(&why.to_string());
+            // A `PONG` would confirm the subscription.
+            self.pongs = Default::default();
+            return;
+        }
         if let Some(state) = self.subscriptions.get(&subscription) {
             let text = SubscriptionRefusal::from(why).error_text(&state.subject(), state.queue.as_deref());
             nats::put_error(&mut self.outbound.control, &text);
@@ -323,6 +331,9 @@ impl Session {
             match cursor {
                 Ok(cursor) => self.open_channel(subscription, channel, &options, cursor, charge),
                 Err(error) => self.end_refused(subscription, error),
+            }
+            if self.is_closing() {
+                return;
             }
             if self.opening_is_stale {
                 self.recheck_or_end(subscription);
