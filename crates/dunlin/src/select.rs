@@ -217,7 +217,7 @@ impl Node {
         self.may_subscribe(pattern)?;
         if pattern.as_str() == KV {
             // The first use of keys creates this topic, and this call is a use.
-            self.control().map_err(|error| SubscribeError::Refused(error.to_string()))?;
+            self.control().map_err(|error| SubscribeError::Refused(Refused::from(&error).to_line()))?;
             let logs = self.restrict_to_readable(self.registry().select(pattern, None)?);
             return match logs.is_empty() {
                 true => Err(SubscribeError::Forbidden(forbidden(Action::Subscribe, KV))),
@@ -225,7 +225,7 @@ impl Node {
             };
         }
         if is_tasks_pattern(pattern.as_str()) {
-            self.tasks().map_err(|error| SubscribeError::Refused(error.to_string()))?;
+            self.tasks().map_err(|error| SubscribeError::Refused(Refused::from(&error).to_line()))?;
             let logs = self.restrict_to_readable(self.registry().select(pattern, None)?);
             return match logs.is_empty() {
                 true => Err(SubscribeError::Forbidden(forbidden(Action::Subscribe, TASKS))),
@@ -234,7 +234,7 @@ impl Node {
         }
         if is_node_topic_pattern(pattern.as_str()) {
             // The first subscription to this topic creates it.
-            self.node_topic().map_err(|error| SubscribeError::Refused(error.to_string()))?;
+            self.node_topic()?;
             let logs = self.restrict_to_readable(self.registry().select(pattern, None)?);
             return match logs.is_empty() {
                 true => Err(SubscribeError::Forbidden(forbidden(Action::Subscribe, NODE_TOPIC))),

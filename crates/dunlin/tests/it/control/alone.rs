@@ -88,6 +88,8 @@ fn keys_start_when_the_process_has_file_descriptors_again() {
         let refused = node.control().map(drop).unwrap_err();
         assert!(matches!(refused, ControlError::LacksResource(_)), "{refused}");
         assert_eq!(Refused::from(&refused).code, ErrorCode::Limit);
+        let refused = node.subscribe(KV, &SubscribeOptions::default()).map(drop).unwrap_err();
+        assert_eq!(Refused::from(&refused).code, ErrorCode::Limit, "a watch: {refused}");
         disk.set_faults(Faults::default());
         until("keys start by themselves", || {
             node.tick();
