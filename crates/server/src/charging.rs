@@ -18,8 +18,7 @@ pub(crate) const UNCHARGED_MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// The part of the node's memory budget that connections without a login, and request heads, may take together, as a
 /// divisor.
 const LOGIN_SHARE: u64 = 16;
-/// Number of unread bytes of a connection from which they exceed
-/// charged. Most clients never have as many.
+/// Number of unread bytes of a connection that are not charged. Most clients never have more.
 pub(crate) const UNCHARGED_UNREAD_BYTES_MAX: usize = 8 << 10;
 /// Memory that is charged for each subscription and for each log that it reads, bytes: cursor, waiter and statistics.
 /// The client's texts are charged in addition.
