@@ -3,6 +3,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::event::{EpochChanged, Gap, Lagging, Position, Record};
 use crate::log::mirror::UnfedPolicy;
