@@ -12,12 +12,10 @@
 
 use std::fmt;
 
-use sha2::{Digest, Sha256};
+use ring::hmac;
 
 use super::error::{RunnerRefusal, SpaceError};
 
-/// Block size of SHA-256, bytes.
-const BLOCK: usize = 64;
 const CONTEXT: &[u8] = b"dunlin space 3";
 
 /// An HMAC by which its sender proves that it knows the secret.
@@ -60,19 +58,8 @@ impl Secret {
     }
 
     pub(super) fn prove(&self, role: Role, own_hello: &[u8], peer_hello: &[u8]) -> Proof {
-        let mut inner = [0x36; BLOCK];
-        let mut outer = [0x5c; BLOCK];
-        for (at, byte) in self.0.iter().enumerate() {
-            inner[at] ^= byte;
-            outer[at] ^= byte;
-        }
-        // Includes the lengths of both hellos, so that bytes at the end of one cannot be moved to the beginning of the
-        // other.
-        let lengths =
-            [(own_hello.len() as u64).to_le_bytes(), (peer_hello.len() as u64).to_le_bytes()].concat();
-        let parts = [&inner[..], CONTEXT, &[role as u8], &lengths, own_hello, peer_hello];
-        let inner = parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)).finalize();
-        Sha256::new().chain_update(outer).chain_update(inner).finalize().into()
+        let tag = hmac::sign(&self.key(), &message(role, own_hello, peer_hello));
+        tag.as_ref().try_into().expect("HMAC-SHA-256 returns 32 bytes")
     }
 
     /// Checks a peer's proof. `role` is the peer's role, `theirs` is the peer's hello, and `ours` is this side's hello.
@@ -83,12 +70,20 @@ impl Secret {
         ours: &[u8],
         proof: &[u8],
     ) -> Result<(), RunnerRefusal> {
-        let expected = self.prove(role, theirs, ours);
-        let differs = expected.iter().zip(proof).fold(0, |differs, (a, b)| differs | (a ^ b));
-        // The comparison takes the same time wherever the bytes differ, so its duration reveals nothing.
-        let is_equal = std::hint::black_box(differs) == 0 && proof.len() == expected.len();
-        if is_equal { Ok(()) } else { Err(RunnerRefusal::Secret) }
+        hmac::verify(&self.key(), &message(role, theirs, ours), proof).map_err(|_| RunnerRefusal::Secret)
     }
+
+    fn key(&self) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, &self.0)
+    }
+}
+
+/// The message of a proof. It includes the lengths of both hellos, so that bytes at the end of one cannot be moved to
+/// the beginning of the other.
+fn message(role: Role, own_hello: &[u8], peer_hello: &[u8]) -> Vec<u8> {
+    let length = |hello: &[u8]| (hello.len() as u64).to_le_bytes();
+    let (own_length, peer_length) = (length(own_hello), length(peer_hello));
+    [CONTEXT, &[role as u8], &own_length, &peer_length, own_hello, peer_hello].concat()
 }
 
 /// Prints a placeholder instead of the secret.
@@ -107,6 +102,8 @@ pub(super) fn random() -> Result<[u8; 32], SpaceError> {
 
 #[cfg(test)]
 mod tests {
+    use sha2::{Digest, Sha256};
+
     use super::*;
 
     #[test]

@@ -247,6 +247,21 @@ fn keys_below_the_prefix_of_a_world_do_not_contain_its_secret() {
     assert!(entries.iter().all(|entry| entry.value != secret), "{}", describe_world(&test.kv, &members));
 }
 
+#[test]
+fn process_names_the_key_of_an_invalid_secret() {
+    let test = WorldTest::new(settings(WORLD, 1, StandbyMode::None));
+    let key = format!("space-secret/{WORLD}");
+    test.kv.put(&key, "short").unwrap();
+    let members = [test.start(1)];
+    let is_named = || {
+        let events = members[0].events.lock().unwrap();
+        events.iter().any(|event| event.contains(&key) && event.contains("delete the key"))
+    };
+    until("the key is named", &test.kv, &members, is_named);
+    test.kv.delete(&key).unwrap();
+    wait_until_all_tick("the world begins", &test.kv, &members);
+}
+
 /// A world of `count` regions and processes.
 fn settings(name: &'static str, count: usize, standby: StandbyMode) -> WorldSettings<RandomWalk> {
     let mut setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 4.0);

@@ -7,6 +7,7 @@ use dunlin::space::{Partition, PartitionError, RegionId};
 use dunlin_client::KvEntry;
 use serde::{Deserialize, Serialize};
 
+use super::thread::OwnershipError;
 use crate::space::description::WorldDescription;
 use crate::space::hello::hash_of;
 use crate::space::secret::Secret;
@@ -162,9 +163,12 @@ pub(super) fn secret_key(world: &str) -> Vec<u8> {
     format!("space-secret/{world}").into_bytes()
 }
 
-/// Decodes the value of the key with a world's secret; `None` if the value has the wrong length.
-pub(super) fn decode_secret(value: &[u8]) -> Option<Secret> {
-    value.try_into().ok().map(Secret::of)
+/// Decodes the value of the key with a world's secret. Fails if the value has the wrong length.
+pub(super) fn decode_secret(world: &str, value: &[u8]) -> Result<Secret, OwnershipError> {
+    value.try_into().map(Secret::of).map_err(|_| OwnershipError::Secret {
+        key: String::from_utf8_lossy(&secret_key(world)).into_owned(),
+        bytes: value.len(),
+    })
 }
 
 /// The beginning of all keys of a world except its secret.

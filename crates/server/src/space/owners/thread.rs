@@ -213,6 +213,8 @@ pub(super) enum OwnershipError {
     Number { process: u64, address: SocketAddr },
     #[error("the cluster has lost this process's key; the process registers again")]
     Registered,
+    #[error("key {key:?} has {bytes} bytes, but the secret of a world has 32: delete the key")]
+    Secret { key: String, bytes: usize },
 }
 
 impl RegionOwnership {
@@ -302,7 +304,12 @@ impl Drop for RegionOwnership {
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
     fn run_once(&mut self) -> Result<(), OwnershipError> {
         let found = self.kv.get(secret_key(&self.config.world))?;
-        self.adopt_secret(found.and_then(|entry| decode_secret(&entry.value)))?;
+        let found = found.map(|entry| decode_secret(&self.config.world, &entry.value)).transpose();
+        match found {
+            Err(error) if self.secret.is_none() => return Err(error),
+            // A process that has a secret continues with it.
+            found => self.adopt_secret(found.ok().flatten())?,
+        }
         let until = self.ensure_lease()?;
         let snapshot = WorldSnapshot::of(&self.config.world, &self.kv.prefix(prefix(&self.config.world))?);
         self.update_peers(&snapshot)?;
