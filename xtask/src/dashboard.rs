@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{page, process, workspace};
 
-/// Options of the build of the dashboard.
+/// The option of the dashboard's build: whether the result replaces the committed dashboard.
 #[derive(Default, clap::Args)]
 pub struct Options {
     /// Replace the committed dashboard with the built one

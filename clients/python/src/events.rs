@@ -40,7 +40,7 @@ enum Piece {
     Notice(Notice),
 }
 
-/// Whether an iterator returns records and notices, records only, or batches of records.
+/// The items that an iterator returns: records and notices, only records, or notices and batches of records.
 #[derive(Clone, Copy)]
 pub enum IterationMode {
     /// Records and notices.

@@ -67,7 +67,7 @@ pub fn is_ending() -> bool {
     ENDING.load(Ordering::SeqCst) && !IS_ENDING_THREAD.get()
 }
 
-/// A permission to use Python's interpreter. The end of the interpreter waits for existing guards, at most for
+/// A permission to use Python's interpreter. The interpreter does not end while a guard exists, but waits for at most
 /// `RETURNING_MAX`.
 #[derive(Debug)]
 pub struct InterpreterGuard(());
@@ -122,7 +122,7 @@ pub fn check_signals() -> bool {
     interrupted
 }
 
-/// A call of Python that another thread may cancel. A cancelled call ends within 100 ms.
+/// A call from Python that another thread may cancel. A cancelled call ends within 100 ms.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 #[derive(Debug)]
 pub struct CancellableCall(Arc<AtomicBool>);

@@ -29,8 +29,8 @@ impl<T> Drop for OwnedByProcess<T> {
     }
 }
 
-/// A handle that all threads of a process may use, but that its child processes may not use. Clones refer to the same
-/// value.
+/// A handle to a value, for all threads of the process that created the handle. Child processes may not use the handle.
+/// Clones refer to the same value.
 #[derive(Debug)]
 pub struct SharedHandle<T>(Arc<Shared<T>>);
 
@@ -51,7 +51,7 @@ impl<T> Clone for SharedHandle<T> {
     }
 }
 
-/// A handle of Python that is closed when its connection is closed.
+/// A handle that is closed when the connection to which it belongs is closed.
 pub trait Closable: Send + Sync {
     /// Closes the handle. Waiting threads return within 100 ms.
     fn close(&self);

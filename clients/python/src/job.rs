@@ -12,7 +12,8 @@ use crate::handle::SharedHandle;
 use crate::position::PyPosition;
 use crate::record::PyRecord;
 
-/// A record that a group delivered. A record of a `work` group has to be acknowledged or returned, by any thread.
+/// A record that a group delivered. A record of a `work` group must be acknowledged or returned; any thread may do
+/// this.
 #[pyclass(frozen, module = "dunlin")]
 pub struct Job {
     pub record: Py<PyRecord>,

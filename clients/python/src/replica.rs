@@ -44,7 +44,7 @@ pub struct FollowedReplica {
     started: Instant,
 }
 
-/// An event of a replica for Python, such as a change of its state or a fault.
+/// An event that a replica reports to Python, such as a change of its state or a fault.
 pub enum ReplicaEvent {
     Changed {
         partition: u16,

@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::position::PyPosition;
 
-/// The configuration of a new topic, from Python; `None` means the default.
+/// The configuration of a topic that Python creates; `None` means the default.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct TopicArguments {

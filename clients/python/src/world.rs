@@ -22,7 +22,7 @@ const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The fields of Python's `space.Entity`, in this order: id, kind, region, tick, position and velocity.
 type Row<'py> = (u64, u32, u64, u64, Bound<'py, PyTuple>, Bound<'py, PyTuple>);
 
-/// A connection to a world, selected by its name.
+/// A connection to the world with a given name.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawWorld {
     world: SharedHandle<World>,

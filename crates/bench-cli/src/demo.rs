@@ -40,7 +40,7 @@ use schedule::{ScheduledLine, schedule};
 pub use recording::MarketRecording;
 pub use source::ReplaySource;
 
-/// The recordings that the demo plays, their speed, and the node.
+/// The options of the demo: the recordings to play, their speed, and the node to which records are published.
 pub struct DemoOptions<'a> {
     pub source: &'a ReplaySource,
     pub speed: Speed,

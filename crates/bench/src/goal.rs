@@ -109,7 +109,7 @@ impl PeerClaim {
     }
 }
 
-/// A figure that a peer reached in an earlier run, and the figure of the floor in that run.
+/// A figure that a peer reached in an earlier run, and the figure of a bare socket, ring or disk in that run.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerFigure {
     /// Selects the row of the peer.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::point::SystemNotInstalled;
+use crate::point::MissingPrerequisite;
 
 /// The folder with the programs of other systems that benchmarks run for comparison.
 #[derive(Clone, Debug)]
@@ -29,12 +29,12 @@ impl PeerPrograms {
     }
 
     /// Returns the path of a program. Fails if it is not built.
-    pub fn program(&self, name: &str) -> Result<PathBuf, SystemNotInstalled> {
+    pub fn program(&self, name: &str) -> Result<PathBuf, MissingPrerequisite> {
         let program = self.folder.join(name);
         if program.is_file() {
             return Ok(program);
         }
-        Err(SystemNotInstalled(format!(
+        Err(MissingPrerequisite(format!(
             "{} does not exist: run `cargo xtask peers` first",
             program.display()
         )))

@@ -48,7 +48,8 @@ pub mod target {
     pub const STD: &str = "std";
 }
 
-/// The environment that all measurements share: options, the start of child processes, and peers' programs.
+/// The environment that all measurements share: the options, the command that starts child processes, and the peers'
+/// programs.
 #[derive(Clone, Debug)]
 pub struct BenchContext {
     /// Validated options.
@@ -103,17 +104,18 @@ impl RunSample {
     }
 }
 
-/// The error for another system that is not installed. The runner then skips the measurement.
+/// The error for something that a measurement needs and this machine lacks, such as another system, a data file or a
+/// disk. The runner then skips the measurement.
 #[derive(Clone, Debug)]
-pub struct SystemNotInstalled(pub String);
+pub struct MissingPrerequisite(pub String);
 
-impl fmt::Display for SystemNotInstalled {
+impl fmt::Display for MissingPrerequisite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for SystemNotInstalled {}
+impl std::error::Error for MissingPrerequisite {}
 
 /// A function that makes one run of a measurement and returns its figures. The function must fail if a delivery is
 /// missing or wrong, because the runner marks all figures as checked.

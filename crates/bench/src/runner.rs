@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::params::ParamValue;
 use crate::point::{
-    BenchContext, Measurement, MeasurementGroup, RunSample, Suite, SystemNotInstalled, target,
+    BenchContext, Measurement, MeasurementGroup, MissingPrerequisite, RunSample, Suite, target,
 };
 use crate::row::{FigureRow, RowSet};
 use crate::stats::Summary;
@@ -96,8 +96,11 @@ fn run_round(
                 running.dropped = true;
                 running.samples.clear();
                 let message = format!("{:?}: {error:#}", running.point);
-                let list =
-                    if error.is::<SystemNotInstalled>() { &mut outcome.skipped } else { &mut outcome.failed };
+                let list = if error.is::<MissingPrerequisite>() {
+                    &mut outcome.skipped
+                } else {
+                    &mut outcome.failed
+                };
                 list.push(message);
             }
         }

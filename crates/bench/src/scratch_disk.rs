@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use dunlin::journal::RealDisk;
 
-use crate::point::SystemNotInstalled;
+use crate::point::MissingPrerequisite;
 
 /// A temporary directory on a real disk. Dropping the handle removes the directory.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl ScratchDisk {
             }
         }
         let why = "neither the temporary nor the working directory is on a disk: durability is not measured in memory";
-        Err(SystemNotInstalled(why.to_owned()).into())
+        Err(MissingPrerequisite(why.to_owned()).into())
     }
 
     /// Returns the path of the directory.

@@ -106,7 +106,7 @@ impl TextPainter {
     }
 }
 
-/// Adds colours to texts, unless the command's output has no colours.
+/// Adds colours to texts if the command's output is coloured.
 #[derive(Debug, Clone, Copy)]
 pub struct TextPainter {
     has_colors: bool,

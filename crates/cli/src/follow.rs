@@ -17,7 +17,7 @@ use crate::signals::StopFlag;
 
 pub use member::{MemberLoop, RecordHandling};
 
-/// When a subscribing command stops, and how long it pauses after each record.
+/// The rules by which a subscribing command stops, and the pause that it makes after each record.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StopRules {
     /// Maximum number of records that all subscribers of the command receive together.

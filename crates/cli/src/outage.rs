@@ -25,7 +25,7 @@ pub fn unreachable(client: &Client) -> Option<Disconnection> {
     client.disconnection().filter(|lost| lost.since.elapsed() >= REPORT_AFTER)
 }
 
-/// Reports a lost connection to the user, once for each outage.
+/// Informs the user of a lost connection, once for each outage.
 #[derive(Debug, Default)]
 pub struct OutageReport {
     is_reported: bool,

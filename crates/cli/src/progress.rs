@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A progress bar on standard error. Dropping the handle removes it.
+/// A progress bar on standard error. Dropping the handle removes the bar.
 #[derive(Debug)]
 pub struct TransferProgress(ProgressBar);
 

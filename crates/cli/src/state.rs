@@ -12,7 +12,7 @@ use dunlin_topic::{Frame, FrozenState, Reducer, ReducerConfig, ReducerError};
 
 use crate::outcome::CommandRefusal;
 
-/// The state of a topic. Its kind is one of Dunlin's reducers: order book, orders, last values, or region.
+/// The state of a topic, which one of Dunlin's reducers keeps: an order book, orders, last values, or a region.
 #[derive(Debug)]
 pub enum State {
     /// An order book that consists of price levels.

@@ -15,7 +15,7 @@ use crate::program::ExternalProgram;
 /// How long running workers may take to end when the node stops.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// The configuration of the workers that a node starts: their command, and their numbers.
+/// The configuration of the workers that a node starts: their command, and how many of them run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkersConfig {
     pub words: Vec<String>,

@@ -77,7 +77,7 @@ pub struct Group<'a> {
     pub name: &'a str,
 }
 
-/// A client's membership in a group, through which it receives a share of the records.
+/// A client's membership in a group, through which the client receives a share of the records.
 #[derive(Debug)]
 pub struct Member {
     subscriber: Subscriber,

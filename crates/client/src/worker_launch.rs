@@ -19,7 +19,8 @@ const PREPARED: &[u8] = b"prepared\n";
 /// The interval at which a waiting worker checks for orders.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The settings that a node gives to a worker process when it starts the process. Empty if no node started the process.
+/// The settings that a node gives to a worker process when it starts the process. The settings are empty if no node
+/// started the process.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerLaunch {
     name: Option<String>,

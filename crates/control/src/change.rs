@@ -6,7 +6,8 @@ use crate::error::ControlDecodeError;
 use crate::item::KeyItem;
 use crate::layout::{Fields, Layout, choice};
 
-/// A change of the state: all keys that one revision wrote or deleted. Topic `$kv` has one record for each change.
+/// A change of the key-value state: all keys that one revision wrote or deleted. Topic `$kv` has one record for each
+/// change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The revision.

@@ -9,8 +9,8 @@ use dunlin_topic::Topic;
 
 use crate::node::Node;
 
-/// The topic to which a record is appended, because it owns the record's subject.
-/// If the topic was created for this record, dropping the value removes it, unless it has records or other users.
+/// The topic that owns a record's subject, and to which the record is therefore appended. If the topic was created for
+/// this record, dropping the value removes the topic, unless the topic has records or other users.
 #[derive(Debug)]
 pub struct OwningTopic {
     topic: Arc<Topic>,

@@ -33,7 +33,7 @@ const GAP_NS_MAX: u64 = 1_000_000_000;
 /// Default delay, in ns, above which a record counts as late.
 pub const LATE_NS_DEFAULT: u64 = 1_000_000;
 
-/// The schedule of a source: when the next record of each instrument is due.
+/// The schedule by which a source publishes: when the next record of each instrument is due.
 #[derive(Debug, Clone)]
 pub struct FeedSchedule {
     lanes: Vec<InstrumentLane>,

@@ -45,7 +45,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of the autoscaler's decisions.
 const SAMPLE_MS: u64 = 500;
 
-/// The load of a task scheduler, from which the autoscaler decides, and the names of all workers.
+/// The load of a task scheduler, on which the autoscaler bases its decisions, and the names of all workers.
 #[derive(Debug, Clone, Default)]
 pub struct SchedulerLoad {
     /// The autoscaler's input.

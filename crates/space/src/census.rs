@@ -24,7 +24,7 @@ struct EntityLocation {
     in_handover: bool,
 }
 
-/// How many entities of a region move, and how many are in a handover.
+/// The number of entities that a region moves, and the number of its entities that are being handed over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RegionEntityCounts {
     /// Number of entities that the region moves.

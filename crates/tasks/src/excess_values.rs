@@ -10,7 +10,7 @@ use crate::limits::SchedulerLimits;
 use crate::quota::Quota;
 use crate::tenant::WEIGHT_MAX;
 
-/// The values of a command that the scheduler does not allow.
+/// The values in a command that exceed the scheduler's limits, or that contradict each other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExcessValues {
     /// The first name that is too long, in the order in which the scheduler checks names: its field, and its length.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::segment::BufferPool;
 
-/// A limit on memory, with the memory in use. A tenant's budget also counts in the node's budget.
+/// A limit on memory, and the amount of memory in use. A tenant's budget also counts in the node's budget.
 #[derive(Debug)]
 pub struct MemoryBudget {
     used: AtomicU64,

@@ -16,7 +16,7 @@ use krabmaga::engine::location::Real2D;
 use krabmaga::engine::schedule::Schedule;
 use krabmaga::engine::state::State;
 
-/// The request, in the form of `crates/bench/src/space/flock.rs`.
+/// The birds and the settings of the flock to simulate, as `crates/bench/src/space/flock.rs` sends them.
 #[derive(serde::Deserialize)]
 pub struct FlockRequest {
     edge: f32,
@@ -31,6 +31,7 @@ pub struct FlockRequest {
     birds: Vec<[f32; 4]>,
 }
 
+/// The results of a run: its duration, its number of ticks, and how many neighbours the birds saw.
 #[derive(serde::Serialize)]
 pub struct RunReport {
     counted_ns: u64,

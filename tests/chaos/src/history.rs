@@ -26,7 +26,7 @@ pub const KEYS: usize = 3;
 /// A key's value and its revision; the revision is 0 if the key does not exist.
 pub type KeyState = (String, u64);
 
-/// A request about the keys of a group.
+/// A request to read or write the keys of one group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyRequest {
     /// Reads a key.

@@ -9,7 +9,7 @@ use dunlin_control::{
     Compare, ComparedProperty, Comparison, ControlCommand, ControlRefusal, ControlReply, FoundKeys,
     KeyOperation as Step, OperationOutcome, prefix_end,
 };
-use dunlin_replica::seed::Seed;
+use dunlin_replica::seed::SeededRandom;
 
 use crate::history::{KEYS, KeyRequest, KeyResponse, KeyState, Operation, RunClock, key};
 use crate::progress::ClientProgress;
@@ -29,7 +29,7 @@ pub struct KeyClient {
     id: u64,
     replica_client: ReplicaClient,
     clock: RunClock,
-    seed: Seed,
+    seed: SeededRandom,
     write_count: u64,
     /// The group that the client uses, and the last revisions of the group's keys that the client saw.
     known: (String, [u64; KEYS]),
@@ -48,7 +48,7 @@ impl KeyClient {
         seed: u64,
         progress: Arc<ClientProgress>,
     ) -> KeyClient {
-        let seed = Seed::new(seed);
+        let seed = SeededRandom::new(seed);
         let (known, unknown, history) = Default::default();
         KeyClient { id, replica_client, clock, seed, write_count: 0, known, unknown, history, progress }
     }

@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use crate::history::Operation;
 
-/// The number of groups that the linearizability checker examined, and the number of groups that it could not decide.
+/// The number of groups of keys that the linearizability checker examined, and the number of those that it could not
+/// decide.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CheckCounts {
     /// The number of groups that the checker examined.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use dunlin_control::{
     Compare, ComparedProperty, Comparison, ControlCommand, ControlReply, KeyOperation as Step, LOCKS,
 };
-use dunlin_replica::seed::Seed;
+use dunlin_replica::seed::SeededRandom;
 
 use crate::history::RunClock;
 use crate::progress::ClientProgress;
@@ -60,7 +60,7 @@ pub struct LockClient {
     id: u64,
     replica_client: ReplicaClient,
     clock: RunClock,
-    seed: Seed,
+    seed: SeededRandom,
     history: LockHistory,
     progress: Arc<ClientProgress>,
 }
@@ -85,7 +85,7 @@ impl LockClient {
             id,
             replica_client,
             clock,
-            seed: Seed::new(seed),
+            seed: SeededRandom::new(seed),
             history: LockHistory::default(),
             progress,
         }

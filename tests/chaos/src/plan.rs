@@ -1,6 +1,6 @@
 //! The faults of a run and their times, which all follow from the seed.
 
-use dunlin_replica::seed::Seed;
+use dunlin_replica::seed::SeededRandom;
 
 /// The node that a fault strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,14 +90,14 @@ impl Fault {
 
 /// Makes a plan with `steps` steps.
 pub fn plan(seed: u64, steps: u64) -> Plan {
-    let mut seed = Seed::new(seed);
+    let mut seed = SeededRandom::new(seed);
     let nodes = if seed.between(0, 2) == 0 { 5 } else { 3 };
     let log_bytes = [4 << 10, 32 << 10, 64 << 20][seed.between(0, 2) as usize];
     let steps = (0..steps).map(|_| random_step(&mut seed)).collect();
     Plan { nodes, log_bytes, steps }
 }
 
-fn random_step(seed: &mut Seed) -> Step {
+fn random_step(seed: &mut SeededRandom) -> Step {
     let mut faults = vec![random_fault(seed)];
     // No second fault is added to `Moving`, which changes the network itself, or to a fault during which changes must
     // be acknowledged.
@@ -107,11 +107,11 @@ fn random_step(seed: &mut Seed) -> Step {
     Step { faults, hold_ms: seed.between(250, 1_300), rest_ms: seed.between(100, 700) }
 }
 
-fn random_target(seed: &mut Seed) -> FaultTarget {
+fn random_target(seed: &mut SeededRandom) -> FaultTarget {
     if seed.between(0, 2) == 0 { FaultTarget::Follower } else { FaultTarget::Leader }
 }
 
-fn random_fault(seed: &mut Seed) -> Fault {
+fn random_fault(seed: &mut SeededRandom) -> Fault {
     let target = random_target(seed);
     match seed.between(0, 99) {
         0..9 => Fault::Kill(target),
@@ -136,13 +136,13 @@ fn random_fault(seed: &mut Seed) -> Fault {
 }
 
 /// Sets a clock one to twelve hours forward or back.
-fn set_clock(seed: &mut Seed, target: FaultTarget) -> Fault {
+fn set_clock(seed: &mut SeededRandom, target: FaultTarget) -> Fault {
     let offset_s = seed.between(3_600, 43_200) as i64;
     Fault::SetClock(target, if seed.between(0, 1) == 0 { offset_s } else { -offset_s })
 }
 
 /// Returns a fault that can happen together with another fault.
-fn additional_fault(seed: &mut Seed) -> Fault {
+fn additional_fault(seed: &mut SeededRandom) -> Fault {
     let target = random_target(seed);
     match seed.between(0, 4) {
         0 => Fault::Break,

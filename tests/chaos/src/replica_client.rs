@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_control::{ControlCommand, ControlRefusal, ControlReply, FoundKeys, OperationOutcome};
 use dunlin_replica::protocol::{GREETING, ReplicaRequest, ReplicaResponse, read_frame, write_frame};
-use dunlin_replica::seed::Seed;
+use dunlin_replica::seed::SeededRandom;
 
 /// The longest wait for a response. After this time, the result of the request is unknown.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(900);
@@ -60,13 +60,13 @@ pub struct ReplicaClient {
     nodes: BTreeMap<u64, SocketAddr>,
     connections: BTreeMap<u64, TcpStream>,
     leader: u64,
-    seed: Seed,
+    seed: SeededRandom,
 }
 
 impl ReplicaClient {
     /// Creates a client of these nodes.
     pub fn new(nodes: BTreeMap<u64, SocketAddr>, seed: u64) -> ReplicaClient {
-        ReplicaClient { nodes, connections: BTreeMap::new(), leader: 0, seed: Seed::new(seed) }
+        ReplicaClient { nodes, connections: BTreeMap::new(), leader: 0, seed: SeededRandom::new(seed) }
     }
 
     /// Sends a command until a node accepts it, within the time limit.

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, bail};
 
-/// The highest Raft term that each node has reported, and all decreases.
+/// The highest Raft term that each node has reported, and every report of a lower term.
 #[derive(Debug, Default)]
 pub struct HighestTerms(Mutex<(BTreeMap<u64, u64>, Vec<String>)>);
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dunlin_control::Change;
 use dunlin_replica::protocol::{ReplicaRequest, ReplicaResponse};
-use dunlin_replica::seed::Seed;
+use dunlin_replica::seed::SeededRandom;
 
 use crate::replica_client::request_once;
 
@@ -30,7 +30,7 @@ pub struct WatchTrace {
 
 /// Watches up to the revision in `until`, or until the run gives up. `until` is 0 while the last revision is unknown.
 pub fn watch(nodes: &BTreeMap<u64, SocketAddr>, seed: u64, until: &AtomicU64) -> WatchTrace {
-    let (mut seed, mut watched, mut next) = (Seed::new(seed), WatchTrace::default(), 1);
+    let (mut seed, mut watched, mut next) = (SeededRandom::new(seed), WatchTrace::default(), 1);
     let mut missed = 0;
     loop {
         let last = until.load(Ordering::Relaxed);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use dunlin_journal::{DirLock, Disk, DiskFile, RealDisk};
 
-use crate::seed::Seed;
+use crate::seed::SeededRandom;
 
 const SECTOR: usize = 512;
 
@@ -206,7 +206,7 @@ impl DiskFile for PowerLossFile {
 impl PowerLossFile {
     /// Writes a random selection of the sectors, some of them with one wrong bit, and ends the process.
     fn tear(&self, writes: &Writes) -> ! {
-        let mut seed = Seed::new(self.faults.tear.load(Ordering::Relaxed));
+        let mut seed = SeededRandom::new(self.faults.tear.load(Ordering::Relaxed));
         let reached = seed.between(0, 100);
         for (at, bytes) in writes {
             let mut from = 0;

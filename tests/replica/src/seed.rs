@@ -1,14 +1,14 @@
 //! Random decisions that can be repeated: the same seed leads to the same decisions.
 
-/// A xorshift generator, initialized with a seed.
+/// A generator of random numbers (xorshift) that repeats the same numbers for the same seed.
 #[derive(Debug, Clone)]
-pub struct Seed(u64);
+pub struct SeededRandom(u64);
 
-impl Seed {
+impl SeededRandom {
     /// Creates a generator with this seed.
-    pub fn new(seed: u64) -> Seed {
+    pub fn new(seed: u64) -> SeededRandom {
         let mixed = (seed ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        Seed((mixed ^ (mixed >> 31)) | 1)
+        SeededRandom((mixed ^ (mixed >> 31)) | 1)
     }
 
     /// Returns a new seed, for a run whose seed is not given.

@@ -14,7 +14,7 @@ use dunlin_client::topic::{Event, Notice, Start, Subscribe, SubscribeError, Subs
 use dunlin_client::{Client, ClientLimits, ClientOptions, Subscriber};
 
 use crate::content::TestPayload;
-use crate::seed::Seed;
+use crate::seed::SeededRandom;
 use crate::trace::TraceLine;
 
 /// The timeout of a call that waits for an event.
@@ -52,7 +52,7 @@ struct Reader {
     subscriber: Subscriber,
     kind: String,
     writer: TraceWriter,
-    seed: Seed,
+    seed: SeededRandom,
 }
 
 /// Trace lines that are not written yet.
@@ -81,7 +81,7 @@ impl Reader {
         let subscriber = subscribe(client, pattern, &options)?;
         let mut writer = TraceWriter { name: name.to_owned(), lines, pending: None, done: false };
         writer.add_line(TraceLine::Up);
-        let seed = Seed::new(name.bytes().map(u64::from).sum());
+        let seed = SeededRandom::new(name.bytes().map(u64::from).sum());
         Ok(Reader { subscriber, kind, writer, seed })
     }
 

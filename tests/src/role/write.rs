@@ -14,7 +14,7 @@ use dunlin_client::{Client, ClientOptions, ProducerIdentity, Publisher, Publishe
 
 use super::{option, stop_flag};
 use crate::content::{BYTES_MIN, TestPayload};
-use crate::seed::Seed;
+use crate::seed::SeededRandom;
 
 /// The longest duration of a call: two heartbeats, and time for a busy machine.
 const CALL_MAX: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ const CALL_MAX: Duration = Duration::from_secs(30);
 struct Writer {
     publisher: Publisher,
     writer: u32,
-    seed: Seed,
+    seed: SeededRandom,
     n: u64,
 }
 
@@ -35,7 +35,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let publisher =
         client.publisher_with(&arguments[1], PublisherOptions { identity, ..PublisherOptions::default() })?;
     let writer = option(arguments, "writer", 1)?;
-    let seed = Seed::new(option(arguments, "seed", 1)?);
+    let seed = SeededRandom::new(option(arguments, "seed", 1)?);
     let from: u64 = option(arguments, "from", 1)?;
     let count: u64 = option(arguments, "count", u64::MAX)?;
     let mode: String = option(arguments, "mode", "mixed".to_owned())?;
@@ -70,7 +70,7 @@ impl Writer {
     fn content(&self, n: u64, last: bool) -> Vec<u8> {
         let content = TestPayload { writer: self.writer, n, last };
         // The size depends only on the record's number, so a repeated record has the same contents.
-        content.encode(BYTES_MIN + (Seed::new(n).draw() % 500) as usize)
+        content.encode(BYTES_MIN + (SeededRandom::new(n).draw() % 500) as usize)
     }
 
     fn publish_in_batch(&mut self, records: u64) -> Result<()> {

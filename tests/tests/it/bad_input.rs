@@ -11,7 +11,7 @@ use dunlin::wire::{
     Subscribe,
 };
 use dunlin_system_tests::process::PATIENCE;
-use dunlin_system_tests::seed::Seed;
+use dunlin_system_tests::seed::SeededRandom;
 
 use crate::processes::{Node, SubscriberProcess, Writer, audit_all};
 use crate::stopped::create_reliable;
@@ -130,7 +130,7 @@ fn check_error_codes(node: SocketAddr) {
 }
 
 /// Sends random bytes: at the start, after the preamble, after the greeting and inside of messages.
-fn send_noise(node: SocketAddr, seed: &mut Seed) {
+fn send_noise(node: SocketAddr, seed: &mut SeededRandom) {
     for _ in 0..300 {
         let mut bytes: Vec<u8> = (0..seed.between(1, 3_000)).map(|_| seed.draw() as u8).collect();
         let start = match seed.between(0, 3) {
@@ -154,7 +154,7 @@ fn send_noise(node: SocketAddr, seed: &mut Seed) {
 }
 
 /// Sends valid messages that are cut off at a random byte, and drops the connections.
-fn send_truncated(node: SocketAddr, seed: &mut Seed) {
+fn send_truncated(node: SocketAddr, seed: &mut SeededRandom) {
     let messages =
         [greeting(), subscribe(1, "t"), subscribe(2, ">"), encode(FromClient::Ping(Ping { token: 1 }))]
             .concat();
@@ -220,7 +220,7 @@ fn send_until_unread(stream: &mut TcpStream, mut next: impl FnMut() -> Vec<u8>) 
 fn hostile_clients_are_disconnected_without_affecting_others() {
     for seed in tier::seeds(1) {
         println!("seed {seed}");
-        let mut random = Seed::new(seed);
+        let mut random = SeededRandom::new(seed);
         let node = Node::start_anywhere(&["handshake=500"]);
         create_reliable(&node.url(), "t");
         let reader = SubscriberProcess::start(&node.url(), &["good=registered@t"]);

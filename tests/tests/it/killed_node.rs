@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_system_tests::audit::AuditCounts;
 use dunlin_system_tests::port;
-use dunlin_system_tests::seed::Seed;
+use dunlin_system_tests::seed::SeededRandom;
 
 use crate::processes::{Node, SubscriberProcess, Writer, audit_all, url};
 use crate::tier;
@@ -65,7 +65,7 @@ fn kill_nodes(tries: u64) {
 /// Runs one try: starts a writer and subscribers of all kinds except `registered`, and kills the node one to three
 /// times.
 fn kill_and_restart(seed: u64, total: &mut Total) {
-    let mut random = Seed::new(seed);
+    let mut random = SeededRandom::new(seed);
     let address = port::free();
     let mut node = Node::start(address);
     let url = url(address);

@@ -12,7 +12,7 @@ use dunlin::{Config, Node as Embedded};
 use dunlin_system_tests::content::TestPayload;
 use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::port;
-use dunlin_system_tests::seed::Seed;
+use dunlin_system_tests::seed::SeededRandom;
 
 use crate::processes::{Node, SubscriberProcess, Writer, audit_all, url};
 use crate::tier;
@@ -57,7 +57,7 @@ fn kill_nodes(tries: u64) {
 /// Starts a node on this directory and kills the node, two or three times in turn.
 fn kill_repeatedly(seed: u64, dir: &Path, total: &mut Total) {
     let _ = std::fs::remove_dir_all(dir);
-    let mut random = Seed::new(seed);
+    let mut random = SeededRandom::new(seed);
     let address = port::free();
     let data = format!("data={}", dir.display());
     let start = || Node::start_with(address, &[&data]);

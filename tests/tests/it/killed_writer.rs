@@ -2,7 +2,7 @@
 //! batch under the same identity.
 
 use dunlin_system_tests::ledger::Ledger;
-use dunlin_system_tests::seed::Seed;
+use dunlin_system_tests::seed::SeededRandom;
 use dunlin_system_tests::trace::TraceLine;
 
 use crate::processes::{Node, SubscriberProcess, Writer, audit_all};
@@ -11,7 +11,7 @@ use crate::tier;
 /// Kills a publisher while it publishes, and starts another publisher with the same identity and records. Returns the
 /// trace of a subscriber.
 fn kill_and_retry(seed: u64, mode: &str) -> (Vec<TraceLine>, Ledger) {
-    let mut random = Seed::new(seed);
+    let mut random = SeededRandom::new(seed);
     let node = Node::start_anywhere(&["retention=67108864"]);
     let readers = SubscriberProcess::start(&node.url(), &["a=drain@t"]);
     let arguments = |count: u64| {
@@ -85,7 +85,7 @@ fn retry_for_killed_publishers(tries: u64) {
 
 fn kill_publishers_of_batches(tries: u64) {
     for seed in tier::seeds(tries) {
-        let mut random = Seed::new(seed);
+        let mut random = SeededRandom::new(seed);
         let node = Node::start_anywhere(&["retention=67108864"]);
         let readers = SubscriberProcess::start(&node.url(), &["a=next@t"]);
         let arguments = ["mode=batch", "batch=50", "pause=0", "producer=5"];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dunlin_client::topic::{ReliableOptions, Retention, TopicConfig};
 use dunlin_client::{Client, ClientOptions};
 use dunlin_system_tests::port;
-use dunlin_system_tests::seed::Seed;
+use dunlin_system_tests::seed::SeededRandom;
 
 use crate::processes::{Node, SHORT_HEARTBEAT, SubscriberProcess, Writer, audit_all, url};
 use crate::tier;
@@ -29,7 +29,7 @@ pub fn create_reliable(url: &str, topic: &str) {
 fn stopped_subscriber_gets_an_exact_gap_and_delays_no_others() {
     for seed in tier::seeds(2) {
         println!("seed {seed}");
-        let mut random = Seed::new(seed);
+        let mut random = SeededRandom::new(seed);
         let node = Node::start_anywhere(&[]);
         create_reliable(&node.url(), "t");
         let neighbours = SubscriberProcess::start(&node.url(), &["a=registered@t", "b=registered@t"]);

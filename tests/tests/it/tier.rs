@@ -3,14 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use dunlin_system_tests::seed::Seed;
+use dunlin_system_tests::seed::SeededRandom;
 
 /// Returns the seeds to try. `DUNLIN_CHAOS_SEED` sets a single seed. Otherwise there are `DUNLIN_CHAOS_TRIES` (or
 /// `tries`) new seeds, and more until `DUNLIN_CHAOS_MINUTES` have passed.
 pub fn seeds(tries: u64) -> impl Iterator<Item = u64> {
     let fixed_seed = number("DUNLIN_CHAOS_SEED");
     let tries = fixed_seed.map_or_else(|| number("DUNLIN_CHAOS_TRIES").unwrap_or(tries), |_| 1);
-    let first = fixed_seed.unwrap_or_else(Seed::fresh);
+    let first = fixed_seed.unwrap_or_else(SeededRandom::fresh);
     let deadline = Instant::now() + Duration::from_secs(60 * number("DUNLIN_CHAOS_MINUTES").unwrap_or(0));
     (0..)
         .take_while(move |&at| at < tries || (fixed_seed.is_none() && Instant::now() < deadline))

@@ -11,7 +11,7 @@ use crate::{process, workspace};
 
 const PATH: &str = "tests/runs.tsv";
 
-/// The results of earlier test runs: all rows of their table, the oldest first.
+/// The results of earlier test runs, as the rows of a table, the oldest first.
 pub struct History(Vec<Row>);
 
 struct Row {

@@ -58,7 +58,7 @@ fn feed_options(arguments: &FeedArguments) -> Result<RawFeedOptions> {
     Ok(RawFeedOptions { config, clients, instruments, depth, delay_ms, test_loss_every, seed })
 }
 
-/// Arguments of a hidden command: a child process of a benchmark, started by `bench`.
+/// Arguments of the hidden command that `bench` runs in its child processes.
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub struct BenchChildArguments {

@@ -177,7 +177,7 @@ impl Narration<'_> {
     }
 }
 
-/// Arguments of a hidden command: a subscriber process of the demo, started by `demo`.
+/// Arguments of the hidden command that `demo` runs in its subscriber processes.
 #[derive(Debug, clap::Args)]
 pub struct DemoChildArguments {
     /// Name of the subscriber

@@ -128,7 +128,8 @@ struct MarketResult {
     books: Vec<(String, SizeByPrice)>,
 }
 
-/// The result of the cluster demo: its kills, and the comparison of lines and books with the recordings.
+/// The result of the cluster demo: the kills of nodes, and the comparison of received lines and order books with the
+/// recordings.
 pub struct ClusterDemoResult {
     node_kills: Vec<NodeKill>,
     lines: NodeVerdicts,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::account::{ContentDigest, MissedRecords, TopicReadReport};
 use super::recording::MarketRecording;
 
-/// The ledger: for each topic, its recording and the number of lines published so far. The lines that readers received
+/// The recording of each topic, and the number of its lines that have been published. The lines that readers received
 /// are compared with the published lines.
 #[derive(Debug, Default)]
 pub struct LineLedger<'a> {
@@ -18,7 +18,7 @@ struct Entry<'a> {
     published: u64,
 }
 
-/// The comparison of one reader's account with the published lines.
+/// The result of comparing the lines that one reader received with the published lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadVerdict {
     pub published: u64,

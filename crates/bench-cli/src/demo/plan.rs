@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-/// The settings of one subscriber in the demo: its topics, its pause after each record, and its steps.
+/// The settings of one subscriber in the demo: its topics, its pause after each record, and when it is started or
+/// killed.
 #[derive(Debug, Clone, Copy)]
 pub struct SubscriberPlan {
     pub name: &'static str,

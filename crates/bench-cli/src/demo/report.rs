@@ -42,7 +42,7 @@ pub enum ChildReport {
     Finished,
 }
 
-/// A reader's report on one log, as text between processes: totals, and the gaps since the last report.
+/// A line of text in which a reader process reports on one log: totals, and the gaps since the last report.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReadReportLine {
     pub through: Position,
@@ -74,7 +74,7 @@ impl ReadReportLine {
     }
 }
 
-/// Sends the changes of a reader's accounts since the last report to the demo's main process.
+/// Reports to the demo's main process what a reader has received since the last report.
 #[derive(Debug, Default)]
 pub struct Reporter {
     reported: ReadReportsByTopic,

@@ -10,7 +10,7 @@ use super::account::TopicReadReport;
 use super::ledger::{ContentMatch, LineLedger, ReadVerdict};
 use super::reader::DemoReader;
 
-/// A table with one row for each subscriber and topic: whether every record is accounted for.
+/// A table with one row for each subscriber and topic, which shows whether every record is accounted for.
 #[derive(Debug, Default)]
 pub struct SubscriberVerdicts {
     rows: Vec<(String, String, ReadVerdict)>,

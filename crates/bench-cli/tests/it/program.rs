@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The exit status and the output of a run.
+/// The exit status and the output of a program that has ended.
 #[derive(Debug)]
 pub struct Outcome {
     pub code: Option<i32>,

@@ -10,7 +10,7 @@ use crate::clock::monotonic_ns;
 use crate::cores::CorePinning;
 use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{BenchContext, Measurement, MeasurementGroup, RunSample, SystemNotInstalled, target};
+use crate::point::{BenchContext, Measurement, MeasurementGroup, MissingPrerequisite, RunSample, target};
 use crate::pubsub::{Broker, CROWD, SubscribedConnection, fanout, throughput};
 
 const MESSAGES: u64 = 5;
@@ -59,7 +59,7 @@ fn raise_file_limit(needed: u64) -> Result<()> {
     let allowed = maximum.unwrap_or(u64::MAX);
     if allowed < needed {
         let reason = format!("{needed} open files are needed and {allowed} allowed: see `ulimit -Hn`");
-        return Err(SystemNotInstalled(reason).into());
+        return Err(MissingPrerequisite(reason).into());
     }
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
         .context("cannot raise the limit of open files")

@@ -12,7 +12,7 @@ use super::acknowledged::{self, ExpectedValues};
 use super::connection::ConnectionHandle;
 use super::frame;
 use super::lanes;
-use super::node::NodeUsage;
+use super::node::MeasuredNodeStatus;
 use super::probe;
 use super::session;
 use super::watch;
@@ -228,16 +228,16 @@ impl StoreConnection {
     }
 
     /// Returns the state of the cluster according to the node.
-    pub async fn usage(&self) -> Result<NodeUsage> {
+    pub async fn usage(&self) -> Result<MeasuredNodeStatus> {
         self.status(Bytes::new()).await
     }
 
     /// Returns the state of the cluster according to the node, which then resets its count of commits.
-    pub async fn usage_and_reset(&self) -> Result<NodeUsage> {
+    pub async fn usage_and_reset(&self) -> Result<MeasuredNodeStatus> {
         self.status(Bytes::from_static(b"anew")).await
     }
 
-    async fn status(&self, body: Bytes) -> Result<NodeUsage> {
+    async fn status(&self, body: Bytes) -> Result<MeasuredNodeStatus> {
         let within =
             tokio::time::timeout(Duration::from_secs(1), self.connection.request(frame::STATUS, body));
         Ok(serde_json::from_slice(&within.await.context("a node does not respond")??)?)
@@ -262,13 +262,13 @@ pub async fn wait_for_leader(nodes: &[StoreConnection], voters: Option<usize>) -
 }
 
 async fn agreed_leader(nodes: &[StoreConnection], voters: Option<usize>) -> Result<usize> {
-    let mut all: Vec<NodeUsage> = Vec::new();
+    let mut all: Vec<MeasuredNodeStatus> = Vec::new();
     for node in nodes {
         all.push(node.usage().await?);
     }
     let last = all.iter().map(|usage| usage.last).max().unwrap_or(0);
     let Some(leader) = all[0].leader else { bail!("the first node knows no leader: {all:?}") };
-    let agree = |usage: &NodeUsage| {
+    let agree = |usage: &MeasuredNodeStatus| {
         usage.leader == Some(leader)
             && usage.applied + BEHIND_MAX >= last
             && voters.is_none_or(|voters| usage.voters == voters)

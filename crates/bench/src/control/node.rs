@@ -28,7 +28,7 @@ pub struct NodeReady {
 
 /// The status of a benchmarked node: leader, log positions, elections, and requests to other nodes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct NodeUsage {
+pub struct MeasuredNodeStatus {
     /// Id of the leader.
     pub leader: Option<u64>,
     /// Number of voters.
@@ -130,7 +130,7 @@ impl ControlNodeState {
     }
 
     /// Returns the state of the cluster. If `reset` is set, resets the count of commits afterwards.
-    pub fn usage(&self, reset: bool) -> Result<NodeUsage> {
+    pub fn usage(&self, reset: bool) -> Result<MeasuredNodeStatus> {
         let (status, elections) = (self.control.status()?, self.control.elections_won()?);
         let links = self.cluster.link_use();
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,7 +140,7 @@ impl ControlNodeState {
         if reset {
             *before = (commands, commit_time);
         }
-        Ok(NodeUsage {
+        Ok(MeasuredNodeStatus {
             leader: status.leader,
             voters: status.voters.len(),
             last: status.last.unwrap_or(0),

@@ -23,7 +23,7 @@ const BATCHES_IN_FLIGHT: usize = 64;
 /// The numbers of nodes of the measured clusters.
 const NODES: [usize; 4] = [1, 3, 5, 7];
 
-/// The load on a key-value cluster in one measurement: number of nodes, requests in flight, and batch size.
+/// The settings of one measurement of a key-value cluster: number of nodes, requests in flight, and batch size.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlLoad {
     /// The name of the benchmark case.

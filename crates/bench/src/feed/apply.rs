@@ -15,7 +15,7 @@ use dunlin_feed::{
 };
 
 use crate::clock::monotonic_ns;
-use crate::point::{RunSample, SystemNotInstalled};
+use crate::point::{MissingPrerequisite, RunSample};
 
 /// For each measurement: the kind of book, and the name of the recording.
 pub const RECORDINGS: [(&str, &str); 5] = [
@@ -62,7 +62,7 @@ pub fn read(recording: &str) -> Result<RecordedUpdates> {
     let folder = std::env::var_os("DUNLIN_DATA").map_or_else(|| PathBuf::from(DATA), PathBuf::from);
     let path = folder.join(recording);
     let content = std::fs::read(&path).map_err(|error| {
-        SystemNotInstalled(format!("{}: {error}; `cargo xtask data` fetches the recordings", path.display()))
+        MissingPrerequisite(format!("{}: {error}; `cargo xtask data` fetches the recordings", path.display()))
     })?;
     let layout = RecordingFormat::of(&content)
         .with_context(|| format!("{} is not a recording of Betfair or Bitstamp", path.display()))?;

@@ -18,7 +18,7 @@ use dunlin_server::{Server, ServerConfig};
 
 use crate::clock::monotonic_ns;
 use crate::payload::{NumberedPayload, ReadExtent};
-use crate::point::{RunSample, SystemNotInstalled};
+use crate::point::{MissingPrerequisite, RunSample};
 use crate::scratch_disk::ScratchDisk;
 
 /// Payload bytes of a record.
@@ -34,7 +34,7 @@ pub fn journal(commits: u64) -> Result<RunSample> {
     let load = CommitLoad { payload_bytes: BYTES, in_flight: IN_FLIGHT as u32, commits };
     let measured = measure_commits(&dir.path().join("log"), &load, JournalConfig::default(), monotonic_ns);
     let mut measured = measured.map_err(|error| match error {
-        MeasureError::NotADisk(_) => anyhow::Error::from(SystemNotInstalled(error.to_string())),
+        MeasureError::NotADisk(_) => anyhow::Error::from(MissingPrerequisite(error.to_string())),
         other => other.into(),
     })?;
     Ok(sample(measured.records, measured.elapsed_ns, &mut measured.commits_ns))

@@ -27,7 +27,7 @@ pub struct InstrumentTotals {
     pub checksum: u64,
 }
 
-/// The totals of the source of one run: its records, its delays and its processor time.
+/// The totals of one run's publisher: its records, its delays and its processor time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SourceTotals {
     /// The totals of each instrument.

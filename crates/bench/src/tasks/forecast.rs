@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use dunlin_scale::sim::{PolicyRow, TimeSeries, Workload, compare};
 use dunlin_scale::{Policy, ScaleThresholds};
 
-use crate::point::{RunSample, SystemNotInstalled};
+use crate::point::{MissingPrerequisite, RunSample};
 
 /// The simulated duration of one value of a demand series, in ms. In the original series, a value covers 30 minutes.
 const VALUE_MS: u64 = 75_000;
@@ -116,7 +116,7 @@ fn taylor() -> Result<TimeSeries> {
     let folder = std::env::var_os("DUNLIN_DATA").map_or_else(|| PathBuf::from("data"), PathBuf::from);
     let path = folder.join("taylor.py");
     let text = std::fs::read_to_string(&path).map_err(|error| {
-        SystemNotInstalled(format!("{}: {error}; `cargo xtask data` fetches it", path.display()))
+        MissingPrerequisite(format!("{}: {error}; `cargo xtask data` fetches it", path.display()))
     })?;
     TimeSeries::parse(&text).with_context(|| format!("cannot parse {}", path.display()))
 }

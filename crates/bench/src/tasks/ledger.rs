@@ -39,8 +39,8 @@ struct Run {
     started_ns: u64,
 }
 
-/// The tasks that were submitted, started and ended. Used to check that each acknowledged task was completed exactly
-/// once.
+/// The tasks that were submitted, started and completed, kept to check that each acknowledged task was completed
+/// exactly once.
 #[derive(Debug, Default)]
 pub struct TaskLedger {
     acknowledged: HashSet<u64>,

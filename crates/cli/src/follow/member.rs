@@ -23,8 +23,8 @@ const CLAIMS_AHEAD: u64 = 64;
 /// How many times a claim is renewed in its duration. With 3, two renewals may fail before the claim ends.
 const RENEWALS_PER_CLAIM: u32 = 3;
 
-/// Says how a group member handles each record: it prints the record or runs a command, and then acknowledges the
-/// record.
+/// The settings by which a group member handles each record: it prints the record or runs a command, and then may
+/// acknowledge the record.
 #[derive(Debug)]
 pub struct RecordHandling {
     pub kind: GroupKind,

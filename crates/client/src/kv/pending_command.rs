@@ -16,8 +16,8 @@ use crate::topics::CallError;
 /// The largest size of the headers and padding of a message with a command.
 const HEAD_BYTES: usize = HEADER_BYTES + 32;
 
-/// A command about keys that was sent and has no response yet. Several commands may be in flight; the node handles
-/// commands that arrive together in one step.
+/// A command about keys that was sent and has no response yet. Several commands may be in flight; if they arrive
+/// together, the node handles them in one step.
 #[derive(Debug)]
 #[must_use = "a command that is not waited for may fail unnoticed"]
 pub struct PendingCommand {

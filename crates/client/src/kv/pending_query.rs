@@ -7,8 +7,8 @@ use dunlin_control::{ControlQuery, ControlQueryResult};
 use super::{Kv, KvError};
 use crate::pending_request::PendingRequest;
 
-/// A query about keys that was sent and has no response yet.
-/// Several queries may be in flight; the node answers queries that arrive together from one state.
+/// A query about keys that was sent and has no response yet. Several queries may be in flight; if they arrive together,
+/// the node answers all of them from one state.
 #[derive(Debug)]
 #[must_use = "the result of a query that is not waited for is lost"]
 pub struct PendingQuery {

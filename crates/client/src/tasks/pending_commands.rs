@@ -17,7 +17,7 @@ use crate::topics::CallError;
 const HEAD_BYTES: usize = HEADER_BYTES + 32;
 
 /// Commands about tasks that were sent together and have no response yet. Several groups of commands may be in flight;
-/// the node handles commands that arrive together in one step.
+/// if they arrive together, the node handles them in one step.
 #[derive(Debug)]
 #[must_use = "commands that are not waited for may fail unnoticed"]
 pub struct PendingTaskCommands {

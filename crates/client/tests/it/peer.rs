@@ -22,7 +22,7 @@ pub struct ScriptedNode {
     heartbeat_ms: u32,
 }
 
-/// One connection, seen from the node.
+/// The node's end of one connection.
 pub struct Link {
     stream: TcpStream,
     heartbeat_ms: u32,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::snapshots::{blocks, restore};
 use super::*;
 
-/// Bytes that select a command.
+/// Random bytes that select a command and its arguments.
 #[derive(Debug, Clone, Copy)]
 pub struct RandomCommand(pub [u8; 6]);
 

@@ -13,7 +13,7 @@ pub enum AccessExtent {
     All,
 }
 
-/// The subjects for which a user has a permission: all of the allowed patterns, except for denied patterns.
+/// The subjects for which a user has a permission: all that match an allowed pattern and no denied pattern.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SubjectRule {
     /// At least one of these patterns must cover the subject or pattern.

@@ -73,7 +73,7 @@ pub enum MirrorFeedStart {
     After(Vec<(Arc<LogName>, Position)>),
 }
 
-/// The result of passing an event of the owner to a mirror: it was applied, must be repeated, or ends the feed.
+/// The result of passing an event of the owner to a mirror: the event was applied, must be repeated, or ends the feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MirrorFeedOutcome {
     /// The event was applied.

@@ -20,8 +20,8 @@ use tokio::runtime::Handle;
 /// plus this number.
 const SWEEP_MIN: usize = 64;
 
-/// The orders for workers that wait to be sent over one connection. After an order queue is dropped, its workers
-/// receive no orders, but their tasks stay assigned while their leases last.
+/// A queue of orders that one connection carries to its workers. After the queue is dropped, its workers receive no
+/// orders, but their tasks stay assigned while their leases last.
 #[derive(Debug)]
 pub struct WorkerOrderQueue {
     orders: Mutex<VecDeque<WorkerOrder>>,

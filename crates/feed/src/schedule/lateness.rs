@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// How many records a source took from its schedule, how many of them late, and how large the delays were.
+/// The number of records that a source took from its schedule, how many of these were late, and how large the delays
+/// were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lateness {
     /// Delay above which a record counts as late, ns.

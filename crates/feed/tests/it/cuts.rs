@@ -11,7 +11,7 @@ use crate::record::{RecordFrame, snapshot};
 /// more bytes than this.
 const MERGED_BYTES_FREE: usize = 2 << 10;
 
-/// A cut: the frozen state after a record, with its bytes and its checksum.
+/// The frozen state after one record, with the bytes and the checksum of this state.
 pub struct StateCheckpoint {
     pub seq: u64,
     frozen: Arc<dyn FrozenState>,

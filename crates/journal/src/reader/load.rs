@@ -4,7 +4,7 @@ use super::{LogScan, Reader, ScanItem};
 use crate::error::ReadError;
 use crate::position::{Hole, Position};
 
-/// The result of loading from a position: records, or the range of records that cannot be read.
+/// The result of loading from a position: records, or a range of records that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadOutcome {
     /// The records from the position on.

@@ -95,7 +95,7 @@ fn check_note(records: &Records<'_>) {
     }
 }
 
-/// The items of a scan, in order.
+/// An item that a scan returned: one record, or a range of records that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JournalEntry {
     Record(Position, Vec<u8>),

@@ -7,7 +7,7 @@ use dunlin_journal::Position;
 
 use crate::fixture::JournalEntry;
 
-/// Everything appended to a log over all restarts.
+/// All records that a test appended to a log, over all restarts.
 #[derive(Debug, Default)]
 pub struct AppendedRecords {
     records: BTreeMap<Position, Vec<u8>>,

@@ -129,7 +129,7 @@ impl Transport for TestTransport {
     }
 }
 
-/// The nodes of a test.
+/// The nodes of a cluster under test, with their disks and the network between them.
 pub struct TestCluster {
     network: Arc<RwLock<Network>>,
     pub disks: BTreeMap<u64, Arc<FakeDisk>>,

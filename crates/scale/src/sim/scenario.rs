@@ -61,7 +61,7 @@ pub struct TenantLoad {
     pub load: SubmissionLoad,
 }
 
-/// The load that a simulated tenant submits: a mean rate, or as much as keeps a number of tasks waiting.
+/// The load that a simulated tenant submits: tasks at a mean rate, or enough tasks to keep a given number waiting.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SubmissionLoad {
     /// Random arrivals with a mean rate.

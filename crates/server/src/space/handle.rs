@@ -35,8 +35,8 @@ pub struct Space<const D: usize, B> {
     address: SocketAddr,
 }
 
-/// The socket at which a process accepts connections from the world's other processes. A program can bind it first. If
-/// the address is in use, the program then has not changed anything else yet.
+/// The socket at which a process accepts connections from the world's other processes. A program can bind this socket
+/// first, so that it fails before it has changed anything if the address is in use.
 #[derive(Debug)]
 pub struct RunnerListener {
     socket: TcpListener,

@@ -2,7 +2,7 @@
 
 use super::samples::DurationHistogram;
 
-/// Counters and durations of a process's regions. They begin with the process, or with the last call of
+/// Counters and durations of a process's regions, since the process started or since the last call of
 /// [`take_stats`](super::WorldRunner::take_stats).
 #[derive(Debug, Clone, Default)]
 pub struct RunnerStats {

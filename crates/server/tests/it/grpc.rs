@@ -26,6 +26,7 @@ use v1::subscribe_response::Event;
 
 use crate::serve_with;
 
+/// A client of a node's own gRPC service.
 pub type GrpcClient = DunlinClient<Channel>;
 
 fn serve_grpc() -> (Node, Server) {

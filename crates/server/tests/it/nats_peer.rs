@@ -24,7 +24,7 @@ pub struct NatsPeer {
     pub reader: BufReader<TcpStream>,
 }
 
-/// A message that was received.
+/// A message that a NATS client received.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NatsMessage {
     pub subject: String,

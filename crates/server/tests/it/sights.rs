@@ -37,7 +37,7 @@ const HIDDEN: u32 = 2;
 
 type Steps = Space<3, Oscillation>;
 
-/// A process of the world: region N of two, with its own endpoint.
+/// A process that runs one of the world's two regions, with an endpoint for clients.
 pub struct RegionProcess {
     _endpoint: SpaceEndpoint,
     pub space: Arc<Steps>,

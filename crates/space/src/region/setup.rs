@@ -41,7 +41,7 @@ pub struct RegionSetup<const D: usize> {
     pub limits: RegionLimits,
 }
 
-/// The error for a strip that is narrower than the behaviour's sight or the hysteresis.
+/// The error for a ghost strip along borders that is narrower than the behaviour's sight or the hysteresis.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error(
     "the strip along borders is {strip} wide, but must be at least {width_min}, the larger of the behaviour's sight \

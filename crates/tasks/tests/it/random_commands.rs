@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::snapshots::{blocks, restored};
 use super::*;
 
-/// Bytes that encode a command.
+/// Random bytes that select a command and its arguments.
 #[derive(Debug, Clone, Copy)]
 pub struct CommandBytes(pub [u8; 6]);
 

@@ -15,7 +15,8 @@ const SKIP_BYTES_MAX: u32 = 1 << 20;
 /// A skipped record counts as at least this many bytes, because checking a smaller record takes no less time.
 const SKIP_RECORD_BYTES_MIN: u32 = 128;
 
-/// How many unselected records the reads may skip before the thread's other work runs: about 1 MiB, or 8,192 records.
+/// A limit on how many unselected records may be skipped before the thread's other work runs: about 1 MiB, or 8,192
+/// records.
 ///
 /// A read that has spent the budget still skips one record, so that each read makes progress.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{Cursor, RecordVerdict};
 use crate::segment::{SegmentFrame, SegmentFrames};
 
-/// Consecutive records of a log that a session can send together, or skips together.
+/// Consecutive records of a log that a session sends together or skips together.
 #[derive(Debug)]
 pub struct Span<'a> {
     /// Number of records.

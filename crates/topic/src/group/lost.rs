@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// A range of records that a group lost, so that no member receives them.
+/// A range of records of which a group lost some or all. No member receives a lost record again.
 ///
 /// If the sum of `dropped` and `unconfirmed` is the range's length, all records of the range are lost; otherwise only
 /// some of them are lost.

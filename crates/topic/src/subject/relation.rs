@@ -5,7 +5,7 @@
 
 use super::pattern::{Pattern, is_wildcard, matches_tokens};
 
-/// The part of a topic's records that a subscription's pattern selects: none, all, or some subjects.
+/// The part of a topic's records that a subscription's pattern selects: none, all, or the records of some subjects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
     /// The pattern selects no record of the topic.

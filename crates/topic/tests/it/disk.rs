@@ -19,7 +19,7 @@ struct Block {
     last_append_ns: u64,
 }
 
-/// A store in memory.
+/// A `Store` that keeps its records in memory instead of on a disk.
 #[derive(Debug)]
 pub struct MemoryStore {
     blocks: Mutex<Vec<Block>>,

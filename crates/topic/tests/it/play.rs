@@ -40,7 +40,7 @@ const LIMITS: LogLimits = LogLimits {
     work_keys_blocked_max: 2,
 };
 
-/// One operation.
+/// An operation that a test runs on a topic and on the list that models the topic.
 #[derive(Debug, Clone, Copy)]
 pub enum Operation {
     Publish {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dunlin_topic::*;
 
-/// The state: a value for each slot. The payload of a record is a list of pairs of a slot and its new value, 8 bytes
-/// each. The value 0 clears the slot.
+/// A topic's state for tests: a value for each slot. The payload of a record is a list of pairs of a slot and its new
+/// value, 8 bytes each. The value 0 clears the slot.
 #[derive(Debug, Clone, Default)]
 pub struct SlotValues {
     slots: Arc<BTreeMap<u64, (u64, u64)>>,

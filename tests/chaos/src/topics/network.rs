@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use dunlin_replica::seed::Seed;
+use dunlin_replica::seed::SeededRandom;
 
 /// The network namespaces and links of a run. Dropping the value removes the namespaces and links.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct NamespaceNetwork {
 impl NamespaceNetwork {
     /// Makes the network for `nodes` nodes. Fails if the user lacks the permission.
     pub fn create(nodes: usize) -> Result<NamespaceNetwork> {
-        let mut seed = Seed::new(Seed::fresh());
+        let mut seed = SeededRandom::new(SeededRandom::fresh());
         let (name, subnet) = (format!("dl{:06x}", seed.draw() & 0xff_ffff), seed.between(60, 250) as u8);
         let network = NamespaceNetwork { name, subnet, nodes };
         network.set_up().context("cannot create network namespaces; this needs root and iproute2")?;

@@ -1,6 +1,6 @@
 //! The faults of a run and their times, which all follow from the seed.
 
-use dunlin_replica::seed::Seed;
+use dunlin_replica::seed::SeededRandom;
 
 use super::NODES;
 
@@ -33,12 +33,12 @@ pub struct Step {
 /// Makes a plan. In at least one step a node is down for longer than its lease, so that the node's volatile topics get
 /// another owner.
 pub fn plan(seed: u64, steps: u64) -> Vec<Step> {
-    let mut seed = Seed::new(seed);
+    let mut seed = SeededRandom::new(seed);
     let long_step = seed.between(0, steps.max(1) - 1);
     (0..steps).map(|at| random_step(&mut seed, at == long_step)).collect()
 }
 
-fn random_step(seed: &mut Seed, is_long: bool) -> Step {
+fn random_step(seed: &mut SeededRandom, is_long: bool) -> Step {
     let node = seed.between(0, NODES as u64 - 1) as usize;
     let fault = match seed.between(0, 9) {
         0..3 => Fault::Kill(node),

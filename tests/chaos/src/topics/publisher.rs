@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use dunlin_client::topic::{Draft, DurableOptions, Position, Publish, PublishError, Receipt, TopicConfig};
 use dunlin_client::{Client, ClientOptions, ProducerIdentity, Publisher, PublisherOptions};
-use dunlin_replica::seed::Seed;
+use dunlin_replica::seed::SeededRandom;
 
 use crate::history::RunClock;
 use crate::nemesis::PATIENCE;
@@ -46,7 +46,7 @@ pub struct Writer {
     is_durable: bool,
     publisher: Publisher,
     clock: RunClock,
-    seed: Seed,
+    seed: SeededRandom,
     next: u64,
     ledger: PublishedBatches,
     acknowledged: Arc<AtomicU64>,
@@ -54,7 +54,7 @@ pub struct Writer {
 
 /// Returns a payload that contains the topic, the record's number, and padding of up to 299 bytes.
 pub fn record_payload(topic: &str, number: u64) -> Vec<u8> {
-    let padding = Seed::new(number).draw() % 300;
+    let padding = SeededRandom::new(number).draw() % 300;
     format!("{topic} {number} {}", "-".repeat(padding as usize)).into_bytes()
 }
 
@@ -87,7 +87,7 @@ impl Writer {
         let identity = is_durable.then_some(ProducerIdentity { producer: seed | 1, epoch: 1 });
         let publisher =
             client.publisher_with(topic, PublisherOptions { identity, ..PublisherOptions::default() })?;
-        let seed = Seed::new(seed);
+        let seed = SeededRandom::new(seed);
         Ok(Writer {
             topic,
             is_durable,

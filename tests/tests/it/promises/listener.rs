@@ -82,7 +82,7 @@ pub trait ListenerSubscriber {
     fn next(&mut self, patience: Duration) -> Result<SubscriberEvent>;
 }
 
-/// An event of a subscriber.
+/// An event that a subscriber receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubscriberEvent {
     Record(ReceivedRecord),

@@ -15,7 +15,7 @@ use super::listener::{
 };
 use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
-/// A plain NATS subscription.
+/// A NATS subscription whose messages carry no sequence numbers.
 pub struct PlainSubscription;
 /// A NATS subscription whose messages carry sequence numbers, because its subject begins with `$DUNLIN.seq.`. Every NATS
 /// client can subscribe in this way.

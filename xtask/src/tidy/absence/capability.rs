@@ -1,8 +1,7 @@
 //! The capabilities of the table in ARCHITECTURE.md, recognized by names of the standard library and of well-known
 //! crates.
 
-/// Something that only some crates may do, such as using sockets. Code that does it is recognized by the paths that it
-/// names.
+/// Something that only some crates may use, such as sockets. Code counts as using it if the code names one of `paths`.
 pub struct Capability {
     pub name: &'static str,
     /// Paths, or parts of paths, that use the capability.

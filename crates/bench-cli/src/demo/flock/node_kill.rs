@@ -30,7 +30,7 @@ pub enum KillPlan {
     Every(Duration),
 }
 
-/// Measurements of one kill of a node: how long the cluster and its clients took to recover.
+/// The measured effects of killing one node: how long the cluster and its clients took to recover.
 #[derive(Debug)]
 pub struct NodeKill {
     node: usize,

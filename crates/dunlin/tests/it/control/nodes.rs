@@ -128,7 +128,7 @@ impl Transport for TestTransport {
     }
 }
 
-/// Nodes of a cluster.
+/// A cluster of nodes in this process, whose connections can be cut.
 pub struct TestCluster {
     network: Arc<RwLock<Network>>,
     disks: BTreeMap<u64, Arc<MemoryDisk>>,

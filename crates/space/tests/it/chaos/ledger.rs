@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin_space::EntityId;
 
-/// Expected state of each entity.
+/// The expected state of each entity in the simulated cluster.
 #[derive(Debug, Default)]
 pub struct ExpectedEntities {
     /// The expected generation and number of steps of each entity.

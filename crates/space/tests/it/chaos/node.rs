@@ -32,6 +32,7 @@ pub enum ProcessEffect {
     Lost(Vec<EntityId>),
 }
 
+/// A simulated process that owns a region, or follows a region as its standby.
 #[derive(Debug, Clone)]
 pub struct SimulatedProcess {
     pub region: RegionId,
@@ -55,7 +56,7 @@ pub struct SimulatedProcess {
     pub refused: u64,
 }
 
-/// All entities of a process.
+/// The entities of a simulated process, by id.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessEntities(pub BTreeMap<EntityId, EntityState>);
 

@@ -72,7 +72,7 @@ struct Ownership {
     owner: usize,
 }
 
-/// The settings and the state of a simulation.
+/// A simulated cluster with injected faults: its settings and its state.
 pub struct ChaosSimulation {
     dice: Dice,
     standby: StandbyMode,

@@ -15,7 +15,7 @@ use crate::state::State;
 /// When the buffer has at least this many bytes, it is written to the file.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Writes the records of one topic to a log of a recording.
+/// A log of a recording, to which the records of one topic are written.
 pub struct RecordedLog {
     topic: String,
     /// The pattern of the topic's subjects; `None` if the topic's name is its only subject.
