@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-/// The conditions on this machine before a benchmark run that may distort the figures, such as other load.
+/// The conditions on this machine, such as other load, that may distort the figures of the next benchmark run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PreflightReport {
     /// Whether this program was built without optimisation.

@@ -26,7 +26,7 @@ use crate::store::StoredRun;
 use crate::suites;
 use crate::table::{LineStyle, Table};
 
-/// The result of writing the report page: the list of stored runs that the page does not include.
+/// The stored runs that a written report page does not include.
 #[derive(Debug, Default)]
 pub struct ReportOutcome {
     /// The files of the runs that were left out, with reasons.

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-/// How a terminal highlights a line of a table.
+/// The highlighting of a table's line in a terminal: none, success, failure, or another system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineStyle {
     /// No highlighting.

@@ -17,8 +17,8 @@ use crate::clock::monotonic_ns;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::stats::Latencies;
 
-/// How a benchmark publishes its records: one call for each record, one call for a batch of records, or one call for
-/// each record by reference.
+/// The method by which a benchmark publishes: one call for each record or for a batch of records, which the publisher
+/// copies, or one call for each record, which is passed by reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishMode {
     /// One call for each record, which the publisher copies.

@@ -123,7 +123,7 @@ pub fn either_listen_or_url(
     }
 }
 
-/// When output is coloured: a value of option `--color`.
+/// A value of option `--color`, which decides whether output is coloured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Color {
     #[default]

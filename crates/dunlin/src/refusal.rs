@@ -5,7 +5,8 @@ use dunlin_wire::{CODES, ErrorCode, Refusal};
 
 use crate::error::TopicError;
 
-/// A refusal of a request, as an owned value: an error code, the numbers that belong to the code, and a text.
+/// The refusal of a request, in the form that all protocols share: an error code, the numbers that belong to the code,
+/// and a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// The error code.

@@ -1,6 +1,6 @@
 //! Limits on the size of the states in this crate.
 
-/// Limits of one state: of an order book, or of the last values by key.
+/// Limits of one state, which is an order book or the last values of keys.
 ///
 /// If an append would exceed a limit, all its records are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,8 +25,8 @@ pub enum BidAskRelation {
     Crossed,
 }
 
-/// How many times an order book became locked or crossed: its best bid equalled or exceeded its best ask. A book stays
-/// locked or crossed until a record changes it.
+/// The number of times that an order book became locked (best bid equal to best ask), and the number of times that it
+/// became crossed (best bid above best ask). A book stays locked or crossed until a record changes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Crossings {
     /// How many times the book became locked. A crossed book that becomes locked is not counted.

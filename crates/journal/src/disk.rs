@@ -18,7 +18,7 @@ pub use memory::MemoryDisk;
 pub use real::RealDisk;
 pub use replace::replace_file;
 
-/// A file system that logs are stored in: a real disk, memory, or one that injects faults for tests.
+/// A file system in which logs are stored: on a real disk, in memory, or with injected faults for tests.
 pub trait Disk: Send + Sync + std::fmt::Debug {
     /// Creates a directory and its parents, and stores their names durably.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;

@@ -70,7 +70,7 @@ impl Default for HandoverTiming {
     }
 }
 
-/// Whether a region has a standby: a process that takes over when the region's owner dies.
+/// Whether a region has a standby, which is a process that takes over when the region's owner dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StandbyMode {
     /// No standby: the entities of a killed owner are lost.
@@ -79,7 +79,7 @@ pub enum StandbyMode {
     Required,
 }
 
-/// Limits of handovers: their number, and the entities of each.
+/// Limits of handovers: the number of handovers, and the number of entities in each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandoverLimits {
     /// Maximum number of transfers in progress with one region, in each direction.

@@ -10,7 +10,8 @@
 
 use crate::fairness::fair_shares;
 
-/// The number of slots that a tenant needs among a group of workers, its weight, and the slots reserved for it.
+/// The number of slots that a tenant needs among a group of workers, the tenant's weight, and the slots reserved for
+/// the tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TenantDemand {
     /// Number of the tenant's tasks that workers hold or that could start now.

@@ -44,7 +44,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     fn seek_time(&self, ns: u64) -> Option<Position>;
 }
 
-/// The result of a read from disk: records, a range of lost records, or the request to repeat the read later.
+/// The result of a read from disk: records, a range of lost records, or a request to repeat the read later.
 #[derive(Debug)]
 pub enum DiskContent {
     /// The loaded records.

@@ -10,7 +10,7 @@ use crate::role::RoleArgs;
 use crate::sockets::{SocketAddress, SocketKind, SocketListener, SocketStream};
 use crate::stats::Latencies;
 
-/// How one side of a round trip waits for the other: by polling, or by sleeping.
+/// The method by which one side of a round trip waits for the other side: polling or sleeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitMethod {
     /// Polls without a pause.

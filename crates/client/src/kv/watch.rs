@@ -46,7 +46,7 @@ pub struct Change {
     pub events: Vec<KeyChange>,
 }
 
-/// A changed key: its new entry, or the name of a deleted key.
+/// A changed key: its new entry, or only its name if the key was deleted.
 pub type KeyChange = Result<KvEntry, Vec<u8>>;
 
 /// The reason why a watch of keys failed.
@@ -75,7 +75,7 @@ pub enum WatchError {
     Kv(#[from] KvError),
 }
 
-/// A subscription to the changes of keys, which returns them revision by revision.
+/// A subscription to the changes of keys. The watch returns the changes of one revision after another.
 #[derive(Debug)]
 pub struct Watch {
     subscriber: Subscriber,

@@ -27,7 +27,7 @@ const SLOTS_MAX: u32 = 1_024;
 
 type Function = Arc<dyn Fn(&Task, &Runner) -> Result<Vec<u8>, TaskFailure> + Send + Sync>;
 
-/// A worker that runs a function for each task of its kinds.
+/// A worker, which receives tasks and runs for each task the function for the task's kind.
 pub struct Worker {
     client: Client,
     options: WorkerOptions,

@@ -2,7 +2,7 @@
 
 use dunlin_topic::{Pattern, Selection, TailPattern};
 
-/// How much of a pattern a user may access: no subject, some subjects, or all of them.
+/// The part of a pattern that a user may access: no subject, some subjects, or all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AccessExtent {
     /// The user may access no subject of the pattern.

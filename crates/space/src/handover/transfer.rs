@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::entity::EntityId;
 use crate::layout::{Fields, SpaceDecodeError, put_bytes, put_u32, put_u64};
 
-/// The id of a region: a part of the world with one owner at a time.
+/// The id of a region, which is a part of the world with one owner at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RegionId(pub u32);
 

@@ -63,7 +63,8 @@ pub(crate) struct DiskProgress {
     waiting: AckWaiters,
 }
 
-/// The progress of an appended record towards its acknowledgement level, such as reached or waiting.
+/// The progress of an appended record towards its acknowledgement level: reached, waiting, failed, or appended by the
+/// owner at another node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AckProgress {
     /// The record has reached the level.

@@ -49,7 +49,7 @@ pub struct GroupArguments {
     pub command: Vec<String>,
 }
 
-/// Whether `dunlin sub` acknowledges the records of a work group: a value of option `--ack`.
+/// A value of option `--ack`, which decides whether `dunlin sub` acknowledges the records of a work group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AckMode {
     Auto,

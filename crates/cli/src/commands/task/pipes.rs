@@ -19,7 +19,7 @@ use rustix::io::{Errno, ioctl_fionbio, read, write};
 /// The largest number of bytes that one call reads.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// The output of a command at one pipe: the first bytes, and the total number of bytes.
+/// The output that a command wrote to one pipe: the first bytes, and the total number of bytes.
 #[derive(Debug, Default)]
 pub struct PipeOutput {
     /// The first bytes of the output.

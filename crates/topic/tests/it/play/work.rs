@@ -15,7 +15,7 @@ const ATTEMPTS_MAX: u32 = 3;
 /// Maximum number of claims that the test remembers for members, including ended claims.
 const RECENT_CLAIMS_MAX: usize = 16;
 
-/// How a member ends or renews a claim.
+/// An action with which a group's member ends or renews a claim.
 #[derive(Debug, Clone, Copy)]
 pub enum ClaimAction {
     Ack,
