@@ -26,7 +26,7 @@ use crate::store::StoredRun;
 use crate::suites;
 use crate::table::{LineStyle, Table};
 
-/// The stored runs that a written report page does not include.
+/// The result of writing a report page: which stored runs the page omits, and why.
 #[derive(Debug, Default)]
 pub struct ReportOutcome {
     /// The files of the runs that were left out, with reasons.
