@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_fixed_expected_rate_ignores_the_measured_baseline() {
+    fn fast_baseline_does_not_raise_a_fixed_expected_rate() {
         let small = PeerFigure { rises_with_the_floor: false, ..PEER_FIGURE };
         for (peer_figure, unfair) in [(PEER_FIGURE, true), (small, false)] {
             let mut rows = rows(&[(OURS, 9e6), (PEER, 4.4e6), (FLOOR, 12e9)]);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn peer_without_a_raw_baseline_in_its_run_is_marked_unfair() {
+    fn peer_is_marked_unfair_if_the_run_has_no_raw_baseline() {
         let mut rows = rows(&[(OURS, 5e6), (PEER, 9e6)]);
         mark_unfair_peers(&mut rows, &[PEER_FIGURE]);
         assert!(rows.find(&PEER).unwrap().unfair);

@@ -44,7 +44,7 @@ mod long {
     use super::*;
 
     #[test]
-    fn demo_accounts_for_every_record() {
+    fn full_length_demo_accounts_for_every_record() {
         let out = run_demo(&[]);
         let slow = row(&out, "slow", "short.market");
         assert!(slow.is_some_and(|row| row.ends_with("equal except for gaps")), "{out}");

@@ -7,7 +7,7 @@ mod long {
 
     /// The demo itself checks the entities, and fails if one is lost or duplicated.
     #[test]
-    fn killed_process_loses_no_entity() {
+    fn world_loses_no_entity_when_a_process_is_killed() {
         let outcome = run(&[
             "demo",
             "--space",

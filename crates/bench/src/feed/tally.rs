@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn delivery_rate_counts_the_time_that_slow_reading_takes() {
+    fn slow_reading_lowers_the_measured_delivery_rate() {
         // 1,000 records a second were published for one second, and read at 200 a second.
         let mut tally = read_at((0..1_000).map(|nth| nth * S / 200));
         assert_eq!(tally.per_s(Duration::from_secs(1)).round(), 200.0);

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_growth_sums_all_processes_or_is_unknown() {
+    fn total_memory_growth_is_unknown_unless_it_is_positive() {
         let of = |bytes: [u64; 2]| {
             bytes.map(|resident_bytes| WorldReport { resident_bytes, ..WorldReport::default() })
         };

@@ -28,7 +28,7 @@ mod long {
     use super::*;
 
     #[test]
-    fn control_benchmark_measures_writes_and_reads() {
+    fn all_control_operations_are_measured_at_every_load() {
         let rows = rows(&["put", "get", "cas", "batch", "range"], &[]);
         // Puts are measured at the highest rate, through the leader and through all nodes, and at half of that rate.
         // The other cases are measured at the highest rate and at half of it.

@@ -57,7 +57,7 @@ fn slow_conflated_client_gets_merged_updates_without_loss() {
 }
 
 #[test]
-fn rate_of_a_slow_client_is_limited_by_its_delay() {
+fn slow_client_receives_no_more_updates_than_its_delay_allows() {
     let rows = scenario("slow_client", &["--conflate=no"]);
     let (count, per_s) = (figure(&rows, "deliveries"), figure(&rows, "deliveries_per_s"));
     // Ten subscribers take 5 ms for each update. The first update of each subscriber is not delayed.

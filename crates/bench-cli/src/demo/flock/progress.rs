@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn reader_accepts_new_epochs_but_no_missing_or_old_record() {
+    fn missing_and_old_records_are_faults_but_new_epochs_are_not() {
         let mut progress = TopicReadProgress::default();
         [at(1, 1), at(1, 2), at(3, 3)].iter().for_each(|position| progress.record(*position, b"line"));
         assert_eq!((progress.through, &progress.fault), (at(3, 3), &None));
