@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_value_is_named_with_its_origin() {
+    fn error_for_an_invalid_value_names_the_key_and_the_source() {
         assert_eq!(
             with("retention.bytes", "lots").unwrap_err().to_string(),
             "retention.bytes = \"lots\" (--retention.bytes): expected a size over 0, like 64MiB, 10MB or 4096"

@@ -485,7 +485,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn misspelt_key_suggests_the_nearest_key_but_nonsense_does_not() {
+    fn nearest_key_is_suggested_for_a_typo_but_not_for_nonsense() {
         let names = || KEYS.iter().map(|key| key.name.to_owned());
         assert_eq!(nearest("retention.byte", names()).as_deref(), Some("retention.bytes"));
         assert_eq!(nearest("lisen", names()).as_deref(), Some("listen"));

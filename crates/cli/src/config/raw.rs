@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_key_is_refused_with_the_nearest_name() {
+    fn error_for_an_unknown_key_suggests_the_nearest_key() {
         let error = |text| parse(text).unwrap_err().to_string();
         assert_eq!(
             error("[retention]\nbyte = 5"),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn client_variable_may_name_a_file_that_is_not_utf8() {
+    fn client_variable_may_hold_a_file_name_that_is_not_utf8() {
         let variable = (OsString::from("DUNLIN_CA"), OsString::from_vec(b"/ca\xff".to_vec()));
         let warnings = RawConfig::defaults().apply_variables(std::iter::once(variable)).unwrap();
         assert_eq!(warnings, [""; 0]);

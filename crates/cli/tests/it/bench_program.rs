@@ -36,7 +36,7 @@ impl Installed {
 }
 
 #[test]
-fn missing_bench_program_is_named_with_its_command() {
+fn error_names_the_missing_bench_program_and_how_to_install_it() {
     let installed = Installed::new();
     for command in [&["bench", "spot"][..], &["report"], &["demo", "--once"]] {
         let outcome = installed.run(command);

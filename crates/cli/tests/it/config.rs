@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use crate::dunlin::{dunlin, run, run_with};
 
 #[test]
-fn setting_is_read_from_flag_variable_file_then_default() {
+fn flag_overrides_variable_and_variable_overrides_file() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("node.toml");
     std::fs::write(&file, "heartbeat_ms = 1\nthreads = 1\nspin = true\n[retention]\nrecords = 5\n").unwrap();

@@ -80,7 +80,7 @@ fn unknown_or_repeated_instrument_is_refused() {
 }
 
 #[test]
-fn watched_books_of_a_topic_name_their_partitions() {
+fn feed_watch_names_the_partition_of_each_book() {
     let node = Node::start();
     node.run(&["topics", "create", "md.P", "--reducer", "book", "--partitions", "2"]).done();
     let events = objects(&node.run(&["feed", "watch", "md.P", "--json", "--count", "2"]).done());
@@ -381,7 +381,7 @@ fn replay_of_a_truncated_recording_warns() {
 }
 
 #[test]
-fn newer_recording_version_is_refused_by_its_number() {
+fn refusal_of_a_newer_recording_names_its_format_version() {
     let folder = tempfile::tempdir().unwrap();
     let (recording, _source) = record(folder.path());
     let log = log_path(&recording);

@@ -27,7 +27,7 @@ fn betfair_import_creates_a_topic_for_each_runner() {
 }
 
 #[test]
-fn import_with_option_strict_refuses_lines_otherwise_skipped() {
+fn feed_import_fails_at_a_defect_only_with_option_strict() {
     let check = |more: &[&str], input: &str| {
         run_with(dunlin(&[&["feed", "import", "--check", "-"], more].concat()), input.as_bytes())
     };

@@ -161,7 +161,7 @@ fn freezing_proxy(node: &Node, last: &'static [u8]) -> String {
 }
 
 #[test]
-fn near_reports_a_silent_node_before_a_missing_entity() {
+fn space_near_reports_a_silent_node_as_a_lost_connection() {
     let node = Node::start();
     node.run(&["kv", "put", "space/w/world", "{}"]).done();
     let url = freezing_proxy(&node, b"space/w/world");

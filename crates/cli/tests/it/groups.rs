@@ -152,7 +152,7 @@ fn ctrl_c_ends_a_sleeping_member_without_counting_an_attempt() {
 }
 
 #[test]
-fn group_with_a_wildcard_or_of_another_kind_is_refused() {
+fn joining_a_group_by_wildcard_or_of_another_kind_is_refused() {
     let node = Node::start();
     let refused = node.run(&["sub", "jobs.*", "--group", "crew"]);
     assert_eq!(refused.code, Some(1));
@@ -190,7 +190,7 @@ fn records_published_before_the_first_member_are_delivered() {
 }
 
 #[test]
-fn last_failed_attempt_names_the_dead_letter_topic() {
+fn sub_names_the_dead_letter_topic_after_the_last_attempt() {
     let node = Node::start();
     node.run(&["pub", "jobs", "one"]).done();
     let work = ["sub", "jobs", "--group", "crew", "--work", "--attempts", "1", "--count", "1", "--", "false"];

@@ -124,7 +124,7 @@ fn next_candidate_is_elected_when_the_leader_leaves() {
 }
 
 #[test]
-fn keys_outlive_the_node_in_its_data_directory() {
+fn keys_in_a_data_directory_survive_a_node_restart() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().to_str().unwrap();
     let node = Node::start_with(&["--data-dir", data]);

@@ -71,7 +71,7 @@ fn reply_command_prints_notices() {
 }
 
 #[test]
-fn request_without_a_reply_is_refused_at_its_timeout() {
+fn unanswered_request_exits_with_1_and_names_the_reason() {
     let node = Node::start();
     let outcome = node.run(&["req", "nobody", "hello", "--timeout", "50ms"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");

@@ -64,7 +64,7 @@ fn dev_prints_the_next_commands_and_ends_on_ctrl_c() {
 }
 
 #[test]
-fn error_at_a_listener_of_another_protocol_names_the_protocol() {
+fn error_for_a_nats_or_http_listener_names_the_protocol() {
     let listeners = ["--nats-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
     let node = Node::start_with(&listeners);
     for (protocol, text) in [("nats=", "a NATS listener"), ("http=", "an HTTP listener")] {
@@ -76,7 +76,7 @@ fn error_at_a_listener_of_another_protocol_names_the_protocol() {
 }
 
 #[test]
-fn feed_serve_on_a_used_port_suggests_url_and_listen_options() {
+fn feed_serve_error_for_a_port_in_use_suggests_url_and_listen() {
     let node = Node::start();
     let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
     let outcome = run(&["feed", "serve", "--config", "baseline_1x1_10k", "--listen", &address]);

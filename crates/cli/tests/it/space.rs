@@ -66,7 +66,7 @@ fn space_run_refuses_a_non_loopback_address_with_advice() {
 }
 
 #[test]
-fn space_run_with_a_used_address_leaves_no_world() {
+fn space_run_with_an_address_in_use_creates_no_world() {
     let node = Node::start();
     let other = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = other.local_addr().expect("its address").to_string();
@@ -245,7 +245,7 @@ fn user_who_may_only_watch_a_world_cannot_change_it() {
 
 /// A process whose own node holds the world's keys must also log in at this node.
 #[test]
-fn world_with_its_own_node_serves_only_users_of_its_file() {
+fn world_with_its_own_node_serves_only_users_in_the_users_file() {
     let users = UsersFile::new();
     let (file, runner, watcher) = (users.file(), users.path("runner"), users.path("watcher"));
     let words = ["run", "w", "--processes", "1", "--flock", "300", "--listen", "127.0.0.1:0"];
@@ -262,7 +262,7 @@ fn world_with_its_own_node_serves_only_users_of_its_file() {
 
 /// On SIGTERM, a process of a world must end even if the node with the world's keys does not respond.
 #[test]
-fn signal_ends_a_world_process_of_a_frozen_node() {
+fn signal_ends_a_world_process_while_its_node_is_frozen() {
     let node = Node::start();
     let mut process = Process::start(&["run", "w", "--processes", "1", "--flock", "10", "--url", &node.url]);
     process.wait_for_event("owns");
@@ -323,7 +323,7 @@ fn space_watch_names_the_missing_topic_of_a_region() {
 
 /// The users file of the process's node lacks the user that watches.
 #[test]
-fn space_watch_names_the_refusal_of_its_login() {
+fn space_watch_reports_why_its_login_was_refused() {
     let users = UsersFile::new();
     let (file, runner, watcher) = (users.file(), users.path("runner"), users.path("watcher"));
     let node = Node::start_with(&["--auth-users-file", &file]);

@@ -364,7 +364,7 @@ fn is_running(pid: &str) -> bool {
 
 /// The task must be freed as soon as the worker's connection breaks, because the worker's lease lasts ten minutes.
 #[test]
-fn killed_worker_leaves_no_process_and_frees_its_task_early() {
+fn killed_worker_leaves_no_process_and_frees_its_task_at_once() {
     let node = Node::start();
     let dir = tempfile::tempdir().expect("a directory");
     let pid_file = dir.path().join("begun");

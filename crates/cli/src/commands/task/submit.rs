@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_submitted_before_the_command_waits_for_more() {
+    fn complete_lines_are_submitted_before_more_input_is_awaited() {
         /// An input that never ends: after the given bytes, reading blocks.
         struct Waiting(Option<&'static [u8]>);
 

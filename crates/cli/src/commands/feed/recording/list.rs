@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_added_and_shortened_topics_are_reported() {
+    fn missing_added_and_shortened_recorded_topics_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         let entry = |records| RecordedTopic { records, identity: Some(records * 3) };
         let topics = |all: &[(&str, u64)]| -> RecordedTopics {
