@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn discarded_batch_does_not_change_a_refused_records_number() {
+    fn records_of_a_discarded_batch_take_no_record_numbers() {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a"]);
         for payload in [b"b", b"c"] {
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn unnamed_refused_record_is_found_by_bisection() {
+    fn batch_is_bisected_if_its_refusal_does_not_name_the_record() {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a", b"b", b"c", b"d"]);
         assert_eq!(lane.handle_refusal(1, BatchOutcome::Refused, Some(0)), RefusedPart::Unknown);
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_batch_is_not_resent_after_a_newer_batch() {
+    fn new_batch_ends_the_resending_of_a_refused_batch() {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a"]);
         lane.handle_refusal(1, BatchOutcome::Refused, None);

@@ -489,7 +489,7 @@ mod tests {
     use crate::client::{Client, ClientOptions};
 
     #[test]
-    fn dropped_publisher_waits_for_no_responses() {
+    fn responses_to_a_dropped_publisher_are_not_awaited() {
         // No node is needed: the client keeps the record without a response in any case.
         let client = Client::open("dunlin://127.0.0.1:1", ClientOptions::default()).unwrap();
         let mut publisher = client.publisher_nowait("orders.eu", PublisherOptions::default());

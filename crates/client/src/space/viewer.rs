@@ -185,7 +185,7 @@ mod tests {
     use crate::client::{Client, ClientOptions};
 
     #[test]
-    fn list_of_processes_is_read_while_changes_are_queued() {
+    fn viewer_reads_the_process_list_while_changes_are_queued() {
         let client = Client::open("dunlin://127.0.0.1:1", ClientOptions::default()).unwrap();
         let watch = SurroundingsWatch::around(EntityId(1), 5.0);
         let mut viewer = Viewer::<3>::new(client.world("flock"), watch, Schema::default());

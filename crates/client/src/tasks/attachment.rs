@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_pull_is_sent_again_unless_its_outcome_is_unknown() {
+    fn refused_pull_is_sent_again_only_if_it_had_no_effect() {
         let mut worker_state = Phase::default().worker_state;
         (worker_state.worker, worker_state.is_attached) = (1, true);
         let pull = TaskCommand::Pull { worker: 1, credit: 1 };

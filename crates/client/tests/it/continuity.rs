@@ -100,7 +100,7 @@ fn gap_is_delivered_once_and_reading_continues() {
 }
 
 #[test]
-fn reported_gap_includes_missing_records_before_its_start() {
+fn delivered_gap_includes_records_missing_before_the_notice() {
     let events = received_events(|link| {
         link.send(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 15, last: 19 }));
         link.send_batch(2, 19, 20, &["end"]);

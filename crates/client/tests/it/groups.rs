@@ -249,7 +249,7 @@ fn dead_letters_are_dropped_only_on_request() {
 }
 
 #[test]
-fn described_group_shows_dead_letters_that_wait() {
+fn group_description_shows_pending_dead_letters_and_the_reason() {
     let (running, client) = start(TopicConfig::default());
     let full = TopicConfig {
         retention: Retention { bytes: 16 << 10, ..Retention::default() },

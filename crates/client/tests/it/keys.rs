@@ -94,7 +94,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn watch_from_a_removed_revision_returns_the_oldest_revision() {
+fn watch_from_a_compacted_revision_names_the_oldest_revision() {
     let mut config = dunlin::Config::default();
     config.limits.control.history_bytes = 64 << 10;
     let node = RunningNode::with_node(dunlin::Node::start(config).unwrap());

@@ -110,7 +110,7 @@ fn member_claims_acknowledges_renews_and_returns_records() {
 }
 
 #[test]
-fn client_sends_no_claim_renewal_to_an_older_node() {
+fn client_refuses_to_renew_claims_at_a_node_of_an_older_version() {
     let peer = ScriptedNode::new();
     let url = peer.url();
     let node = std::thread::spawn(move || {

@@ -16,7 +16,7 @@ use crate::peer::event_text;
 use crate::running_node::{RunningNode, from_earliest, patient};
 
 #[test]
-fn records_arrive_as_they_were_published_over_both_transports() {
+fn records_arrive_unchanged_over_tcp_and_unix_sockets() {
     let running = RunningNode::start();
     for url in [running.url(), format!("unix://{}", running.unix.display())] {
         let client = Client::connect(&url, patient()).unwrap();

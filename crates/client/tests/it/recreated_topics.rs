@@ -199,7 +199,7 @@ fn subscriber_of_a_deleted_topic_ends_despite_recreation() {
 }
 
 #[test]
-fn restarts_of_a_durable_state_topic_report_no_fault() {
+fn replica_of_a_durable_topic_reports_no_fault_after_restarts() {
     for conflate in [false, true] {
         let disk = FakeDisk::new(51);
         let running = RunningNode::with_node(on_disk(&disk));

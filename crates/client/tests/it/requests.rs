@@ -237,7 +237,7 @@ fn topics_are_listed_page_by_page() {
 }
 
 #[test]
-fn reads_about_topics_are_repeated_after_a_lost_connection() {
+fn topic_queries_are_repeated_after_a_lost_connection() {
     let settings_request = |message: FromClient<'_>| match message {
         FromClient::DescribeSettings(NamedTopic { request, topic: "jobs" }) => request,
         other => panic!("{other:?}"),

@@ -54,7 +54,7 @@ fn merged_record_after_a_gap_names_the_position_before_the_gap() {
 }
 
 #[test]
-fn subscriber_not_yet_sent_the_merged_record_resumes_at_the_gap() {
+fn subscriber_resumes_at_a_gap_until_the_merged_record_arrives() {
     let peer = ScriptedNode::new();
     let url = peer.url();
     let (gap_sender, gap_receiver) = mpsc::channel();
@@ -96,7 +96,7 @@ fn subscriber_not_yet_sent_the_merged_record_resumes_at_the_gap() {
 }
 
 #[test]
-fn client_renews_the_credit_used_by_advance_messages() {
+fn client_renews_credit_used_by_messages_without_events() {
     const CREDIT_BYTES: usize = 16 << 10;
     let limits = ClientLimits { credit_bytes: CREDIT_BYTES, ..ClientLimits::default() };
     let (client, node) =

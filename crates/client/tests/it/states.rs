@@ -129,7 +129,7 @@ fn read_while(replica: &mut TcpReplica, is_active: &AtomicBool, published: &Atom
 }
 
 #[test]
-fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
+fn replicas_of_every_kind_reach_the_expected_states_under_load() {
     let running = RunningNode::start();
     running.node.create_topic("md.a", book(64 << 10), false).unwrap();
     let mut source = Source::new(&running, "md.a", 400);

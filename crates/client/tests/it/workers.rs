@@ -221,7 +221,7 @@ fn worker_receives_only_tasks_of_its_labels_and_tenants() {
 }
 
 #[test]
-fn task_of_a_departed_worker_moves_and_its_token_is_refused() {
+fn task_of_a_departed_worker_moves_and_the_old_token_is_refused() {
     let node = start();
     let tasks = node.client().tasks();
     let task = tasks.submit("t", NewTask::new(b"k", b"payload")).unwrap().task;

@@ -114,7 +114,7 @@ fn viewer_survives_a_node_that_lost_the_worlds_keys() {
 }
 
 #[test]
-fn viewer_repeats_an_opening_without_an_answer() {
+fn viewer_repeats_an_unanswered_subscribe_request() {
     let options = options(300);
     let process = ScriptedNode::new();
     let described = format!(r#"{{"url":"{}"}}"#, process.url());
@@ -145,7 +145,7 @@ fn viewer_repeats_an_opening_without_an_answer() {
 
 /// The test passes only if the request ends long before the client's time limit for a response.
 #[test]
-fn time_limit_of_a_request_covers_the_list_of_processes() {
+fn request_time_limit_includes_reading_the_process_list() {
     let options = options(10 * PATIENCE.as_millis() as u64);
     let (client, node) = ScriptedNode::serve_with(options, |_, link| link.wait_until_closed());
     let despawned = client.world("flock").despawn(EntityId(1), Duration::from_millis(1));

@@ -275,7 +275,7 @@ fn anonymous_users_cannot_use_up_the_leases_of_nodes() {
 }
 
 #[test]
-fn due_leases_and_their_keys_are_compared_with_a_limit() {
+fn due_lease_and_its_keys_are_counted_until_they_are_deleted() {
     let mut test = TestState::default();
     let lease = test.grant(1_000);
     test.put_with_lease("a", "1", lease);
@@ -290,7 +290,7 @@ fn due_leases_and_their_keys_are_compared_with_a_limit() {
 }
 
 #[test]
-fn keys_that_commands_will_delete_are_counted_in_advance() {
+fn key_deletions_are_counted_before_the_commands_run() {
     let mut test = TestState::default();
     let lease = test.grant(1_000);
     for key in ["a", "b"] {

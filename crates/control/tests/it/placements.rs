@@ -67,7 +67,7 @@ fn volatile_topic_gets_a_new_owner_when_its_lease_ends() {
 }
 
 #[test]
-fn next_owner_is_the_requester_that_holds_the_records() {
+fn requester_that_holds_the_records_becomes_the_next_owner() {
     let mut test = TestState::default();
     test.enlist(1, 1_000);
     for node in [2, 3] {

@@ -4,7 +4,7 @@ use super::snapshots::{blocks, restore};
 use super::*;
 
 #[test]
-fn key_keeps_its_revisions_and_version() {
+fn key_has_created_and_modified_revisions_and_a_version() {
     let mut test = TestState::default();
     test.put("other", "x");
     assert_eq!((test.put("a", "1"), test.put("a", "2")), (2, 3));
@@ -84,7 +84,7 @@ fn prefix_end_is_the_first_key_after_the_prefix() {
 }
 
 #[test]
-fn key_over_a_limit_is_refused_with_the_limits_name() {
+fn error_for_a_key_over_a_limit_names_the_limit() {
     let limits = ControlStateLimits {
         key_bytes_max: 3,
         value_bytes_max: 4,

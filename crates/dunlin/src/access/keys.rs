@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_for_reading_only_allow_no_command_that_writes() {
+    fn permission_to_read_keys_allows_no_writing_command() {
         let read = Vec::from(["w/*", "$lock/w"].map(KeyPattern::new));
         let reader = KeyRule { read, ..rule("a", "w/secret") };
         let write = (Action::WriteKeys, "w/hold".to_owned());

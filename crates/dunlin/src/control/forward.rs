@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_and_malformed_bytes_are_no_forwarded_request() {
+    fn foreign_or_malformed_bytes_are_not_read_as_a_request() {
         assert!(ForwardedRequest::read(&[1, 1]).is_none(), "raft's");
         assert!(ForwardedRequest::read(&[]).is_none());
         for bytes in [&[MARK][..], &[MARK, 2, PROPOSE], &[MARK, VERSION, 9], &[MARK, VERSION, PROPOSE, 1]] {

@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_owners_leave_room_for_batches_to_other_owners() {
+    fn batches_to_absent_owners_leave_room_for_other_owners() {
         let tickets = Tickets::new(10_000);
         let fill = |owner: u64| {
             let open = std::iter::from_fn(|| tickets.open(Some(owner), 10).ok());

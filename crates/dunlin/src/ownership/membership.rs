@@ -415,7 +415,7 @@ mod tests {
     /// In epoch 9, the topic has moved back to a node that owned it before. This node learns of the move before that
     /// owner does. The owner therefore accepts the member in the group of epoch 5, which has no record of epoch 9.
     #[test]
-    fn group_member_resumes_after_the_epoch_of_its_group() {
+    fn member_resumes_after_the_accepted_not_the_requested_epoch() {
         let member = membership();
         assert!(member.begin_request(9));
         member.on_accepted(5);
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn group_member_is_notified_of_the_first_response() {
+    fn group_member_is_woken_by_the_first_response_to_its_join() {
         let (accepted, ended) = (membership(), membership());
         for member in [&accepted, &ended] {
             assert!(!member.is_joining(), "there is no request yet");
@@ -446,7 +446,7 @@ mod tests {
 
     /// An owner that knows of more moves than this node accepts the member in a later epoch than requested.
     #[test]
-    fn group_member_does_not_resume_before_an_accepted_epoch() {
+    fn group_member_never_resumes_before_its_highest_accepted_epoch() {
         let member = membership();
         assert!(member.begin_request(5));
         member.on_accepted(9);
@@ -489,7 +489,7 @@ mod tests {
 
     /// All records of the next owner's epoch are newer than the membership.
     #[test]
-    fn retry_of_a_group_join_starts_after_the_first_attempts_epoch() {
+    fn retried_group_join_starts_after_the_epoch_of_the_first_try() {
         let member = membership();
         assert!(member.begin_request(3));
         assert_eq!(member.start(), Start::Latest, "the epoch may have older records");

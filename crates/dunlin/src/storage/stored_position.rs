@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stored_position_file_reads_back_or_is_refused() {
+    fn stored_position_is_read_back_and_a_damaged_one_is_refused() {
         let stored = StoredPosition {
             epoch: 7,
             first_seq: 11,

@@ -255,7 +255,7 @@ mod tests {
 
     /// A follower that was behind receives a snapshot instead of the commands.
     #[test]
-    fn dispatcher_sends_stop_and_drained_orders_after_a_snapshot() {
+    fn dispatcher_sends_orders_that_a_snapshot_has_skipped() {
         let (mut state, mut effects) = (SchedulerState::default(), TaskEffects::default());
         let (worker, tenant) =
             (NewWorker { kinds: vec![b"k"], credit: 1, ttl_ms: 60_000, ..NewWorker::default() }, b"a");

@@ -484,7 +484,7 @@ fn publishing_continues_while_a_topic_moves_back_and_forth() {
 }
 
 #[test]
-fn epoch_change_by_failover_names_no_last_sequence() {
+fn last_record_of_the_old_epoch_is_unknown_after_a_failover() {
     let cluster = TestCluster::of(3);
     cluster.create_topic_at(1, "t");
     let mut reader = cluster.node(3).subscribe("t", &from(Start::Latest)).unwrap();
@@ -582,7 +582,7 @@ fn waiting_subscriber_reads_a_topic_created_at_another_node() {
 /// Without `auto_create`, a publish call still creates the topic of NATS services. A debug build panics if a listener's
 /// thread waits.
 #[test]
-fn listener_thread_does_not_wait_for_the_topic_of_services() {
+fn creating_the_nats_service_topic_blocks_no_listener_thread() {
     let cluster = TestCluster::of(1);
     cluster.add_node(2, Node::start(Config { auto_create: false, ..Config::default() }).unwrap());
     let node = cluster.node(2);
@@ -606,7 +606,7 @@ fn subscriber_gets_records_when_the_owner_becomes_reachable() {
 }
 
 #[test]
-fn topic_of_a_lost_owner_moves_although_it_has_no_publisher() {
+fn topic_without_a_publisher_moves_when_its_owner_is_lost() {
     let cluster = TestCluster::of(3);
     cluster.create_topic_at(1, "t");
     publish(&cluster.node(1), "t", "first");
@@ -665,7 +665,7 @@ fn restarted_node_does_not_repeat_an_old_topic_move() {
 }
 
 #[test]
-fn subscriber_from_an_old_epoch_gets_all_of_the_current_epoch() {
+fn subscriber_from_an_old_epoch_gets_the_whole_current_epoch() {
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(1, "t");
     let last = ["1", "2", "3", "4", "5"].map(|payload| publish(&cluster.node(2), "t", payload))[4];

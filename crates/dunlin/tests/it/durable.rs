@@ -248,7 +248,7 @@ fn deleted_topic_stays_deleted_and_its_name_gets_a_new_epoch() {
 }
 
 #[test]
-fn full_disk_refuses_publishers_and_loses_no_record() {
+fn publish_to_a_full_disk_is_refused_and_loses_no_record() {
     let disk = FakeDisk::new(5);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();
@@ -342,7 +342,7 @@ fn dead_letters_of_a_durable_topic_survive_a_restart() {
 }
 
 #[test]
-fn group_of_a_deleted_topic_prepares_no_join_of_its_successor() {
+fn recreated_topic_gets_a_new_dead_letter_topic_before_a_join() {
     let (node, _) = open(&FakeDisk::new(31));
     let options = WorkOptions::default();
     node.create_topic("jobs", durable(), false).unwrap();
@@ -357,7 +357,7 @@ fn group_of_a_deleted_topic_prepares_no_join_of_its_successor() {
 
 /// A group appends its letters without waiting, but the disk reserves room for a topic only on request.
 #[test]
-fn dead_letter_is_stored_when_a_full_disk_has_room() {
+fn dead_letter_is_stored_when_the_disk_is_no_longer_full() {
     let disk = FakeDisk::new(14);
     let (node, _) = open(&disk);
     node.create_topic("jobs", TopicConfig::default(), false).unwrap();
@@ -382,7 +382,7 @@ fn dead_letter_is_stored_when_a_full_disk_has_room() {
 
 /// The topic was granted more room than the disk has now. It accepts a record, which waits until there is room.
 #[test]
-fn topic_has_room_again_when_its_waiting_record_is_stored() {
+fn topic_is_no_longer_full_after_its_waiting_record_is_stored() {
     let disk = FakeDisk::new(11);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();
@@ -398,7 +398,7 @@ fn topic_has_room_again_when_its_waiting_record_is_stored() {
 }
 
 #[test]
-fn node_has_room_when_its_only_full_topic_is_deleted() {
+fn deleting_the_only_full_topic_gives_the_node_room_again() {
     let disk = FakeDisk::new(12);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();
@@ -470,7 +470,7 @@ fn topic_refused_for_lack_of_file_descriptors_is_created_later() {
 }
 
 #[test]
-fn start_without_file_descriptors_fails_and_refuses_no_topic() {
+fn node_start_without_file_descriptors_fails_and_loses_no_topic() {
     let disk = FakeDisk::new(24);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();

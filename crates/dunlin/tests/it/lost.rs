@@ -79,7 +79,7 @@ fn assert_complete(numbers: &[u64], gaps: &[(u64, u64)], after: u64, last: u64) 
 }
 
 #[test]
-fn missing_last_file_is_an_exact_gap() {
+fn missing_last_log_file_is_reported_as_an_exact_gap() {
     let disk = FakeDisk::new(31);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();
@@ -208,7 +208,7 @@ fn unreadable_topic_is_refused_and_the_others_are_served() {
 }
 
 #[test]
-fn topic_with_another_topics_log_keeps_its_subjects_reserved() {
+fn topic_refused_for_a_foreign_log_keeps_its_subjects_reserved() {
     let disk = FakeDisk::new(36);
     let (node, _) = open(&disk);
     node.create_topic("a", TopicConfig { pattern: Some("a.>".to_owned()), ..durable() }, false).unwrap();

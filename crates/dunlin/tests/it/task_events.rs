@@ -63,7 +63,7 @@ fn last(node: &Node) -> Position {
 /// Before the node has applied its log, the topic is in no epoch. A subscription that began then would report a new
 /// epoch, and receive old events as new ones.
 #[test]
-fn task_events_start_once_a_restarted_node_has_applied_its_log() {
+fn task_events_start_after_a_restarted_node_applies_its_log() {
     let network = Network::default();
     let disks = [(); 2].map(|()| -> Arc<dyn Disk> { Arc::new(MemoryDisk::default()) });
     let nodes = [1, 2].map(|id| start(&network, id, &disks[id as usize - 1]));

@@ -186,7 +186,7 @@ fn topic_over_topics_max_is_refused() {
 
 /// Keys, tasks and the node's report have topics of their own, which are created at the first use.
 #[test]
-fn keys_and_tasks_start_although_topics_max_is_reached() {
+fn topics_of_keys_and_tasks_are_created_beyond_topics_max() {
     let mut config = Config::default();
     config.limits.topics_max = 1;
     let node = Node::start(config).unwrap();

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_survive_writing_and_reading_of_blocks() {
+    fn changes_written_to_blocks_are_read_back_equal() {
         let large = vec![7; BLOCK_BYTES];
         let written = blocks(&[(3, 1, b"one"), (3, 2, &large), (3, 3, b"")]);
         assert!(written.len() > 1 && written.iter().all(|block| is_past(block)));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn history_keeps_only_changes_after_the_last_hole_of_its_epoch() {
+    fn history_yields_changes_of_one_epoch_after_the_last_hole() {
         assert_eq!(revisions(3, &blocks(&[(3, 1, b"1"), (3, 3, b"3"), (3, 4, b"4")])), [3, 4]);
         assert_eq!(revisions(4, &blocks(&[(3, 1, b"1"), (4, 2, b"2")])), [2]);
         assert!(revisions(3, &blocks(&[(3, 1, b"1"), (4, 2, b"2")])).is_empty());

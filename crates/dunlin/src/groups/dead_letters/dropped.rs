@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dropped_letters_beyond_the_limit_of_reports_are_counted() {
+    fn dropped_dead_letters_are_counted_beyond_the_report_limit() {
         let letters = DroppedLetters::default();
         let dropped = |group: usize, why: &str| DroppedDeadLetters {
             topic: "jobs".to_owned(),

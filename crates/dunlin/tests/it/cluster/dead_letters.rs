@@ -211,7 +211,7 @@ fn waiting_dead_letters_of_a_moved_topic_are_sent() {
 }
 
 #[test]
-fn letter_of_a_moved_topic_is_not_a_later_record() {
+fn no_newer_record_is_sent_in_place_of_a_lost_dead_letter() {
     let group = FailedGroup::of(&["1"]);
     let [letter] = group.captured_letters();
     letter.complete(Err(full()));

@@ -79,7 +79,7 @@ fn watch_resumes_after_a_revision_or_reports_a_gap() {
 }
 
 #[test]
-fn keys_start_when_the_process_has_file_descriptors_again() {
+fn keys_can_be_used_when_file_descriptors_are_free_again() {
     let disk = Arc::new(FakeDisk::new(8));
     // At the first start, the node has no keys yet.
     for revision in 1..=2 {
@@ -161,7 +161,7 @@ fn node_without_a_data_directory_restarts_with_a_later_epoch() {
 
 /// A holder that does not notice the restart must not renew, use or release another client's lock.
 #[test]
-fn restart_without_a_data_directory_reuses_no_lease() {
+fn restart_without_a_data_directory_reuses_no_lease_number() {
     let old = {
         let node = node();
         let lease = grant(node.control().unwrap(), 60_000);
@@ -219,7 +219,7 @@ fn lease_without_renewal_ends_and_frees_its_lock() {
 }
 
 #[test]
-fn lock_wait_fails_when_its_lease_ends_or_it_leaves_the_queue() {
+fn lock_wait_fails_when_its_lease_ends_or_leaves_the_queue() {
     let node = node();
     let control = node.control().unwrap();
     let holder = grant(control, 60_000);

@@ -73,7 +73,7 @@ fn keys(node: &Node) -> usize {
 }
 
 #[test]
-fn keys_and_tasks_start_when_a_full_disk_has_room_again() {
+fn keys_and_tasks_can_be_used_when_the_disk_has_room_again() {
     let Some(file_system) = SmallFileSystem::of(16 << 20) else {
         return eprintln!("passed over: this user may not mount a file system");
     };

@@ -181,7 +181,7 @@ fn group_delivers_no_record_of_the_next_owners_epoch() {
 
 /// The topic has moved to another owner and back. Members of a group there may have received that owner's records.
 #[test]
-fn new_group_begins_with_its_owners_epoch() {
+fn new_group_skips_records_of_the_former_owner_with_a_notice() {
     let node = node();
     publish(&node, "jobs", 1..=2);
     let (frame, topic) = (first_frame(&node, "jobs"), node.topic("jobs").unwrap());

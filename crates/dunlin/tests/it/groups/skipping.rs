@@ -27,7 +27,7 @@ fn expired() -> Draft<'static> {
 }
 
 #[test]
-fn work_member_of_a_listener_skips_expired_records_in_steps() {
+fn work_group_member_skips_expired_records_in_several_calls() {
     let node = node();
     publish_expired(&node);
     publish(&node, "jobs", [7]);
@@ -51,7 +51,7 @@ fn work_member_of_a_listener_skips_expired_records_in_steps() {
 }
 
 #[test]
-fn share_group_member_skips_expired_records_over_several_turns() {
+fn share_group_member_skips_expired_records_in_several_calls() {
     let node = node();
     publish_expired(&node);
     publish(&node, "jobs", [7]);

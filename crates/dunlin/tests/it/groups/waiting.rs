@@ -169,7 +169,7 @@ fn check_wake_by_tick(claim_ms: u64) -> bool {
 }
 
 #[test]
-fn member_at_its_claim_limit_gets_more_after_settling() {
+fn ack_frees_a_claim_for_a_member_at_the_claim_limit() {
     let mut config = Config::default();
     config.limits.topic = LogLimits { work_member_claims_max: 2, work_claims_max: 3, ..LogLimits::default() };
     let node = Node::start(config).unwrap();

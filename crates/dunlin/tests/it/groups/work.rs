@@ -334,7 +334,7 @@ fn group_info_shows_waiting_dead_letters_and_the_reason() {
 }
 
 #[test]
-fn join_names_the_dead_letter_subject_that_is_too_long() {
+fn join_error_names_a_dead_letter_subject_that_is_too_long() {
     let node = node();
     let topic = "t".repeat(252);
     node.create_topic(&topic, TopicConfig::default(), false).unwrap();
@@ -366,7 +366,7 @@ fn join_without_auto_create_creates_no_dead_letter_topic() {
 }
 
 #[test]
-fn dead_letters_of_a_deleted_topic_do_not_concern_its_successor() {
+fn recreated_topic_has_no_dead_letters_of_the_deleted_topic() {
     let node = node_with_pending_dead_letters(NodeLimits::default());
     node.delete_topic("jobs").unwrap();
     node.create_topic("jobs", TopicConfig::default(), false).unwrap();
