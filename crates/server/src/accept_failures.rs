@@ -66,7 +66,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn failures_to_accept_are_counted_in_one_line_per_interval() {
+    fn accept_failures_are_counted_in_one_log_line_per_interval() {
         let mut failures = AcceptFailures::default();
         let lines: Vec<u64> = (0..400).filter_map(|attempt| failures.count(attempt * 50 * MS)).collect();
         assert_eq!(lines, [1, 200], "400 failures in 20 s");
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn listener_that_just_failed_to_accept_is_an_obstacle() {
+    fn failure_to_accept_connections_is_reported_for_a_short_time() {
         let status = AcceptStatus::default();
         assert_eq!(status.obstacle(5_000 * MS), None);
         status.record_failure(&io::Error::other("no buffer space"), 5_000 * MS);

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_the_same_if_the_file_arrives_in_two_chunks() {
+    fn file_that_arrives_in_two_chunks_yields_the_same_lines() {
         let text = b"one\r\n\ntwo\nhalf";
         let whole = lines(&[text]);
         let texts: Vec<_> = whole.iter().map(|(_, line)| line.as_deref().unwrap()).collect();

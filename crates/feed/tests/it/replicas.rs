@@ -92,7 +92,7 @@ impl ReplicaSource {
 }
 
 #[test]
-fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
+fn replicas_of_every_kind_reach_the_expected_states_under_load() {
     let topic = topic("t", 64 << 10);
     let mut source = ReplicaSource::of(&topic);
     let (running, published) = (AtomicBool::new(true), AtomicU64::new(0));

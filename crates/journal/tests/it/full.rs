@@ -81,7 +81,7 @@ fn failed_sync_is_never_tried_again() {
 }
 
 #[test]
-fn sync_that_fails_on_a_full_disk_at_a_new_file_ends_the_log() {
+fn failed_sync_of_a_new_file_on_a_full_disk_ends_the_log() {
     let disk = FakeDisk::new(10);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 5, 100).unwrap();
@@ -94,7 +94,7 @@ fn sync_that_fails_on_a_full_disk_at_a_new_file_ends_the_log() {
 }
 
 #[test]
-fn new_file_is_removed_if_its_mark_in_the_old_file_does_not_fit() {
+fn new_file_is_removed_if_no_room_is_left_to_mark_the_old_one() {
     let disk = FakeDisk::new(16);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 5, 100).unwrap();
@@ -405,7 +405,7 @@ fn reserve_that_no_append_used_is_kept_by_a_restart() {
 }
 
 #[test]
-fn journal_file_ended_before_it_is_full_can_be_dropped() {
+fn journal_file_that_ended_early_can_be_dropped() {
     let disk = FakeDisk::new(8);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 10, 100).unwrap();

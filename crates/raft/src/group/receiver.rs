@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn partly_received_snapshot_is_dropped_without_progress() {
+    fn partly_received_snapshot_is_dropped_when_idle_for_too_long() {
         let (mut receiver, snapshot) = (SnapshotReceiver::default(), snapshot(&["one", "two"]));
         let (snapshot_id, block) = (SnapshotId::of(&snapshot), snapshot.snapshot.0[0].clone());
         let (began, idle_max) = (Instant::now(), Duration::from_secs(60));

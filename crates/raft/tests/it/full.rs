@@ -42,7 +42,7 @@ async fn reserves_are_filled_before_the_first_command() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn node_without_reserve_for_snapshots_refuses_growth() {
+async fn node_without_a_snapshot_reserve_refuses_additional_data() {
     let mut cluster = TestCluster::with_nodes(1, LIMITS).await;
     cluster.crash(1).await;
     let disk = Arc::clone(&cluster.disks[&1]);
@@ -109,7 +109,7 @@ async fn snapshot_is_written_if_other_programs_take_all_freed_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writes_continue_once_a_full_disk_has_room_again() {
+async fn writes_continue_when_the_disk_is_no_longer_full() {
     let limits = RaftLimits { answer_ms_max: 2_000, ..LIMITS };
     let cluster = TestCluster::with_nodes(1, limits).await;
     cluster.disks[&1].set_capacity(cluster.disks[&1].used());

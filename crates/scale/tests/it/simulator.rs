@@ -129,7 +129,7 @@ fn tenants_get_their_quota_and_no_more() {
 }
 
 #[test]
-fn noisy_neighbour_costs_others_at_most_one_percent() {
+fn noisy_neighbour_slows_other_tenants_by_at_most_one_percent() {
     let rows = noisy_neighbour(1);
     assert_eq!(rows.len(), 8);
     for row in rows.iter().filter(|row| row.tenant != "tenant-a") {

@@ -166,7 +166,7 @@ fn topic_in_use_at_another_node_does_not_expire() {
 }
 
 #[test]
-fn topic_with_a_deleted_topics_name_counts_while_it_is_created() {
+fn recreated_topic_counts_towards_the_limit_during_creation() {
     let fixture = AccessFixture::new(ONE_TOPIC);
     let login = fixture.log_in();
     let account = login.account();

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn start_applies_changes_that_it_skips_as_history() {
+    fn node_start_applies_changes_made_while_it_reads_the_history() {
         let cluster = Node::start(Config::default()).unwrap();
         let control = Arc::clone(cluster.control().unwrap());
         let revision = || control.with(ControlState::revision).unwrap();

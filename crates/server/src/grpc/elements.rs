@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn decoded_size_covers_vectors_of_tasks() {
+    fn computed_decoded_size_includes_the_vector_of_tasks() {
         let message = [0x12_u8, 0].repeat(1_000);
         let mut counter = ElementCounter::new(&SUBMIT_TASKS, message.len(), 1_000);
         counter.read(&message).unwrap();

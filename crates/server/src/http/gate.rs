@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn origins_with_loopback_names_and_equal_ports_are_the_same() {
+    fn loopback_addresses_with_equal_ports_are_the_same_origin() {
         for other in ["localhost:8222", "127.0.0.1:8222", "[::1]:8222", "LOCALHOST:8222"] {
             assert!(is_same_address("127.0.0.1:8222", other), "{other}");
         }

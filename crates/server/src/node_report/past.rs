@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_rate_covers_the_last_second_without_old_samples() {
+    fn rate_of_a_node_is_measured_over_about_the_last_second() {
         let began = Instant::now();
         let at = |ms| began + Duration::from_millis(ms);
         let mut samples = CounterSamples::default();

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_task_limit_is_that_of_the_scheduler() {
+    fn json_task_list_may_be_as_long_as_the_scheduler_allows() {
         assert_eq!(TASKS_MAX, u64::from(SchedulerLimits::default().batch_max));
     }
 
