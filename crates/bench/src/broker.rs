@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn each_broker_peer_and_baseline_matches_one_measurement() {
+    fn each_compared_broker_and_baseline_has_one_measurement() {
         for peer_figure in reference::PEER_FIGURES {
             assert_eq!(matching(&peer_figure.peer), 1, "{:?}", peer_figure.peer);
             assert_eq!(matching(&peer_figure.floor), 1, "{:?}", peer_figure.floor);

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_value_is_refused_with_the_options_name() {
+    fn error_for_an_invalid_value_names_the_option() {
         let refused = |raw: RawOptions| raw.validate(no_env).unwrap_err().to_string();
         assert!(
             refused(RawOptions { params: vec!["bytes".into()], ..RawOptions::default() })

@@ -16,7 +16,7 @@ fn has(rows: &[FigureRow], case: &str, metric: &str) -> bool {
 }
 
 #[test]
-fn each_empty_task_runs_once_through_three_nodes() {
+fn each_empty_task_runs_exactly_once_in_a_three_node_cluster() {
     let rows = rows(&["--case=noop", "--nodes=3", "--tenants=1"]);
     for metric in ["ops_per_s", "p99_ns", "task_node_cpu_ns"] {
         assert!(has(&rows, "noop", metric), "{metric}: {rows:?}");

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn lag_warning_shows_records_behind_and_retained() {
+    fn lag_warning_shows_unread_and_retained_record_counts() {
         let lagging = |log| Notice::Lagging(Lagging { log, behind: 524_288, retained: 1_048_576 });
         assert_eq!(line(lagging, false), "LAGGING  behind 524,288 of 1,048,576 retained\n");
         let lagging = |log| Notice::Lagging(Lagging { log, behind: 600, retained: 500 });

@@ -436,7 +436,7 @@ fn nats_port() -> String {
 }
 
 #[test]
-fn kv_range_hides_system_keys_and_refusals_name_the_limit() {
+fn kv_range_hides_system_keys_unless_they_are_requested() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path().to_str().unwrap();
     run(&["cluster", "init", "--data-dir", dir]).done();

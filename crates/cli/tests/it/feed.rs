@@ -203,7 +203,7 @@ fn verify(recording: &Path, strict: bool) -> Outcome {
 }
 
 #[test]
-fn recording_verifies_and_replays_to_the_same_book() {
+fn recording_passes_verification_and_replays_to_the_same_book() {
     let folder = tempfile::tempdir().unwrap();
     let (recording, source) = record(folder.path());
     let again = source.run(&["feed", "record", "--out", recording.to_str().unwrap(), "md.>"]);
@@ -260,7 +260,7 @@ fn recorder_leaves_out_new_topics_that_it_cannot_record() {
 }
 
 #[test]
-fn record_verify_and_replay_report_the_same_counts() {
+fn feed_record_verify_and_replay_report_the_same_counts() {
     let folder = tempfile::tempdir().unwrap();
     let source = Source::start(&BASELINE);
     let out = folder.path().join("rec");

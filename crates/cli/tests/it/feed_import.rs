@@ -98,7 +98,7 @@ fn recording_with_a_foreign_log_or_repeated_line_is_refused() {
 }
 
 #[test]
-fn recording_imported_to_a_folder_verifies_and_replays() {
+fn recording_imported_to_a_folder_can_be_verified_and_replayed() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("rec");
     let out = out.to_str().unwrap();

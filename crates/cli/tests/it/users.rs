@@ -155,7 +155,7 @@ fn changed_users_file_keeps_its_owner() {
 }
 
 #[test]
-fn user_commands_at_the_same_time_lose_no_change() {
+fn concurrent_user_commands_lose_no_change() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("users.toml").to_str().unwrap().to_owned();
     let names: Vec<String> = (0..12).map(|number| format!("user-{number}")).collect();

@@ -193,7 +193,7 @@ fn renewed_lease_survives_and_unrenewed_lease_is_lost() {
 }
 
 #[test]
-fn released_lock_passes_to_the_waiter_with_a_higher_token() {
+fn next_holder_of_a_released_lock_gets_a_higher_token() {
     let node = RunningNode::start();
     let (kv, other) = (node.client().kv(), node.client().kv());
     let lease = kv.lease(Duration::from_secs(60)).unwrap();

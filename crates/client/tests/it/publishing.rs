@@ -50,7 +50,7 @@ fn sent_records_are_batched_until_a_flush() {
 }
 
 #[test]
-fn subscriber_that_waits_flushes_its_clients_pending_records() {
+fn waiting_subscriber_flushes_pending_records_of_its_client() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_publisher();
         link.accept_subscription(crate::peer::at(1, 0));

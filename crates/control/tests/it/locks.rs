@@ -5,7 +5,7 @@ use super::*;
 const HELD: fn(u64) -> Result<ControlReply, ControlRefusal> = |token| Ok(ControlReply::Held { token });
 
 #[test]
-fn lock_passes_to_the_next_waiter_with_a_higher_token() {
+fn next_waiter_for_a_lock_gets_a_higher_token() {
     let mut test = TestState::default();
     let [a, b, c] = [0; 3].map(|_| test.grant(1_000));
     assert_eq!(test.acquire("gate", a, true), HELD(1));

@@ -652,12 +652,12 @@ fn retention_bounds_the_disk_and_gaps_report_removed_records() {
 }
 
 #[test]
-fn state_survives_a_crash_after_a_byte_limit_removed_records() {
+fn state_survives_a_crash_after_records_were_removed_by_size() {
     check_kept_state(Retention { bytes: 256 << 10, ..Retention::default() });
 }
 
 #[test]
-fn state_survives_a_crash_after_an_age_limit_removed_records() {
+fn state_survives_a_crash_after_records_were_removed_by_age() {
     let age = Some(Duration::from_nanos(1));
     check_kept_state(Retention { bytes: 2 << 20, age, ..Retention::default() });
 }
@@ -691,7 +691,7 @@ fn check_kept_state(retention: Retention) {
 }
 
 #[test]
-fn directory_in_use_or_absent_is_refused() {
+fn data_directory_in_use_is_refused_and_durable_topics_need_one() {
     let disk = FakeDisk::new(9);
     let (_node, _) = open(&disk);
     let reopened = Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data"));

@@ -88,7 +88,7 @@ fn assert_equals_model(book: &Book, model: &BookModel) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
-    fn large_book_snapshot_and_changes_equal_the_full_replay(records in large_records(100)) {
+    fn large_book_from_snapshot_and_changes_equals_the_full_replay(records in large_records(100)) {
         let records: Vec<_> = records.iter().map(|entries| record(entries)).collect();
         check_every_way_to_catch_up(|| Box::new(Book::with_limits(Scale::default(), ALL_REMOVALS_KEPT)), &records);
     }
@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn book_snapshot_and_changes_equal_the_full_replay(records in records()) {
+    fn book_from_a_snapshot_and_changes_equals_the_full_replay(records in records()) {
         let records: Vec<_> = records.iter().map(|entries| record(entries)).collect();
         check_every_way_to_catch_up(|| Box::new(Book::new(Scale::default())), &records);
     }

@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn last_value_snapshot_and_changes_equal_the_full_replay(steps in steps()) {
+    fn values_from_a_snapshot_and_changes_equal_the_full_replay(steps in steps()) {
         let records: Vec<_> = steps.iter().map(record).collect();
         check_every_way_to_catch_up(|| Box::new(LastValue::default()), &records);
     }

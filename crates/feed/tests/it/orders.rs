@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn orders_snapshot_and_changes_equal_the_full_replay(choices in choices(4)) {
+    fn orders_from_a_snapshot_and_changes_equal_the_full_replay(choices in choices(4)) {
         let (records, _) = entries(&choices);
         let records: Vec<_> = records.iter().map(|entries| record(entries)).collect();
         check_every_way_to_catch_up(|| Box::new(Orders::new(Scale::default())), &records);

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn full_market_message_empties_book_and_zero_size_removes_level() {
+    fn zero_size_removes_a_level_and_an_empty_market_all_levels() {
         let mut oracle = ExpectedBooks::of(RecordingFormat::Betfair);
         let lines = [
             r#"{"op":"mcm","pt":1,"mc":[{"id":"1.2","rc":[{"id":7,"atb":[[1.01,2.5],[1.02,3]]}]}]}"#,

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn adjacent_sequence_ranges_merge_and_passed_ones_are_dropped() {
+    fn adjacent_sequence_ranges_merge_and_old_ranges_are_dropped() {
         let mut own = SeqRanges::default();
         assert_eq!((own.add(3..=5), own.add(6..=6), own.add(9..=9)), (1, 1, 2));
         assert_eq!((2..=10).filter(|seq| own.contains(*seq)).collect::<Vec<_>>(), [3, 4, 5, 6, 9]);
