@@ -210,7 +210,7 @@ def test_closed_async_client_raises_handle_closed(url: str, topic: str) -> None:
     run(program())
 
 
-def test_pending_requests_do_not_block_replies_of_the_client(url: str, topic: str) -> None:
+def test_client_can_reply_to_its_own_pending_requests(url: str, topic: str) -> None:
     async def echo_by_itself() -> None:
         async with dunlin.aio.connect(url) as client, client.subscribe(topic) as requests:
 

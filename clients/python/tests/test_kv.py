@@ -206,7 +206,7 @@ def test_lock_has_one_holder_and_a_growing_token(url: str, topic: str) -> None:
     assert tokens == sorted(set(tokens))
 
 
-def test_error_of_a_lock_without_wait_names_the_current_holder(url: str, client: dunlin.Client, topic: str) -> None:
+def test_error_for_a_held_lock_names_the_current_holder(url: str, client: dunlin.Client, topic: str) -> None:
     with dunlin.connect(url) as other, client.kv.lease(60.0) as lease:
         with client.kv.elect(topic, "host-1", lease=lease) as elected:
             with pytest.raises(errors.LockHeldError) as held, other.kv.lock(topic, wait=False):

@@ -210,7 +210,7 @@ def test_table_is_whole_once_all_partitions_are_known(client: dunlin.Client, top
         assert len(table) == 200
 
 
-def test_state_of_a_topic_with_a_pattern_is_followed_by_name(client: dunlin.Client, topic: str) -> None:
+def test_book_and_table_read_a_pattern_topic_by_its_name(client: dunlin.Client, topic: str) -> None:
     client.create_topic(f"{topic}.book", reducer="book", pattern=f"{topic}.levels.>")
     client.publish(f"{topic}.levels.a", level("bid", 10, 1))
     client.publish(f"{topic}.levels.b", level("bid", 11, 1))

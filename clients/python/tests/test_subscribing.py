@@ -31,7 +31,7 @@ def test_subscription_starts_after_a_position_or_at_a_time(client: dunlin.Client
         assert next_record(events).payload == b"new"
 
 
-def test_positions_are_compared_hashed_and_parsed_by_value() -> None:
+def test_positions_compare_by_value_and_are_parsed_from_text() -> None:
     first, second = dunlin.Position(7, 1), dunlin.Position(7, 2)
     assert first < second and first != second and first == dunlin.Position.parse("7-1")
     assert len({first, second, dunlin.Position(7, 1)}) == 2

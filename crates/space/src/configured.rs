@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn region_setup_is_restored_from_its_configuration() {
+    fn region_setup_is_restored_from_the_reducer_options() {
         let world = WorldBox::<3>::new([0.0, -1.5, 0.0], [100.0, 1.5, 1e6]).unwrap();
         let mut setup = RegionSetup::new(RegionId(7), world, 1.0);
         setup.schema.register("fuel", ComponentKind::F32).unwrap();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn configuration_error_names_the_wrong_option() {
+    fn configuration_error_names_the_invalid_option() {
         let with = |name: &str, value: &str| {
             let world = WorldBox::<2>::cube(10.0).unwrap();
             let mut options = reducer_config(&RegionSetup::new(RegionId(1), world, 1.0)).options;

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rate_bucket_gives_its_burst_and_then_single_tokens_in_time() {
+    fn rate_bucket_gives_a_burst_and_then_one_token_per_interval() {
         let rate = Rate { count: 3, per_ms: 1_000, burst: 2 };
         let mut bucket = Bucket::default();
         assert_eq!((bucket.tokens(&rate, 0), bucket.full_ms(&rate)), (2, 0));

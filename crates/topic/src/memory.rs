@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn charge_of_a_share_is_limited_by_the_share_alone() {
+    fn charge_to_a_budget_share_is_limited_only_by_that_share() {
         let node = MemoryBudget::node(10_000, 0);
         node.charge(10_000).unwrap();
         let mut whole = MemoryCharge::none(&node);

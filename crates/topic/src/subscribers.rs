@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn log_accepts_a_subject_until_its_last_subscriber_leaves() {
+    fn subject_is_accepted_until_its_last_subscriber_leaves() {
         let subscribers = LogSubscribers::default();
         let eu = Filter::new(|tail: &str| tail == "eu");
         subscribers.add(Some(&eu), false);

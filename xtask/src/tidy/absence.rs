@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn restricted_capability_outside_its_files_fails() {
+    fn use_of_a_capability_outside_its_allowed_files_fails() {
         let sources = [
             "use std::net::TcpStream;",
             "use std::{fmt, net::{Shutdown}};",

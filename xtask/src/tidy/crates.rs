@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn forbidden_dependency_is_named_with_its_line() {
+    fn finding_of_a_forbidden_dependency_states_file_and_line() {
         let mut packages = sample_packages();
         packages[0].dependencies.push("dunlin-topic".to_owned());
         let found = findings(packages, "[dependencies]\ndunlin-topic.workspace = true\n");

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn sentence_over_35_words_fails_with_its_line() {
+    fn finding_of_a_sentence_over_35_words_states_the_line() {
         assert_eq!(findings(&format!("{}.", words(35))), [""; 0]);
         let found = findings(&format!("# Title\n\nShort.\n{}.\n", words(36)));
         assert_eq!(found.len(), 1, "{found:?}");
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn only_readme_and_written_docs_pages_are_checked() {
+    fn only_the_readme_and_handwritten_docs_pages_are_checked() {
         let page = "What is it.";
         assert_eq!(findings_in_files([(GENERATED, page), ("ARCHITECTURE.md", page)]).failures(), [""; 0]);
         assert_eq!(findings_in_files([("README.md", page), ("docs/how-to/x.md", page)]).failures().len(), 2);

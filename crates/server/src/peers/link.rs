@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn address_of_a_removed_node_is_looked_up_only_on_request() {
+    fn removed_node_is_looked_up_only_if_a_connection_is_requested() {
         let (_server, url) = server();
         let (sender, lookups) = mpsc::channel();
         let is_member = Arc::new(AtomicBool::new(false));

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn session_that_stops_polling_registers_for_readiness() {
+    fn session_registers_for_readiness_after_polling_ends() {
         let mut spin = Spin::new(true);
         while spin.is_on() {
             assert!(spin.record_failure(), "{} failures", spin.failures);

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_delay_is_caught_up_and_a_long_one_skips_ticks() {
+    fn schedule_catches_up_after_a_short_delay_but_not_a_long_one() {
         let mut schedule = TickSchedule::new(TickPace::Every(10), 5, 101);
         assert_eq!((schedule.due_ns(), schedule.begin(110)), (Some(110), (0, 0)));
         assert_eq!((schedule.due_ns(), schedule.begin(155)), (Some(120), (35, 0)));

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn proof_is_valid_only_for_its_secret_connection_and_role() {
+    fn proof_for_another_role_or_connection_or_secret_is_refused() {
         let secret = Secret::of([7; 32]);
         let proof = secret.prove(Role::Connects, b"mine", b"yours");
         assert_eq!(secret.check(Role::Connects, b"mine", b"yours", &proof), Ok(()));

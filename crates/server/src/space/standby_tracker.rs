@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn region_waits_for_old_and_new_standby_until_the_new_is_valid() {
+    fn region_waits_for_both_standbys_until_the_new_one_is_valid() {
         let mut standby_tracker = strict();
         standby_tracker.set_standby(R, 7, true);
         assert!(standby_tracker.add_follower(R, 7));

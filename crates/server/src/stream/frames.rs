@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn websocket_text_ends_with_its_last_frame() {
+    fn websocket_text_message_ends_with_its_last_frame() {
         let mut sent = [
             frame(0x01, b"he", [1, 2, 3, 4]),
             frame(0x89, b"", [1, 2, 3, 4]),

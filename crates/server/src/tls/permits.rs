@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn clients_of_one_address_use_at_most_half_of_the_handshakes() {
+    async fn one_address_holds_at_most_half_of_the_handshake_permits() {
         let permits = HandshakePermits::new(4);
         let [one, other] = [1, 2].map(|last| Some(Ipv4Addr::new(10, 0, 0, last).into()));
         let first = permits.acquire(one).await;

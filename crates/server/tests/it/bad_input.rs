@@ -106,7 +106,7 @@ fn publish_invalid(peer: &mut Peer, producer_seq: u64, frames: &[u8]) -> Option<
 }
 
 #[test]
-fn invalid_reply_subject_is_a_bad_frame() {
+fn invalid_reply_subject_is_refused_as_a_bad_frame() {
     let (node, server) = serve();
     node.create_topic("a", dunlin::topic::TopicConfig::default(), false).unwrap();
     let meta = RecordMeta { reply: Some("r.Xyz"), ..RecordMeta::default() };
@@ -269,7 +269,7 @@ fn session_over_the_limit_is_refused() {
 }
 
 #[test]
-fn port_in_use_fails_the_start() {
+fn server_does_not_start_if_its_port_is_in_use() {
     let (node, server) = serve();
     let config = ServerConfig { tcp: server.tcp_addresses().to_vec(), ..ServerConfig::default() };
     let error = Server::start(node, config).unwrap_err();
@@ -288,7 +288,7 @@ fn listening_beyond_loopback_needs_an_explicit_setting() {
 }
 
 #[test]
-fn unix_socket_serves_and_is_removed_at_the_end() {
+fn unix_socket_serves_clients_and_is_removed_with_the_server() {
     let path = std::env::temp_dir().join(format!("dunlin-test-{}.sock", std::process::id()));
     let (_node, server) = serve_with(|config| config.unix = vec![path.clone()]);
     let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
@@ -312,7 +312,7 @@ fn existing_file_is_not_replaced_by_a_unix_socket() {
 }
 
 #[test]
-fn message_with_records_before_hello_is_refused_at_its_header() {
+fn publish_message_before_hello_is_refused_by_its_header_alone() {
     let (node, server) = serve();
     let idle = node.budget().used();
     let mut peer = Peer::silent(&server);

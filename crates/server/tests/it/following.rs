@@ -114,7 +114,7 @@ fn late_checksum_reveals_a_lost_last_record() {
 
 /// A client cannot consume a record that it never receives, so the channel must not wait for this.
 #[test]
-fn conflated_channel_continues_after_a_withheld_record() {
+fn conflated_subscription_continues_after_a_withheld_record() {
     let (node, server) = serve_with(|config| config.limits.heartbeat_ms = 50);
     let reducer = Some(ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() });
     node.create_topic("md", TopicConfig { reducer, ..TopicConfig::default() }, false).unwrap();

@@ -270,7 +270,7 @@ fn sender_of_an_invalid_group_message_gets_an_error() {
 }
 
 #[test]
-fn unknown_ack_tokens_are_stale_and_deletion_ends_membership() {
+fn unknown_acks_are_stale_and_topic_deletion_ends_membership() {
     let (node, server) = serve();
     publish(&node, 1);
     let mut peer = connect_member(&server, GroupKind::Work, CREDIT);

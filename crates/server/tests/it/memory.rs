@@ -93,7 +93,7 @@ fn nats_session_ends_when_memory_runs_out_in_an_operation() {
 }
 
 #[test]
-fn subscriptions_and_names_count_towards_the_memory_budget() {
+fn nats_subscriptions_and_ids_count_towards_the_memory_budget() {
     let (node, server) = serve_with_memory(1 << 20);
     let idle = node.budget().used();
     let mut peer = NatsPeer::open(&server);
@@ -140,7 +140,7 @@ fn resume_positions_count_towards_the_memory_budget() {
 }
 
 #[test]
-fn resume_messages_count_towards_the_subscription_limit() {
+fn unused_resume_messages_count_towards_the_subscription_limit() {
     let (_node, server) = crate::serve_with(|config| config.limits.subscriptions_max = 10);
     let mut peer = Peer::connect(&server);
     // A RESUME must not count any more once its subscription has started. Subscription 0 starts, so 10 RESUMEs count

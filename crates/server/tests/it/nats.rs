@@ -292,7 +292,7 @@ fn nats_client_that_loses_records_gets_gaps_or_is_disconnected() {
 }
 
 #[test]
-fn publishing_to_more_subjects_than_targets_max_loses_nothing() {
+fn nats_client_publishes_to_more_subjects_than_are_cached() {
     let (_node, server) = serve_nats(|config| config.limits.nats.targets_max = 16);
     let (mut reader, mut writer) = (NatsPeer::open(&server), NatsPeer::open(&server));
     reader.subscribe("s.* 1");

@@ -69,7 +69,7 @@ fn invalid_nats_subjects_are_refused_but_the_client_stays() {
 }
 
 #[test]
-fn nats_subscription_that_is_not_utf8_is_refused() {
+fn nats_subscription_to_a_subject_that_is_not_utf8_is_refused() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
     peer.send(b"SUB caf\xe9 1\r\n");

@@ -209,7 +209,7 @@ impl Transport for NoTransport {
 
 /// Client libraries subscribe again after they have reconnected, but not after a refusal.
 #[test]
-fn subscription_without_a_majority_disconnects_its_client() {
+fn nats_subscribe_without_a_majority_ends_the_connection() {
     let node = Node::start(Config::default()).unwrap();
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
     let mut limits = TasksLimits::default();

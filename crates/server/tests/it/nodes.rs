@@ -317,7 +317,7 @@ fn first_records_of_a_subject_at_three_nodes_create_one_topic() {
 }
 
 #[test]
-fn owner_killed_under_load_loses_no_record_without_a_report() {
+fn owner_killed_under_load_loses_only_reported_records() {
     let cluster = TestCluster::of(3);
     cluster.create_topic_at(1, "t", TopicConfig::default());
     let mut readers = [2, 3].map(|id| cluster.client(id).subscribe("t", start_at(Start::Latest)).unwrap());

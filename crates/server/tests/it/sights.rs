@@ -194,7 +194,7 @@ fn follow(viewer: &mut Viewer<3>, known: &mut BTreeSet<EntityId>) {
 }
 
 #[test]
-fn viewer_of_an_entity_crossing_regions_sees_its_neighbours() {
+fn viewer_sees_neighbours_of_an_entity_that_crosses_regions() {
     let fixture = ViewerTest::new();
     let mut world = fixture.world();
     let fly = EntityCommand { velocity: Some([170.0, 190.0, 180.0]), ..EntityCommand::<3>::of(CENTER) };
@@ -290,7 +290,7 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
 
 /// A process that does not respond may have spawned the entity, so that another process refuses it.
 #[test]
-fn refusal_after_an_unanswered_request_is_lost() {
+fn spawn_outcome_is_unknown_if_one_process_does_not_respond() {
     let fixture = ViewerTest::new();
     let node = Node::start(Config::default()).unwrap();
     let server = serve_node(&node, |_| ());

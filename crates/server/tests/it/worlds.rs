@@ -380,7 +380,7 @@ fn joining_process_does_not_repopulate_existing_regions() {
 /// One of two processes is killed with the node that had the keys. The process that replaces it writes the world's
 /// description before the surviving process connects again.
 #[test]
-fn known_regions_are_restored_beside_a_new_description() {
+fn surviving_process_restores_the_lost_keys_of_begun_regions() {
     let test = WorldTest::new(settings("rerun", 2, StandbyMode::None));
     let mut members = vec![test.start(1), test.start(2)];
     wait_until_all_tick("all regions begin", &test.kv, &members);
@@ -440,7 +440,7 @@ fn processes_with_different_settings_report_the_conflict() {
 
 /// Settings for which processes do not refuse each other.
 #[test]
-fn other_process_counts_and_standbys_are_reported() {
+fn processes_report_different_process_counts_and_standby_modes() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     for (name, expected, standby) in
@@ -568,7 +568,7 @@ fn spawn_is_refused_while_a_region_has_no_owner() {
 
 /// A process is killed while the check of an id that the other process spawned waits for its response.
 #[test]
-fn spawns_are_answered_after_a_takeover_during_an_id_check() {
+fn takeover_during_an_id_check_leaves_no_spawn_unanswered() {
     let test = WorldTest::new(settings("asked", 2, StandbyMode::Required));
     let mut members = vec![test.start(1), test.start(2)];
     wait_until_all_tick("both regions begin", &test.kv, &members);

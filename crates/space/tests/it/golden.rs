@@ -89,7 +89,7 @@ fn message_encodings_do_not_change() {
 }
 
 #[test]
-fn entry_encodings_do_not_change() {
+fn handover_entry_encodings_do_not_change() {
     for (name, entry) in entries() {
         let mut bytes = Vec::new();
         entry.encode(&mut bytes);

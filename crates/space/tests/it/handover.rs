@@ -203,7 +203,7 @@ fn clock_set_back_changes_no_deadline() {
 }
 
 #[test]
-fn handover_offers_beyond_a_limit_are_refused_with_the_limit() {
+fn refusal_of_excess_handover_offers_states_the_limit() {
     let limits = HandoverLimits { transfers_max: 1, batch_max: 2, peers_max: 4 };
     let mut source = Handover::new(A, 1, StandbyMode::None, TIMING).with_limits(limits);
     let mut effects = Vec::new();

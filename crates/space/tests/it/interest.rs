@@ -198,7 +198,7 @@ fn viewer_follows_a_handed_over_entity_to_its_new_region() {
 
 /// The updates of region 2 arrive after entity 2 has returned to region 1.
 #[test]
-fn late_update_of_another_region_hides_no_returned_entity() {
+fn entity_that_returned_stays_visible_despite_late_updates() {
     use SceneChange::{Entered, Left, Moved};
     let id = EntityId;
     let world = WorldBox::<2>::cube(100.0).unwrap();

@@ -151,7 +151,7 @@ fn invalid_records_are_refused_and_change_nothing() {
 
 /// Clients that may publish to a topic can write any step of a handover.
 #[test]
-fn handovers_in_a_topic_are_limited_and_their_memory_counts() {
+fn handovers_in_a_topic_are_limited_and_their_bytes_counted() {
     let mut reducer = reducer(1);
     let entry = |peer, number, step| {
         let transfer = TransferId { epoch: 1, number };

@@ -118,7 +118,7 @@ impl Behaviour<3> for Strays {
 }
 
 #[test]
-fn entity_is_frozen_alone_if_its_move_is_not_finite() {
+fn only_the_entity_with_a_non_finite_move_is_frozen() {
     let (mut region, mut out) = single_region(Strays, |_| {});
     (0..21).for_each(|id| region.spawn(&flying(id), &mut out).unwrap());
     out.clear();
@@ -342,7 +342,7 @@ fn ghost_age_counts_from_its_reception_in_local_ticks() {
 
 /// The error of a ghost's extrapolated position is at most `a t² / 2`.
 #[test]
-fn error_of_a_ghost_is_bounded_by_its_acceleration() {
+fn ghost_position_error_is_bounded_by_the_acceleration() {
     #[derive(Clone)]
     struct Brakes;
     const FORCE: f32 = 8.0;

@@ -121,7 +121,7 @@ fn task_classes_with_needed_labels_are_freed_with_their_tasks() {
 }
 
 #[test]
-fn task_snapshots_do_not_contain_unused_names() {
+fn task_snapshots_do_not_contain_names_of_unused_kinds() {
     let mut scene = scene_with_two_tenants(SchedulerLimits {
         classes_max: 4,
         lanes_max: 4,

@@ -182,7 +182,7 @@ fn reply_event_and_snapshot_encodings_do_not_change() {
 
 /// Restores a snapshot that an older version wrote, without needed labels and workers' labels.
 #[test]
-fn snapshot_from_before_tasks_could_need_labels_is_read() {
+fn older_task_snapshot_without_needed_labels_can_be_read() {
     let kept = include_str!("../golden/snapshot.hex");
     let bytes: Vec<u8> = kept.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
     // Each block begins with the version and the block's kind. The first block is the header, which has the number of

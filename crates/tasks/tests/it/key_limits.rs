@@ -143,7 +143,7 @@ fn task_without_a_suitable_worker_takes_no_rate_token() {
 }
 
 #[test]
-fn task_displaced_under_one_key_limit_frees_its_other_places() {
+fn task_displaced_under_one_key_limit_releases_the_others() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"user", 1), KeyLimit::running(b"site", 1)];
     scene.set_tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });

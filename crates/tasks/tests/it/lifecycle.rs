@@ -137,7 +137,7 @@ fn restored_state_reuses_no_task_or_worker_id() {
 }
 
 #[test]
-fn retry_delays_grow_and_have_the_same_jitter_for_a_task() {
+fn retry_delays_grow_and_their_jitter_depends_on_the_task() {
     let exponential =
         RetryPolicy { retries: 20, backoff: Backoff::Exponential { base_ms: 100, cap_ms: 5_000 } };
     let delays = |task| (1..=10).map(move |attempt| exponential.delay_ms(task, attempt, 0));
@@ -483,7 +483,7 @@ fn task_time_in_seconds_or_microseconds_is_refused() {
 }
 
 #[test]
-fn safe_redrive_excludes_poisoned_dead_letters() {
+fn safe_redrive_excludes_tasks_that_killed_workers() {
     let mut scene = Scene::with(SchedulerLimits { poison_max: 1, ..SchedulerLimits::default() });
     scene.set_tenant(TenantSettings::new(b"a"));
     let poisoned = scene.submit_plain();
@@ -547,7 +547,7 @@ fn command_that_may_change_too_many_tasks_is_recognized() {
 }
 
 #[test]
-fn tasks_that_wait_for_an_ending_task_are_counted_in_advance() {
+fn changes_to_dependents_are_counted_before_their_task_ends() {
     let mut scene = Scene::new();
     let first = scene.submit_plain();
     let after = |task| NewTask { after: vec![TaskDependency::Task { task }], ..work() };
@@ -573,7 +573,7 @@ fn tasks_that_wait_for_an_ending_task_are_counted_in_advance() {
 }
 
 #[test]
-fn dependents_are_counted_before_a_command_discards_their_task() {
+fn changes_to_dependents_are_counted_before_a_task_is_discarded() {
     let mut scene = Scene::with(SchedulerLimits { dead_max: 1, ..SchedulerLimits::default() });
     scene.set_tenant(TenantSettings::new(b"a"));
     let first = scene.submit_plain();

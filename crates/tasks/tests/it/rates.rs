@@ -36,7 +36,7 @@ fn join_for_ten_minutes(scene: &mut Scene, credit: u32) -> u64 {
 }
 
 #[test]
-fn rate_limit_starts_a_burst_and_then_one_task_per_interval() {
+fn rate_limit_allows_a_burst_and_then_one_task_per_interval() {
     let mut scene = Scene::default();
     set_rate(&mut scene, Rate { count: 3, per_ms: 1_000, burst: 2 });
     let ann = scene.submit_all("a", vec![task_of_user(b"ann"); 5]);

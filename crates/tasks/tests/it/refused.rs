@@ -145,7 +145,7 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
 }
 
 #[test]
-fn refusal_text_names_the_long_name_weight_or_quota() {
+fn refusal_text_names_the_field_that_is_too_long_or_invalid() {
     let mut scene = Scene::new();
     let (long, longer) = ([b'x'; 300], [b'y'; 400]);
     let label = Label { key: b"k", value: &long };

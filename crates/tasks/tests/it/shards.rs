@@ -100,7 +100,7 @@ fn snapshot_is_restored_only_by_its_own_shard() {
 }
 
 #[test]
-fn worker_from_another_shard_runs_only_its_tenants_tasks() {
+fn worker_from_another_shard_keeps_its_tenant_restriction() {
     let labels = vec![Label { key: b"gpu", value: b"a100" }];
     let worker = NewWorker { labels, tenants: vec![b"a"], ..new_worker(1) };
     let command = TaskCommand::Enlist { id: 0x1_0000_0000, worker };
@@ -335,7 +335,7 @@ fn reattached_worker_has_the_slots_that_it_now_declares() {
 }
 
 #[test]
-fn worker_with_declared_memory_rotates_among_shards() {
+fn slots_of_a_worker_with_declared_memory_rotate_among_shards() {
     let mut cluster = Cluster::new(2, 1, 4, 1 << 30);
     let tenants = ["acme", "tenant-1"];
     tenants.iter().for_each(|tenant| cluster.set_tenant(tenant, 1));

@@ -105,7 +105,7 @@ fn record_up_to_record_bytes_max_is_accepted() {
 }
 
 #[test]
-fn only_one_publisher_succeeds_with_an_expected_sequence() {
+fn only_one_publisher_succeeds_with_each_expected_sequence() {
     let topic = large_topic(RUNNING);
     let successes: u64 = thread::scope(|scope| {
         let contenders: Vec<_> = (0..4)

@@ -174,7 +174,7 @@ fn full_disk_refuses_records_without_using_up_sequences() {
 }
 
 #[test]
-fn slow_disk_delays_only_its_publisher() {
+fn unstored_bytes_stay_limited_while_the_disk_is_slow() {
     let disk = MemoryStore::new();
     let topic = disk.topic_of(durable(AT_ONCE), &budget(), RUNNING, RecoveredLog::nothing(1, 4_000));
     let log = &topic.logs()[0];
@@ -276,7 +276,7 @@ fn async_flush_completes_when_everything_is_stored() {
 }
 
 #[test]
-fn subscriber_of_an_ended_epoch_reads_it_to_its_last_record() {
+fn subscriber_reads_an_ended_epoch_to_its_last_record() {
     let disk = MemoryStore::new();
     for (epoch, records) in [(1, 50), (2, 30), (5, 20)] {
         let topic = disk.topic(durable(AT_ONCE), epoch);
@@ -312,7 +312,7 @@ fn subscriber_of_an_ended_epoch_reads_it_to_its_last_record() {
 }
 
 #[test]
-fn subscriber_gets_no_notice_if_the_epoch_continues() {
+fn restart_in_the_same_epoch_causes_no_epoch_notice() {
     let disk = MemoryStore::new();
     let topic = disk.topic(durable(AT_ONCE), 4);
     let mut numbered = NumberedPublisher::of(&topic);
@@ -328,7 +328,7 @@ fn subscriber_gets_no_notice_if_the_epoch_continues() {
 }
 
 #[test]
-fn retry_after_a_restart_is_a_duplicate() {
+fn retry_after_a_restart_is_detected_as_a_duplicate() {
     let disk = MemoryStore::new();
     let mark = |producer_seq| ProducerMark { producer: 9, producer_epoch: 1, producer_seq };
     let topic = disk.topic(durable(AT_ONCE), 1);
@@ -344,7 +344,7 @@ fn retry_after_a_restart_is_a_duplicate() {
 }
 
 #[test]
-fn unreadable_records_on_disk_are_a_gap() {
+fn unreadable_records_on_disk_are_reported_as_a_gap() {
     let disk = MemoryStore::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let mut numbered = NumberedPublisher::of(&topic);
@@ -361,7 +361,7 @@ fn unreadable_records_on_disk_are_a_gap() {
 
 /// If a log searched its list of waiters for each record, this test would make more than 10 billion comparisons.
 #[test]
-fn hundred_thousand_ack_waiters_are_found_without_a_search() {
+fn hundred_thousand_ack_waiters_need_no_linear_search() {
     const RECORDS: u64 = 100_000;
     let disk = MemoryStore::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
@@ -382,7 +382,7 @@ fn hundred_thousand_ack_waiters_are_found_without_a_search() {
 }
 
 #[test]
-fn deferred_read_sleeps_until_the_store_allows_another_one() {
+fn subscriber_sleeps_until_the_store_allows_a_deferred_read() {
     let disk = MemoryStore::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
@@ -410,7 +410,7 @@ fn deferred_read_sleeps_until_the_store_allows_another_one() {
 }
 
 #[test]
-fn disk_retention_delivers_lag_warnings_and_exact_gaps() {
+fn disk_retention_causes_lag_warnings_and_exact_gaps() {
     let disk = MemoryStore::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
@@ -456,7 +456,7 @@ fn start_by_time_finds_records_that_are_only_on_disk() {
 /// The clocks of two nodes may differ by a second. Nevertheless, a record from before the owner's restart must not
 /// count as appended during the wait.
 #[test]
-fn mirror_start_by_time_excludes_records_before_owner_restart() {
+fn mirror_started_by_time_gets_no_record_from_before_a_restart() {
     let disk = MemoryStore::new();
     let texts_since = |topic: &Arc<Topic>, since_ns: u64| -> Vec<String> {
         let name = SubscribeOptions::MIRROR.to_owned();

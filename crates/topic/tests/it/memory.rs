@@ -100,7 +100,7 @@ fn refusal_of_a_large_charge_does_not_fail_concurrent_charges() {
 }
 
 #[test]
-fn memory_of_a_topic_is_released_with_it_and_its_subscribers() {
+fn topic_memory_is_released_with_the_topic_and_subscribers() {
     let budget = budget();
     let topic = topic_of(config(1 << 20), &budget, MANUAL);
     NumberedPublisher::of(&topic).publish(500, 1_000);

@@ -189,7 +189,7 @@ fn records_published_to_a_mirror_are_appended_by_the_owner() {
 }
 
 #[test]
-fn flush_reports_each_refused_record_without_a_receipt() {
+fn flush_returns_an_error_for_each_refused_record() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));
@@ -226,7 +226,7 @@ fn start_by_time_after_a_takeover_reports_no_earlier_epoch() {
 }
 
 #[test]
-fn record_that_is_read_after_a_takeover_has_its_own_epoch() {
+fn records_keep_their_epochs_when_read_after_a_takeover() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));
@@ -518,7 +518,7 @@ fn resuming_an_older_epoch_gives_all_records_or_a_gap() {
 }
 
 #[test]
-fn owner_without_the_start_of_an_epoch_reports_it_missing() {
+fn owner_reports_the_start_of_an_epoch_that_it_lacks_as_a_gap() {
     let (owner, mirror, _newest) = mirror_fed_mid_epoch();
     let log = &mirror.logs()[0];
     publish(&owner.topic, &["d"]);

@@ -127,7 +127,7 @@ const JUMPING: Clock = Clock::new(|| {
 .with_steady(|| RUNNING.now_ns());
 
 #[test]
-fn time_set_forward_does_not_end_a_wait_for_room() {
+fn clock_set_forward_does_not_end_a_wait_for_room() {
     publish_while_the_reader_leaves(JUMPING);
 }
 

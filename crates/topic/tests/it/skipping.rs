@@ -111,7 +111,7 @@ fn subscriber_with_limited_skips_does_not_sleep_during_a_skip() {
 }
 
 #[test]
-fn long_skip_of_one_log_lets_the_other_logs_be_read_first() {
+fn long_skip_in_one_log_lets_the_other_logs_be_read_first() {
     let (long, short) = (long_topic("long"), small_topic());
     short.publisher("t").publish(b"short").unwrap();
     let [filter, _] = filters();

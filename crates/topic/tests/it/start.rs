@@ -74,7 +74,7 @@ fn subscriber_ahead_of_a_replicated_log_waits_for_it() {
 }
 
 #[test]
-fn start_by_time_begins_with_the_first_record_at_or_after_it() {
+fn start_time_selects_the_first_record_at_or_after_that_time() {
     let topic = large_topic(MANUAL);
     let mut numbered = NumberedPublisher::of(&topic);
     let began_ns = MANUAL.now_ns();

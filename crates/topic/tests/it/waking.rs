@@ -208,7 +208,7 @@ fn woken_subscriber_wakes_the_next_before_it_reads() {
 }
 
 #[test]
-fn dropped_notified_cursor_passes_its_wakeup_on() {
+fn drop_of_a_notified_cursor_wakes_the_other_cursors() {
     let topic = large_topic(MANUAL);
     let waiters = [Waiter::new(), Waiter::new(), Waiter::new()];
     let mut cursors = waiters.each_ref().map(|_| Some(cursor(&topic, &earliest())));
@@ -223,7 +223,7 @@ fn dropped_notified_cursor_passes_its_wakeup_on() {
 }
 
 #[test]
-fn wakeup_of_a_dropped_cursor_is_passed_to_the_next_cursor() {
+fn woken_cursor_that_leaves_wakes_the_next_cursor() {
     for round in 0..200 {
         let topic = large_topic(RUNNING);
         let waiters: Vec<_> = (0..4).map(|_| Waiter::new()).collect();

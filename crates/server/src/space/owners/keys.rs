@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn difference_of_settings_names_each_value() {
+    fn message_about_different_settings_states_both_values() {
         let own = ProcessSettings { processes: 2, standby: true, recipe: 1 };
         assert_eq!(own.difference(&own), None);
         let difference = |other: ProcessSettings| own.difference(&other).unwrap();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn record_of_an_earlier_version_has_no_settings() {
+    fn process_record_of_an_earlier_version_has_no_settings() {
         let earlier = br#"{"address":"127.0.0.1:1","url":"dunlin://127.0.0.1:2"}"#;
         assert_eq!(serde_json::from_slice::<ProcessRecord>(earlier).unwrap().settings, None);
     }

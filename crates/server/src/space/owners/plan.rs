@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn previous_standby_remains_until_the_new_copy_has_begun() {
+    fn previous_standby_remains_until_the_new_one_has_a_copy() {
         let key = |process, before| RegionAction::Name(R, StandbyKey { process, before, epoch: EPOCH });
         assert_eq!(plan(&snapshot(&[1, 2, 3], Some(1), None), &local(1)), [key(2, Some(0))]);
         let with_standby = snapshot(&[1, 2, 3], Some(1), Some((2, Some(0))));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn owner_of_two_regions_releases_one_to_its_standby() {
+    fn owner_of_two_regions_gives_one_of_them_to_a_standby() {
         let other = RegionId(2);
         let mut all = snapshot(&[1, 3], Some(1), Some((3, None)));
         all.owners.insert(other, (1, 8));

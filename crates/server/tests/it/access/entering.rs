@@ -36,7 +36,7 @@ const NKEY: &str = "UDI6ND5BHG7FC7FCVXTZ33VOQLKMBW535YD3ECYGOVVD7HPS7V6YLNRM";
 const NKEY_SEED: &[u8; 32] = b"dunlin's test seed of 32 bytes..";
 
 #[test]
-fn nats_client_with_an_nkey_signs_its_nonce() {
+fn nkey_signature_is_valid_only_for_its_connections_nonce() {
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     let guarded = Guarded::new(&format!("[users.ana]\nnkeys = [\"{NKEY}\"]\nsubscribe = [\">\"]\n"));
@@ -162,7 +162,7 @@ fn right_password_is_throttled_too_after_many_wrong_ones() {
 }
 
 #[test]
-fn token_login_is_not_throttled_by_others_at_its_address() {
+fn token_login_is_not_throttled_by_failed_password_logins() {
     let guarded = Guarded::new(USERS);
     let is_throttled = (0..40).any(|number| {
         let guess = Credentials::password(&format!("user{number}"), b"guess");

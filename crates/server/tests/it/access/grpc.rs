@@ -118,7 +118,7 @@ fn grpc_refusal_over_the_rate_carries_a_retry_delay() {
 /// The node responds to a refused call only when the client may publish again, so a client that ignores the refusal is
 /// not refused a second time.
 #[test]
-fn client_of_service_ratatoskr_over_its_rate_is_slowed_down() {
+fn ratatoskr_client_over_its_rate_is_slowed_down() {
     run(async {
         let guarded = Guarded::new(
             "[users.ana]\npassword = \"HASH\"\ntokens = [\"DIGEST\"]\npublish = [\">\"]\n\

@@ -105,7 +105,7 @@ fn tcp_user_reaches_only_its_permitted_keys() {
 }
 
 #[test]
-fn user_who_may_only_read_keys_writes_none_on_any_listener() {
+fn key_read_permission_allows_no_write_on_any_listener() {
     let guarded = Guarded::new(&format!(
         "{USERS}[users.viewer]\npassword = \"HASH\"\nkeys_read = [\"a/*\", \"$lock/a/*\"]\nkeys_deny = [\"a/secret*\"]\n"
     ));
@@ -237,7 +237,7 @@ fn raw(client: &Client, options: SubscribeOptions, last: u64) -> Vec<String> {
 
 /// The members of a group receive whole records. `$kv` has the changes of all keys, and an inbox belongs to one session.
 #[test]
-fn groups_of_keys_and_inboxes_deliver_no_forbidden_records() {
+fn groups_on_inboxes_or_on_partly_readable_keys_are_refused() {
     let may = "subscribe = [\">\"]\ngroups = [\">\"]";
     let guarded = Guarded::new(&format!(
         "{USERS}[users.eve]\npassword = \"HASH\"\n{may}\nkeys_read = [\"a/*\"]\n\

@@ -90,7 +90,7 @@ fn lock_wait_is_refused_while_the_publish_rate_is_exceeded() {
 }
 
 #[test]
-fn publish_rate_limits_submissions_but_no_other_task_request() {
+fn publish_rate_applies_to_no_task_request_except_submission() {
     let guarded = Guarded::new(WRITER);
     let (ana, tasks) = (basic("ana", PASSWORD), guarded.by_password("ana").tasks());
     let submit = || tasks.submit("acme", NewTask::new(b"k", b"")).map(|submitted| submitted.task);
@@ -118,7 +118,7 @@ fn publish_rate_limits_submissions_but_no_other_task_request() {
 /// After a refusal, the node reads the client's next command only when the rate allows it, so a client that ignores the
 /// refusal is not refused a second time.
 #[test]
-fn tcp_client_over_its_rate_is_slowed_down_by_each_command() {
+fn every_kind_of_tcp_command_over_the_rate_is_slowed_down() {
     let guarded = Guarded::new(&format!("{WRITER}[users.ana.limits]\npublish_records_per_s = 5\n"));
     let ana = guarded.by_password("ana");
     let (kv, tasks, mut publisher) = (ana.kv(), ana.tasks(), ana.publisher("a").unwrap());
@@ -158,7 +158,7 @@ fn nats_client_over_its_rate_waits_and_loses_nothing() {
 }
 
 #[test]
-fn nats_client_refused_over_its_rate_stays_connected() {
+fn rate_refusal_does_not_disconnect_a_nats_client() {
     let guarded = Guarded::with(
         "[users.ana]\npassword = \"HASH\"\npublish = [\">\"]\n[users.ana.limits]\npublish_bytes_per_s = 100\n",
         |config| config.limits.nats.rate_wait_ms_max = 100,

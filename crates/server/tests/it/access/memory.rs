@@ -68,7 +68,7 @@ fn assert_others_have_memory(guarded: &Guarded) {
 }
 
 #[test]
-fn half_tcp_message_counts_towards_the_tenants_memory() {
+fn partial_tcp_message_counts_towards_the_tenants_memory() {
     let guarded = guarded();
     let mut eve = connect_eve(&guarded);
     send_half(&mut eve, 2 << 20, (2 << 20) - 1);
@@ -77,7 +77,7 @@ fn half_tcp_message_counts_towards_the_tenants_memory() {
 }
 
 #[test]
-fn many_small_half_messages_count_towards_the_tenants_memory() {
+fn many_partial_messages_count_towards_the_tenants_memory() {
     const HALF_BYTES: usize = 200_000;
     let guarded = guarded();
     let mut peers: Vec<Peer> = (0..6).map(|_| connect_eve(&guarded)).collect();
@@ -131,7 +131,7 @@ fn nats_subscriptions_count_towards_the_tenants_memory() {
 }
 
 #[test]
-fn half_nats_operation_counts_towards_the_tenants_memory() {
+fn partial_nats_operation_counts_towards_the_tenants_memory() {
     let guarded = guarded();
     let mut eve = guarded.nats_by_password("eve");
     eve.send_line("PUB small.halves 2000000");
@@ -142,7 +142,7 @@ fn half_nats_operation_counts_towards_the_tenants_memory() {
 }
 
 #[test]
-fn many_small_half_nats_operations_count_towards_the_memory() {
+fn many_partial_nats_operations_count_towards_tenant_memory() {
     const HALF_BYTES: usize = 200_000;
     let guarded = guarded();
     let half = || {
@@ -162,7 +162,7 @@ fn many_small_half_nats_operations_count_towards_the_memory() {
 }
 
 #[test]
-fn http_body_in_part_counts_towards_the_tenants_memory() {
+fn partial_http_body_counts_towards_the_tenants_memory() {
     let guarded = guarded();
     let mut eve = HttpPeer::connect(guarded.address(Protocol::Http));
     let authorization = basic("eve", PASSWORD);
@@ -189,7 +189,7 @@ fn websocket_message_counts_towards_the_tenants_memory() {
 }
 
 #[test]
-fn nats_payload_before_the_login_is_refused_at_its_header() {
+fn nats_publish_before_the_login_is_refused_before_its_payload() {
     let guarded = guarded();
     let mut stranger = NatsPeer::new(&guarded.server);
     stranger.send_line("PUB small.halves 2000000");
@@ -221,7 +221,7 @@ fn with_spent_login_share() -> (Guarded, Vec<HttpPeer>) {
 }
 
 #[test]
-fn clients_log_in_while_the_login_share_is_used_up() {
+fn clients_can_log_in_while_the_login_share_is_used_up() {
     let (guarded, _held) = with_spent_login_share();
     let credentials = json!({"user": "ana", "password": PASSWORD, "name": "x".repeat(6_000)});
     Socket::json_as(guarded.address(Protocol::Http), &credentials);
@@ -232,7 +232,7 @@ fn clients_log_in_while_the_login_share_is_used_up() {
 
 /// A wrong password is checked on another thread. In rare cases, the check ends before the node has counted the bytes.
 #[test]
-fn bytes_behind_a_pending_login_count_towards_the_login_share() {
+fn bytes_after_a_pending_login_count_towards_the_login_share() {
     let (guarded, _held) = with_spent_login_share();
     let mut attempt = 0;
     until("a login without room for its bytes is refused", || {

@@ -55,7 +55,7 @@ fn denied_publish_is_refused_and_appends_nothing() {
 }
 
 #[test]
-fn user_publishes_only_to_its_subjects_of_a_shared_topic() {
+fn user_publishes_only_to_permitted_subjects_of_a_topic() {
     let guarded = Guarded::new(USERS);
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
     guarded.node.create_topic("all", config, false).unwrap();
@@ -158,7 +158,7 @@ fn wildcard_subscriber_gets_all_records_except_denied_ones() {
 /// Over HTTP, each event has its position. Between two events, a denied record causes a jump of the position, but no
 /// `gap` event.
 #[test]
-fn server_sent_events_omit_denied_records_without_a_gap() {
+fn event_stream_omits_denied_records_and_reports_no_gap() {
     let guarded = Guarded::new(USERS);
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
     guarded.node.create_topic("all", config, false).unwrap();
@@ -257,7 +257,7 @@ fn group_needs_permission_to_publish_its_dead_letters() {
 }
 
 #[test]
-fn denied_group_is_refused_before_its_topic_exists() {
+fn join_of_a_denied_group_is_refused_and_creates_no_topic() {
     let guarded = Guarded::new(USERS);
     let mut nats = guarded.nats_by_password("ana");
     for subject in ["orders.later", "orders.*"] {
@@ -307,7 +307,7 @@ fn each_denied_record_of_a_burst_gets_its_own_error() {
 }
 
 #[test]
-fn replies_reach_only_the_user_of_the_request() {
+fn replies_reach_only_the_user_who_sent_the_request() {
     let guarded = Guarded::new(
         "[users.asks]\npassword = \"HASH\"\npublish = [\"ask\"]\n[users.answers]\npassword = \"HASH\"\nsubscribe = [\"ask\"]\n",
     );

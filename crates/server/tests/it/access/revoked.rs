@@ -187,7 +187,7 @@ fn stream_of_a_system_topic_ends_if_permission_is_revoked() {
 }
 
 #[test]
-fn system_subject_without_permission_is_refused_everywhere() {
+fn permission_for_all_subjects_includes_no_system_subject() {
     let guarded = Guarded::new(&users("publish = [\">\"]\nsubscribe = [\">\"]"));
     let client = guarded.by_password("ana");
     let authorization = basic("ana", PASSWORD);
@@ -316,7 +316,7 @@ async fn revoke_during<T: Send + 'static>(
 }
 
 #[test]
-fn revoked_permission_refuses_the_rest_of_a_grpc_batch() {
+fn rest_of_a_grpc_batch_is_refused_when_permission_ends() {
     let guarded = Guarded::new(&users("publish = [\"a\"]"));
     run(async {
         let mut client = connect(&guarded.server).await;
@@ -332,7 +332,7 @@ fn revoked_permission_refuses_the_rest_of_a_grpc_batch() {
 }
 
 #[test]
-fn revoked_permission_refuses_the_rest_of_a_stream_message() {
+fn rest_of_a_stream_message_is_refused_when_permission_ends() {
     let guarded = Guarded::new(&users("publish = [\"a\"]"));
     run(async {
         let mut client = connect(&guarded.server).await;

@@ -196,7 +196,7 @@ fn wait_for_end(tasks: &dunlin_client::Tasks, task: u64) -> (TaskStage, String) 
 }
 
 #[test]
-fn publishing_task_needs_the_submitters_permission() {
+fn publish_task_needs_its_submitters_publish_permission() {
     let guarded = Guarded::new(&publishing("\"acme.open\""));
     let ana = guarded.by_password("ana").tasks();
     let forged = Destination { subject: b"admin.cmd", user: Some(b"root") }.bytes();
@@ -254,7 +254,7 @@ fn revoked_permission_stops_a_task_that_waits_to_publish() {
 }
 
 #[test]
-fn dependency_of_another_tenant_is_not_shown() {
+fn dependency_on_a_task_of_another_tenant_is_unknown() {
     let guarded = Guarded::new(USERS);
     let (ana, root) = (guarded.by_password("ana").tasks(), guarded.by_password("root").tasks());
     let others = root.submit("other", NewTask::new(b"k", b"")).unwrap().task;

@@ -18,7 +18,7 @@ const USERS: &str = "[users.root]\npassword = \"HASH\"\nkeys = [\"*\"]\n\
 
 /// The node of a world's process has other users than the node with the world's keys.
 #[test]
-fn viewer_reports_the_refusal_of_its_login_at_a_process() {
+fn viewer_reports_that_a_world_process_refused_its_login() {
     let (keys, other) = (Guarded::new(USERS), Guarded::new("[users.root]\npassword = \"HASH\"\n"));
     let kv = keys.by_password("root").kv();
     let place = json!({"url": format!("dunlin://{}", other.server.tcp_addresses()[0])});

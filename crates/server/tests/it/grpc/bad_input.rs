@@ -133,7 +133,7 @@ fn invalid_protobuf_message_fails_only_its_call() {
 }
 
 #[test]
-fn short_invalid_protobuf_has_the_code_protocol() {
+fn short_invalid_protobuf_is_refused_as_a_protocol_error() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut grpc = tonic::client::Grpc::new(channel(&server).await);

@@ -155,7 +155,7 @@ fn grpc_work_is_redelivered_until_acknowledged() {
 }
 
 #[test]
-fn grpc_group_publishes_dead_letters_unless_it_drops_them() {
+fn grpc_group_option_decides_if_dead_letters_are_published() {
     run(async {
         let (node, server) = serve_grpc();
         node.publisher("jobs").unwrap().publish(b"poison").unwrap();

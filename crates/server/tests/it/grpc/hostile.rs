@@ -172,7 +172,7 @@ async fn refusal_code(response: http::Response<h2::RecvStream>) -> Code {
 }
 
 #[test]
-fn half_grpc_message_counts_towards_the_tenants_memory() {
+fn partial_grpc_message_counts_towards_the_tenants_memory() {
     run(async {
         let (token, digest) = dunlin_server::access::new_token().unwrap();
         let dir = tempfile::tempdir().unwrap();

@@ -239,7 +239,7 @@ fn large_revision_reaches_a_watch_in_parts() {
 }
 
 #[test]
-fn grpc_watch_of_lost_revisions_or_epochs_ends_as_compacted() {
+fn grpc_watch_from_an_old_revision_or_epoch_ends_as_compacted() {
     run(async {
         let mut config = Config::default();
         config.limits.control.history_bytes = 64 << 10;

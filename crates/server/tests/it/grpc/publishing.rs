@@ -90,7 +90,7 @@ fn each_record_of_a_grpc_batch_has_its_own_outcome() {
 }
 
 #[test]
-fn grpc_retry_is_deduplicated_and_a_stale_expectation_refused() {
+fn grpc_publish_detects_a_retry_and_a_stale_expected_sequence() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -106,7 +106,7 @@ fn grpc_retry_is_deduplicated_and_a_stale_expectation_refused() {
 }
 
 #[test]
-fn grpc_producer_without_id_or_number_is_refused() {
+fn grpc_producer_record_without_id_or_number_is_refused() {
     run(async {
         let (node, server) = serve_grpc();
         node.create_topic("t", dunlin::topic::TopicConfig::default(), false).unwrap();

@@ -26,7 +26,7 @@ async fn create(broker: &mut Broker, name: &str) -> String {
 }
 
 #[test]
-fn topic_calls_of_ratatoskr_clients_get_ratatoskr_errors() {
+fn ratatoskr_topic_calls_get_the_error_codes_of_ratatoskr() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut broker = broker(&server).await;

@@ -193,7 +193,7 @@ fn subscriber_resumes_at_its_position_in_every_log() {
 }
 
 #[test]
-fn resume_position_is_used_when_its_missing_topic_is_created() {
+fn subscriber_resumes_when_the_missing_topic_is_created() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;

@@ -33,7 +33,7 @@ fn label(key: &str, value: &str) -> v1::TaskLabel {
 }
 
 #[test]
-fn largest_submission_fits_the_limit_of_elements() {
+fn largest_task_submission_is_within_the_element_limit() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect_tasks(&server).await;

@@ -63,7 +63,7 @@ fn grpc_topic_list_is_paged() {
 }
 
 #[test]
-fn grpc_refusal_details_carry_its_error_code() {
+fn details_of_a_grpc_refusal_carry_the_error_code() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;

@@ -290,7 +290,7 @@ fn invalid_header_values_are_refused() {
 }
 
 #[test]
-fn unknown_topic_is_refused_without_auto_create() {
+fn unknown_topic_is_refused_if_auto_create_is_off() {
     let fixture =
         HttpServer::of(Node::start(Config { auto_create: false, ..Config::default() }).unwrap(), |_| ());
     assert_eq!(fixture.post("/v1/topics/t", &[], b"x").code(), "NO_TOPIC");

@@ -97,7 +97,7 @@ fn every_dashboard_panel_has_a_query_and_its_own_position() {
 
 /// Prometheus refuses the whole file if one text is not YAML.
 #[test]
-fn alert_texts_do_not_contain_their_own_quote_character() {
+fn alert_text_does_not_contain_its_enclosing_quote_character() {
     let alerts = file("prometheus-alerts.yml");
     let values = alerts.lines().filter_map(|line| line.split_once(": ").map(|(_, value)| value.trim()));
     let mut quoted = 0;

@@ -76,7 +76,7 @@ fn metrics_count_published_lost_and_lagging_records() {
 }
 
 #[test]
-fn topics_and_subscriptions_are_shown_up_to_their_limits() {
+fn metrics_of_topics_and_subscriptions_are_limited_in_number() {
     let fixture = HttpServer::with(|config| {
         config.limits.http.topics_shown = 3;
         config.limits.http.metrics_subscriptions_max = 2;

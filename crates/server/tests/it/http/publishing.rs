@@ -31,7 +31,7 @@ fn text(record: &Record<'_>) -> String {
 }
 
 #[test]
-fn posted_record_carries_the_fields_of_its_headers() {
+fn posted_record_gets_key_time_and_headers_from_http_headers() {
     let fixture = HttpServer::new();
     let headers = [
         ("content-type", "application/json"),
@@ -119,7 +119,7 @@ fn wrong_expected_sequence_is_refused_with_both_numbers() {
 }
 
 #[test]
-fn batch_of_objects_is_appended_whole_and_in_order() {
+fn batch_of_json_records_is_appended_whole_and_in_order() {
     let fixture = HttpServer::new();
     let lines = concat!(
         "{\"payload\": \"text\", \"key\": \"k\", \"headers\": [{\"name\": \"a\", \"value\": \"b\"}]}\n",
@@ -221,7 +221,7 @@ fn durable_topic_acknowledges_after_the_sync() {
 }
 
 #[test]
-fn publish_waiting_for_a_subscriber_delays_no_other_request() {
+fn publish_that_waits_for_a_subscriber_delays_no_other_request() {
     let fixture = HttpServer::new();
     let reliable = Some(ReliableOptions { wait_max: Duration::from_secs(120), ..ReliableOptions::default() });
     fixture.node.create_topic("t", TopicConfig { reliable, ..super::short() }, false).unwrap();

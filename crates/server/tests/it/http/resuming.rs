@@ -43,7 +43,7 @@ fn subscriber_gets_a_resume_position_before_any_record() {
 }
 
 #[test]
-fn late_returning_subscriber_gets_an_exact_gap() {
+fn subscriber_that_returns_late_gets_an_exact_gap() {
     let fixture = HttpServer::new();
     fixture.node.create_topic("t", short(), false).unwrap();
     let first = fixture.publish("t", b"first").position;
@@ -166,7 +166,7 @@ fn resuming_and_state_subscribers_create_no_topic() {
 
 /// A state topic is replaced by a plain topic, while it has subscribers over server-sent events and a JSON WebSocket.
 #[test]
-fn plain_topic_replacing_a_state_topic_ends_its_subscribers() {
+fn subscribers_of_a_state_topic_end_if_a_plain_one_replaces_it() {
     let fixture = HttpServer::new();
     let reducer = ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() };
     fixture

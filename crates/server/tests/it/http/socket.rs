@@ -236,7 +236,7 @@ fn http_1_0_request_is_no_websocket_handshake() {
 }
 
 #[test]
-fn websocket_message_over_the_limit_is_refused_early() {
+fn websocket_message_over_the_size_limit_is_refused() {
     let fixture = HttpServer::with(|config| config.limits.ws.message_bytes_max = 1 << 16);
     let mut socket = Socket::json(&fixture);
     socket.frame(0x80 | TEXT, &vec![b' '; 1 << 17]);

@@ -73,7 +73,7 @@ fn many_tasks_with_all_options_are_submitted_together() {
 }
 
 #[test]
-fn reading_of_a_submitted_task_list_stops_at_its_limit() {
+fn too_long_task_list_is_refused_without_checking_excess_tasks() {
     let fixture = HttpServer::new();
     let list = |more: &str| format!("[{}{more}]", [r#"{"kind":"k"}"#; 10_000].join(","));
     // The second list has an invalid task beyond the limit, which is not read any more.
@@ -88,7 +88,7 @@ fn reading_of_a_submitted_task_list_stops_at_its_limit() {
 }
 
 #[test]
-fn one_invalid_task_refuses_the_whole_submitted_list() {
+fn submitted_list_with_an_invalid_task_is_refused_whole() {
     let fixture = HttpServer::new();
     let refused = |tasks: &str| {
         let response = fixture.post("/v1/tasks", &[], tasks.as_bytes());

@@ -165,7 +165,7 @@ fn member_that_joined_during_an_owner_change_misses_no_record() {
 
 /// Node 1 learns of both moves after they are complete.
 #[test]
-fn topic_that_moves_twice_repeats_no_record_of_its_group() {
+fn group_gets_no_record_twice_when_its_topic_moves_twice() {
     let cluster = TestCluster::of(3);
     cluster.create_topic_at(3, "t", TopicConfig::default());
     let (mut old, mut deliveries) = (member(&cluster, 1), GroupDeliveries::default());
@@ -194,7 +194,7 @@ fn topic_that_moves_twice_repeats_no_record_of_its_group() {
 }
 
 #[test]
-fn first_member_of_a_new_group_gets_only_later_records() {
+fn first_member_of_a_group_gets_only_records_after_it_joined() {
     let cluster = cluster_without_owner(|cluster| publish(cluster, 3, 0..10));
     cluster.release_changes(1);
     let (mut first, mut deliveries) = (member(&cluster, 1), GroupDeliveries::default());
@@ -209,7 +209,7 @@ fn first_member_of_a_new_group_gets_only_later_records() {
 
 /// A subscriber at node 1 connects while node 3, the owner, is away.
 #[test]
-fn subscriber_that_starts_without_an_owner_gets_no_old_record() {
+fn subscriber_started_during_an_owner_outage_gets_no_old_record() {
     let cluster = TestCluster::of(2);
     let disk = FakeDisk::new(1);
     let open = || Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0;

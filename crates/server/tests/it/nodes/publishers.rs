@@ -230,7 +230,7 @@ fn batch_sent_over_a_replaced_node_connection_is_not_appended() {
 }
 
 #[test]
-fn record_returned_by_a_node_that_is_no_owner_keeps_its_order() {
+fn records_keep_their_order_if_a_non_owner_returns_one() {
     let cluster = TestCluster::patient(3);
     cluster.create_topic_at(3, "t", TopicConfig::default());
     let mut reader = cluster.node(3).subscribe("t", &start_at(Start::Latest)).unwrap();

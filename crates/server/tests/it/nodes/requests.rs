@@ -59,7 +59,7 @@ fn reply_to_next(service: &mut NatsPeer, text: &str) -> NatsMessage {
 }
 
 #[test]
-fn request_without_subscriber_on_any_node_gets_503() {
+fn nats_request_gets_503_if_no_node_has_a_subscriber() {
     let cluster = TestCluster::patient(3);
     for id in [1, 2, 3] {
         let mut requester = cluster.requester(id);

@@ -16,7 +16,7 @@ fn start(authority: &Authority, mutual: bool) -> String {
 }
 
 #[test]
-fn unusable_tls_files_are_named_with_the_reason() {
+fn tls_file_error_names_the_file_and_the_reason() {
     let authority = Authority::new();
     std::fs::remove_file(authority.path("server-key.pem")).unwrap();
     let error = start(&authority, false);

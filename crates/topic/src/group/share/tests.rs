@@ -86,7 +86,7 @@ fn returned_records_go_to_other_members() {
 }
 
 #[test]
-fn returned_records_dropped_by_the_log_are_lost() {
+fn returned_records_that_the_log_dropped_are_reported_lost() {
     let mut share = ShareGroup::new(&limits(), 0);
     let mut source = records(1..=4);
     let a = share.join().unwrap();
@@ -126,7 +126,7 @@ fn withdrawn_record_is_delivered_again_and_not_lost() {
 }
 
 #[test]
-fn share_group_moved_back_delivers_each_older_record_once() {
+fn share_group_set_back_to_earlier_records_delivers_each_once() {
     let mut share = ShareGroup::new(&limits(), 10);
     let mut source = records(11..=14);
     let a = share.join().unwrap();

@@ -123,7 +123,7 @@ fn records_of_a_key_stay_in_order_after_a_member_death_or_nack() {
 }
 
 #[test]
-fn only_a_dead_members_claim_counts_as_an_attempt() {
+fn death_of_a_member_counts_as_an_attempt_and_leaving_does_not() {
     let mut work = work(1);
     let mut source = keyed(&[None]);
     let (a, b) = (work.join().unwrap(), work.join().unwrap());

@@ -137,7 +137,7 @@ fn topic_setting_simulates_losses_for_each_subscriber() {
 }
 
 #[test]
-fn withheld_merged_record_is_not_delivered() {
+fn simulated_loss_withholds_a_merged_record() {
     let topic = stateful(1 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
     setter.set(109);

@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn group_member_takes_large_records_only_while_there_is_room() {
+    fn group_member_takes_one_large_record_per_delivery() {
         const RECORD_BYTES: usize = 100 << 10;
         let node = Node::start(Config::default()).unwrap();
         let mut publisher = node.publisher("t").unwrap();
