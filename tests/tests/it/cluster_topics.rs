@@ -305,7 +305,7 @@ fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
 }
 
 #[test]
-fn frozen_owner_that_resumes_relays_records_to_the_new_owner() {
+fn former_owner_relays_records_to_the_new_owner_after_a_freeze() {
     let cluster = ClusterUnderTest::of(3);
     let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
     publish(&clients[0], "t", [0]);

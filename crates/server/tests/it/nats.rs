@@ -518,7 +518,7 @@ fn publishers_cannot_forge_sequence_and_status_headers() {
 }
 
 #[test]
-fn thousands_of_nats_operations_of_one_client_block_no_other() {
+fn nats_client_with_thousands_of_operations_blocks_no_other() {
     const SUBSCRIPTIONS: usize = 20_000;
     // All connections share one thread. If it stalls for a second, the watchdog ends the process.
     let (_node, server) = serve_nats(|_| {});

@@ -155,7 +155,7 @@ fn warm_worker_process_attaches_after_it_is_called() {
 }
 
 #[test]
-fn warm_worker_that_prepares_late_dies_or_attaches_early_fails() {
+fn warm_worker_fails_if_it_is_late_or_dies_or_attaches_early() {
     let warm =
         |instance| ProviderAction::Launch { instance, market: InstanceMarket::OnDemand, is_warm: true };
     let failed = |instance| ProviderEvent::Failed { instance, is_capacity: false };

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spawn_and_despawn_are_read_back_as_written() {
+    fn spawn_and_despawn_requests_are_read_back_as_written() {
         let position = [1.0, 2.0, 3.0];
         let entity = Entity { kind: 4, velocity: [0.5; 3], components: &[9, 8], ..Entity::at(7, position) };
         let mut bytes = Vec::new();

@@ -27,7 +27,7 @@ fn seeds(promise: &str, run: impl Fn(u64) -> Result<ChaosSimulation, String>) ->
 }
 
 #[test]
-fn no_fault_loses_or_duplicates_an_entity_with_standbys() {
+fn no_fault_loses_or_duplicates_an_entity_if_standbys_exist() {
     let stages = seeds("with standbys", |seed| {
         ChaosSimulation::new(seed, StandbyMode::Required, FaultRates::all()).run()
     });

@@ -91,7 +91,7 @@ fn run_in_groups<const D: usize, B: Behaviour<D> + Clone>(behaviour: &B, strip: 
 }
 
 #[test]
-fn batched_and_single_steps_are_equal_on_any_processor() {
+fn batched_and_single_steps_give_equal_states_on_any_processor() {
     let near = Flock { sight: 9.0, ..Flock::default() };
     let far = Flock { sight: 60.0, apart: 20.0, ..Flock::default() };
     let states = [

@@ -257,7 +257,7 @@ fn tasks_of_one_tenant_cannot_use_up_the_state_limit() {
 }
 
 #[test]
-fn tasks_complete_in_a_full_state_and_free_its_room() {
+fn tasks_complete_despite_a_full_state_and_then_free_room() {
     let mut scene = scene_with_little_room();
     let count = fill(&mut scene, b"a");
     let bytes_max = scene.state.limits().state_bytes_max;

@@ -170,7 +170,7 @@ fn worker_with_unpredictable_task_times_prefetches_nothing() {
 }
 
 #[test]
-fn tasks_of_a_worker_that_leaves_start_at_other_workers() {
+fn tasks_of_a_departed_worker_start_at_other_workers() {
     let mut scene = Scene::new();
     let start_ms = complete_steadily(&mut scene, 2);
     let first = submit_and_find_worker(&mut scene).unwrap();

@@ -58,7 +58,7 @@ fn large_task_runs_despite_a_stream_of_small_ones() {
 }
 
 #[test]
-fn reserving_a_worker_for_a_large_task_idles_no_other_worker() {
+fn reservation_for_a_large_task_leaves_no_other_worker_idle() {
     let mut scene = scene_with_two_tenants(8);
     let (_, start_second, completed) = flood(&mut scene, 60);
     assert!(start_second.is_some());
@@ -85,7 +85,7 @@ fn worker_reserved_for_a_cancelled_task_takes_other_tasks() {
 }
 
 #[test]
-fn no_worker_is_reserved_for_a_task_too_large_for_all() {
+fn no_worker_is_reserved_for_a_task_larger_than_every_worker() {
     let mut scene = scene_with_two_tenants(1);
     scene.submit_all("b", vec![task_of_size(5_000)]);
     let running = scene.starts();

@@ -198,7 +198,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn overlap_and_cover_of_patterns_equal_testing_every_subject(a in pattern_text(), b in pattern_text()) {
+    fn overlap_and_cover_of_patterns_equal_a_test_of_every_subject(a in pattern_text(), b in pattern_text()) {
         let subjects = all_subjects();
         let both = subjects.iter().any(|s| naive(&a, s) && naive(&b, s));
         let all = subjects.iter().all(|s| !naive(&b, s) || naive(&a, s));

@@ -578,7 +578,7 @@ fn mirror_refuses_reads_from_before_its_first_record() {
 }
 
 #[test]
-fn takeover_for_an_older_epoch_leaves_the_log_a_mirror() {
+fn log_stays_a_mirror_after_a_takeover_for_an_older_epoch() {
     let (owner, mirror, _newest) = mirror_fed_mid_epoch();
     owner.until_ns.store(u64::MAX, Ordering::Relaxed);
     mirror.logs()[0].take_over(7, false);

@@ -147,7 +147,7 @@ fn readable_numbers(topic: &Topic) -> Vec<u64> {
 }
 
 #[test]
-fn record_that_expires_between_ready_and_take_is_delivered() {
+fn record_that_expires_just_before_it_is_taken_is_delivered() {
     let topic = large_topic(MANUAL);
     let mut draft = Draft::from(b"short-lived");
     draft.meta.expires_ns = Some(MANUAL.now_ns() + 5);

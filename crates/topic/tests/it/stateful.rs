@@ -364,7 +364,7 @@ fn subscriber_with_a_wrong_state_gets_a_new_snapshot() {
 }
 
 #[test]
-fn plain_topic_refuses_subscriptions_to_its_state() {
+fn plain_topic_refuses_subscriptions_that_need_a_state() {
     let topic = small_topic();
     for options in
         [from(Start::Snapshot), SubscribeOptions { on_gap: OnGap::Snapshot, ..earliest() }, conflated()]

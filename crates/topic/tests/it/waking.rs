@@ -163,7 +163,7 @@ fn publish_wakes_a_waiting_thread_behind_timed_out_threads() {
 }
 
 #[test]
-fn housekeeping_wakes_the_subscriber_after_an_abandoned_one() {
+fn housekeeping_wakes_the_subscriber_behind_an_abandoned_one() {
     let topic = large_topic(MANUAL);
     let mut abandoned = subscriber(&topic, &earliest());
     let mut sleeping = subscriber(&topic, &earliest());

@@ -102,7 +102,7 @@ fn compressed_messages_are_refused() {
 }
 
 #[test]
-fn unknown_grpc_call_is_unimplemented() {
+fn unknown_grpc_call_is_refused_as_unimplemented() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut grpc = tonic::client::Grpc::new(channel(&server).await);

@@ -206,7 +206,7 @@ async fn watch_health(client: &mut SendRequest<Bytes>) -> http::Response<h2::Rec
 
 /// hyper panics when it writes a date before 1970, so the node must not let it write one.
 #[test]
-fn grpc_responses_have_no_date() {
+fn grpc_responses_have_no_date_header() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect_h2(&server, |_| ()).await;

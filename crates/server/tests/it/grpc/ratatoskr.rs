@@ -121,7 +121,7 @@ fn subscription_is_ended_by_its_reference_or_subscriber_id() {
 }
 
 #[test]
-fn subscribers_of_a_topic_are_limited() {
+fn number_of_subscribers_per_ratatoskr_topic_is_limited() {
     run(async {
         let (_node, server) = serve_grpc_with(|config| config.limits.grpc.message_subscribers_max = 2);
         let mut broker = broker(&server).await;

@@ -100,7 +100,7 @@ fn unanswered_grpc_request_times_out_and_ignores_a_late_reply() {
 }
 
 #[test]
-fn grpc_request_with_reply_subject_or_no_record_is_refused() {
+fn grpc_request_with_a_reply_subject_or_no_record_is_refused() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;

@@ -55,7 +55,7 @@ fn json_event_has_every_field_of_a_record() {
 }
 
 #[test]
-fn event_stream_starts_at_a_named_position_or_time() {
+fn event_stream_starts_at_the_requested_position_or_time() {
     let fixture = HttpServer::new();
     let first = fixture.publish("t", b"1");
     fixture.publish("t", b"2");

@@ -31,7 +31,7 @@ fn text(record: &Record<'_>) -> String {
 }
 
 #[test]
-fn posted_record_gets_key_time_and_headers_from_http_headers() {
+fn http_headers_set_a_records_key_and_time_and_headers() {
     let fixture = HttpServer::new();
     let headers = [
         ("content-type", "application/json"),

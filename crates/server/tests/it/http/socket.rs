@@ -197,7 +197,7 @@ fn json_messages_are_processed_in_order() {
 }
 
 #[test]
-fn websocket_violations_close_with_the_fitting_status() {
+fn websocket_violation_closes_the_socket_with_a_fitting_status() {
     let fixture = HttpServer::new();
     let mut text = Socket::open(&fixture, "dunlin.v1");
     text.frame(0x80 | TEXT, b"{}");
@@ -251,7 +251,7 @@ fn websocket_message_over_the_size_limit_is_refused() {
 }
 
 #[test]
-fn message_before_hello_has_a_smaller_limit() {
+fn message_before_hello_has_a_smaller_size_limit() {
     let fixture = HttpServer::new();
     let mut socket = Socket::open(&fixture, "dunlin.v1.json");
     socket.frame(0x80 | TEXT, &vec![b' '; 20_000]);

@@ -355,7 +355,7 @@ impl User for TenantUser {
 }
 
 #[test]
-fn group_joined_at_another_node_counts_towards_its_users_limit() {
+fn group_joined_at_another_node_counts_towards_the_users_limit() {
     let cluster = TestCluster::of(1);
     let limits = NodeLimits { groups_max: 8, ..NodeLimits::default() };
     cluster.start_with(2, Node::start(Config { limits, ..Config::default() }).unwrap());

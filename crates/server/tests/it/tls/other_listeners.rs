@@ -106,7 +106,7 @@ pub(super) fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn curl_publishes_and_reads_by_tls() {
+fn curl_publishes_and_reads_over_tls() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
     let (ca, url) = (authority.path("ca.pem"), format!("https://{}", at(&server, Protocol::Http)));
@@ -208,7 +208,7 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 #[test]
-fn grpc_clients_publish_and_subscribe_by_tls() {
+fn grpc_clients_publish_and_subscribe_over_tls() {
     let authority = Authority::new();
     let (node, server) = serve_tls(&authority, false);
     node.create_topic("t", TopicConfig::default(), false).unwrap();

@@ -122,7 +122,7 @@ fn tls_client_continues_after_a_node_restart() {
 }
 
 #[test]
-fn node_of_an_unknown_authority_is_not_trusted() {
+fn certificate_of_an_unknown_authority_is_not_trusted() {
     let (mine, theirs) = (Authority::new(), Authority::new());
     let (_node, server) = serve_tls(&theirs, false);
     let error = refusal_text(connect(&server, mine.client_options()));

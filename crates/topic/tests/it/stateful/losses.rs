@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use super::*;
 
 #[test]
-fn resuming_subscriber_gets_records_if_the_state_is_larger() {
+fn resuming_subscriber_gets_the_smaller_of_records_and_state() {
     let topic = stateful(1 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
     setter.set(500);
