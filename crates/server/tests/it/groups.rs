@@ -72,7 +72,7 @@ fn work_group_delivers_claimed_records_and_settles_each_once() {
 }
 
 #[test]
-fn record_of_a_work_group_returns_when_its_claim_expires() {
+fn work_group_record_is_redelivered_when_its_claim_expires() {
     let (node, server) = serve();
     publish(&node, &["1"]);
     let client = connect(&server);

@@ -461,7 +461,7 @@ fn processes_report_different_process_counts_and_standby_modes() {
 }
 
 #[test]
-fn process_joining_without_standbys_is_given_a_region() {
+fn process_that_joins_a_world_without_standbys_gets_a_region() {
     let test = WorldTest::new(WorldSettings { expected: 1, ..settings("shared", 2, StandbyMode::None) });
     let mut members = vec![test.start(1)];
     until("it has both", &test.kv, &members, || members[0].ticks().len() == 2);

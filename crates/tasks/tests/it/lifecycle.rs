@@ -386,7 +386,7 @@ fn publish_task_is_not_repeated_after_its_deadline() {
 }
 
 #[test]
-fn publish_task_that_is_refused_becomes_a_dead_letter() {
+fn task_whose_publication_is_refused_becomes_a_dead_letter() {
     let mut scene = Scene::new();
     let task = scene.submit(NewTask { kind: PUBLISH, subject: b"orders.late", ..work() });
     scene.must_apply(TaskCommand::Unpublished { task, error: b"no permission" });

@@ -518,7 +518,7 @@ fn resuming_an_older_epoch_gives_all_records_or_a_gap() {
 }
 
 #[test]
-fn owner_reports_the_start_of_an_epoch_that_it_lacks_as_a_gap() {
+fn owner_reports_a_gap_if_it_lacks_the_start_of_an_epoch() {
     let (owner, mirror, _newest) = mirror_fed_mid_epoch();
     let log = &mirror.logs()[0];
     publish(&owner.topic, &["d"]);

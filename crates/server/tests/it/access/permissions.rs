@@ -279,7 +279,7 @@ fn join_of_a_denied_group_is_refused_and_creates_no_topic() {
 }
 
 #[test]
-fn queue_subscriber_gets_an_error_when_denied_topic_is_created() {
+fn queue_subscriber_gets_an_error_if_a_denied_topic_is_created() {
     let guarded = Guarded::new(USERS);
     let mut nats = guarded.nats_by_password("ana");
     nats.send_line("SUB later.* workers 1");

@@ -136,7 +136,7 @@ fn removing_a_user_ends_only_the_leases_of_that_user() {
 
 /// Otherwise, `ana` could renew its leases after the move, and keep locks of the former tenant.
 #[test]
-fn moving_a_user_to_another_tenant_ends_its_leases() {
+fn moving_a_user_to_another_tenant_ends_the_users_leases() {
     let users = |tenant: &str| {
         format!(
             "[tenants.acme]\n[tenants.other]\n[users.ana]\ntenant = \"{tenant}\"\npassword = \"HASH\"\nkeys = [\"*\"]\n\

@@ -10,7 +10,7 @@ fn assert_healthy(fixture: &HttpServer) {
 }
 
 #[test]
-fn announced_and_chunked_bodies_over_the_limit_are_refused() {
+fn oversized_http_body_is_refused_with_or_without_a_length() {
     let fixture = HttpServer::new();
     let config = TopicConfig { record_bytes_max: 1_000, ..TopicConfig::default() };
     fixture.node.create_topic("t", config, false).unwrap();

@@ -80,7 +80,7 @@ fn with_refused_topic(dir: &Path) -> Node {
 }
 
 #[test]
-fn refused_topic_reports_its_reason_and_how_to_delete_it() {
+fn error_of_a_refused_topic_names_the_reason_and_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let fixture = HttpServer::of(with_refused_topic(dir.path()), |_| ());
     let described = fixture.get("/v1/topics/orders");

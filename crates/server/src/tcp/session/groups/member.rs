@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn member_yields_while_it_skips_expired_records() {
+    fn group_member_lets_others_run_while_it_skips_records() {
         let node = Node::start(Config::default()).unwrap();
         let mut publisher = node.publisher("t").unwrap();
         for _ in 0..20_000 {
