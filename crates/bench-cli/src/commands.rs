@@ -1,4 +1,4 @@
-//! The commands of `dunlin-bench`. The crate `dunlin-cli` parses their arguments.
+//! Runs the commands of the program `dunlin-bench`. The crate `dunlin-cli` parses the commands' arguments.
 
 pub mod bench;
 pub mod demo;

@@ -1,6 +1,6 @@
 //! The demo, which replays recorded markets to many subscribers. Each subscriber must receive every record or a gap
-//! notice for it. The [`ledger`] counts the published lines. The demo compares each subscriber's account with the
-//! ledger, and never with statistics of the node.
+//! notice for it. The [`ledger`] counts the published lines. To judge a subscriber, the demo compares the records and
+//! gaps that the subscriber received with the ledger, and never uses statistics of the node.
 
 mod account;
 mod books;
@@ -49,16 +49,16 @@ pub struct DemoOptions<'a> {
     pub url: String,
 }
 
-/// The result of the demo: the number of unaccounted records, and the number of replicas with a wrong order book.
+/// The result of the demo: how many records are not accounted for, and how many replicas have a wrong order book.
 pub struct DemoResult {
     pub unaccounted: u64,
-    /// The number of replicas with an order book that differs from the oracle's.
+    /// The number of replicas with at least one order book that differs from the oracle's book.
     pub different: usize,
     pub interrupted: bool,
 }
 
 /// The memory in bytes that a topic needs for each line in addition to the line's own bytes. The retention of a topic
-/// that must retain a whole market is computed from this number.
+/// that must keep a whole market is computed with this number.
 const RECORD_BYTES_EXTRA: u64 = 32;
 const RETENTION_BYTES_MIN: u64 = 1 << 20;
 
@@ -139,11 +139,11 @@ impl DemoOptions<'_> {
     }
 }
 
-/// Returns the topics of a recording's lines, each with its retention in bytes.
+/// Returns the topics to which a recording's lines are published, each with its retention in bytes.
 fn topics(recording: &MarketRecording) -> Vec<(String, u64)> {
     let bytes = recording.bytes() + recording.len() as u64 * RECORD_BYTES_EXTRA;
-    // When a topic needs space, it deletes a whole segment, which is an eighth of its memory. With 9/7 of the lines'
-    // memory as its retention, the topic never needs to delete a segment.
+    // A topic that is full deletes a whole segment, which is an eighth of its memory. The retention of 9/7 of the
+    // lines' memory is so large that the topic never becomes full.
     let bytes = (bytes * 9 / 7).max(RETENTION_BYTES_MIN);
     let mut topics = vec![(recording.topic.clone(), bytes)];
     if recording.topic == SHORT_OF {
@@ -153,7 +153,7 @@ fn topics(recording: &MarketRecording) -> Vec<(String, u64)> {
 }
 
 impl DemoResult {
-    /// Returns an error if a record is not accounted for, or if a replica's order book is wrong.
+    /// Returns an error if a record is not accounted for, or if a replica has a wrong order book.
     pub fn check(&self) -> Result<()> {
         match (self.unaccounted, self.different) {
             (0, 0) => Ok(()),

@@ -1,8 +1,8 @@
-//! `dunlin-bench`: runs `dunlin bench`, `report`, `demo` and `scale`.
+//! The program `dunlin-bench`, which runs the commands `bench`, `report`, `demo` and `scale` of `dunlin`.
 //!
-//! `dunlin` parses their command lines and then starts this program. These commands may therefore depend on code that
-//! no node needs: other systems' clients, plots, recordings and simulations. The library `dunlin-cli` contains the code
-//! that both programs share.
+//! The program `dunlin` parses the command line of these commands, and then starts this program. Therefore, only this
+//! program depends on code that no node needs: other systems' clients, plots, recordings and simulations. The library
+//! `dunlin-cli` contains the code that both programs share.
 
 mod commands;
 mod demo;

@@ -1,5 +1,7 @@
-//! `--against RUN`: reports which figures of Dunlin changed since a stored run by more than the noise of the machine.
-//! The two runs may come from different hours or machines. If the figures of peers (other systems) and raw sockets
+//! The option `--against RUN`: compares this run with a stored run, and reports which figures of Dunlin changed by more
+//! than noise.
+//!
+//! The two runs may come from different hours or machines. If the figures of peers (other systems) and of raw sockets
 //! changed too, the cause is the machine. A row of Dunlin counts as changed if its change exceeds three limits: the
 //! spread within each run, the median change of the peers' and raw sockets' figures, and [`NOISE_MIN`].
 
@@ -12,25 +14,25 @@ use crate::stats::Summary;
 use crate::store::StoredRun;
 use crate::table::{LineStyle, Table};
 
-/// Smallest change that is reported, as a share.
+/// The smallest change that is reported, as a share: changes of at most 5 % count as noise.
 pub const NOISE_MIN: f64 = 0.05;
-/// The smallest number of rows of peers and raw sockets from which the machine's drift is computed.
+/// The smallest number of other systems' rows from which the machine's drift (its change of speed) is computed.
 const PEER_ROWS_MIN: usize = 5;
 
 /// The change of one of Dunlin's measured figures between two benchmark runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct RowComparison {
-    /// The case, the parameters and the metric of the compared rows.
+    /// The compared row: its case, its parameters and its metric.
     pub row: String,
-    /// Name of the metric, which determines its unit and direction.
+    /// The name of the metric. The metric determines the unit, and whether more or less is better.
     pub metric: String,
-    /// The median in the earlier run.
+    /// The median in the earlier, stored run.
     pub then: f64,
-    /// The median in this run.
+    /// The median in the new run.
     pub now: f64,
     /// By which factor the figure improved; a value below 1 means that it became worse.
     pub times_better: f64,
-    /// The change, as a share, that noise can explain.
+    /// How much of a change can be noise, as a share.
     pub noise: f64,
 }
 
@@ -46,7 +48,7 @@ impl RowComparison {
     }
 }
 
-/// The changes of all measured figures between an earlier benchmark run and the present run.
+/// The changes of all measured figures of Dunlin from a stored run to the new run.
 #[derive(Clone, Debug)]
 pub struct RunComparison {
     then: String,
@@ -55,7 +57,7 @@ pub struct RunComparison {
 }
 
 impl RunComparison {
-    /// Compares every row of Dunlin that both runs have. The largest deterioration comes first.
+    /// Compares all rows of Dunlin that exist in both runs. The row that became worst comes first.
     pub fn of(now: &RowSet, then: &StoredRun) -> Self {
         let pairs: Vec<(&FigureRow, &FigureRow)> = now
             .iter()
@@ -68,7 +70,7 @@ impl RunComparison {
         Self { then: format!("{} of {}, commit {}", then.name, then.date, then.commit), drift, rows }
     }
 
-    /// All compared rows.
+    /// Returns the comparisons of all rows that exist in both runs.
     pub fn rows(&self) -> &[RowComparison] {
         &self.rows
     }
@@ -117,8 +119,8 @@ fn is_same_figure(row: &FigureRow, other: &FigureRow) -> bool {
         && row.median > 0.0
 }
 
-/// Returns the median change, as a share and without its sign, of the rows that are not Dunlin's. This median shows how
-/// much the machine's speed differs between the runs. `None` if there are fewer than `PEER_ROWS_MIN` rows.
+/// Returns the median change, as a share and without its sign, of the rows of other systems. This change shows by how
+/// much the machine's speed differs between the two runs. Returns `None` if there are fewer than `PEER_ROWS_MIN` rows.
 fn drift<'a>(others: impl Iterator<Item = &'a (&'a FigureRow, &'a FigureRow)>) -> Option<f64> {
     let changes: Vec<f64> =
         others.map(|(now, then)| (now.median / then.median).ln().abs().exp_m1()).collect();

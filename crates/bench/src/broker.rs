@@ -1,5 +1,6 @@
-//! Suite `broker`: measures every listener, and nats-server and Redis for comparison. The suite prints its results in
-//! the tables of Ratatoskr's benchmark document, and judges the goals for listeners.
+//! The suite `broker`: measures every listener of a node, and nats-server and Redis for comparison. The suite prints
+//! its results in the form of the tables in Ratatoskr's benchmark document, and judges the performance goals for
+//! listeners.
 
 pub mod claims;
 mod connections;
@@ -19,7 +20,7 @@ use crate::point::{MeasurementGroup, Suite};
 pub use isolation::run_offender as offender_child;
 pub use stress::run_child as stress_child;
 
-/// Suite `broker`.
+/// The suite `broker`, which measures a node's listeners.
 pub const SUITE: Suite = Suite {
     name: "broker",
     cases: &["stress", "protocols", "use_cases", "nats_listener", "connections", "isolation"],

@@ -1,13 +1,14 @@
 //! Starts and ends the child processes of a measurement, and exchanges JSON lines with them.
 //!
 //! Invariants: a child is killed and reaped when its handle is dropped, and its temporary files are removed. If this
-//! process dies without dropping the handle, the kernel kills the child. Every wait for a child has a deadline. Other
-//! systems' programs are started through `bench-child bound`. This command asks the kernel to kill its process when the
-//! parent dies, and then replaces itself with the program. The extra command is needed, because no safe code can run
-//! between fork and exec.
+//! process ends without dropping the handle, the kernel kills the child. Every wait for a child has a deadline.
 //!
-//! Start children from a thread that lives longer than they do, such as the runner's: the kernel kills a child when the
-//! thread that started it ends.
+//! Other systems' programs are started through the command `bench-child bound PROGRAM`. The command's process asks the
+//! kernel to kill it when its parent ends, and then replaces itself with the program. This extra step is needed,
+//! because no safe code can run between fork and exec.
+//!
+//! Start children from a thread that lives longer than they do, such as the runner's thread: the kernel kills a child
+//! when the thread that started it ends.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -24,12 +25,13 @@ use serde::de::DeserializeOwned;
 
 use crate::sockets;
 
-/// The default limit of waits for a child, such as for its next line.
+/// The default time limit when waiting for a child, for example for the child's next line.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 const STDERR_BYTES_MAX: usize = 8 * 1024;
 
-/// The command that starts this program again as a child process.
+/// The command with which this process starts a child process. The command runs the same program, or another one with
+/// the same roles.
 #[derive(Clone, Debug)]
 pub struct ChildProgram {
     program: PathBuf,
@@ -37,26 +39,27 @@ pub struct ChildProgram {
 }
 
 impl ChildProgram {
-    /// Returns the command that starts this executable with the arguments `bench-child` and the role.
+    /// Returns the command that starts this process's own executable with the argument `bench-child`.
     pub fn current() -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         Ok(Self::at(program))
     }
 
-    /// Returns the command that starts the executable at `program`. That executable must pass the arguments after
-    /// `bench-child` to [`crate::child_main`].
+    /// Returns the command that starts the executable `program` with the argument `bench-child`. This executable must
+    /// pass the arguments after `bench-child` to [`crate::child_main`].
     pub fn at(program: PathBuf) -> Self {
         Self { program, leading_args: vec!["bench-child".into()] }
     }
 
-    /// Returns the command line of a role, for a caller that starts the process itself.
+    /// Returns the command line that starts a child in a role, for a caller that starts the process itself. A role
+    /// names what the child does, such as `control-node`.
     pub fn command_line(&self, role: &str) -> Vec<String> {
         let args =
             [self.program.as_os_str()].into_iter().chain(self.leading_args.iter().map(OsString::as_os_str));
         args.map(|arg| arg.to_string_lossy().into_owned()).chain([role.to_owned()]).collect()
     }
 
-    /// Starts this program as a child process with a role.
+    /// Starts a child process in a role, such as `control-node`, with arguments for the role.
     pub fn start(&self, role: &str, args: &[(&str, String)]) -> Result<Child> {
         let mut command = Command::new(&self.program);
         command.args(&self.leading_args).arg(role);
@@ -66,7 +69,7 @@ impl ChildProgram {
         Child::start(command, role)
     }
 
-    /// Starts another program. If this process ends, the kernel kills that program.
+    /// Starts another program. If this process ends, the kernel kills the program.
     pub fn start_program(&self, program: &Path, args: &[String]) -> Result<Child> {
         let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut command = Command::new(&self.program);
@@ -83,7 +86,7 @@ pub struct Child {
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
     stderr: Arc<Mutex<Vec<u8>>>,
-    /// The thread that reads the child's standard error until the child ends.
+    /// The thread that collects the child's standard error until the child ends.
     stderr_reader: Option<thread::JoinHandle<()>>,
 }
 
@@ -107,12 +110,12 @@ impl Child {
         Ok(Self { name: name.to_owned(), process, stdin, lines, stderr, stderr_reader })
     }
 
-    /// Process id.
+    /// Returns the id of the child's process.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Writes a value as a line of JSON to the child's standard input.
+    /// Writes a value to the child's standard input, as one line of JSON.
     pub fn write_line(&mut self, line: &impl Serialize) -> Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
@@ -121,14 +124,14 @@ impl Child {
         stdin.write_all(&text).with_context(|| format!("cannot write to process {}", self.name))
     }
 
-    /// Waits for the child's next line, at most for `timeout`, and parses it as JSON.
+    /// Waits at most `timeout` for the child's next line, and parses the line as JSON.
     pub fn read_line<T: DeserializeOwned>(&mut self, timeout: Duration) -> Result<T> {
         let line = self.read_text_line(timeout)?;
         serde_json::from_str(&line)
             .with_context(|| format!("process {} printed a malformed line: {line}", self.name))
     }
 
-    /// Waits for the child's next line, at most for `timeout`, and returns it as text.
+    /// Waits at most `timeout` for the child's next line, and returns it as text.
     pub fn read_text_line(&mut self, timeout: Duration) -> Result<String> {
         match self.lines.recv_timeout(timeout) {
             Ok(line) => Ok(line),
@@ -137,8 +140,8 @@ impl Child {
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.wait(Duration::from_secs(1))?;
-                // The child has ended, so its standard error is closed, and the thread that reads the standard error
-                // ends soon.
+                // The child has ended, so the thread that reads its standard error reaches the end of the text and ends
+                // soon.
                 if let Some(stderr_reader) = self.stderr_reader.take() {
                     let _ = stderr_reader.join();
                 }
@@ -147,17 +150,17 @@ impl Child {
         }
     }
 
-    /// Returns all lines that the child has printed and that were not read yet.
+    /// Returns all printed lines of the child that no call has returned yet.
     pub fn available_lines(&self) -> Vec<String> {
         self.lines.try_iter().collect()
     }
 
-    /// Returns all remaining lines of a child that has ended.
+    /// Returns all printed lines of the child that no call has returned yet, and waits for more until the child ends.
     pub fn remaining_lines(&self) -> Vec<String> {
         self.lines.iter().collect()
     }
 
-    /// Waits until the child ends by itself, at most for `timeout`. Returns its exit status.
+    /// Waits at most `timeout` until the child ends by itself. Returns the child's exit status.
     pub fn wait(&mut self, timeout: Duration) -> Result<ExitStatus> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -171,20 +174,20 @@ impl Child {
         }
     }
 
-    /// Returns the exit status of a child that has ended; `None` if the child still runs.
+    /// Returns the child's exit status; `None` if the child still runs.
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
         self.process
             .try_wait()
             .with_context(|| format!("cannot read the exit status of process {}", self.name))
     }
 
-    /// Kills the child and waits for its end.
+    /// Kills the child, and waits until it has ended.
     pub fn kill(&mut self) -> Result<()> {
         self.process.kill().with_context(|| format!("cannot kill process {}", self.name))?;
         self.process.wait().map(drop).with_context(|| format!("cannot wait for process {}", self.name))
     }
 
-    /// Returns a field of the process's memory as the kernel reports it, such as `VmRSS`, in bytes.
+    /// Returns a field of the file `/proc/PID/status` of the child, such as `VmRSS`, in bytes.
     pub fn memory(&self, field: &str) -> Result<u64> {
         let path = format!("/proc/{}/status", self.id());
         let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -193,7 +196,7 @@ impl Child {
         Ok(kib.with_context(|| format!("{path} has no {field}"))? * 1024)
     }
 
-    /// Returns the last lines of the child's standard error, at most `STDERR_BYTES_MAX` bytes, for error messages.
+    /// Returns the last lines of the child's standard error for an error message: at most `STDERR_BYTES_MAX` bytes.
     pub fn stderr_text(&self) -> String {
         let text = self.stderr.lock().map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
         match text {
@@ -212,8 +215,8 @@ fn collect_stderr(mut pipe: impl Read, text: &Mutex<Vec<u8>>) {
     }
 }
 
-/// Removes the oldest lines of a text that is longer than `STDERR_BYTES_MAX`. If the last line alone is longer, its
-/// beginning is removed.
+/// Removes lines from the beginning until the text has at most `STDERR_BYTES_MAX` bytes. If the last line alone is
+/// longer, removes the beginning of that line.
 fn remove_oldest_lines(text: &mut Vec<u8>) {
     let excess = text.len().saturating_sub(STDERR_BYTES_MAX);
     if excess == 0 {
@@ -226,7 +229,7 @@ fn remove_oldest_lines(text: &mut Vec<u8>) {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // The child may have ended already; `wait` collects its exit status in any case.
+        // If the child has ended already, `kill` fails; `wait` collects the exit status in any case.
         let _ = self.process.kill();
         let _ = self.process.wait();
         sockets::remove_files_of(self.process.id());

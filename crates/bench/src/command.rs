@@ -1,4 +1,4 @@
-//! `dunlin bench`: checks the machine, runs suites, prints and stores results.
+//! The command `dunlin bench`: checks the machine, runs suites, prints the results and stores them.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -21,26 +21,26 @@ use crate::store::StoredRun;
 use crate::suites;
 use crate::table::{LineStyle, Table};
 
-/// The parsed command line of `dunlin bench`: the suite, the options, and where runs are stored.
+/// The parsed command line of `dunlin bench`: the suite, the options, and the folder for stored runs.
 #[derive(Clone, Debug)]
 pub struct BenchRequest {
-    /// Name of a suite, or `all`.
+    /// The name of a suite, or `all`.
     pub suite: String,
-    /// Whether to measure peers too, as `bench peers <suite>` does.
+    /// Whether to measure other systems (peers) too, as the command `bench peers` does.
     pub with_peers: bool,
-    /// The options as given on the command line.
+    /// The options, as given on the command line.
     pub options: RawOptions,
-    /// The whole command as given, which is stored with the run.
+    /// The whole command line. It is stored with the run.
     pub command: String,
-    /// Folder of stored runs.
+    /// The folder in which runs are stored.
     pub runs_folder: PathBuf,
-    /// The stored run with which the new one is compared.
+    /// A stored run with which the new run is compared.
     pub against: Option<PathBuf>,
-    /// The command that starts this program as a child process.
+    /// The command that starts a child process of the benchmark.
     pub child: ChildProgram,
 }
 
-/// Runs suites. Returns `false` if a measurement failed; a missed goal is not a failure.
+/// Runs suites. Returns `false` if a measurement failed; a missed goal does not count as a failure.
 pub fn run(request: BenchRequest) -> Result<bool> {
     let suites = suites::find(&request.suite).with_context(|| unknown_suite(&request.suite))?;
     let options = request.options.clone().validate(|name| std::env::var(name).ok())?;
@@ -108,7 +108,7 @@ fn print(suite: &Suite, options: &BenchOptions, outcome: &SuiteOutcome) -> Resul
         out.write_all((suite.blocks)(&outcome.rows).as_bytes())?;
         let goals = goals_table(suite, &outcome.rows);
         if options.quick && !goals.is_empty() {
-            // Goals apply to full runs; a quick run measures fewer requests.
+            // Goals apply to full runs. A quick run makes too few requests to judge them.
             writeln!(out, "\nquick: goals are not judged, since they require full runs")?;
         } else if !goals.is_empty() {
             write!(out, "{}", goals.text(colour))?;

@@ -1,9 +1,10 @@
-//! Suite `control`: measures consensus, storage and network, prints the tables of the Grey document, and compares
-//! Dunlin with etcd and with JetStream's key-value buckets.
+//! The suite `control`: measures consensus, storage and network, and compares Dunlin with etcd and with JetStream's
+//! key-value buckets. The results are printed in the form of the tables in the Grey document, which is another system's
+//! documentation.
 //!
-//! Every node is a process with a directory on a real disk; a quorum syncs each write before the response. A directory
-//! in memory is refused. All acknowledged writes are read back. Clients of Dunlin and clients of peers receive the
-//! same description of their requests (module `work`).
+//! Every node is a process whose data directory is on a real disk; a directory in memory is refused. A quorum of nodes
+//! syncs each write to disk before the response. All acknowledged writes are read back. The clients of Dunlin and the
+//! clients of peers get the same description of their requests (module `work`).
 
 mod acknowledged;
 pub mod clients;
@@ -30,7 +31,7 @@ mod work;
 
 use crate::point::Suite;
 
-/// Suite `control`.
+/// The suite `control`, which measures keys, consensus, storage and network.
 pub const SUITE: Suite = Suite {
     name: "control",
     cases: &[

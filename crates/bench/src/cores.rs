@@ -1,8 +1,8 @@
 //! Pins threads to processor cores.
 //!
-//! Spinning threads are pinned, so that the two sides of a measurement never share a core by chance. Measurements of
-//! floors, such as bare sockets, are pinned in the same way. Threads and processes inherit the pinning of the thread
-//! that starts them.
+//! Spinning threads are pinned, so that the two sides of a measurement never share a core by chance. Comparison
+//! measurements, such as those of bare sockets, are pinned in the same way. A thread or process inherits the pinning of
+//! the thread that starts it.
 
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -16,14 +16,14 @@ pub struct CpuPin {
 /// Whether the two sides of a measurement each run on a fixed processor core, or on any core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CorePinning {
-    /// The kernel chooses the cores of both sides.
+    /// The kernel may run both sides on any core.
     Free,
-    /// Each side runs on its own core.
+    /// Each side runs on a core of its own.
     Apart,
 }
 
 impl CorePinning {
-    /// Returns the value of parameter `pin`.
+    /// Returns the value for the parameter `pin` of a measurement.
     pub fn name(self) -> &'static str {
         match self {
             Self::Free => "free",
@@ -31,7 +31,7 @@ impl CorePinning {
         }
     }
 
-    /// Parses a value of parameter `pin`.
+    /// Parses the value of the parameter `pin` of a measurement.
     pub fn parse(text: &str) -> Result<Self> {
         match text {
             "free" => Ok(Self::Free),
@@ -40,8 +40,8 @@ impl CorePinning {
         }
     }
 
-    /// Pins the calling thread as side 0 or side 1; does nothing for [`CorePinning::Free`]. On a machine with one core,
-    /// both sides use that core; the preflight checks warn about this.
+    /// Pins the calling thread to the core of side 0 or side 1; does nothing for [`CorePinning::Free`]. On a machine
+    /// with one core, both sides share it; the checks before a run warn about this.
     pub fn side(self, side: usize) -> Result<Option<CpuPin>> {
         match self {
             Self::Free => Ok(None),
@@ -52,7 +52,7 @@ impl CorePinning {
 }
 
 impl CpuPin {
-    /// Pins the calling thread to one of the cores that it may use: the core with index `nth` among these cores.
+    /// Pins the calling thread to the core with index `nth` among the cores that the thread may use.
     pub fn to_nth(nth: usize) -> Result<Self> {
         let previous =
             sched_getaffinity(None).context("cannot read the CPU cores that this process may use")?;
@@ -76,7 +76,7 @@ fn usable() -> Result<u32> {
 
 impl Drop for CpuPin {
     fn drop(&mut self) {
-        // The set of cores was valid before, so a failure is not expected and is ignored.
+        // The previous set of cores was valid, so a failure is not expected, and is ignored.
         let _ = sched_setaffinity(None, &self.previous);
     }
 }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn benchmark_client_and_node_can_be_pinned_to_a_single_core() {
-        // Restricts this thread to one core, as `taskset -c 0` does for a process.
+        // Restricts this thread to one core, as the command `taskset -c 0` does for a process.
         let _only = CpuPin::to_nth(0).unwrap();
         assert!(
             CorePinning::Apart.side(0).unwrap().is_some() && CorePinning::Apart.side(1).unwrap().is_some()

@@ -1,10 +1,10 @@
-//! Suite `feed`: measures the five scenarios of MDD-Sim's benchmark document. It also makes the additional measurements
-//! that our goals for feeds need.
+//! The suite `feed`: measures the five scenarios in the benchmark document of MDD-Sim, another system for market data,
+//! and makes further measurements for Dunlin's own goals.
 //!
-//! Latencies are measured twice: `sent` counts from the publication of an update, as in the document, and `intended`
-//! from the update's due time. The number of drops is the number of due updates minus the number of received updates.
-//! For transport `inproc`, subscribers run in the node's process, as in the document. For `tcp`, the node and the
-//! source run in one process, and all subscribers in another.
+//! Latencies are measured twice: `sent` counts from the time when an update is published, as in the document, and
+//! `intended` from the time when the update is due. The number of drops is the number of due updates minus the number
+//! of received updates. For transport `inproc`, subscribers run in the node's process, as in the document. For `tcp`,
+//! the node and the source run in one process, and all subscribers in another.
 
 mod apply;
 mod block;
@@ -30,7 +30,7 @@ use crate::layout;
 use crate::options::BenchOptions;
 use crate::point::{MeasurementGroup, Suite};
 
-/// Suite `feed`.
+/// The suite `feed`, which measures market data.
 pub const SUITE: Suite = Suite {
     name: "feed",
     cases: &[

@@ -1,4 +1,4 @@
-//! `bench`: passes its arguments to the benchmarks.
+//! The command `bench`: passes its arguments to the crate with the benchmarks.
 
 use anyhow::{Result, bail};
 use dunlin_bench::child::ChildProgram;
@@ -58,7 +58,7 @@ fn feed_options(arguments: &FeedArguments) -> Result<RawFeedOptions> {
     Ok(RawFeedOptions { config, clients, instruments, depth, delay_ms, test_loss_every, seed })
 }
 
-/// Arguments of the hidden command that `bench` runs in its child processes.
+/// The arguments of the hidden command that `bench` runs in its child processes.
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub struct BenchChildArguments {

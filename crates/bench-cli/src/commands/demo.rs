@@ -1,5 +1,6 @@
-//! `demo`: replays recorded markets line by line to many subscribers, and checks that each subscriber received every
-//! record or a gap notice for it. The command also runs the other demos, alone or together.
+//! The command `demo`: replays recorded markets line by line to many subscribers, and checks that each subscriber
+//! received every record or a gap notice for it. The command also runs the demo on a cluster and the demo of a world,
+//! alone or together.
 
 mod together;
 
@@ -23,10 +24,10 @@ use together::{CombinedDemoOptions, TaskDemoProgram};
 
 const SPEED_DEFAULT: Speed = Speed::Within(Duration::from_secs(55));
 const FLOCK: u64 = 50_000;
-/// The number of birds in the flock of `demo --together`.
+/// The number of birds in the world of `demo --together`.
 const FLOCK_TOGETHER: u64 = 10_000;
 
-/// The notice that generated markets are in use. The demo prints this notice at the start and at the end.
+/// The warning that the markets are generated. The demo prints the warning at the start and at the end.
 const GENERATED: &str = "GENERATED DATA: these are generated markets, not the recordings";
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
@@ -161,7 +162,8 @@ fn print_suggestions(
     narration.print("Ctrl-C stops the node.")
 }
 
-/// Prints the demo's messages to standard output, or to standard error if standard output is for JSON.
+/// Prints the demo's messages to standard output; with `--json`, to standard error, because standard output is for
+/// JSON.
 struct Narration<'a> {
     console: &'a Console,
 }
@@ -177,7 +179,7 @@ impl Narration<'_> {
     }
 }
 
-/// Arguments of the hidden command that `demo` runs in its subscriber processes.
+/// The arguments of the hidden command that `demo` runs in its subscriber processes.
 #[derive(Debug, clap::Args)]
 pub struct DemoChildArguments {
     /// Name of the subscriber

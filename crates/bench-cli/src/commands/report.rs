@@ -1,4 +1,4 @@
-//! `report`: writes a page from stored benchmark runs.
+//! The command `report`: writes a page with the results of stored benchmark runs.
 
 use std::io::Write;
 

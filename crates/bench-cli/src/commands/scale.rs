@@ -1,6 +1,7 @@
-//! `scale`: plans, recommends or simulates the number of workers.
+//! The command `scale`: plans, recommends or simulates the number of workers.
 //!
-//! The command needs no running node. This module reads the files, and the crate `dunlin-scale` computes the results.
+//! The command needs no running node. This module reads the input files, and the crate `dunlin-scale` computes the
+//! results.
 
 mod plan;
 mod recommend;
@@ -46,7 +47,7 @@ fn demand(load: &LoadArguments) -> Result<Demand> {
     Ok(Demand { per_s, peak_per_s, task_ms, queued, payload_bytes })
 }
 
-/// Returns the prices as JSON, with the same names as in the file of prices.
+/// Returns the prices as JSON. The fields have the names that a price file uses.
 fn prices_object(prices: &Prices) -> serde_json::Value {
     let machine = |machine: &dunlin_scale::MachineType| {
         json!({
@@ -73,7 +74,7 @@ fn document(path: &Path) -> Result<ScalingDocument> {
     ScalingDocument::parse(&read(path)?).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Formats a share: `12.3 %`.
+/// Formats a share as a percentage: 0.123 becomes `12.3 %`.
 fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }

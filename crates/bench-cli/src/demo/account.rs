@@ -1,12 +1,13 @@
-//! A reader's account of what it received from one log, for comparison with the published records. Each received record
-//! and each reported gap must begin directly after the previous one; otherwise the account contains an error. A running
-//! hash covers the received lines, so that a reader in another process sends a hash instead of all lines.
+//! A reader's account of the records and gaps that it received from one log. The demo compares the account with the
+//! published records. Each record and each gap must begin directly after the previous one; otherwise an error is added
+//! to the account. The account contains a running hash of the received lines, so that a reader in another process need
+//! not send all lines.
 
 use std::collections::BTreeMap;
 
 use dunlin_topic::{EpochChanged, Event, Gap, Notice, Position};
 
-/// A running hash (FNV-1a, 64 bits) of received lines. It detects mistakes, not forgery.
+/// A running hash (FNV-1a, 64 bits) of received lines. The hash detects mistakes, not forgery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentDigest(pub u64);
 
@@ -24,7 +25,7 @@ impl ContentDigest {
     }
 }
 
-/// The records in a gap that the node reported to a reader, as a range of sequence numbers.
+/// The records of one gap, as a range of sequence numbers that includes both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissedRecords {
     pub first: u64,
@@ -42,22 +43,22 @@ impl MissedRecords {
 pub struct TopicReadReport {
     /// The position up to which every record is accounted for.
     pub through: Position,
-    /// Records received.
+    /// The number of received records.
     pub received: u64,
-    /// The hash of the received lines.
+    /// A running hash of the received lines.
     pub content: ContentDigest,
-    /// The reported gaps, in the order in which they were reported.
+    /// The reported gaps, in the order in which the node reported them.
     pub missed: Vec<MissedRecords>,
-    /// The number of warnings that records may be missing.
+    /// The number of notices that the reader is lagging, so that it may soon lose records.
     pub warnings: u64,
-    /// The texts of the errors that were found.
+    /// The errors that were found, as text.
     pub faults: Vec<String>,
 }
 
-/// The reports of one reader, by the name of the topic.
+/// The accounts of one reader, by the name of the topic.
 pub type ReadReportsByTopic = BTreeMap<String, TopicReadReport>;
 
-/// Adds an event, which is a record or a notice, to the account of the event's topic.
+/// Adds an event, which is a record or a notice, to the account of its topic.
 pub fn add_event(accounts: &mut ReadReportsByTopic, event: &Event<'_>) {
     let topic = match event {
         Event::Record(record) => &record.log.topic,
@@ -69,7 +70,7 @@ pub fn add_event(accounts: &mut ReadReportsByTopic, event: &Event<'_>) {
             _ => return,
         },
     };
-    // `entry` would copy the topic's name for every record, although the topic usually has an account already.
+    // Most events belong to a topic that has an account already. `entry` would copy the topic's name for each of them.
     if !accounts.contains_key(topic) {
         accounts.insert(topic.clone(), TopicReadReport::default());
     }
@@ -85,8 +86,8 @@ impl TopicReadReport {
             Event::Notice(Notice::Gap(gap)) => self.gap(gap),
             Event::Notice(Notice::Lagging(_)) => self.warnings += 1,
             Event::Notice(Notice::EpochChanged(change)) => self.epoch_changed(change),
-            // This notice has a position but no records, so the account does not change. If records are missing, the
-            // next record does not follow the account's position, and an error is added.
+            // This notice contains a position and no records, so the account stays unchanged. If records are missing,
+            // the next record does not follow the account's position, and is counted as an error.
             Event::Notice(Notice::Advance { .. }) => {}
             Event::Notice(other) => self.faults.push(format!("unexpected notice: {other:?}")),
         }
@@ -107,7 +108,7 @@ impl TopicReadReport {
         self.missed.push(MissedRecords { first: gap.first, last: gap.last });
     }
 
-    /// Adds an error for a new epoch to the account, because the demo's node does not restart.
+    /// Adds an error to the account: the demo's node does not restart, so no new epoch may begin.
     pub fn epoch_changed(&mut self, change: &EpochChanged) {
         self.faults.push(format!("the epoch changed from {} to {}", change.old, change.new_first.epoch));
     }

@@ -1,8 +1,8 @@
-//! Runs the part of the demo with order books. Each line of a recording is converted to records of order books. Several
-//! replicas follow the books, some of them with pauses or lost connections.
+//! Runs the part of the demo that is about order books. Each line of a recording is converted to records of order
+//! books. Several replicas follow the books, some of them with pauses or lost connections.
 //!
 //! The [`oracle`] computes the expected books from the same lines with a simple, separate implementation. At the end,
-//! all price levels of every replica's books must equal the oracle's.
+//! all price levels of every replica's books must equal the oracle's price levels.
 
 mod oracle;
 mod reader;
@@ -26,15 +26,15 @@ use reader::{PLANS, ReplicaPlan};
 pub use reader::{ReplicaResult, add, levels};
 pub use verdict::ReplicaVerdicts;
 
-/// The retention of the books' topics in bytes. It is small, so that slow readers miss records.
+/// The retention in bytes of a topic with an order book. The retention is small, so that slow readers miss records.
 const RETENTION_BYTES: u64 = 256 << 10;
-/// The pattern that matches the topics of all books.
+/// A pattern that matches the topics of all order books.
 pub const PATTERN: &str = "md.>";
-/// How long the demo waits for the replicas after the last line. After that time, the demo compares the books even if a
-/// replica has not read everything.
+/// How long the demo waits for the replicas after the last line. Then the demo compares the books even if a replica has
+/// not read everything.
 const STALLED_AFTER: Duration = Duration::from_secs(20);
 
-/// The demo's order books: their publishers, and the replicas that follow them.
+/// The demo's order books: their publishers, and the replicas that follow the books.
 pub struct Books {
     node: Node,
     markets: Vec<Market>,
@@ -44,27 +44,27 @@ pub struct Books {
     lines_total: u64,
 }
 
-/// The progress of the demo's replay, which the publisher and all readers share.
+/// The progress of the replay, which the publishing thread and all readers share.
 #[derive(Debug, Default)]
 pub struct PlayProgress {
-    /// Whether half of the lines have been played. The late replica starts at that time.
+    /// Whether half of the lines have been played. The replica that starts late waits for this value.
     half: AtomicBool,
-    /// For each topic, the position of its last record. Set when all lines have been played.
+    /// The sequence number of each topic's last record. Set when all lines have been played.
     ends: OnceLock<BTreeMap<String, u64>>,
-    /// Whether the demo has ended. Readers then stop even if they have not read everything.
+    /// Whether the demo has ended. Readers then stop, even before the last record.
     has_ended: AtomicBool,
 }
 
 struct Market {
     recording: Recording,
     oracle: ExpectedBooks,
-    /// A publisher for each book, in the recording's order.
+    /// The publishers, one for each book, in the order of the recording's books.
     publishers: Vec<Publisher>,
     records: Vec<u64>,
 }
 
 impl Books {
-    /// Creates the topics and starts the readers that read from the first line.
+    /// Starts all replicas. The topic of a book is created later, with the book's first record.
     pub fn open(node: &Node, url: &str, recordings: &[Lines]) -> Result<Books> {
         let progress = Arc::new(PlayProgress::default());
         let markets = recordings.iter().map(Market::new).collect::<Result<_>>()?;
@@ -77,12 +77,12 @@ impl Books {
         Ok(Books { node: node.clone(), markets, progress, readers, lines: 0, lines_total })
     }
 
-    /// Returns one line for each replica, with its name and its description.
+    /// Returns one line for each replica: the replica's name and a description.
     pub fn introduction() -> impl Iterator<Item = String> {
         PLANS.iter().map(|plan| format!("  {:<12} {}", plan.name, plan.about))
     }
 
-    /// Publishes the book records of one line of a recording.
+    /// Converts one line of a recording to records of order books, and publishes them.
     pub fn publish_line(&mut self, recording: usize, line: &[u8]) -> Result<()> {
         self.lines += 1;
         if self.lines * 2 >= self.lines_total {
@@ -93,7 +93,7 @@ impl Books {
         market.push(&self.node, &[line, b"\n"])
     }
 
-    /// Waits until the readers have read the last record, and compares the readers' books with the oracle's books.
+    /// Waits until the replicas have read the last record, and compares their books with the oracle's books.
     pub fn close(mut self) -> Result<ReplicaVerdicts> {
         let mut ends = BTreeMap::new();
         for market in &mut self.markets {
@@ -101,7 +101,7 @@ impl Books {
             let topics = market.recording.books().iter().map(|book| book.topic.clone());
             ends.extend(topics.zip(market.records.iter().copied()));
         }
-        // The value is set only here, so the call succeeds.
+        // `set` fails only if a value was set before, and no other code sets it.
         let _ = self.progress.ends.set(ends);
         self.progress.half.store(true, Ordering::Release);
         let deadline = Instant::now() + STALLED_AFTER;
@@ -119,7 +119,7 @@ impl Books {
         Ok(verdicts)
     }
 
-    /// Returns the oracle's books. The key is the topic.
+    /// Returns the oracle's books, by topic.
     fn expected_books(&self) -> HashMap<String, SizeByPrice> {
         self.markets.iter().flat_map(|market| market.oracle.books()).collect()
     }
@@ -169,7 +169,8 @@ impl Market {
     }
 }
 
-/// The records of one line: for each, the index of the book, the event time, and the offset at which the payload ends.
+/// The book records of one line. An entry has the index of the book, the event time, and the offset in `bytes` at which
+/// the record's payload ends.
 #[derive(Debug, Default)]
 struct Records {
     entries: Vec<(usize, u64, usize)>,
@@ -178,7 +179,7 @@ struct Records {
 
 impl Records {
     fn add(&mut self, item: RecordingItem<'_>) {
-        // Other items of a recording are ignored here; `dunlin feed import` reports them.
+        // Other items, such as errors in the recording, are ignored here; `dunlin feed import` reports them.
         if let RecordingItem::Record { book, event_time_ns, payload } = item {
             self.bytes.extend_from_slice(payload);
             self.entries.push((book, event_time_ns, self.bytes.len()));

@@ -1,5 +1,5 @@
-//! Runs the process of one of the demo's subscribers. The process subscribes on request, and reports what it has read
-//! until it is killed or has read everything.
+//! Runs a subscriber of the demo in a process of its own. The process subscribes when its parent sends the commands. It
+//! then reports what it has read, until it is killed or has read everything.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -17,7 +17,7 @@ use super::report::{ChildCommand, ChildReport, ReadReportLine, Reporter};
 
 const REPORT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Reads commands from standard input and carries them out. `subscribe` creates the subscribers.
+/// Reads commands from standard input and executes them. `subscribe` creates a subscriber for a pattern.
 pub fn run<S: Subscribe + Send + 'static>(
     name: &str,
     sleep: Option<Duration>,
@@ -37,8 +37,8 @@ pub fn run<S: Subscribe + Send + 'static>(
                 ChildCommand::Start => break,
                 ChildCommand::End { .. } => bail!("received command End before Read or Resume"),
             };
-        // A reader that cannot keep up continues at the newest record, because few large gaps are easier to
-        // read than many small ones.
+        // A slow reader continues at the newest record after a gap: few large gaps are easier to follow in the output
+        // than many small ones.
         let on_gap = if sleep.is_some() { OnGap::Newest } else { OnGap::Oldest };
         let options =
             SubscribeOptions { name: format!("demo: {name}"), start, on_gap, ..SubscribeOptions::default() };
@@ -51,8 +51,8 @@ pub fn run<S: Subscribe + Send + 'static>(
     report(&reader, &mut reporter, &commands)
 }
 
-/// Continues the account that another process began. The reporter does not report the records and gaps that are already
-/// in this account.
+/// Continues the account that an earlier process began. The earlier process has reported the records and gaps in this
+/// account, so the reporter does not report them again.
 fn resume(reader: &DemoReader, reporter: &mut Reporter, topic: &str, account_line: &ReadReportLine) {
     let mut accounts = reader.accounts();
     let mut account = TopicReadReport::default();
@@ -69,9 +69,9 @@ fn report(reader: &DemoReader, reporter: &mut Reporter, commands: &Receiver<Chil
             Ok(ChildCommand::End { topic, last }) => drop(ends.insert(topic, last)),
             Ok(other) => bail!("unexpected command after Start: {other}"),
             Err(RecvTimeoutError::Timeout) => {}
-            // The channel closed before any `End` command, because the parent process has ended.
+            // The channel closed before an `End` command, so the parent process has ended.
             Err(RecvTimeoutError::Disconnected) if ends.is_empty() => return Ok(()),
-            // The parent sends no more commands, so the thread only sleeps until the next report.
+            // The parent sends no more commands, so this thread only waits until it has to send the next report.
             Err(RecvTimeoutError::Disconnected) if has_all_ends => thread::sleep(REPORT_INTERVAL),
             Err(RecvTimeoutError::Disconnected) => has_all_ends = true,
         }
@@ -92,7 +92,7 @@ fn send(reports: impl IntoIterator<Item = ChildReport>) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Parses standard input in a thread. The channel closes together with standard input.
+/// Starts a thread that parses the commands on standard input. The returned channel closes when standard input closes.
 fn receive_commands() -> Receiver<ChildCommand> {
     let (sender, commands) = channel();
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Shows the progress of the demo: as bars on a terminal, otherwise as a line that is printed at intervals.
+//! Shows the progress of the demo: bars on a terminal, otherwise a line of text that is printed at intervals.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -8,17 +8,17 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use dunlin_cli::console::{Console, grouped};
 
-/// One line of the progress display: a name, the completed work and the total work.
+/// One entry of the progress display: a name, the completed work and the total work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgressLine {
     pub name: &'static str,
     pub done: u64,
     pub total: u64,
-    /// A short text after the numbers.
+    /// A short text that follows the numbers.
     pub remark: String,
 }
 
-/// The progress display of the demo: progress bars in a terminal, otherwise lines of text or JSON.
+/// The progress display of the demo: bars on a terminal, otherwise lines of text or JSON.
 #[derive(Debug)]
 pub enum Display {
     Bars { all: MultiProgress, bars: Vec<ProgressBar> },
@@ -47,7 +47,7 @@ impl Display {
         Ok(())
     }
 
-    /// Updates the display of all progress lines.
+    /// Shows the new values of `lines`.
     pub fn show(&mut self, lines: &[ProgressLine]) -> Result<()> {
         match self {
             Display::Bars { all, bars } => show_bars(all, bars, lines),

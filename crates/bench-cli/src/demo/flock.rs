@@ -1,13 +1,13 @@
-//! The demo on a cluster: the recordings are replayed through real nodes, some of which are killed and
-//! restarted during the replay.
+//! The demo on a cluster. The recordings are published through the nodes of a real cluster, and some of the nodes are
+//! killed and restarted meanwhile.
 //!
-//! Each market has a durable topic for its lines, and one for each of its order books. One node accepts a market's
-//! records, and every node has a reader of all lines and a replica of all books. Nodes are killed (SIGKILL) one at a
-//! time, each after a given share of the lines has been played. Clients of a dead node wait until it has restarted.
-//! While a topic's owner is down, the cluster refuses records for the topic; publishers repeat the refused records.
+//! Each market has a durable topic for its lines, and one for each of its order books. Each market is published through
+//! one node. At every node, one reader receives all lines, and a replica keeps all books. Nodes are killed (SIGKILL)
+//! one at a time. Clients of a dead node wait until it has restarted. While a topic's owner is down, the cluster
+//! refuses records for the topic; publishers repeat the refused records.
 //!
 //! At the end, each node's reader must have received every line of the recordings once and in order. Each node's
-//! replica of the books must equal the books of the [oracle](super::books::ExpectedBooks).
+//! replica must have the books that the [oracle](super::books::ExpectedBooks) computes.
 
 mod market;
 mod node_kill;
@@ -39,10 +39,10 @@ pub use nodes::{DEFAULT_TCP_PORT, DemoNodeServices, DemoNodes, reserve_or_any_po
 use reader::NodeReaders;
 use verdict::NodeVerdicts;
 
-/// The longest time without progress before the demo fails. It is long, because the machine may be busy.
+/// The longest time without progress before the demo fails. The time is long, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(90);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// All lines, as a share of the lines in thousandths.
+/// The value of [`ClusterDemoState::gate`] with which all lines may be published: a thousand thousandths.
 const ALL_LINES: u64 = 1_000;
 
 /// The options of the demo on a cluster: its recordings, their speed, and when nodes are killed.
@@ -52,25 +52,25 @@ pub struct ClusterDemoOptions<'a> {
     pub kills: KillPlan,
 }
 
-/// The progress and measurements of the cluster demo, which all of its threads share.
+/// The progress and the measurements of the demo on a cluster. All threads of the demo share them.
 #[derive(Debug, Default)]
 pub struct ClusterDemoState {
-    /// The share of the lines, in thousandths, up to which each market may be played. Markets wait there until the next
-    /// kill is over.
+    /// The share of its lines, in thousandths, that each market may publish now. A market that reaches this share waits
+    /// until the next kill is over.
     gate: AtomicU64,
-    /// The number of acknowledged lines.
+    /// The number of lines that the nodes have acknowledged.
     lines: AtomicU64,
-    /// The longest time in ns for which a publisher waited for an acknowledgement since the last kill.
+    /// The longest time in ns that a publisher has waited for an acknowledgement since the last kill.
     waited_ns: AtomicU64,
-    /// The number of readers that reconnected since the last kill.
+    /// The number of readers that have reconnected since the last kill.
     readers: AtomicU64,
-    /// The longest time in ns for which a reader received nothing since the last kill.
+    /// The longest time in ns during which a reader received nothing since the last kill.
     silent_ns: AtomicU64,
-    /// The reducer configuration of each book. The key is the topic.
+    /// The configuration of each book's reducer, by topic.
     reducers: Mutex<HashMap<String, ReducerConfig>>,
-    /// For each topic, the position of its last record. Set when all lines have been played.
+    /// The sequence number of each topic's last record. Set when all lines have been played.
     ends: OnceLock<BTreeMap<String, u64>>,
-    /// Whether the demo has ended. Threads then stop even if they have not finished.
+    /// Whether the demo has ended. Threads then stop, even with work left.
     has_ended: AtomicBool,
 }
 
@@ -83,7 +83,7 @@ impl ClusterDemoState {
         self.has_ended.store(true, Ordering::Release);
     }
 
-    /// Returns the share of the lines, in thousandths, up to which each market may be played.
+    /// Returns the share of its lines, in thousandths, that each market may publish now.
     fn gate(&self) -> u64 {
         self.gate.load(Ordering::Acquire)
     }
@@ -121,25 +121,25 @@ impl ClusterDemoState {
     }
 }
 
-/// The result of publishing one market.
+/// The result of publishing one market: the number of records in each topic, and the expected books.
 struct MarketResult {
-    /// The number of records of each topic.
+    /// The number of records in each topic.
     ends: BTreeMap<String, u64>,
     books: Vec<(String, SizeByPrice)>,
 }
 
-/// The result of the cluster demo: the kills of nodes, and the comparison of received lines and order books with the
-/// recordings.
+/// The result of the demo on a cluster: the kills of nodes, and whether the received received lines and order books with the
+/// correct.
 pub struct ClusterDemoResult {
     node_kills: Vec<NodeKill>,
     lines: NodeVerdicts,
     books: BookVerdicts,
-    /// The topics that the demo creates.
+    /// The topics that the demo has created.
     topics: Vec<String>,
 }
 
 impl ClusterDemoOptions<'_> {
-    /// Plays all lines and waits until every reader has received them. Returns `None` if interrupted.
+    /// Publishes all lines and waits until every reader has received them. Returns `None` if interrupted.
     pub fn run(
         &self,
         nodes: &mut DemoNodes,
@@ -152,7 +152,7 @@ impl ClusterDemoOptions<'_> {
         let played = std::thread::scope(|scope| {
             let players = self.recordings.iter().enumerate().map(|(at, recording)| {
                 let (state, url, speed) = (&state, urls[at % urls.len()].as_str(), self.speed);
-                // If publishing a market fails, the whole demo ends and kills no more nodes.
+                // If a market cannot be published, the whole demo ends, and no more nodes are killed.
                 let play = move || MarketPublisher::new(recording, url, state)?.play(speed, stop);
                 scope.spawn(move || play().inspect_err(|_| state.end()))
             });
@@ -178,8 +178,8 @@ impl ClusterDemoOptions<'_> {
         ended.map(Some)
     }
 
-    /// Kills nodes with SIGKILL and restarts them, as the [`KillPlan`] requires: after given shares of the lines, or at
-    /// a fixed interval.
+    /// Kills nodes with SIGKILL and restarts them. The [`KillPlan`] determines when: after certain shares of the lines,
+    /// or at a fixed interval.
     fn kill_nodes(
         &self,
         nodes: &mut DemoNodes,
@@ -229,7 +229,7 @@ impl ClusterDemoOptions<'_> {
         let expected_books: HashMap<String, SizeByPrice> =
             played.iter().flat_map(|market| market.books.clone()).collect();
         let ends: BTreeMap<String, u64> = played.into_iter().flat_map(|market| market.ends).collect();
-        // The value is set only here, so the call succeeds.
+        // `set` fails only if a value was set before, and no other code sets it.
         let _ = state.ends.set(ends.clone());
         let deadline = Instant::now() + PATIENCE;
         while !readers.iter().all(NodeReaders::is_finished) && Instant::now() < deadline {
@@ -255,7 +255,7 @@ impl ClusterDemoResult {
         node_kill::write(&self.node_kills, out, console)
     }
 
-    /// Returns an error if a node's copy of the lines or of a book differs from the recordings.
+    /// Returns an error if the lines or the books that a node delivered are wrong.
     pub fn check(&self) -> Result<()> {
         match (self.lines.different(), self.books.different()) {
             (0, 0) => Ok(()),
@@ -267,8 +267,8 @@ impl ClusterDemoResult {
         }
     }
 
-    /// Returns three closing sentences, about lines, books and nodes. The flag of a sentence states whether the result
-    /// is as expected.
+    /// Returns three closing sentences: about the lines, the books and the nodes. The flag before each sentence is
+    /// `true` if that result is good.
     pub fn result_sentences(&self) -> [(bool, String); 3] {
         let (lines, books) = (self.lines.different(), self.books.different());
         let recovery = self.node_kills.iter().map(NodeKill::recovery).max().unwrap_or_default();
@@ -276,8 +276,8 @@ impl ClusterDemoResult {
             (lines == 0, self.lines.sentence()),
             (books == 0, self.books.sentence()),
             (
-                // If a killed node does not recover in time, the demo fails earlier. All killed nodes have therefore
-                // recovered here.
+                // A node that does not recover in time ends the demo with an error, so here all killed nodes have
+                // recovered.
                 !self.node_kills.is_empty(),
                 format!(
                     "{} nodes killed; after each kill, the cluster recovered within {}",
@@ -297,8 +297,8 @@ impl ClusterDemoResult {
     }
 }
 
-/// Chooses the node to kill. Every second kill hits the leader. The other kills go through the other nodes in turn.
-/// While no node leads, all kills go through the nodes in turn.
+/// Chooses the node to kill. Every second kill hits the leader; the kills in between go through the other nodes in
+/// turn. If no node leads, the kill hits the next node in turn.
 fn victim(kill: usize, leader: Option<usize>, nodes: usize) -> usize {
     let next = (kill / 2) % nodes;
     match leader {
@@ -308,7 +308,7 @@ fn victim(kill: usize, leader: Option<usize>, nodes: usize) -> usize {
     }
 }
 
-/// Deletes a topic. A missing topic is no error, because an earlier call whose response was lost may have deleted it.
+/// Deletes a topic. A missing topic is no error: an earlier call may have deleted it and lost its response.
 fn delete(client: &Client, topic: &str) -> Result<()> {
     match client.delete_topic(topic) {
         Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoTopic => Ok(()),
@@ -316,7 +316,7 @@ fn delete(client: &Client, topic: &str) -> Result<()> {
     }
 }
 
-/// Waits until a condition is true. Returns an error if the result of `progress` does not change for [`PATIENCE`].
+/// Waits until `condition` returns `true`. Returns an error if the value of `progress` stays the same for [`PATIENCE`].
 fn wait_for(
     what: &str,
     stop: &StopFlag,

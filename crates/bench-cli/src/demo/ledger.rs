@@ -1,12 +1,12 @@
-//! The ledger of published lines. The demo compares the readers' accounts with the ledger.
+//! The demo's ledger, which counts the published lines of each topic. At the end, the demo compares the readers'
+//! accounts with the ledger.
 
 use std::collections::BTreeMap;
 
 use super::account::{ContentDigest, MissedRecords, TopicReadReport};
 use super::recording::MarketRecording;
 
-/// The recording of each topic, and the number of its lines that have been published. The lines that readers received
-/// are compared with the published lines.
+/// The recording of each topic, and the number of its lines that have been published.
 #[derive(Debug, Default)]
 pub struct LineLedger<'a> {
     topics: BTreeMap<String, Entry<'a>>,
@@ -25,32 +25,34 @@ pub struct ReadVerdict {
     pub received: u64,
     pub gaps: usize,
     pub missed: u64,
-    /// The number of records that were neither received nor reported missing, or were reported inconsistently.
+    /// The number of records that the reader neither received nor was told to be missing, or that were reported
+    /// inconsistently.
     pub unaccounted: u64,
     pub bytes: ContentMatch,
     pub faults: Vec<String>,
 }
 
-/// The result of comparing received lines with the published ones: equal, equal except for gaps, or different.
+/// Whether the received lines equal the published lines: they are equal, equal except for gaps, or different.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentMatch {
-    /// The reader received all published lines.
+    /// The reader received every published line.
     Equal,
-    /// The reader received all published lines except those in reported gaps.
+    /// The reader received every published line except the lines in reported gaps.
     EqualButGaps,
     Different,
 }
 
 impl<'a> LineLedger<'a> {
-    /// Adds a topic to which this recording's lines are published.
+    /// Adds a topic to which the lines of `recording` are published.
     pub fn add_topic(&mut self, topic: &str, recording: &'a MarketRecording) {
         self.topics.insert(topic.to_owned(), Entry { recording, published: 0 });
     }
 
-    /// Counts one more published line of the topic. Returns the number of this line, from 1.
+    /// Counts one more published line of the topic. Returns the number of this line; the first line has number 1.
     ///
     /// # Panics
-    /// If the topic was not added, or all its lines were published.
+    ///
+    /// If the topic was not added, or if all lines of its recording are already counted.
     pub fn count_published(&mut self, topic: &str) -> u64 {
         let entry = self.topics.get_mut(topic).expect("`open` has added the topic");
         entry.published += 1;
@@ -62,8 +64,8 @@ impl<'a> LineLedger<'a> {
         self.topics.get(topic).map_or(0, |entry| entry.published)
     }
 
-    /// Compares a reader's account of a topic with the ledger: every record must be either received once or reported
-    /// missing once, and the contents must be equal.
+    /// Compares a reader's account of a topic with the ledger. The reader must have received each record once, or a gap
+    /// that contains it. The received lines must have the same contents as the published ones.
     pub fn judge(&self, topic: &str, account: &TopicReadReport) -> ReadVerdict {
         let published = self.count(topic);
         let missed = account.missed_records();
@@ -92,7 +94,7 @@ impl<'a> LineLedger<'a> {
 }
 
 impl Entry<'_> {
-    /// Returns the hash of all published lines except the missed ones. The gaps may overlap.
+    /// Returns the hash of all published lines except those in the gaps `missed`. The gaps may overlap.
     fn digest_without(&self, missed: &[MissedRecords]) -> ContentDigest {
         let mut content = ContentDigest::default();
         let mut gaps = missed.iter().peekable();

@@ -1,9 +1,9 @@
-//! The plan of the demo: its subscribers, their topics, and when each subscriber starts or is killed. The plan is the
-//! same in every run.
+//! The fixed plan of the demo: its subscribers, the topics that they read, and when each subscriber starts or is
+//! killed.
 
 use std::time::Duration;
 
-/// The settings of one subscriber in the demo: its topics, its pause after each record, and when it is started or
+/// The plan for one subscriber of the demo: its topics, its pauses, and when it starts when it is started or
 /// killed.
 #[derive(Debug, Clone, Copy)]
 pub struct SubscriberPlan {
@@ -11,9 +11,9 @@ pub struct SubscriberPlan {
     pub about: &'static str,
     pub location: SubscriberLocation,
     pub topic_choice: TopicChoice,
-    /// The pause after each record.
+    /// The pause after each record; `None` for no pauses.
     pub sleep: Option<Duration>,
-    /// The steps of the subscriber, each with the share of all published lines after which it happens.
+    /// When the subscriber starts or is killed. The number is the share of all lines that must be published before.
     pub steps: &'static [(f64, PlanStep)],
 }
 
@@ -22,34 +22,34 @@ pub struct SubscriberPlan {
 pub enum SubscriberLocation {
     /// In the node's process.
     InProcess,
-    /// In a separate process, over TCP.
+    /// In a separate process, which connects over TCP.
     Process,
 }
 
 /// The topics that a subscriber of the demo reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TopicChoice {
-    /// All markets, each in a topic that retains all its records.
+    /// The topics of all markets. Each of them retains all records of its market.
     Markets,
-    /// The topic with a short retention, to which one market's lines are also published.
+    /// The topic [`SHORT_TOPIC`], which has a short retention. One market's lines are published to it in addition to
+    /// the market's own topic.
     Short,
 }
 
 /// A planned action of the demo on a subscriber: start it, or kill it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlanStep {
-    /// The subscriber starts, or restarts at the position up to which it had read.
+    /// The subscriber starts. If it ran before, it continues after the last position that it has reported.
     Join,
-    /// SIGKILL ends the subscriber.
+    /// The subscriber's process is killed with SIGKILL.
     Kill,
 }
 
-/// The market whose lines are also published to a topic with a short retention: the market with the most lines per
-/// second.
+/// The market whose lines are published to [`SHORT_TOPIC`], too. This market has the most lines per second.
 pub const SHORT_OF: &str = "market.bitstamp.btcusd";
 pub const SHORT_TOPIC: &str = "short.market.bitstamp.btcusd";
-/// The retention in bytes of `SHORT_TOPIC`: about two seconds of lines at the default speed. The market begins with
-/// 6,500 lines for the initial order book; these fit too, so that a fast reader misses none.
+/// The retention of [`SHORT_TOPIC`] in bytes: about two seconds of lines at the default speed. The market begins with
+/// 6,500 lines for the initial order book, and these lines fit as well, so that a fast reader misses none.
 pub const SHORT_BYTES: u64 = 1 << 20;
 pub const MARKETS: &str = "market.>";
 
@@ -105,13 +105,13 @@ pub const PLANS: [SubscriberPlan; 6] = [
 ];
 
 impl SubscriberPlan {
-    /// Returns the steps after the share `after` and up to the share `through`. Steps at share 0 happen before the
-    /// first line.
+    /// Returns the steps with a share above `after` and at most `through`. Steps with share 0 happen before the first
+    /// line is published.
     pub fn due(&self, after: f64, through: f64) -> impl Iterator<Item = PlanStep> {
         self.steps.iter().filter(move |step| after < step.0 && step.0 <= through).map(|step| step.1)
     }
 
-    /// Selects from `all` the topics that the subscriber reads.
+    /// Returns those of the topics `all` that the subscriber reads.
     pub fn topics<'a>(&self, all: impl Iterator<Item = &'a str>) -> Vec<String> {
         let short = self.topic_choice == TopicChoice::Short;
         all.filter(|topic| (*topic == SHORT_TOPIC) == short).map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! Publishes every line when it is due, and counts it in the ledger.
+//! Publishes every line of the recordings when it is due, and counts the line in the ledger.
 
 use std::ops::ControlFlow;
 
@@ -9,20 +9,20 @@ use super::ledger::LineLedger;
 use super::recording::MarketRecording;
 use super::schedule::ScheduledLine;
 
-/// A topic to which the lines of one recording are published, with its publisher.
+/// A topic to which the lines of one recording are published, and its publisher.
 #[derive(Debug)]
 pub struct TopicStream<P> {
     pub topic: String,
-    /// The index of the recording.
+    /// The index of the recording whose lines are published.
     pub recording: usize,
     pub publisher: P,
 }
 
-/// Publishes all lines. Before each line, calls `wait_until_due`, which waits until the line is due and may end the
-/// replay.
+/// Publishes all lines. Calls `wait_until_due` before each line. This function waits until the line is due, and returns
+/// `Break` to end the replay.
 ///
-/// Returns for each topic the position of its last record according to the node. Fails if this position differs from
-/// the ledger's number of lines.
+/// Returns the position of each topic's last record, as the node reports it. Fails if this position differs from the
+/// ledger's number of lines.
 pub fn play<P: Publish>(
     recordings: &[MarketRecording],
     schedule: impl Iterator<Item = ScheduledLine>,
@@ -112,7 +112,7 @@ mod tests {
         let mut ledger = LineLedger::default();
         ["whole", "short"].iter().for_each(|topic| ledger.add_topic(topic, &recordings[0]));
 
-        // The subscribers start to read after the last record. By then, the topic with the short retention has dropped
+        // The subscribers begin to read after the last record. By then, the topic with the short retention has dropped
         // records.
         let subscribers = [&whole, &short].map(subscriber);
         let plan = schedule(&recordings, Speed::Max);

@@ -1,7 +1,7 @@
-//! A subscriber in a separate process of this binary, controlled by pipes.
+//! A subscriber of the demo in a child process, which runs this program and is controlled by pipes.
 //!
-//! The subscriber's process ends when its standard input closes, so it does not outlive this process.
-//! [`DemoProcess::kill`] returns when all reports of the killed process have been read.
+//! When this process ends, the child's standard input closes, and the child ends too. [`DemoProcess::kill`] returns
+//! after all reports of the killed process have been read.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -15,10 +15,10 @@ use anyhow::{Context, Result, bail};
 use super::reader::DemoReader;
 use super::report::{ChildCommand, ChildReport};
 
-/// How long a new process may take to subscribe.
+/// How long a new process may take until it has subscribed.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A subscriber of the demo that runs in a child process and is controlled by pipes.
+/// A child process with a subscriber of the demo, controlled by pipes.
 #[derive(Debug)]
 pub struct DemoProcess {
     child: Child,
@@ -28,7 +28,7 @@ pub struct DemoProcess {
 }
 
 impl DemoProcess {
-    /// Starts the process; its reports go to `reader`.
+    /// Starts the process. The process's reports are added to the accounts of `reader`.
     pub fn start(
         url: &str,
         name: &str,
@@ -65,7 +65,7 @@ impl DemoProcess {
         self.child.id()
     }
 
-    /// Sends the process the position of each topic's last record, and then closes the pipe for commands.
+    /// Sends the process the position of each topic's last record, and then closes the process's standard input.
     pub fn end(&mut self, ends: impl Iterator<Item = ChildCommand>) {
         let ends: Vec<ChildCommand> = ends.collect();
         self.send(ends.iter());
@@ -80,15 +80,15 @@ impl DemoProcess {
     fn send<'a>(&mut self, commands: impl Iterator<Item = &'a ChildCommand>) {
         let text: String = commands.map(|command| format!("{command}\n")).collect();
         if let Some(pipe) = &mut self.commands {
-            // An error is ignored, because it means that the process has died. The demo then fails, because the
-            // process's reports are missing.
+            // A failure means that the process has ended. It is ignored here: the process's reports are then missing,
+            // so the demo fails.
             let _ = pipe.write_all(text.as_bytes()).and_then(|()| pipe.flush());
         }
     }
 
     fn finish(&mut self) {
         self.commands = None;
-        // The call fails only if the process has ended already.
+        // `kill` fails only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if let Some(listener) = self.listener.take() {
@@ -106,7 +106,7 @@ impl Drop for DemoProcess {
 fn listen(reports: ChildStdout, reader: &DemoReader, ready: &Sender<()>) {
     let mut reports = BufReader::new(reports);
     let mut line = String::new();
-    // A last line without a line break is incomplete, because the process was killed while it wrote; it is ignored.
+    // If the process was killed while it wrote a line, the line has no line break. Such a line is ignored.
     while reports.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && line.ends_with('\n') {
         match line.trim_end().parse() {
             Ok(ChildReport::Ready) => drop(ready.send(())),

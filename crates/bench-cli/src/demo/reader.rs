@@ -1,5 +1,5 @@
-//! A reader of the demo, in the demo's process or in a child process. The reader adds events to its accounts until it
-//! is stopped.
+//! A reader of the demo, in the demo's process or in a child process. Until the reader is stopped, it adds each event
+//! to the account of the event's topic.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,18 +11,18 @@ use dunlin_topic::{Event, Position, Subscribe, SubscribeError};
 
 use super::account::{ReadReportsByTopic, add_event};
 
-/// The state of one reader of the demo: its received records and gaps, its stop flag, and its pauses.
+/// One reader of the demo: its accounts of received records and gaps, its stop flag, and its pause.
 #[derive(Debug, Default)]
 pub struct DemoReader {
     accounts: Mutex<ReadReportsByTopic>,
     stop: AtomicBool,
-    /// The pause of a slow reader after each record; `None` for other readers.
+    /// The pause after each record; `None` for no pauses.
     pub sleep: Option<Duration>,
 }
 
 /// The interval at which an idle reader checks whether to stop.
 const IDLE: Duration = Duration::from_millis(50);
-/// Maximum number of events handled before other threads may read the accounts.
+/// The most events that are handled before other threads may read the accounts.
 const EVENTS_MAX: usize = 512;
 
 impl DemoReader {
@@ -31,7 +31,7 @@ impl DemoReader {
     }
 
     pub fn accounts(&self) -> MutexGuard<'_, ReadReportsByTopic> {
-        // The accounts stay valid even if the lock is poisoned, because handling an event never panics.
+        // Handling an event never panics, so the accounts are valid even if the lock is poisoned.
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -39,7 +39,7 @@ impl DemoReader {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the reader has read everything up to these positions.
+    /// Whether the reader has read each topic up to the position in `ends`.
     pub fn has_read_all(&self, ends: &BTreeMap<String, Position>) -> bool {
         let accounts = self.accounts();
         ends.iter()
@@ -47,15 +47,15 @@ impl DemoReader {
             .all(|(topic, last)| accounts.get(topic).is_some_and(|account| account.through >= *last))
     }
 
-    /// Reads until stopped. If the subscription ends earlier, adds an error to the accounts of `topics`.
+    /// Reads until stopped. If the subscription ends by itself, adds an error to the accounts of `topics`.
     pub fn read(&self, mut subscriber: impl Subscribe, topics: &[String]) {
         while !self.stop.load(Ordering::Relaxed) {
             match self.step(&mut subscriber) {
                 Ok(()) => {}
                 Err(SubscribeError::Connection(_)) => thread::sleep(IDLE),
                 Err(error) => {
-                    // When the node stops, it closes the subscription, which is no error if the reader was stopped
-                    // before.
+                    // The node closes the subscription when it stops. This is no error if the reader was stopped before
+                    // the node.
                     if !self.stop.load(Ordering::Relaxed) {
                         self.fault(topics, &format!("the subscription ended: {error}"));
                     }
@@ -75,7 +75,7 @@ impl DemoReader {
     fn step(&self, subscriber: &mut impl Subscribe) -> Result<(), SubscribeError> {
         let count = match self.sleep {
             None => {
-                // The accounts are locked while events are handled, not while the reader waits.
+                // The lock is held while events are handled, and not while the reader waits for events.
                 let mut accounts = self.accounts();
                 subscriber.drain(EVENTS_MAX, |event| add_event(&mut accounts, &event))?
             }

@@ -1,8 +1,8 @@
 //! A recorded market: its lines, and the time of each line.
 //!
-//! In the file, each line ends with `\n`. All other bytes, even a `\r` before the `\n`, belong to the line. If a `\n`
-//! is added to each line, the lines together equal the file. Times never decrease. This module parses only the time of
-//! a line.
+//! In the file, each line ends with `\n`. All other bytes, even a `\r` before the `\n`, belong to the line. If `\n` is
+//! added to each line, the lines together equal the file. From line to line, the time never decreases. Of a line's
+//! contents, this module parses only the time.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 pub struct MarketRecording {
     /// The topic to which the lines are published.
     pub topic: String,
-    /// The path of the file, or the name of the generator.
+    /// The path of the recording's file, or the name of the generator.
     pub source: String,
     bytes: Vec<u8>,
     lines: Vec<Line>,
@@ -27,16 +27,18 @@ struct Line {
     time_ms: u64,
 }
 
-/// The file format of a market recording, which determines where each line contains its time.
+/// The file format of a market recording. The format determines where a line contains its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MarketRecordingFormat {
-    /// Betfair's stream: each line is a JSON object, whose field `pt` is the time in ms and `mc[0].id` the market's id.
+    /// Betfair's stream. Each line is a JSON object: its field `pt` is the time in ms, and `mc[0].id` is the market's
+    /// id.
     Betfair,
-    /// Bitstamp's orders: comma-separated columns with a heading; the third column is the exchange's time in ms.
+    /// Bitstamp's orders. The lines are comma-separated columns below a heading; the third column is the exchange's
+    /// time in ms.
     Bitstamp,
 }
 
-/// The five recordings that `cargo xtask data` fetches.
+/// The files of the five recordings that `cargo xtask data` fetches, with their formats.
 pub const FILES: [(&str, MarketRecordingFormat); 5] = [
     ("SELF-1.181223994", MarketRecordingFormat::Betfair),
     ("PRO-1.170258213", MarketRecordingFormat::Betfair),
@@ -46,7 +48,7 @@ pub const FILES: [(&str, MarketRecordingFormat); 5] = [
 ];
 
 impl MarketRecording {
-    /// Splits a file into lines and reads their times.
+    /// Splits the bytes of a file into lines, and parses the time of each line.
     pub fn parse(source: &str, bytes: Vec<u8>, layout: MarketRecordingFormat) -> Result<MarketRecording> {
         ensure!(u32::try_from(bytes.len()).is_ok(), "{source} is larger than 4 GiB");
         ensure!(bytes.last() == Some(&b'\n'), "{source} was cut short: its last line is incomplete");
@@ -55,8 +57,8 @@ impl MarketRecording {
         for range in line_ranges(&bytes) {
             let here = layout.time_ms(&bytes[range.clone()]);
             let here = here.with_context(|| format!("{source}:{}", lines.len() + 1))?;
-            // A line without a time gets the time of the line before it. Only the first line, the heading, has no time;
-            // the code after the loop gives it the time of the second line.
+            // Only the heading, which is the first line, may have no time; its time is set after the loop. If a time is
+            // lower than the time of the line before, the line gets the higher time.
             time_ms = here.unwrap_or(time_ms).max(time_ms);
             lines.push(Line { start: range.start as u32, end: range.end as u32, time_ms });
         }
@@ -69,7 +71,7 @@ impl MarketRecording {
         Ok(MarketRecording { topic, source: source.to_owned(), bytes, lines })
     }
 
-    /// Keeps only the first `lines` lines, but at least two.
+    /// Removes all lines but the first `lines`; keeps at least two lines.
     pub fn cut(&mut self, lines: usize) {
         self.lines.truncate(lines.max(2));
         self.bytes.truncate(self.lines.last().map_or(0, |last| last.end as usize + 1));
@@ -83,21 +85,21 @@ impl MarketRecording {
         self.bytes.len() as u64
     }
 
-    /// Returns the line with index `at`.
+    /// Returns the line with index `at`, counted from 0.
     ///
     /// # Panics
     ///
-    /// If the line does not exist.
+    /// If there is no such line.
     pub fn line(&self, at: usize) -> &[u8] {
         &self.bytes[self.lines[at].range()]
     }
 
-    /// Returns the time in ms from the first line to line `at`, as recorded.
+    /// Returns the recorded time in ms from the first line to the line with index `at`.
     pub fn offset_ms(&self, at: usize) -> u64 {
         self.lines[at].time_ms - self.lines[0].time_ms
     }
 
-    /// Returns the time in ms from the first line to the last, as recorded.
+    /// Returns the recorded time in ms from the first line to the last.
     pub fn span_ms(&self) -> u64 {
         self.offset_ms(self.lines.len() - 1)
     }

@@ -1,8 +1,8 @@
-//! The messages between the demo and its subscriber processes. Each message is a line of text in a pipe.
+//! The messages between the demo and its subscribers' processes. Each message is a line of text in a pipe.
 //!
-//! A line about a log contains the totals of the reader's account, and the gaps since the last such line. If a process
-//! is killed while it writes a line, the next process continues from the last complete line, so that no record is
-//! counted twice.
+//! A report on a log contains the totals of the reader's account, and the gaps since the previous report. If a process
+//! is killed while it writes a report, the incomplete line is ignored. The next process continues from the last
+//! complete report, so no record is counted twice.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,21 +14,21 @@ use super::account::{ContentDigest, MissedRecords, ReadReportsByTopic, TopicRead
 /// A message from the demo to one of its reader processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChildCommand {
-    /// Subscribe to this pattern, from the oldest record on.
+    /// Subscribe to this pattern, and read from the oldest record.
     Read { pattern: String },
-    /// Subscribe to this topic at the position of `account_line`, and continue the account in `account_line`, which
-    /// another process began.
+    /// Subscribe to this topic after the position in `account_line`. Continue the account in `account_line`, which an
+    /// earlier process began.
     Resume { topic: String, account_line: ReadReportLine },
-    /// Start to read: all `Read` and `Resume` commands have been sent.
+    /// Start to read. The parent sends this command after all `Read` and `Resume` commands.
     Start,
-    /// The last record of the topic has this position.
+    /// The position of the topic's last record is `last`.
     End { topic: String, last: Position },
 }
 
 /// A message from a reader process to the demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChildReport {
-    /// The process has created all its subscriptions.
+    /// The process has created all subscriptions.
     Ready,
     At {
         topic: String,
@@ -38,11 +38,11 @@ pub enum ChildReport {
         topic: String,
         text: String,
     },
-    /// The process has read all topics to their ends.
+    /// The process has read all topics up to their last records.
     Finished,
 }
 
-/// A line of text in which a reader process reports on one log: totals, and the gaps since the last report.
+/// A line of text in which a reader process reports on one log: the totals, and the gaps since the previous report.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReadReportLine {
     pub through: Position,
@@ -53,7 +53,7 @@ pub struct ReadReportLine {
 }
 
 impl ReadReportLine {
-    /// Returns the totals of `account`, and its gaps without the first `gaps_reported`, which were reported earlier.
+    /// Returns the totals of `account` and its new gaps, which are all gaps after the first `gaps_reported`.
     pub fn of(account: &TopicReadReport, gaps_reported: usize) -> ReadReportLine {
         ReadReportLine {
             through: account.through,
@@ -64,7 +64,7 @@ impl ReadReportLine {
         }
     }
 
-    /// Sets the totals of an account to the totals of this line, and adds this line's gaps to the account.
+    /// Replaces the totals of an account by the totals of this report, and adds this report's gaps to the account.
     pub fn apply(&self, account: &mut TopicReadReport) {
         account.through = self.through;
         account.received = self.received;
@@ -74,7 +74,7 @@ impl ReadReportLine {
     }
 }
 
-/// Reports to the demo's main process what a reader has received since the last report.
+/// Reports to what demo's main process what a reader has received since the last report.
 #[derive(Debug, Default)]
 pub struct Reporter {
     reported: ReadReportsByTopic,
@@ -130,7 +130,7 @@ impl FromStr for ReadReportLine {
     }
 }
 
-/// The error for a line that cannot be parsed. The lines are messages between the demo's processes.
+/// The error for a line that is not a valid message between the demo's processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MalformedLine(String);
 
@@ -181,7 +181,7 @@ impl fmt::Display for ChildReport {
         match self {
             ChildReport::Ready => f.write_str("ready"),
             ChildReport::At { topic, account_line } => write!(f, "at {topic} {account_line}"),
-            // A report is one line, so line breaks in the error are replaced.
+            // The message must be one line, so line breaks in the text are replaced.
             ChildReport::Fault { topic, text } => {
                 write!(f, "fault {topic} {}", text.replace(['\n', '\r'], " "))
             }

@@ -1,7 +1,7 @@
-//! Runs the demo: subscribers start, are killed and restart while lines are published; then all of them read to the
-//! end.
+//! Runs the demo. While lines are published, subscribers start, are killed and restart. After the last line, all
+//! subscribers read to the end.
 //!
-//! One thread publishes, carries out the subscribers' steps and shows progress. The thread does not wait for
+//! One thread publishes the lines, starts and kills subscribers, and shows the progress. This thread does not wait for
 //! subscribers while lines are due.
 
 use std::collections::BTreeMap;
@@ -26,9 +26,9 @@ use super::schedule::ScheduledLine;
 use super::verdicts::SubscriberVerdicts;
 
 const DISPLAY_INTERVAL: Duration = Duration::from_millis(100);
-/// The longest sleep before the demo checks for signals and updates the display again.
+/// The longest time that the demo sleeps before it checks for signals and updates the display.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
-/// If the subscribers make no progress for this time, the demo stops waiting for them.
+/// The demo stops waiting for subscribers that have made no progress for this time.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
 /// A run of the demo: its node, its subscribers, and how many lines have been published.
@@ -39,7 +39,7 @@ pub struct DemoRun {
     display: Display,
     stop: StopFlag,
     start: Instant,
-    /// For each recording: the number of published lines, and the names of its topics.
+    /// For each recording: the number of lines published so far, and the topics to which they are published.
     published: Vec<(u64, Vec<String>)>,
     lines: u64,
     lines_total: u64,
@@ -55,7 +55,8 @@ struct Member {
 }
 
 impl DemoRun {
-    /// Creates a run. `recordings` contains the number of lines and the names of the topics of each recording.
+    /// Creates a run. `recordings` has an entry for each recording: the number of its lines, and the topics to which
+    /// they are published.
     pub fn new(
         node: &Node,
         url: &str,
@@ -95,7 +96,7 @@ impl DemoRun {
         Ok(())
     }
 
-    /// Carries out the subscribers' due steps, and then waits until a line is due. Returns `Break` if the demo is
+    /// Starts and kills subscribers as planned, and then waits until the line is due. Returns `Break` if the demo is
     /// interrupted.
     pub fn wait_until_due(&mut self, due: ScheduledLine) -> Result<ControlFlow<()>> {
         let done = |lines: u64, all: u64| lines as f64 / all.max(1) as f64;
@@ -118,8 +119,8 @@ impl DemoRun {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Starts the subscribers that join after the last line, and waits until all subscribers have read everything or
-    /// make no progress.
+    /// Starts the subscribers that are planned to start after the last line. Waits until all subscribers have read
+    /// everything or make no more progress.
     pub fn finish(&mut self, ends: &[(String, Position)]) -> Result<()> {
         let done = self.lines as f64 / self.lines_total.max(1) as f64;
         self.run_steps(done, f64::INFINITY)?;
@@ -197,7 +198,7 @@ impl DemoRun {
 }
 
 impl Member {
-    /// Starts the subscriber. A subscriber that ran before continues at its last position.
+    /// Starts the subscriber. If the subscriber ran before, it continues after its last reported position.
     fn join(&mut self, node: &Node, url: &str) -> Result<String> {
         if self.plan.location == SubscriberLocation::InProcess {
             self.join_in_process(node)?;
@@ -230,8 +231,8 @@ impl Member {
         Ok(())
     }
 
-    /// Returns the commands for a subscriber's process: one pattern for a new subscriber, otherwise each topic with the
-    /// subscriber's position.
+    /// Returns the commands for a subscriber's process. A new subscriber gets one pattern; a restarted one gets each of
+    /// its topics with the account so far.
     fn commands(&self) -> Vec<ChildCommand> {
         let accounts = self.reader.accounts();
         if accounts.is_empty() {
@@ -263,7 +264,7 @@ impl Member {
         self.topics.iter().filter_map(own).collect()
     }
 
-    /// Returns the number of records that the subscribers received or that were reported to them as missing.
+    /// Returns the number of records that the subscribers received, or that the node reported to them as missing.
     fn accounted_for(&self) -> u64 {
         self.reader.accounts().values().map(|account| account.received + account.missed_records()).sum()
     }

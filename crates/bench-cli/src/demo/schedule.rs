@@ -1,6 +1,6 @@
-//! Computes when each line is due: its recorded time divided by a factor. All recordings start together. By default
-//! each recording has its own factor, so that a market of six days and a market of half an hour both take a minute. A
-//! speed on the command line applies to all recordings.
+//! Computes when each line must be published. The time since the recording's first line is divided by a factor, the
+//! replay speed. All recordings start together. By default each recording has its own factor, so that a market of six
+//! days and a market of half an hour both take a minute. A speed on the command line applies to all recordings.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use dunlin_cli::commands::demo::Speed;
 
 use super::recording::MarketRecording;
 
-/// Returns the duration of a recording's replay.
+/// Returns how long the replay of a recording takes.
 pub fn duration(speed: Speed, recording: &MarketRecording) -> Duration {
     due(speed, recording, recording.len() - 1)
 }
@@ -26,20 +26,20 @@ pub fn factor(speed: Speed, recording: &MarketRecording) -> f64 {
 fn due(speed: Speed, recording: &MarketRecording, line: usize) -> Duration {
     let offset_ms = recording.offset_ms(line) as f64;
     let factor = factor(speed, recording);
-    // The factor is 0 if all lines have the same time.
+    // The factor is 0 if all lines have the same time; then all lines are due at once.
     if factor > 0.0 { Duration::from_secs_f64(offset_ms / 1e3 / factor) } else { Duration::ZERO }
 }
 
-/// A line of a recording, and the time at which to publish it.
+/// A line of a recording, and when to publish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScheduledLine {
-    /// The time since the start of the demo at which the line is due.
+    /// The time from the start of the replay until the line is due.
     pub at: Duration,
     pub recording: usize,
     pub line: usize,
 }
 
-/// Returns all lines of all recordings, sorted by the time at which they are due. The lines of one recording stay in
+/// Returns the lines of all recordings, in the order in which they are due. The lines of one recording keep their
 /// order.
 pub fn schedule(recordings: &[MarketRecording], speed: Speed) -> impl Iterator<Item = ScheduledLine> {
     let mut next = vec![0; recordings.len()];

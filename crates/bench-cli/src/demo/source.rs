@@ -1,4 +1,5 @@
-//! The demo's recordings: files, or generated data that is labelled as generated.
+//! The recordings that the demo replays. They are read from files, or generated; generated markets are labelled as
+//! such.
 
 use std::fmt::Write as _;
 use std::io::ErrorKind;
@@ -10,19 +11,20 @@ use dunlin_server::read_file_up_to;
 
 use super::recording::{FILES, MarketRecording, MarketRecordingFormat};
 
-/// The largest recording that is loaded, in bytes.
+/// The size in bytes of the largest recording that is loaded.
 const RECORDING_BYTES_MAX: u64 = 1 << 30;
 
 /// The market recordings that the demo replays: read from files, or generated.
 #[derive(Debug)]
 pub struct ReplaySource {
     pub recordings: Vec<MarketRecording>,
-    /// Whether the recordings are generated, because files were missing and generated data was allowed.
+    /// Whether the markets are generated, because a file was missing and the user allowed generated markets.
     pub generated: bool,
 }
 
 impl ReplaySource {
-    /// Loads all recordings of `directory`; generates them if a file is missing and `allow_generated` is set.
+    /// Loads all recordings from `directory`. If a file is missing and `allow_generated` is set, generates all markets
+    /// instead.
     pub fn load(directory: &Path, allow_generated: bool) -> Result<ReplaySource> {
         let mut recordings = Vec::new();
         for (file, layout) in FILES {
@@ -49,7 +51,7 @@ fn missing(path: &Path) -> anyhow::Error {
     .into()
 }
 
-/// Generates markets in the recordings' formats. The result is the same in every run.
+/// Generates markets in the formats of the recordings. The generated markets are the same in every run.
 fn generate() -> Result<ReplaySource> {
     const BETFAIR: [(&str, usize); 4] =
         [("1.900000001", 44_000), ("1.900000002", 22_000), ("1.900000003", 22_000), ("1.900000004", 18_000)];
@@ -108,7 +110,7 @@ fn bitstamp(lines: usize, random: &mut Random) -> Result<String> {
     Ok(text)
 }
 
-/// The pseudo-random generator SplitMix64, which suffices for generated prices.
+/// The pseudo-random number generator SplitMix64, which is good enough for generated prices.
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,5 @@
-//! The demo's final table of subscribers, and the totals that decide whether the demo passes.
+//! Prints the demo's final table with the result of each subscriber, and computes the totals that decide whether the
+//! demo passes.
 
 use std::io::{self, Write};
 
@@ -17,7 +18,7 @@ pub struct SubscriberVerdicts {
 }
 
 impl SubscriberVerdicts {
-    /// Compares a subscriber's accounts of these topics with the ledger.
+    /// Compares a subscriber's accounts of `topics` with the ledger, and adds the results to the table.
     pub fn judge(&mut self, name: &str, topics: &[String], reader: &DemoReader, ledger: &LineLedger<'_>) {
         let accounts = reader.accounts();
         let nothing = TopicReadReport::default();

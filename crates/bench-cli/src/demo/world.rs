@@ -1,8 +1,8 @@
-//! `demo --space`: aircraft and a flock on three processes, one of which is killed and restarted. At the end every
-//! entity must exist exactly once.
+//! The command `demo --space`: a world with aircraft and a flock of birds, run by three processes. One process is
+//! killed and restarted. At the end every entity must exist exactly once.
 //!
-//! The demo reads the regions' topics, as any client can. The demo counts entities while the ticks are stopped, so that
-//! all regions are at the same tick. In the combined demo, the world uses the cluster.
+//! The demo reads the topics of the regions, as any client can. While the demo counts entities, the ticks are stopped,
+//! so that all regions are at the same tick. In `demo --together`, the world's processes connect to the demo's cluster.
 
 mod accounts;
 
@@ -29,29 +29,29 @@ use accounts::{EntityCount, pairs};
 const WORLD: &str = "demo";
 const PROCESSES: usize = 3;
 const RECORDING: &str = "aircraft-switzerland.json";
-/// The distance in km below which two aircraft count as a pair.
+/// The distance in km up to which two aircraft count as a pair.
 const NEAR_KM: f32 = 10.0;
-/// The longest wait for any step of the demo. It is long, because the machine may be busy.
+/// The longest wait for any step of the demo. The time is long, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The most output lines that are kept, counted over all processes of the world.
+/// The number of output lines that are kept, over all processes of the world.
 const OUTPUT_LINES_MAX: usize = 100;
-/// The duration for which the world runs between two events of the demo.
+/// How long the world runs before the demo's next event, such as a kill.
 const SPAN: Duration = Duration::from_secs(4);
 
-/// The last output lines of all processes, for error messages.
+/// The last output lines of all processes of the world, for error messages.
 type RecentOutput = Arc<Mutex<VecDeque<String>>>;
 
 /// A process of the world. Dropping the value kills the process.
 struct Member {
     child: Child,
-    /// The process's number in the world.
+    /// The number of the process in the world.
     process: u64,
     url: String,
 }
 
 impl Member {
-    /// Starts a process and waits until it is up.
+    /// Starts a process and waits until it has printed that it is running.
     fn start(arguments: &[String], output: &RecentOutput) -> Result<Member> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
@@ -71,7 +71,8 @@ impl Member {
                     }
                     output.push_back(format!("pid {id}: {line}"));
                     drop(output);
-                    // The demo reads only the first line from the channel, so the receiver may be gone.
+                    // The demo reads only the first line from the channel. Later lines fail here if the receiver is
+                    // already dropped.
                     let _ = sender.send(line);
                 }
             });
@@ -100,18 +101,18 @@ impl Drop for Member {
 /// A function that prints an event of the demo.
 pub type Narrator<'a> = &'a dyn Fn(&str) -> Result<()>;
 
-/// The options of `demo --space`: its recordings, the size of its flock, and its nodes.
+/// The options of `demo --space`: the directory of the recordings, the size of the flock, and the nodes.
 #[derive(Debug)]
 pub struct WorldDemoOptions<'a> {
     pub data: &'a Path,
     pub flock: u64,
-    /// Whether to run without aircraft if their recording is missing.
+    /// Whether to run the world without aircraft if the aircraft's recording is missing.
     pub without_aircraft: bool,
-    /// The nodes of the cluster that the world uses; empty if the first process runs its own node.
+    /// The URLs of the cluster's nodes. If there are none, the world's first process runs its own node.
     pub nodes: &'a [String],
 }
 
-/// The running world of `demo --space`: its processes, and a watcher that checks every entity.
+/// The running world of `demo --space`: its processes, and a watcher that reads all regions.
 pub struct WorldDemo<'a> {
     world: &'a WorldDemoOptions<'a>,
     stop: &'a StopFlag,
@@ -120,7 +121,7 @@ pub struct WorldDemo<'a> {
     kv: Kv,
     loaded: LoadedWorld,
     watcher: Watcher,
-    /// The time of the last response from the cluster of nodes.
+    /// When the watcher last read the regions' states without an error.
     last_response: Instant,
     output: RecentOutput,
     checks: usize,
@@ -155,7 +156,8 @@ pub fn run(
 }
 
 impl WorldDemoOptions<'_> {
-    /// Starts the processes. Waits until all regions have owners and the demo has read their states.
+    /// Starts the world's processes. Waits until all regions have owners, and until the demo has read the regions'
+    /// states.
     pub fn start<'a>(&'a self, stop: &'a StopFlag, print: Narrator<'a>) -> Result<WorldDemo<'a>> {
         let recording = self.data.join(RECORDING);
         let aircraft = recording.is_file();
@@ -216,13 +218,14 @@ impl WorldDemoOptions<'_> {
         Ok(demo)
     }
 
-    /// Returns the options that connect a process to the cluster. Each process tries a different node first.
+    /// Returns the options for process `nth` of the world: the URLs of the nodes, and the lease's time to live. Each
+    /// process tries a different node first.
     fn connection_options(&self, nth: usize) -> Vec<String> {
         if self.nodes.is_empty() {
             return vec!["--ttl".to_owned(), "1s".to_owned()];
         }
-        // This lease is longer than without a cluster: a process that loses its node must have enough time to connect
-        // to another node before the lease ends.
+        // With a cluster, the lease is longer: a process that loses its node must have enough time to connect to
+        // another node before the lease ends.
         ["--url", &rotated_urls(self.nodes, nth), "--ttl", "5s"].map(str::to_owned).to_vec()
     }
 
@@ -236,13 +239,14 @@ impl WorldDemoOptions<'_> {
     }
 }
 
-/// The addresses of all nodes, separated by commas, beginning with node `first`.
+/// Returns the URLs of all nodes, separated by commas, beginning with the URL at index `first`.
 fn rotated_urls(urls: &[String], first: usize) -> String {
     let (before, from) = urls.split_at(first % urls.len());
     from.iter().chain(before).cloned().collect::<Vec<_>>().join(",")
 }
 
-/// Repeats a call until it succeeds, at most for [`PATIENCE`]. The call must be safe to repeat after a failure.
+/// Repeats a call until it succeeds, for at most [`PATIENCE`]. The caller must make sure that the call can be repeated
+/// after a failure.
 fn retry<T, E: Into<anyhow::Error>>(call: impl Fn() -> Result<T, E>) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -255,7 +259,7 @@ fn retry<T, E: Into<anyhow::Error>>(call: impl Fn() -> Result<T, E>) -> Result<T
 }
 
 impl WorldDemo<'_> {
-    /// Reads the latest states of all regions. Waits while a node of the cluster is unreachable.
+    /// Reads the latest states of all regions. If a node of the cluster is unreachable, waits and tries again later.
     fn refresh(&mut self) -> Result<()> {
         match self.watcher.refresh() {
             Ok(()) => self.last_response = Instant::now(),
@@ -289,7 +293,8 @@ impl WorldDemo<'_> {
         }
     }
 
-    /// Describes the world for error messages: each region's owner and progress, and the processes' output.
+    /// Describes the world for error messages: the owner and the progress of each region, and the last output of the
+    /// processes.
     fn describe_state(&self) -> String {
         let (ticks, mut text) = (self.ticks(), String::new());
         for owned in &self.watcher.owned {
@@ -300,8 +305,8 @@ impl WorldDemo<'_> {
         text + &output.iter().map(|line| format!("  {line}\n")).collect::<String>()
     }
 
-    /// Lets the world run for `span`. During this time, checks that the octree finds all pairs of aircraft that are
-    /// close to each other.
+    /// Lets the world run for `span`. Meanwhile, checks that the octree finds every pair of aircraft that are close to
+    /// each other.
     pub fn run_for(&mut self, span: Duration) -> Result<()> {
         let until = Instant::now() + span;
         while Instant::now() < until && !self.stop.is_set() {
@@ -326,8 +331,8 @@ impl WorldDemo<'_> {
         self.watcher.states().map(|(region, state)| (region, state.tick())).collect()
     }
 
-    /// Stops the ticks, counts all entities, and continues the ticks. Fails if an entity is lost, duplicated or
-    /// unknown.
+    /// Stops the ticks, counts all entities, and lets the ticks continue. Returns an error if an entity is lost,
+    /// duplicated or unknown.
     pub fn count_entities(&mut self, when: &str) -> Result<EntityCount> {
         let key = format!("space/{WORLD}/hold/0");
         retry(|| self.kv.put(&key, b"1"))?;
@@ -357,8 +362,8 @@ impl WorldDemo<'_> {
         Ok(accounts)
     }
 
-    /// Chooses a process that owns a region, and kills it with SIGKILL. Waits until another process owns the region,
-    /// and then starts a new process.
+    /// Kills a process that owns a region with SIGKILL. Waits until another process owns the region, and then starts a
+    /// new process.
     pub fn kill_and_restart(&mut self) -> Result<()> {
         // Without a cluster, the first process runs the node and must not be killed.
         let first = usize::from(self.world.nodes.is_empty());
@@ -388,7 +393,7 @@ impl WorldDemo<'_> {
             killed.elapsed().as_secs_f64()
         ))?;
         self.count_entities("with two processes")?;
-        // The call is repeated if it fails, because a node may be killed during the call.
+        // A node may be killed during this call, so the call is repeated if it fails.
         let member = retry(|| self.world.join(nth, &self.members[0], &self.output))?;
         let process = member.process;
         self.members.push(member);
@@ -397,7 +402,7 @@ impl WorldDemo<'_> {
         (self.print)(&format!("process {process} owns a region"))
     }
 
-    /// Counts all entities once more. Returns the summary.
+    /// Counts all entities once more. Returns a summary of the demo.
     pub fn close(&mut self) -> Result<String> {
         let accounts = self.count_entities("at the end")?;
         let handovers: u64 = self.watcher.states().map(|(_, state)| state.handover().counts().departed).sum();

@@ -5,7 +5,7 @@ use crate::program::run;
 #[test]
 fn demo_accounts_for_every_record() {
     let out = run_demo(&["--lines", "6000"]);
-    // Whether the slow reader misses lines depends on the machine's speed, so both results are valid.
+    // Whether the slow reader misses lines depends on the machine's speed. Both results are valid.
     let is_valid = |line: &str| line.ends_with(" equal") || line.ends_with(" equal except for gaps");
     assert!(row(&out, "slow", "short.market").is_some_and(is_valid), "{out}");
 }
@@ -14,7 +14,7 @@ fn row<'a>(out: &'a str, name: &str, topic: &str) -> Option<&'a str> {
     out.lines().find(|line| line.starts_with(name) && line.contains(topic))
 }
 
-/// Runs the demo, checks that every record is accounted for, and returns the standard output.
+/// Runs the demo, checks that all records are accounted for, and returns the demo's standard output.
 fn run_demo(options: &[&str]) -> String {
     let demo = ["demo", "--data", "/nonexistent", "--allow-generated", "--once", "--speed", "3s"];
     let out = run(&[&demo[..], options].concat()).done();

@@ -1,4 +1,4 @@
-//! Runs `dunlin-bench` and returns its output.
+//! Runs the program `dunlin-bench`, and returns its exit status and output.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -20,7 +20,8 @@ impl Outcome {
     }
 }
 
-/// Runs the program to its end. The program does not inherit environment variables that begin with `DUNLIN_`.
+/// Runs the program and waits for its end. The program does not inherit environment variables that begin with
+/// `DUNLIN_`.
 pub fn run(arguments: &[&str]) -> Outcome {
     run_in(Path::new("."), arguments)
 }

@@ -1,4 +1,4 @@
-//! Tests of `report`.
+//! Tests of the command `report`.
 
 use crate::program::run_in;
 

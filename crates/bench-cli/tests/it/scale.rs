@@ -1,4 +1,4 @@
-//! Tests of `scale`.
+//! Tests of the command `scale`.
 
 use crate::program::run;
 

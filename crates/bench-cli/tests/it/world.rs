@@ -1,11 +1,11 @@
-//! Tests of `demo --space` with three processes.
+//! Tests of the command `demo --space`, which runs a world on three processes.
 
 use crate::program::run;
 
 mod long {
     use super::run;
 
-    /// The demo itself checks the entities, and fails if one is lost or duplicated.
+    /// `demo --space` checks the entities itself, and fails if one is lost or duplicated.
     #[test]
     fn world_loses_no_entity_when_a_process_is_killed() {
         let outcome = run(&[

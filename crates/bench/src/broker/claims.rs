@@ -1,5 +1,5 @@
-//! The figures that Ratatoskr's benchmark document states for its own system, measured on a MacBook Air M4. MB means
-//! 10⁶ bytes. In the document's benchmark, the publisher and all subscribers run in the same virtual machine, and the
+//! The figures that Ratatoskr's benchmark document states for Ratatoskr, measured on a MacBook Air M4. MB means 10⁶
+//! bytes. In the document's benchmark, the publisher and all subscribers run in the same virtual machine, and the
 //! publisher fills one topic after another. The document contains no latencies.
 
 use crate::goal::PeerClaim;
@@ -29,7 +29,7 @@ const fn internal(title: &'static str, figure: f64, metric: &'static str) -> Pee
 
 const INTERNAL: Pairs = &[("transport", "inproc"), ("pattern", "one_in_flight")];
 
-/// Figures of the Ratatoskr document.
+/// The figures that Ratatoskr's benchmark document states.
 pub const CLAIMS: &[PeerClaim] = &[
     claim("small scale, 100K × 100 × 10", 196_850.0, SMALL, "msgs_per_s"),
     claim("small scale, memory", 71e6, SMALL, "rss_bytes"),

@@ -1,7 +1,7 @@
-//! Measures the memory of a broker with many NATS connections, each with one subscription.
+//! Measures how much memory a broker uses for many NATS connections, each with one subscription.
 //!
-//! After the measurement, the client receives and checks a few messages on every connection. A missing message fails
-//! the benchmark.
+//! After the measurement, each connection receives a few messages, which the client checks. A missing message fails the
+//! benchmark.
 
 use anyhow::{Context, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -14,10 +14,10 @@ use crate::point::{BenchContext, Measurement, MeasurementGroup, MissingPrerequis
 use crate::pubsub::{Broker, CROWD, SubscribedConnection, fanout, throughput};
 
 const MESSAGES: u64 = 5;
-/// The number of files that a process opens in addition to its connections.
+/// The number of open files that a process needs in addition to its connections.
 const OTHER_FILES: u64 = 200;
 
-/// Returns the measurements of Dunlin, and those of nats-server if `with_peers` is set.
+/// Returns the measurements of Dunlin and, if `with_peers` is set, those of nats-server.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let connections = options.count(10_000, 100);
     let point = |target: &'static str| {

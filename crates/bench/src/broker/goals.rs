@@ -1,4 +1,4 @@
-//! Goals for the performance of listeners.
+//! The performance goals for a node's listeners.
 
 use crate::goal::{Goal, Threshold};
 use crate::row::RowPattern;
@@ -19,7 +19,7 @@ const fn goal(title: &'static str, ours: RowPattern, threshold: Threshold) -> Go
     Goal { title, ours, threshold }
 }
 
-/// A goal that Dunlin's figure is at least `times` times nats-server's figure with the same parameters.
+/// A goal: Dunlin's figure is at least `times` times the figure of nats-server with the same parameters.
 const fn times_nats(title: &'static str, params: Pairs, metric: &'static str, times: f64) -> Goal {
     goal(title, listener("dunlin", params, metric), TimesAtLeast(times, listener("nats", params, metric)))
 }
@@ -42,7 +42,7 @@ const REQUEST_PIPELINED: Pairs = &[("pattern", "request"), ("wait", "parked"), (
 
 const CROWD: &[(&str, &str)] = &[("clients", "10000")];
 
-/// A goal for the 99th percentile of a use case's latency through a listener.
+/// A goal for a use case over one protocol: an upper limit for the 99th percentile of the latency.
 macro_rules! use_case {
     ($name:literal, $storage:literal, $protocol:literal, $limit_ns:expr) => {
         goal(
@@ -58,7 +58,7 @@ macro_rules! use_case {
     };
 }
 
-/// Goals for the throughput and latency of other clients while one client overloads the node.
+/// A goal for the other clients while one client overloads the node: an upper limit for a figure of theirs.
 macro_rules! isolation {
     ($offender:literal, $metric:literal, $times:expr) => {
         goal(

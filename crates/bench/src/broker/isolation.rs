@@ -1,13 +1,12 @@
-//! Measures how one client that overloads the node (the offender) affects other clients: a publisher and a subscriber
-//! with 1,000 records a second through the same listener. The measurement alternates between runs without and with the
-//! offender.
+//! Measures how one client that overloads the node (the offender) affects other clients. These others are a publisher
+//! and a subscriber that exchange 1,000 records a second through the same listener.
 //!
 //! There are several kinds of offender. One kind publishes as fast as possible, but the node limits it to 10,000
-//! records a second; another row shows the same kind without the limit.
+//! records a second. Another kind does the same without the limit.
 //!
-//! Each figure is the median of five pairs of runs (`--quick`: one pair). A pair is a run without the offender and a
-//! run with it. Noise that lasts longer than a pair affects both runs alike. The offender is a process on the same
-//! cores, so the kernel's work for it is included.
+//! Each figure is the median of five pairs of runs (`--quick`: one pair). A pair is a run without the offender, and
+//! then a run with it. Noise that lasts longer than a pair affects both runs alike. The offender is a process on the
+//! same cores, so the kernel's work for the offender also slows the others down.
 
 use std::thread;
 use std::time::Duration;
@@ -27,9 +26,9 @@ use crate::role::{RoleArgs, print_line};
 use crate::stats::Summary;
 
 const KINDS: [&str; 4] = ["flood", "flood_unlimited", "never_reads", "slow_loris"];
-/// The token of the publisher and the subscriber that are measured. The users file contains its SHA-256.
+/// The token with which the measured publisher and subscriber log in. The users file contains the token's SHA-256.
 const OTHERS_TOKEN: &str = "dunlin_bench_others";
-/// The token of the offender. The users file contains its SHA-256.
+/// The token with which the offender logs in. The users file contains the token's SHA-256.
 const OFFENDER_TOKEN: &str = "dunlin_bench_offender";
 const USERS: &str = "[users.others]
 tokens = [\"sha256:511a65ec0ff4206933eb4e5fc2d46513ac63eb1b8ca105732e839286fb1be2ad\"]
@@ -45,13 +44,13 @@ const OTHERS: UseCase =
     UseCase { name: "others", per_s: 1_000, limit: Duration::from_millis(5), durable: false };
 const PAIRS: u64 = 5;
 const RECORDS: u64 = 500;
-/// Subject that the offender publishes to.
+/// The subject to which the offender publishes.
 const OFFENDED: &str = "offended";
 const HISTORY_BYTES: u64 = 64 << 20;
 /// How long the offender runs before the measurement starts.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Returns a group of measurements for each kind of offender.
+/// Returns one group of measurements for each kind of offender.
 pub fn groups(options: &BenchOptions) -> Vec<MeasurementGroup> {
     let (pairs, records) = (options.count(PAIRS, 1), options.count(RECORDS, 50));
     let point = |kind: &'static str| {
@@ -102,7 +101,7 @@ fn measure(bench: &BenchContext, kind: &str, pairs: u64, records: u64) -> Result
         .with_optional("p99_times_alone", median(&times("p99_ns"))))
 }
 
-/// Measures the publisher and the subscriber once, over new connections.
+/// Measures the publisher and the subscriber once. Opens new connections for them.
 fn measure_others(endpoint: BrokerEndpoint, records: u64) -> Result<RunSample> {
     let (source, sink) = nats_ends(endpoint)?;
     run(source, sink, &OTHERS, records, || ())
@@ -116,7 +115,7 @@ fn start_offender(bench: &BenchContext, kind: &str, endpoint: BrokerEndpoint) ->
     Ok(child)
 }
 
-/// The main function of the offender's process. It runs until it is killed.
+/// The main function of the offender's process, which runs until it is killed.
 pub fn run_offender(args: &RoleArgs) -> Result<()> {
     let endpoint = BrokerEndpoint::nats(args.get("address")?).with_token(OFFENDER_TOKEN);
     match args.text("kind")? {
@@ -130,7 +129,7 @@ pub fn run_offender(args: &RoleArgs) -> Result<()> {
 const FLOOD_BYTES: usize = 64;
 const FLOOD_WRITE: usize = 64 * 1024;
 
-/// Publishes as fast as the node allows.
+/// Publishes without a pause, as fast as the node reads.
 fn flood(endpoint: BrokerEndpoint) -> Result<()> {
     let mut client = RawClient::connect(endpoint)?;
     let mut message = endpoint.dialect.publish_head(OFFENDED, FLOOD_BYTES);
@@ -146,8 +145,8 @@ fn flood(endpoint: BrokerEndpoint) -> Result<()> {
 const LARGE_BYTES: usize = 64 * 1024;
 const LARGE_PAUSE: Duration = Duration::from_millis(2);
 
-/// Publishes large records, subscribes to them and never reads them. Subscribes again when the node has closed the
-/// connection.
+/// Publishes large records, and has a subscriber for them that never reads. Subscribes again after the node has closed
+/// the subscriber's connection.
 fn subscribe_without_reading(endpoint: BrokerEndpoint) -> Result<()> {
     let mut publisher = RawClient::connect(endpoint)?;
     let mut message = endpoint.dialect.publish_head(OFFENDED, LARGE_BYTES);
@@ -163,7 +162,7 @@ fn subscribe_without_reading(endpoint: BrokerEndpoint) -> Result<()> {
     for nth in 1_u64.. {
         publisher.send(&message)?;
         thread::sleep(LARGE_PAUSE);
-        // The node closes the connection of a subscriber that does not read. A write on that connection then fails.
+        // The node closes the connection of a subscriber that does not read. A write to the closed connection fails.
         if nth.is_multiple_of(64) && reader.send(b"PING\r\n").is_err() {
             reader = subscribe()?;
         }
@@ -175,7 +174,7 @@ const TRICKLES: usize = 200;
 const TRICKLE_BYTES: usize = 100_000;
 const TRICKLE_PAUSE: Duration = Duration::from_millis(100);
 
-/// Opens 200 connections that each send records endlessly, one byte at a time.
+/// Opens 200 connections. Each of them sends records endlessly, one byte at a time.
 fn send_slowly(endpoint: BrokerEndpoint) -> Result<()> {
     let mut clients = (0..TRICKLES)
         .map(|_| {

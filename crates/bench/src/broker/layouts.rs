@@ -1,9 +1,10 @@
-//! The tables of suite `broker`. A table has the columns of the Ratatoskr document, and then additional ones.
+//! The layouts of the tables that suite `broker` prints. A table has the columns of the table in Ratatoskr's benchmark
+//! document, and then additional ones.
 
 use crate::layout::CaseLayout;
 use crate::layout::ColumnValue::{Metric, Param, Range, Share};
 
-/// The table of each case of suite `broker`.
+/// One table layout for each case of suite `broker`.
 pub const LAYOUTS: &[CaseLayout] = &[
     CaseLayout {
         case: "stress",

@@ -1,4 +1,5 @@
-//! Compares listener `nats` with nats-server and Redis, each with the same raw client and with nats.go.
+//! Compares listener `nats` with nats-server and Redis. All three are measured with the same raw client, and Dunlin and
+//! nats-server also with the client library nats.go.
 
 use crate::cores::CorePinning;
 use crate::options::BenchOptions;
@@ -12,11 +13,11 @@ use crate::timed::{TimedTransfer, document_count, sustained};
 const CASE: &str = "nats_listener";
 const STREAM_BYTES: [usize; 4] = [64, 1024, 8192, 65536];
 const FANOUT: [usize; 2] = [10, 100];
-/// For each measurement with nats.go: the message size in bytes, and the number of subscribers.
+/// The measurements with nats.go: the message size in bytes, and the number of subscribers.
 const NATS_GO_SHAPES: [(usize, usize); 3] = [(64, 1), (1024, 1), (64, 10)];
 const IN_FLIGHT: u64 = 256;
-/// The size in bytes of a write in the measurement of the floor. The floor is a raw TCP stream; it shows the highest
-/// throughput of the machine.
+/// The size of a write in bytes for the measurement of the floor, which is a raw TCP stream. The floor shows the
+/// highest throughput that the machine allows.
 const FLOOR_BYTES: usize = 65536;
 
 /// Returns the groups of measurements of case `nats_listener`.
@@ -109,7 +110,8 @@ fn nats_go_group(bytes: usize, subscribers: usize) -> MeasurementGroup {
     [target::DUNLIN, target::NATS].map(point).into()
 }
 
-/// Converts a timed transfer to a sample without the metric `msgs_per_s`, because the transfer counts deliveries.
+/// Converts a timed transfer to a sample. The transfer counts deliveries, so the sample has the metric
+/// `deliveries_per_s` instead of `msgs_per_s`.
 fn delivery_sample(timed: &TimedTransfer) -> RunSample {
     let mut sample = timed.sample();
     sample.figures.retain(|(metric, _)| *metric != "msgs_per_s");
@@ -157,7 +159,7 @@ fn request_sample(times: &request::RequestTimes) -> RunSample {
     RunSample::new().with("msgs_per_s", rate).and(times.latencies.sample())
 }
 
-/// Measures the floor: the throughput of a raw TCP stream, against which the figures of peers are checked.
+/// Measures the floor: the throughput of a raw TCP stream. The figures of peers are checked against the floor.
 fn floor_point() -> Measurement {
     let mut measure = sustained(
         |bench| document_count(FLOOR_BYTES, bench.options.quick),

@@ -1,10 +1,11 @@
-//! The payload that all protocols of suite `broker` use: 64 bytes of plain text, which HTTP can carry unchanged.
+//! The payload of the records in suite `broker`. All protocols carry the same payload: 64 bytes of plain text, which
+//! HTTP transmits unchanged.
 
-/// Size of the payload, bytes.
+/// The size of the payload in bytes.
 pub const BYTES: usize = 64;
 const DIGITS: usize = 16;
 
-/// A payload of plain text that contains a sequence number. The payload is rewritten in place for each record.
+/// A payload of plain text that contains a sequence number and a time. The same buffer is overwritten for each record.
 #[derive(Debug)]
 pub struct SequencePayload([u8; BYTES]);
 
@@ -15,7 +16,7 @@ impl Default for SequencePayload {
 }
 
 impl SequencePayload {
-    /// Writes this sequence number and time into the payload and returns the payload.
+    /// Writes the sequence number and the time into the payload, and returns the payload.
     #[inline]
     pub fn encode(&mut self, seq: u64, time_ns: u64) -> &[u8] {
         write(&mut self.0[..DIGITS], seq);
@@ -23,7 +24,8 @@ impl SequencePayload {
         &self.0
     }
 
-    /// Returns the time in a payload, if the payload is complete and contains `seq`.
+    /// Returns the time that a payload contains; `None` if the payload is incomplete or contains another number than
+    /// `seq`.
     #[inline]
     pub fn decode_time(payload: &[u8], seq: u64) -> Option<u64> {
         let fields: &[u8; BYTES] = payload.try_into().ok()?;

@@ -1,8 +1,9 @@
-//! Measures the table *Internal against listeners*, which compares the same work in process and through each listener.
+//! Measures the table *Internal against each protocol*, which compares the same work in the node's process and over
+//! each protocol.
 //!
-//! `one_in_flight` publishes records one after another and waits for each response, as the Ratatoskr document does.
-//! Afterwards all records are read back and checked. `stream` publishes as fast as a subscriber of the same protocol
-//! reads, without loss.
+//! The measurement `one_in_flight` publishes a record, waits for the response, and then publishes the next record, as
+//! Ratatoskr's benchmark document does. Afterwards all records are read back and checked. The measurement `stream`
+//! publishes as fast as a subscriber with the same protocol reads, without loss.
 
 use std::thread;
 
@@ -19,10 +20,10 @@ use crate::stats::Latencies;
 use crate::timed::{TimedTransfer, sustained};
 
 const CASE: &str = "protocols";
-/// The retention in bytes: enough for all records of a run.
+/// The retention in bytes, which is enough for all records of a run.
 const HISTORY_BYTES: u64 = 64 << 20;
 
-/// Returns the groups `one_in_flight` and `stream`, each with a measurement for each protocol.
+/// Returns the groups `one_in_flight` and `stream`. Each group has one measurement for each protocol.
 pub fn groups(options: &BenchOptions) -> Vec<MeasurementGroup> {
     let publishes = options.count(10_000, 100);
     vec![
@@ -84,7 +85,7 @@ fn transfer(ends: RouteEnds, count: u64) -> Result<TimedTransfer> {
     let received = receive(&mut *sink, count, |_| ());
     let mut node = Some(node);
     if received.is_err() {
-        // Dropping the node makes the publisher's pending call return.
+        // When the node is dropped, the publisher's pending call returns.
         node.take();
     }
     let published = publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
@@ -92,7 +93,8 @@ fn transfer(ends: RouteEnds, count: u64) -> Result<TimedTransfer> {
     Ok(TimedTransfer { start_ns, end_ns, messages: count, bytes: BYTES, touched: BYTES })
 }
 
-/// Reads and checks `count` records, and passes the time in each to `on_time`. Returns the time of the last check.
+/// Reads and checks `count` records, and calls `on_time` with the time that each record contains. Returns the time at
+/// which the last record was checked.
 pub fn receive(sink: &mut dyn Sink, count: u64, mut on_time: impl FnMut(u64)) -> Result<u64> {
     let mut next = 0;
     while next < count {

@@ -1,7 +1,9 @@
-//! Figures that peers reached on a similar machine, with the floor of that machine: the throughput of a raw TCP stream
-//! in 64 KiB writes, which was 6.03 GB/s. The throughput of small messages depends on the number of instructions, not
-//! of bytes. On a machine with a faster floor, small messages therefore need not be faster. Fan-out figures are
-//! missing, because the client in that measurement checked nothing and used the same cores as the broker.
+//! Figures that peers reached on a similar machine. On that machine, the floor (the throughput of a raw TCP stream in
+//! 64 KiB writes) was 6.03 GB/s.
+//!
+//! The throughput of small messages depends on the number of instructions, not of bytes. A faster floor therefore does
+//! not make small messages faster. There are no figures for several subscribers, because the client in that measurement
+//! checked nothing and used the same cores as the broker.
 
 use crate::goal::PeerFigure;
 use crate::row::RowPattern;
@@ -22,6 +24,6 @@ const fn small(target: &'static str, params: Pairs, metric: &'static str, figure
 
 const STREAM: Pairs = &[("pattern", "stream"), ("driver", "raw"), ("bytes", "64")];
 
-/// The figures that peers of suite `broker` are known to reach.
+/// The figures that peers of suite `broker` reached on the similar machine.
 pub const PEER_FIGURES: &[PeerFigure] =
     &[small("nats", STREAM, "msgs_per_s", 3.24e6), small("redis", STREAM, "msgs_per_s", 2.07e6)];

@@ -1,14 +1,14 @@
-//! The stress test of Ratatoskr's benchmark document: many messages over many topics to many subscribers in one
-//! process.
+//! The stress test of Ratatoskr's benchmark document. In one process, many messages are published to many topics and
+//! read by many subscribers.
 //!
-//! The publisher works in rounds: in each round, it publishes a few records to every topic. The document's own test
-//! fills one topic after another instead. A second thread, on another core, reads: it repeatedly takes the next few
-//! subscribers and reads the round's records with each of them. While the subscribers are more than two rounds behind,
-//! and after the last round, the publishing thread reads in the same way. Every topic keeps several rounds, and a gap
-//! fails the run.
+//! The publisher works in rounds: in each round, it publishes a few records to every topic. (The document's own test
+//! fills one topic after another instead.) A second thread, on another core, repeatedly takes the next few subscribers
+//! and reads the round's records with each of them. While the subscribers are more than two rounds behind, and after
+//! the last round, the publishing thread reads in the same way. Every topic keeps several rounds, and a gap fails the
+//! run.
 //!
-//! Every record contains the start time of its round, so a delivery's age is slightly overstated, never
-//! understated. The age is recorded for the oldest and newest record of every eighth subscriber.
+//! Every record contains a time shortly before it was published, so the age of a delivery is slightly overstated, never
+//! understated. The age is measured for the oldest and the newest record that every eighth subscriber reads in a round.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,8 +32,9 @@ use crate::role::{RoleArgs, print_line};
 use crate::stats::Latencies;
 use crate::workload::record_fault;
 
-/// The messages, topics and subscribers of each row: the document's five newer rows, and then the document's two older
-/// rows. The document's row of 1,000 messages is missing, because so few messages cannot be timed.
+/// For each row of the table: the number of messages, of topics and of subscribers. First come the document's five
+/// newer rows, then its two older ones. The document's row of 1,000 messages is missing, because so few messages cannot
+/// be timed.
 const SHAPES: [(u64, u64, u64); 7] = [
     (100_000, 100, 10),
     (1_000_000, 100, 10),
@@ -44,21 +45,21 @@ const SHAPES: [(u64, u64, u64); 7] = [
     (50_000, 10, 2_000),
 ];
 const BYTES: usize = 64;
-/// The size in bytes of a record with its frame header.
+/// The size in bytes of a record, with the header of its frame.
 const FRAME_BYTES: u64 = 128;
-/// The number of records in a round, over all topics. Each topic then gets enough records for one read, and the records
-/// of a round fit into the processor's caches.
+/// The number of records in a round, over all topics. With this number, each topic has enough records for one read, and
+/// the records of a round fit into the processor's caches.
 const ROUND: u64 = 16_384;
 const HISTORY_ROUNDS: u64 = 8;
 const HISTORY_BYTES_MIN: u64 = 32 << 10;
-/// The most rounds by which the publisher may be ahead of the subscribers.
+/// How many rounds the publisher may be ahead of the subscribers.
 const ROUNDS_AHEAD_MAX: u64 = 2;
-/// The number of subscribers in a chunk. A thread reads with all subscribers of a chunk, one after another.
+/// The number of subscribers in a chunk. A thread takes a chunk, and reads with all its subscribers, one after another.
 const CHUNK_SUBSCRIBERS: usize = 100;
-/// One subscriber in this many records the age of its deliveries.
+/// The ages of deliveries are recorded for the first of every eight subscribers.
 const AGE_SAMPLE_STEP: usize = 8;
 
-/// Returns a group of measurements for each row of the table.
+/// Returns one group of measurements for each row of the table.
 pub fn groups(options: &BenchOptions) -> Vec<MeasurementGroup> {
     let scaled = |(messages, topics, subscribers): (u64, u64, u64)| {
         (options.count(messages, messages / 50), topics, options.count(subscribers, subscribers.div_ceil(20)))
@@ -85,7 +86,7 @@ fn point((messages, topics, subscribers): (u64, u64, u64)) -> Measurement {
 
 #[derive(Serialize, Deserialize)]
 struct StressReport {
-    /// The resident memory of the process in bytes, before it creates the first topic.
+    /// The resident memory of the process before the first topic is created, in bytes.
     baseline_bytes: u64,
     deliveries: u64,
     expected: u64,
@@ -114,8 +115,8 @@ impl StressReport {
     }
 }
 
-/// The main function of the measuring process. After the measurement, the process waits until it is killed, so that its
-/// memory can be measured.
+/// The main function of the process that runs the measurement. Afterwards the process waits until it is killed, so that
+/// its parent can read how much memory it used.
 pub fn run_child(args: &RoleArgs) -> Result<()> {
     let shape = Shape::new(args.get("messages")?, args.get("topics")?, args.get("subscribers")?);
     print_line(&run(shape)?)?;
@@ -124,14 +125,14 @@ pub fn run_child(args: &RoleArgs) -> Result<()> {
     }
 }
 
-/// The size of one run: how many messages, topics and subscribers it has.
+/// The size of one run: the number of its topics, subscribers, records and rounds.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     topics: u64,
     subscribers: u64,
-    /// The number of records of each topic.
+    /// The number of records that are published to each topic.
     records: u64,
-    /// The number of records that each topic gets in a round. The last round may have fewer.
+    /// The number of records that are published to each topic in a round. The last round may have fewer.
     in_round: u64,
     rounds: u64,
 }
@@ -143,7 +144,7 @@ impl Shape {
         Self { topics, subscribers, records, in_round, rounds: records.div_ceil(in_round) }
     }
 
-    /// Returns how many records each topic has at the end of a round.
+    /// Returns the number of records in each topic at the end of a round.
     fn records_until(&self, round: u64) -> u64 {
         self.records.min((round + 1) * self.in_round)
     }
@@ -191,16 +192,16 @@ fn run(shape: Shape) -> Result<StressReport> {
 
 struct Reader {
     subscriber: Subscriber,
-    /// The number of the record that is read next, from 0.
+    /// The number of the next record to read, counted from 0.
     next: u64,
 }
 
-/// The state that the publishing and the reading thread share.
+/// The state that the publishing thread and the reading thread share.
 struct Work {
     shape: Shape,
     chunks: Vec<Mutex<Vec<Reader>>>,
     published: AtomicU64,
-    /// The number of tickets that threads have taken. A ticket is the task to read one round with one chunk of
+    /// The number of tickets that the threads have taken. A ticket is the order to read one round with one chunk of
     /// subscribers. All tickets of a round come before the tickets of the next round.
     claimed: AtomicU64,
     completed: AtomicU64,
@@ -228,7 +229,7 @@ impl Work {
         })
     }
 
-    /// Runs `work`. If `work` fails, makes the other thread end too.
+    /// Runs `work`. If `work` fails, makes the other thread fail too.
     fn stop_both_on_error<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let result = work();
         if result.is_err() {
@@ -269,7 +270,7 @@ impl Work {
         self.read_while(latencies, |work| work.completed.load(Ordering::Acquire) < all)
     }
 
-    /// Reads published rounds, and waits for more, as long as `should_continue` returns `true`.
+    /// While `should_continue` returns `true`, reads published rounds and waits for new ones.
     fn read_while(&self, latencies: &mut Latencies, should_continue: impl Fn(&Self) -> bool) -> Result<()> {
         let deadline = Instant::now() + TIMEOUT;
         let mut spins = 0_u64;
@@ -288,7 +289,8 @@ impl Work {
         Ok(())
     }
 
-    /// Reads one published round with one chunk of subscribers. Returns `false` if all published rounds are read.
+    /// Reads one published round with one chunk of subscribers. Returns `false` if threads have already taken the
+    /// tickets of all published rounds.
     fn read_chunk(&self, latencies: &mut Latencies) -> Result<bool> {
         let chunks = self.chunks.len() as u64;
         let last = self.published.load(Ordering::Acquire) * chunks;
@@ -324,8 +326,8 @@ impl Work {
 }
 
 impl Reader {
-    /// Reads and checks the next records, up to number `until`. Returns the times in the first and the last of these
-    /// records, which are the start times of their rounds; `None` if there is no record to read.
+    /// Reads and checks all records before number `until`. Returns the times that the first and the last of these
+    /// records contain; `None` if there is no record to read.
     #[inline]
     fn read(&mut self, until: u64) -> Result<Option<(u64, u64)>> {
         let (mut next, mut fault, mut ages) = (self.next, None, None);

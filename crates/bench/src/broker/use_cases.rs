@@ -1,6 +1,6 @@
-//! Measures the Ratatoskr document's use cases end to end in open loop: each record is published when it is due, even
-//! if earlier records have not been received yet. Latency counts from the due time until the record is read and
-//! checked.
+//! Measures the use cases of Ratatoskr's benchmark document end to end, in an open loop: each record is published when
+//! it is due, even if earlier records have not been received yet. The latency is the time from when the record is due
+//! until it is read and checked.
 
 use std::num::NonZeroU64;
 use std::thread;
@@ -20,23 +20,23 @@ use crate::protocols::route::{ProtocolRoute, RouteEnds, Sink, Source, TOPIC};
 use crate::stats::Latencies;
 
 const CASE: &str = "use_cases";
-/// The retention in bytes. It is much larger than the lag of any subscriber.
+/// The retention in bytes, which is much larger than the lag of any subscriber.
 const HISTORY_BYTES: u64 = 256 << 20;
-/// The smallest number of records from which a 99th percentile is computed.
+/// The smallest number of measured records, which is enough for a 99th percentile.
 const RECORDS_MIN: u64 = 1_500;
-/// The number of counted records, divided by the number of records in the warm-up before them.
+/// The number of measured records, divided by the number of records that are published before them to warm up.
 const UNMEASURED: u64 = 5;
 
-/// A use case of messaging: its rate of records, and the highest latency that is acceptable for it.
+/// A use of messaging, such as chat: its records per second, and the highest acceptable latency.
 #[derive(Clone, Copy, Debug)]
 pub struct UseCase {
-    /// The short name of the use case.
+    /// The short name of the use case, such as `chat`.
     pub name: &'static str,
-    /// Records a second.
+    /// The number of records per second.
     pub per_s: u64,
-    /// The highest allowed 99th percentile of the latency.
+    /// The highest acceptable 99th percentile of the latency.
     pub limit: Duration,
-    /// Whether each record is synced to disk before it is delivered.
+    /// Whether each record must be on disk before it is delivered.
     pub durable: bool,
 }
 
@@ -44,7 +44,7 @@ const fn case(name: &'static str, per_s: u64, limit_us: u64) -> UseCase {
     UseCase { name, per_s, limit: Duration::from_micros(limit_us), durable: false }
 }
 
-/// The use cases of the table. One use case appears twice: with a volatile and with a durable topic.
+/// The use cases in the table. The use case `financial` appears twice: with a volatile and with a durable topic.
 pub const USE_CASES: [UseCase; 7] = [
     case("chat", 1_000, 5_000),
     case("iot", 5_000, 10_000),
@@ -55,13 +55,13 @@ pub const USE_CASES: [UseCase; 7] = [
     case("ultimate", 200_000, 1_000),
 ];
 
-/// Returns a group of measurements for each use case: one measurement for each protocol and, if `with_peers` is set, a
-/// measurement of nats-server with the raw client.
+/// Returns one group of measurements for each use case. The group has a measurement for each protocol and, if
+/// `with_peers` is set, one of nats-server with the raw client.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let group = |case: UseCase| {
         let mut routes = ProtocolRoute::OURS.to_vec();
         if case.durable {
-            // Durable topics are measured only over connections, because the node with a disk runs in another process.
+            // Durable topics are measured only over connections: a node with a disk runs in another process.
             routes.retain(|route| *route != ProtocolRoute::Inproc);
         } else if with_peers {
             routes.push(ProtocolRoute::NatsServer);
@@ -93,12 +93,12 @@ fn point(route: ProtocolRoute, case: UseCase, options: &BenchOptions) -> Measure
 
 fn measure(ends: RouteEnds, case: &UseCase, count: u64) -> Result<RunSample> {
     let RouteEnds { source, sink, node } = ends;
-    // After a failed read, dropping the node makes the publisher's pending call return.
+    // If a read has failed, the node is dropped, so that the publisher's pending call returns.
     run(source, sink, case, count, || drop(node))
 }
 
-/// Publishes and reads a few records to warm up, then `count` measured ones. `cancel` must make the publisher's
-/// pending calls return.
+/// Publishes and reads some records to warm up, and then `count` measured records. A call of `cancel` must make the
+/// publisher's pending calls return.
 pub fn run(
     mut source: Box<dyn Source>,
     mut sink: Box<dyn Sink>,
@@ -133,7 +133,7 @@ pub fn run(
 /// Publishes every record when it is due; records that are due together are published together. Returns the due time of
 /// the first record, in ns.
 fn publish(source: &mut dyn Source, count: u64, per_s: u64) -> Result<u64> {
-    // By default the kernel ends a sleep up to 50 µs late.
+    // By default, the kernel may end a sleep up to 50 µs late.
     set_current_timer_slack(NonZeroU64::new(1))?;
     let mut buffer = SequencePayload::default();
     let start_ns = monotonic_ns() + 1_000_000;

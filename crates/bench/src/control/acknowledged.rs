@@ -1,5 +1,5 @@
-//! The values that the store has acknowledged to our clients. Each key is written by only one lane (a task with one
-//! request in flight), so the expected value of each key is always known.
+//! The values that a key-value store has acknowledged to the benchmark's clients. A lane is a task that has one request
+//! in flight. Each key is written by only one lane, so the expected value of each key is always known.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,41 +11,41 @@ use super::clients::StoreConnection;
 use super::work::ControlWorkload;
 use crate::payload::{NumberedPayload, ReadExtent};
 
-/// The number of puts in one transaction while keys are loaded.
+/// The number of puts in one transaction while the keys are loaded.
 const LOAD_BATCH: usize = 100;
-/// The number of transactions in flight while keys are loaded.
+/// The number of transactions in flight while the keys are loaded.
 const LOAD_LANES: usize = 32;
 /// The number of reads in flight while all keys are read back.
 const VERIFY_LANES: usize = 64;
 
-/// The values that a key-value store has acknowledged, to compare later reads with them.
+/// The values that a key-value store has acknowledged. Later reads are compared with them.
 #[derive(Clone)]
 pub struct ExpectedValues(Rc<Inner>);
 
 struct Inner {
     work: ControlWorkload,
     connections: Vec<StoreConnection>,
-    /// For each key, how many times it was written. The key's value contains this number.
+    /// For each key, how many times it was written. The last of these numbers is in the key's value.
     written: RefCell<Vec<u64>>,
-    /// For each key, the revision of its last write, if the case needs it.
+    /// For each key, the revision of its last write. Only case `cas` sets these revisions.
     revisions: RefCell<Vec<u64>>,
-    /// The next key to load or to read back.
+    /// The number of the next key to load or to read back.
     next: Cell<usize>,
 }
 
-/// The name of the benchmark's key with this number.
+/// Returns the name of the key with number `nth`.
 pub fn key_name(nth: usize) -> String {
     format!("key-{nth:012}")
 }
 
 impl ExpectedValues {
-    /// Creates the expected values of a store to which nothing has been written.
+    /// Creates the expected values for a store in which nothing has been written.
     pub fn new(work: ControlWorkload, connections: Vec<StoreConnection>) -> Self {
         let (written, revisions) = (RefCell::new(vec![0; work.keys]), RefCell::new(vec![0; work.keys]));
         Self(Rc::new(Inner { work, connections, written, revisions, next: Cell::new(0) }))
     }
 
-    /// The work of the clients.
+    /// Returns the workload that the clients carry out.
     pub fn work(&self) -> &ControlWorkload {
         &self.0.work
     }
@@ -55,12 +55,12 @@ impl ExpectedValues {
         &self.0.connections[lane % self.0.connections.len()]
     }
 
-    /// Returns the number of writes to all keys.
+    /// Returns how many writes were made, over all keys.
     pub fn writes(&self) -> u64 {
         self.0.written.borrow().iter().sum()
     }
 
-    /// Writes the next value of a key.
+    /// Writes the next value of the key with number `nth`.
     pub async fn put(&self, lane: usize, nth: usize, payload: &mut NumberedPayload) -> Result<()> {
         let seq = self.increment(nth);
         let (key, value) = (key_name(nth), payload.with_seq(seq));
@@ -68,7 +68,8 @@ impl ExpectedValues {
         self.connection(lane).command(&command).await.map(drop)
     }
 
-    /// Writes the next value of a key, on the condition that no other client has written the key since our last write.
+    /// Writes the next value of a key. The store must refuse the write if another client has written the key since this
+    /// client's last write.
     pub async fn put_if(&self, lane: usize, nth: usize, payload: &mut NumberedPayload) -> Result<()> {
         let (seq, expect) = (self.0.written.borrow()[nth] + 1, self.0.revisions.borrow()[nth]);
         let (key, value) = (key_name(nth), payload.with_seq(seq));
@@ -83,7 +84,7 @@ impl ExpectedValues {
         }
     }
 
-    /// Writes the next values of several keys in one transaction.
+    /// Writes the next value of each given key, all in one transaction.
     pub async fn put_all(&self, lane: usize, keys: impl Iterator<Item = usize>) -> Result<()> {
         let mut payload = NumberedPayload::new(self.0.work.bytes);
         let pairs: Vec<(String, Vec<u8>)> =
@@ -101,7 +102,7 @@ impl ExpectedValues {
         }
     }
 
-    /// Reads a key and compares its value with the expected one.
+    /// Reads a key, and returns an error if its value is not the expected one.
     pub async fn get(&self, lane: usize, nth: usize) -> Result<()> {
         let key = key_name(nth);
         let ControlQueryResult::Found { found, .. } =
@@ -118,7 +119,7 @@ impl ExpectedValues {
         Ok(())
     }
 
-    /// Reads a range of keys and compares the values with the expected ones.
+    /// Reads `count` consecutive keys, and returns an error if a value is not the one of the key's first write.
     pub async fn range(&self, lane: usize, from: usize, count: usize) -> Result<()> {
         let key = key_name(from);
         let query = ControlQuery::Range { start: key.as_bytes(), end: &[], limit: count as u32 };
@@ -135,7 +136,7 @@ impl ExpectedValues {
         Ok(())
     }
 
-    /// Writes all keys once.
+    /// Writes each key once.
     pub async fn load(&self) -> Result<()> {
         self.for_each_key(LOAD_LANES, LOAD_BATCH, async |values, lane, from, to| {
             values.put_all(lane, from..to).await
@@ -143,13 +144,13 @@ impl ExpectedValues {
         .await
     }
 
-    /// Reads every key and compares its value with the expected one.
+    /// Reads every key, and returns an error if a value is not the expected one.
     pub async fn verify(&self) -> Result<()> {
         self.for_each_key(VERIFY_LANES, 1, async |values, lane, nth, _| values.get(lane, nth).await).await
     }
 
-    /// Reads every thousandth key of a store in which each key was written once, and compares its value with the
-    /// expected one.
+    /// Reads every thousandth key, and returns an error if a value is not the expected one. Each key must have been
+    /// written once.
     pub async fn verify_sample(&self) -> Result<()> {
         self.0.written.borrow_mut().fill(1);
         for nth in (0..self.0.work.keys).step_by(1_000) {
@@ -184,7 +185,7 @@ impl ExpectedValues {
         Ok(())
     }
 
-    /// Adds one to the number of writes of a key and returns the new number.
+    /// Increases the number of writes of a key by one, and returns the new number.
     fn increment(&self, nth: usize) -> u64 {
         let written = &mut self.0.written.borrow_mut()[nth];
         *written += 1;

@@ -1,5 +1,5 @@
-//! Runs the clients that load a cluster of Dunlin nodes, in a process of their own. For peers, the program
-//! `peers/kv/load` does the same work.
+//! Runs the clients that make requests to a cluster of Dunlin nodes. The clients run in a process of their own. For
+//! peers, the program `peers/kv/load` does the same work.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use crate::clock::monotonic_ns;
 use crate::role::{RoleArgs, print_line};
 use crate::stats::Latencies;
 
-/// The most log entries by which an up-to-date follower may be behind the leader.
+/// A follower is up to date if it is at most this many log entries behind the leader.
 const BEHIND_MAX: u64 = 1_000;
 
 pub(crate) fn run(args: &RoleArgs) -> Result<()> {
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &RoleArgs) -> Result<()> {
     })
 }
 
-/// Carries out the described requests and returns the measurements.
+/// Makes the requests that `work` describes, and returns the measurements.
 async fn run_case(
     work: &ControlWorkload,
     leader: &StoreConnection,
@@ -95,7 +95,8 @@ async fn run_case(
     }
 }
 
-/// Measures requests at the peak rate or, if `work.half` is set, then also at half of the peak rate.
+/// Measures requests at the highest rate. If `work.half` is set, then measures requests at half of that rate and
+/// reports these.
 async fn run_load(
     work: &ControlWorkload,
     leader: &StoreConnection,
@@ -110,7 +111,7 @@ async fn run_load(
     }
     let peak_per_s = full.ops as f64 * 1e9 / full.elapsed_ns as f64;
     leader.usage_and_reset().await?;
-    // The rate is at least ten requests per measuring time, so that a short measurement has requests too.
+    // The rate is high enough for ten requests, so that even a short measurement has some.
     let rate = (peak_per_s / 2.0).max(10e9 / work.time_ns as f64);
     let half = lanes::run(values, rate).await?;
     let commit_avg_ns = leader.usage().await?.commit_ns;
@@ -125,7 +126,7 @@ async fn count_elections(nodes: &[StoreConnection]) -> Result<u64> {
     Ok(won)
 }
 
-/// Returns which share of the requests between nodes used a connection that was already open.
+/// Returns the share of the requests between nodes for which no new connection had to be opened.
 async fn link_reuse_share(nodes: &[StoreConnection]) -> Result<f64> {
     let (mut requests, mut opened) = (0, 0);
     for node in nodes {
@@ -136,7 +137,7 @@ async fn link_reuse_share(nodes: &[StoreConnection]) -> Result<f64> {
 }
 
 /// Measures reads at a follower. Each read takes two round trips between nodes: the follower asks the leader for the
-/// read index, and the leader confirms that it still leads.
+/// read index, and the leader asks the other nodes whether it still leads.
 async fn round_trips(work: &ControlWorkload, nodes: &[StoreConnection]) -> Result<ControlReport> {
     let leader = wait_for_leader(nodes, None).await?;
     let follower = nodes
@@ -161,8 +162,8 @@ async fn round_trips(work: &ControlWorkload, nodes: &[StoreConnection]) -> Resul
     .with(&latencies))
 }
 
-/// Lets the leader take a snapshot. Returns the time in ns from the request that began the snapshot until the snapshot
-/// is on disk.
+/// Asks the leader to take a snapshot. Returns the time in ns from the request until the snapshot is on disk. Repeats
+/// the request if the leader was already taking another snapshot.
 async fn snapshot(leader: &StoreConnection) -> Result<u64> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
@@ -178,13 +179,13 @@ async fn snapshot(leader: &StoreConnection) -> Result<u64> {
         if after.snapshot >= before.applied {
             return Ok(monotonic_ns() - start_ns);
         }
-        // The node ignores the request if it is already taking a snapshot because its log has become long. The snapshot
-        // then lacks entries that were applied before the request, so its time is not measured.
+        // The leader was already taking a snapshot, because its log had become long, so it ignored the request. The
+        // other snapshot lacks entries from before the request, so its time is not measured.
     }
 }
 
-/// A connection to a key-value node over the benchmark's own protocol. After `connect_client`, the value also contains
-/// a connection of Dunlin's client.
+/// A client's connection to a node, over the benchmark's own protocol. After `connect_client`, the node is also
+/// connected through Dunlin's client.
 #[derive(Clone, Debug)]
 pub struct StoreConnection {
     connection: ConnectionHandle,
@@ -192,13 +193,13 @@ pub struct StoreConnection {
 }
 
 impl StoreConnection {
-    /// Creates a connection to a node over the benchmark's own protocol.
+    /// Connects to a node over the benchmark's own protocol.
     pub fn new(endpoint: &str) -> Self {
         let connection = ConnectionHandle::connect(endpoint.to_owned(), &tokio::runtime::Handle::current());
         Self { connection, kv: None }
     }
 
-    /// Connects Dunlin's client to the node's listener `tcp`.
+    /// Also connects to the same node through Dunlin's client, at listener `tcp`.
     pub async fn connect_client(&mut self) -> Result<()> {
         let listener = self.usage().await?.listener;
         let client = Client::connect(&format!("dunlin://{listener}"), ClientOptions::default())?;
@@ -210,29 +211,29 @@ impl StoreConnection {
         self.kv.as_ref().context("the node's address is missing")
     }
 
-    /// Sends a command through Dunlin's client, and returns its result.
+    /// Sends a command through Dunlin's client, and returns the command's result.
     pub async fn command(&self, command: &ControlCommand<'_>) -> Result<ControlReply> {
         Ok(self.kv()?.begin(command)?.answered().await?)
     }
 
-    /// Sends a query through Dunlin's client, and returns its result.
+    /// Sends a query through Dunlin's client, and returns the query's result.
     pub async fn query(&self, query: &ControlQuery<'_>) -> Result<ControlQueryResult> {
         Ok(self.kv()?.begin_query(query)?.answered().await?)
     }
 
-    /// Asks this node to propose a command, without a retry, even if the node knows no leader.
+    /// Asks this node to propose a command to the cluster, even if the node knows no leader. Does not retry.
     pub async fn propose(&self, command: &ControlCommand<'_>) -> Result<ControlReply> {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         session::decode_reply(&self.connection.request(frame::COMMAND, bytes.into()).await?)
     }
 
-    /// Returns the state of the cluster according to the node.
+    /// Returns the node's status.
     pub async fn usage(&self) -> Result<MeasuredNodeStatus> {
         self.status(Bytes::new()).await
     }
 
-    /// Returns the state of the cluster according to the node, which then resets its count of commits.
+    /// Returns the node's status. Afterwards, the node counts commits from zero.
     pub async fn usage_and_reset(&self) -> Result<MeasuredNodeStatus> {
         self.status(Bytes::from_static(b"anew")).await
     }
@@ -244,8 +245,8 @@ impl StoreConnection {
     }
 }
 
-/// Waits until all nodes agree on the leader, are up to date, and count `voters` voters. Returns the index of the
-/// leader.
+/// Waits until all nodes agree on the leader and are up to date and, if `voters` is given, until each counts that many
+/// voters. Returns the index of the leader.
 pub async fn wait_for_leader(nodes: &[StoreConnection], voters: Option<usize>) -> Result<usize> {
     let deadline = Instant::now() + TIMEOUT;
     loop {

@@ -1,5 +1,5 @@
-//! The interface of all clusters that suite `control` measures. The nodes are processes that can be killed. The clients
-//! are processes too, and receive a description of the requests that they have to make.
+//! The interface that all clusters have which suite `control` measures. The nodes are processes that can be killed. The
+//! clients are processes too; they receive a description of the requests to make.
 
 use anyhow::Result;
 
@@ -9,25 +9,25 @@ use super::work::ControlWorkload;
 use crate::child::Child;
 use crate::point::{BenchContext, target};
 
-/// A running cluster of Dunlin or of a peer. Dropping the value kills the nodes.
+/// A running cluster, of Dunlin or of a peer. Dropping the value kills the nodes.
 pub trait MeasuredCluster {
-    /// Addresses for clients.
+    /// Returns the addresses at which clients connect to the nodes.
     fn endpoints(&self) -> Vec<String>;
 
-    /// Process ids of the nodes.
+    /// Returns the process ids of the nodes.
     fn processes(&self) -> Vec<u32>;
 
-    /// Starts a process of clients, which wait until the cluster is ready.
+    /// Starts a process with clients, which first wait until the cluster is ready.
     fn clients(&self, bench: &BenchContext, work: &ControlWorkload) -> Result<Child>;
 
-    /// Kills a node.
+    /// Kills the node with index `nth`.
     fn kill(&mut self, nth: usize) -> Result<()>;
 
-    /// Restarts a node with the data on its disk.
+    /// Restarts the node with index `nth`, which still has its data on disk.
     fn restart(&mut self, bench: &BenchContext, nth: usize) -> Result<()>;
 }
 
-/// Starts a cluster of this target.
+/// Starts a cluster of the system `target`.
 pub fn start(bench: &BenchContext, target: &'static str, nodes: usize) -> Result<Box<dyn MeasuredCluster>> {
     match target {
         target::DUNLIN => Ok(Box::new(OwnCluster::start(bench, nodes)?)),

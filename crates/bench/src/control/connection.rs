@@ -1,4 +1,4 @@
-//! A connection with many requests in flight, whose responses come in any order. When the connection breaks, all its
+//! A connection with many requests in flight. The responses may come in any order. When the connection breaks, all its
 //! pending requests fail, and a new connection is opened.
 
 use std::collections::HashMap;
@@ -27,19 +27,19 @@ struct OutgoingRequest {
 
 type Pending = Arc<Mutex<HashMap<u64, oneshot::Sender<RequestFrame>>>>;
 
-/// A handle to a connection with many requests in flight. The connection closes when its last handle is dropped.
+/// A handle to a connection with many requests in flight. The connection closes when the last handle is dropped.
 #[derive(Clone, Debug)]
 pub struct ConnectionHandle(mpsc::UnboundedSender<OutgoingRequest>);
 
 impl ConnectionHandle {
-    /// Connects to an address; a task on `runtime` serves the connection.
+    /// Connects to an address. A task on `runtime` sends the requests and receives the responses.
     pub fn connect(address: String, runtime: &Handle) -> Self {
         let (sender, requests) = mpsc::unbounded_channel();
         runtime.spawn(run(address, requests));
         Self(sender)
     }
 
-    /// Sends a request immediately, before the returned future is polled. The future resolves to the response.
+    /// Sends a request at once, even if the returned future is never polled. The future returns the response.
     pub fn request(&self, kind: u8, body: Bytes) -> impl Future<Output = io::Result<Bytes>> + Send + use<> {
         let (sender, receiver) = oneshot::channel();
         let sent = self.0.send(OutgoingRequest { kind, body, response: sender });
@@ -66,7 +66,8 @@ async fn run(address: String, mut requests: mpsc::UnboundedReceiver<OutgoingRequ
             }
             Err(_) => {
                 tokio::time::sleep(RECONNECT_DELAY).await;
-                // Without a connection, all pending requests fail: dropping a request reports a failure to its caller.
+                // No connection could be opened, so all pending requests fail. A caller receives an error when its
+                // request is dropped.
                 while requests.try_recv().is_ok() {}
                 if requests.is_closed() {
                     return;
@@ -82,7 +83,8 @@ async fn open_stream(address: &str) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Serves requests until the connection breaks. Returns `None` when all handles are dropped.
+/// Sends requests and receives responses until the connection breaks. Returns `None` when all handles have been
+/// dropped.
 async fn serve_connection(
     stream: TcpStream,
     requests: &mut mpsc::UnboundedReceiver<OutgoingRequest>,
@@ -122,7 +124,7 @@ async fn read(mut reader: OwnedReadHalf, pending: Pending) {
         let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(frame) = frame::pull(&mut buffer) {
             if let Some(response) = pending.remove(&frame.id) {
-                // Sending fails if the caller has dropped the future, which is no error.
+                // If the caller has dropped the future, sending fails, which is no error.
                 let _ = response.send(frame);
             }
         }

@@ -1,5 +1,5 @@
-//! Measures the fastest writes that the disk allows (the floor): sequential writes to one file, each synced before the
-//! next. Also observes how many bytes are written to a disk while a cluster is under load.
+//! Measures the fastest writes that the disk allows (the floor): sequential writes to one file, with a sync after each
+//! write. This module can also measure how many bytes are written to the disk while a cluster is under load.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -17,12 +17,12 @@ use crate::point::RunSample;
 use crate::scratch_disk::ScratchDisk;
 use crate::stats::Latencies;
 
-/// The size in bytes of a large write, for which the throughput of the disk is the limit.
+/// The size of a large write in bytes. For such writes, the disk's throughput is the limit.
 pub const LARGE_BYTES: usize = 1 << 20;
-/// The size in bytes of a small write, as a log makes it for one request.
+/// The size of a small write in bytes. A log makes such a write for one request.
 pub const SMALL_BYTES: usize = 4 << 10;
 
-/// Measures writes of `bytes` bytes for the duration `time`; fdatasync follows each write.
+/// For the duration `time`, writes `bytes` bytes again and again; calls fdatasync after each write.
 pub fn measure(bytes: usize, time: Duration) -> Result<RunSample> {
     let dir = ScratchDisk::new()?;
     let path = dir.path().join("sequential");
@@ -46,20 +46,20 @@ pub fn measure(bytes: usize, time: Duration) -> Result<RunSample> {
 
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Measures how many bytes are written to a disk, according to the disk's counter in the operating system. The counters
-/// that the operating system keeps for processes are not used: with large folios in the page cache, they count a small
-/// write as a whole folio.
+/// Measures how many bytes are written to a disk, with the disk's counter in the operating system. The operating
+/// system's counters for processes cannot be used: with large folios in the page cache, they count a small write as a
+/// whole folio.
 pub struct DiskWatch {
     samples: JoinHandle<Vec<DiskSample>>,
     stop: Sender<()>,
 }
 
-/// A time, and the number of bytes written to the device up to that time.
+/// A time in ns, and the number of bytes that have been written to the disk up to that time.
 type DiskSample = (u64, u64);
 
 impl DiskWatch {
-    /// Starts to observe the disk of the scratch directory. Returns `None` if the directory is not on a disk with a
-    /// counter, as in the layers of a container.
+    /// Starts to observe the disk of the scratch directory. Returns `None` if the operating system has no counter for
+    /// that disk; a container's file system, for example, has none.
     pub fn start() -> Result<Option<Self>> {
         let dir = ScratchDisk::new()?;
         let device = std::fs::metadata(dir.path())?.dev();
@@ -79,7 +79,7 @@ impl DiskWatch {
         Ok(Some(Self { samples, stop }))
     }
 
-    /// Returns the highest rate in any window of this length, in bytes per second.
+    /// Stops the observation. Returns the highest rate over any period of length `window`, in bytes per second.
     pub fn max_bytes_per_s(self, window: Duration) -> Option<f64> {
         let _ = self.stop.send(());
         max_bytes_per_s(&self.samples.join().ok()?, window)
@@ -95,8 +95,8 @@ fn max_bytes_per_s(samples: &[DiskSample], window: Duration) -> Option<f64> {
     samples.iter().enumerate().filter_map(per_s).max_by(f64::total_cmp)
 }
 
-/// Returns the bytes written, from the seventh field of the device's file `stat`, which counts sectors of 512 bytes
-/// (the kernel's Documentation/block/stat.rst).
+/// Returns the number of bytes written to a device. The seventh field of the device's file `stat` counts sectors of 512
+/// bytes (see Documentation/block/stat.rst of the kernel).
 fn bytes_written(stat: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(stat).ok()?;
     Some(text.split_whitespace().nth(6)?.parse::<u64>().ok()? * 512)

@@ -1,8 +1,8 @@
 //! Measures the time from the leader's death to the first successful write.
 //!
-//! Clients write to every node every few milliseconds, without waiting for earlier writes. The leader is killed; the
-//! measurement ends with the acknowledgement of a write that was started after the leader's death. Then the node is
-//! restarted, and the next leader is killed once all nodes agree and are up to date.
+//! Clients write to every node every few milliseconds, without waiting for earlier writes. The leader is killed. The
+//! measurement ends when a write that began after the leader's death is acknowledged. Then the killed node is
+//! restarted, and the next leader is killed when all nodes agree on it and are up to date.
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -14,15 +14,15 @@ use crate::clock::monotonic_ns;
 use crate::point::{BenchContext, RunSample, target};
 use crate::stats::Latencies;
 
-/// A command to the clients of a failover measurement. `peers/kv/load/probe.go` implements the same commands.
+/// A command to the clients that measure failovers. The program `peers/kv/load/probe.go` implements the same commands.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeCommand {
-    /// Requests the index of the leader.
+    /// Asks for the index of the leader.
     Leader(bool),
-    /// Requests the time of the first acknowledgement of a write that was started after this time (in ns).
+    /// Asks when a write was first acknowledged, among the writes that began after this time. Times are in ns.
     AfterNs(u64),
-    /// Requests the duration of the last election that the present leader won; only for Dunlin.
+    /// Asks how long the election took with which the present leader became leader. Only for Dunlin.
     Elections(bool),
 }
 
@@ -30,16 +30,16 @@ pub enum ProbeCommand {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeReply {
-    /// Index of the leading node.
+    /// The response to `ProbeCommand::Leader`: the index of the leader.
     Leader(usize),
-    /// The response to `ProbeCommand::AfterNs`: the time at which a write was first acknowledged, in ns.
+    /// The response to `ProbeCommand::AfterNs`: the time in ns at which such a write was first acknowledged.
     AnsweredNs(u64),
-    /// The response to `ProbeCommand::Elections`: the duration in ns of the last election that the present leader won;
-    /// empty if the leader does not respond.
+    /// The response to `ProbeCommand::Elections`: how long the present leader's last election took, in ns. Empty if the
+    /// leader does not respond.
     Elections(Vec<u64>),
 }
 
-/// Kills `kills` leaders, one after another, and measures each failover.
+/// Kills `kills` leaders, one after another, and measures the failover after each kill.
 pub fn measure(bench: &BenchContext, target: &'static str, nodes: usize, kills: u64) -> Result<RunSample> {
     let mut cluster = cluster::start(bench, target, nodes)?;
     let mut clients = cluster.clients(bench, &ControlWorkload::probe())?;
@@ -56,7 +56,7 @@ pub fn measure(bench: &BenchContext, target: &'static str, nodes: usize, kills: 
             reply => anyhow::bail!("unexpected response to a write request: {reply:?}"),
         }
         if target == target::DUNLIN {
-            // The response contains only the present leader's last election, so no earlier election is counted again.
+            // The response contains one election: the one that the present leader won after the kill.
             match request(&mut clients, ProbeCommand::Elections(true))? {
                 ProbeReply::Elections(won) => won.into_iter().for_each(|ns| elections.record(ns)),
                 reply => anyhow::bail!("unexpected response to a request for election times: {reply:?}"),

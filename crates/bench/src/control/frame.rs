@@ -8,30 +8,30 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// Asks the node to propose a command, without a retry. The body is the command; the response is the command's result.
+/// Asks the node to propose a command to the cluster, without a retry. The request's body is the command; the
+/// response's body is the command's result.
 pub const COMMAND: u8 = 1;
-/// Asks for the state of the cluster according to the node. If the body is not empty, the node then resets its count of
-/// commits.
+/// Asks for the node's status. If the request's body is not empty, the node afterwards counts commits from zero.
 pub const STATUS: u8 = 3;
 /// Asks the node to take a snapshot.
 pub const SNAPSHOT: u8 = 4;
-/// Asks the node to request a read index, and to return how long that request took, in ns.
+/// Asks the node to confirm a read index with the leader, and to return how long this took, in ns.
 pub const ROUND_TRIP: u8 = 7;
-/// A successful response.
+/// The kind of a successful response.
 pub const DONE: u8 = 5;
-/// A response that contains an error as text.
+/// The kind of a failed response. The body is the error as text.
 pub const FAILED: u8 = 6;
 
 const HEAD_BYTES: usize = 9;
 
-/// A request or response between a benchmark's clients and its nodes: an id, a kind and bytes.
+/// A request or a response, between a client of the benchmark and a node: an id, a kind and a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestFrame {
-    /// The id of the request; a response has the id of its request.
+    /// The id of the request. A response has the id of its request.
     pub id: u64,
-    /// The kind of the request or response: one of the constants of this module.
+    /// The kind of the frame, which is one of this module's constants.
     pub kind: u8,
-    /// The content of the request or response.
+    /// The contents of the request or response, in bytes.
     pub body: Bytes,
 }
 
@@ -44,7 +44,7 @@ pub fn push(out: &mut BytesMut, id: u64, kind: u8, body: &[u8]) {
     out.put_slice(body);
 }
 
-/// Takes the first frame from the buffer; `None` if it has not arrived completely.
+/// Removes the first frame from the buffer and returns it; `None` if the frame is still incomplete.
 pub fn pull(buffer: &mut BytesMut) -> Option<RequestFrame> {
     let rest = u32::from_le_bytes(*buffer.first_chunk()?) as usize;
     if buffer.len() < 4 + rest {

@@ -1,9 +1,9 @@
-//! Goals for keys, leases and locks, and the figures of the Grey document for consensus, network and storage. The Grey
-//! document describes another system.
+//! The goals for keys, leases and locks, and figures from the Grey document for consensus, network and storage. The
+//! Grey document is another system's documentation.
 //!
-//! The document's "Election Time" is taken as the time from candidacy to leadership. The document's "Commit Latency" is
-//! taken as the time from proposal to response at the leader, at half of the highest rate. All nodes and clients are on
-//! one machine.
+//! The document's "Election Time" is taken as the time from candidacy to leadership. Its "Commit Latency" is taken as
+//! the time from proposal to response at the leader, at half of the highest rate. All nodes and clients are on one
+//! machine.
 
 use crate::goal::{Goal, PeerClaim, Threshold};
 use crate::row::RowPattern;
@@ -47,7 +47,7 @@ const N3: Pairs = &[("nodes", "3")];
 const N5: Pairs = &[("nodes", "5")];
 const N7: Pairs = &[("nodes", "7")];
 
-/// Goals for the average and the 99th percentile of the latency at half of the highest rate.
+/// Two goals for the latency at half of the highest rate: one for the average, one for the 99th percentile.
 macro_rules! half {
     ($case:literal, $avg_ms:literal, $p99_ms:literal) => {
         [
@@ -174,7 +174,7 @@ const fn claim(title: &'static str, figure: f64, ours: RowPattern) -> PeerClaim 
     PeerClaim { title, figure, ours }
 }
 
-/// The Grey document's consensus, network and storage tables.
+/// The figures in the Grey document's tables for consensus, network and storage.
 pub const CLAIMS: &[PeerClaim] = &[
     claim("Election Time (avg), 3 Nodes", 125.0 * MS, ours("failover", N3, "election_avg_ns")),
     claim("Election Time (avg), 5 Nodes", 180.0 * MS, ours("failover", N5, "election_avg_ns")),

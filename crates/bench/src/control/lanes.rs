@@ -1,6 +1,6 @@
-//! Keeps requests in flight. A lane is a task that has one request in flight. Without a rate, a lane sends its next
-//! request when the response has arrived (closed loop). With a rate, a lane takes the next request that is due (open
-//! loop).
+//! Makes many requests at the same time. A lane is a task that has one request in flight. Without a rate, a lane sends
+//! its next request as soon as it has received a response (closed loop). With a rate, a lane takes the next request
+//! that is due (open loop).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -18,7 +18,8 @@ use crate::names::RandomNumbers;
 use crate::payload::NumberedPayload;
 use crate::stats::Latencies;
 
-/// The interval at which due requests are handed to the lanes. The delay that this interval causes counts as latency.
+/// The interval at which the due requests are passed to the lanes. The delay that this interval causes is part of the
+/// latency.
 const DISPATCH_INTERVAL: Duration = Duration::from_micros(50);
 
 struct Tally {
@@ -45,8 +46,8 @@ impl Tally {
         }
     }
 
-    /// Whether the lanes continue. They stop at the end of the measuring time. If no response has been counted by then,
-    /// they continue until a response is counted, at most for [`TIMEOUT`] more.
+    /// Whether the lanes go on. They stop at the end of the measuring time. If no response has been counted by then,
+    /// they go on until one is counted, for at most another [`TIMEOUT`].
     fn is_running(&self, now_ns: u64) -> bool {
         now_ns < self.end_ns || self.ops.get() == 0 && now_ns < self.end_ns + TIMEOUT.as_nanos() as u64
     }
@@ -79,7 +80,8 @@ impl Tally {
     }
 }
 
-/// Lets every lane make requests until the measuring time is over, at `rate` requests per second if `rate` is not 0.
+/// Makes requests with all lanes until the measuring time is over. `rate` is the number of requests per second; 0 for
+/// as many as possible.
 pub async fn run(values: &ExpectedValues, rate: f64) -> Result<ControlReport> {
     let work = values.work();
     let tally = Rc::new(Tally::new(work));
@@ -128,8 +130,8 @@ async fn make_request(
     }
 }
 
-/// Starts a thread that sends the due time of each request, shortly after that time. A thread is needed, because the
-/// timers of the async runtime have a resolution of one millisecond.
+/// Starts a thread that sends the due time of each request, shortly after that time. A separate thread is needed,
+/// because the timers of the async runtime have a resolution of only one millisecond.
 fn pace(rate: f64, end_ns: u64) -> mpsc::UnboundedReceiver<u64> {
     let (sender, receiver) = mpsc::unbounded_channel();
     thread::spawn(move || {

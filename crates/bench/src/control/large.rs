@@ -1,5 +1,5 @@
-//! Measures clusters with many keys: the time until a killed node serves again, and the time of a snapshot while keys
-//! are written.
+//! Measures a cluster with many keys: how long a killed node takes to serve again, and how long a snapshot takes while
+//! keys are written.
 
 use std::time::Duration;
 
@@ -11,12 +11,11 @@ use crate::child::{Child, TIMEOUT};
 use crate::clock::monotonic_ns;
 use crate::point::{BenchContext, RunSample, target};
 
-/// The longest time that loading ten million keys may take.
+/// The longest time that the loading of ten million keys may take.
 const FILL_MAX: Duration = Duration::from_secs(300);
 
-/// Loads the keys of `work`, kills the node and restarts it. Measures the time from the start of the new process to its
-/// first linearizable response, and the memory of the new process. Also reads every thousandth key and compares its
-/// value with the expected one.
+/// Loads the keys of `work`, kills the only node and restarts it. Measures the time from the start of the new process
+/// to its first linearizable response, and the memory of the new process. Every thousandth key is read and checked.
 pub fn restart(bench: &BenchContext, work: &ControlWorkload) -> Result<RunSample> {
     let mut cluster = cluster::start(bench, target::DUNLIN, 1)?;
     let mut filling = cluster.clients(bench, &ControlWorkload { case: "fill".to_owned(), ..work.clone() })?;
@@ -43,8 +42,8 @@ fn resident_bytes(cluster: &dyn MeasuredCluster) -> Result<f64> {
     Ok(kib * 1024.0)
 }
 
-/// Lets the leader take a snapshot of all keys while clients write. Measures how long the snapshot takes, and the
-/// writes during that time.
+/// Lets the leader take a snapshot of all keys while clients write. Measures how long the snapshot takes, and how fast
+/// the clients write meanwhile.
 pub fn snapshot(bench: &BenchContext, nodes: usize, work: &ControlWorkload) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let snapshot_work = ControlWorkload { case: "snapshot".to_owned(), ..work.clone() };

@@ -1,4 +1,4 @@
-//! Tables of suite `control`.
+//! The layouts of the tables that suite `control` prints.
 
 use crate::layout::{CaseLayout, ColumnValue};
 
@@ -23,7 +23,7 @@ const fn load(case: &'static str, title: &'static str) -> CaseLayout {
     CaseLayout { case, title, columns: LOAD }
 }
 
-/// The table of each case of suite `control`.
+/// One table layout for each case of suite `control`.
 pub const LAYOUTS: &[CaseLayout] = &[
     load("put", "Write (single key)"),
     load("get", "Read (single key), linearizable"),

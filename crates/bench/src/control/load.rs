@@ -1,5 +1,5 @@
-//! Measures requests of one kind to a cluster, with many requests in flight: their rate and latency, and how much the
-//! cluster writes to the disk.
+//! Measures requests of one kind, with many requests in flight to a cluster. The results are the rate and the latency
+//! of the requests, and how much the cluster writes to the disk.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::disk;
 use super::work::{ControlReport, ControlWorkload};
 use crate::point::{BenchContext, RunSample, target};
 
-/// How long writes to the disk alone (the floor) are measured, directly after the load.
+/// How long the disk's own speed (the floor) is measured after the load.
 const FLOOR: Duration = Duration::from_millis(300);
 
-/// Starts nodes and clients, and measures the requests of `work`.
+/// Starts nodes and clients, and measures the requests that `work` describes.
 pub fn measure(
     bench: &BenchContext,
     target: &'static str,
@@ -25,8 +25,8 @@ pub fn measure(
     let sample = ControlReport::of(work, &mut cluster.clients(bench, work)?)?.sample();
     let per_s = device.and_then(|device| device.max_bytes_per_s(Duration::from_nanos(work.time_ns)));
     drop(cluster);
-    // Disk writes are not reported for measurements at half of the peak rate, because these begin with requests at the
-    // peak rate.
+    // A measurement at half of the highest rate begins with requests at the highest rate. Its disk writes are therefore
+    // not reported.
     let writes = matches!(work.case.as_str(), "put" | "cas" | "batch") && !work.half;
     let Some(per_s) = per_s.filter(|_| writes) else { return Ok(sample) };
     let floor = disk::measure(disk::LARGE_BYTES, FLOOR.min(bench.options.time))?;
@@ -34,7 +34,7 @@ pub fn measure(
     Ok(sample.with("disk_bytes_per_s", per_s).with_optional("disk_share", share))
 }
 
-/// Applies full load for a long time and counts elections. No elections are expected, because no node is killed.
+/// Applies full load for a long time, and counts the elections. No node is killed, so there should be none.
 pub fn measure_soak(bench: &BenchContext, nodes: usize, work: &ControlWorkload) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let report = ControlReport::of(work, &mut cluster.clients(bench, work)?)?;
@@ -42,13 +42,13 @@ pub fn measure_soak(bench: &BenchContext, nodes: usize, work: &ControlWorkload) 
     Ok(report.sample().with("seconds", seconds).with("elections", report.elections as f64))
 }
 
-/// Measures round trips between nodes that otherwise do nothing.
+/// Measures round trips between nodes that have no other work.
 pub fn measure_round_trips(bench: &BenchContext, nodes: usize, work: &ControlWorkload) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     Ok(ControlReport::of(work, &mut cluster.clients(bench, work)?)?.sample())
 }
 
-/// Writes at a rate while watchers read every event. Measures which part of the requested write rate is reached.
+/// Writes at a fixed rate while watchers read every event. Measures which share of this rate is reached.
 pub fn measure_watch(bench: &BenchContext, nodes: usize, work: &ControlWorkload) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let report = ControlReport::of(work, &mut cluster.clients(bench, work)?)?;

@@ -1,4 +1,4 @@
-//! Measures those rows of the Grey document's network table that need no cluster under load: requests over one gRPC
+//! Measures those rows of the Grey document's network table that need no loaded cluster: requests over one gRPC
 //! connection, and the cost of encoding and decoding a put.
 
 use std::hint::black_box;
@@ -16,11 +16,11 @@ use crate::point::{Measurement, RunSample, target};
 use crate::stats::Latencies;
 
 const IN_FLIGHT: usize = 256;
-/// The number of puts that are timed together. A single put cannot be timed, because it takes as little time as reading
-/// the clock.
+/// The number of puts that are timed together. A single put takes as little time as reading the clock, so it cannot be
+/// timed.
 const PUTS_PER_SAMPLE: u64 = 100;
 
-/// Measures publishing through listener `grpc`, over one connection.
+/// Returns the measurement of publishing through listener `grpc`, over one connection.
 pub fn grpc(options: &BenchOptions) -> Measurement {
     let calls = options.count(100_000, 640);
     let load =
@@ -37,7 +37,7 @@ pub fn grpc(options: &BenchOptions) -> Measurement {
     })
 }
 
-/// Measures the encoding and decoding of a put and its reply.
+/// Returns the measurement of encoding and decoding a put and its reply.
 pub fn serialisation(options: &BenchOptions) -> Measurement {
     let rounds = options.count(20_000, 100);
     let params = Params::new().with("bytes", 256_usize).with("of", "serialisation");

@@ -1,7 +1,8 @@
-//! A Dunlin node in a separate process, with the configuration that `dunlin serve` uses. The node has a data directory
-//! on a real disk, mutual TLS between nodes, listener `tcp` for clients, and default limits.
+//! Runs a Dunlin node in a separate process, with the configuration that `dunlin serve` uses. The node has a data
+//! directory on a real disk, mutual TLS between nodes, listener `tcp` for clients, and default limits except for
+//! memory.
 //!
-//! For requests that ordinary clients cannot make, clients of this suite use the suite's own protocol ([`session`]).
+//! For requests that ordinary clients cannot make, the node also serves this suite's own protocol ([`session`]).
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -19,19 +20,19 @@ use tokio::net::TcpListener;
 use super::session;
 use crate::role::{RoleArgs, print_line};
 
-/// The line that a node process prints when it is ready to serve clients.
+/// The line that a node process prints when it can serve clients.
 #[derive(Serialize, Deserialize)]
 pub struct NodeReady {
-    /// Id of the node.
+    /// The id of the node.
     pub id: u64,
 }
 
 /// The status of a benchmarked node: leader, log positions, elections, and requests to other nodes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MeasuredNodeStatus {
-    /// Id of the leader.
+    /// The id of the leader.
     pub leader: Option<u64>,
-    /// Number of voters.
+    /// The number of voters in the cluster.
     pub voters: usize,
     /// The index of the last entry of the log.
     pub last: u64,
@@ -39,37 +40,36 @@ pub struct MeasuredNodeStatus {
     pub applied: u64,
     /// The index of the last entry that a snapshot contains.
     pub snapshot: u64,
-    /// Durations of the elections that this node won, ns.
+    /// How long each election took that this node won, in ns.
     pub elections_ns: Vec<u64>,
-    /// Mean time from proposal to response, ns.
+    /// The mean time from proposal to response, in ns.
     pub commit_ns: f64,
-    /// Address of listener `tcp`.
+    /// The address of listener `tcp`.
     pub listener: SocketAddr,
-    /// The number of requests to other nodes.
+    /// The number of requests that this node sent to other nodes.
     pub asked: u64,
-    /// The number of connections that were opened for requests to other nodes.
+    /// The number of connections that this node opened for its requests to other nodes.
     pub opened: u64,
     /// For each shard of tasks: the id of its leader, and the number of its voters. `None` until the node takes part in
-    /// all shards and each shard has a leader.
+    /// all shards and every shard has a leader.
     pub tasks: Option<Vec<(u64, usize)>>,
 }
 
-/// The state of a node process in a key-value benchmark: the Dunlin node and its membership in a cluster.
+/// The state of a node process in a key-value benchmark: the node, and its membership in the cluster.
 pub struct ControlNodeState {
-    /// The consensus component of this node.
+    /// The part of the node that agrees with the other nodes on keys.
     pub control: Arc<Control>,
     node: Node,
     listener: SocketAddr,
     cluster: Cluster,
-    /// The number and the total duration of all commits at the time of the last reset; the usage counts only later
-    /// commits.
+    /// The number and the total duration of all commits up to the last reset. Only later commits are reported.
     before: Mutex<(u64, Duration)>,
 }
 
 const MEMORY_BYTES_MAX: u64 = 8 << 30;
-/// The memory limit for keys, in bytes: enough for ten million keys.
+/// The memory limit for keys, in bytes, which is enough for ten million keys.
 const KEY_BYTES_MAX: u64 = 8 << 30;
-/// The memory limit for tasks, in bytes: enough for ten million waiting tasks.
+/// The memory limit for tasks, in bytes, which is enough for ten million waiting tasks.
 const TASK_BYTES_MAX: u64 = 4 << 30;
 
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
@@ -129,7 +129,7 @@ impl ControlNodeState {
         shards.iter().map(lead).collect()
     }
 
-    /// Returns the state of the cluster. If `reset` is set, resets the count of commits afterwards.
+    /// Returns the node's status. If `reset` is set, the next call counts commits from now on.
     pub fn usage(&self, reset: bool) -> Result<MeasuredNodeStatus> {
         let (status, elections) = (self.control.status()?, self.control.elections_won()?);
         let links = self.cluster.link_use();

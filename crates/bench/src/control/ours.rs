@@ -1,4 +1,5 @@
-//! A cluster of Dunlin nodes. Each node is a process with a directory on a real disk, and listens on 127.0.0.1.
+//! Starts a cluster of Dunlin nodes. Each node is a process with a data directory on a real disk, and listens on
+//! 127.0.0.1.
 
 use anyhow::{Result, ensure};
 use dunlin_server::ReservedAddress;
@@ -13,7 +14,7 @@ use crate::child::{Child, TIMEOUT};
 use crate::point::BenchContext;
 use crate::scratch_disk::ScratchDisk;
 
-/// A running cluster of Dunlin nodes, to measure. Dropping the value kills the nodes.
+/// A running cluster of Dunlin nodes. Dropping the value kills the nodes.
 #[derive(Debug)]
 pub struct OwnCluster {
     nodes: Vec<Node>,
@@ -29,12 +30,13 @@ struct Node {
 }
 
 impl OwnCluster {
-    /// Starts nodes with a single shard of tasks.
+    /// Starts `count` nodes with a single shard of tasks.
     pub fn start(bench: &BenchContext, count: usize) -> Result<Self> {
         Self::with_shards(bench, count, 1)
     }
 
-    /// Starts nodes with `shards` shards of tasks: the first founds a cluster, the others join and become voters.
+    /// Starts `count` nodes with `shards` shards of tasks. The first node starts a cluster; the others join it and
+    /// become voters.
     pub fn with_shards(bench: &BenchContext, count: usize, shards: u8) -> Result<Self> {
         let disk = ScratchDisk::new()?;
         let reserved = reserve_ports(3 * count)?;

@@ -1,4 +1,5 @@
-//! Clusters of the peers etcd and JetStream (of nats-server). Each node is a process with a directory on a real disk.
+//! Starts a cluster of a peer: etcd, or JetStream, which is a part of nats-server. Each node is a process with a data
+//! directory on a real disk.
 //!
 //! All nodes listen on 127.0.0.1 only. They have only the settings that a durable cluster needs: JetStream gets
 //! `sync_interval: always`; etcd syncs before each response by default.
@@ -15,7 +16,7 @@ use crate::child::Child;
 use crate::point::{BenchContext, target};
 use crate::scratch_disk::ScratchDisk;
 
-/// A running cluster of another key-value store, such as etcd, to measure. Dropping the value kills the nodes.
+/// A running cluster of a peer, such as etcd. Dropping the value kills the nodes.
 #[derive(Debug)]
 pub struct PeerCluster {
     target: &'static str,
@@ -33,7 +34,7 @@ struct Node {
 }
 
 impl PeerCluster {
-    /// Starts the nodes of this target, without waiting until they are ready; the clients wait for that.
+    /// Starts the nodes of a peer. Does not wait until the nodes are ready, because the clients wait for that.
     pub fn start(bench: &BenchContext, target: &'static str, count: usize) -> Result<Self> {
         let disk = ScratchDisk::new()?;
         let reserved = reserve_ports(2 * count)?;
@@ -84,14 +85,14 @@ impl MeasuredCluster for PeerCluster {
     }
 }
 
-/// Reserves ports of 127.0.0.1 until the result is dropped. Peers get their ports as arguments, because their programs
-/// cannot choose a free port and report it.
+/// Reserves `count` ports of 127.0.0.1 until the result is dropped. Peers get their ports as arguments, because their
+/// programs cannot choose a free port and report it.
 pub fn reserve_ports(count: usize) -> Result<Vec<ReservedAddress>> {
     let reserve = |_| ReservedAddress::new((Ipv4Addr::LOCALHOST, 0).into());
     (0..count).map(reserve).collect::<Result<_, _>>().context("cannot find free ports")
 }
 
-/// Returns the port numbers of the reservations.
+/// Returns the numbers of the reserved ports.
 pub fn ports_of(reserved: &[ReservedAddress]) -> Vec<u16> {
     reserved.iter().map(|reserved| reserved.address().port()).collect()
 }
@@ -116,7 +117,7 @@ fn etcd_args(disk: &ScratchDisk, clients: &[u16], peers: &[u16], nth: usize) -> 
     .into()
 }
 
-/// Writes the configuration file of one nats-server. Returns the path of the file.
+/// Writes the configuration file of the nats-server with index `nth`. Returns the path of the file.
 fn nats_config(disk: &ScratchDisk, clients: &[u16], peers: &[u16], nth: usize) -> Result<String> {
     let (path, store) = (disk.path().join(format!("n{nth}.conf")), disk.path().join(format!("n{nth}")));
     let mut text = format!(

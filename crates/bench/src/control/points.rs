@@ -1,4 +1,4 @@
-//! The measurements of suite `control`.
+//! Defines the measurements of suite `control`.
 
 use super::work::ControlWorkload;
 use super::{disk, failover, large, load, network};
@@ -9,21 +9,21 @@ use crate::point::{Measurement, MeasurementGroup, target};
 use crate::raw::ping_pong::{self, PingPong, WaitMethod};
 use crate::sockets::SocketKind;
 
-/// The size of a value in bytes, as in etcd's measurements.
+/// The size of a value in bytes, as in etcd's own benchmarks.
 const BYTES: usize = 256;
-/// The number of connections, as in etcd's measurements.
+/// The number of connections, as in etcd's own benchmarks.
 const CLIENTS: usize = 8;
-/// The number of requests in flight over all connections, as in etcd's measurements.
+/// The number of requests in flight, over all connections, as in etcd's own benchmarks.
 const IN_FLIGHT: usize = 256;
 const BATCH: usize = 100;
 /// The number of keys that one range request reads.
 const RANGE: usize = 1_000;
 const RANGES_IN_FLIGHT: usize = 8;
 const BATCHES_IN_FLIGHT: usize = 64;
-/// The numbers of nodes of the measured clusters.
+/// The sizes of the measured clusters, as numbers of nodes.
 const NODES: [usize; 4] = [1, 3, 5, 7];
 
-/// The settings of one measurement of a key-value cluster: number of nodes, requests in flight, and batch size.
+/// The settings of one measurement of one measurement: number of nodes, requests in flight and keys per request.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlLoad {
     /// The name of the benchmark case.
@@ -32,11 +32,11 @@ pub struct ControlLoad {
     pub nodes: usize,
     /// The number of requests in flight.
     pub in_flight: usize,
-    /// The number of keys in one request; 1 for requests with a single key.
+    /// The number of keys in one request; 1 if the request has a single key.
     pub batch: usize,
     /// Whether requests are sent at half of the highest rate.
     pub half: bool,
-    /// The nodes to which our clients connect: the `leader`, or `all` nodes.
+    /// The nodes to which Dunlin's clients connect: the `leader`, or `all` nodes.
     pub via: &'static str,
 }
 
@@ -80,7 +80,7 @@ impl ControlLoad {
     }
 }
 
-/// Returns the loads to measure, each with the peers to which the load is also applied.
+/// Returns the loads to measure. Each load comes with the peers that are measured with the same load.
 fn loads() -> Vec<(ControlLoad, &'static [&'static str])> {
     const BOTH: &[&str] = &[target::ETCD, target::JETSTREAM];
     const ETCD: &[&str] = &[target::ETCD];
@@ -104,7 +104,7 @@ fn loads() -> Vec<(ControlLoad, &'static [&'static str])> {
     loads
 }
 
-/// The groups of measurements of suite `control`.
+/// Returns the groups of measurements of suite `control`.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let mut groups = vec![floor_points(options)];
     // Quick runs leave out clusters of more than three nodes.
@@ -152,8 +152,8 @@ fn load_point(target: &'static str, load: ControlLoad, options: &BenchOptions) -
     })
 }
 
-/// The measurements of failovers. Dunlin's leaders are killed often enough for a 99th percentile. Leaders of
-/// etcd are killed less often, because each kill takes a second.
+/// Returns the measurements of failovers. Dunlin's leaders are killed often enough for a 99th percentile. Leaders of
+/// etcd are killed less often, because each of their failovers takes a second.
 fn failover_points(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let ours = |nodes: usize| failover_point(target::DUNLIN, nodes, options.count(100, 2));
     let counts = if options.quick { &NODES[1..2] } else { &NODES[1..] };
@@ -169,7 +169,7 @@ fn failover_point(target: &'static str, nodes: usize, kills: u64) -> Measurement
     Measurement::new("failover", target, params, move |bench| failover::measure(bench, target, nodes, kills))
 }
 
-/// The measurement of writes while many watchers read every event.
+/// Returns the measurement of writes while many watchers read every event.
 fn watch_point(options: &BenchOptions) -> Measurement {
     let watchers = options.count(1_000, 20) as usize;
     let rate = 2_000.0;
@@ -183,8 +183,8 @@ fn watch_point(options: &BenchOptions) -> Measurement {
     })
 }
 
-/// The measurement of elections under full load. It runs for the whole time that the user requested, because
-/// elections without a killed node are rare.
+/// Returns the measurement of elections under full load. It runs for the whole time that the user requested, because
+/// elections are rare as long as no node is killed.
 fn soak_point(options: &BenchOptions) -> Measurement {
     let base = ControlLoad::of("soak", 3);
     let work = base.work(options);

@@ -1,4 +1,4 @@
-//! The client process in measurements of Dunlin's failover. The process writes to every node at a fixed interval, and
+//! The client process that measures failovers of Dunlin. The process writes to every node at a fixed interval, and
 //! responds to each [`ProbeCommand`].
 
 use std::cell::{Cell, RefCell};
@@ -15,19 +15,18 @@ use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
 use crate::role::print_line;
 
-/// The time between two writes to the same node. A write does not wait for the results of earlier writes.
+/// The interval at which each node gets a new write, even if earlier writes have no result yet.
 const WRITE_INTERVAL: Duration = Duration::from_millis(7);
 const WRITE_MAX: Duration = Duration::from_secs(5);
 
-/// A pending [`ProbeCommand::AfterNs`]. The client responds when a write that was started after `after_ns` is
-/// acknowledged.
+/// A pending [`ProbeCommand::AfterNs`]. The response is sent when a write that began after `after_ns` is acknowledged.
 #[derive(Default)]
 struct PendingProbe {
     after_ns: Cell<u64>,
     sender: RefCell<Option<oneshot::Sender<u64>>>,
 }
 
-/// Writes to the nodes, and responds to commands until standard input ends.
+/// Writes to all nodes, and responds to commands until standard input ends.
 pub async fn run(nodes: Vec<StoreConnection>) -> Result<()> {
     let pending = Rc::<PendingProbe>::default();
     for (nth, node) in nodes.iter().enumerate() {
@@ -47,7 +46,7 @@ pub async fn run(nodes: Vec<StoreConnection>) -> Result<()> {
                 print_line(&ProbeReply::AnsweredNs(answered_ns.context("no write succeeded")??))?;
             }
             ProbeCommand::Elections(_) => {
-                // The present leader's last election is the election after the kill.
+                // Only the last election of the present leader counts: the one after the kill.
                 let mut won = Vec::new();
                 for (nth, node) in nodes.iter().enumerate() {
                     let Ok(usage) = node.usage().await else { continue };
@@ -80,7 +79,7 @@ async fn write(nth: usize, node: StoreConnection, pending: Rc<PendingProbe>) {
     }
 }
 
-/// Reads commands from standard input in a thread that may block, and returns their receiver.
+/// Starts a thread that reads commands from standard input. Returns the channel to which it sends the commands.
 fn read_commands() -> mpsc::UnboundedReceiver<Result<ProbeCommand>> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {

@@ -1,4 +1,5 @@
-//! Serves a connection of this suite's clients to a node, for requests that listener `tcp` does not offer.
+//! Serves the connections of this suite's own protocol to a node. The benchmark's clients use this protocol for
+//! requests that listener `tcp` does not offer.
 
 use std::sync::Arc;
 
@@ -15,11 +16,11 @@ use crate::clock::monotonic_ns;
 
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// A response to be written: the id of the request, and its result.
+/// A response that waits to be written: the id of its request, and its result.
 type Response = (u64, Result<Bytes, String>);
 type ResponseSender = mpsc::UnboundedSender<Response>;
 
-/// Serves requests until the client closes the connection.
+/// Serves the requests of one client until it closes the connection.
 pub async fn serve(stream: TcpStream, node: Arc<ControlNodeState>) {
     if stream.set_nodelay(true).is_err() {
         return;
@@ -81,7 +82,7 @@ async fn write(mut writer: OwnedWriteHalf, mut receiver: mpsc::UnboundedReceiver
     }
 }
 
-/// Decodes the body of a response to a command.
+/// Decodes the body of a node's response to a command.
 pub fn decode_reply(body: &[u8]) -> anyhow::Result<dunlin::state::ControlReply> {
     Ok(Result::from(dunlin::state::ControlOutcome::decode(body)?)?)
 }

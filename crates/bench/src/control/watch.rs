@@ -1,8 +1,8 @@
-//! Runs many watchers of all revisions over listener `tcp`, each with its own connection and subscription, while keys
-//! are written at a fixed rate.
+//! Measures many watchers that read the changes of all keys over listener `tcp`, while keys are written at a fixed
+//! rate. Each watcher has its own connection and subscription.
 //!
-//! Each watcher reads every event. An event's sequence number is the revision, and its value contains the number of the
-//! write; a missing, repeated or reordered event fails the run.
+//! Each watcher reads every event. The sequence number of an event is its revision; the value in the event contains the
+//! number of the write. A missing, repeated or reordered event fails the run.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use super::work::{ControlReport, ControlWorkload};
 use crate::child::TIMEOUT;
 use crate::payload::{NumberedPayload, ReadExtent};
 
-/// Starts the watchers, writes the keys, and waits until all events are read.
+/// Starts the watchers, writes the keys, and waits until the watchers have read all events.
 pub async fn run(
     work: &ControlWorkload,
     leader: &StoreConnection,
@@ -44,7 +44,7 @@ pub async fn run(
         }));
     }
     let report = lanes::run(values, work.rate).await?;
-    // One more write wakes the watchers that wait for an event, so that they see that `total` is set.
+    // Watchers may be waiting for an event. One more write wakes them, so that they see that `total` is set.
     total.set(Some(values.writes() + 1));
     values.put(0, 0, &mut NumberedPayload::new(work.bytes)).await?;
     for watcher in reading {
@@ -55,7 +55,7 @@ pub async fn run(
     Ok(ControlReport { events: events.get(), ..report })
 }
 
-/// Reads until the number of read events equals `total`, which is set when the measured writes are over.
+/// Reads until this watcher has read `total` events. `total` is set when the measured writes are over.
 async fn read(mut watcher: Subscriber, events: &Cell<u64>, total: &Cell<Option<u64>>) -> Result<()> {
     let (mut last, mut mine) = (None, 0_u64);
     while total.get() != Some(mine) {
@@ -79,8 +79,8 @@ async fn read(mut watcher: Subscriber, events: &Cell<u64>, total: &Cell<Option<u
     Ok(())
 }
 
-/// Whether the event is a put of one key by a client of the benchmark, with a complete value. Between these events,
-/// there are events of keys that the nodes write themselves.
+/// Whether the event is a write of one key by the benchmark, as opposed to a write of the nodes' own keys. Returns an
+/// error if the event is damaged or has another form.
 fn is_client_write(payload: &[u8]) -> Result<bool> {
     let mut changes = 0;
     for change in KeyEvents::new(payload)? {

@@ -1,8 +1,9 @@
-//! The description of the requests that clients of a key-value store make, and the report of the clients. The
-//! description and the report have the same form for Dunlin and for peers. For Dunlin, this program makes the requests
-//! in its role `control-load`; for peers, the program `peers/kv/load` makes them. Both programs read the description as
-//! JSON. They send requests from several lanes, each of which writes its own keys. They report only after they have
-//! read back all acknowledged writes.
+//! The description of the requests that clients of a key-value store make, and the clients' report. Both have the same
+//! form for Dunlin and for peers.
+//!
+//! For Dunlin, this program makes the requests in its role `control-load`; for peers, the program `peers/kv/load` makes
+//! them. Both programs read the description as JSON. They send requests from several lanes (tasks with one request in
+//! flight), each of which writes its own keys. They report only after they have read back all acknowledged writes.
 
 use std::time::Duration;
 
@@ -13,46 +14,46 @@ use crate::child::{Child, TIMEOUT};
 use crate::point::RunSample;
 use crate::stats::Latencies;
 
-/// The load that the client process of a key-value benchmark has to produce. The load is sent to this process as JSON.
+/// The load that the client process of a key-value benchmark must produce. The client process receives it as JSON.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ControlWorkload {
     /// The name of the measured system.
     pub store: String,
-    /// Addresses of the cluster's nodes.
+    /// The addresses of the cluster's nodes.
     pub endpoints: Vec<String>,
-    /// The kind of request, such as `put`, `get`, `cas`, `batch` or `range`, or another measurement, such as `probe` or
-    /// `snapshot`.
+    /// The kind of request, such as `put`, `get`, `cas`, `batch` or `range`; or the name of a special measurement, such
+    /// as `probe` or `snapshot`.
     pub case: String,
     /// The number of connections.
     pub clients: usize,
     /// The number of requests in flight, over all connections.
     pub in_flight: usize,
-    /// Number of keys.
+    /// The number of keys.
     pub keys: usize,
     /// The size of a value in bytes.
     pub bytes: usize,
-    /// Number of keys in one request of kind `batch` or `range`.
+    /// The number of keys in one request of kind `batch` or `range`.
     pub batch: usize,
-    /// The duration of the warm-up, in which requests are made but not counted, in ns.
+    /// How long requests are made without being counted, to warm up, in ns.
     pub warmup_ns: u64,
     /// How long requests are counted, in ns.
     pub time_ns: u64,
-    /// The nodes to which our clients connect: the `leader`, or `all` nodes, which forward requests to the leader.
+    /// The nodes to which Dunlin's clients connect: the `leader`, or `all` nodes, which forward requests to the leader.
     /// Peers' clients connect to all nodes.
     #[serde(default)]
     pub via: String,
-    /// Whether the highest rate is measured first, and then requests at half of that rate in an open loop.
+    /// Whether requests at half of the highest rate are measured, in an open loop. The highest rate is measured before.
     #[serde(default)]
     pub half: bool,
-    /// The number of watchers, each of which reads all changes.
+    /// The number of watchers. Each of them reads all changes.
     #[serde(default)]
     pub watchers: usize,
-    /// The number of requests per second in an open loop; 0 for a closed loop.
+    /// The number of requests per second in an open loop; 0 means a closed loop.
     #[serde(default)]
     pub rate: f64,
 }
 
-/// The number and latencies of the requests that a client process made in a key-value benchmark.
+/// The report of a client process in a key-value benchmark: how many requests it made, and their latencies.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct ControlReport {
     /// The number of successful requests.
@@ -61,8 +62,8 @@ pub struct ControlReport {
     pub errors: u64,
     /// How long requests were counted, in ns.
     pub elapsed_ns: u64,
-    /// The average latency, in ns. Latencies count from the due time in an open loop, and from the time of sending in a
-    /// closed loop.
+    /// The average latency, in ns. In an open loop, latencies count from the time at which the request is due; in a
+    /// closed loop, from the time of sending.
     pub avg_ns: Option<f64>,
     /// The median latency, in ns.
     pub p50_ns: Option<u64>,
@@ -70,48 +71,50 @@ pub struct ControlReport {
     pub p95_ns: Option<u64>,
     /// The 99th percentile of the latency, in ns.
     pub p99_ns: Option<u64>,
-    /// The highest measured rate in requests per second, if latencies were measured at half of that rate.
+    /// The highest rate in requests per second, if the latencies were measured at half of it; otherwise 0.
     #[serde(default)]
     pub peak_per_s: f64,
-    /// For commands: the mean time from proposal to response at the leader, in ns.
+    /// For commands: the mean time from proposal to response at the leader, in ns. Measured at half of the highest rate
+    /// only.
     #[serde(default)]
     pub commit_avg_ns: f64,
     /// For commands: the number of log entries per second.
     #[serde(default)]
     pub entries_per_s: f64,
-    /// Depends on the case: the time of the first response on the monotonic clock, or the duration of a snapshot, in
-    /// ns.
+    /// The meaning depends on the case: the time of the first response on the monotonic clock, or how long a snapshot
+    /// took, in ns.
     #[serde(default)]
     pub first_ns: u64,
-    /// The number of events that the watchers read.
+    /// The number of events that all watchers read.
     #[serde(default)]
     pub events: u64,
-    /// The number of elections that nodes won during the counted time.
+    /// The number of elections that were won while the requests were made.
     #[serde(default)]
     pub elections: u64,
-    /// Which share of the requests between nodes used a connection that was already open.
+    /// The share of the requests between nodes for which no new connection had to be opened.
     #[serde(default)]
     pub links: f64,
 }
 
-/// The share of failed requests above which the measurement fails.
+/// The highest allowed ratio of failed to successful requests. Above it, the measurement fails.
 const ERRORS_MAX: f64 = 0.001;
 
 impl ControlWorkload {
-    /// Describes clients that write to every node at a fixed interval, and respond to each `ProbeCommand`.
+    /// Returns the workload of clients that write to every node at a fixed interval, and respond to each
+    /// `ProbeCommand`.
     pub fn probe() -> Self {
         Self { case: "probe".to_owned(), clients: 1, in_flight: 1, ..Self::default() }
     }
 
-    /// Returns the longest wait for the report. The wait includes the loading of keys before the measurement, and the
-    /// reading of all keys afterwards.
+    /// Returns how long to wait for the report. The time includes loading the keys before the measurement, and reading
+    /// all keys afterwards.
     pub fn timeout(&self) -> Duration {
         Duration::from_nanos(self.warmup_ns + self.time_ns) + 2 * TIMEOUT
     }
 }
 
 impl ControlReport {
-    /// Waits for the report of a clients' process.
+    /// Waits for the report of a client process.
     pub fn of(work: &ControlWorkload, child: &mut Child) -> Result<Self> {
         let report: Self = child.read_line(work.timeout()).context("the clients did not finish")?;
         let share = report.errors as f64 / report.ops.max(1) as f64;
@@ -119,7 +122,7 @@ impl ControlReport {
         Ok(report)
     }
 
-    /// Returns the report with the percentiles of these latencies.
+    /// Returns the report with the average and the percentiles of `latencies`.
     pub fn with(self, latencies: &Latencies) -> Self {
         Self {
             avg_ns: latencies.mean_ns(),
@@ -130,7 +133,7 @@ impl ControlReport {
         }
     }
 
-    /// Returns the report as a sample.
+    /// Returns the report as a sample of a measurement.
     pub fn sample(&self) -> RunSample {
         let sample = RunSample::new()
             .with("ops_per_s", self.ops as f64 * 1e9 / self.elapsed_ns as f64)

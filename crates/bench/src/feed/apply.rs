@@ -1,8 +1,8 @@
-//! Measures the cost of applying a real recording to order books.
+//! Measures how long it takes to apply a real recording to order books.
 //!
 //! The recording is first converted to records, which is not timed. Then all records are applied to new books, which is
-//! timed. An event is one entry of a record: a level's new size, or a change of an order. At the end, the books are
-//! compared with plain maps to which the same entries were applied.
+//! timed. An event is one entry of a record: the new size of a price level, or a change of an order. At the end, the
+//! books are compared with plain maps to which the same entries were applied.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -17,7 +17,7 @@ use dunlin_feed::{
 use crate::clock::monotonic_ns;
 use crate::point::{MissingPrerequisite, RunSample};
 
-/// For each measurement: the kind of book, and the name of the recording.
+/// For each measurement: the kind of book (`l2`: price levels, `l3`: orders), and the name of the recording.
 pub const RECORDINGS: [(&str, &str); 5] = [
     ("l2", "SELF-1.181223994"),
     ("l2", "PRO-1.170258213"),
@@ -26,22 +26,23 @@ pub const RECORDINGS: [(&str, &str); 5] = [
     ("l3", "orders.csv"),
 ];
 
-/// The directory of the recordings, unless `DUNLIN_DATA` names another one.
+/// The directory that contains the recordings, unless `DUNLIN_DATA` names another one.
 const DATA: &str = "data";
 const PIECE: usize = 1 << 20;
 
-/// Records of a market recording that are converted in advance, so that only applying them is timed.
+/// The records of a market recording. The recording is converted to records in advance, so that only their application
+/// is timed.
 #[derive(Debug)]
 pub struct RecordedUpdates {
-    /// The scale of each book: the number of decimals, and the range of prices.
+    /// The scale of each book: its number of decimals, and its range of prices.
     pub scales: Vec<Scale>,
     /// For each record: the index of its book, and the range of its payload in `bytes`.
     pub records: Vec<(usize, Range<usize>)>,
-    /// The payloads of all records.
+    /// The payloads of all records, one after another.
     pub bytes: Vec<u8>,
 }
 
-/// Applies the recording once, and returns the figures.
+/// Applies the recording to order books once, and returns the figures.
 pub fn measure(recording: &str) -> Result<RunSample> {
     let records = read(recording)?;
     let by_order = recording == "orders.csv";

@@ -1,12 +1,12 @@
-//! Prints the result of each scenario in the text format of the MDD-Sim document, with the same fields; our additional
-//! fields follow.
+//! Prints the results of each scenario in the text format of MDD-Sim's benchmark document. The document's fields come
+//! first, and our additional fields follow.
 
 use std::fmt::Write;
 
 use crate::metric;
 use crate::row::{FigureRow, RowSet};
 
-/// Returns the text blocks of all scenarios in the run, with medians over the rounds of the run.
+/// Returns one block of text for each scenario in the run. The figures are medians over the rounds of the run.
 pub fn blocks(rows: &RowSet) -> String {
     let scenarios = rows.iter().filter(|row| row.metric == "duration_ns");
     scenarios.map(|row| block(row, rows)).collect()
@@ -23,7 +23,7 @@ fn block(row: &FigureRow, rows: &RowSet) -> String {
     let host = if param("transport") == "tcp" { "127.0.0.1" } else { "inprocess" };
     let seconds = row.median / 1e9;
     let mut text = String::new();
-    // Writing to a string cannot fail.
+    // A write to a string never fails.
     let _ = writeln!(text, "=== {} {} ===", row.case, row.params);
     let _ = writeln!(
         text,

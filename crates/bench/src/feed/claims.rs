@@ -1,9 +1,9 @@
-//! Figures of MDD-Sim's benchmark document, and of MDD-Sim itself.
+//! Figures from the benchmark document of MDD-Sim (another system for market data), and figures that we measured with
+//! MDD-Sim.
 //!
-//! The document measured server, source and clients in one process. MDD-Sim itself was measured as an optimised build
-//! of its newest source, on a similar machine (two virtual cores, Linux) but in another run. The figures of MDD-Sim
-//! itself therefore show only orders of magnitude. Over TCP, MDD-Sim was measured with the server in a separate
-//! process.
+//! The document measured server, source and clients in one process. We measured an optimised build of MDD-Sim's newest
+//! source on a similar machine (two virtual cores, Linux), but in another run. These figures therefore show only orders
+//! of magnitude. Over TCP, MDD-Sim's server ran in a separate process.
 
 use crate::goal::PeerClaim;
 use crate::row::RowPattern;
@@ -32,7 +32,7 @@ const INPROC_500: Pairs = &[("transport", "inproc"), ("rate", "500")];
 const TCP_500: Pairs = &[("transport", "tcp"), ("rate", "500")];
 const INPROC_CONFLATED: Pairs = &[("transport", "inproc"), ("conflate", "yes")];
 
-/// The figures of the document and of MDD-Sim itself.
+/// The figures from MDD-Sim's document, and those that we measured with MDD-Sim.
 pub const CLAIMS: &[PeerClaim] = &[
     claim("baseline, delivered", 9_999.74, BASELINE, INPROC, "deliveries_per_s"),
     claim("baseline, p50", 20_000.0, BASELINE, INPROC, "sent_p50_ns"),

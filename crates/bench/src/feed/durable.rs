@@ -1,9 +1,9 @@
-//! Measures publishing to a durable topic with a sync before each acknowledgement, and for comparison the journal
-//! alone, which stores such a topic.
+//! Measures publishing to a durable topic that syncs records to disk before it acknowledges them. For comparison, the
+//! journal, which stores such a topic, is measured alone.
 //!
-//! The topic and the journal store records of 256 bytes on the same disk in the same run, with one fdatasync for every
-//! 64 records. The publisher sends 64 records and waits for all acknowledgements; the journal writes and syncs blocks
-//! of 64 records. At the end all records are read back and checked. A directory in memory is refused.
+//! Both store records of 256 bytes on the same disk in the same run, with one fdatasync for every 64 records. The
+//! publisher sends 64 records and waits for all acknowledgements; the journal writes and syncs blocks of 64 records. At
+//! the end all records are read back and checked. A directory in memory is refused.
 
 use std::sync::Arc;
 
@@ -21,14 +21,14 @@ use crate::payload::{NumberedPayload, ReadExtent};
 use crate::point::{MissingPrerequisite, RunSample};
 use crate::scratch_disk::ScratchDisk;
 
-/// Payload bytes of a record.
+/// The size of a record's payload in bytes.
 pub const BYTES: usize = 256;
-/// The number of records that wait for the disk at the same time.
+/// The number of records that wait for the disk together.
 pub const IN_FLIGHT: u64 = 64;
-/// The retention in bytes. It is larger than all records of a run.
+/// The retention in bytes, which is larger than all records of a run.
 const HISTORY_BYTES: u64 = 4 << 30;
 
-/// Measures the journal alone.
+/// Measures the journal without a topic.
 pub fn journal(commits: u64) -> Result<RunSample> {
     let dir = ScratchDisk::new()?;
     let load = CommitLoad { payload_bytes: BYTES, in_flight: IN_FLIGHT as u32, commits };

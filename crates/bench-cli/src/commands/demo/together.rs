@@ -1,5 +1,5 @@
-//! `demo --together`: runs all parts of the demo on one cluster of three nodes. Nodes are killed repeatedly, one at a
-//! time, and restarted.
+//! The command `demo --together`: runs all parts of the demo on one cluster of three nodes. The command repeatedly
+//! kills a node and restarts it.
 
 mod narrator;
 mod work;
@@ -21,15 +21,15 @@ use narrator::{ClosingReport, DemoEventPrinter};
 pub use work::TaskDemoProgram;
 
 const NODES: usize = 3;
-/// The smallest and largest number of workers of each node.
+/// The limits for the number of workers of one node: from 1 to 2.
 const WORKERS: &str = "1..2";
-/// The smallest and largest number of workers of all nodes together.
+/// The limits for the number of workers of the whole cluster: from 3 to 6.
 const WORKERS_ALL: &str = "3..6";
-/// With `--once`: the duration of a round, and the time between two kills of nodes.
+/// With `--once`: how long a round takes, and the time from one kill of a node to the next.
 const ONCE: (Duration, Duration) = (Duration::from_secs(100), Duration::from_secs(30));
-/// Without `--once`: the duration of a round, and the time between two kills of nodes.
+/// Without `--once`: how long a round takes, and the time from one kill of a node to the next.
 const CONTINUOUS: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(60));
-/// The interval at which the demo checks whether to stop the world.
+/// The interval at which the thread of the world checks whether the world must stop.
 const STEP: Duration = Duration::from_millis(500);
 /// How long the world runs before the demo counts the world's entities and kills one of the world's processes.
 const CALM: Duration = Duration::from_secs(10);
@@ -37,12 +37,12 @@ const CALM: Duration = Duration::from_secs(10);
 /// The options of `demo --together`, which runs markets, tasks and a world on one cluster.
 pub struct CombinedDemoOptions<'a> {
     pub source: &'a ReplaySource,
-    /// The directory of the recordings, for the Python program that reads them.
+    /// The directory that contains the recordings. The Python program reads them from there.
     pub data: &'a Path,
     pub speed: Option<Speed>,
     pub kill_every: Option<Duration>,
     pub flock: u64,
-    /// Whether to run without aircraft if their recording is missing.
+    /// Whether to run the world without aircraft if the aircraft's recording is missing.
     pub without_aircraft: bool,
     /// The program that submits and runs tasks; `None` if it is not available.
     pub work: Option<&'a TaskDemoProgram>,
@@ -82,7 +82,7 @@ impl CombinedDemoOptions<'_> {
                 scope.spawn(move || stop_all_on_error(self.tasks(work, urls, narrator, closing, stop)))
             });
             let markets = stop_all_on_error(self.markets(&mut nodes, narrator, closing, stop));
-            // With `--once`, the tasks continue for a while after the last kill of a node. `join` waits until the tasks
+            // With `--once`, the tasks continue for a while after the last kill of a node, so `join` waits for their
             // end.
             let tasks = tasks.map(|tasks| {
                 tasks.join().unwrap_or_else(|_| Err(anyhow!("the thread that runs the tasks panicked")))
@@ -141,7 +141,7 @@ impl CombinedDemoOptions<'_> {
         }
     }
 
-    /// Runs a world whose processes use the cluster.
+    /// Runs a world whose processes connect to the cluster.
     fn space(
         &self,
         urls: &[String],

@@ -1,4 +1,4 @@
-//! `scale plan`: computes the cost and load of a cluster that a file describes.
+//! The command `scale plan`: computes the cost and the load of a cluster that a file describes.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! `scale recommend`: recommends the machines and workers of a cluster.
+//! The command `scale recommend`: recommends machines and a number of workers for a cluster.
 
 use std::io::Write;
 

@@ -1,5 +1,4 @@
-//! `scale simulate`: simulates clusters, and prints the results as tables that show whether Dunlin meets its
-//! requirements.
+//! The command `scale simulate`: simulates clusters, and prints tables that show whether Dunlin meets its requirements.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,12 +14,12 @@ use serde_json::{Value, json};
 
 use super::{percent, prices, read, seconds};
 
-/// The simulated duration for which each value of the load series applies, in ms. In the original series a value covers
-/// 30 minutes, so the simulation plays a day in an hour.
+/// How long the simulation applies each value of the load series, in ms. In the original series a value covers 30
+/// minutes. The simulation applies it for 75 s, so a day takes an hour.
 const VALUE_MS: u64 = 75_000;
-/// The number of values of the load series in a day.
+/// The number of values for one day in the load series.
 const DAY_VALUES: usize = 48;
-/// The number of worker starts to simulate, of which some fail.
+/// The number of worker starts to simulate. Some of the simulated starts fail.
 const WARM_STARTS: u64 = 20_000;
 const DAY_MS: u64 = 3_600_000;
 
@@ -63,7 +62,8 @@ fn check(arguments: &SimulateArguments) -> Result<()> {
     if is_valid { Ok(()) } else { bail!("--task-ms is {}: give a number from 1 to 60000", arguments.task_ms) }
 }
 
-/// A table to print: its title, its headings, and for each row the cells and the JSON object.
+/// A table to print: its title, its column headings, and its rows. A row has its cells as text and the same values as a
+/// JSON object.
 type PrintedTable = (String, &'static [&'static str], Vec<(Vec<String>, Value)>);
 
 fn print(
@@ -248,7 +248,7 @@ fn noisy(seed: u64) -> PrintedTable {
     )
 }
 
-/// Returns workloads whose peak needs the given number of workers if each worker is busy for 70 % of the time.
+/// Returns workloads of which each needs `--peak` workers at its peak, if each worker is busy for 70 % of the time.
 fn workloads(arguments: &SimulateArguments) -> Result<Vec<(&'static str, Workload)>> {
     let high_per_s = f64::from(arguments.peak) * 1_000.0 / arguments.task_ms * 0.7;
     let mut all = vec![
@@ -323,8 +323,8 @@ fn policies(arguments: &SimulateArguments) -> Result<PrintedTable> {
 fn cost(arguments: &SimulateArguments, prices: &Prices) -> Result<PrintedTable> {
     let (name, workload) = workloads(arguments)?.swap_remove(0);
     let mean_us = arguments.task_ms * 1_000.0;
-    // The needs of a worker according to Dunlin's requirements: 85 tasks per second with about 17 ms of CPU time each,
-    // and 57 % of 8 GB of memory.
+    // The processors and memory that one worker needs, according to Dunlin's requirements: it runs 85 tasks per second,
+    // each with about 17 ms of CPU time, and uses 57 % of 8 GB of memory.
     let need = WorkerNeed { cpus: 1.42, memory_gib: 4.6 };
     let policy = policy(arguments, name);
     let rows = sim::savings(arguments.seed, &workload, &policy, mean_us, prices, (need, "m6i.large"));

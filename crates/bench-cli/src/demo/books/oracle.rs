@@ -1,4 +1,5 @@
-//! Computes the expected books independently of Dunlin: with maps, and with a separate parser of the recordings' lines.
+//! Computes the expected order books independently of Dunlin: with maps, and with a separate parser for the recordings'
+//! lines.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,21 +7,23 @@ use anyhow::{Context, Result};
 use dunlin_feed::recording::RecordingFormat;
 use serde_json::Value;
 
-/// A map from side (true for bids) and price to the total size, in the recording's smallest units.
+/// The price levels of a book: a map from side (true for bids) and price to total size. Prices and sizes are counted in
+/// the recording's smallest units.
 pub type SizeByPrice = BTreeMap<(bool, i64), i64>;
 
-/// The expected order books of one recording, computed independently of Dunlin.
+/// The expected order books of one recording, computed without Dunlin's order books.
 pub enum ExpectedBooks {
     Betfair(BTreeMap<(String, u64), SizeByPrice>),
     Bitstamp(BitstampOrders),
 }
 
-/// All open orders of a Bitstamp recording: side, price and size, by order number.
+/// The open orders of a Bitstamp recording. The map's key is the order's number; the value contains its side (true for
+/// bids), price and size.
 #[derive(Default)]
 pub struct BitstampOrders {
     orders: HashMap<String, (bool, i64, i64)>,
-    /// Rows that are held back, because the recorder may have written them while it shut down. Rows of this kind do not
-    /// describe changes of the market.
+    /// Rows that are not applied yet, because the recorder may have written them while it shut down. Such rows say that
+    /// orders were deleted, although the market did not change.
     held: Vec<Vec<String>>,
 }
 
@@ -43,23 +46,22 @@ impl ExpectedBooks {
         }
     }
 
-    /// Removes an order that, as later rows of the recording show, no longer exists. Dunlin's parser finds these
-    /// orders, because the oracle computes only prices and sizes independently.
+    /// Removes an order that no longer exists, as later rows of the recording show. Dunlin's parser, not the oracle,
+    /// finds these orders: the oracle checks only prices and sizes.
     pub fn remove_phantom(&mut self, id: u64) {
         if let ExpectedBooks::Bitstamp(bitstamp) = self {
             bitstamp.orders.remove(&id.to_string());
         }
     }
 
-    /// Ends the recording. Rows that are still held back are dropped, because the recorder wrote them while it shut
-    /// down.
+    /// Ends the recording. Drops the rows that are not applied yet, because the recorder wrote them while it shut down.
     pub fn end(&mut self) {
         if let ExpectedBooks::Bitstamp(bitstamp) = self {
             bitstamp.held.clear();
         }
     }
 
-    /// Returns each book's topic with its price levels.
+    /// Returns the topic and the price levels of each book.
     pub fn books(&self) -> Vec<(String, SizeByPrice)> {
         match self {
             ExpectedBooks::Betfair(books) => {
@@ -97,15 +99,16 @@ fn betfair(books: &mut BTreeMap<(String, u64), SizeByPrice>, line: &[u8]) -> Res
     Ok(())
 }
 
-/// Converts a decimal number to a count of smallest units. The result is exact, because the numbers have few digits.
+/// Converts a decimal number to a number of smallest units. Rounding gives the exact result, because the numbers have
+/// few digits.
 fn units(value: &Value, per_one: f64) -> Result<i64> {
     Ok((value.as_f64().context("a price level of the recording is not two numbers")? * per_one).round()
         as i64)
 }
 
 impl BitstampOrders {
-    /// Applies a row of a Bitstamp recording. A row's columns are id, local time, exchange time, price, volume, action
-    /// and direction.
+    /// Applies a row of a Bitstamp recording. Its columns are id, local time, exchange time, price, volume, action and
+    /// direction.
     fn apply_row(&mut self, row: Vec<String>) {
         let [_, local, exchange, _, _, action, _] = row.as_slice() else { return };
         let closing = action == "deleted" && local == exchange;
@@ -130,8 +133,8 @@ impl BitstampOrders {
             }
             "changed" => {
                 if let Some(order) = self.orders.get_mut(&id) {
-                    // A trade's row has the trade's price. Only a row with an unchanged size changes the
-                    // order's price.
+                    // After a trade, the row contains the trade's price and the order's remaining size. Only a row with
+                    // an unchanged size contains a new price of the order.
                     if order.2 == size { order.1 = price } else { order.2 = size }
                 }
             }
@@ -143,7 +146,7 @@ impl BitstampOrders {
     fn levels(&self) -> SizeByPrice {
         let mut levels = SizeByPrice::new();
         for (bid, price, size) in self.orders.values() {
-            // Market orders have no price limit and never rest in the book.
+            // A market order has no price limit, so it is never in the book. The recording gives it an extreme price.
             let market = if *bid { *price >= 9_999_999_990 } else { *price == 0 };
             if !market && *size > 0 {
                 *levels.entry((*bid, *price)).or_default() += size;

@@ -1,5 +1,5 @@
-//! Runs a replica of all books. The replica reads from the node under configured conditions, such as pauses and lost
-//! connections.
+//! Runs a replica of all order books. The replica reads from the node under the conditions of its plan, such as pauses
+//! and lost connections.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering;
@@ -16,20 +16,21 @@ use dunlin_topic::{OnGap, Reducer, Start, Subscribe, SubscribeOptions};
 use super::oracle::SizeByPrice;
 use super::{PATTERN, PlayProgress};
 
-/// The settings of one replica in the demo: its transport, its pauses, and the faults to inject.
+/// The plan for one replica of the demo: how it connects, how long it pauses, and which faults it suffers.
 #[derive(Debug)]
 pub struct ReplicaPlan {
     pub name: &'static str,
     pub about: &'static str,
     tcp: bool,
-    /// The pause after each read while lines are being played; `None` for a fast replica.
+    /// The pause after each change while lines are being played; `None` for no pauses.
     sleep: Option<Duration>,
     conflate: bool,
-    /// Whether the replica starts when half of the lines are played.
+    /// Whether the replica starts late: when half of the lines have been played.
     late: bool,
-    /// The mean time between two cuts; `None` for no cuts. A cut drops the replica's connection and all its books.
+    /// The mean time between two cuts; `None` for no cuts. A cut closes the replica's connection and drops all its
+    /// books.
     cut: Option<Duration>,
-    /// Withholds every Nth record from the replica, as a test; `None` withholds no record.
+    /// To test the detection of losses: withholds every Nth record from the replica; `None` withholds no record.
     test_loss_every: Option<NonZeroU32>,
 }
 
@@ -77,10 +78,10 @@ pub static PLANS: [ReplicaPlan; 7] = [
     },
 ];
 
-/// The final order books of a replica, and its counters.
+/// The final order books of a replica, and its counts.
 #[derive(Debug, Default)]
 pub struct ReplicaResult {
-    /// For each book: its topic, its price levels and its checksum.
+    /// The topic, the price levels and the checksum of each book.
     pub books: Vec<(String, SizeByPrice, u64)>,
     pub counts: ReplicaCounts,
     /// How many times the replica started again after a cut.
@@ -88,7 +89,7 @@ pub struct ReplicaResult {
 }
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The most unread bytes that the node sends to a slow reader.
+/// The most bytes that the node sends to a slow reader before the reader has read them.
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
 /// Follows the books until the replica has read everything or the demo ends.
@@ -102,7 +103,7 @@ pub fn run(
         thread::sleep(POLL_INTERVAL);
     }
     let mut result = ReplicaResult::default();
-    // A pseudo-random number varies the time between cuts.
+    // The time between cuts varies by a pseudo-random factor.
     let mut random = 0x9e37_79b9_u64;
     loop {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -145,8 +146,7 @@ fn options(plan: &ReplicaPlan) -> SubscribeOptions {
     }
 }
 
-/// Follows the books. Returns `true` when the replica has read everything or the demo has ended, and `false` after a
-/// cut.
+/// Follows the books. Returns `true` if the replica has read everything or the demo has ended, and `false` after a cut.
 fn follow<S: Subscribe>(
     plan: &ReplicaPlan,
     node: &Node,
@@ -171,7 +171,7 @@ fn follow<S: Subscribe>(
         if has_read_all(&replica, progress) || progress.has_ended.load(Ordering::Acquire) {
             break true;
         }
-        // After the last line has been played, the replica is not cut any more.
+        // After the last line, there are no more cuts.
         if span.is_some_and(|span| started.elapsed() >= span) && progress.ends.get().is_none() {
             break false;
         }
@@ -204,7 +204,7 @@ pub fn levels(state: &State) -> SizeByPrice {
     of(Side::Bid).chain(of(Side::Ask)).collect()
 }
 
-/// Adds the counts of `more` to `sum`.
+/// Adds the counts in `more` to the counts in `sum`.
 pub fn add(sum: &mut ReplicaCounts, more: &ReplicaCounts) {
     sum.records += more.records;
     sum.conflated += more.conflated;

@@ -1,4 +1,4 @@
-//! Compares every replica's books with the books that the oracle computes.
+//! Compares every replica's order books with the books that the oracle computes.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::oracle::SizeByPrice;
 use super::reader::ReplicaResult;
 
-/// A table with one row for each replica, which shows whether the replica's order books equal the expected books.
+/// A table with one one for each replica, which shows whether the replica's order books equal the expected books.
 #[derive(Debug, Default)]
 pub struct ReplicaVerdicts {
     rows: Vec<Row>,
@@ -39,7 +39,7 @@ impl ReplicaVerdicts {
         let mut different: Vec<String> = Vec::new();
         for (topic, levels) in expected {
             let actual = result.books.iter().find(|book| book.0 == *topic).map(|book| &book.1);
-            // A replica has no book for a topic without records, which counts as an empty book.
+            // If a topic has no records, a replica has no book for it. A missing book counts as an empty one.
             if actual != Some(levels) && !(actual.is_none() && levels.is_empty()) {
                 different.push(topic.clone());
             }
@@ -65,7 +65,7 @@ impl ReplicaVerdicts {
         });
     }
 
-    /// Returns the number of replicas with a book that differs from the oracle's.
+    /// Returns the number of replicas with at least one book that differs from the oracle's book.
     pub fn different(&self) -> usize {
         self.rows.iter().filter(|row| !row.different.is_empty()).count()
     }

@@ -1,8 +1,9 @@
-//! Publishes one market through one node: its lines, and the records of its books.
+//! Publishes the recording of one market through one node: the recorded lines, and the records of the market's order
+//! books.
 //!
-//! All due lines are published together; the node acknowledges them when they are on disk. If the node fails, the
-//! client later sends the unacknowledged records again with their old numbers, so that no record is stored twice. If
-//! the node refuses records, the publisher publishes them again.
+//! All lines that are due are published together, and the node acknowledges them when they are on disk. If the node
+//! fails, the client sends the unacknowledged records again later, with their old numbers, so that no record is stored
+//! twice. If the node refuses records, this module publishes them again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,12 +26,12 @@ use crate::demo::books::ExpectedBooks;
 use crate::demo::recording::MarketRecording;
 use crate::demo::schedule::schedule;
 
-/// Maximum number of lines published together.
+/// The most lines that are published together.
 const BATCH_LINES_MAX: usize = 512;
-/// The pause before refused records are published again.
+/// The pause before a failed or refused call is repeated.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Publishes one market's recording: its lines, and the records of its order books.
+/// Publishes one market's recording: the lines, and the records of the order books.
 pub struct MarketPublisher<'a> {
     recording: &'a MarketRecording,
     client: Client,
@@ -41,14 +42,14 @@ pub struct MarketPublisher<'a> {
     books: Vec<Topic>,
 }
 
-/// A topic to which only this market publishes, with its publisher.
+/// A topic, and its only publisher.
 struct Topic {
     name: String,
     publisher: Publisher,
     records: u64,
 }
 
-/// The book records of some lines: for each, the index of the book, the event time, and the payload.
+/// The book records of some lines. An entry has the index of the book, the event time, and the payload.
 type BookRecords = Vec<(usize, u64, Vec<u8>)>;
 
 impl<'a> MarketPublisher<'a> {
@@ -64,8 +65,8 @@ impl<'a> MarketPublisher<'a> {
         let format = RecordingFormat::of(recording.line(0))
             .with_context(|| format!("{} is not a recording of Betfair or Bitstamp", recording.source))?;
         let lines = Topic::open(&client, &recording.topic, None)?;
-        // Bitstamp's recording begins with two orders that did not exist any more when the recording began. With these
-        // orders, the best bid would nearly always exceed the best ask.
+        // Bitstamp's recording lists two orders that had already ended before the recording began. With these orders,
+        // the best bid would nearly always exceed the best ask.
         let parsed =
             Parsed::new(format, &RecordingOptions { evict_phantoms: true, ..RecordingOptions::default() });
         Ok(MarketPublisher {
@@ -79,7 +80,7 @@ impl<'a> MarketPublisher<'a> {
         })
     }
 
-    /// Publishes all lines. A line is published when it is due and the gate in [`ClusterDemoState`] is open for it.
+    /// Publishes all lines. A line is published when it is due and the gate of [`ClusterDemoState`] allows it.
     pub fn play(mut self, speed: Speed, stop: &StopFlag) -> Result<MarketResult> {
         let (started, all) = (Instant::now(), self.recording.len());
         let plan: Vec<Duration> =
@@ -135,7 +136,7 @@ impl<'a> MarketPublisher<'a> {
                 book_records.push((book, event_time_ns, payload.to_vec()));
             }
             RecordingItem::Phantom(phantom) => oracle.remove_phantom(phantom.id),
-            // Other items of a recording are ignored here; `dunlin feed import` reports them.
+            // Other items, such as errors in the recording, are ignored here; `dunlin feed import` reports them.
             _ => {}
         });
         book_records
@@ -183,7 +184,7 @@ impl Topic {
         Ok(Topic { name: name.to_owned(), publisher, records: 0 })
     }
 
-    /// Publishes the records and repeats the calls until all are acknowledged, even if nodes fail.
+    /// Publishes the records, and repeats the call until the node acknowledges all of them or [`PATIENCE`] is over.
     fn publish(&mut self, drafts: &[Draft<'_>], state: &ClusterDemoState) -> Result<()> {
         let started = Instant::now();
         let mut outcome = self.publisher.publish_batch(drafts).map(Some);
@@ -193,7 +194,7 @@ impl Topic {
                 Err(error) if started.elapsed() > PATIENCE || state.is_over() => {
                     return Err(error).with_context(|| format!("cannot publish to {}", self.name));
                 }
-                // The client keeps the records and sends them again.
+                // The client has kept the records, and sends them again.
                 Err(PublishError::Unknown(_)) => outcome = self.publisher.flush(),
                 Err(_refused) => {
                     std::thread::sleep(RETRY_PAUSE);
@@ -204,7 +205,7 @@ impl Topic {
         state.waited_ns.fetch_max(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
         self.records += drafts.len() as u64;
         match receipt {
-            // The topic has no other publisher, so an unexpected position means a lost or repeated record.
+            // The topic has no other publisher, so another position means a lost or repeated record.
             Some(receipt) if receipt.position.seq != self.records => bail!(
                 "{} records were published to {}, but the position of the last record is {}",
                 self.records,
@@ -216,7 +217,7 @@ impl Topic {
     }
 }
 
-/// Repeats a call until it succeeds, even if nodes fail.
+/// Repeats a call until it succeeds, for at most [`PATIENCE`]. Meanwhile, nodes may fail and restart.
 pub fn retry<T>(call: impl Fn() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,5 @@
-//! Stops a node with SIGKILL, restarts it, and measures how long subscribers receive nothing and publishers wait.
+//! Kills a node with SIGKILL and restarts it. Measures how long subscribers receive nothing, and how long publishers
+//! wait.
 
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
@@ -15,18 +16,18 @@ use super::{ClusterDemoState, PATIENCE, POLL_INTERVAL};
 
 /// How long a killed node stays down.
 const DOWNTIME: Duration = Duration::from_millis(1_500);
-/// The number of the demo's subscribers at each node.
+/// The number of the demo's subscribers that are connected to each node.
 const SUBSCRIBERS: u64 = 2;
-/// How long to wait after the cluster's recovery until the subscribers of the killed node receive events again. The
-/// wait needs a limit, because a subscriber that has read everything receives no more events.
+/// After the cluster has recovered: how long to wait until the killed node's subscribers receive events again. The wait
+/// needs a limit, because a subscriber that has read everything receives no more events.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The plan by which the demo kills nodes: a number of kills, or an interval between kills.
+/// When the demo kills nodes: a number of kills, or one kill in each interval.
 #[derive(Debug, Clone, Copy)]
 pub enum KillPlan {
-    /// This number of kills, spread evenly over the lines.
+    /// The number of kills. They are spread evenly over the lines.
     Among(usize),
-    /// One kill in each interval of this duration, while lines are being played.
+    /// The interval between two kills, while lines are being published.
     Every(Duration),
 }
 
@@ -35,16 +36,17 @@ pub enum KillPlan {
 pub struct NodeKill {
     node: usize,
     was_leader: bool,
-    /// The time from the kill until all nodes responded again and reported all nodes as voters.
+    /// The time from the kill until every node responded again and reported all nodes as voters.
     recovery: Duration,
-    /// The number of subscribers that were disconnected, and the longest time for which one of them received nothing.
+    /// The number of subscribers that lost their connection, and the longest time during which one of them received
+    /// nothing.
     subscribers: (u64, Duration),
     /// The longest time that a publisher waited for an acknowledgement after the kill.
     publisher_wait: Duration,
 }
 
 impl NodeKill {
-    /// Kills a node with SIGKILL, restarts it, and waits until the cluster has recovered or the demo is interrupted.
+    /// Kills a node with SIGKILL and restarts it. Waits until the cluster has recovered or the demo is interrupted.
     pub fn at(
         nodes: &mut DemoNodes,
         victim: usize,
@@ -78,7 +80,7 @@ impl NodeKill {
         Ok(kill)
     }
 
-    /// The time from the kill until the cluster had recovered.
+    /// Returns the time from the kill until the cluster had recovered.
     pub fn recovery(&self) -> Duration {
         self.recovery
     }

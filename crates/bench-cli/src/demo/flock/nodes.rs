@@ -1,6 +1,6 @@
-//! The demo's nodes: processes of `dunlin serve`, which the demo kills and restarts with the same addresses and
-//! directories. The addresses of a dead node stay reserved, so that no other program takes its ports. When this process
-//! ends or is killed, the nodes' standard input closes, and the nodes end.
+//! The nodes of the demo's cluster, as processes of `dunlin serve`. The demo kills nodes, and restarts them with their
+//! old addresses and directories. The addresses of a dead node stay reserved, so that no other program takes its ports.
+//! When this process ends or is killed, the nodes' standard input closes, and the nodes end.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,26 +16,26 @@ use dunlin_server::cluster::{ClusterClient, NodeStatus, init};
 use dunlin_cli::signals::StopFlag;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The longest wait until all nodes of the new cluster are voters.
+/// How long to wait until all nodes of a new cluster are voters.
 const VOTERS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The default port of listener `tcp`.
 pub const DEFAULT_TCP_PORT: u16 = 4220;
 const DEFAULT_HTTP_PORT: u16 = 8222;
 
-/// The time after which the demo's load repeats. The autoscaler uses this time for its forecast.
+/// The period in which the demo's load repeats. The autoscaler uses this period for its forecast.
 const SEASON: &str = "1m";
 
 /// Optional services of the demo's nodes: the dashboard, and task workers.
 #[derive(Debug, Clone, Default)]
 pub struct DemoNodeServices {
-    /// Whether to serve the dashboard. The first node then uses the default ports, if they are free.
+    /// Whether the nodes serve the dashboard. The first node then uses the default ports, if they are free.
     pub dashboard: bool,
-    /// The command of each node's workers, and the smallest and largest number of workers, such as `1..2`.
+    /// The command that starts a worker, and the limits for the number of workers of each node, such as `1..2`.
     pub workers: Option<(String, String)>,
 }
 
-/// The processes of the demo's cluster, which can be killed and restarted.
+/// The node processes of the demo's cluster. They can be killed and restarted.
 pub struct DemoNodes {
     base: PathBuf,
     extras: DemoNodeServices,
@@ -51,7 +51,7 @@ struct Node {
 }
 
 impl DemoNodes {
-    /// Starts a cluster of `count` nodes that store their data in a temporary directory.
+    /// Starts a cluster of `count` nodes. The nodes store their data in a temporary directory.
     pub fn start(count: usize, extras: DemoNodeServices, stop: &StopFlag) -> Result<DemoNodes> {
         let base = std::env::temp_dir().join(format!("dunlin-demo-{}", std::process::id()));
         std::fs::create_dir_all(&base).with_context(|| format!("cannot create {}", base.display()))?;
@@ -73,7 +73,7 @@ impl DemoNodes {
         Ok(nodes)
     }
 
-    /// The number of nodes, including dead ones.
+    /// Returns the number of nodes, including dead ones.
     pub fn count(&self) -> usize {
         self.nodes.len()
     }
@@ -83,12 +83,12 @@ impl DemoNodes {
         Some(format!("http://{}/", self.nodes.first()?.http.as_ref()?.address()))
     }
 
-    /// The nodes' addresses for clients.
+    /// Returns the URLs at which clients connect to the nodes.
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(|node| format!("dunlin://{}", node.tcp.address())).collect()
     }
 
-    /// Kills a node with SIGKILL. Returns the id of its process; 0 if the node is not running.
+    /// Kills a node with SIGKILL. Returns the id of the killed process; 0 if the node is not running.
     pub fn kill(&mut self, at: usize) -> u32 {
         let Some(mut child) = self.nodes[at].child.take() else { return 0 };
         let pid = child.id();
@@ -97,7 +97,7 @@ impl DemoNodes {
         pid
     }
 
-    /// Starts a node, for the first time or again.
+    /// Starts a node, for the first time or after a kill.
     pub fn restart(&mut self, at: usize) -> Result<()> {
         if at == 0 && self.nodes.iter().all(|node| !node.dir.join("cluster").exists()) {
             let first = &self.nodes[0];
@@ -119,22 +119,23 @@ impl DemoNodes {
         Ok(file)
     }
 
-    /// The status of each node that responds.
+    /// Returns the status of each node that responds.
     fn statuses(&self) -> Vec<NodeStatus> {
         let client = self.nodes.iter().find_map(|node| ClusterClient::open(&node.dir).ok());
         let survey = client.map(|client| client.survey()).unwrap_or_default();
         survey.into_iter().filter_map(|node| node.status.ok()).collect()
     }
 
-    /// Returns the index of the leader among the nodes; `None` if no node leads.
+    /// Returns the index of the node that leads the cluster; `None` if no node leads.
     pub fn leader(&self) -> Option<usize> {
         let statuses = self.statuses();
         let leads = statuses.iter().filter(|status| status.leader == Some(status.node));
-        // Node ids count from 1 in the order in which the nodes joined.
+        // Nodes get the ids 1, 2, 3 and so on in the order in which they join.
         leads.max_by_key(|status| status.term).map(|status| status.node as usize - 1)
     }
 
-    /// Waits until every node responds, reports all nodes as voters, and is ready. Returns early if interrupted.
+    /// Waits until every node responds, reports all nodes as voters, and is ready. Returns early if the demo is
+    /// interrupted.
     pub fn wait_complete(&self, patience: Duration, stop: &StopFlag) -> Result<()> {
         let deadline = Instant::now() + patience;
         loop {
@@ -194,7 +195,7 @@ impl Node {
         Ok(child)
     }
 
-    /// Returns the path of the file that contains the process's standard error.
+    /// Returns the path of the file to which the node's standard error is written.
     fn errors(&self) -> PathBuf {
         self.dir.with_extension("errors")
     }
@@ -205,7 +206,7 @@ impl Drop for DemoNodes {
         for at in 0..self.nodes.len() {
             self.kill(at);
         }
-        // If the directory cannot be removed, it stays in the temporary directory.
+        // If the removal fails, the directory stays where it is, among the system's temporary files.
         let _ = std::fs::remove_dir_all(&self.base);
     }
 }

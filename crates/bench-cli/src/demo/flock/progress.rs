@@ -1,4 +1,4 @@
-//! Tracks which lines of a topic one reader has received from its node.
+//! Records which lines of a topic one reader has received from its node.
 
 use std::collections::BTreeMap;
 
@@ -6,24 +6,24 @@ use dunlin_topic::{Event, Notice, Position};
 
 use crate::demo::account::ContentDigest;
 
-/// The part of a topic that one reader has received: the position up to which no record is missing, and a hash of the
-/// received lines.
+/// The progress of one reader in one topic: the position up to which the reader has received everything, and a hash of
+/// the received lines.
 #[derive(Debug, Default)]
 pub struct TopicReadProgress {
-    /// The position up to which the reader has received every record.
+    /// The position up to which the reader has received all records.
     pub through: Position,
-    /// A running hash of the lines.
+    /// A running hash of the received lines.
     pub content: ContentDigest,
     /// The number of new epochs that the node reported.
     pub epochs: u64,
-    /// The text of the first error.
+    /// The text of the first error that was found.
     pub fault: Option<String>,
 }
 
 /// The progress of one reader, by the name of the topic.
 pub type ReadProgressByTopic = BTreeMap<String, TopicReadProgress>;
 
-/// Adds an event, which is a record or a notice, to the reader's progress in the event's topic.
+/// Adds an event, which is a record or a notice, to the reader's progress in its topic.
 pub fn add_event(by_topic: &mut ReadProgressByTopic, event: &Event<'_>) {
     match event {
         Event::Record(record) => {
@@ -32,7 +32,8 @@ pub fn add_event(by_topic: &mut ReadProgressByTopic, event: &Event<'_>) {
         Event::Notice(Notice::EpochChanged(change)) => {
             let progress = progress_in(by_topic, &change.log.topic);
             progress.epochs += 1;
-            // A durable topic loses no records, so the new epoch must begin directly after the last record read.
+            // The topic is durable, so a restart loses no records, and the new epoch must begin directly after the last
+            // received record.
             if change.new_first.seq != progress.through.seq + 1 {
                 progress.fault(format!(
                     "after {} epoch {} begins at {}",
@@ -65,7 +66,7 @@ impl TopicReadProgress {
         self.content.add(line);
     }
 
-    /// Stores an error, unless one is already stored.
+    /// Stores an error, unless an earlier error is stored.
     pub fn fault(&mut self, text: String) {
         self.fault.get_or_insert(text);
     }

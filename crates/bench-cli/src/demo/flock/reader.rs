@@ -1,5 +1,5 @@
-//! Runs the two threads of the demo that read from one node. One thread receives all lines, the other keeps a replica
-//! of all books. When the node is killed, both threads reconnect and continue.
+//! Runs two threads that read from one node of the demo: one receives all lines, the other keeps a replica of all order
+//! books. After the node was killed, both threads reconnect and continue.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,18 +17,18 @@ use super::{ClusterDemoState, PATIENCE, POLL_INTERVAL};
 use crate::demo::books::{PATTERN, ReplicaResult, add, levels};
 use crate::demo::plan::MARKETS;
 
-/// Maximum number of events that a reader handles before it checks whether the demo has ended.
+/// The most events that a reader handles before it checks whether the demo has ended.
 const EVENTS_MAX: usize = 512;
 const IDLE: Duration = Duration::from_millis(50);
 
-/// The two threads that read from one node: one receives all lines, one keeps all order books.
+/// The two threads that read from one node: one receives all lines, the other keeps a replica of all order books.
 pub struct NodeReaders {
     lines: JoinHandle<Result<ReadProgressByTopic>>,
     books: JoinHandle<Result<ReplicaResult>>,
 }
 
 impl NodeReaders {
-    /// Starts the readers of the node at `url`.
+    /// Starts the two threads that read from the node at `url`.
     pub fn start(url: &str, state: &Arc<ClusterDemoState>) -> NodeReaders {
         let (of_lines, of_books) = ((url.to_owned(), Arc::clone(state)), (url.to_owned(), Arc::clone(state)));
         NodeReaders {
@@ -52,7 +52,7 @@ impl NodeReaders {
     }
 }
 
-/// Subscribes, and retries until it succeeds.
+/// Connects and subscribes. Retries for at most [`PATIENCE`].
 fn subscribe(url: &str, pattern: &str, start: Start, on_gap: OnGap) -> Result<Subscriber> {
     let name = format!("demo: {pattern}");
     let deadline = Instant::now() + PATIENCE;
@@ -69,7 +69,7 @@ fn subscribe(url: &str, pattern: &str, start: Start, on_gap: OnGap) -> Result<Su
     }
 }
 
-/// The state of a reader's connection to its node. Measures the time from the loss of the connection to the next event.
+/// Whether a reader is connected to its node. Measures the time from the loss of the connection to the next event.
 struct ReaderLink<'s> {
     state: &'s ClusterDemoState,
     disconnected_since: Option<Instant>,
@@ -91,7 +91,8 @@ impl<'s> ReaderLink<'s> {
         }
     }
 
-    /// Notes that an event arrived. If the connection was lost, counts a reconnection and the time without events.
+    /// Must be called for each event. If the connection was lost before the event, counts a reconnection and the time
+    /// without events.
     fn record_event(&mut self) {
         if let Some(since) = self.disconnected_since.take() {
             self.state.record_reconnect(since.elapsed());

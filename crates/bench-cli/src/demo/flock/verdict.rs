@@ -1,4 +1,4 @@
-//! Compares the lines that each node's reader received with the recordings.
+//! Compares the lines that the reader at each node received with the recordings.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use super::progress::{ReadProgressByTopic, TopicReadProgress};
 use crate::demo::account::ContentDigest;
 use crate::demo::recording::MarketRecording;
 
-/// A table with one row for each node and topic, which shows whether the received lines equal the published ones.
+/// A table with one row for each node and topic, which shows whether the lines from this node equal the published lines.
 #[derive(Debug, Default)]
 pub struct NodeVerdicts {
     rows: Vec<Row>,
@@ -29,7 +29,8 @@ struct Row {
 }
 
 impl NodeVerdicts {
-    /// Compares the lines received from one node with the published ones, and adds rows to the table.
+    /// Compares the lines that the reader at one node received with the published lines, and adds the results to the
+    /// table.
     pub fn judge(
         &mut self,
         node: &str,
@@ -57,7 +58,7 @@ impl NodeVerdicts {
         }
     }
 
-    /// Returns the number of received copies of the lines that differ from the recordings.
+    /// Returns the number of rows in which the received lines differ from the published lines.
     pub fn different(&self) -> usize {
         self.rows.iter().filter(|row| !row.is_equal).count()
     }

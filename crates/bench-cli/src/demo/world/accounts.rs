@@ -1,4 +1,4 @@
-//! Checks that every entity of a world exists exactly once.
+//! Checks that every entity of the demo's world exists exactly once.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use dunlin_cli::commands::space::life::AIRCRAFT;
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct EntityCount {
     pub found: usize,
-    /// Ids of the entities that are in no region.
+    /// The ids of the entities that are in no region.
     pub lost: Vec<u64>,
     /// The ids of the entities that are in two or more regions.
     pub duplicated: Vec<u64>,
@@ -20,7 +20,8 @@ pub struct EntityCount {
 }
 
 impl EntityCount {
-    /// Counts the entities of these regions, whose ticks must be stopped.
+    /// Counts the entities in the states of all regions. The ticks must be stopped. `expected` contains the id of every
+    /// created entity.
     pub fn of<'a>(
         states: impl Iterator<Item = &'a RegionState<3>>,
         expected: impl Iterator<Item = u64>,
@@ -51,8 +52,8 @@ impl EntityCount {
     }
 }
 
-/// Counts the pairs of aircraft that are at most `radius` apart. Returns two counts: one found with the octree, one
-/// found by comparing all aircraft with each other.
+/// Counts the pairs of aircraft that are at most `radius` apart. Returns two numbers: the pairs that the octree finds,
+/// and the pairs found by comparing each aircraft with every other.
 pub fn pairs<'a>(
     states: impl Iterator<Item = &'a RegionState<3>>,
     world: WorldBox<3>,

@@ -1,4 +1,4 @@
-//! Prints the output of `demo --together`: lines of text while the parts of the demo run, and tables at the end.
+//! Prints the output of `demo --together`: lines of text while the demo runs, and tables at the end.
 
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
@@ -21,7 +21,7 @@ impl<'a> DemoEventPrinter<'a> {
         DemoEventPrinter { console, began: Instant::now() }
     }
 
-    /// Prints an event of one part of the demo.
+    /// Prints an event of one part of the demo, such as `tasks`.
     pub fn print_event(&self, part: &str, text: &str) -> Result<()> {
         let at_s = self.began.elapsed().as_secs_f64();
         if self.console.json {
@@ -56,7 +56,7 @@ impl<'a> DemoEventPrinter<'a> {
 /// The result of one part of the demo: its name, whether it passed, and a sentence about the result.
 pub type PartResult = (&'static str, (bool, String));
 
-/// The final tables and results of all parts of the demo, collected to be printed together at the end.
+/// The final tables and results of all parts of the demo. Each part adds its own; they are printed together at the end.
 #[derive(Debug, Default)]
 pub struct ClosingReport {
     tables: Vec<u8>,
@@ -66,7 +66,7 @@ pub struct ClosingReport {
 /// The order in which the results of the parts are printed.
 const PARTS: [&str; 5] = ["topics", "feeds", "nodes", "tasks", "space"];
 
-/// Adds the final tables of one part of the demo, and the sentences about the part's result.
+/// Adds the final tables of one part of the demo, and sentences about its results.
 pub fn add(closing: &Mutex<ClosingReport>, tables: Vec<u8>, sentences: Vec<PartResult>) {
     let mut closing = closing.lock().unwrap_or_else(PoisonError::into_inner);
     closing.tables.extend(tables);
@@ -79,7 +79,7 @@ impl ClosingReport {
         self.sentences.iter().all(|(_, (holds, _))| *holds)
     }
 
-    /// Prints all tables, and a line with the result of each part.
+    /// Prints all tables, and then one line for each part with the part's result.
     pub fn write(&self, console: &Console) -> Result<()> {
         let mut out = console.out();
         out.write_all(&self.tables)?;

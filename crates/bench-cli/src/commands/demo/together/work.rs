@@ -1,5 +1,5 @@
-//! Runs the Python program `recordings.py`, in which four tenants submit tasks that parse the recordings. The tasks run
-//! in Python workers, which the nodes start. The program checks each result, and prints its own table.
+//! Runs the Python program `recordings.py`, in which four tenants submit tasks that parse the recordings. Python
+//! workers, which the nodes start, run the tasks. The program checks each result, and prints a table of its own.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -13,32 +13,33 @@ use anyhow::{Context, Result, ensure};
 use dunlin_cli::signals::StopFlag;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The duration of the steady load in a round, in seconds.
+/// In each round: how long the tenants submit tasks at a steady rate, in seconds.
 const STEADY: &str = "30";
-/// The number of tasks that one tenant submits at the same time after the steady load.
+/// The number of tasks that one tenant submits at once after the steady load.
 const SPIKE: &str = "500";
-/// The number of workers that are killed after the steady load.
+/// The number of workers that the program kills after the steady load.
 const KILLS: &str = "2";
-/// The time between the starts of two rounds, in seconds. The load repeats, so the nodes can forecast it.
+/// The time from the start of one round to the start of the next, in seconds. The load repeats in this interval, so the
+/// nodes can forecast it.
 const ROUND_INTERVAL: &str = "60";
 
-/// The Python program that submits and runs the demo's tasks, and the interpreter for it.
+/// The Python program that submits the demo's tasks, and the interpreter that runs the program.
 #[derive(Debug)]
 pub struct TaskDemoProgram {
-    /// A Python interpreter with the `dunlin` package.
+    /// The path of a Python interpreter that has the package `dunlin`.
     pub python: PathBuf,
-    /// The directory of `recordings.py` and `recordings_worker.py`.
+    /// The directory that contains `recordings.py` and `recordings_worker.py`.
     pub directory: PathBuf,
 }
 
-/// The running Python program of the demo's tasks. Dropping the handle ends the program.
+/// The running Python program that submits the demo's tasks. Dropping the handle kills the program.
 pub struct TaskDemoProcess {
     child: Child,
     lines: Receiver<String>,
 }
 
 impl TaskDemoProgram {
-    /// The command line with which a node starts a worker.
+    /// Returns the command line with which a node starts a worker.
     pub fn workers(&self) -> Result<String> {
         let worker = self.directory.join("recordings_worker.py");
         let arguments = [self.python.to_str(), worker.to_str()];
@@ -49,8 +50,8 @@ impl TaskDemoProgram {
         Ok(shlex::try_join(arguments)?)
     }
 
-    /// Starts the program on a cluster. `scale` is the smallest and largest number of the cluster's workers, such as
-    /// `3..6`.
+    /// Starts the program on a cluster. `scale` contains the smallest and the largest number of workers in the cluster,
+    /// such as `3..6`.
     pub fn start(&self, url: &str, data: &Path, scale: &str, once: bool) -> Result<TaskDemoProcess> {
         let mut command = Command::new(&self.python);
         command.arg("-u").arg(self.directory.join("recordings.py"));
@@ -59,8 +60,8 @@ impl TaskDemoProgram {
         if once {
             command.arg("--once");
         }
-        // Ctrl-C must reach only this process, which then ends the program. If this process is killed, the
-        // program ends because its standard input closes.
+        // Ctrl-C must reach only this process, which then ends the Python program. If this process is killed, the
+        // Python program's standard input closes, and the program ends.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let spawned = command.spawn();
         let mut child = spawned.with_context(|| format!("cannot start {}", self.python.display()))?;
@@ -78,8 +79,8 @@ impl TaskDemoProgram {
 }
 
 impl TaskDemoProcess {
-    /// Prints the program's lines until it ends. Returns the table that the program prints at its end, after an empty
-    /// line; `None` if the demo is interrupted.
+    /// Prints the program's lines until the program ends. Returns the lines after the first empty line, which are the
+    /// program's final table; `None` if the demo is interrupted.
     pub fn follow(
         &mut self,
         stop: &StopFlag,
