@@ -1,23 +1,24 @@
-//! Thresholds for figures: Dunlin's goals, other documents' claims, and known figures of peers.
+//! The values with which measured figures are compared: Dunlin's goals, claims of other systems' documents, and figures
+//! that peers are known to reach.
 //!
-//! Each suite lists its thresholds as constants, such as those in `spot/`. This module compares the thresholds with the
-//! rows of one run. The module never divides figures of different runs.
+//! Each suite lists these values as constants, such as those in `spot/`. This module compares the values with the rows
+//! of one run. It never divides a figure of one run by a figure of another run.
 
 use crate::metric;
 use crate::row::{FigureRow, RowNote, RowPattern, RowSet};
 
-/// A performance goal of Dunlin: the measured row, and the threshold that its figure must meet.
+/// A performance goal of Dunlin: a measured figure, and the threshold that the figure must meet.
 #[derive(Clone, Copy, Debug)]
 pub struct Goal {
-    /// Description of the goal.
+    /// The description of the goal.
     pub title: &'static str,
-    /// Selects the row of Dunlin to which the goal applies.
+    /// Selects the row with the measured figure of Dunlin.
     pub ours: RowPattern,
     /// The threshold that the figure must meet.
     pub threshold: Threshold,
 }
 
-/// The least or greatest allowed value of a figure: an absolute number, or relative to another row.
+/// The lowest or highest allowed value of a figure: a number, or a multiple of another row's figure.
 #[derive(Clone, Copy, Debug)]
 pub enum Threshold {
     /// The figure is at least this value.
@@ -30,23 +31,23 @@ pub enum Threshold {
     TimesAtMost(f64, RowPattern),
 }
 
-/// Whether a run meets a goal, with the figures that decide it.
+/// Whether a run meets a goal, and the figures that decide this.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoalVerdict {
-    /// The figure of Dunlin that was measured.
+    /// The measured figure of Dunlin.
     pub measured: f64,
-    /// The figure of the other row, if the threshold refers to another row.
+    /// If the threshold refers to another row: the figure of that row.
     pub reference: Option<f64>,
-    /// Dunlin's figure divided by the other row's figure, if the threshold refers to another row.
+    /// If the threshold refers to another row: Dunlin's figure divided by the figure of that row.
     pub ratio: Option<f64>,
     /// Whether the goal is met; `None` if it cannot be judged.
     pub met: Option<bool>,
-    /// The reason why the goal cannot be judged.
+    /// If the goal cannot be judged: the reason.
     pub reason: Option<String>,
 }
 
 impl Goal {
-    /// Judges the goal. Returns `None` if the run does not have the row that the goal selects.
+    /// Judges the goal. Returns `None` if the run lacks the row with the measured figure.
     pub fn judge(&self, rows: &RowSet) -> Option<GoalVerdict> {
         let ours = rows.find(&self.ours)?;
         let measured = ours.median;
@@ -72,7 +73,7 @@ impl Goal {
 }
 
 impl Threshold {
-    /// Returns the threshold as text.
+    /// Returns a description of the threshold.
     pub fn text(&self, metric: &str) -> String {
         match self {
             Self::AtLeast(threshold) => format!("≥ {}", metric::format_metric(metric, *threshold)),
@@ -82,7 +83,7 @@ impl Threshold {
         }
     }
 
-    /// Returns the pattern of the other row to which the threshold refers; `None` for an absolute threshold.
+    /// Returns the pattern that selects the other row of a relative threshold; `None` for an absolute threshold.
     pub fn reference(&self) -> Option<&RowPattern> {
         match self {
             Self::AtLeast(_) | Self::AtMost(_) => None,
@@ -91,46 +92,47 @@ impl Threshold {
     }
 }
 
-/// A figure from another system's documentation, to compare with Dunlin's measured figure.
+/// A figure that another system's documentation states. Dunlin's measured figure is compared with it.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerClaim {
-    /// Description of the figure, in the document's words.
+    /// The description of the figure, in the words of the documentation.
     pub title: &'static str,
-    /// The document's figure, in the unit of Dunlin's metric.
+    /// The figure from the documentation, in the unit of Dunlin's metric.
     pub figure: f64,
-    /// Selects the row of Dunlin that is compared with the claim.
+    /// Selects the row with Dunlin's measured figure.
     pub ours: RowPattern,
 }
 
 impl PeerClaim {
-    /// Returns how many times better Dunlin's figure is. A value below 1 means that Dunlin's figure is worse.
+    /// Returns by which factor Dunlin's measured figure is better. A value below 1 means that it is worse.
     pub fn times_better(&self, measured: f64) -> f64 {
         if metric::less_is_better(self.ours.metric) { self.figure / measured } else { measured / self.figure }
     }
 }
 
-/// A figure that a peer reached in an earlier run, and the figure of a bare socket, ring or disk in that run.
+/// A figure that a peer reached in an earlier run. A floor is a measurement of a bare socket, ring or disk in the earlier run is also stored.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerFigure {
-    /// Selects the row of the peer.
+    /// Selects the row with the peer's figure.
     pub peer: RowPattern,
-    /// The figure that the peer is known to reach.
+    /// The figure that the peer reached in the earlier run.
     pub figure: f64,
-    /// Selects the row of the floor with which the peer is compared: a bare socket, ring or disk.
+    /// Selects the row with the floor's figure. The floor is a bare socket, ring or disk.
     pub floor: RowPattern,
-    /// The figure of the floor in the run in which the peer reached its figure.
+    /// The figure of the floor in the earlier run.
     pub floor_figure: f64,
-    /// Whether the peer's figure must rise with the figure of the floor, because the peer spends most of its time on
-    /// moving bytes.
+    /// Whether the peer's figure rises with the floor's figure. It does if the peer spends most of its time on moving
+    /// bytes.
     pub rises_with_the_floor: bool,
 }
 
-/// The share by which a peer may fall short of its expected figure before comparisons with it are refused.
+/// How far a peer's figure may be below the expected figure, as a share. If it is further below, the peer is not
+/// compared.
 const PEER_TOLERANCE: f64 = 0.20;
 
-/// Marks the rows of peers that are below their known figures, scaled to the floor of this run. Something else slowed
-/// such a peer, so a comparison with it would be unfair. A peer's row is also marked if the run does not have the row
-/// of its floor.
+/// Marks the rows of peers that do not reach their known figures, which are first scaled to the floor of this run.
+/// Something else slowed such a peer down, so a comparison with it would be unfair. A peer's row is also marked if this
+/// run did not measure the peer's floor.
 pub fn mark_unfair_peers(rows: &mut RowSet, peer_figures: &[PeerFigure]) {
     let judged: Vec<(FigureRow, RowNote)> = peer_figures
         .iter()

@@ -1,39 +1,40 @@
-//! Defines the columns of the table of each benchmark case. If the benchmark document of another system, such as SPOT,
-//! has a table for the same case, the columns of that table are on the left, and further columns follow.
+//! Defines the columns of the tables that show the results of the benchmark cases. Some cases repeat a measurement from
+//! the benchmark document of another system, such as SPOT. Their tables begin with the columns of the document's table;
+//! further columns follow.
 
 use crate::metric;
 use crate::point::target;
 use crate::row::{FigureRow, RowSet};
 use crate::table::{LineStyle, Table};
 
-/// The title and the columns of a table with the results of one benchmark case.
+/// The layout of the table for one benchmark case: its title and its columns.
 #[derive(Clone, Copy, Debug)]
 pub struct CaseLayout {
     /// The name of the benchmark case.
     pub case: &'static str,
     /// The table's title.
     pub title: &'static str,
-    /// The heading and value of each column after the first, which shows the scenario.
+    /// The columns after the first one, which shows the scenario. A column has a heading and a value.
     pub columns: &'static [(&'static str, ColumnValue)],
 }
 
-/// The content of a table's column: a parameter, or a metric's median, range or percentage.
+/// The value that a column shows: a parameter, or a metric's median, range or percentage.
 #[derive(Clone, Copy, Debug)]
 pub enum ColumnValue {
-    /// Value of a parameter.
+    /// The value of a parameter.
     Param(&'static str),
-    /// Median of a metric.
+    /// The median of a metric.
     Metric(&'static str),
-    /// The minimum and maximum of a metric.
+    /// The lowest and the highest value of a metric.
     Range(&'static str),
-    /// A metric as a percentage of the same metric in another row. The fields are the metric, and the target and the
-    /// transport of the other row, whose other parameters are equal.
+    /// The percentage of a metric in relation to the same metric in another row. The fields are the metric, and the
+    /// other row's target and transport. All other parameters of that row are the same.
     Share(&'static str, &'static str, &'static str),
 }
 
 use ColumnValue::{Metric, Param, Range, Share};
 
-/// The tables of suite `spot`, as in the SPOT document.
+/// The table layouts of suite `spot`, with the columns of SPOT's benchmark document.
 pub const SPOT: &[CaseLayout] = &[
     CaseLayout {
         case: "throughput",
@@ -112,7 +113,7 @@ const SCENARIO: &[(&str, ColumnValue)] = &[
     ("CPU clients", Metric("client_cpu_s")),
 ];
 
-/// The tables of suite `feed`: the MDD-Sim document's columns, then additional ones.
+/// The table layouts of suite `feed`: first the columns of MDD-Sim's benchmark document, then additional ones.
 pub const FEED: &[CaseLayout] = &[
     CaseLayout { case: "baseline_1x1_10k", title: "Baseline (10k target)", columns: SCENARIO },
     CaseLayout { case: "fanout_1x100_1k", title: "Fan-out (1k target, 100 clients)", columns: SCENARIO },
@@ -143,8 +144,8 @@ pub const FEED: &[CaseLayout] = &[
     CaseLayout { case: "custom", title: "Custom configuration", columns: SCENARIO },
 ];
 
-/// Returns the tables of these rows. The table of a case with a layout has the layout's columns; the tables of other
-/// cases have a line for each metric.
+/// Returns the tables that show `rows`, one for each case. If a case has a layout, its table has the layout's columns.
+/// Otherwise the table has a line for each metric.
 pub fn tables(layouts: &[CaseLayout], rows: &RowSet) -> Vec<Table> {
     let mut cases: Vec<&str> = layouts.iter().map(|layout| layout.case).collect();
     for row in rows.iter() {
@@ -165,7 +166,7 @@ fn table(layouts: &[CaseLayout], case: &str, rows: &RowSet) -> Table {
     table
 }
 
-/// Returns the table of a case, without lines. `more` is the heading of an additional column.
+/// Returns the table of a case without lines. `more` is the heading of one more column.
 pub fn empty_table(layouts: &[CaseLayout], case: &str, more: Option<&str>) -> Table {
     let layout = layouts.iter().find(|layout| layout.case == case);
     let (title, mut headings) = match layout {
@@ -179,10 +180,10 @@ pub fn empty_table(layouts: &[CaseLayout], case: &str, more: Option<&str>) -> Ta
     Table::new(title, &headings)
 }
 
-/// The lines of a table that contain the results of one measurement.
+/// The lines that show the results of one measurement in a table.
 #[derive(Debug)]
 pub struct PointText<'a> {
-    /// One of the measurement's rows. The row identifies the measurement.
+    /// A row of the measurement, to identify it.
     pub row: &'a FigureRow,
     /// How the lines are highlighted.
     pub style: LineStyle,
@@ -190,7 +191,7 @@ pub struct PointText<'a> {
     pub lines: Vec<Vec<String>>,
 }
 
-/// Returns the measurements of a case in the order of their rows, with their table lines.
+/// Returns the lines for each measurement of a case, in the order of `rows`.
 pub fn points<'a>(layouts: &[CaseLayout], case: &str, rows: &'a RowSet) -> Vec<PointText<'a>> {
     let layout = layouts.iter().find(|layout| layout.case == case);
     let mut points: Vec<PointText<'a>> = Vec::new();
@@ -231,7 +232,8 @@ fn style(row: &FigureRow) -> LineStyle {
     if row.target == target::DUNLIN { LineStyle::Plain } else { LineStyle::Dim }
 }
 
-/// Returns the text that identifies the measurement: the target, and the parameters that have no column.
+/// Returns the text of the column `Scenario`, which identifies a measurement: its target, and the parameters without a
+/// column.
 fn scenario(layout: &CaseLayout, row: &FigureRow) -> String {
     let has_column =
         |name: &str| layout.columns.iter().any(|(_, cell)| matches!(cell, Param(param) if *param == name));

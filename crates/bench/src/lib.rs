@@ -1,16 +1,17 @@
-//! Measures workloads, targets and peers side by side: the code of `dunlin bench` and `dunlin report`.
+//! The benchmarks of Dunlin and of other systems: the code of the commands `dunlin bench` and `dunlin report`.
 //!
-//! A suite is a list of *measurements*. Each has a target and parameters. The measurements of a *group* run
-//! alternately. The runner turns their samples into *rows*. The rows are compared with goals, with the claims of a
-//! *benchmark document* and with known figures of peers. The rows are printed, and stored in a file, from which
-//! `dunlin report` makes its page. A benchmark document states the figures of one of the systems SPOT, Ratatoskr,
-//! MDD-Sim, Grey and Luciferase. The suites repeat these systems' measurements.
+//! A suite is a list of *measurements*. A measurement has a target (Dunlin, or another system, called a peer) and
+//! parameters. The measurements of a *group* run alternately. The runner turns their samples into *rows*. The rows are
+//! compared with goals, with the claims of a *benchmark document* and with known figures of peers. A benchmark document
+//! states the figures of one of the systems SPOT, Ratatoskr, MDD-Sim, Grey and Luciferase; the suites repeat these
+//! systems' measurements. The rows are printed and stored in a file, from which `dunlin report` makes its page.
 //!
 //! Invariants: a measurement fails unless all counted deliveries were checked. Throughput is measured without loss. A
-//! ratio compares figures of one run, and never a peer that is below its known figure. All child processes end with the
-//! measurement. All traffic stays on this machine.
+//! ratio compares figures of one run. No ratio is computed with a peer that is below its known figure. All child
+//! processes end with the measurement. All traffic stays on this machine.
 //!
-//! Peers are built by `cargo xtask peers` from the sources in `peers/`. The CLI defines the options' flags.
+//! The command `cargo xtask peers` builds the peers from the sources in `peers/`. The crate of the command line defines
+//! the names of the options.
 
 mod against;
 mod broker;

@@ -1,4 +1,4 @@
-//! Measures Dunlin in process: publisher and subscribers run in one process, without sockets.
+//! Measures Dunlin without sockets: publishers and subscribers run in the process of the node.
 
 pub mod fanout;
 pub mod memory;

@@ -1,25 +1,25 @@
-//! Describes the machine, commit and command of a run.
+//! Describes the machine, the commit and the time of a benchmark run.
 
 use std::process::Command;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-/// The processor, memory and kernel of the machine that ran a benchmark.
+/// The processor, memory and kernel of the machine on which a benchmark ran.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MachineDescription {
-    /// The processor's name.
+    /// The name of the processor.
     pub processor: String,
     /// The number of cores that this process may use.
     pub cores: u64,
-    /// Memory, in bytes.
+    /// The size of the memory in bytes.
     pub memory_bytes: u64,
-    /// The kernel's name and version.
+    /// The name and the version of the kernel.
     pub kernel: String,
 }
 
 impl MachineDescription {
-    /// Describes this machine; unknown properties are empty.
+    /// Describes this machine. A property that cannot be found out is empty.
     pub fn current() -> Self {
         Self {
             processor: proc_field("/proc/cpuinfo", "model name").unwrap_or_default(),
@@ -51,19 +51,20 @@ fn kib(text: &str) -> Option<u64> {
     text.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// Returns the current time, such as `2026-11-20T11:40:02Z`.
+/// Returns the current time in UTC, such as `2026-11-20T11:40:02Z`.
 pub fn now_utc() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
-/// Returns the checked-out commit, with `+` if files differ from it, or `unknown` outside a checkout.
+/// Returns the commit that is checked out, followed by `+` if files were changed since. Returns `unknown` outside a
+/// checkout.
 pub fn commit() -> String {
     let git = |args: &[&str]| {
         let output = Command::new("git").args(args).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
-    // Changes of stored runs and of the report are ignored, because benchmarks themselves make these changes.
+    // The benchmarks themselves change stored runs and the report, so changes of these files are ignored.
     let changed =
         git(&["status", "--porcelain", "--untracked-files=no", "--", ":!bench-runs", ":!docs/benchmarks.md"]);
     if changed.is_some_and(|changed| !changed.is_empty()) { commit + "+" } else { commit }

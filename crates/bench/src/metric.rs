@@ -1,11 +1,12 @@
-//! Derives the unit, the direction (whether more is better) and the formatting of a metric from its name.
+//! Derives three things from the name of a metric: its unit, whether more is better, and how its values are formatted.
 //!
-//! The name of a metric ends with its unit (`msgs_per_s`, `p99_ns`, `rss_bytes`), so no table of metrics is needed.
+//! The name of a metric ends with its unit, such as in `msgs_per_s`, `p99_ns` and `rss_bytes`, so no list of metrics is
+//! needed.
 
 /// The text for a figure that was not measured.
 pub const ABSENT: &str = "–";
 
-/// Returns the unit of a metric, as stored in a row.
+/// Returns the unit of a metric, in the form that is stored in a row.
 pub fn unit(metric: &str) -> &'static str {
     if metric.ends_with("bytes_per_s") {
         "B/s"
@@ -20,7 +21,7 @@ pub fn unit(metric: &str) -> &'static str {
     }
 }
 
-/// Whether lower values are better, as for times, sizes and shares of a processor.
+/// Whether lower values of a metric are better, as for times, sizes and shares of a processor.
 pub fn less_is_better(metric: &str) -> bool {
     matches!(unit(metric), "ns" | "B")
         || metric.ends_with("times_alone")
@@ -33,7 +34,7 @@ pub fn less_is_better(metric: &str) -> bool {
         || metric.ends_with("failed_share")
 }
 
-/// Formats a value in a suitable unit. MB is 10⁶ bytes.
+/// Formats a value of a metric, with a suitable unit. MB is 10⁶ bytes.
 pub fn format_metric(metric: &str, value: f64) -> String {
     match unit(metric) {
         "B/s" => format!("{} MB/s", format_number(value / 1e6)),
@@ -45,7 +46,7 @@ pub fn format_metric(metric: &str, value: f64) -> String {
     }
 }
 
-/// Formats a time in ns.
+/// Formats a time in a suitable unit.
 pub fn format_time(ns: f64) -> String {
     if ns < 1e3 {
         format!("{} ns", format_number(ns))
@@ -58,7 +59,7 @@ pub fn format_time(ns: f64) -> String {
     }
 }
 
-/// Formats a number with the suffix `k` or `M`.
+/// Formats a number; large numbers get the suffix `k` or `M`.
 pub fn format_scaled(value: f64) -> String {
     if value >= 1e6 {
         format!("{} M", format_number(value / 1e6))

@@ -1,7 +1,7 @@
-//! Topic names for registry benchmarks, and the same names in random order.
+//! Topic names for measurements of registries, and the same names in random order.
 //!
-//! The names to look up are separate strings, so a look-up includes the comparison of strings. Their uniformly random
-//! order causes as many cache misses as in a real registry.
+//! The names to look up are separate strings, so a look-up includes the comparison of strings. The random order causes
+//! as many cache misses as in a real registry.
 
 use std::hint::black_box;
 
@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use crate::clock::monotonic_ns;
 use crate::point::RunSample;
 
-/// Distinct topic names for a measurement.
+/// The distinct topic names of a measurement.
 #[derive(Debug)]
 pub struct TopicNames(Vec<String>);
 
@@ -20,23 +20,24 @@ impl TopicNames {
         Self((0..count).map(|nth| format!("bench.topic.{nth:06}")).collect())
     }
 
-    /// Iterates over the names by number.
+    /// Iterates over the names in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
 
-    /// Returns `count` of the names, drawn uniformly at random.
+    /// Returns `count` names, each drawn at random from all names.
     pub fn random(&self, count: usize, rng: &mut RandomNumbers) -> Vec<String> {
         (0..count).map(|_| self.0[rng.below(self.0.len())].clone()).collect()
     }
 }
 
-/// How often the SPOT document's 10,000 look-ups are repeated, each time with other names. They are repeated, because a
-/// single pass takes less than a millisecond, and an interrupt would change its time by a tenth.
+/// How many times the 10,000 look-ups of SPOT's benchmark document are made, each time with other names. A single pass
+/// takes less than a millisecond, so an interrupt would change its time by a tenth.
 const PASSES: u64 = 10;
 
-/// Measures a registry of `topics` names: first how long `create` takes to fill it, then how long look-ups in random
-/// order take. Returns the columns of the SPOT document: the times and the rates of the creation and of the look-ups.
+/// Measures a registry of `topics` names: first how long `create` takes to fill it, and then how long look-ups in
+/// random order take. Returns the figures of SPOT's benchmark document: the times and the rates of the creation and of
+/// the look-ups.
 pub fn time_registry<R>(
     topics: usize,
     lookups: usize,
@@ -66,7 +67,7 @@ pub fn time_registry<R>(
         .with("lookup_ns", lookup_total_ns as f64 / all_lookups as f64))
 }
 
-/// A generator of pseudo-random numbers (xorshift) for names, with the same sequence on every machine.
+/// A generator of pseudo-random numbers (xorshift). Its sequence is the same on every machine.
 #[derive(Debug)]
 pub struct RandomNumbers(u64);
 
@@ -77,12 +78,12 @@ impl Default for RandomNumbers {
 }
 
 impl RandomNumbers {
-    /// Creates a generator with seed `number`.
+    /// Creates a generator whose sequence depends on `number`.
     pub fn of(number: u64) -> Self {
         Self(Self::default().0 ^ (number + 1).wrapping_mul(0xd129_0d3c_52d6_8d4b))
     }
 
-    /// Returns a random number below `bound`, which must not be zero.
+    /// Returns a random number from 0 to `bound - 1`. `bound` must not be 0.
     pub fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -1,7 +1,7 @@
 //! The options of `dunlin bench`, before and after validation.
 //!
-//! `--quick` reduces the amounts that are measured; all checks are still made. If the environment variable `CI` or
-//! `GITHUB_ACTIONS` is set, runs are quick too.
+//! With `--quick`, fewer things are measured, but all checks are made. If the environment variable `CI` or
+//! `GITHUB_ACTIONS` is set, runs are quick even without the option.
 
 mod feed;
 
@@ -14,27 +14,28 @@ use crate::params::{ParamValue, Params};
 
 pub use feed::{FeedOptions, RawFeedOptions};
 
-/// The options of `dunlin bench` as typed, before validation.
+/// The options of `dunlin bench` as the user typed them, before validation.
 #[derive(Clone, Debug, Default)]
 pub struct RawOptions {
-    /// `--case`: only these cases.
+    /// `--case`: run only these cases.
     pub cases: Vec<String>,
-    /// `--param name=value`: only measurements with this parameter; a repeated name allows several values.
+    /// `--param name=value`: run only measurements with this parameter value. If a name is repeated, each of its values
+    /// is allowed.
     pub params: Vec<String>,
     /// `--runs`: the number of measured rounds.
     pub runs: Option<u32>,
-    /// `--warmup`: the number of unmeasured rounds or, for feeds, the duration of the uncounted part of each run, such
-    /// as `1s`.
+    /// `--warmup`: the number of unmeasured rounds. In suite `feed` it may be a duration such as `1s`: updates in this
+    /// time at the start of each run do not count.
     pub warmup: Option<String>,
-    /// `--time`: length of a sustained run, such as `1s` or `500ms`.
+    /// `--time`: the duration of a sustained run, such as `1s` or `500ms`.
     pub time: Option<String>,
-    /// `--url`: a running node to measure.
+    /// `--url`: the URL of a running node to measure.
     pub url: Option<String>,
-    /// `--ca`, `--client-cert` and `--client-key`, for a node with TLS.
+    /// `--ca`, `--client-cert` and `--client-key`: the TLS files with which to connect to a running node.
     pub tls: TlsOptions,
-    /// `--quick`: fewer and shorter runs.
+    /// `--quick`: make fewer and shorter runs.
     pub quick: bool,
-    /// `--json`: one object on each line instead of tables.
+    /// `--json`: print one JSON object on each line instead of tables.
     pub json: bool,
     /// The options of suite `feed`.
     pub feed: RawFeedOptions,
@@ -43,10 +44,10 @@ pub struct RawOptions {
 /// The validated options of `dunlin bench`.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
-    /// The cases to run; all if empty.
+    /// The cases to run; if there are none, all cases.
     pub cases: Vec<String>,
-    /// The parameters that the user named, each with the allowed values. Only measurements with one of these values
-    /// run.
+    /// The parameters by which measurements are selected, each with its allowed values. A measurement runs only if it
+    /// has an allowed value for each of them.
     pub params: Vec<(String, Vec<ParamValue>)>,
     /// The number of measured rounds.
     pub runs: u32,
@@ -54,11 +55,11 @@ pub struct BenchOptions {
     pub warmup: u32,
     /// The duration of a sustained run.
     pub time: Duration,
-    /// The URL of a running node to measure instead of a started one.
+    /// The URL of a running node to measure; without it, the benchmark starts its own nodes.
     pub url: Option<String>,
-    /// The TLS files for connecting to the running node.
+    /// The TLS files with which to connect to the running node.
     pub tls: TlsOptions,
-    /// Whether to make fewer and shorter runs; `dunlin report` refuses such runs.
+    /// Whether to make fewer and shorter runs. `dunlin report` refuses such runs.
     pub quick: bool,
     /// Whether to print one JSON object on each line instead of tables.
     pub json: bool,
@@ -70,7 +71,7 @@ const RUNS_MAX: u32 = 1_000;
 const TIME_MAX: Duration = Duration::from_secs(600);
 
 impl RawOptions {
-    /// Validates the options. `env` returns the value of an environment variable.
+    /// Validates the options. `env` returns the value of the environment variable with a given name.
     pub fn validate(self, env: impl Fn(&str) -> Option<String>) -> Result<BenchOptions> {
         let quick = self.quick || is_quick_implied(env);
         let time = match &self.time {
@@ -104,7 +105,7 @@ fn is_quick_implied(env: impl Fn(&str) -> Option<String>) -> bool {
         .any(|name| matches!(env(name).as_deref(), Some(value) if !matches!(value, "" | "0" | "false")))
 }
 
-/// Parses `--warmup`: a number of rounds, or a duration. Without the option, returns one round and no duration.
+/// Parses `--warmup`, which is a number of rounds or a duration. Without the option, returns one round and no duration.
 fn parse_warmup(typed: Option<&str>) -> Result<(u32, Option<Duration>)> {
     let Some(text) = typed else { return Ok((1, None)) };
     if let Ok(rounds) = text.parse() {
@@ -134,7 +135,7 @@ fn parse_params(typed: &[String]) -> Result<Vec<(String, Vec<ParamValue>)>> {
 }
 
 impl BenchOptions {
-    /// Whether the options select the measurement with this case and these parameters.
+    /// Whether the options select a measurement with this case and these parameters.
     pub fn selects(&self, case: &str, params: &Params) -> bool {
         let is_case_selected = self.cases.is_empty() || self.cases.iter().any(|selected| selected == case);
         is_case_selected
@@ -144,7 +145,7 @@ impl BenchOptions {
                 .all(|(name, values)| params.get(name).is_some_and(|value| values.contains(value)))
     }
 
-    /// Returns `quick` for a quick run, otherwise `full`.
+    /// Returns `quick` if the run is quick, otherwise `full`.
     pub fn count(&self, full: u64, quick: u64) -> u64 {
         if self.quick { quick } else { full }
     }

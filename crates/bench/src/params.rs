@@ -1,6 +1,8 @@
-//! The parameters of a measurement, in a fixed order. Target, case, metric and parameters identify a row of a run, so
-//! the order must not depend on the code that builds the parameters. Names in [`KNOWN`] come first, in the order of
-//! [`KNOWN`]; other names follow in alphabetical order.
+//! The parameters of a measurement, in a fixed order.
+//!
+//! The target, case, metric and parameters together identify a row of a run. The order of the parameters must therefore
+//! not depend on the code that adds them. The names in [`KNOWN`] come first, in the order of [`KNOWN`]; other names
+//! follow in alphabetical order.
 
 use std::fmt;
 
@@ -8,7 +10,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Known names of parameters, in the order in which they are printed.
+/// Common names of parameters, in the order in which they are printed.
 pub const KNOWN: [&str; 22] = [
     "use",
     "transport",
@@ -34,13 +36,13 @@ pub const KNOWN: [&str; 22] = [
     "length",
 ];
 
-/// A parameter's value: a number or a word.
+/// The value of a parameter: a number or a word.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum ParamValue {
     /// A count or a size.
     Number(u64),
-    /// A word, such as a transport.
+    /// A word, such as the name of a transport.
     Text(String),
 }
 
@@ -76,12 +78,12 @@ impl From<&str> for ParamValue {
 pub struct Params(Vec<(String, ParamValue)>);
 
 impl Params {
-    /// Creates an empty list.
+    /// Creates a list without parameters.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a parameter. If the name exists already, the new value replaces the old one.
+    /// Adds a parameter. If there is one with this name, the new value replaces the old one.
     pub fn with(mut self, name: &str, value: impl Into<ParamValue>) -> Self {
         self.0.retain(|(known, _)| known != name);
         let position = self.0.partition_point(|(known, _)| rank(known) < rank(name));
@@ -94,12 +96,12 @@ impl Params {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
-    /// Whether all of `pairs` are present as parameters with these values.
+    /// Whether each of `pairs` is a parameter with its value.
     pub fn contains_all(&self, pairs: &[(&str, &str)]) -> bool {
         pairs.iter().all(|&(name, value)| self.get(name) == Some(&ParamValue::from(value)))
     }
 
-    /// Iterates over the parameters in order.
+    /// Iterates over the parameters in their fixed order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &ParamValue)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }

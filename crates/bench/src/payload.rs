@@ -1,26 +1,26 @@
-//! The payload of all targets, and the check that every receiver makes.
+//! The payload that all measured systems transfer, and the check that every receiver makes.
 //!
-//! The first and the last word are the sequence number; the words between are a constant. A receiver of copied payloads
-//! reads each payload completely and checks the sum of its words. A payload that is passed by reference is checked only
-//! at both ends, because a full check of 64 KB at 10 M/s would read 640 GB/s. The C peers in `peers/zmq` use the same
-//! payload and check.
+//! The first and the last word are the sequence number; the words between them are a constant. A receiver of copied
+//! payloads reads each payload completely, and checks the sum of its words. If a payload is passed by reference, the
+//! receiver checks only its first and last word: to check 10 million payloads of 64 KB per second completely, it would
+//! have to read 640 GB/s. The C programs in `peers/zmq` use the same payload and the same check.
 
 const WORD: usize = 8;
 
-/// Value of each word between the first and the last.
+/// The value of every word between the first and the last.
 pub const FILLER: u64 = 0x5bd1_e995_9e37_79b9;
 
-/// The smallest size of a payload in bytes: the sequence number twice.
+/// The smallest size of a payload in bytes. Such a payload consists of the sequence number twice.
 pub const BYTES_MIN: usize = 2 * WORD;
 
-/// A payload of a given size that contains a sequence number. The payload is rewritten in place for each record.
+/// A payload of a fixed size that contains a sequence number. The same buffer is overwritten for each record.
 #[derive(Clone, Debug)]
 pub struct NumberedPayload {
     bytes: Vec<u8>,
 }
 
 impl NumberedPayload {
-    /// Creates a payload of `bytes`, a multiple of eight and at least [`BYTES_MIN`].
+    /// Creates a payload of `bytes` bytes, which must be a multiple of eight and at least [`BYTES_MIN`].
     pub fn new(bytes: usize) -> Self {
         assert!(
             bytes >= BYTES_MIN && bytes.is_multiple_of(WORD),
@@ -30,7 +30,7 @@ impl NumberedPayload {
         Self { bytes }
     }
 
-    /// Returns the payload for this sequence number.
+    /// Writes this sequence number into the payload, and returns the payload.
     pub fn with_seq(&mut self, seq: u64) -> &[u8] {
         let word = seq.to_le_bytes();
         let last = self.bytes.len() - WORD;
@@ -41,33 +41,33 @@ impl NumberedPayload {
 }
 
 impl NumberedPayload {
-    /// Returns the payload for this sequence number with a time in its second word. Receivers must check such a payload
-    /// with [`ReadExtent::AllButTime`] or [`ReadExtent::Ends`].
+    /// Writes this sequence number and, as the second word, this time into the payload, and returns the payload.
+    /// Receivers must check such a payload with [`ReadExtent::AllButTime`] or [`ReadExtent::Ends`].
     pub fn with_seq_and_time(&mut self, seq: u64, time_ns: u64) -> &[u8] {
         self.with_seq(seq);
         self.bytes[WORD..2 * WORD].copy_from_slice(&time_ns.to_le_bytes());
         &self.bytes
     }
 
-    /// Returns the time in the second word, or zero if the payload is too short.
+    /// Returns the time in the second word of a payload, or 0 if the payload is too short.
     pub fn time_of(payload: &[u8]) -> u64 {
         payload.as_chunks().0.get(1).map_or(0, |word| u64::from_le_bytes(*word))
     }
 }
 
-/// The part of each payload that a receiver reads and checks.
+/// Which part of each payload a receiver reads and checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadExtent {
-    /// All bytes.
+    /// All words.
     All,
     /// All bytes except the second word, which is a time.
     AllButTime,
-    /// The first and last eight bytes.
+    /// The first and the last word.
     Ends,
 }
 
 impl ReadExtent {
-    /// Returns how many bytes of a payload of this size are read.
+    /// Returns how many bytes a receiver reads of a payload with `payload` bytes.
     pub fn bytes(self, payload: usize) -> usize {
         match self {
             Self::All | Self::AllButTime => payload,
@@ -75,7 +75,7 @@ impl ReadExtent {
         }
     }
 
-    /// Checks that the payload is the one for `seq`.
+    /// Whether the payload is the one with sequence number `seq`.
     #[inline]
     pub fn check(self, payload: &[u8], seq: u64) -> bool {
         match self {
@@ -94,10 +94,11 @@ fn check_ends(payload: &[u8], seq: u64) -> bool {
     payload.len() >= BYTES_MIN && payload[..WORD] == word && payload[payload.len() - WORD..] == word
 }
 
-/// Checks the sum of the words: it must be the expected sum plus `extra`, such as a time in the second word.
+/// Whether the sum of the words equals the expected sum plus `extra`. `extra` is the difference that a time in the
+/// second word makes.
 #[inline]
 fn check_all(payload: &[u8], seq: u64, extra: u64) -> bool {
-    // A faster check for 64 bytes, so that the check does not take longer than the delivery.
+    // Payloads of 64 bytes have a faster check, so that the check does not take longer than the delivery.
     if let Ok(small) = <&[u8; 64]>::try_from(payload) {
         return check_words(small.as_chunks().0, seq, extra);
     }

@@ -1,18 +1,18 @@
-//! Finds the peer programs that `cargo xtask peers` builds.
+//! Finds the programs of other systems (peers) that `cargo xtask peers` builds.
 
 use std::path::{Path, PathBuf};
 
 use crate::point::MissingPrerequisite;
 
-/// The folder with the programs of other systems that benchmarks run for comparison.
+/// The folder that contains the programs of other systems. Benchmarks run these programs for comparison.
 #[derive(Clone, Debug)]
 pub struct PeerPrograms {
     folder: PathBuf,
 }
 
 impl PeerPrograms {
-    /// Returns the folder `DUNLIN_PEERS` if it is set, otherwise the folder `peers/build` of the working directory or
-    /// of its nearest parent that has one.
+    /// Returns the folder in the environment variable `DUNLIN_PEERS`, if it is set. Otherwise looks for `peers/build`
+    /// in the working directory and then in its parents, and returns the first one found.
     pub fn find() -> Self {
         if let Some(folder) = std::env::var_os("DUNLIN_PEERS") {
             return Self { folder: folder.into() };
@@ -23,12 +23,12 @@ impl PeerPrograms {
         Self { folder: found.unwrap_or_else(|| built.to_owned()) }
     }
 
-    /// Uses `folder` as the folder of the programs.
+    /// Returns a value for the programs in `folder`.
     pub fn at(folder: PathBuf) -> Self {
         Self { folder }
     }
 
-    /// Returns the path of a program. Fails if it is not built.
+    /// Returns the path of a program. Returns an error if the program has not been built.
     pub fn program(&self, name: &str) -> Result<PathBuf, MissingPrerequisite> {
         let program = self.folder.join(name);
         if program.is_file() {

@@ -1,8 +1,8 @@
-//! Measurements, groups of measurements, and suites.
+//! Defines measurements, groups of measurements, and suites.
 //!
-//! A measurement has a target and parameters. The measurements of a *group* are compared with each other. Each round
-//! therefore runs every measurement of the group once, so that other load on the machine affects all alike. The
-//! runner computes the medians of the runs.
+//! A measurement has a target (the measured system) and parameters. The measurements of a *group* are compared with
+//! each other. Therefore, every round runs each measurement of the group once, so that other load on the machine
+//! affects all of them alike. The runner computes the median of each measurement's runs.
 
 use std::fmt;
 
@@ -16,70 +16,72 @@ use crate::params::Params;
 use crate::peers::PeerPrograms;
 use crate::row::RowSet;
 
-/// Names of the measured systems.
+/// The names of the measured systems.
 pub mod target {
     /// Dunlin.
     pub const DUNLIN: &str = "dunlin";
-    /// Debian's libzmq, with C programs.
+    /// libzmq as packaged by Debian, with programs in C.
     pub const LIBZMQ: &str = "libzmq";
-    /// nats-server, with a client that moves raw bytes.
+    /// nats-server, with a client that writes and reads raw bytes.
     pub const NATS: &str = "nats";
-    /// Debian's Redis, with the same raw client as nats-server.
+    /// Redis as packaged by Debian, with the same raw client as nats-server.
     pub const REDIS: &str = "redis";
     /// etcd, with its Go client.
     pub const ETCD: &str = "etcd";
-    /// nats-server's key-value buckets, with nats.go.
+    /// The key-value buckets of nats-server's JetStream, with the client library nats.go.
     pub const JETSTREAM: &str = "jetstream";
-    /// A plain tonic echo server.
+    /// A plain echo server made with tonic.
     pub const TONIC: &str = "tonic";
-    /// Bare sockets: the most that the machine can transfer between processes.
+    /// Bare sockets, which show the highest rate that the machine allows between processes.
     pub const RAW: &str = "raw";
-    /// The `rtrb` single-producer ring: the most that the machine can transfer within a process.
+    /// The ring `rtrb` for one producer and one consumer, which shows the highest rate that the machine allows within a
+    /// process.
     pub const RTRB: &str = "rtrb";
-    /// Our own journal on disk without a topic: the most that a durable topic can reach.
+    /// Dunlin's journal on disk without a topic, which shows the highest rate that a durable topic can reach.
     pub const JOURNAL: &str = "journal";
-    /// Tasks on Redis, with asynq, a Go library.
+    /// Tasks in Redis, with the Go library asynq.
     pub const ASYNQ: &str = "asynq";
-    /// Tasks on Redis, with Celery, a Python library.
+    /// Tasks in Redis, with the Python library Celery.
     pub const CELERY: &str = "celery";
-    /// Tasks of HyperQueue's own server.
+    /// Tasks of HyperQueue, with its own server.
     pub const HYPERQUEUE: &str = "hyperqueue";
     /// Collections of the standard library.
     pub const STD: &str = "std";
 }
 
-/// The environment that all measurements share: the options, the command that starts child processes, and the peers'
-/// programs.
+/// The things that all measurements need: the options, the command that starts child processes, and the peers'
+/// programs of the
+/// peers.
 #[derive(Clone, Debug)]
 pub struct BenchContext {
-    /// Validated options.
+    /// The validated options.
     pub options: BenchOptions,
-    /// The command that starts this program as a child process.
+    /// The command that starts a child process of the benchmark.
     pub child: ChildProgram,
     /// The programs of the peers.
     pub peers: PeerPrograms,
 }
 
-/// The figures that one run of a measurement produced.
+/// The figures of one run of a measurement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunSample {
-    /// Metric and value, in the order in which they were added.
+    /// The figures, each with its metric, in the order in which they were added.
     pub figures: Vec<(&'static str, f64)>,
 }
 
 impl RunSample {
-    /// Creates an empty sample.
+    /// Creates a sample without figures.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns the sample with another figure.
+    /// Returns this sample with one more figure.
     pub fn with(mut self, metric: &'static str, value: f64) -> Self {
         self.figures.push((metric, value));
         self
     }
 
-    /// Returns the sample with another figure, if it was measured.
+    /// Returns this sample with one more figure, if `value` is not `None`.
     pub fn with_optional(self, metric: &'static str, value: Option<f64>) -> Self {
         match value {
             Some(value) => self.with(metric, value),
@@ -87,25 +89,25 @@ impl RunSample {
         }
     }
 
-    /// Returns the sample with another time in ns, if it was measured.
+    /// Returns this sample with one more time in ns, if `ns` is not `None`.
     pub fn with_time(self, metric: &'static str, ns: Option<u64>) -> Self {
         self.with_optional(metric, ns.map(|ns| ns as f64))
     }
 
-    /// Returns the sample with all figures of another sample.
+    /// Returns this sample with all figures of `other` added.
     pub fn and(mut self, other: Self) -> Self {
         self.figures.extend(other.figures);
         self
     }
 
-    /// Returns the figure of a metric; `None` if the sample does not have it.
+    /// Returns the figure of a metric; `None` if the sample has no such figure.
     pub fn get(&self, metric: &str) -> Option<f64> {
         self.figures.iter().find(|(known, _)| *known == metric).map(|(_, value)| *value)
     }
 }
 
-/// The error for something that a measurement needs and this machine lacks, such as another system, a data file or a
-/// disk. The runner then skips the measurement.
+/// The error if something that a measurement needs and this machine lacks, such as another system, a data file or a
+/// disk. The runner then skips the measurement, which does not count as failed.
 #[derive(Clone, Debug)]
 pub struct MissingPrerequisite(pub String);
 
@@ -117,19 +119,19 @@ impl fmt::Display for MissingPrerequisite {
 
 impl std::error::Error for MissingPrerequisite {}
 
-/// A function that makes one run of a measurement and returns its figures. The function must fail if a delivery is
-/// missing or wrong, because the runner marks all figures as checked.
+/// A function that makes one run of a measurement, and returns its figures. If a delivery is missing or wrong, the
+/// function must return an error, because the runner marks all returned figures as checked.
 pub type MeasureFn = Box<dyn FnMut(&BenchContext) -> Result<RunSample>>;
 
-/// A measurement that the runner can make repeatedly: the case, the system to measure, and the parameters.
+/// A measurement that can be run repeatedly: its case, its target (the system to measure) and its parameters.
 pub struct Measurement {
     /// The case of the measurement.
     pub case: &'static str,
-    /// Name of the target.
+    /// The name of the target.
     pub target: &'static str,
-    /// The parameters, which distinguish the measurement from others of the same case and target.
+    /// The parameters. They distinguish this measurement from others with the same case and target.
     pub params: Params,
-    /// The function that makes one run.
+    /// The function that makes one run of the measurement.
     pub measure: MeasureFn,
 }
 
@@ -151,27 +153,27 @@ impl fmt::Debug for Measurement {
     }
 }
 
-/// Measurements to compare with each other; in each round, every one of them runs once.
+/// Measurements that are compared with each other. In each round, each of them runs once.
 pub type MeasurementGroup = Vec<Measurement>;
 
 /// A benchmark suite: its cases, its measurements, its tables and its goals.
 #[derive(Clone, Copy)]
 pub struct Suite {
-    /// Name, such as `spot`.
+    /// The name, such as `spot`.
     pub name: &'static str,
-    /// Cases, in the order in which they run.
+    /// The cases, in the order in which they run.
     pub cases: &'static [&'static str],
-    /// Creates the groups, with or without peers.
+    /// Returns the groups of measurements. `with_peers` says whether to include measurements of other systems.
     pub groups: fn(&BenchOptions, with_peers: bool) -> Vec<MeasurementGroup>,
-    /// Columns of the tables.
+    /// The layouts of the tables.
     pub layouts: &'static [CaseLayout],
-    /// Goals that Dunlin sets itself.
+    /// The performance goals for Dunlin.
     pub goals: &'static [Goal],
-    /// Figures that the suite's benchmark document claims.
+    /// The figures that a benchmark document claims for another system.
     pub claims: &'static [PeerClaim],
-    /// Figures that peers are known to reach.
+    /// The figures that peers are known to reach.
     pub peer_figures: &'static [PeerFigure],
-    /// Returns the text that is printed in addition to the tables, in the format of the suite's document.
+    /// Returns text to print in addition to the tables, in the format of the benchmark document.
     pub blocks: fn(&RowSet) -> String,
 }
 

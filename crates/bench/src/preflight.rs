@@ -1,23 +1,25 @@
-//! Checks for conditions that make this machine unsuitable for measurements. The warnings are printed before a run and
-//! stored in the run's file. Only [`PreflightReport::collect`] reads `/proc` and `/sys`; the warnings are computed from
-//! its result, so that they can be tested. A warning never stops a run.
+//! Checks whether the conditions on this machine would distort measurements. The warnings are printed before a run, and
+//! are stored with the run.
+//!
+//! Only [`PreflightReport::collect`] reads `/proc` and `/sys`. The warnings are computed from its result, so that they
+//! can be tested. A warning never stops a run.
 
 use std::time::Duration;
 
-/// The conditions on this machine, such as other load, that may distort the figures of the next benchmark run.
+/// The conditions on this machine, such as other load, that can distort the figures of the next benchmark run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PreflightReport {
-    /// Whether this program was built without optimisation.
+    /// Whether this program was compiled without optimisation.
     pub debug_build: bool,
-    /// Whether fewer and shorter runs were requested.
+    /// Whether the user asked for fewer and shorter runs.
     pub quick: bool,
     /// The number of cores that this process may use.
     pub cores: u64,
-    /// The one-minute load average.
+    /// The load average of the last minute.
     pub load: Option<f64>,
-    /// The share of time that other virtual machines took from this one (steal) during a short observation.
+    /// The share of time that other virtual machines took from this one (steal), over a short time.
     pub steal_share: Option<f64>,
-    /// The processor's frequency governor.
+    /// The frequency governor of the processor.
     pub governor: Option<String>,
 }
 
@@ -27,7 +29,7 @@ const STEAL_WARNED: f64 = 0.01;
 const CORES_WANTED: u64 = 4;
 
 impl PreflightReport {
-    /// Collects the conditions. This takes a fifth of a second, because steal is measured over time.
+    /// Collects the conditions. The call takes a fifth of a second, because steal is measured over time.
     pub fn collect(quick: bool) -> Self {
         let before = read_stat();
         std::thread::sleep(STEAL_WINDOW);
@@ -43,7 +45,7 @@ impl PreflightReport {
         }
     }
 
-    /// Returns the warnings to print beside the figures.
+    /// Returns the warnings, for printing with the figures.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.debug_build {
@@ -75,7 +77,8 @@ fn read(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// Returns the numbers in the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal.
+/// Returns the numbers in the first line of `/proc/stat`, which are user, nice, system, idle, iowait, irq, softirq and
+/// steal.
 fn read_stat() -> Option<Vec<u64>> {
     let text = read("/proc/stat")?;
     text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map(|number| number.parse().ok()).collect()

@@ -1,6 +1,6 @@
-//! Measures brokers with line protocols, all with the same raw client: nats-server, Redis, and a node's NATS listener.
-//! The client only writes and reads bytes, so no client library reduces the measured throughput. For another broker,
-//! only the bytes of the protocol differ ([`Dialect`]).
+//! Measures nats-server, Redis and a node's listener `nats`, all with the same raw client. The client only writes and
+//! reads bytes, so that no client library reduces the measured throughput. Only the bytes of the protocol ([`Dialect`])
+//! differ from broker to broker.
 
 mod broker;
 mod client;

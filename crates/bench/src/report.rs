@@ -1,7 +1,8 @@
-//! Makes the benchmark report from stored runs only, as the file `docs/benchmarks.md` or as one HTML file with plots.
+//! Makes the benchmark report from stored runs: the file `docs/benchmarks.md`, or one HTML file with plots.
 //!
-//! Invariants: a ratio compares figures of one run. Each figure comes from the newest run that measured it; the page
-//! names this run beside the figure. Quick runs and debug builds are refused. A missed goal is marked, never left out.
+//! Invariants: a ratio compares figures of one run. Each figure comes from the newest run that measured it, and the
+//! page names this run beside the figure. Quick runs and debug builds are refused. A missed goal is marked, never left
+//! out.
 
 mod cases;
 mod cited;
@@ -26,15 +27,15 @@ use crate::store::StoredRun;
 use crate::suites;
 use crate::table::{LineStyle, Table};
 
-/// The result of writing a report page: which stored runs the page omits, and why.
+/// The result of writing a report: which stored runs the page omits, and why.
 #[derive(Debug, Default)]
 pub struct ReportOutcome {
-    /// The files of the runs that were left out, with reasons.
+    /// The files of the runs that were left out, each with the reason.
     pub refused: Vec<String>,
 }
 
-/// Makes the page from the runs in `runs_folder` and writes it to `page`: HTML with plots if the name of `page` ends in
-/// `.html`, otherwise Markdown.
+/// Makes the report from the runs in `runs_folder`, and writes it to `page`. If the name of `page` ends in `.html`, the
+/// report is HTML with plots, otherwise Markdown.
 pub fn write(runs_folder: &Path, page: &Path) -> Result<ReportOutcome> {
     let archive = StoredRun::read_all(runs_folder)?;
     let mut refused = archive.damaged;
@@ -66,7 +67,7 @@ const INTRODUCTION: &str = "# Benchmarks\n\n`dunlin report` writes this page fro
      speed varies between runs. *The document* of a suite is the specification whose figures the suite tests. ✗ marks a \
      missed goal.\n";
 
-/// Returns the page in Markdown. `runs` are ordered by date.
+/// Returns the report in Markdown. `runs` must be sorted by date.
 pub fn markdown(runs: &[StoredRun]) -> String {
     let chapters = chapters(runs);
     let sections = chapters.iter().map(|chapter| chapter.markdown.as_str());
@@ -98,8 +99,8 @@ fn introduction(chapters: &[Chapter]) -> String {
     format!("{INTRODUCTION}\n{}", table.markdown())
 }
 
-/// The numbers of goals that are met, missed and undecided. For claims, `met` counts those that Dunlin's figure
-/// reaches, and `undecided` those for which the figure is missing.
+/// How many goals are met, missed and undecided. For claims of another system's document: how many of its figures
+/// Dunlin reaches, misses, or did not measure.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     met: usize,
@@ -117,7 +118,7 @@ impl Tally {
     }
 }
 
-/// The part of the page about one suite.
+/// The part of the report about one suite.
 struct Chapter {
     suite: &'static str,
     goals: Tally,
@@ -183,8 +184,8 @@ fn goals_table(goals: &[Goal], cited: &mut CitedRuns) -> (Tally, Table) {
     (tally, table)
 }
 
-/// Returns the cells of a goal: the measured figure, the figure with which it is compared, the ratio of both, and
-/// whether the goal is met.
+/// Returns the cells of the table row for a goal: the measured figure, the figure with which it is compared, the ratio
+/// of both, and whether the goal is met.
 pub fn goal_cells(goal: &Goal, verdict: &GoalVerdict) -> [String; 4] {
     let metric = goal.ours.metric;
     let met = match (verdict.met, &verdict.reason) {

@@ -1,6 +1,6 @@
-//! The roles of child processes, which are started as `dunlin bench-child <role> --name=value …`.
+//! Runs the roles of child processes. A child process is started as `dunlin bench-child ROLE --name=value …`.
 //!
-//! A child process ends when the process that started it dies. All its waits have deadlines.
+//! A child process ends when the process that started it ends. Each of its waits has a deadline.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -22,7 +22,7 @@ use crate::remote;
 use crate::space;
 use crate::tasks;
 
-/// The arguments of a benchmark's child process, as names and values.
+/// The arguments of a child process, by name.
 #[derive(Debug)]
 pub struct RoleArgs(Vec<(String, String)>);
 
@@ -36,7 +36,7 @@ impl RoleArgs {
         pairs.collect::<Result<_>>().map(Self)
     }
 
-    /// Returns the parsed value of a required argument.
+    /// Returns the value of an argument, parsed. Returns an error if the argument is missing.
     pub fn get<T: FromStr>(&self, name: &str) -> Result<T>
     where
         T::Err: std::fmt::Display,
@@ -45,14 +45,14 @@ impl RoleArgs {
         value.parse().map_err(|error| anyhow!("--{name}={value}: {error}"))
     }
 
-    /// Returns the value of a required argument as text.
+    /// Returns the value of an argument as text. Returns an error if the argument is missing.
     pub fn text(&self, name: &str) -> Result<&str> {
         let pair = self.0.iter().find(|(known, _)| known == name);
         pair.map(|(_, value)| value.as_str()).with_context(|| format!("--{name} is missing"))
     }
 }
 
-/// Sends a line to the process that started this one.
+/// Writes a value to standard output as one line of JSON, for the process that started this one.
 pub fn print_line(line: &impl Serialize) -> Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
@@ -61,14 +61,14 @@ pub fn print_line(line: &impl Serialize) -> Result<()> {
     out.flush().context("cannot write to the parent process")
 }
 
-/// Reads the next line of the process that started this one.
+/// Reads the next line from the process that started this one, and parses it as JSON.
 pub fn read_line<T: DeserializeOwned>() -> Result<T> {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).context("cannot read from the parent process")?;
     serde_json::from_str(&line).with_context(|| format!("the parent process sent a malformed line: {line}"))
 }
 
-/// Runs the role that the arguments name. The program calls this function for the hidden command `bench-child`.
+/// Runs the role that is the first of `args`. The program calls this function for its hidden command `bench-child`.
 pub fn child_main(args: &[String]) -> Result<()> {
     let (role, rest) = args.split_first().context("the first argument, the role, is missing")?;
     set_parent_death_signal()?;
@@ -103,8 +103,8 @@ pub fn child_main(args: &[String]) -> Result<()> {
 fn set_parent_death_signal() -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .context("cannot make this process end when its parent process ends")?;
-    // The parent may have died before this process asked the kernel for a signal at the parent's death. The parent of
-    // this process is then init.
+    // The parent may have ended before this process asked the kernel for a signal at the parent's end. The parent is
+    // then init.
     if getppid().is_none_or(|parent| parent.is_init()) {
         bail!("the parent process has ended");
     }

@@ -1,7 +1,7 @@
-//! Measured figures, and sets of them.
+//! Rows of measured figures, and sets of rows.
 //!
-//! Invariant: no two rows of a set have the same target, case, metric and parameters, so a ratio refers
-//! to exactly one row.
+//! Invariant: no two rows of a set have the same target, case, metric and parameters, so that a ratio refers to exactly
+//! one row.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,41 +12,41 @@ use crate::metric;
 use crate::params::Params;
 use crate::stats::Summary;
 
-/// One metric of one measured system, with the median, minimum and maximum of all runs.
+/// A row: the figure of one metric for one measured system, as median, minimum and maximum over all runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FigureRow {
     /// The suite, such as `spot`.
     pub suite: String,
-    /// Case, such as `throughput`.
+    /// The case, such as `throughput`.
     pub case: String,
-    /// Target: `dunlin`, `libzmq`, `nats`, `raw`, …
+    /// The target, which is the measured system: `dunlin`, `libzmq`, `nats`, `raw` and so on.
     pub target: String,
-    /// The parameters, which distinguish the row from others with the same case and target.
+    /// The parameters. They distinguish this row from others with the same case, target and metric.
     pub params: Params,
-    /// Metric, such as `msgs_per_s`.
+    /// The metric, such as `msgs_per_s`.
     pub metric: String,
-    /// Unit of the metric.
+    /// The unit of the metric.
     pub unit: String,
     /// The number of runs that the row summarises.
     pub runs: u64,
-    /// Median of the runs.
+    /// The median of the runs.
     pub median: f64,
-    /// Minimum of the runs.
+    /// The minimum of the runs.
     pub min: f64,
-    /// Maximum of the runs.
+    /// The maximum of the runs.
     pub max: f64,
-    /// Whether the sequence numbers and contents of all counted deliveries were checked.
+    /// Whether the sequence number and the contents of each counted delivery were checked.
     pub checked: bool,
-    /// A remark that readers need to understand the figure, such as that a peer was below its known figure.
+    /// A note that a reader needs to understand the figure, for example if a peer did not reach its known figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// Whether a ratio to this row would be unfair; the note gives the reason.
+    /// Whether a ratio with this row would be unfair. The note then gives the reason.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unfair: bool,
 }
 
 impl FigureRow {
-    /// Creates a row from the summary of its runs.
+    /// Creates a row from the summary of the runs.
     pub fn new(
         suite: &str,
         case: &str,
@@ -93,7 +93,7 @@ pub struct RowSet {
     identities: HashSet<Identity>,
 }
 
-/// The error for two rows with the same system, case, metric and parameters.
+/// The error if two rows of a set have the same target, case, metric and parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DuplicateRow(String);
 
@@ -106,7 +106,7 @@ impl fmt::Display for DuplicateRow {
 impl std::error::Error for DuplicateRow {}
 
 impl RowSet {
-    /// Adds a row, unless a row with the same system, case, metric and parameters exists.
+    /// Adds a row. Returns an error if there already is a row with the same target, case, metric and parameters.
     pub fn push(&mut self, row: FigureRow) -> Result<(), DuplicateRow> {
         if !self.identities.insert(row.identity()) {
             let FigureRow { target, case, metric, params, .. } = row;
@@ -116,12 +116,13 @@ impl RowSet {
         Ok(())
     }
 
-    /// Iterates over the rows in order.
+    /// Iterates over the rows in the order in which they were added.
     pub fn iter(&self) -> std::slice::Iter<'_, FigureRow> {
         self.rows.iter()
     }
 
-    /// Calls `note` with each row, and stores the returned note in the row. The other fields of the rows stay the same.
+    /// Calls `note` for each row. If it returns a note, stores the note in the row. Other fields of the rows do not
+    /// change.
     pub fn annotate(&mut self, mut note: impl FnMut(&FigureRow) -> Option<RowNote>) {
         for row in &mut self.rows {
             if let Some(RowNote { text, unfair }) = note(row) {
@@ -131,7 +132,7 @@ impl RowSet {
         }
     }
 
-    /// Adds to each row those parameters that `defaults` returns for the row and that the row does not have.
+    /// Calls `defaults` for each row, and adds those of the returned parameters that the row lacks.
     pub fn fill_params(&mut self, defaults: impl Fn(&FigureRow) -> &'static [(&'static str, u64)]) {
         for row in &mut self.rows {
             for (name, value) in defaults(row) {
@@ -149,18 +150,18 @@ impl RowSet {
         self.identities = self.rows.iter().map(FigureRow::identity).collect();
     }
 
-    /// Returns the first row that matches a pattern.
+    /// Returns the first row that the pattern selects.
     pub fn find(&self, pattern: &RowPattern) -> Option<&FigureRow> {
         self.rows.iter().find(|row| pattern.matches(row))
     }
 }
 
-/// A remark on a measured row, which tables show next to the row.
+/// A note on a measured row. Tables show the note next to the row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowNote {
-    /// Text of the remark.
+    /// The text of the note.
     pub text: String,
-    /// Whether the page must show no ratio against the row.
+    /// Whether tables must not show a ratio with the row, because it would be unfair.
     pub unfair: bool,
 }
 
@@ -182,26 +183,26 @@ impl TryFrom<Vec<FigureRow>> for RowSet {
     }
 }
 
-/// A pattern that selects measured rows by system, case, parameters and metric.
+/// A pattern that selects measured rows by target, case, parameters and metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowPattern {
-    /// Name of the target.
+    /// The name of the target.
     pub target: &'static str,
     /// The case.
     pub case: &'static str,
-    /// Required parameters; the row may have more.
+    /// The parameters that a row must have; the row may have more.
     pub params: &'static [(&'static str, &'static str)],
     /// The metric.
     pub metric: &'static str,
 }
 
 impl RowPattern {
-    /// Whether a row matches the pattern.
+    /// Whether the pattern selects a row.
     pub fn matches(&self, row: &FigureRow) -> bool {
         row.metric == self.metric && self.matches_point(&row.case, &row.target, &row.params)
     }
 
-    /// Whether a measurement with this case, target and parameters matches the pattern.
+    /// Whether the pattern selects rows of the measurement with this case, target and parameters.
     pub fn matches_point(&self, case: &str, target: &str, params: &Params) -> bool {
         case == self.case && target == self.target && params.contains_all(self.params)
     }

@@ -1,8 +1,8 @@
-//! Runs the selected measurements of a suite and summarises their samples in rows.
+//! Runs the selected measurements of a suite, and summarises their samples in rows.
 //!
-//! In every round, each measurement of a group runs once, so Dunlin and peers alternate. A measurement whose peer is
-//! not installed is skipped. A measurement that fails is not run in later rounds, and the whole run fails. Skipped and
-//! failed measurements are reported. A missed goal is not a failure.
+//! In every round, each measurement of a group runs once, so Dunlin and peers alternate. If a peer is not installed,
+//! its measurements are skipped. If a measurement fails, it is not run in later rounds, and the whole run fails.
+//! Skipped and failed measurements are reported. A missed goal is not a failure.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use crate::point::{
 use crate::row::{FigureRow, RowSet};
 use crate::stats::Summary;
 
-/// The result of running a suite: its rows, and the skipped and failed measurements.
+/// The result of running a suite: the rows, and the measurements that were skipped or failed.
 #[derive(Debug, Default)]
 pub struct SuiteOutcome {
-    /// Measured rows.
+    /// The measured rows.
     pub rows: RowSet,
-    /// Skipped measurements, with reasons.
+    /// The skipped measurements, each with the reason.
     pub skipped: Vec<String>,
-    /// Failed measurements, with reasons.
+    /// The failed measurements, each with the reason.
     pub failed: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ struct RunningPoint {
     dropped: bool,
 }
 
-/// Makes the selected measurements.
+/// Runs the selected measurements of a suite in all rounds.
 pub fn run(suite: &Suite, bench: &BenchContext, with_peers: bool) -> Result<SuiteOutcome> {
     let groups = select_groups(suite, bench, with_peers);
     ensure!(!groups.is_empty(), "no measurement of suite {suite:?} matches the given --case and --param");
@@ -69,8 +69,8 @@ fn select_groups(suite: &Suite, bench: &BenchContext, with_peers: bool) -> Vec<M
     groups
 }
 
-/// Whether the measurement can use a node that is already running. This requires that publisher and subscriber are
-/// clients of the node, and that no parameter requires spinning or pinned threads.
+/// Whether the measurement can be made with a node that is already running. The publisher and the subscriber must both
+/// be clients of the node, and no parameter may require spinning or pinned threads.
 fn supports_running_node(point: &Measurement) -> bool {
     let is = |name, text: &str| point.params.get(name).is_none_or(|value| *value == ParamValue::from(text));
     point.target == target::DUNLIN
@@ -110,7 +110,8 @@ fn run_round(
 
 fn add_rows(suite: &str, running: &RunningPoint, rows: &mut RowSet) -> Result<()> {
     let Measurement { case, target, params, .. } = &running.point;
-    // A metric gets a row even if some runs do not have it, such as a latency without samples.
+    // A metric gets a row even if some of the runs lack it. A latency, for example, is missing in a run without
+    // samples.
     let mut metrics: Vec<&'static str> = Vec::new();
     for (metric, _) in running.samples.iter().flat_map(|sample| &sample.figures) {
         if !metrics.contains(metric) {

@@ -1,4 +1,4 @@
-//! Directories on a real disk for durable data. Dropping a handle removes its directory.
+//! Temporary directories on a real disk, for durable data. Dropping a handle removes its directory.
 
 use std::path::Path;
 
@@ -12,8 +12,8 @@ use crate::point::MissingPrerequisite;
 pub struct ScratchDisk(tempfile::TempDir);
 
 impl ScratchDisk {
-    /// Creates a directory in the temporary directory, or in the working directory if the temporary directory is in
-    /// memory. Fails if both are in memory.
+    /// Creates a directory in the system's temporary directory. If that is in memory, uses the working directory
+    /// instead; if both are in memory, returns an error.
     pub fn new() -> Result<Self> {
         for parent in [std::env::temp_dir(), std::env::current_dir()?] {
             if !RealDisk.in_memory(&parent)? {

@@ -1,7 +1,7 @@
-//! Loopback sockets: TCP and Unix sockets for the measurements of floors, and for peers whose protocol the benchmark
-//! speaks itself.
+//! Sockets within this machine, over TCP or as Unix sockets. The measurements of floors use them, and measurements of
+//! peers whose protocol the benchmark speaks itself.
 //!
-//! Every blocking call times out after [`TIMEOUT`], so a run fails if its peer does not respond.
+//! Every blocking call times out after [`TIMEOUT`], so a run fails if the other side does not respond.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,17 +16,17 @@ use anyhow::{Context, Result, bail};
 
 use crate::child::{Child, TIMEOUT};
 
-/// The kind of a loopback socket: TCP or Unix.
+/// The kind of a socket within this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketKind {
     /// TCP on 127.0.0.1.
     Tcp,
-    /// A Unix socket in the temporary folder.
+    /// A Unix socket in the system's temporary directory.
     Uds,
 }
 
 impl SocketKind {
-    /// Returns the value of parameter `transport`.
+    /// Returns the value for the parameter `transport` of a measurement.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -35,12 +35,12 @@ impl SocketKind {
     }
 }
 
-/// The address of a loopback socket: TCP or Unix.
+/// The address of a socket within this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketAddress {
     /// A TCP address.
     Tcp(SocketAddr),
-    /// A Unix socket's path.
+    /// The path of a Unix socket.
     Uds(PathBuf),
 }
 
@@ -68,7 +68,7 @@ impl FromStr for SocketAddress {
 }
 
 impl SocketAddress {
-    /// Connects to the address.
+    /// Connects to this address.
     pub fn connect(&self) -> Result<SocketStream> {
         let stream = match self {
             Self::Tcp(address) => SocketStream::Tcp(TcpStream::connect_timeout(address, TIMEOUT)?),
@@ -78,10 +78,10 @@ impl SocketAddress {
     }
 }
 
-/// A connected loopback socket: TCP or Unix.
+/// A connection within this machine, over TCP or a Unix socket.
 #[derive(Debug)]
 pub enum SocketStream {
-    /// A TCP connection without Nagle's delay.
+    /// A TCP connection without the delay of Nagle's algorithm.
     Tcp(TcpStream),
     /// A connection over a Unix socket.
     Uds(UnixStream),
@@ -103,7 +103,7 @@ impl SocketStream {
         Ok(self)
     }
 
-    /// Sets whether reads return immediately when there is no data. Spinning threads need this.
+    /// Sets whether a read returns at once if there is no data. A thread that spins needs this.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_nonblocking(nonblocking),
@@ -119,7 +119,7 @@ impl SocketStream {
         }
     }
 
-    /// Reads until the buffer is full. Spins while a non-blocking stream has no data.
+    /// Reads until `buffer` is full. On a non-blocking stream, spins while there is no data.
     #[inline]
     pub fn read_full(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let mut filled = 0;
@@ -135,7 +135,7 @@ impl SocketStream {
         Ok(())
     }
 
-    /// Writes all bytes. Spins while a non-blocking stream accepts no data.
+    /// Writes all bytes. On a non-blocking stream, spins while the stream accepts no data.
     #[inline]
     pub fn write_full(&mut self, mut rest: &[u8]) -> io::Result<()> {
         while !rest.is_empty() {
@@ -175,17 +175,17 @@ impl Write for SocketStream {
     }
 }
 
-/// A listening loopback socket. Dropping the value removes the file of a Unix socket.
+/// A listening socket within this machine. Dropping the value removes the file of a Unix socket.
 #[derive(Debug)]
 pub enum SocketListener {
     /// A TCP listener on a free port of 127.0.0.1.
     Tcp(TcpListener),
-    /// A Unix socket at a unique path.
+    /// A Unix socket, and its path, which no other socket has.
     Uds(UnixListener, PathBuf),
 }
 
 impl SocketListener {
-    /// Listens at an unused address.
+    /// Listens at an address that is not in use.
     pub fn bind(transport: SocketKind) -> Result<Self> {
         match transport {
             SocketKind::Tcp => Ok(Self::Tcp(
@@ -200,7 +200,7 @@ impl SocketListener {
         }
     }
 
-    /// Returns the address to connect to.
+    /// Returns the address to which others connect.
     pub fn endpoint(&self) -> Result<SocketAddress> {
         match self {
             Self::Tcp(listener) => {
@@ -210,7 +210,7 @@ impl SocketListener {
         }
     }
 
-    /// Accepts the connection of a child process. Fails if the child ends first.
+    /// Accepts a connection from a child process. Returns an error if the child ends before it connects.
     pub fn accept_from(&self, child: &mut Child) -> Result<SocketStream> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
@@ -248,29 +248,29 @@ impl SocketListener {
 impl Drop for SocketListener {
     fn drop(&mut self) {
         if let Self::Uds(_, path) = self {
-            // The file may have been removed already.
+            // The file may already have been removed.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// Returns an unused path in the temporary directory.
+/// Returns a path in the system's temporary directory that is not in use.
 pub fn unused_path(extension: &str) -> PathBuf {
     static CREATED: AtomicU64 = AtomicU64::new(0);
     let nth = CREATED.fetch_add(1, Ordering::Relaxed);
     let name = format!("{}{nth}.{extension}", file_prefix(std::process::id()));
     let path = std::env::temp_dir().join(name);
-    // An earlier process with the same process id may have been killed and left a socket at this path.
+    // An earlier process with the same id may have left a socket at this path when it was killed.
     let _ = std::fs::remove_file(&path);
     path
 }
 
-/// Removes the files that a killed process created at paths from [`unused_path`].
+/// Removes the files that a process has created at paths from [`unused_path`]. The process must have ended.
 pub fn remove_files_of(process: u32) {
     let Ok(entries) = std::fs::read_dir(std::env::temp_dir()) else { return };
     let name = file_prefix(process);
     for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&name)) {
-        // The file may be gone already.
+        // The file may already have been removed.
         let _ = std::fs::remove_file(entry.path());
     }
 }

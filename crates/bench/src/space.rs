@@ -1,10 +1,10 @@
-//! Suite `space`: measures worlds whose regions run in separate processes, with the benchmarks of the Luciferase
-//! document and additional ones.
+//! The suite `space`: measures worlds whose regions run in separate processes. The suite repeats the benchmarks in the
+//! document of Luciferase, another system for such worlds, and adds further ones.
 //!
-//! A worker is a process that runs one region ([`node`]) and prints its results in the document's format. This process
-//! sends commands to the workers. After the last tick, it compares the set of (id, generation, state hash) of all
-//! workers with the set of one region in this process ([`audit`]). A lost, duplicated or changed entity therefore fails
-//! the run.
+//! A worker is a process that runs one region ([`node`]), and prints its results in the format of Luciferase's
+//! document. This process sends commands to the workers. After the last tick, [`audit`] collects the id, the generation
+//! and the state hash of every entity from all workers, and compares them with those of a single region in this
+//! process. A lost, duplicated or changed entity therefore fails the run.
 
 mod audit;
 mod capacity;
@@ -25,7 +25,7 @@ mod workers;
 
 use crate::point::Suite;
 
-/// Suite `space`.
+/// The suite `space`, which measures worlds.
 pub const SUITE: Suite = Suite {
     name: "space",
     cases: &[

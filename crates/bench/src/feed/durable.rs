@@ -40,7 +40,8 @@ pub fn journal(commits: u64) -> Result<RunSample> {
     Ok(sample(measured.records, measured.elapsed_ns, &mut measured.commits_ns))
 }
 
-/// Measures a durable topic, with its publisher in the node's process or over a connection.
+/// Measures publishing to a durable topic. The publisher is in the node's process or, for transport `tcp`, behind a
+/// connection.
 pub fn topic(transport: &str, commits: u64) -> Result<RunSample> {
     let dir = ScratchDisk::new()?;
     let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path())?;
@@ -87,7 +88,7 @@ fn publish(publisher: &mut impl Publish, commits: u64) -> Result<(u64, Vec<u64>)
     Ok((before_ns - start_ns, commits_ns))
 }
 
-/// Reads back and checks all records.
+/// Reads all records back, and checks them.
 fn check(node: &Node, records: u64) -> Result<()> {
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
     let mut subscriber = node.subscribe("durable", &options)?;

@@ -1,4 +1,4 @@
-//! Goals for the performance of feeds.
+//! The performance goals for feeds.
 
 use crate::goal::{Goal, Threshold};
 use crate::row::RowPattern;
@@ -35,12 +35,12 @@ const TCP_CONFLATED: Pairs = &[("transport", "tcp"), ("conflate", "yes")];
 const INPROC_CONFLATED: Pairs = &[("transport", "inproc"), ("conflate", "yes")];
 
 const MIB: f64 = 1_048_576.0;
-/// The highest allowed age of an update at a slow client, as a multiple of the client's measured processing time. The
-/// measured time is used, because a sleep of 5 ms takes longer than 5 ms.
+/// The highest allowed age of an update at a slow client, divided by the client's processing time. The processing time
+/// is measured, because a sleep of 5 ms takes longer than 5 ms.
 const STALE_BY_PROCESSING_MAX: f64 = 2.2;
 
-/// The goals of suite `feed`. Subscribers must receive all updates, at the rate at which these are published. A delay
-/// of some ms is allowed.
+/// The goals of suite `feed`. Subscribers must receive all updates, at the rate at which the updates are published. A
+/// delay of some ms is allowed.
 pub const GOALS: &[Goal] = &[
     goal("baseline over TCP, default waiting, p50 from sending", BASELINE, TCP, "sent_p50_ns", AtMost(41e3)),
     goal("baseline over TCP, default waiting, p99 from sending", BASELINE, TCP, "sent_p99_ns", AtMost(83e3)),

@@ -1,8 +1,8 @@
-//! Measures many subscribers that join a large book at the same time, while the book changes.
+//! Measures many subscribers that start to follow a large, changing order book at the same time.
 //!
 //! The connections are opened before the measurement. Then all clients subscribe, and the measurement ends when every
-//! replica has the whole book. One more subscriber follows the book during the whole run. The comparison run without
-//! joins has this subscriber too, so that every publish wakes a subscriber in both runs.
+//! client has the whole book. One more subscriber follows the book during the whole run. It also exists in the
+//! comparison run, in which no clients join: every publish then has to wake a subscriber in both runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,15 +20,15 @@ use crate::feed::node::FeedNode;
 use crate::feed::scenario::{FeedScenario, MeasuringWindow, ReaderPlacement, WaitMode};
 use crate::point::{BenchContext, RunSample};
 
-/// The number of price levels of each side of the book. The book has 10,000 levels in all.
+/// The number of price levels on each side of the book. The whole book has 10,000 levels.
 const LEVELS_PER_SIDE: u32 = 5_000;
 const RATE: u32 = 1_000;
 const TIME: Duration = Duration::from_secs(2);
 const TOPIC: &str = "md.DEEP";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Measures `readers` subscribers that join at the same time; 0 measures the comparison run. `p99_ns` shows how long
-/// the book's source needs for a call of `send` (99th percentile).
+/// Measures `readers` subscribers that join at the same time. With 0, makes the comparison run. The metric `p99_ns` is
+/// the 99th percentile of the time that a call of `send` takes in the book's source.
 pub fn measure(bench: &BenchContext, readers: usize) -> Result<RunSample> {
     let scenario = scenario(readers);
     let mut node = FeedNode::start(bench, &scenario)?;
@@ -88,7 +88,7 @@ fn subscribe(client: &Client) -> Result<Replica<Book, Subscriber>> {
     Ok(Replica::new(subscriber, |_| Book::new(Scale::default())))
 }
 
-/// The subscriber that follows the book during the whole run, in its own thread.
+/// A subscriber that follows the book during the whole run, in a thread of its own.
 struct ResidentReader {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<()>>,
@@ -119,13 +119,13 @@ impl ResidentReader {
     }
 }
 
-/// Subscribes with all clients. Returns when each has the whole book.
+/// Subscribes with all clients. Returns when every client has the whole book.
 fn join_all(clients: &[Client]) -> Result<Vec<Replica<Book, Subscriber>>> {
     let mut replicas = clients.iter().map(subscribe).collect::<Result<Vec<_>>>()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start a Tokio runtime")?.block_on(async {
-        // Waits for one replica after another. The events of the other replicas arrive meanwhile, and each replica
-        // reads them when its turn comes.
+        // This loop waits for one replica after another. Meanwhile the other replicas' events arrive; each replica
+        // reads its events when its turn comes.
         let all = async {
             for replica in &mut replicas {
                 wait_until_complete(replica).await?;

@@ -1,4 +1,4 @@
-//! Measures the highest rate that subscribers can sustain, and the highest delivery rate.
+//! Measures the highest rate of updates with which subscribers keep up, and the highest rate of deliveries.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use crate::feed::run;
 use crate::feed::scenario::FeedScenario;
 use crate::point::{BenchContext, RunSample};
 
-/// A rate is sustained if no update is missing, and 99 % of the updates are applied at most this time (in ns) after
-/// they were due.
+/// Subscribers keep up with a rate if no update is missing, and if 99 % of the updates are applied at most this time
+/// (in ns) after they were due.
 const LATE_NS_MAX: f64 = 10e6;
-/// The longest duration of one step of the search. A search takes about twelve steps.
+/// The longest duration of one step of the search for the highest rate. A search takes about twelve steps.
 const STEP: Duration = Duration::from_secs(1);
 const STEPS_UP_MAX: u32 = 16;
 const STEPS_BETWEEN: u32 = 3;
 
-/// The number of updates per second that are offered in the delivery measurement, over all clients.
+/// The number of deliveries per second that are offered in the delivery measurement, over all clients.
 const OFFERED: u64 = 20_000_000;
-/// The retention in bytes: enough for all records of a run.
+/// The retention in bytes, which is enough for all records of a run.
 const HISTORY_BYTES: u64 = 256 << 20;
 
-/// Finds the highest sustained rate: doubles the rate until a rate is not sustained, then searches between the last two
-/// rates.
+/// Finds the highest rate with which subscribers keep up. Doubles the rate until they do not keep up, and then searches
+/// between the last two rates.
 pub fn measure_sustained_rate(bench: &BenchContext, base: &FeedScenario) -> Result<RunSample> {
     let first = if base.clients == 1 { 20_000 } else { 500 };
     let (mut best, mut failed_rate) = (None, None);
@@ -53,8 +53,8 @@ pub fn measure_sustained_rate(bench: &BenchContext, base: &FeedScenario) -> Resu
     Ok(sample)
 }
 
-/// Runs the scenario at a rate and returns the sample if the rate was sustained. A failed step is repeated once,
-/// because the machine may have been busy.
+/// Runs the scenario at a rate. Returns the sample if the subscribers kept up; otherwise tries once more, because the
+/// machine may have been busy.
 fn try_rate(bench: &BenchContext, base: &FeedScenario, rate: u32) -> Result<Option<RunSample>> {
     let step = FeedScenario { rate: Some(rate), time: base.time.min(STEP), ..base.clone() };
     for _ in 0..2 {
@@ -68,7 +68,7 @@ fn try_rate(bench: &BenchContext, base: &FeedScenario, rate: u32) -> Result<Opti
     Ok(None)
 }
 
-/// Offers all subscribers more updates than the node can deliver, from a topic that retains all records.
+/// Offers the subscribers more updates than the node can deliver. The topic retains all records.
 pub fn measure_max_deliveries(bench: &BenchContext, base: &FeedScenario) -> Result<RunSample> {
     let rate = u32::try_from(OFFERED / base.clients.max(1) as u64).unwrap_or(u32::MAX);
     let scenario = FeedScenario {
@@ -81,8 +81,8 @@ pub fn measure_max_deliveries(bench: &BenchContext, base: &FeedScenario) -> Resu
     };
     let outcome: FeedFigures = run::run(bench, &scenario)?;
     outcome.check(&scenario)?;
-    // Subscribers continue to read after the last publication. The delivery rate therefore includes the records that
-    // they read then, and the time for reading these records.
+    // Subscribers still read after the last publication. The delivery rate includes these deliveries and the time that
+    // they take.
     let per_s = outcome.tally.per_s(scenario.time);
     let mut sample = outcome.sample();
     sample

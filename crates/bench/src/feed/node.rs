@@ -1,4 +1,5 @@
-//! The node of a scenario. It runs in this process, or together with the source in a separate process.
+//! The node of a scenario. The node runs in this process or, together with the source of updates, in a process of its
+//! own.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
@@ -22,7 +23,7 @@ struct Ready {
     url: String,
 }
 
-/// A node in another process that publishes or serves market data. Dropping the handle kills the process.
+/// A process with a node and with the source that publishes order books to it. Dropping the handle kills the process.
 #[derive(Debug)]
 pub struct FeedNode {
     child: Child,
@@ -30,29 +31,29 @@ pub struct FeedNode {
 }
 
 impl FeedNode {
-    /// Starts the node and waits for its listener.
+    /// Starts the process, and waits until the node's listener is open.
     pub fn start(bench: &BenchContext, scenario: &FeedScenario) -> Result<Self> {
         let mut child = bench.child.start("feed-node", &[("scenario", serde_json::to_string(scenario)?)])?;
         let Ready { url } = child.read_line(TIMEOUT)?;
         Ok(Self { child, url })
     }
 
-    /// URL of the node.
+    /// Returns the URL of the node.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Starts the source, which publishes in the given window.
+    /// Starts the source, which publishes until the window ends.
     pub fn start_source(&mut self, window: &MeasuringWindow) -> Result<()> {
         self.child.write_line(window)
     }
 
-    /// Returns a field of the process's memory as the kernel reports it, in bytes.
+    /// Returns a field of the file `/proc/PID/status` of the process, such as `VmRSS`, in bytes.
     pub fn memory(&self, field: &str) -> Result<u64> {
         self.child.memory(field)
     }
 
-    /// Waits until the source has ended, and returns the source's totals.
+    /// Waits at most `timeout` until the source has ended, and returns the source's totals.
     pub fn wait_for_totals(&mut self, timeout: Duration) -> Result<SourceTotals> {
         self.child.read_line(timeout)
     }
@@ -67,7 +68,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let spin = scenario.wait == WaitMode::Spin;
     let config = ServerConfig {
         spin,
-        // Only one thread, because two spinning threads would take both cores of a small machine from the subscribers.
+        // A spinning listener gets one thread only: two spinning threads would take both cores of a small machine from
+        // the subscribers.
         threads: usize::from(spin),
         tcp: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
         ..ServerConfig::default()
@@ -81,13 +83,12 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     print_line(&publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))??)?;
     loop {
         thread::park();
-        // `park` may return spuriously, so the loop repeats it. The call of `black_box` keeps the node alive in the
-        // loop.
+        // `park` may return without a reason, hence the loop. `black_box` uses the server, so that it is not dropped.
         std::hint::black_box(&server);
     }
 }
 
-/// Creates a node in this process with a topic for each instrument.
+/// Creates a node in this process, with one topic for each instrument.
 pub fn create_local_node(scenario: &FeedScenario, instruments: &Instruments) -> Result<LocalNode> {
     let local_node = LocalNode::start()?;
     for instrument in instruments.list() {

@@ -1,4 +1,4 @@
-//! The figures of a run: those that the MDD-Sim document prints, and additional ones for our goals.
+//! The figures of one run: the figures that MDD-Sim's benchmark document prints, and further ones for Dunlin's goals.
 
 use anyhow::{Result, ensure};
 use dunlin_feed::Instruments;
@@ -8,21 +8,21 @@ use crate::feed::source::SourceTotals;
 use crate::feed::tally::DeliveryTally;
 use crate::point::RunSample;
 
-/// The results of one run of suite `feed`: the numbers of due and received updates, and their latencies.
+/// The results of one run of suite `feed`: how many updates were due and how many were received, and their latencies.
 #[derive(Clone, Debug)]
 pub struct FeedFigures {
-    /// Totals of all subscribers.
+    /// The totals of all subscribers.
     pub tally: DeliveryTally,
-    /// Number of updates that all subscribers should receive.
+    /// The number of updates that should be received, summed over all subscribers.
     pub due: u64,
-    /// The number of records that were withheld from subscribers, summed over all subscribers. The subscribers must
+    /// The number of records that were withheld to simulate losses, summed over all subscribers. The subscribers must
     /// detect and repair these losses.
     withheld: u64,
     sample: RunSample,
 }
 
 impl FeedFigures {
-    /// Combines the totals of the source and of the subscribers.
+    /// Computes the figures from the totals of the source and of the subscribers.
     pub fn new(
         scenario: &FeedScenario,
         instruments: &Instruments,
@@ -66,7 +66,7 @@ impl FeedFigures {
         Self { tally, due, withheld, sample }
     }
 
-    /// Returns an error for results that are wrong at any speed of the machine, such as a wrong book.
+    /// Returns an error if a result is wrong regardless of the machine's speed, such as a wrong book.
     pub fn check(&self, scenario: &FeedScenario) -> Result<()> {
         let tally = &self.tally;
         ensure!(
@@ -76,8 +76,8 @@ impl FeedFigures {
         );
         ensure!(tally.errors == 0, "replicas refused {} records or snapshots", tally.errors);
         if scenario.test_loss_every.is_some() && !scenario.conflate && scenario.delay.is_none() {
-            // A subscriber that recovered with a snapshot skipped records, and cannot know which of the skipped records
-            // were withheld.
+            // A subscriber that recovered with a snapshot has skipped records. It does not know which of the skipped
+            // records were withheld.
             let has_skipped = self.due > tally.delivered + tally.merged;
             ensure!(
                 tally.holes == self.withheld || has_skipped && tally.holes < self.withheld,
@@ -95,12 +95,12 @@ impl FeedFigures {
         Ok(())
     }
 
-    /// Returns the figures as a sample.
+    /// Returns the figures as a sample of a measurement.
     pub fn sample(self) -> RunSample {
         self.sample
     }
 
-    /// Whether every due update arrived, and none was merged with another.
+    /// Whether every due update was delivered on its own, and none in a merged record or a snapshot.
     pub fn is_complete(&self) -> bool {
         self.tally.delivered == self.due
     }
@@ -117,7 +117,7 @@ fn due(published: &SourceTotals, scenario: &FeedScenario, instruments: &Instrume
     due * scenario.clients as u64
 }
 
-/// Returns the number of withheld records in the subscribed topics, summed over all clients.
+/// Returns the number of withheld records, summed over all clients.
 fn withheld(published: &SourceTotals, scenario: &FeedScenario) -> u64 {
     let Some(every) = scenario.test_loss_every else { return 0 };
     let withheld: u64 = published.lines.iter().map(|line| line.last_seq / u64::from(every.get())).sum();

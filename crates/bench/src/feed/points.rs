@@ -1,4 +1,4 @@
-//! The measurements of suite `feed`.
+//! Defines the measurements of suite `feed`.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -15,23 +15,23 @@ use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::point::{BenchContext, Measurement, MeasurementGroup, target};
 
-/// Time that the MDD-Sim document's slow client spends on each message.
+/// The time that the slow client in MDD-Sim's document spends on each message.
 const DELAY: Duration = Duration::from_millis(5);
-/// The number of records that a topic retains in scenarios with a slow client without conflation. The MDD-Sim
-/// document's server retains the same number.
+/// The number of records that a topic retains if its clients are slow and do not use conflation. The server in
+/// MDD-Sim's document retains the same number.
 const SLOW_HISTORY_RECORDS: u64 = 256;
-/// The number of bytes that a topic retains in scenarios with a slow client without conflation.
+/// The number of bytes that a topic retains if its clients are slow and do not use conflation.
 const SLOW_HISTORY_BYTES: u64 = 32 << 10;
-/// The loss simulation of the MDD-Sim document: every 50th record is withheld from subscribers.
+/// The simulated loss in MDD-Sim's document: every 50th record is withheld from the subscribers.
 const LOSS_EVERY: NonZeroU32 = NonZeroU32::new(50).expect("not zero");
-/// The default retention of a topic in bytes: some seconds of updates at the MDD-Sim document's rates.
+/// The default retention of a topic in bytes. It holds some seconds of updates at the rates of MDD-Sim's document.
 const HISTORY_BYTES: u64 = 4 << 20;
-/// The updates per second of each of 100 instruments: the MDD-Sim document's rate, and others up to a rate that cannot
-/// be sustained.
+/// The rates for 100 instruments, in updates per second of each instrument. The first is the rate of MDD-Sim's
+/// document; with the last, subscribers cannot keep up.
 const MULTI_RATES: [u32; 5] = [500, 750, 1_000, 2_000, 4_000];
 
-/// Returns the measurements of the MDD-Sim document's five scenarios. With `--config`, returns the measurements of a
-/// scenario with the user's instruments instead.
+/// Returns the measurements of the five scenarios in MDD-Sim's document. With `--config`, returns the measurements of
+/// one scenario with the user's instruments instead.
 pub fn scenarios(options: &BenchOptions) -> Vec<MeasurementGroup> {
     if let Some(config) = &options.feed.config {
         let base = scenario(config.clone(), options.feed.clients.unwrap_or(10), options);
@@ -48,7 +48,7 @@ pub fn scenarios(options: &BenchOptions) -> Vec<MeasurementGroup> {
     groups
 }
 
-/// The measurement of subscribers of a running node (`--url`).
+/// Returns the measurement of subscribers of a node that is already running (`--url`).
 pub fn running_node(options: &BenchOptions) -> MeasurementGroup {
     let clients = options.feed.clients.unwrap_or(10);
     let params = Params::new().with("transport", "tcp").with("topology", "brokered").with("clients", clients);
@@ -89,8 +89,8 @@ fn slow(options: &BenchOptions) -> Vec<MeasurementGroup> {
         if !conflate {
             (scenario.history_records, scenario.history_bytes) =
                 (Some(SLOW_HISTORY_RECORDS), SLOW_HISTORY_BYTES);
-            // There is no warm-up, because this client is so slow that it would still read the updates of the warm-up
-            // during the measurement.
+            // This client is so slow that it would read the updates of a warm-up during the measurement, so there is no
+            // warm-up.
             scenario.warmup = Duration::ZERO;
         }
         placements(&scenario).map(|scenario| point("slow_client", scenario)).collect::<MeasurementGroup>()
@@ -160,7 +160,7 @@ fn yes_or_no(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }
 }
 
-/// The measurements of the highest sustained rate and the highest delivery rate.
+/// Returns the measurements of the highest rate with which subscribers keep up, and of the highest delivery rate.
 pub fn limits(options: &BenchOptions) -> MeasurementGroup {
     let sustained_rate = |clients: usize| {
         let base = FeedScenario { placement: ReaderPlacement::Tcp, ..built_in(0, clients, options) };
@@ -186,7 +186,7 @@ pub fn limits(options: &BenchOptions) -> MeasurementGroup {
     vec![sustained_rate(1), sustained_rate(clients), max_deliveries]
 }
 
-/// The measurements that show the cost of applying real recordings to books.
+/// Returns the measurements of how long real recordings take to be applied to books.
 pub fn apply() -> MeasurementGroup {
     let point = |(book, recording): (&'static str, &'static str)| {
         let params = Params::new().with("book", book).with("recording", recording);
@@ -195,7 +195,7 @@ pub fn apply() -> MeasurementGroup {
     apply::RECORDINGS.map(point).into()
 }
 
-/// The measurement that replays a recording from files into a book.
+/// Returns the measurement of replaying a recording from files into a book.
 pub fn replay(options: &BenchOptions) -> MeasurementGroup {
     let updates = options.count(4_000_000, 20_000);
     let params = Params::new().with("book", "l2").with("updates", updates);
@@ -204,7 +204,7 @@ pub fn replay(options: &BenchOptions) -> MeasurementGroup {
     })]
 }
 
-/// The measurements that compare a durable topic with its journal alone.
+/// Returns the measurements that compare a durable topic with a journal alone.
 pub fn durable(options: &BenchOptions) -> MeasurementGroup {
     let commits = options.count(5_000, 50);
     let params = |transport: Option<&'static str>| {
@@ -221,7 +221,7 @@ pub fn durable(options: &BenchOptions) -> MeasurementGroup {
     vec![Measurement::new("durable", target::JOURNAL, params(None), journal), ours("inproc"), ours("tcp")]
 }
 
-/// Returns the measurements of many subscribers that join at the same time.
+/// Returns the measurements of many subscribers that join at the same time, and the comparison run.
 pub fn join(options: &BenchOptions) -> MeasurementGroup {
     let subscribers = options.count(1_000, 20) as usize;
     let point = |subscribers: usize| {

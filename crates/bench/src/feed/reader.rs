@@ -1,4 +1,4 @@
-//! A subscriber of a scenario: a replica of the books that applies, checks and times every update.
+//! A subscriber of a scenario. It keeps replicas of the order books, and checks and times every update.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -14,18 +14,18 @@ use crate::feed::scenario::{FeedScenario, MeasuringWindow};
 use crate::feed::source::InstrumentTotals;
 use crate::feed::tally::DeliveryTally;
 
-/// The totals of the published records, which all threads share. The publisher sets them when it has published
-/// everything.
+/// The totals of the published records, by instrument. The publisher sets them when it has published everything; the
+/// subscribers read them.
 pub type PublishedTotals = Arc<OnceLock<Vec<InstrumentTotals>>>;
 
-/// The most changes that one read applies.
+/// The most changes that one call of `read` applies.
 const BATCH_MAX: usize = 256;
 
-/// A subscriber that keeps order books, and checks and times every update.
+/// A subscriber that keeps replicas of order books, and checks and times every update.
 #[derive(Debug)]
 pub struct FeedSubscriber<S> {
     replica: Replica<Book, S>,
-    /// The time that a slow subscriber spends on each read; `None` for others.
+    /// How long a slow subscriber sleeps after each read; `None` for other subscribers.
     delay: Option<Duration>,
     stats: ReaderStats,
 }
@@ -33,24 +33,25 @@ pub struct FeedSubscriber<S> {
 #[derive(Debug)]
 struct ReaderStats {
     window: MeasuringWindow,
-    /// For each topic, the time between two updates, in ns.
+    /// The time between two updates of a topic, in ns, by topic.
     intervals: HashMap<String, u64>,
     tally: DeliveryTally,
-    /// Whether the subscriber sleeps on purpose after each read.
+    /// Whether the subscriber sleeps after each read, in order to be slow.
     is_slow: bool,
-    /// For each change in the last read, the due time of its oldest update, in ns. The ages are recorded when the
-    /// processing of this read has ended.
+    /// For each change in the last read: the due time of the change's oldest update, in ns. The ages of these updates
+    /// are recorded when the sleep after the read has ended.
     read: Vec<u64>,
-    /// The time at which the processing of the last read began, in ns.
+    /// The time at which the last read began, in ns.
     start_ns: u64,
-    /// How long the processing of the read before the last one took, in ns.
+    /// How long the read before the last one took, including the sleep after it, in ns.
     previous_ns: Option<u64>,
-    /// For each topic with a loss that is being repaired, the sequence number at which the repair is complete.
+    /// The topics with a loss that is being repaired. The value is the sequence number with which the repair is
+    /// complete.
     repaired_to: HashMap<String, u64>,
 }
 
 impl<S: Subscribe> FeedSubscriber<S> {
-    /// Creates a subscriber of the scenario that reads from `subscriber`.
+    /// Creates a subscriber for the scenario. Its records come from `subscriber`.
     pub fn new(subscriber: S, scenario: &FeedScenario, instruments: &Instruments) -> Self {
         let interval = |rate: u32| 1_000_000_000 / u64::from(rate.max(1));
         let each = instruments.list().iter();
@@ -72,12 +73,13 @@ impl<S: Subscribe> FeedSubscriber<S> {
         }
     }
 
-    /// Counts only the updates that are due in this window from now on.
+    /// Sets the window: from now on, only updates that are due in this window count.
     pub fn set_window(&mut self, window: MeasuringWindow) {
         self.stats.window = window;
     }
 
-    /// Applies the available events, but at most one if the subscriber is slow. Returns the number of applied events.
+    /// Applies the events that have arrived, but only one if the subscriber is slow. Returns the number of applied
+    /// events.
     pub fn read(&mut self) -> Result<usize> {
         let limit = if self.delay.is_some() { 1 } else { BATCH_MAX };
         let stats = &mut self.stats;
@@ -92,18 +94,18 @@ impl<S: Subscribe> FeedSubscriber<S> {
         Ok(read)
     }
 
-    /// Waits until an event may be available, at most for `longest`. Returns `false` if no event arrives in this time.
+    /// Waits at most `longest` for an event. Returns `false` if no event arrives in this time.
     pub fn wait(&mut self, longest: Duration) -> Result<bool, SubscribeError> {
         self.replica.wait(Some(longest))
     }
 
-    /// Returns the underlying subscriber.
+    /// Returns the subscriber from which this one gets its records.
     pub fn subscriber(&mut self) -> &mut S {
         self.replica.subscriber()
     }
 
-    /// Whether a book is not complete. The subscriber must then read again soon even if no event arrives, to repeat its
-    /// request for the missing data.
+    /// Whether a book is incomplete. The subscriber must then read again soon, even if no event arrives, to repeat its
+    /// request for the missing records.
     pub fn is_pending(&self) -> bool {
         !self.replica.is_whole()
     }
@@ -113,7 +115,7 @@ impl<S: Subscribe> FeedSubscriber<S> {
         self.stats.tally.applied
     }
 
-    /// Whether all books have reached the last published record.
+    /// Whether each book contains its last published record.
     pub fn has_read_all(&self, totals: &PublishedTotals) -> bool {
         let Some(lines) = totals.get() else { return false };
         let expected = lines.iter().filter(|line| self.stats.intervals.contains_key(&line.topic)).count();
@@ -124,7 +126,7 @@ impl<S: Subscribe> FeedSubscriber<S> {
         self.replica.states().filter(|state| has_reached_end((state.0, state.1, state.2))).count() >= expected
     }
 
-    /// Compares the books with the owner's books. Returns the results of this subscriber.
+    /// Compares the books with the books of the topics' owner. Returns the results of this subscriber.
     pub fn finish(self, totals: &PublishedTotals) -> Result<DeliveryTally> {
         let lines = totals.get().context("the publisher did not report how many records it published")?;
         let mut tally = self.stats.tally;
@@ -150,7 +152,7 @@ impl ReaderStats {
         let change = match report {
             ReplicaReport::Changed(change) => change,
             ReplicaReport::Fault { log, fault: ReplicaFault::Hole { last, .. } } => {
-                // The owner sends the update that revealed the loss again, so the repair ends after this update.
+                // The owner repeats the update that revealed the loss. The repair is complete after this update.
                 self.repaired_to.insert(log.topic.clone(), last + 1);
                 return;
             }
@@ -182,14 +184,14 @@ impl ReaderStats {
         }
     }
 
-    /// Returns the due time of the oldest update in a change.
+    /// Returns the due time of the oldest update in a change. `due_ns` is the due time of the newest one.
     fn oldest_due(&self, change: &StateChange<'_, Book>, due_ns: u64) -> u64 {
         let more = (change.to.seq - change.from.seq).saturating_sub(1);
         let interval = self.intervals.get(&change.log.topic).copied().unwrap_or_default();
         due_ns.saturating_sub(more * interval)
     }
 
-    /// Whether a change repairs a loss of records.
+    /// Whether a change belongs to the repair of a loss.
     #[cold]
     fn repairs(&mut self, change: &StateChange<'_, Book>) -> bool {
         let Some(&to) = self.repaired_to.get(&change.log.topic) else { return false };
@@ -199,7 +201,7 @@ impl ReaderStats {
         change.to.seq <= to
     }
 
-    /// Records the ages of the changes of a read. Called when the processing of the read has ended.
+    /// Records the ages of the changes in the last read. Must be called after the sleep that follows the read.
     fn record_ages(&mut self) {
         let now = now_ns();
         let elapsed_ns = now.saturating_sub(self.start_ns);

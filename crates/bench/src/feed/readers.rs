@@ -1,7 +1,7 @@
 //! Runs all subscribers of a scenario.
 //!
-//! A single subscriber has its own thread. Several subscribers are tasks of one thread. Subscribers that are slow on
-//! purpose have their own threads, because their sleep would delay other tasks.
+//! A single subscriber runs in a thread of its own. Several subscribers are tasks of one thread. Subscribers that are
+//! slow on purpose have a thread each, because their sleep would delay other tasks.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ use crate::feed::tally::DeliveryTally;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Reads with all subscribers until each subscriber has read all of its topics to the end.
+/// Lets all subscribers read until each of them has read all its topics to the end.
 pub fn read_all<S: Subscribe + Send + 'static>(
     readers: Vec<FeedSubscriber<S>>,
     slow: bool,
@@ -78,18 +78,19 @@ fn read_in_tasks<S: Subscribe + 'static>(
     readers.into_iter().map(finish).collect()
 }
 
-/// Reads until the subscriber fails or the task is dropped. `wait_until_read` checks at intervals whether all
-/// subscribers have read everything, because a check after every read would cost more.
+/// Reads until the subscriber fails or the task is dropped. The check for the end is made in `wait_until_read` at
+/// intervals, because a check after every read would cost more.
 async fn read_loop<S: Subscribe>(reader: Rc<RefCell<FeedSubscriber<S>>>) -> Result<()> {
     loop {
         if reader.borrow_mut().read()? > 0 {
-            // Lets the other tasks run before this one continues.
+            // Lets the other tasks run before this task continues.
             tokio::task::yield_now().await;
             continue;
         }
         let ready = std::future::poll_fn(|cx| reader.borrow_mut().subscriber().poll_ready(cx));
         if reader.borrow().is_pending() {
-            // If no event arrives in this time, the loop continues, so that the subscriber repeats a pending request.
+            // If no event arrives in time, the loop goes on, so that the subscriber can repeat its request for missing
+            // records.
             if let Ok(ready) = tokio::time::timeout(POLL_INTERVAL, ready).await {
                 ready?;
             }

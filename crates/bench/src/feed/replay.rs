@@ -1,4 +1,5 @@
-//! Replays a recording into a book on one core: reads files, checks every block, applies every record.
+//! Replays a recording into an order book on one core. The replay reads files, checks every block, and applies every
+//! record.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,19 +14,19 @@ use crate::point::{BenchContext, RunSample};
 use crate::sockets::unused_path;
 
 const NAME: &str = "md.BTC-USD";
-/// The number of records in a block. A busy feed commits about as many records together.
+/// The number of records in a block of the recording. In a busy feed, a journal commits about as many records together.
 const BLOCK_RECORDS: u32 = 512;
 
-/// Writes a recording with `updates` updates, and replays it.
+/// Writes a recording with `updates` updates, and measures its replay.
 pub fn measure(_: &BenchContext, updates: u64) -> Result<RunSample> {
     let folder = unused_path("replay");
     let measured = write(&folder, updates).and_then(|sum| replay(&folder, updates, sum));
-    // An error is ignored: the operating system removes leftover temporary directories.
+    // If the removal fails, the operating system removes the temporary directory later.
     let _ = std::fs::remove_dir_all(&folder);
     measured
 }
 
-/// Writes the recording. Returns the checksum of the final book.
+/// Writes the recording. Returns the checksum of the order book after the last update.
 fn write(folder: &Path, updates: u64) -> Result<u64> {
     let file = InstrumentsText::scenario("baseline_1x1_10k")
         .context("there is no built-in scenario `baseline_1x1_10k`")?;

@@ -1,7 +1,7 @@
-//! Makes one run of a scenario, with a node, a source that publishes, and subscribers in this process.
+//! Makes one run of a scenario: with a node, a source that publishes updates, and subscribers in this process.
 //!
-//! Over TCP, the node and its source are another process, as in `dunlin feed serve`, and each subscriber has its own
-//! connection.
+//! Over TCP, the node and its source are in another process, as with `dunlin feed serve`, and each subscriber has its
+//! own connection.
 
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -23,13 +23,13 @@ use crate::feed::source::{FeedSource, SourceTotals};
 use crate::feed::tally::DeliveryTally;
 use crate::point::BenchContext;
 
-/// The time from the start of the last subscriber to the start of the source, in ns.
+/// The time from when all subscribers have started until the source starts, in ns.
 const LEAD_NS: u64 = 50_000_000;
-/// The most bytes in transit to a slow subscriber. The limit is low, because a slow subscriber receives all data that
-/// is already in transit; with a high limit it would lose few records.
+/// The most bytes that are on their way to a slow subscriber. The limit is low: a slow subscriber still receives what
+/// is on its way, so with a high limit it would lose few records.
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
-/// Runs the scenario once.
+/// Runs the scenario once, and returns its figures.
 pub fn run(bench: &BenchContext, scenario: &FeedScenario) -> Result<FeedFigures> {
     let instruments = scenario.instruments()?;
     match scenario.placement {
@@ -47,7 +47,7 @@ fn run_inproc(scenario: &FeedScenario, instruments: Instruments) -> Result<FeedF
         .map(|_| local_node.node().subscribe_all(&patterns, &options))
         .collect::<Result<_, _>>()?;
     let mut readers = readers(subscribers, scenario, &instruments);
-    // A subscription starts at the position of its first read. All subscribers therefore read once before the first
+    // A subscription starts at the position of its first read. Therefore all subscribers read once before the first
     // record is published.
     readers.iter_mut().try_for_each(|reader| reader.read().map(drop))?;
     let window = MeasuringWindow::from(now_ns() + LEAD_NS, scenario);
@@ -57,7 +57,7 @@ fn run_inproc(scenario: &FeedScenario, instruments: Instruments) -> Result<FeedF
         let _pinned = pin.side(1)?;
         source.run(&window)
     });
-    // Threads started from here on inherit this pinning.
+    // Threads that are started later inherit this pinning.
     let _pinned = pin.side(0)?;
     let tallies = read(readers, window, scenario, &totals)?;
     let published = join(publishing)?;
@@ -84,7 +84,7 @@ fn run_tcp(bench: &BenchContext, scenario: &FeedScenario, instruments: &Instrume
     Ok(FeedFigures::new(scenario, instruments, &published, &tallies, Some(client_ns)))
 }
 
-/// The report of a publishing thread, which contains the totals of the source.
+/// The result of a publishing thread. It contains the source's totals.
 trait PublisherReport {
     fn totals(&self) -> &SourceTotals;
 }
@@ -101,8 +101,8 @@ impl PublisherReport for (FeedNode, SourceTotals) {
     }
 }
 
-/// Runs a function in a thread. The function publishes, or waits for the publishing process. When the function has
-/// ended, the subscribers receive the totals that it returned.
+/// Starts a thread that runs `publish`, which publishes or waits for the process that publishes. After the publication,
+/// the subscribers receive the totals.
 fn spawn_publisher<T: PublisherReport + Send + 'static>(
     publish: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> (PublishedTotals, JoinHandle<Result<T>>) {
@@ -110,7 +110,7 @@ fn spawn_publisher<T: PublisherReport + Send + 'static>(
     let cell = Arc::clone(&totals);
     let publishing = thread::spawn(move || {
         let report = publish()?;
-        // `set` succeeds, because no other thread sets the totals.
+        // `set` fails only if the totals were set before, and no other thread sets them.
         let _ = cell.set(report.totals().lines.clone());
         Ok(report)
     });

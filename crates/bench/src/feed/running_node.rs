@@ -1,5 +1,6 @@
-//! Measures subscribers of a running node (`--url`), such as a node of `dunlin feed serve`. The benchmark does not know
-//! which updates of such a node are due. It therefore counts no drops, but missing sequence numbers and their repairs.
+//! Measures subscribers of a node that is already running (`--url`), such as a node of `dunlin feed serve`. The
+//! benchmark does not know which updates are due in such a node. It therefore counts no drops; it counts missing
+//! sequence numbers and their repairs instead.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,7 +23,7 @@ struct SubscriberTotals {
     intended: Latencies,
 }
 
-/// Reads with `clients` subscribers for the requested time.
+/// Runs `clients` subscribers for the requested time.
 pub fn measure(options: &BenchOptions, clients: usize) -> Result<RunSample> {
     let url = options.url.as_deref().context("--url is missing: give the URL of a node")?;
     let feed = &options.feed;
@@ -106,7 +107,7 @@ async fn read_loop<S: Subscribe>(
     loop {
         let read = replica.borrow_mut().drain(now_ns(), 256, |report| {
             let ReplicaReport::Changed(change) = report else { return };
-            // A merged record does not count as a delivery, as in the scenarios.
+            // As in the scenarios, merged records do not count as deliveries.
             let ChangeCause::Record(frame) = change.cause else { return };
             if frame.append_time_ns() < from_ns {
                 return;

@@ -1,4 +1,4 @@
-//! The scenarios of feed measurements: their instruments, rates and subscribers.
+//! A scenario of suite `feed`: its instruments, its rates and its subscribers.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::cores::CorePinning;
 
-/// Whether subscribers run in the node's process or in another one.
+/// Where the subscribers run: in the node's process, or in another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReaderPlacement {
-    /// Subscribers run in the node's process.
+    /// The subscribers run in the node's process.
     Inproc,
-    /// Subscribers run in another process, each with its own connection.
+    /// The subscribers run in another process than the node, and each has its own connection.
     Tcp,
 }
 
 impl ReaderPlacement {
-    /// Returns the value of parameter `transport`.
+    /// Returns the value for the parameter `transport` of a measurement.
     pub fn name(self) -> &'static str {
         match self {
             Self::Inproc => "inproc",
@@ -31,7 +31,7 @@ impl ReaderPlacement {
 }
 
 impl WaitMode {
-    /// Returns the value of parameter `wait`.
+    /// Returns the value for the parameter `wait` of a measurement.
     pub fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",
@@ -40,7 +40,7 @@ impl WaitMode {
         }
     }
 
-    /// Returns the corresponding option for a subscription or a client.
+    /// Returns the option that gives a subscription or a client this wait mode.
     pub fn wait(self) -> WaitStrategy {
         match self {
             Self::Spin => WaitStrategy::Spin,
@@ -50,7 +50,7 @@ impl WaitMode {
     }
 }
 
-/// The method by which threads wait: spinning, parking, or first spinning and then parking.
+/// The method by which thread wait: spinning, parking, or first spinning and then parking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WaitMode {
@@ -67,30 +67,30 @@ pub enum WaitMode {
 pub struct FeedScenario {
     /// The configuration of the instruments.
     pub config: InstrumentsText,
-    /// The updates per second of each instrument; `None` for the configured rates.
+    /// The updates per second of each instrument; `None` for the rates in `config`.
     pub rate: Option<u32>,
     /// Where the subscribers run: in the node's process or in another.
     pub placement: ReaderPlacement,
     /// Whether waiting threads spin or park.
     pub wait: WaitMode,
-    /// The number of subscribers. Each subscribes to all of `instruments`.
+    /// The number of subscribers. Each of them subscribes to all `instruments`.
     pub clients: usize,
-    /// The instruments to which clients subscribe; all if empty.
+    /// The instruments to which clients subscribe; if there are none, clients subscribe to all.
     pub instruments: Vec<String>,
-    /// The number of price levels in a view. The MDD-Sim document states this number, but no result depends on it.
+    /// The number of price levels that a client shows. It is only printed, as in MDD-Sim's document; no result depends
+    /// on it.
     pub depth: usize,
-    /// The duration of the warm-up at the start of the run, in which updates are not counted.
+    /// The duration of the warm-up at the start of the run. Its updates do not count.
     pub warmup: Duration,
-    /// The duration of the counted part of the run, after the warm-up.
+    /// The duration of the part of the run in which updates count. It follows the warm-up.
     pub time: Duration,
-    /// The time that a slow subscriber spends on each message before it applies the message; `None` for no delay.
+    /// How long a slow subscriber sleeps after each message; `None` for no sleep.
     pub delay: Option<Duration>,
-    /// Whether subscribers use conflation, so that each read returns one update that merges all updates since the last
-    /// read.
+    /// Whether subscribers use conflation: each read returns one record, which merges all updates since the last read.
     pub conflate: bool,
-    /// If set to n, every nth record is withheld from subscribers, as a simulated loss.
+    /// Simulates losses: withholds every nth record from the subscribers; `None` withholds no record.
     pub test_loss_every: Option<NonZeroU32>,
-    /// Whether subscribers start at the first record and receive every record, even if they are far behind.
+    /// Whether subscribers start at the first record and receive every record, even when they are far behind.
     pub every_record: bool,
     /// The most records that a topic retains; `None` for no such limit.
     pub history_records: Option<u64>,
@@ -101,7 +101,7 @@ pub struct FeedScenario {
 }
 
 impl FeedScenario {
-    /// Returns the instruments with their rates.
+    /// Returns the instruments, with the rate of this scenario.
     pub fn instruments(&self) -> Result<Instruments> {
         let instruments = self.config.parse()?;
         match self.rate {
@@ -110,13 +110,13 @@ impl FeedScenario {
         }
     }
 
-    /// Returns how threads are pinned to cores: if threads spin, subscribers run on one core, and the source and
-    /// listeners on another.
+    /// Returns how threads are pinned to cores. If threads spin, the subscribers have one core, and the source and the
+    /// listeners another.
     pub fn pin(&self) -> CorePinning {
         if self.wait == WaitMode::Spin { CorePinning::Apart } else { CorePinning::Free }
     }
 
-    /// Returns the patterns to which the subscribers subscribe. An unknown instrument is an error.
+    /// Returns the patterns to which the subscribers subscribe. Returns an error if an instrument does not exist.
     pub fn patterns(&self, instruments: &Instruments) -> Result<Vec<String>> {
         let topic = |id: &String| {
             let known = instruments.list().iter().find(|known| known.id == *id);
@@ -130,7 +130,7 @@ impl FeedScenario {
     }
 }
 
-/// The times of one run in ns: its start, the start of counting, and its end.
+/// The times of one run, in ns: when the source starts, from when updates count, and when the source ends.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct MeasuringWindow {
     /// The time at which the source starts.
@@ -142,7 +142,7 @@ pub struct MeasuringWindow {
 }
 
 impl MeasuringWindow {
-    /// A window that counts nothing.
+    /// A window in which no update counts.
     pub const NEVER: Self = Self { start_ns: 0, from_ns: 0, until_ns: 0 };
 
     /// Returns the window of a run that starts at `start_ns`.
@@ -151,7 +151,7 @@ impl MeasuringWindow {
         Self { start_ns, from_ns, until_ns: from_ns + scenario.time.as_nanos() as u64 }
     }
 
-    /// Whether an update with this due time counts.
+    /// Whether an update counts if it is due at this time.
     pub fn counts(&self, event_ns: u64) -> bool {
         (self.from_ns..self.until_ns).contains(&event_ns)
     }

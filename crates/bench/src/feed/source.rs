@@ -1,4 +1,4 @@
-//! The source of a scenario. It publishes the scenario's updates, and returns totals of what it published.
+//! The source of a scenario. The source publishes the scenario's updates, and returns totals of what it published.
 
 use anyhow::{Context, Result};
 use dunlin::topic::Publisher;
@@ -10,20 +10,20 @@ use crate::clock::processor_ns;
 use crate::feed::scenario::{FeedScenario, MeasuringWindow, WaitMode};
 use crate::feed::timed::{PublishTimes, TimedPublisher};
 
-/// If subscribers spin too, the source spins only in this time before a record is due, in ns. Until then, the source
-/// sleeps and leaves its core to the subscribers.
+/// How long the source spins before a record is due if subscribers spin too, in ns. Before that, the source sleeps, so
+/// that the subscribers can use its core.
 const SPIN_NS_AMONG_SPINNERS: u64 = 2_000;
 
-/// The number of records published for one instrument, and the checksum of its final book.
+/// The totals of one instrument: how many records were published, and the checksum of the final book.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct InstrumentTotals {
-    /// Name of the topic.
+    /// The name of the instrument's topic.
     pub topic: String,
-    /// The number of all published records, which is also the last sequence number.
+    /// The number of all published records. It is also the sequence number of the last record.
     pub last_seq: u64,
     /// The number of records that were due in the counted part of the run.
     pub due: u64,
-    /// The checksum of the final state.
+    /// The checksum of the order book after the last record.
     pub checksum: u64,
 }
 
@@ -32,26 +32,26 @@ pub struct InstrumentTotals {
 pub struct SourceTotals {
     /// The totals of each instrument.
     pub lines: Vec<InstrumentTotals>,
-    /// The longest time in ns from the due time of a counted record to its publication.
+    /// The longest delay of a counted record: the time from when it was due until it was published, in ns.
     pub slip_ns_max: u64,
-    /// The time in ns from the due time of the last record to its publication.
+    /// The delay of the last record: the time from when it was due until it was published, in ns.
     pub slip_ns_last: u64,
     /// The time from the start of the counted part of the run to the last publication, in ns.
     pub elapsed_ns: u64,
     /// The processor time that the whole process used during `elapsed_ns`, in ns.
     pub processor_ns: u64,
-    /// How long a counted call of `send` took (99th percentile), in ns; `None` if there was no call.
+    /// The 99th percentile of the time that a counted call of `send` took, in ns; `None` if there was no call.
     pub publish_ns_p99: Option<u64>,
 }
 
 impl SourceTotals {
-    /// Returns the number of counted records of all instruments.
+    /// Returns the number of counted records, over all instruments.
     pub fn due(&self) -> u64 {
         self.lines.iter().map(|line| line.due).sum()
     }
 }
 
-/// A publisher of simulated order books that is ready to start.
+/// A source of simulated order books that has not started yet.
 #[derive(Debug)]
 pub struct FeedSource {
     node: Node,
@@ -61,13 +61,13 @@ pub struct FeedSource {
 }
 
 impl FeedSource {
-    /// Creates a source for existing topics.
+    /// Creates a source. Its topics must exist.
     pub fn new(node: &Node, scenario: &FeedScenario, instruments: Instruments) -> Self {
         let spin_ns = (scenario.wait == WaitMode::Spin).then_some(SPIN_NS_AMONG_SPINNERS);
         Self { node: node.clone(), instruments, seed: scenario.seed, spin_ns }
     }
 
-    /// Publishes every update when it is due, until the window ends. Returns the totals.
+    /// Publishes every update when it is due, until the window ends. Returns the source's totals.
     pub fn run(self, window: &MeasuringWindow) -> Result<SourceTotals> {
         let times = PublishTimes::default();
         let publishers = self.publishers(&times)?;

@@ -1,37 +1,38 @@
-//! The results of subscribers: counts, latencies and errors.
+//! The results of the subscribers: counts, latencies and errors.
 
 use std::time::Duration;
 
 use crate::stats::Latencies;
 
-/// The number and latencies of the updates that subscribers received.
+/// The results of one subscriber, or the sum over several subscribers: counts, latencies and errors.
 #[derive(Clone, Debug, Default)]
 pub struct DeliveryTally {
-    /// The number of counted updates that were applied one by one.
+    /// The number of counted updates that were received and applied one by one.
     pub delivered: u64,
-    /// The number of counted updates that arrived in a merged record or a snapshot.
+    /// The number of counted updates that were received in merged records.
     pub merged: u64,
-    /// The number of changes applied in the whole run. A growing number shows that the subscriber still works.
+    /// The number of changes that were applied in the whole run. The number grows as long as the subscriber receives
+    /// anything.
     pub applied: u64,
-    /// The latency of each applied update, from its publication.
+    /// The latency of each counted update, from its publication.
     pub sent: Latencies,
-    /// The latencies, from publication, of updates that no loss delayed. Lost updates, and updates that revealed a
-    /// loss, are not counted here, because they are applied only after a repair. The published benchmark of the
-    /// simulator MDD-Sim counts latencies in the same way.
+    /// The latency of each counted update that no loss delayed, from its publication. A repair delays the lost updates
+    /// and the update that revealed the loss, so they are left out. MDD-Sim's published benchmark counts latencies in
+    /// the same way.
     pub direct: Latencies,
-    /// The latency of each applied update, from its due time.
+    /// The latency of each counted update, from the time when it was due.
     pub intended: Latencies,
-    /// The age of the oldest update in each change when the change is processed.
+    /// For each change at a slow subscriber: the age of the change's oldest update when the change has been processed.
     pub stale: Latencies,
-    /// The age of the oldest update in each change, in thousandths of the mean processing time of this change and of
-    /// the change before it. The value is 2000 for a subscriber that processes one update, and then one update that
-    /// merges all updates that arrived during that processing.
+    /// The same age, in thousandths of the mean processing time of this change and of the change before it. The value
+    /// is 2000 for a subscriber that processes one update, and then one record that merges all updates that arrived
+    /// meanwhile.
     pub stale_by_processing: Latencies,
-    /// The number of losses that subscribers detected by missing sequence numbers.
+    /// The number of losses that subscribers detected because sequence numbers were missing.
     pub holes: u64,
     /// The number of gaps that the node reported to subscribers.
     pub gaps: u64,
-    /// The number of requests for missing data, plus the number of snapshots that were received instead of records.
+    /// The number of requests for missing records, plus the number of snapshots that replaced records.
     pub resyncs: u64,
     /// The number of losses that were repaired.
     pub healed: u64,
@@ -43,12 +44,12 @@ pub struct DeliveryTally {
     pub first_ns: Option<u64>,
     /// The time at which the last counted update was applied, in ns.
     pub last_ns: u64,
-    /// How many times the checksum of a subscriber's book was equal to the checksum of the owner's book.
+    /// How many times a subscriber's book had the same checksum as the owner's book.
     pub checked: u64,
 }
 
 impl DeliveryTally {
-    /// Adds another subscriber's results.
+    /// Adds the results of another subscriber.
     pub fn add(&mut self, other: &Self) {
         let counts = [
             (&mut self.delivered, other.delivered),
@@ -72,21 +73,21 @@ impl DeliveryTally {
         self.stale_by_processing.add(&other.stale_by_processing);
     }
 
-    /// Counts an update that was applied at `now_ns`.
+    /// Counts an update that was applied at the time `now_ns`.
     pub fn record_delivery(&mut self, now_ns: u64) {
         self.delivered += 1;
         self.first_ns.get_or_insert(now_ns);
         self.last_ns = now_ns;
     }
 
-    /// Returns the time in ns from the first to the last counted update. This time is longer than the time of
-    /// publication if subscribers fell behind.
+    /// Returns the time in ns from the first to the last counted update. If subscribers fell behind, this time is
+    /// longer than the time of publication.
     pub fn read_ns(&self) -> u64 {
         self.first_ns.map_or(0, |first_ns| self.last_ns.saturating_sub(first_ns))
     }
 
-    /// Returns the number of applied updates per second, over the time that subscribers needed, but at least over the
-    /// time of publication.
+    /// Returns the number of counted updates per second. The time is that of the subscribers, or the time of
+    /// publication if that is longer.
     pub fn per_s(&self, published: Duration) -> f64 {
         self.delivered as f64 * 1e9 / (self.read_ns() as f64).max(published.as_nanos() as f64)
     }
@@ -106,10 +107,10 @@ mod tests {
 
     #[test]
     fn slow_reading_lowers_the_measured_delivery_rate() {
-        // 1,000 records a second were published for one second, and read at 200 a second.
+        // 1,000 records were published within one second, and read at 200 records per second.
         let mut tally = read_at((0..1_000).map(|nth| nth * S / 200));
         assert_eq!(tally.per_s(Duration::from_secs(1)).round(), 200.0);
-        // Another subscriber starts one second later and reads equally slowly.
+        // A second subscriber starts one second later, and also reads 200 records per second.
         tally.add(&read_at((0..1_000).map(|nth| S + nth * S / 200)));
         assert_eq!(tally.per_s(Duration::from_secs(1)).round(), 334.0);
     }

@@ -1,4 +1,4 @@
-//! A publisher that measures the duration of each call of `send`.
+//! A publisher that measures how long each call of `send` takes.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,11 +9,11 @@ use dunlin::topic::{Draft, Publish, PublishError, Receipt};
 
 use crate::stats::Latencies;
 
-/// The durations of the calls of `send` that [`TimedPublisher`]s have recorded. Clones share the same histogram.
+/// The durations of calls of `send`. The clones of a value share the same histogram.
 pub type PublishTimes = Rc<RefCell<Latencies>>;
 
-/// A publisher that records how long each call of `send` takes. Other calls are not timed, because a simulation
-/// publishes with `send` only.
+/// A publisher that measures how long each call of `send` takes. Other calls are not measured, because a simulation
+/// publishes only with `send`.
 #[derive(Debug)]
 pub struct TimedPublisher<P> {
     publisher: P,
@@ -21,7 +21,7 @@ pub struct TimedPublisher<P> {
 }
 
 impl<P> TimedPublisher<P> {
-    /// Wraps a publisher. The durations of the publisher's calls of `send` are added to `times`.
+    /// Creates a publisher that publishes with `publisher`, and adds the durations to `times`.
     pub fn new(publisher: P, times: &PublishTimes) -> Self {
         Self { publisher, times: Rc::clone(times) }
     }

@@ -1,5 +1,5 @@
-//! The two measured servers: a node, which publishes the payloads of a call, and an echo server, which returns them.
-//! Both are called with clients that tonic generates.
+//! The two measured servers: a node, which publishes the payloads of a call, and an echo server, which returns the
+//! payloads. Both are called with clients that tonic generates.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ use crate::child::TIMEOUT;
 use crate::cores::CorePinning;
 use crate::point::{BenchContext, target};
 
-/// A gRPC server to measure: a Dunlin node, or an echo server that only returns the request.
+/// A gRPC server to measure: a Dunlin node, or an echo server, which only returns the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Callee {
     /// A Dunlin node.
@@ -27,10 +27,10 @@ pub enum Callee {
 }
 
 impl Callee {
-    /// Both servers, in the order in which they are measured.
+    /// Both servers, in the order of their measurements.
     pub const ALL: [Callee; 2] = [Callee::Node, Callee::Echo];
 
-    /// Returns the name of the server as a target of measurements.
+    /// Returns the name of the server as the target of a measurement.
     pub fn target(self) -> &'static str {
         match self {
             Self::Node => target::DUNLIN,
@@ -38,7 +38,7 @@ impl Callee {
         }
     }
 
-    /// Starts the server's process.
+    /// Starts the server in a process of its own.
     pub fn start(self, bench: &BenchContext, pin: CorePinning) -> Result<ServedProcess> {
         match self {
             Self::Node => ServedProcess::node(bench, pin, (0, 0)),
@@ -46,7 +46,7 @@ impl Callee {
         }
     }
 
-    /// Connects to the server.
+    /// Connects to the server at `address`.
     pub async fn connect(self, address: SocketAddr) -> Result<Caller> {
         let channel = channel(address).await?;
         Ok(match self {
@@ -56,14 +56,14 @@ impl Callee {
     }
 }
 
-/// Opens a connection.
+/// Opens a connection to `address`.
 pub async fn channel(address: SocketAddr) -> Result<Channel> {
     let endpoint =
         Endpoint::from_shared(format!("http://{address}"))?.connect_timeout(TIMEOUT).timeout(TIMEOUT);
     endpoint.connect().await.with_context(|| format!("cannot connect to {address}"))
 }
 
-/// A gRPC client of a measured server, which is a Dunlin node or an echo server.
+/// A gRPC client of a measured server.
 #[derive(Clone, Debug)]
 pub enum Caller {
     /// A client of a node.
@@ -73,7 +73,7 @@ pub enum Caller {
 }
 
 impl Caller {
-    /// Makes one call with these payloads. Fails if the response does not confirm or return all payloads.
+    /// Makes one call with these payloads. Returns an error unless the response confirms or returns all of them.
     pub async fn call(&mut self, payloads: Vec<Bytes>) -> Result<()> {
         let count = payloads.len();
         match self {

@@ -1,4 +1,5 @@
-//! The echo server that listener `grpc` is compared with: plain tonic with a unary call and a stream, on one thread.
+//! The echo server with which listener `grpc` is compared. It is a plain tonic server on one thread, with a unary call
+//! and a stream.
 
 use std::net::Ipv4Addr;
 use std::pin::Pin;
@@ -40,7 +41,7 @@ impl Echo for Plain {
     }
 }
 
-/// The main function of the peer's process. It serves until it is killed.
+/// The main function of the echo server's process, which serves until it is killed.
 pub fn serve(args: &RoleArgs) -> Result<()> {
     let _pinned = cores::CorePinning::parse(args.text("pin")?)?.side(1)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;

@@ -1,5 +1,5 @@
-//! A node in a separate process. The node has only a gRPC listener, and can publish records itself. Dropping the handle
-//! kills the process.
+//! The server processes of the gRPC measurements: a node, which has only a gRPC listener and can publish records
+//! itself, and the echo server. Dropping a handle kills the process.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
@@ -16,17 +16,17 @@ use crate::point::BenchContext;
 use crate::role::{RoleArgs, print_line};
 use crate::workload::{PublishMode, send_all};
 
-/// A topic whose publishers do not wait for subscribers.
+/// The name of a topic whose publishers do not wait for subscribers.
 pub const TOPIC: &str = "dunlin-bench";
-/// A topic whose publishers wait for its registered subscribers.
+/// The name of a topic whose publishers wait for its registered subscribers.
 pub const LOSSLESS: &str = "dunlin-bench-lossless";
 
 const HISTORY_BYTES: u64 = 4 << 20;
 
-/// The line that a server process prints when it listens. The line contains the process's address.
+/// The line that a server process prints when its listener is open.
 #[derive(Serialize, Deserialize)]
 pub struct ServerReady {
-    /// The address at which the node listens.
+    /// The address of the listener.
     pub address: SocketAddr,
 }
 
@@ -35,16 +35,17 @@ struct Sent {
     start_ns: u64,
 }
 
-/// The server process of a gRPC measurement: a node, or the echo server.
+/// The server process of a gRPC measurement: a node, or the echo server. Dropping the handle kills the process.
 #[derive(Debug)]
 pub struct ServedProcess {
     child: Child,
-    /// The address at which the process listens.
+    /// The address of the process's listener.
     pub address: SocketAddr,
 }
 
 impl ServedProcess {
-    /// Starts a node that publishes records to [`LOSSLESS`] as soon as a registered subscriber exists.
+    /// Starts a node. If `records` is not 0, the node publishes that many records to [`LOSSLESS`] as soon as this topic
+    /// has a registered subscriber.
     pub fn node(bench: &BenchContext, pin: CorePinning, (records, bytes): (u64, usize)) -> Result<Self> {
         let args =
             [("pin", pin.name().to_owned()), ("records", records.to_string()), ("bytes", bytes.to_string())];
@@ -61,13 +62,13 @@ impl ServedProcess {
         Ok(Self { child, address })
     }
 
-    /// Waits until the node's publisher has sent all records. Returns the time at which the publisher started, in ns.
+    /// Waits until the node has published all records. Returns the time at which it began to publish, in ns.
     pub fn wait_until_sent(&mut self) -> Result<u64> {
         Ok(self.child.read_line::<Sent>(TIMEOUT)?.start_ns)
     }
 }
 
-/// The main function of the node's process. It serves until it is killed.
+/// The main function of the node's process, which serves until it is killed.
 pub fn serve(args: &RoleArgs) -> Result<()> {
     let _pinned = CorePinning::parse(args.text("pin")?)?.side(1)?;
     let (records, bytes) = (args.get("records")?, args.get("bytes")?);
@@ -91,8 +92,7 @@ pub fn serve(args: &RoleArgs) -> Result<()> {
     }
     loop {
         thread::park();
-        // `park` may return spuriously, so the loop repeats it. The call of `black_box` keeps the node alive in the
-        // loop.
+        // `park` may return without a reason, hence the loop. `black_box` uses the server, so that it is not dropped.
         std::hint::black_box(&server);
     }
 }

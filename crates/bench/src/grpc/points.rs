@@ -1,4 +1,4 @@
-//! The measurements and goals of listener `grpc`.
+//! Defines the measurements and the goals of suite `grpc`.
 
 use super::callee::Callee;
 use super::stream;
@@ -11,12 +11,14 @@ use crate::params::Params;
 use crate::point::{Measurement, MeasurementGroup, Suite, target};
 use crate::row::RowPattern;
 
-/// The numbers of records per call in the Ratatoskr document's table.
+/// The numbers of records per call, as in the table of Ratatoskr's benchmark document.
 const BATCHES: [usize; 5] = [1, 5, 10, 20, 50];
-/// The number of connections, and the calls in flight on each.
+/// For each measurement with many calls in flight: the number of connections, and the number of calls in flight on each
+/// of them.
 const CONCURRENT: [(usize, usize); 3] = [(1, 64), (16, 1), (64, 1)];
 
-/// Returns groups that each have a measurement of Dunlin and, if `with_peers` is set, a measurement of the echo server.
+/// Returns the groups of suite `grpc`. Each has a measurement of Dunlin and, if `with_peers` is set, one of the echo
+/// server.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let callees = || Callee::ALL.into_iter().filter(move |callee| with_peers || *callee == Callee::Node);
     let mut groups = Vec::new();
@@ -59,8 +61,7 @@ fn connect_point(callee: Callee, options: &BenchOptions) -> Measurement {
     })
 }
 
-/// The expected number of streamed records per second. It determines how many records are sent: this rate times
-/// `--time`.
+/// The expected number of streamed records per second. The measurement sends this number times `--time`.
 const STREAMED_PER_S: f64 = 5e6;
 
 fn stream_point(callee: Callee, options: &BenchOptions) -> Measurement {
@@ -72,7 +73,7 @@ fn stream_point(callee: Callee, options: &BenchOptions) -> Measurement {
     })
 }
 
-/// The tables of the cases of suite `grpc`.
+/// The layouts of the tables that suite `grpc` prints.
 pub const LAYOUTS: &[CaseLayout] = &[
     CaseLayout {
         case: "grpc_unary",
@@ -147,7 +148,7 @@ const fn concurrent(title: &'static str, params: Pairs) -> Goal {
     Goal { title, ours, threshold: Threshold::TimesAtLeast(0.8, echo) }
 }
 
-/// Goals for listener gRPC.
+/// The goals for listener `grpc`.
 pub const GOALS: &[Goal] = &[
     one_in_flight("gRPC publish, one in flight, p50", "p50_ns"),
     one_in_flight("gRPC publish, one in flight, p99", "p99_ns"),
@@ -161,7 +162,7 @@ pub const GOALS: &[Goal] = &[
     },
 ];
 
-/// Suite `grpc`.
+/// The suite `grpc`, which measures listener `grpc`.
 pub const SUITE: Suite = Suite {
     name: "grpc",
     cases: &["grpc_unary", "grpc_concurrent", "grpc_connect", "grpc_stream"],

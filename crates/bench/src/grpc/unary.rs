@@ -1,5 +1,5 @@
-//! Measures unary calls: one call in flight, calls with several records, many calls in parallel, and calls that each
-//! use a new connection.
+//! Measures unary calls: one call in flight, calls with several records, many calls in flight, and calls that each open
+//! a new connection.
 
 use anyhow::{Result, anyhow};
 use bytes::Bytes;
@@ -12,24 +12,24 @@ use crate::payload::NumberedPayload;
 use crate::point::{BenchContext, RunSample};
 use crate::stats::Latencies;
 
-/// The settings of a measurement of gRPC calls: connections, calls in flight, and sizes.
+/// The load of a measurement with gRPC calls: connections, calls in flight, and sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct CallLoad {
-    /// Number of connections.
+    /// The number of connections.
     pub clients: usize,
     /// The number of calls in flight on each connection.
     pub in_flight: usize,
-    /// The number of records in a call.
+    /// The number of records in one call.
     pub batch: usize,
-    /// Size of a record, bytes.
+    /// The size of a record in bytes.
     pub bytes: usize,
-    /// The number of measured calls. A warm-up with a tenth of this number comes first.
+    /// The number of measured calls. Before them, a tenth of this number of calls is made to warm up.
     pub calls: u64,
-    /// Whether the two processes run on fixed cores.
+    /// Whether this process and the server's process run on fixed cores.
     pub pin: CorePinning,
 }
 
-/// Measures the latency of calls, and the records per second.
+/// Measures the latency of calls, and the number of records per second.
 pub fn measure(bench: &BenchContext, callee: Callee, load: CallLoad) -> Result<RunSample> {
     let server = callee.start(bench, load.pin)?;
     let _pinned = load.pin.side(0)?;
@@ -73,7 +73,7 @@ async fn call_repeatedly(mut caller: Caller, load: CallLoad, calls: u64) -> Resu
     Ok(latencies)
 }
 
-/// Measures the time from connecting to the first response, for one connection after another.
+/// Opens one connection after another. Measures the time from connecting to the first response.
 pub fn measure_connect(bench: &BenchContext, callee: Callee, connections: u64) -> Result<RunSample> {
     let server = callee.start(bench, CorePinning::Apart)?;
     let _pinned = CorePinning::Apart.side(0)?;

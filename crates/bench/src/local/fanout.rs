@@ -1,10 +1,10 @@
 //! Measures one publisher and many subscribers in one process.
 //!
-//! Two threads on separate cores have half of the subscribers each. The first thread publishes a burst of records, then
-//! reads the burst with its subscribers, one after another. At the same time, the second thread reads with its own
+//! Two threads on separate cores read with half of the subscribers each. The first thread publishes a burst of records,
+//! then reads the burst with its subscribers, one after another. Meanwhile, the second thread reads with its own
 //! subscribers. Records are therefore published while others are delivered. If the second thread is more than two
-//! bursts behind, the first thread waits before it publishes again. The topic retains more than two bursts, so no
-//! record is lost.
+//! bursts behind, the first thread waits before it publishes the next burst. The topic retains more than two bursts, so
+//! no record is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,7 +41,7 @@ pub fn measure(subscribers: usize, time: Duration) -> Result<RunSample> {
     });
     let published =
         publish_and_read(local_node.publisher("bench")?, first_half, &shared, burst(subscribers), time);
-    // Tells the second thread how many records it has to read in all: none if publishing failed.
+    // From this number the second thread knows when it has read everything. The number is 0 if publishing failed.
     shared.last.store(published.as_ref().map_or(0, |published| published.records), Ordering::Release);
     reading.join().map_err(|_| anyhow!("the subscriber thread panicked"))??;
     let (published, elapsed_ns) = (published?, monotonic_ns() - start_ns);
@@ -56,9 +56,9 @@ pub fn measure(subscribers: usize, time: Duration) -> Result<RunSample> {
 }
 
 struct Shared {
-    /// The number of records that all subscribers of the second thread have read.
+    /// The number of records that all subscribers of the second thread have read so far.
     read: AtomicU64,
-    /// The final number of published records; `u64::MAX` until it is known.
+    /// The number of all published records; `u64::MAX` until the last record is published.
     last: AtomicU64,
 }
 
@@ -73,8 +73,8 @@ struct Published {
     publish_ns: u64,
 }
 
-/// Returns the number of records in a burst. A burst fits into the second-level cache. With many subscribers, a burst
-/// is smaller, so that reading it with all subscribers does not take too long.
+/// Returns the number of records in a burst. A burst fits into the second-level cache. With many subscribers, bursts
+/// are smaller, so that reading a burst with all subscribers does not take too long.
 fn burst(subscribers: usize) -> u64 {
     (4_000_000 / subscribers.max(1) as u64).clamp(128, 4096)
 }
@@ -134,15 +134,15 @@ fn read_loop(mut second_half: Vec<Subscriber>, shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// Reads the available records, from number `from` on. Returns the number of the next record, up to which the other
-/// subscribers then read.
+/// Reads all available records. `from` is the number of the first one. Returns the number after the last one, up to
+/// which the other subscribers then read.
 fn read_available(subscriber: &mut Subscriber, from: u64) -> Result<u64> {
     let mut next = from;
     drain(subscriber, usize::MAX, &mut next)?;
     Ok(next)
 }
 
-/// Reads the records from `from` to `until` with every subscriber.
+/// Reads the records with the numbers from `from` to `until - 1` with every subscriber.
 fn read_all(subscribers: &mut [Subscriber], from: u64, until: u64) -> Result<()> {
     for subscriber in subscribers {
         let mut next = from;

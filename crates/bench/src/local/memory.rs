@@ -1,5 +1,5 @@
-//! Measures the memory of an idle subscriber or topic: how much the resident memory of a process grows when the process
-//! creates many subscribers or topics.
+//! Measures the memory of an idle subscriber or topic. A process creates many of them, and its resident memory is read
+//! before and after.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::local::node::LocalNode;
 use crate::point::{BenchContext, RunSample};
 use crate::role::{RoleArgs, print_line};
 
-/// The values of parameter `of`: the kinds of objects that can be measured.
+/// The values of the parameter `of`: the kinds of objects that are measured.
 pub const KINDS: [&str; 3] = ["subscriber", "topic", "topic_with_a_record"];
 
 const HISTORY_BYTES: u64 = 4 << 20;
@@ -24,7 +24,8 @@ struct Grown {
     bytes: u64,
 }
 
-/// Lets another process create `count` objects of one kind, and measures the memory of each.
+/// Starts a process that creates `count` objects of one kind. Returns the growth of its resident memory, divided by
+/// `count`.
 pub fn measure(bench: &BenchContext, of: &str, count: u64) -> Result<RunSample> {
     let mut child =
         bench.child.start("local-memory", &[("of", of.to_owned()), ("count", count.to_string())])?;
@@ -54,7 +55,7 @@ pub(crate) fn run_child(args: &RoleArgs) -> Result<()> {
     print_line(&Grown { bytes: after.saturating_sub(before) })
 }
 
-/// Creates `count` objects and returns the resident memory while they exist.
+/// Creates `count` objects. Returns the resident memory of this process while the objects exist, in bytes.
 fn resident_bytes_with<T>(count: usize, make: impl Fn(usize) -> Result<T>) -> Result<u64> {
     let mut all = Vec::with_capacity(count);
     for nth in 0..count {

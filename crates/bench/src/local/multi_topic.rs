@@ -1,5 +1,5 @@
-//! Measures publishing to many topics at the same time. Each topic has a publishing thread; one subscriber reads all
-//! topics.
+//! Measures publishing to many topics at the same time. Each topic has a publishing thread, and one subscriber reads
+//! all topics.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -16,8 +16,8 @@ use crate::workload::describe;
 
 const HISTORY_BYTES: u64 = 256 << 10;
 
-/// Publishes `messages` records of `bytes` bytes to every topic. The subscriber checks that each topic's records are
-/// complete and in order.
+/// Publishes `messages` records of `bytes` bytes to every topic. The subscriber checks that it receives all records of
+/// each topic, in order.
 pub fn measure(topics: usize, messages: u64, bytes: usize) -> Result<TimedTransfer> {
     let local_node = LocalNode::start()?;
     for nth in 0..topics {
@@ -75,7 +75,7 @@ fn receive(subscriber: &mut Subscriber, topics: usize, messages: u64) -> Result<
     Ok(monotonic_ns())
 }
 
-/// Whether the record is complete, and is the next expected record of its topic.
+/// Whether the record is undamaged, and is the next one of its topic.
 fn is_next(record: &dunlin::topic::Record<'_>, next: &mut [u64]) -> bool {
     let topic = record.log.topic.strip_prefix("bench.").and_then(|nth| nth.parse::<usize>().ok());
     let Some(next) = topic.and_then(|nth| next.get_mut(nth)) else { return false };

@@ -1,4 +1,4 @@
-//! A node in this process, with topics for workloads.
+//! A node in this process, with topics for the measurements.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ use crate::child::TIMEOUT;
 
 const MEMORY_BYTES_MAX: u64 = 8 << 30;
 
-/// A node in this process, with limits that allow every workload.
+/// A node in this process, with limits that allow every measurement.
 #[derive(Debug)]
 pub struct LocalNode(Node);
 
 impl LocalNode {
-    /// Starts the node.
+    /// Starts a node in this process.
     pub fn start() -> Result<Self> {
         let limits = NodeLimits::with_memory(MEMORY_BYTES_MAX);
         let config = Config { name: "bench".to_owned(), limits, ..Config::default() };
         Node::start(config).map(Self).context("cannot start a node")
     }
 
-    /// The embedded node on which the benchmark runs.
+    /// Returns the node.
     pub fn node(&self) -> &Node {
         &self.0
     }
 
-    /// Creates a topic whose publishers wait for its registered subscribers, so no record is lost.
+    /// Creates a topic whose publishers wait for its registered subscribers, so that no record is lost.
     pub fn lossless(&self, name: &str, history_bytes: u64) -> Result<Arc<Topic>> {
         let reliable = ReliableOptions { wait_max: TIMEOUT, ..ReliableOptions::default() };
         self.topic(name, history_bytes, Some(reliable))
@@ -47,13 +47,12 @@ impl LocalNode {
         self.0.create_topic(name, config, false).with_context(|| format!("cannot create topic {name}"))
     }
 
-    /// A publisher for the subject.
+    /// Returns a publisher for the subject.
     pub fn publisher(&self, subject: &str) -> Result<Publisher> {
         self.0.publisher(subject).with_context(|| format!("cannot publish to {subject}"))
     }
 
-    /// Creates a registered subscriber that starts at the first record. Publishers of lossless topics wait for this
-    /// subscriber.
+    /// Creates a registered subscriber that starts at the first record. The publishers of a lossless topic wait for it.
     pub fn subscriber(&self, pattern: &str, wait: WaitStrategy) -> Result<Subscriber> {
         let options = SubscribeOptions {
             start: Start::Earliest,

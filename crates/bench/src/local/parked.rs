@@ -1,8 +1,8 @@
-//! Measures the cost of a publish while many subscribers of the topic sleep.
+//! Measures how long a publish takes while many subscribers of the topic sleep.
 //!
-//! Subscribers are tasks of one thread. Before each publish, the publisher waits until all subscribers have read the
-//! previous record, and then pauses until they sleep. Only the publish is timed, not the time until the subscribers are
-//! awake.
+//! The subscribers are tasks of one thread. Before each publish, the publisher waits until all subscribers have read
+//! the previous record, and then pauses until they sleep. Only the publish is timed, and not how long the subscribers
+//! take to wake up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,10 +21,10 @@ use crate::stats::Latencies;
 
 const HISTORY_BYTES: u64 = 1 << 20;
 const BYTES: usize = 64;
-/// The pause after the last read, in which the subscribers fall asleep.
+/// How long the publisher pauses before a publish, so that the subscribers fall asleep.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// Publishes `records` records to `subscribers` sleeping subscribers.
+/// Publishes `records` records to a topic with `subscribers` sleeping subscribers.
 pub fn measure(subscribers: usize, records: u64) -> Result<RunSample> {
     let local_node = LocalNode::start()?;
     let topic = local_node.volatile("bench", HISTORY_BYTES)?;
@@ -37,7 +37,7 @@ pub fn measure(subscribers: usize, records: u64) -> Result<RunSample> {
         move || read_in_tasks(sleepers, records, &read_count)
     });
     let latencies = publish(&topic, &read_count, subscribers as u64, records);
-    // Closing the topic makes the subscribers' tasks end, even after a failed publish.
+    // When the topic is closed, the subscribers' tasks end, even if a publish has failed.
     topic.close();
     let read = reading.join().map_err(|_| anyhow!("the subscriber thread panicked"))?;
     let latencies = latencies?;

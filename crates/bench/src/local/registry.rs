@@ -1,4 +1,4 @@
-//! Measures the creation of topics, and look-ups of topics by name.
+//! Measures how long it takes to create topics, and to find topics by their names.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use crate::point::RunSample;
 
 const HISTORY_BYTES: u64 = 4 << 20;
 
-/// Measures the creation of topics, and look-ups of uniformly random names.
+/// Measures the creation of `topics` topics, and `lookups` look-ups of random names.
 pub fn measure(topics: usize, lookups: usize) -> Result<RunSample> {
     let create = |names: &crate::names::TopicNames| {
         let local_node = LocalNode::start()?;

@@ -1,4 +1,4 @@
-//! Measures round trips over two topics of one process: one for requests, one for replies.
+//! Measures round trips in one process over two topics: one for requests, and one for replies.
 
 use std::thread;
 
@@ -14,7 +14,7 @@ use crate::workload::{measure_round_trips, rounds, send_back_all, with_next};
 
 const HISTORY_BYTES: u64 = 1 << 20;
 
-/// Measures round trips between two threads on separate cores, both with the same wait mode.
+/// Measures round trips between two threads on separate cores. Both threads wait in the same way.
 pub fn two_threads(wait: WaitStrategy, bytes: usize, iterations: u64) -> Result<Latencies> {
     let local_node = two_topics()?;
     let (mut requests, mut replies) =
@@ -31,7 +31,7 @@ pub fn two_threads(wait: WaitStrategy, bytes: usize, iterations: u64) -> Result<
     Ok(latencies)
 }
 
-/// Measures round trips in one thread. Each round trip consists of two publishes and two reads.
+/// Measures round trips in a single thread. A round trip is two publishes and two reads.
 pub fn one_thread(bytes: usize, iterations: u64) -> Result<Latencies> {
     let local_node = two_topics()?;
     let (mut requests, mut replies) = (

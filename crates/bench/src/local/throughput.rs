@@ -10,10 +10,10 @@ use crate::local::node::LocalNode;
 use crate::timed::TimedTransfer;
 use crate::workload::{PublishMode, receive_all, send_all};
 
-/// The retention in bytes. It is so small that the records fit into the caches that both threads share.
+/// The retention in bytes. It is small, so that the records fit into the caches that both threads share.
 const HISTORY_BYTES: u64 = 4 << 20;
-/// The retention in bytes for payloads that are published by reference. The retention counts such a payload with its
-/// full size, although the topic does not copy it.
+/// The retention in bytes for payloads that are published by reference. Such a payload counts with its full size,
+/// although the topic does not copy it.
 const HISTORY_BYTES_BY_REF: u64 = 256 << 20;
 
 /// Publishes `count` records of `bytes` bytes in one thread and reads them in another.
@@ -29,7 +29,7 @@ pub fn measure(mode: PublishMode, bytes: usize, count: u64) -> Result<TimedTrans
     });
     let received =
         CorePinning::Apart.side(0).and_then(|_pinned| receive_all(&mut subscriber, mode, 1, count));
-    // Dropping the subscriber makes a pending call of the publisher return.
+    // When the subscriber is dropped, a pending call of the publisher returns.
     drop(subscriber);
     let start_ns = sending.join().map_err(|_| anyhow!("the publishing thread panicked"))??;
     Ok(TimedTransfer {

@@ -1,7 +1,7 @@
 //! Measures a node with many idle topics and one subscriber, which subscribes to all topics or to a single one.
 //!
-//! The figures are the share of a core that the process uses while nothing is published, and the cost of a publish
-//! while the subscriber sleeps.
+//! There are two figures: the share of a core that the process uses while nothing is published, and how long a publish
+//! takes while the subscriber sleeps.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use crate::workload::with_next;
 const HISTORY_BYTES: u64 = 1 << 20;
 const BYTES: usize = 64;
 const TOPIC: &str = "bench.0";
-/// The pause after the last read, in which the subscriber falls asleep.
+/// How long the publisher pauses before a publish, so that the subscriber falls asleep.
 const PAUSE: Duration = Duration::from_micros(100);
 const IDLE_WAIT_MAX: Duration = Duration::from_secs(5);
 const IDLE_SAMPLE: Duration = Duration::from_millis(50);
 const IDLE_SHARE_MAX: f64 = 0.01;
 
-/// Publishes `records` records to one of `topics` topics.
+/// Publishes `records` records to one of `topics` topics. The subscriber subscribes to `pattern`.
 pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Result<RunSample> {
     let local_node = LocalNode::start()?;
     for nth in 0..topics {
@@ -45,13 +45,13 @@ pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Re
     });
     let published = CorePinning::Apart.side(0).and_then(|_pinned| {
         let mut latencies = Latencies::default();
-        // Once the subscriber has read the first record, all threads fall asleep.
+        // All threads fall asleep after the subscriber has read the first record.
         publish(&mut publisher, &read_count, 0..1, &mut latencies)?;
         let cpu_share = idle_share(idle);
         publish(&mut publisher, &read_count, 1..records, &mut latencies)?;
         Ok(latencies.sample().with("cpu_share", cpu_share))
     });
-    // Stopping the node makes the subscriber's thread end, even after a failed publish.
+    // When the node is stopped, the subscriber's thread ends, even if a publish has failed.
     local_node.node().stop();
     let read = reading.join().map_err(|_| anyhow!("the subscriber thread panicked"))?;
     let sample = published?;
@@ -59,8 +59,8 @@ pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Re
     Ok(sample)
 }
 
-/// Returns the share of one core that the idle process uses. First waits until the process is idle, because 100,000
-/// cursors take a while to fall asleep. If the process does not become idle in time, measures the share nevertheless.
+/// Returns the share of one core that the idle process uses. First waits until the process is idle: 100,000 cursors
+/// take a while to fall asleep. If the process is not idle in time, measures the share nevertheless.
 fn idle_share(idle: Duration) -> f64 {
     let deadline = Instant::now() + IDLE_WAIT_MAX;
     while cpu_share_over(IDLE_SAMPLE) > IDLE_SHARE_MAX && Instant::now() < deadline {}

@@ -6,45 +6,45 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use dunlin_feed::InstrumentsText;
 
-/// The options of suite `feed` as typed, before validation.
+/// The options of suite `feed` as the user typed them, before validation.
 #[derive(Clone, Debug, Default)]
 pub struct RawFeedOptions {
-    /// `--config`: content of the instrument file.
+    /// `--config`: the contents of a file with the user's own instruments.
     pub config: Option<InstrumentsText>,
     /// `--clients`: the number of clients.
     pub clients: Option<usize>,
-    /// `--instrument`: the instruments to use.
+    /// `--instrument`: the instruments to which clients subscribe.
     pub instruments: Vec<String>,
-    /// `--depth`: the number of price levels in a view.
+    /// `--depth`: the number of price levels that a client shows.
     pub depth: Option<usize>,
-    /// `--delay-ms`: time that a client spends on each message.
+    /// `--delay-ms`: the time that a client spends on each message, in ms.
     pub delay_ms: Option<u64>,
-    /// `--test-loss-every`: withholds every nth update from the clients.
+    /// `--test-loss-every`: withhold every nth update from the clients, to simulate losses.
     pub test_loss_every: Option<u32>,
-    /// `--seed`: the seed of random updates.
+    /// `--seed`: the seed of the random updates.
     pub seed: Option<u64>,
 }
 
 /// The validated options of suite `feed`.
 #[derive(Clone, Debug)]
 pub struct FeedOptions {
-    /// The user's own instruments.
+    /// The user's own instruments; `None` for the instruments of each scenario.
     pub config: Option<InstrumentsText>,
     /// The number of clients; `None` for the default of each scenario.
     pub clients: Option<usize>,
-    /// The instruments to use; all if empty.
+    /// The instruments to which clients subscribe; if there are none, all instruments.
     pub instruments: Vec<String>,
-    /// The number of price levels in a view.
+    /// The number of price levels that a client shows.
     pub depth: usize,
-    /// The time that a client spends on each message.
+    /// The time that a client spends on each message; `None` for the default of each scenario.
     pub delay: Option<Duration>,
-    /// Withholds every nth update from the clients; `None` withholds no update.
+    /// Every nth update is withheld from the clients, to simulate losses; `None` for the default of each scenario.
     pub test_loss_every: Option<NonZeroU32>,
     /// The seed of the random updates.
     pub seed: u64,
-    /// The duration of the warm-up at the start of each run, in which updates are not counted.
+    /// The duration of the warm-up at the start of each run. Its updates do not count.
     pub warmup: Duration,
-    /// The duration of the counted part of each run, after the warm-up.
+    /// The duration of the part of each run in which updates count. It follows the warm-up.
     pub time: Duration,
 }
 
@@ -53,7 +53,8 @@ const DEPTH_DEFAULT: usize = 10;
 const SEED_DEFAULT: u64 = 123;
 
 impl RawFeedOptions {
-    /// Validates the options. `times` are the requested warm-up and measuring time.
+    /// Validates the options. `times` contains the durations of the warm-up and of the measurement, if the user gave
+    /// them.
     pub(super) fn validate(
         self,
         times: (Option<Duration>, Option<Duration>),

@@ -1,6 +1,7 @@
-//! Publisher and subscriber for listener `grpc`, with the client that tonic generates. A single record is sent with
-//! `Publish`. Several due records are sent in one message of a `PublishStream`; the publisher waits for the response to
-//! this message before it sends the next one.
+//! The publisher and the subscriber for listener `grpc`, with the client that tonic generates.
+//!
+//! A single record is sent with `Publish`. Several records that are due together are sent in one message of a
+//! `PublishStream`; the publisher waits for the response before it sends the next message.
 
 use std::net::SocketAddr;
 
@@ -19,7 +20,7 @@ use v1::subscribe_response::Event;
 use super::route::{Sink, Source};
 use crate::grpc::channel;
 
-/// The most records in one message.
+/// The most records in one message of a `PublishStream`.
 const RECORDS_MAX: usize = 1_000;
 
 fn runtime() -> Result<Runtime> {
@@ -34,12 +35,12 @@ pub struct GrpcPublisher {
     messages: UnboundedSender<v1::PublishStreamRequest>,
     responses: Streaming<v1::PublishStreamResponse>,
     records: Vec<v1::Draft>,
-    /// The number of records published on the stream.
+    /// The number of records that were published with `PublishStream`.
     published: u64,
 }
 
 impl GrpcPublisher {
-    /// Connects to the listener.
+    /// Connects to the listener at `address`.
     pub fn open(address: SocketAddr, subject: &str) -> Result<Self> {
         let runtime = runtime()?;
         let (messages, stream) = unbounded_channel();
@@ -103,15 +104,15 @@ impl Source for GrpcPublisher {
     }
 }
 
-/// Receives the records of a subscription over gRPC.
+/// Receives the records of a subject over gRPC.
 pub struct GrpcReader {
     runtime: Runtime,
     stream: Streaming<v1::SubscribeResponse>,
 }
 
 impl GrpcReader {
-    /// Connects, and waits until the subscription has begun. The subscriber is registered, so publishers of a lossless
-    /// topic wait for a slow subscriber.
+    /// Connects and subscribes. Returns when the subscription has begun. The subscriber is registered, so the
+    /// publishers of a lossless topic wait for it.
     pub fn open(address: SocketAddr, subject: &str) -> Result<Self> {
         let runtime = runtime()?;
         let request = v1::SubscribeRequest {

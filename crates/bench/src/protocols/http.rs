@@ -1,8 +1,8 @@
-//! Publisher and subscriber for listener `http`, with a minimal client that writes requests as bytes, and reads
-//! responses and events in place.
+//! The publisher and the subscriber for listener `http`, with a minimal client that writes requests as bytes, and
+//! parses responses and events in the receive buffer.
 //!
-//! A single record is sent with `POST`. Several due records are sent as one batch with one line for each record. The
-//! publisher waits for a response before the next request.
+//! A single record is sent with `POST`. Several records that are due together are sent as one batch, with one line for
+//! each record. The publisher waits for each response before it sends the next request.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::route::{Sink, Source};
 use crate::child::TIMEOUT;
 
-/// The approximate size of a batch in bytes. A batch is smaller if fewer records are due.
+/// The approximate size of a full batch in bytes. If fewer records are due, a batch is smaller.
 const BATCH_BYTES: usize = 64 * 1024;
 const BUFFER_BYTES: usize = 256 * 1024;
 
@@ -25,7 +25,7 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Received bytes that are not parsed yet.
+/// The bytes that were received and are not parsed yet.
 struct Inbox {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -56,8 +56,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Reads until the head of a response is complete. Returns the offset of the head's end. Fails unless the status is
-    /// 200.
+    /// Reads until the head of a response is complete, and returns the head's length. Returns an error if the status is
+    /// not 200.
     fn read_head(&mut self) -> Result<usize> {
         loop {
             if let Some(end) = find(self.unparsed(), b"\r\n\r\n") {
@@ -88,7 +88,7 @@ pub struct HttpPublisher {
 }
 
 impl HttpPublisher {
-    /// Connects to the listener.
+    /// Connects to the listener at `address`.
     pub fn open(address: SocketAddr, subject: &str) -> Result<Self> {
         let inbox = Inbox::new(connect(address)?);
         Ok(Self { inbox, subject: subject.to_owned(), lines: Vec::new(), count: 0, write: Vec::new() })
@@ -149,29 +149,29 @@ impl Source for HttpPublisher {
     }
 }
 
-/// Receives the records of a subscription as an HTTP event stream.
+/// Receives the records of a topic as an HTTP event stream.
 pub struct HttpReader {
     inbox: Inbox,
-    /// The text of the received chunks after the last complete line.
+    /// The text that was received after the last complete line.
     text: Vec<u8>,
 }
 
 impl HttpReader {
-    /// Connects, and waits until the stream has begun.
+    /// Connects and subscribes. Returns when the event stream has begun.
     pub fn open(address: SocketAddr, subject: &str) -> Result<Self> {
         let mut inbox = Inbox::new(connect(address)?);
         let request = format!("GET /v1/topics/{subject}/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
         inbox.stream.write_all(request.as_bytes()).context("cannot write to the HTTP listener")?;
         inbox.parsed += inbox.read_head()?;
         let mut reader = Self { inbox, text: Vec::new() };
-        // The first event contains the stream's position, not a record.
+        // The first event has no record: it contains the position at which the stream begins.
         while !reader.take_chunk()? {
             reader.inbox.fill()?;
         }
         Ok(reader)
     }
 
-    /// Parses the next chunk. Returns `false` if the chunk has not been received completely.
+    /// Parses the next chunk of the response. Returns `false` if the chunk is still incomplete.
     fn take_chunk(&mut self) -> Result<bool> {
         let unparsed = self.inbox.unparsed();
         let Some(line) = unparsed.iter().take(20).position(|byte| *byte == b'\n') else { return Ok(false) };

@@ -1,4 +1,4 @@
-//! Publishers and subscribers that use a node in process, or over Dunlin's own protocol.
+//! Publishers and subscribers that use a node in this process, or a node in another process over Dunlin's own protocol.
 
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::topic::{Event, Publish, PublishError, Subscribe};
@@ -7,21 +7,21 @@ use super::route::{Sink, Source};
 use crate::child::TIMEOUT;
 use crate::workload::describe;
 
-/// Publishes records in process, or over Dunlin's own protocol.
+/// Publishes records in the node's process, or over Dunlin's own protocol.
 pub struct NativePublisher<P> {
     publisher: P,
     hand_over: fn(&mut P) -> Result<(), PublishError>,
 }
 
 impl NativePublisher<dunlin::topic::Publisher> {
-    /// Creates a publisher in the node's process, which publishes every record immediately.
+    /// Creates a publisher for a node in this process. It publishes every record at once.
     pub fn inproc(publisher: dunlin::topic::Publisher) -> Self {
         Self { publisher, hand_over: |_| Ok(()) }
     }
 }
 
 impl NativePublisher<dunlin_client::Publisher> {
-    /// Creates a publisher that uses a connection.
+    /// Creates a publisher that uses a connection to a node.
     pub fn remote(publisher: dunlin_client::Publisher) -> Self {
         Self { publisher, hand_over: dunlin_client::Publisher::send_batches }
     }
@@ -45,7 +45,7 @@ impl<P: Publish + Send> Source for NativePublisher<P> {
     }
 }
 
-/// Receives records in process, or over Dunlin's own protocol.
+/// Receives records in the node's process, or over Dunlin's own protocol.
 pub struct NativeReader<S>(pub S);
 
 impl<S: Subscribe> Sink for NativeReader<S> {

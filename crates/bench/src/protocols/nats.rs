@@ -1,26 +1,26 @@
-//! Publisher and subscriber for listener NATS and for nats-server, with the raw client.
+//! The publisher and the subscriber for a node's listener `nats` and for nats-server, with the raw client.
 
 use anyhow::Result;
 
 use super::route::{Sink, Source};
 use crate::pubsub::{BrokerEndpoint, RawClient};
 
-/// The approximate size of a write in bytes. A write is smaller if fewer records are due.
+/// The approximate size of a full write in bytes. If fewer records are due, a write is smaller.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// Publishes records over the NATS protocol. Acknowledged and unacknowledged records use different connections.
+/// Publishes records over the NATS protocol. Records that must be acknowledged are sent over a second connection.
 pub struct NatsPublisher {
     endpoint: BrokerEndpoint,
     subject: String,
     client: RawClient,
     verbose_client: Option<RawClient>,
-    /// The size of the last payload, and the protocol header for payloads of this size.
+    /// The size of the last payload in bytes, and the header that precedes a payload of this size.
     head: (usize, Vec<u8>),
     write: Vec<u8>,
 }
 
 impl NatsPublisher {
-    /// Connects to the broker.
+    /// Connects to the broker at `endpoint`.
     pub fn open(endpoint: BrokerEndpoint, subject: &str) -> Result<Self> {
         let client = RawClient::connect(endpoint)?;
         let (subject, head) = (subject.to_owned(), (0, Vec::new()));
@@ -68,7 +68,7 @@ impl Source for NatsPublisher {
     }
 }
 
-/// Receives the records of a subscription over the NATS protocol.
+/// Receives the records of a subject over the NATS protocol.
 pub struct NatsReader(RawClient);
 
 impl NatsReader {

@@ -1,4 +1,5 @@
-//! A node in a separate process, with the listeners and topics of a measurement. Dropping the handle kills the process.
+//! A node in a process of its own, with the listeners and topics that a measurement needs. Dropping the handle kills
+//! the process.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,13 +26,13 @@ const READERS_MAX: u16 = 10_000;
 /// The settings of a measured node: its listeners, topics and users.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeSetup {
-    /// Whether the node's threads spin and never park.
+    /// Whether the node's threads spin instead of parking.
     pub spin: bool,
     /// The names of the listeners to open.
     pub protocols: Vec<String>,
     /// The topics to create.
     pub topics: Vec<TopicSetup>,
-    /// The content of the users file; `None` for a node without users.
+    /// The contents of the users file; `None` for a node without users.
     pub users: Option<String>,
 }
 
@@ -40,31 +41,31 @@ pub struct NodeSetup {
 pub struct TopicSetup {
     /// The topic's name.
     pub name: String,
-    /// The most bytes that the topic retains.
+    /// The retention of the topic in bytes.
     pub history_bytes: u64,
-    /// Whether publishers wait for registered subscribers.
+    /// Whether publishers wait for the topic's registered subscribers.
     pub lossless: bool,
-    /// Whether each record is synced to disk before it is delivered.
+    /// Whether each record must be on disk before it is delivered.
     pub durable: bool,
 }
 
 impl TopicSetup {
-    /// Describes a topic whose publishers wait for its registered subscribers.
+    /// Returns the settings of a topic whose publishers wait for its registered subscribers.
     pub fn lossless(name: &str, history_bytes: u64) -> Self {
         Self { name: name.to_owned(), history_bytes, lossless: true, durable: false }
     }
 
-    /// Describes a topic whose publishers do not wait for subscribers.
+    /// Returns the settings of a topic whose publishers do not wait for subscribers.
     pub fn volatile(name: &str, history_bytes: u64) -> Self {
         Self { lossless: false, ..Self::lossless(name, history_bytes) }
     }
 
-    /// Describes a topic whose records are synced to disk before delivery.
+    /// Returns the settings of a topic whose records are on disk before they are delivered.
     pub fn durable(name: &str, history_bytes: u64) -> Self {
         Self { durable: true, ..Self::volatile(name, history_bytes) }
     }
 
-    /// Returns the topic's configuration for the node.
+    /// Returns the configuration with which the node creates the topic.
     pub fn config(&self) -> TopicConfig {
         let reliable =
             ReliableOptions { subscribers_max: READERS_MAX, wait_max: TIMEOUT, ..ReliableOptions::default() };
@@ -82,19 +83,20 @@ struct Ready {
     listeners: Vec<(String, SocketAddr)>,
 }
 
-/// A node in another process, with the listeners and topics of a measurement.
+/// A node in a process of its own, with the listeners and topics that a measurement needs. Dropping the handle kills
+/// the process.
 #[derive(Debug)]
 pub struct ListenerNode {
     child: Child,
     listeners: Vec<(String, SocketAddr)>,
     _users: Option<tempfile::NamedTempFile>,
-    /// The directory of the node's data. Dropping this handle removes the directory, because a killed node cannot
+    /// The directory with the node's data. It is removed when this field is dropped, because a killed node cannot
     /// remove it.
     _disk: Option<ScratchDisk>,
 }
 
 impl ListenerNode {
-    /// Starts the node and waits for its listeners.
+    /// Starts the node, and waits until its listeners are open.
     pub fn start(bench: &BenchContext, setup: &NodeSetup) -> Result<Self> {
         let disk = setup.topics.iter().any(|topic| topic.durable).then(ScratchDisk::new).transpose()?;
         let mut args = vec![("setup", serde_json::to_string(setup)?)];
@@ -106,13 +108,13 @@ impl ListenerNode {
         Ok(Self { child, listeners, _users: users, _disk: disk })
     }
 
-    /// Returns the address of a listener.
+    /// Returns the address of the listener for `protocol`.
     pub fn address(&self, protocol: Protocol) -> Result<SocketAddr> {
         let found = self.listeners.iter().find(|(name, _)| name == protocol.name());
         found.map(|(_, address)| *address).with_context(|| format!("listener {protocol} is not open"))
     }
 
-    /// Returns a field of the process's memory as the kernel reports it, in bytes.
+    /// Returns a field of the file `/proc/PID/status` of the node's process, such as `VmRSS`, in bytes.
     pub fn memory(&self, field: &str) -> Result<u64> {
         self.child.memory(field)
     }
@@ -134,7 +136,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     };
     let config = ServerConfig {
         spin: setup.spin,
-        // Only one thread, because two spinning threads would take both cores of a small machine from the clients.
+        // A spinning listener gets one thread only: two spinning threads would take both cores of a small machine from
+        // the clients.
         threads: usize::from(setup.spin),
         tcp: addresses(Protocol::Tcp),
         nats: addresses(Protocol::Nats),
@@ -149,14 +152,12 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     print_line(&Ready { listeners })?;
     loop {
         thread::park();
-        // `park` may return spuriously, so the loop repeats it. The call of `black_box` keeps the node alive in the
-        // loop.
+        // `park` may return without a reason, hence the loop. `black_box` uses the server, so that it is not dropped.
         std::hint::black_box(&server);
     }
 }
 
-/// Opens a node in this process with these topics. A topic is durable if its settings require it and a directory is
-/// given.
+/// Opens a node in this process with `topics`. Durable topics need the directory `disk`.
 pub fn open(topics: &[TopicSetup], disk: Option<&Path>) -> Result<Node> {
     let node = match disk {
         Some(path) => Node::open(Config::default(), Arc::new(RealDisk), path)?.0,

@@ -1,5 +1,5 @@
-//! The routes by which workloads reach a topic: in process, through a listener, or through nats-server. For each route
-//! there is a publisher and a subscriber.
+//! The routes on which records travel from a publisher to a subscriber: in the node's process, through one of its
+//! listeners, or through nats-server. For each route there is a publisher and a subscriber.
 
 use anyhow::{Context, Result};
 use dunlin::topic::{Start, SubscribeOptions, WaitStrategy};
@@ -15,64 +15,63 @@ use crate::cores::CorePinning;
 use crate::point::{BenchContext, target};
 use crate::pubsub::{Broker, BrokerEndpoint};
 
-/// The name of the topic that all workloads use.
+/// The name of the topic of all measurements.
 pub const TOPIC: &str = "bench";
 
-/// The route of records from a publisher to a subscriber: in process, through a listener, or through nats-server.
+/// The route on which records travel from a publisher to a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolRoute {
     /// In the node's process.
     Inproc,
-    /// Through one of the node's listeners.
+    /// Through the node's listener for this protocol.
     Protocol(Protocol),
-    /// Through nats-server, for comparison.
+    /// Through nats-server, which is measured for comparison.
     NatsServer,
 }
 
-/// A publisher to measure, in process or over any protocol.
+/// A publisher to measure, in the node's process or over any protocol.
 pub trait Source: Send {
-    /// Publishes one record and waits for the response.
+    /// Publishes one record, and waits for the response.
     fn publish(&mut self, payload: &[u8]) -> Result<()>;
-    /// Adds a record to the ones that the next call of [`push`](Self::push) publishes.
+    /// Prepares a record for the next call of [`push`](Self::push). An implementation may publish records earlier.
     fn send(&mut self, payload: &[u8]) -> Result<()>;
-    /// Publishes the added records. Waits for a response only if the protocol requires it before more records can be
-    /// sent.
+    /// Publishes the prepared records. Waits for a response only if the protocol requires it.
     fn push(&mut self) -> Result<()>;
     /// Waits until all published records are acknowledged.
     fn finish(&mut self) -> Result<()>;
 }
 
-/// A subscriber to measure, in process or over any protocol.
+/// A subscriber to measure, in the node's process or over any protocol.
 pub trait Sink {
-    /// Waits until at least one payload is available, and calls `each` with every available payload.
+    /// Waits for at least one record, and calls `each` with the payload of each record that is available.
     fn read(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
 }
 
-/// The publisher and the subscriber of a workload, with the node or broker between them.
+/// The two ends of a route, which are a publisher and a subscriber, and the node or broker between them.
 pub struct RouteEnds {
     /// The publisher.
     pub source: Box<dyn Source>,
     /// The subscriber.
     pub sink: Box<dyn Sink>,
-    /// The node or broker. Dropping it ends the waits of both sides.
+    /// The node or broker. When it is dropped, pending calls of the publisher and of the subscriber return.
     pub node: IntermediateProcess,
 }
 
-/// The node or broker between a publisher and a subscriber: in this process or in another process.
+/// The node or broker between a publisher and a subscriber.
 pub enum IntermediateProcess {
-    /// A node of this process.
+    /// A node in this process.
     Local(dunlin::Node),
-    /// A node in another process.
+    /// A node in a process of its own.
     Remote(ListenerNode),
-    /// A peer's process.
+    /// A broker of another system.
     Peer {
-        /// The handle that keeps the broker's process alive.
+        /// The handle of the broker's process, which keeps the process alive.
         _broker: Broker,
     },
 }
 
 impl ProtocolRoute {
-    /// All routes through a node of Dunlin.
+    /// All routes through Dunlin.
     pub const OURS: [ProtocolRoute; 5] = [
         ProtocolRoute::Inproc,
         ProtocolRoute::Protocol(Protocol::Tcp),
@@ -81,7 +80,7 @@ impl ProtocolRoute {
         ProtocolRoute::Protocol(Protocol::Grpc),
     ];
 
-    /// Returns the value of parameter `transport`.
+    /// Returns the value for the parameter `transport` of a measurement.
     pub fn name(self) -> &'static str {
         match self {
             Self::Inproc => "inproc",
@@ -90,13 +89,13 @@ impl ProtocolRoute {
         }
     }
 
-    /// Returns the name of the measured system.
+    /// Returns the target of the measurement: the system that transfers the records.
     pub fn target(self) -> &'static str {
         if self == Self::NatsServer { target::NATS } else { target::DUNLIN }
     }
 
-    /// Returns the settings of a topic that loses no record at any speed. An HTTP subscriber cannot make publishers
-    /// wait, so for HTTP the topic retains all records of a run.
+    /// Returns the settings of a topic that loses no record, however fast the publisher is. An HTTP subscriber cannot
+    /// make publishers wait; for HTTP, the topic therefore retains all records of a run.
     pub fn lossless(self) -> TopicSetup {
         match self {
             Self::Protocol(Protocol::Http) => TopicSetup::volatile(TOPIC, 1 << 30),
@@ -104,7 +103,7 @@ impl ProtocolRoute {
         }
     }
 
-    /// Starts a node with this topic, and opens the publisher and the subscriber.
+    /// Starts a node with this topic or, for nats-server, the broker. Opens the publisher and the subscriber.
     pub fn open(self, bench: &BenchContext, topic: TopicSetup) -> Result<RouteEnds> {
         if let Self::NatsServer = self {
             let broker = Broker::start(bench, target::NATS, CorePinning::Free)?;
@@ -121,7 +120,7 @@ impl ProtocolRoute {
                 node: IntermediateProcess::Local(node),
             });
         };
-        // The node also opens listener `tcp`, through which records are read back.
+        // Records are read back through listener `tcp`, so the node opens this listener too.
         let protocols = vec![Protocol::Tcp.name().to_owned(), protocol.name().to_owned()];
         let node = ListenerNode::start(
             bench,
@@ -152,13 +151,13 @@ fn open_ends(node: &ListenerNode, protocol: Protocol) -> Result<(Box<dyn Source>
     })
 }
 
-/// Opens the publisher and the subscriber at a NATS server.
+/// Opens a publisher and a subscriber that are clients of a broker with the NATS protocol.
 pub fn nats_ends(endpoint: BrokerEndpoint) -> Result<(Box<dyn Source>, Box<dyn Sink>)> {
     let sink = NatsReader::open(endpoint, TOPIC)?;
     Ok((Box::new(NatsPublisher::open(endpoint, TOPIC)?), Box::new(sink)))
 }
 
-/// Connects a client of Dunlin's own protocol to the node.
+/// Connects to the node with the client of Dunlin's own protocol.
 fn client(node: &ListenerNode) -> Result<Client> {
     let url = format!("dunlin://{}", node.address(Protocol::Tcp)?);
     let options =
@@ -176,7 +175,7 @@ fn registered() -> SubscribeOptions {
 }
 
 impl IntermediateProcess {
-    /// Opens a subscriber that reads all retained records of the topic.
+    /// Returns a subscriber that reads all retained records of the topic.
     pub fn read_back(&self) -> Result<Box<dyn Sink>> {
         let options = SubscribeOptions { registered: false, ..registered() };
         Ok(match self {

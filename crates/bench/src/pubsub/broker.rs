@@ -1,4 +1,4 @@
-//! Brokers that listen on a free port of 127.0.0.1. Dropping a broker's handle ends the broker's process.
+//! Starts the measured brokers, each at a free port of 127.0.0.1. Dropping a broker's handle ends the broker's process.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -17,24 +17,24 @@ use crate::point::{BenchContext, target};
 use crate::protocols::node::{ListenerNode, NodeSetup, TopicSetup};
 use crate::sockets;
 
-/// The address of a broker, its protocol, and the token with which clients log in.
+/// The address and the protocol of a broker, and the token with which clients log in.
 #[derive(Clone, Copy, Debug)]
 pub struct BrokerEndpoint {
     /// The broker's address.
     pub address: SocketAddr,
     /// The protocol of the broker.
     pub dialect: Dialect,
-    /// The token of the user; `None` on brokers without users.
+    /// The token with which clients log in; `None` if the broker has no users.
     pub token: Option<&'static str>,
 }
 
 impl BrokerEndpoint {
-    /// Returns the endpoint of a NATS server at this address.
+    /// Returns the endpoint of a broker with the NATS protocol at this address.
     pub fn nats(address: SocketAddr) -> Self {
         Self { address, dialect: Dialect::Nats, token: None }
     }
 
-    /// Returns this endpoint with a user's token.
+    /// Returns this endpoint with a token with which clients log in.
     pub fn with_token(self, token: &'static str) -> Self {
         Self { token: Some(token), ..self }
     }
@@ -53,17 +53,18 @@ enum Process {
     Node(ListenerNode),
 }
 
-/// The path of a temporary configuration file. Dropping the value removes the file.
+/// The path of a temporary configuration file. When the value is dropped, the file is removed.
 #[derive(Debug)]
 struct ConfigFile(PathBuf);
 
-/// The configuration of nats-server. By default, nats-server closes the connection of a subscriber with 64 MB of
-/// pending data, which a burst of 64 KB messages reaches. A run must not lose messages, so the limit is higher. Other
-/// settings keep their defaults.
+/// The configuration of nats-server. By default, nats-server closes the connection of a subscriber when 64 MB of data
+/// are pending for it. A burst of 64 KB messages reaches this limit. A run must not lose messages, so the limit is
+/// raised. All other settings have their defaults.
 const NATS_CONFIG: &str = "max_pending: 1GB\n";
 
-/// The arguments of Redis. They raise the limit of 32 MB for a subscriber's pending data. They also turn off storage on
-/// disk, because the other brokers do not store messages on disk either.
+/// The arguments of Redis. By default, Redis closes the connection of a subscriber when 32 MB of data are pending for
+/// it; these arguments remove that limit. They also turn off storage on disk, because the other brokers do not store
+/// messages on disk either.
 const REDIS_ARGS: [&str; 12] = [
     "--save",
     "",
@@ -89,21 +90,21 @@ impl ConfigFile {
 
 impl Drop for ConfigFile {
     fn drop(&mut self) {
-        // The file may be gone already.
+        // The file may already have been removed.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// A subject of a topic whose publishers do not wait for subscribers.
+/// The subject of a topic whose publishers do not wait for subscribers.
 pub const CROWD: &str = "crowd";
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const READY: &str = "Listening for client connections on ";
 const HISTORY_BYTES: u64 = 4 << 20;
 
 impl Broker {
-    /// Starts the broker of a target: a peer with default settings, or a node whose threads park.
+    /// Starts the broker for a target: nats-server, Redis, or a node whose threads park.
     pub fn start(bench: &BenchContext, target: &str, pin: CorePinning) -> Result<Self> {
-        // A process inherits the pinning of the thread that starts it.
+        // The broker's process inherits the pinning of this thread.
         let _pinned = pin.side(1)?;
         match target {
             target::NATS => Self::nats_server(bench),
@@ -112,7 +113,7 @@ impl Broker {
         }
     }
 
-    /// Starts a node with listener NATS and the topics of the raw clients.
+    /// Starts a node with listener `nats` and the topics that the raw clients use.
     pub fn node(bench: &BenchContext, spin: bool) -> Result<Self> {
         let topics = vec![
             TopicSetup::lossless(SUBJECT, HISTORY_BYTES),
@@ -124,7 +125,7 @@ impl Broker {
         Ok(Self { endpoint: Self::nats_listener(&node)?, process: Process::Node(node) })
     }
 
-    /// Returns the endpoint of a node's listener NATS.
+    /// Returns the endpoint of the node's listener `nats`.
     pub fn nats_listener(node: &ListenerNode) -> Result<BrokerEndpoint> {
         node.address(Protocol::Nats).map(BrokerEndpoint::nats)
     }
@@ -146,7 +147,7 @@ impl Broker {
 
     fn redis(bench: &BenchContext) -> Result<Self> {
         let program = bench.peers.program("redis-server")?;
-        // Redis cannot choose a free port itself.
+        // Redis cannot choose a free port by itself.
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
         let address = address.context("cannot find a free port")?;
         let mut args = vec!["--port".to_owned(), address.port().to_string()];
@@ -157,12 +158,12 @@ impl Broker {
         Ok(Self { endpoint, process: Process::Peer { child, _config: None } })
     }
 
-    /// Returns the broker's address and protocol.
+    /// Returns the endpoint at which clients connect.
     pub fn endpoint(&self) -> BrokerEndpoint {
         self.endpoint
     }
 
-    /// Returns a field of the process's memory as the kernel reports it, in bytes.
+    /// Returns a field of the file `/proc/PID/status` of the broker's process, such as `VmRSS`, in bytes.
     pub fn memory(&self, field: &str) -> Result<u64> {
         match &self.process {
             Process::Peer { child, .. } => child.memory(field),
@@ -171,8 +172,8 @@ impl Broker {
     }
 }
 
-/// Calls `probe` until it returns a value, which means that the program has started. Fails if the program ends or takes
-/// too long.
+/// Calls `probe` again and again until it returns a value, which means that the program has started. Returns an error
+/// if the program ends or takes too long.
 fn wait_for_start<T>(
     child: &mut Child,
     name: &str,

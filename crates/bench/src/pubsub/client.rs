@@ -1,7 +1,7 @@
-//! A minimal client of a broker. It writes publishes as bytes and reads messages in place.
+//! A minimal client of a broker. It writes publishes as bytes, and parses messages in its receive buffer.
 //!
-//! A message must fit the read buffer. The client requests no headers, so `HMSG` is an error, like every other unknown
-//! message.
+//! A message must fit into the receive buffer. The client asks for messages without headers; if the broker sends `HMSG`
+//! or another unknown message, the client returns an error.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,8 @@ use super::broker::BrokerEndpoint;
 use super::dialect::{BrokerFrame, Dialect, PONG};
 use crate::child::TIMEOUT;
 
-/// A minimal client of a NATS or Redis broker, which parses messages in its receive buffer without copies.
+/// A minimal client of a broker with the NATS or Redis protocol. It parses messages in its receive buffer without
+/// copying them.
 #[derive(Debug)]
 pub struct RawClient {
     stream: TcpStream,
@@ -25,17 +26,18 @@ pub struct RawClient {
 const BUFFER_BYTES: usize = 1024 * 1024;
 
 impl RawClient {
-    /// Connects, and waits until the broker has accepted the greeting.
+    /// Connects to the broker, sends the greeting, and waits until the broker has accepted it.
     pub fn connect(endpoint: BrokerEndpoint) -> Result<Self> {
         Self::connect_with(endpoint, BUFFER_BYTES, &endpoint.dialect.greeting(endpoint.token))
     }
 
-    /// Connects with a read buffer of `buffer_bytes` bytes, for measurements with many connections.
+    /// Connects with a receive buffer of `buffer_bytes` bytes. Measurements with many connections use small buffers.
     pub fn connect_small(endpoint: BrokerEndpoint, buffer_bytes: usize) -> Result<Self> {
         Self::connect_with(endpoint, buffer_bytes, &endpoint.dialect.greeting(endpoint.token))
     }
 
-    /// Connects so that the broker confirms every publish; [`wait_for_ok`](Self::wait_for_ok) waits for a confirmation.
+    /// Connects in such a way that the broker confirms every publish. [`wait_for_ok`](Self::wait_for_ok) waits for a
+    /// confirmation.
     pub fn connect_verbose(endpoint: BrokerEndpoint) -> Result<Self> {
         Self::connect_with(endpoint, BUFFER_BYTES, endpoint.dialect.verbose_greeting())
     }
@@ -64,14 +66,15 @@ impl RawClient {
         self.send(self.dialect.disable_confirmations().as_bytes())
     }
 
-    /// Writes bytes unchanged.
+    /// Writes these bytes to the connection.
     pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream.write_all(bytes).context("cannot write to the broker")
     }
 
-    /// Waits for the next message. Returns its reply subject and payload.
+    /// Waits for the next message. Returns the message's reply subject and payload.
     pub fn next_message(&mut self) -> Result<(&[u8], &[u8])> {
-        // The loop returns ranges of the buffer, because it cannot return references into the buffer.
+        // References into the buffer cannot leave the loop, because `fill` changes the buffer. The loop therefore
+        // returns ranges.
         let (reply, payload) = loop {
             match self.next()? {
                 Some(BrokerFrame::Message { reply, payload }) => break (reply, payload),
@@ -82,7 +85,7 @@ impl RawClient {
         Ok((&self.buffer[reply], &self.buffer[payload]))
     }
 
-    /// Returns the next message if the buffer already contains all of it; otherwise `None`.
+    /// Returns the next message if it has arrived completely; otherwise `None`.
     pub fn buffered_message(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         let (reply, payload) = loop {
             match self.next()? {
@@ -94,13 +97,13 @@ impl RawClient {
         Ok(Some((&self.buffer[reply], &self.buffer[payload])))
     }
 
-    /// Waits until the broker has handled everything sent so far.
+    /// Waits until the broker has handled everything that this client has sent.
     pub fn flush(&mut self) -> Result<()> {
         self.send(self.dialect.flush_message().as_bytes())?;
         self.wait_for_ok()
     }
 
-    /// Waits until the broker confirms an operation.
+    /// Waits for the broker's next confirmation.
     pub fn wait_for_ok(&mut self) -> Result<()> {
         loop {
             match self.next()? {
@@ -114,7 +117,8 @@ impl RawClient {
         }
     }
 
-    /// Returns the connection without its buffer. Fails if the buffer still contains messages or parts of one.
+    /// Returns the connection without the receive buffer. Returns an error if the buffer still contains a message or a
+    /// part of one.
     pub fn into_stream(mut self) -> Result<TcpStream> {
         while let Some(frame) = self.next()? {
             ensure!(
@@ -126,8 +130,8 @@ impl RawClient {
         Ok(self.stream)
     }
 
-    /// Parses the broker's next message in the buffer; `None` if it is not complete. Answers a ping immediately,
-    /// because the caller may wait for another message.
+    /// Parses the next message in the buffer; returns `None` if it is incomplete. Answers a ping at once, because the
+    /// caller may wait for another message.
     #[inline]
     fn next(&mut self) -> Result<Option<BrokerFrame>> {
         let Some((frame, used)) = self.dialect.parse(&self.buffer[self.parsed..self.filled], self.parsed)?

@@ -1,4 +1,4 @@
-//! Encodes and parses the protocols of NATS and Redis.
+//! Encodes and parses the protocols of the brokers: those of NATS and Redis.
 
 use std::ops::Range;
 
@@ -7,26 +7,27 @@ use anyhow::{Context, Result, bail, ensure};
 /// The protocol that a broker speaks: NATS or Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// The NATS client protocol.
+    /// The NATS protocol for clients.
     Nats,
-    /// Redis's protocol, with publish and subscribe.
+    /// The protocol of Redis, with the commands `PUBLISH` and `SUBSCRIBE`.
     Redis,
 }
 
-/// A message from a broker, with its position in the client's receive buffer.
+/// Something that a broker has sent. A [`Message`](BrokerFrame::Message) contains positions in the client's receive
+/// buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum BrokerFrame {
-    /// A message of a subscription.
+    /// A message of a subscription. The ranges are positions in the client's receive buffer.
     Message { reply: Range<usize>, payload: Range<usize> },
-    /// Confirmation that a request has taken effect: `PONG`, `+OK`, or a subscription's confirmation.
+    /// A confirmation: `PONG`, `+OK`, or the confirmation of a subscription.
     Done,
-    /// The broker asks whether the client is alive; the client must send [`PONG`].
+    /// A question whether the client is still alive. The client must send [`PONG`].
     Ping,
-    /// A message of another kind.
+    /// Anything else.
     Other,
 }
 
-/// The response to [`BrokerFrame::Ping`]. A broker closes a connection on which the client does not respond.
+/// The response to [`BrokerFrame::Ping`]. If a client does not send it, the broker closes the connection.
 pub const PONG: &[u8] = b"PONG\r\n";
 
 const CONNECT: &str =
@@ -35,8 +36,8 @@ const CONNECT_VERBOSE: &str =
     "CONNECT {\"verbose\":true,\"pedantic\":false,\"headers\":false,\"lang\":\"raw\",\"version\":\"1\"}\r\n";
 
 impl Dialect {
-    /// Returns the first message of a connection, with a user's token if one is given. The broker confirms it with
-    /// [`BrokerFrame::Done`].
+    /// Returns the greeting, which a client sends first on a connection. The greeting contains `token` if there is one.
+    /// The broker confirms the greeting with [`BrokerFrame::Done`].
     pub fn greeting(self, token: Option<&str>) -> String {
         match (self, token) {
             (Self::Nats, None) => format!("{CONNECT}}}\r\nPING\r\n"),
@@ -45,8 +46,7 @@ impl Dialect {
         }
     }
 
-    /// Returns the first message of a connection, after which the broker confirms each publish with
-    /// [`BrokerFrame::Done`].
+    /// Returns a greeting after which the broker confirms each publish with [`BrokerFrame::Done`].
     pub fn verbose_greeting(self) -> &'static str {
         match self {
             Self::Nats => CONNECT_VERBOSE,
@@ -54,8 +54,8 @@ impl Dialect {
         }
     }
 
-    /// Returns the message that turns off the confirmations of publishes; empty for a protocol without such
-    /// confirmations.
+    /// Returns a message after which the broker no longer confirms publishes. The message is empty if the broker does
+    /// not confirm publishes anyway.
     pub fn disable_confirmations(self) -> &'static str {
         match self {
             Self::Nats => "",
@@ -63,8 +63,8 @@ impl Dialect {
         }
     }
 
-    /// Returns a message that the broker confirms with [`BrokerFrame::Done`] when it has handled all earlier messages.
-    /// The broker confirms it even after [`disable_confirmations`](Self::disable_confirmations).
+    /// Returns a message that the broker confirms with [`BrokerFrame::Done`] after it has handled all earlier messages.
+    /// The broker confirms this message even after [`disable_confirmations`](Self::disable_confirmations).
     pub fn flush_message(self) -> &'static str {
         match self {
             Self::Nats => "PING\r\n",
@@ -72,7 +72,7 @@ impl Dialect {
         }
     }
 
-    /// Returns the message that subscribes. The broker confirms it with [`BrokerFrame::Done`].
+    /// Returns a message that subscribes to a subject. The broker confirms it with [`BrokerFrame::Done`].
     pub fn subscribe(self, subject: &str) -> String {
         match self {
             Self::Nats => format!("SUB {subject} 1\r\nPING\r\n"),
@@ -80,7 +80,7 @@ impl Dialect {
         }
     }
 
-    /// Returns the header that precedes the payload of a publish. The payload has `bytes` bytes.
+    /// Returns the bytes of a publish before its payload, which has `bytes` bytes.
     pub fn publish_head(self, subject: &str, bytes: usize) -> Vec<u8> {
         match self {
             Self::Nats => format!("PUB {subject} {bytes}\r\n"),
@@ -91,8 +91,8 @@ impl Dialect {
         .into_bytes()
     }
 
-    /// Parses the first message in `bytes`, which begin at offset `at` of the buffer. Returns the message and its
-    /// length in bytes; `None` if the message is not complete.
+    /// Parses what the broker has sent first in `bytes`. These bytes begin at offset `at` of the receive buffer.
+    /// Returns the result and its length in bytes; `None` if it is incomplete.
     #[inline]
     pub fn parse(self, bytes: &[u8], at: usize) -> Result<Option<(BrokerFrame, usize)>> {
         match self {
@@ -102,7 +102,7 @@ impl Dialect {
     }
 }
 
-/// Writes a NATS publish. The message has a reply subject unless `reply` is empty.
+/// Appends a publish of the NATS protocol to `out`. The publish has a reply subject unless `reply` is empty.
 pub fn write_request(out: &mut Vec<u8>, subject: &[u8], reply: &[u8], payload: &[u8]) {
     out.extend_from_slice(b"PUB ");
     out.extend_from_slice(subject);
@@ -138,7 +138,7 @@ fn nats(bytes: &[u8], at: usize) -> Result<Option<(BrokerFrame, usize)>> {
     Ok(Some((frame, after)))
 }
 
-/// Parses a NATS message after its first word: `subject sid [reply] size`, then the payload and a line break.
+/// Parses a NATS message, from the second word on: `subject sid [reply] size`, then the payload and a line break.
 #[inline]
 fn nats_message(head: &[u8], bytes: &[u8], after: usize, at: usize) -> Result<Option<(BrokerFrame, usize)>> {
     let size_from =
@@ -152,8 +152,8 @@ fn nats_message(head: &[u8], bytes: &[u8], after: usize, at: usize) -> Result<Op
     Ok(Some((BrokerFrame::Message { reply: reply_end - reply..reply_end, payload }, end)))
 }
 
-/// Returns the range of a payload of `size` bytes that starts at `after`, and the position after the line break that
-/// follows the payload. `None` if these bytes have not been received completely.
+/// Returns the range of a payload that begins at `after` and has `size` bytes, and the position behind the line break
+/// after the payload. Returns `None` if these bytes have not arrived completely.
 #[inline]
 fn sized(size: usize, bytes: &[u8], after: usize, at: usize) -> Result<Option<(Range<usize>, usize)>> {
     let end = after + size + 2;
@@ -175,7 +175,7 @@ fn redis(bytes: &[u8], at: usize) -> Result<Option<(BrokerFrame, usize)>> {
     }
 }
 
-/// Parses an array of Redis: `message` with channel and payload, or `subscribe` with channel and number of
+/// Parses an array of the Redis protocol: `message` with channel and payload, or `subscribe` with channel and number of
 /// subscriptions.
 #[inline]
 fn redis_array(

@@ -1,5 +1,5 @@
-//! Measures one publisher and many subscribers. The publisher and each subscriber are clients of a broker, each with
-//! its own connection.
+//! Measures one publisher and many subscribers of a broker. The publisher and each subscriber have a connection of
+//! their own.
 //!
 //! One thread reads the connections of all subscribers, one after another. Many threads would compete with the broker
 //! for its cores.
@@ -14,7 +14,8 @@ use super::throughput::{SUBJECT, publish};
 use crate::clock::monotonic_ns;
 use crate::timed::TimedTransfer;
 
-/// Publishes `count` messages of `bytes` bytes, which each subscriber receives. Checks and counts all deliveries.
+/// Publishes `count` messages of `bytes` bytes. Each subscriber receives all of them. Every delivery is checked and
+/// counted.
 pub fn measure(broker: Broker, subscribers: usize, bytes: usize, count: u64) -> Result<TimedTransfer> {
     let endpoint = broker.endpoint();
     let mut broker = Some(broker);
@@ -24,7 +25,7 @@ pub fn measure(broker: Broker, subscribers: usize, bytes: usize, count: u64) -> 
     let publisher = thread::spawn(move || publish(endpoint, SUBJECT, bytes, count));
     let end_ns = receive(&mut lanes, count);
     if end_ns.is_err() {
-        // Dropping the broker closes the publisher's connection, so that its thread ends.
+        // Dropping the broker closes the publisher's connection, so that the publisher's thread ends.
         broker.take();
     }
     let start_ns = publisher.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
@@ -32,8 +33,8 @@ pub fn measure(broker: Broker, subscribers: usize, bytes: usize, count: u64) -> 
     Ok(TimedTransfer { start_ns, end_ns, messages: count * subscribers as u64, bytes, touched: bytes })
 }
 
-/// Reads until each subscriber has received `count` messages. Returns the time at which the last message was checked,
-/// in ns.
+/// Reads until each subscriber has received `count` messages. Returns the time in ns at which the last message was
+/// checked.
 pub fn receive(lanes: &mut [SubscribedConnection], count: u64) -> Result<u64> {
     let mut shared = vec![0; SHARED_BYTES];
     let mut unfinished = lanes.len();

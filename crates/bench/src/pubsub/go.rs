@@ -1,4 +1,4 @@
-//! Measures one publisher and several subscribers with nats.go, all in one process, to show the throughput of a common
+//! Measures one publisher and several subscribers in one process with nats.go, to show the throughput of a widely used
 //! client library.
 
 use anyhow::Result;
@@ -14,8 +14,8 @@ struct LoadReport {
     elapsed_ns: u64,
 }
 
-/// Publishes `count` messages of `bytes` bytes, which each subscriber receives. The program checks and counts all
-/// deliveries.
+/// Publishes `count` messages of `bytes` bytes. Each subscriber receives all of them. The Go program checks and counts
+/// every delivery.
 pub fn measure(
     bench: &BenchContext,
     broker: &Broker,

@@ -1,4 +1,4 @@
-//! The connections of subscribers. One thread reads them one after another, with a shared buffer.
+//! The connections of the subscribers. One thread reads from all of them, one after another, into a shared buffer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -12,17 +12,18 @@ use super::dialect::{BrokerFrame, Dialect, PONG};
 use crate::child::TIMEOUT;
 use crate::payload::ReadExtent;
 
-/// A broker connection with one subscription, and the number of messages received on it.
+/// A connection to a broker with one subscription, and the number of messages that it has received.
 #[derive(Debug)]
 pub struct SubscribedConnection {
     stream: TcpStream,
     dialect: Dialect,
-    /// The beginning of a message that has not arrived completely.
+    /// The beginning of the last message, if the message has not arrived completely.
     incomplete: Vec<u8>,
     received: u64,
 }
 
-/// The size in bytes of the shared buffer. The buffer has room for a few writes of a broker, and fits into the caches.
+/// The size of the shared buffer in bytes. The buffer holds a few of the broker's writes, and fits into the processor's
+/// caches.
 pub const SHARED_BYTES: usize = 256 * 1024;
 const GREETING_BYTES: usize = 16 * 1024;
 
@@ -36,12 +37,12 @@ impl SubscribedConnection {
         Ok(Self { stream, dialect: endpoint.dialect, incomplete: Vec::new(), received: 0 })
     }
 
-    /// Number of received messages.
+    /// Returns the number of messages that the connection has received.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// Reads once, and checks the messages that have arrived completely. Returns `false` if there was no data.
+    /// Reads once, and checks the messages that have arrived completely. Returns `false` if no data was available.
     pub fn read(&mut self, shared: &mut [u8]) -> Result<bool> {
         let mut filled = self.incomplete.len();
         ensure!(filled < shared.len(), "a message exceeds the buffer of {} bytes", shared.len());
@@ -78,7 +79,7 @@ impl SubscribedConnection {
     }
 }
 
-/// Sleeps until one of the connections has data.
+/// Sleeps until data is available on one of the connections.
 pub fn wait(lanes: &[SubscribedConnection]) -> Result<()> {
     let mut sockets: Vec<_> = lanes.iter().map(|lane| PollFd::new(&lane.stream, PollFlags::IN)).collect();
     let timeout = Timespec { tv_sec: TIMEOUT.as_secs() as i64, tv_nsec: 0 };
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
     use crate::payload::NumberedPayload;
 
-    /// Reads lines up to and including the line `expected`.
+    /// Reads lines until one of them is `expected`.
     fn read_until(lines: &mut impl BufRead, expected: &str) {
         let mut line = String::new();
         while line.trim_end() != expected {
@@ -113,12 +114,12 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             let mut lines = BufReader::new(stream.try_clone().unwrap());
             stream.write_all(b"INFO {}\r\nPING\r\n").unwrap();
-            // The broker sends a ping, which the client must answer first.
+            // The broker sends a ping. It waits for the client's answer.
             read_until(&mut lines, "PING");
             stream.write_all(b"PONG\r\n").unwrap();
             read_until(&mut lines, "PONG");
             read_until(&mut lines, "PING");
-            // The broker answers the client's ping once the subscription is active, and sends another ping itself.
+            // When the subscription is active, the broker answers the client's ping, and sends a ping of its own.
             stream.write_all(b"PONG\r\nPING\r\n").unwrap();
             read_until(&mut lines, "PONG");
             // nats-server sends a ping when a connection is two seconds old.

@@ -1,5 +1,5 @@
-//! Measures requests and replies through a broker. The requester and the responder are clients of the broker, so each
-//! round trip takes four transfers.
+//! Measures requests and replies through a broker. The requester and the responder are both clients of the broker, so a
+//! request and its reply are transferred four times.
 
 use std::thread;
 
@@ -17,19 +17,19 @@ use crate::stats::Latencies;
 pub const SERVICE: &str = "service";
 const INBOX: &str = "_INBOX.bench.1";
 
-/// The number and latencies of the requests that were made through a broker.
+/// The number of requests through a broker, and their latencies.
 #[derive(Debug)]
 pub struct RequestTimes {
-    /// The latency of each request after the warm-up.
+    /// The latencies of the requests after the warm-up.
     pub latencies: Latencies,
-    /// The time from the first counted request to the last reply, in ns.
+    /// The time from the end of the warm-up to the last reply, in ns.
     pub elapsed_ns: u64,
-    /// The number of counted requests.
+    /// The number of requests in this time.
     pub requests: u64,
 }
 
-/// Sends `requests` requests, of which at most `in_flight` wait for a reply at the same time. A warm-up with a tenth of
-/// this number comes first.
+/// Sends `requests` requests, with at most `in_flight` of them waiting for a reply at the same time. Before that, sends
+/// a tenth of this number to warm up.
 pub fn measure(
     broker: Broker,
     pin: CorePinning,
@@ -48,7 +48,7 @@ pub fn measure(
     let responding = thread::spawn(move || send_replies(&mut responder, requests + unmeasured));
     let times = send_requests(&mut requester, bytes, requests, unmeasured, in_flight);
     if times.is_err() {
-        // Dropping the broker closes the responder's connection, so that its thread ends.
+        // Dropping the broker closes the responder's connection, so that the responder's thread ends.
         broker.take();
     }
     let responded = responding.join().map_err(|_| anyhow!("the responder thread panicked"))?;
@@ -68,7 +68,7 @@ fn send_requests(
     let (all, mut from_ns) = (requests + unmeasured, 0);
     while requester.received < all {
         requester.fill_window(client, all)?;
-        // Waits for one reply, and then takes the other replies that have already arrived.
+        // Waits for one reply, and then handles the other replies that have already arrived.
         let (_, reply) = client.next_message()?;
         requester.record_reply(reply, unmeasured)?;
         while let Some((_, reply)) = client.buffered_message()? {
@@ -86,8 +86,8 @@ fn send_requests(
 struct Requester {
     payload: NumberedPayload,
     write: Vec<u8>,
-    /// The send times of the requests in flight, in ns. The time of request `seq` is at index `seq` modulo the length
-    /// of the list.
+    /// When each of the requests in flight was sent, in ns. The time of request `seq` is at the index `seq` modulo the
+    /// length of the list.
     sent_ns: Vec<u64>,
     sent: u64,
     received: u64,
@@ -102,7 +102,7 @@ impl Requester {
         Self { payload, write: Vec::new(), sent_ns, sent: 0, received: 0, counted_from: 0, latencies }
     }
 
-    /// Sends new requests in one write, until the allowed number of requests is in flight.
+    /// Sends new requests, all in one write, until the allowed number of requests is in flight.
     fn fill_window(&mut self, client: &mut RawClient, all: u64) -> Result<()> {
         let in_flight = self.sent_ns.len() as u64;
         let until = all.min(self.received + in_flight);
@@ -128,7 +128,7 @@ impl Requester {
     }
 }
 
-/// Answers `requests` requests. Requests that arrived together are answered in one write.
+/// Answers `requests` requests. Answers requests that have arrived together in one write.
 fn send_replies(client: &mut RawClient, requests: u64) -> Result<()> {
     let (mut write, mut sent) = (Vec::new(), 0);
     while sent < requests {

@@ -1,5 +1,5 @@
-//! Measures one publisher and one subscriber, both clients of a broker. Each message is transferred twice, as it is
-//! between two clients of a Dunlin node.
+//! Measures one publisher and one subscriber, which are both clients of a broker. Each message is transferred twice, as
+//! it is between two clients of a Dunlin node.
 
 use std::thread;
 
@@ -11,12 +11,12 @@ use crate::clock::monotonic_ns;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::timed::TimedTransfer;
 
-/// The subject of the messages.
+/// The subject to which the messages are published.
 pub const SUBJECT: &str = "b";
-/// The approximate size of a write in bytes.
+/// The approximate size of each write in bytes.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// Sends `count` messages of `bytes` bytes. The subscriber checks all of them.
+/// Publishes `count` messages of `bytes` bytes. The subscriber checks each of them.
 pub fn measure(broker: Broker, bytes: usize, count: u64) -> Result<TimedTransfer> {
     let endpoint = broker.endpoint();
     let mut broker = Some(broker);
@@ -25,7 +25,7 @@ pub fn measure(broker: Broker, bytes: usize, count: u64) -> Result<TimedTransfer
     let publisher = thread::spawn(move || publish(endpoint, SUBJECT, bytes, count));
     let end_ns = receive(&mut subscriber, count);
     if end_ns.is_err() {
-        // Dropping the broker closes the publisher's connection, so that its thread ends.
+        // Dropping the broker closes the publisher's connection, so that the publisher's thread ends.
         broker.take();
     }
     let start_ns = publisher.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
@@ -33,8 +33,8 @@ pub fn measure(broker: Broker, bytes: usize, count: u64) -> Result<TimedTransfer
     Ok(TimedTransfer { start_ns, end_ns, messages: count, bytes, touched: bytes })
 }
 
-/// Publishes `count` messages of `bytes` bytes as fast as possible. Returns the time directly before the first message
-/// was sent, in ns.
+/// Publishes `count` messages of `bytes` bytes as fast as possible. Returns the time in ns shortly before the first
+/// message was sent.
 pub fn publish(endpoint: BrokerEndpoint, subject: &str, bytes: usize, count: u64) -> Result<u64> {
     let mut client = RawClient::connect(endpoint)?;
     client.disable_confirmations()?;

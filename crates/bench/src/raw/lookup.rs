@@ -1,4 +1,4 @@
-//! Measures look-ups of names in the standard library's hash map, the floor for finding a topic.
+//! Measures look-ups of names in the hash map of the standard library. They are the floor for finding a topic.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::names::time_registry;
 use crate::point::RunSample;
 
-/// Fills a map with `topics` names, then looks up `lookups` names that are drawn uniformly at random.
+/// Fills a map with `topics` names, and then makes `lookups` look-ups of names that are drawn at random.
 pub fn measure(topics: usize, lookups: usize) -> Result<RunSample> {
     time_registry(
         topics,

@@ -1,4 +1,4 @@
-//! Measures round trips between two processes, with one message in flight.
+//! Measures round trips over a socket between two processes, with one message in flight.
 
 use anyhow::{Result, ensure};
 
@@ -10,17 +10,17 @@ use crate::role::RoleArgs;
 use crate::sockets::{SocketAddress, SocketKind, SocketListener, SocketStream};
 use crate::stats::Latencies;
 
-/// The method by which one side of a round trip waits for the other side: polling or sleeping.
+/// The method by which a side waits for a message of the other side: polling or sleeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitMethod {
-    /// Polls without a pause.
+    /// It polls without a pause.
     Spin,
-    /// Sleeps in the kernel without polling first.
+    /// It sleeps in the kernel, and does not poll before.
     Parked,
 }
 
 impl WaitMethod {
-    /// Returns the value of parameter `wait`.
+    /// Returns the value for the parameter `wait` of a measurement.
     pub fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",
@@ -29,14 +29,14 @@ impl WaitMethod {
     }
 }
 
-/// The settings of a round-trip measurement over plain sockets.
+/// The settings of a measurement of round trips over a socket.
 #[derive(Clone, Copy, Debug)]
 pub struct PingPong {
-    /// Kind of socket.
+    /// The kind of socket.
     pub transport: SocketKind,
-    /// How each side waits for a message.
+    /// How each side waits for messages.
     pub wait: WaitMethod,
-    /// Whether both sides run on fixed cores.
+    /// Whether both sides run on fixed cores, or on any core.
     pub pin: CorePinning,
     /// The size of a message in bytes.
     pub bytes: usize,
@@ -58,7 +58,7 @@ pub fn measure(bench: &BenchContext, setup: PingPong, iterations: u64) -> Result
     round_trips(&mut stream, setup.bytes, iterations)
 }
 
-/// Sends messages and checks the responses. A warm-up comes first, with a tenth of the number of measured messages.
+/// Sends messages one after another, and checks each response. Before that, sends a tenth of the number to warm up.
 pub(crate) fn round_trips(stream: &mut SocketStream, bytes: usize, iterations: u64) -> Result<Latencies> {
     let mut payload = NumberedPayload::new(bytes);
     let mut response = vec![0; bytes];
@@ -77,7 +77,7 @@ pub(crate) fn round_trips(stream: &mut SocketStream, bytes: usize, iterations: u
     Ok(latencies)
 }
 
-/// The main function of the echoing process. The process ends when the other side closes the connection.
+/// The main function of the process that sends messages back. It ends when the other side closes the connection.
 pub(crate) fn echo(args: &RoleArgs) -> Result<()> {
     let _pinned = CorePinning::parse(args.text("pin")?)?.side(1)?;
     let mut stream = args.get::<SocketAddress>("endpoint")?.connect()?;
@@ -86,7 +86,7 @@ pub(crate) fn echo(args: &RoleArgs) -> Result<()> {
     Ok(())
 }
 
-/// Sends back all data until the other side closes the connection.
+/// Sends all received data back, until the other side closes the connection.
 pub(crate) fn echo_until_closed(stream: &mut SocketStream, bytes: usize) {
     let mut message = vec![0; bytes];
     while stream.read_full(&mut message).is_ok() && stream.write_full(&message).is_ok() {}

@@ -1,8 +1,9 @@
-//! Measures round trips of two clients through a relay that copies bytes. Each round trip takes four transfers. All
-//! threads sleep while they wait.
+//! Measures round trips between two clients through a relay, which copies bytes. Each round trip takes four transfers.
+//! All threads sleep while they wait.
 //!
-//! The relay has one blocking thread for each direction. No relay does less work, because each of these threads reads
-//! as soon as it wakes. Both clients are threads of the measuring process, as for Dunlin and NATS.
+//! The relay has one blocking thread for each direction. A relay cannot do less work, because each of these threads
+//! reads as soon as it wakes. Both clients are threads of the measuring process, as in the measurements of Dunlin and
+//! NATS.
 
 use std::io::Read;
 use std::thread;
@@ -35,13 +36,13 @@ pub fn measure(
     thread::scope(|scope| {
         scope.spawn(move || echo_until_closed(&mut responder, bytes));
         let measured = round_trips(&mut requester, bytes, iterations);
-        // Dropping the relay closes the responder's connection, so that its thread ends.
+        // Dropping the relay closes the responder's connection, so that the responder's thread ends.
         drop((requester, child));
         measured
     })
 }
 
-/// The main function of the relay's process. The process ends when one of the clients closes its connection.
+/// The main function of the relay's process. It ends when one of the clients closes its connection.
 pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
     let _pinned = CorePinning::parse(args.text("pin")?)?.side(1)?;
     let endpoint: SocketAddress = args.get("endpoint")?;

@@ -1,5 +1,5 @@
-//! Measures a single-producer single-consumer ring (`rtrb`) with 64-byte records, which is the floor for records
-//! between two threads.
+//! Measures `rtrb`, a ring for one producer and one consumer, with records of 64 bytes. It is the floor for passing
+//! records from one thread to another.
 
 use std::thread;
 
@@ -11,12 +11,12 @@ use crate::cores::CorePinning;
 use crate::payload::ReadExtent;
 use crate::timed::TimedTransfer;
 
-/// A record, whose first and last word are the sequence number.
+/// A record. Its first word and its last word are the sequence number.
 type Record = [u64; 8];
 
 const RING_RECORDS: usize = 4096;
 
-/// Moves `count` records between two pinned threads, one by one or in batches.
+/// Passes `count` records from one thread to another, one by one or in batches. Both threads are pinned.
 pub fn measure(count: u64, batch: usize) -> Result<TimedTransfer> {
     let (producer, consumer) = RingBuffer::<Record>::new(RING_RECORDS);
     let start_ns = thread::scope(|scope| {

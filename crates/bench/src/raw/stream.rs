@@ -1,4 +1,4 @@
-//! Measures the throughput of a socket: one process writes, another reads and counts bytes.
+//! Measures the throughput of a socket: one process writes, and another reads and counts the bytes.
 
 use std::io::Read;
 
@@ -20,7 +20,7 @@ struct SinkReport {
     bytes: u64,
 }
 
-/// Sends `count` writes of `bytes` bytes each to another process.
+/// Makes `count` writes of `bytes` bytes each, which another process reads.
 pub fn measure(
     bench: &BenchContext,
     transport: SocketKind,

@@ -1,8 +1,8 @@
-//! Measures the latency of records that are published at a fixed rate to a topic with many connections. Each connection
-//! has one subscriber of the topic.
+//! Measures the latency of records that are published at a fixed rate to a topic with many subscribers, each with a
+//! connection of its own.
 //!
-//! Latency counts from the *intended* time of publication until the subscriber's task has read and checked the record.
-//! All subscribers run as tasks of one thread.
+//! The latency is the time from when a record is due until a subscriber has read and checked it. All subscribers are
+//! tasks of one thread.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,8 +22,8 @@ use crate::remote::node::{NodeProcess, NodeTask, RemoteNodeSetup, TOPIC};
 use crate::sockets::SocketKind;
 use crate::stats::Latencies;
 
-/// Measures `subscribers` connections at `per_s` records per second for about `time`. A warm-up comes first, with a
-/// fifth of the number of measured records.
+/// Measures `subscribers` connections for about `time`, with `per_s` records per second. Before that, publishes a fifth
+/// of the number of records to warm up.
 pub fn measure(bench: &BenchContext, subscribers: usize, per_s: u64, time: Duration) -> Result<RunSample> {
     let count = ((per_s as f64 * time.as_secs_f64()) as u64).max(10);
     let unmeasured = count / 5;

@@ -1,5 +1,5 @@
-//! A node in a separate process, which can publish records or answer requests itself. Dropping the handle kills the
-//! process.
+//! A node in a process of its own. The node can also publish records or answer requests itself. Dropping the handle
+//! kills the process.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
@@ -23,47 +23,47 @@ use crate::role::{RoleArgs, print_line};
 use crate::sockets::{SocketKind, unused_path};
 use crate::workload::{PublishMode, send_all};
 
-/// The topic of all measurements except round trips.
+/// The topic of all measurements but the round trips.
 pub const TOPIC: &str = "dunlin-bench";
-/// The topic of the requests in round trips.
+/// The topic of the requests in measurements of round trips.
 pub const REQUEST_TOPIC: &str = "dunlin-bench-ask";
 
 const HISTORY_BYTES: u64 = 4 << 20;
 
-/// The settings of a node in another process: its transport, its threads, and its additional work.
+/// The settings of a node in a process of its own: its transport, its threads, and its additional work.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteNodeSetup {
-    /// Transport of the node's listener.
+    /// The transport of the node's listener.
     pub transport: SocketKind,
     /// Whether the node's threads spin while they wait.
     pub spin: bool,
-    /// Whether the node's threads run on another core than the clients' threads.
+    /// Whether the node's threads and the clients' threads run on different fixed cores, or on any core.
     pub pin: CorePinning,
     /// The node's work in addition to serving clients.
     pub task: NodeTask,
 }
 
-/// The work that a measured node does besides serving clients, such as publishing records.
+/// The work of a measured node in addition to serving clients, such as publishing records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeTask {
-    /// No additional work: the node only serves clients.
+    /// Nothing.
     Serve,
-    /// Answers requests to [`REQUEST_TOPIC`] with their payload.
+    /// The node answers each request to [`REQUEST_TOPIC`] with the request's payload.
     Respond,
-    /// Publishes records as soon as a registered subscriber exists.
+    /// The node publishes records as soon as the topic has a registered subscriber.
     Send {
-        /// How the publisher passes its records to the node: one by one, in batches or by reference.
+        /// How the publisher passes its records to the node: one by one, in batches, or by reference.
         mode: PublishMode,
         /// The size of a record in bytes.
         bytes: usize,
-        /// Number of records.
+        /// The number of records.
         count: u64,
     },
-    /// Publishes records at a fixed rate once enough subscribers are registered.
+    /// The node publishes records at a fixed rate, as soon as the topic has enough subscribers.
     Tick {
-        /// Number of subscribers.
+        /// The number of subscribers that is enough.
         readers: usize,
-        /// Number of records.
+        /// The number of records.
         count: u64,
         /// The number of records per second.
         per_s: u64,
@@ -80,7 +80,7 @@ struct Sent {
     start_ns: u64,
 }
 
-/// A measured node in another process: started by this program, or the running node of `--url`.
+/// A measured node in another process. The benchmark has started it, or it is the running node of `--url`.
 #[derive(Debug)]
 pub struct NodeProcess {
     child: Option<Child>,
@@ -89,7 +89,7 @@ pub struct NodeProcess {
 }
 
 impl NodeProcess {
-    /// Starts the node and waits for its listener.
+    /// Starts the node, and waits until its listener is open.
     pub fn start(bench: &BenchContext, setup: RemoteNodeSetup) -> Result<Self> {
         if let Some(url) = &bench.options.url {
             ensure!(setup.task == NodeTask::Serve, "this case starts its own node: leave --url out");
@@ -106,7 +106,7 @@ impl NodeProcess {
         Ok(Self { child: Some(child), url, tls: TlsOptions::default() })
     }
 
-    /// Deletes and recreates the topics on a running node, because earlier runs may have left records.
+    /// Deletes and recreates the topics of a running node, because an earlier run may have left records in them.
     pub fn recreate_topics(&self) -> Result<()> {
         if self.child.is_some() {
             return Ok(());
@@ -114,7 +114,7 @@ impl NodeProcess {
         let client = self.client(WaitStrategy::Default)?;
         let reliable = Some(ReliableOptions { wait_max: TIMEOUT, ..ReliableOptions::default() });
         for (topic, reliable) in [(TOPIC, reliable), (REQUEST_TOPIC, None)] {
-            // Deleting fails if the topic does not exist, which is no error.
+            // If the topic does not exist, it cannot be deleted, which is no error.
             let _ = client.delete_topic(topic);
             let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
             let config = TopicConfig { retention, reliable, ..TopicConfig::default() };
@@ -129,14 +129,14 @@ impl NodeProcess {
         self.child.as_ref().context("the node was not started by this benchmark")
     }
 
-    /// Returns a client of the node. `wait` is the way in which the client's threads wait.
+    /// Returns a client that is connected to the node. The client's threads wait as `wait` says.
     pub fn client(&self, wait: WaitStrategy) -> Result<Client> {
         let (name, tls) = ("bench".to_owned(), self.tls.clone());
         let options = ClientOptions { name, tls, wait, ..ClientOptions::default() };
         Client::connect(&self.url, options).with_context(|| format!("cannot connect to {}", self.url))
     }
 
-    /// Waits until the node's publisher has sent all records. Returns the time at which the publisher started, in ns.
+    /// Waits until the node has published all records. Returns the time at which it began to publish, in ns.
     pub fn wait_until_sent(&mut self) -> Result<u64> {
         let child = self.child.as_mut().context("the node was not started by this benchmark")?;
         Ok(child.read_line::<Sent>(TIMEOUT)?.start_ns)
@@ -215,15 +215,15 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     }
     loop {
         thread::park();
-        // `park` may return spuriously, so the loop repeats it. The call of `black_box` keeps the node alive in the
-        // loop.
+        // `park` may return without a reason, hence the loop. `black_box` uses the server, so that it is not dropped.
         std::hint::black_box(&server);
     }
 }
 
 fn open(local_node: &LocalNode, args: &RoleArgs) -> Result<(Server, String)> {
     let spin = args.get("spin")?;
-    // Only one thread, because two spinning threads would take both cores of a small machine from the clients.
+    // A spinning listener gets one thread only: two spinning threads would take both cores of a small machine from the
+    // clients.
     let threads = if spin { 1 } else { 0 };
     let mut config = ServerConfig { spin, threads, ..ServerConfig::default() };
     if args.text("transport")? == SocketKind::Uds.name() {
@@ -241,14 +241,14 @@ fn open(local_node: &LocalNode, args: &RoleArgs) -> Result<(Server, String)> {
 fn respond(local_node: &LocalNode) -> Result<Responder> {
     let respond_with_payload = |mut request: dunlin::Request<'_, '_>| {
         let payload = request.record().payload();
-        // If a reply cannot be published, the requester does not receive it, and the run fails.
+        // If the reply cannot be published, the requester receives none, so the run fails.
         let _ = request.reply(payload);
     };
     local_node.node().respond(REQUEST_TOPIC, respond_with_payload).context("cannot register the responder")
 }
 
-/// Publishes `count` records at a fixed rate. Records that are late are published too. Each record contains its due
-/// time.
+/// Publishes `count` records at a fixed rate. Each record contains the time at which it is due. Late records are
+/// published as well.
 fn tick(local_node: &LocalNode, count: u64, per_s: u64) -> Result<u64> {
     let mut publisher = local_node.publisher(TOPIC)?;
     let mut payload = NumberedPayload::new(64);

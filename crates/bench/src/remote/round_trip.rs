@@ -1,4 +1,4 @@
-//! Measures round trips over sockets with one request in flight, through the interface that programs use.
+//! Measures round trips over sockets with one request in flight. The requests are made as in a user's program.
 
 use std::thread;
 
@@ -17,7 +17,8 @@ use crate::sockets::SocketKind;
 use crate::stats::Latencies;
 use crate::workload::{describe, rounds};
 
-/// Measures requests of a client in this process to a responder inside the node. Each request takes two transfers.
+/// Measures requests from a client in this process to a responder in the node's process. A request and its reply are
+/// transferred once each.
 pub fn responder_in_the_node(
     bench: &BenchContext,
     transport: SocketKind,
@@ -34,8 +35,8 @@ pub fn responder_in_the_node(
     request_all(&node.client(wait)?, bytes, iterations)
 }
 
-/// Measures requests of a client to a responder that is also a client; both are threads of this process. Each round
-/// trip passes the node twice and takes four transfers. The clients park; the node parks or spins. With [`CorePinning::Apart`],
+/// Measures requests from one client to another through the node; both clients are threads of this process. A request
+/// and its reply are transferred twice each. The clients park; the node parks or spins. With [`CorePinning::Apart`],
 /// both clients run on the first core.
 pub fn two_clients(
     bench: &BenchContext,
@@ -59,7 +60,7 @@ pub fn two_clients(
     let latencies = request_all(&requester_client, bytes, iterations);
     let mut node = Some(node);
     if latencies.is_err() {
-        // Dropping the node makes the responder's pending call return.
+        // When the node is dropped, the responder's pending call returns.
         node.take();
     }
     let responded = responding.join().map_err(|_| anyhow!("the responder thread panicked"))?;
@@ -68,7 +69,7 @@ pub fn two_clients(
     Ok(latencies)
 }
 
-/// Makes `iterations` requests, one at a time, after a warm-up with a tenth of this number.
+/// Makes `iterations` requests, one after another. Before that, makes a tenth of this number to warm up.
 fn request_all(client: &Client, bytes: usize, iterations: u64) -> Result<Latencies> {
     let mut requester = client.requester();
     let mut payload = NumberedPayload::new(bytes);

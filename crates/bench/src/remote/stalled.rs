@@ -1,4 +1,4 @@
-//! Measures the throughput of one subscriber while many others are connected and never read.
+//! Measures the throughput of one subscriber while many other subscribers are connected and never read.
 
 use std::thread;
 use std::time::Duration;
@@ -18,14 +18,15 @@ use crate::workload::{PublishMode, receive_from};
 
 const BYTES: usize = 64;
 
-/// The number of records that are published first, so that the other subscribers stall. The topic retains far fewer
-/// records, and a client that does not read accepts far fewer.
+/// The number of records that are published before the measurement, so that the other subscribers stall. Neither the
+/// topic nor the connection of a subscriber that does not read can hold so many records.
 const FILL: u64 = 200_000;
-/// The pause in which the node sends the stalled subscribers all data that they accept.
+/// The pause before the measurement. In this time, the node sends the stalled subscribers all the data that their
+/// connections accept.
 const SETTLE: Duration = Duration::from_millis(1_500);
 
-/// Delivers `count` records to one subscriber while the others are stalled. The node starts to publish when all clients
-/// have subscribed. The measurement starts when the other subscribers have stalled.
+/// Delivers `count` records to one subscriber while `stalled` others do not read. The node begins to publish when all
+/// of them have subscribed. The measurement begins when the others have stalled.
 pub fn measure(bench: &BenchContext, stalled: usize, count: u64) -> Result<RunSample> {
     let mode = PublishMode::OneByOne;
     let task = NodeTask::Send { mode, bytes: BYTES, count: FILL + count };
@@ -46,7 +47,7 @@ pub fn measure(bench: &BenchContext, stalled: usize, count: u64) -> Result<RunSa
     Ok(timed.sample().with("rss_bytes", grown as f64))
 }
 
-/// Subscribes, and never runs the connection's code, so that nothing is read from the socket.
+/// Subscribes, and then leaves the subscriber alone, so that nothing is read from its socket.
 fn subscribe_without_reading(node: &NodeProcess) -> Result<Subscriber> {
     node.client(WaitStrategy::Parked)?
         .subscribe(TOPIC, SubscribeOptions::default())

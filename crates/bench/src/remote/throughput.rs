@@ -1,4 +1,4 @@
-//! Measures one publisher and one subscriber, of which at least one is outside the node's process.
+//! Measures one publisher and one subscriber. At least one of them is not in the node's process.
 
 use std::thread;
 
@@ -13,11 +13,11 @@ use crate::sockets::SocketKind;
 use crate::timed::TimedTransfer;
 use crate::workload::{PublishMode, receive_all, send_all};
 
-/// How all threads wait. They park, as the threads of peers do, because a spinning thread would take a core from the
-/// other threads.
+/// How all threads wait. They park, as the threads of peers do; a spinning thread would take a core from the other
+/// threads.
 const WAIT: WaitStrategy = WaitStrategy::Parked;
 
-/// Measures a publisher inside the node and a subscriber in this process.
+/// Measures a publisher in the node's process and a subscriber in this process.
 pub fn embedded(
     bench: &BenchContext,
     transport: SocketKind,
@@ -34,7 +34,8 @@ pub fn embedded(
     Ok(TimedTransfer { start_ns: node.wait_until_sent()?, end_ns, messages: count, bytes, touched })
 }
 
-/// Measures a publisher and a subscriber as two clients in threads of this process; the node is another process.
+/// Measures a publisher and a subscriber that are both clients of the node, in two threads of this process. The node is
+/// in another process.
 pub fn brokered(
     bench: &BenchContext,
     transport: SocketKind,
@@ -52,7 +53,7 @@ pub fn brokered(
     let received = receive_all(&mut subscriber, PublishMode::OneByOne, 1, count);
     let mut node = Some(node);
     if received.is_err() {
-        // Dropping the node makes the publisher's pending call return.
+        // When the node is dropped, the publisher's pending call returns.
         drop((node.take(), subscriber));
     }
     let start_ns = sending.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
@@ -60,7 +61,7 @@ pub fn brokered(
     Ok(TimedTransfer { start_ns: start_ns?, end_ns, messages: count, bytes, touched: bytes })
 }
 
-/// Creates a subscriber for which the publisher of the lossless topic waits.
+/// Subscribes to the lossless topic, whose publisher waits for this subscriber.
 pub fn subscribe(client: &Client) -> Result<Subscriber> {
     let options = SubscribeOptions {
         start: Start::Earliest,

@@ -1,8 +1,8 @@
-//! Makes the table of each benchmark case, with a line for each measurement. The newest run that made a measurement
+//! Makes the tables of the benchmark cases, with a line for each measurement. The newest run that made a measurement
 //! supplies the whole line.
 //!
-//! Invariants: all figures of a line come from one run. A measurement that the newest run does not have is shown only
-//! if the suite still makes it. Renamed and removed measurements of old runs are therefore not shown.
+//! Invariants: all figures of a line come from one run. If the newest run did not make a measurement, the measurement
+//! is shown only if the suite still has it. Renamed and removed measurements of old runs are therefore not shown.
 
 use std::collections::HashMap;
 
@@ -15,24 +15,24 @@ use crate::row::{FigureRow, RowSet};
 use crate::store::StoredRun;
 use crate::table::Table;
 
-/// A section of the report page that shows one benchmark case: title, table and rows.
+/// The section of the report about one benchmark case: a title, a table, and the rows with the table's figures.
 pub struct ReportSection {
-    /// The title, which contains the numbers of the cited runs.
+    /// The title. It contains the numbers of the cited runs.
     pub title: String,
-    /// The table with the lines of all measurements.
+    /// The table with a line for each measurement.
     pub table: Table,
-    /// The rows whose figures the lines show.
+    /// The rows whose figures are in the table.
     pub rows: RowSet,
 }
 
-/// Returns the suite's cases that at least one of these runs measured. `runs` must be the runs that `cited` was created
-/// with, oldest first.
+/// Returns a section for each case of the suite that was measured. `runs` must be the runs with which `cited` was
+/// created, oldest first.
 pub fn of(suite: &Suite, runs: &[&StoredRun], cited: &mut CitedRuns) -> Vec<ReportSection> {
     let order = point_order(suite);
     suite.cases.iter().filter_map(|case| build_case(suite, case, &order, runs, cited)).collect()
 }
 
-/// The position of each measurement in the suite. The key is the case, the target and the parameters.
+/// The position of each measurement in its suite, by case, target and parameters.
 type PointOrder = HashMap<(String, String, Params), usize>;
 
 fn point_order(suite: &Suite) -> PointOrder {
@@ -44,7 +44,7 @@ fn point_order(suite: &Suite) -> PointOrder {
         .collect()
 }
 
-/// A measurement in the table, with the run that supplies its line.
+/// A measurement to show, and the run that supplies its line.
 struct Chosen<'a> {
     position: Option<usize>,
     run: usize,
@@ -73,7 +73,7 @@ fn build_case(
     }
     let several = chosen.iter().any(|other| other.run != newest);
     if several {
-        // Measurements without a position in the suite come last.
+        // A measurement that the suite no longer has comes last.
         chosen.sort_by_key(|chosen| chosen.position.unwrap_or(usize::MAX));
     }
     let mut table = layout::empty_table(suite.layouts, case, several.then_some("Run"));
@@ -87,7 +87,7 @@ fn build_case(
         if !numbers.contains(&number) {
             numbers.push(number);
         }
-        // Adds all rows of the measurement, which differ only in the metric, so that the measurement appears once.
+        // The rows of a measurement differ only in the metric. All of them are added.
         let of_point = sets[run].iter().filter(|row| layout::same_point(row, point.row));
         of_point.for_each(|row| drop(rows.push(row.clone())));
     }
@@ -158,7 +158,7 @@ mod tests {
             .map(|line| cells(line))
             .map(|cells| [cells[2].clone(), cells[7].clone(), cells[cells.len() - 2].clone()])
             .collect();
-        // The lines are in the suite's order. The run that is cited first has number 1.
+        // The lines have the order of the suite. The run that is cited first has number 1.
         let expected = [["node", "16.0 k/s", "1"], ["simulator", "850/s", "1"], ["simulator", "2100/s", "2"]];
         assert_eq!(shown, expected.map(|line| line.map(str::to_owned)));
     }

@@ -1,23 +1,24 @@
-//! The runs that a chapter cites, numbered in the order in which they are first cited.
+//! The runs that a chapter of the report cites. They are numbered in the order in which they are cited first.
 
 use std::fmt::Write as _;
 
 use crate::store::StoredRun;
 
-/// The stored runs that a report chapter may use, oldest first, and those that the chapter cites.
+/// The stored runs that a chapter may cite, oldest first, and the runs that it has cited.
 pub struct CitedRuns<'a> {
     runs: &'a [&'a StoredRun],
     cited: Vec<usize>,
 }
 
 impl<'a> CitedRuns<'a> {
-    /// Creates the list without citations.
+    /// Creates a list in which no run is cited yet.
     pub fn new(runs: &'a [&'a StoredRun]) -> Self {
         Self { runs, cited: Vec::new() }
     }
 
-    /// Calls `result_of` for the runs, newest first. Returns the first result for which `is_good` returns `true`; if
-    /// there is none, returns the first of all results. Also returns the number with which the result's run is cited.
+    /// Calls `result_of` for each run, newest first, and returns the first good result, for which `is_good` returns
+    /// `true`. If there is none, returns the newest result. Cites the result's run, and also returns the number of this
+    /// run.
     pub fn newest<T>(
         &mut self,
         result_of: impl Fn(&StoredRun) -> Option<T>,
@@ -34,7 +35,7 @@ impl<'a> CitedRuns<'a> {
         second_best.map(|(nth, result)| (self.cite(nth), result))
     }
 
-    /// Cites a run. Returns the number that the run has on the page.
+    /// Cites the run with index `nth`. Returns the number that this run has in the report.
     pub fn cite(&mut self, nth: usize) -> String {
         let position = self.cited.iter().position(|cited| *cited == nth).unwrap_or_else(|| {
             self.cited.push(nth);
@@ -43,7 +44,7 @@ impl<'a> CitedRuns<'a> {
         (position + 1).to_string()
     }
 
-    /// Writes the list of cited runs with their details.
+    /// Writes the list of the cited runs, with their details, to the page.
     pub fn write(&self, page: &mut String) {
         let _ = write!(page, "\n### Runs\n\n");
         for (position, nth) in self.cited.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! Draws curves of throughput, latency, memory and efficiency over a growing parameter.
+//! Draws curves that show how throughput, latency, memory and efficiency change with a growing parameter.
 //!
-//! A case has a curve if it was measured with three or more values of a numeric parameter while its other parameters
-//! were equal. The curves are found by this rule, so no list of curves is needed.
+//! A case has a curve if it was measured with three or more values of a numeric parameter while the other parameters
+//! stayed the same. This rule finds the curves, so no list of curves is needed.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +25,8 @@ const GROWING: [&str; 12] = [
     "rtt_ms",
 ];
 
-/// The metrics that are drawn. Each element of the list makes one plot. The plot shows the element's first metric that
-/// was measured.
+/// The metrics for which plots are drawn. Each list of metrics makes one plot, with the first of its metrics that was
+/// measured.
 const DRAWN: [&[&str]; 4] = [
     &["deliveries_per_s", "handovers_per_s", "tasks_per_s", "ops_per_s", "msgs_per_s", "lookups_per_s"],
     &["p99_ns", "lookup_ns", "tick_p99_ns"],
@@ -35,10 +35,10 @@ const DRAWN: [&[&str]; 4] = [
 ];
 
 const POINTS_MIN: usize = 3;
-/// The ratio of the largest to the smallest value above which an axis is logarithmic.
+/// The ratio of the largest to the smallest value from which an axis is logarithmic.
 const LOG_FROM: f64 = 20.0;
 
-/// Returns the curves of a case.
+/// Returns the plots with the curves of a case.
 pub fn of(title: &str, rows: &RowSet) -> Vec<Plot> {
     let drawn = DRAWN
         .iter()
@@ -89,7 +89,7 @@ fn scale_of(values: &[f64]) -> AxisScale {
     if least > 0.0 && most / least >= LOG_FROM { AxisScale::Log } else { AxisScale::Linear }
 }
 
-/// Returns the text of all parameters except `excluded`. The text is part of a line's name in a plot.
+/// Returns all parameters but `excluded` as text, for the name of a line in a plot.
 pub fn other_params(params: &Params, excluded: &str) -> String {
     let format_param = |(name, value): (&str, &ParamValue)| match value {
         ParamValue::Text(text) => format!(" {text}"),
@@ -98,7 +98,7 @@ pub fn other_params(params: &Params, excluded: &str) -> String {
     params.iter().filter(|(name, _)| *name != excluded).map(format_param).collect()
 }
 
-/// Groups the rows by measurement. Measurements and rows keep their order.
+/// Returns the rows of each measurement. Measurements, and the rows of a measurement, keep their order.
 pub fn points(rows: &RowSet) -> Vec<Vec<&FigureRow>> {
     let mut points: Vec<Vec<&FigureRow>> = Vec::new();
     for row in rows.iter() {

@@ -1,4 +1,4 @@
-//! Makes the report as a single HTML file, with the text of the Markdown page and with plots.
+//! Makes the report as a single HTML file, which contains the text of the Markdown report, and plots.
 //!
 //! Invariant: the file needs no network and runs no script.
 
@@ -12,7 +12,7 @@ use crate::report::plot::Plot;
 
 const STYLE: &str = include_str!("report.css");
 
-/// Returns the whole page as HTML.
+/// Returns the whole report as HTML.
 pub fn page(introduction: &str, chapters: &[Chapter]) -> Result<String> {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -56,20 +56,20 @@ fn escape_html(plain: &str) -> String {
     out
 }
 
-/// Converts Markdown to HTML and marks verdicts, so that missed goals stand out.
+/// Converts Markdown to HTML. Marks whether goals are met, so that missed goals stand out.
 fn markdown_to_html(markdown: &str) -> String {
     let marked = Parser::new_ext(markdown, Options::ENABLE_TABLES).map(|event| match event {
         Event::Text(text) => match verdict(&text) {
             Some(class) => Event::InlineHtml(CowStr::from(format!("<b class=\"{class}\">{text}</b>"))),
             None => Event::Text(text),
         },
-        // HTML in the Markdown, which may come from the file of a run, is shown as text.
+        // HTML tags in the Markdown are shown as text, because they may come from the file of a run.
         Event::Html(text) | Event::InlineHtml(text) => Event::Text(text),
         other => other,
     });
     let mut out = String::new();
     html::push_html(&mut out, marked);
-    // Each table is in an element that scrolls if the table is wide, and that can be reached with the keyboard.
+    // A wide table must scroll, also with the keyboard. Therefore each table is put into an element of its own.
     out.replace("<table>", "<div class=\"table\" tabindex=\"0\"><table>")
         .replace("</table>", "</table></div>")
 }

@@ -1,7 +1,6 @@
-//! A plot of lines as SVG, drawn with `plotters`.
+//! Draws plots of lines as SVG, with the crate `plotters`.
 //!
-//! Invariant: CSS replaces the colours of text and axes with the colours of the page, so plots are readable on dark and
-//! light pages.
+//! Invariant: the page's CSS sets the colours of text and axes, so that plots are readable on dark and on light pages.
 
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
@@ -11,8 +10,8 @@ use crate::metric;
 
 const SIZE: (u32, u32) = (720, 380);
 const INK: RGBColor = RGBColor(110, 118, 129);
-/// The colours of lines; Dunlin's lines come first. People with colour blindness can distinguish all of these colours
-/// (Okabe and Ito, 2008).
+/// The colours of the lines. The first line of a plot has the first colour. People with colour blindness can tell these
+/// colours apart (Okabe and Ito, 2008).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -23,17 +22,17 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(140, 140, 140),
     RGBColor(160, 82, 45),
 ];
-/// The largest number of lines in a plot, which is the number of colours.
+/// The largest number of lines in a plot: there is one colour for each line.
 pub const LINES_MAX: usize = COLOURS.len();
 
-/// The scale of a plot's axis: linear, logarithmic, or a list of words.
+/// The scale of an axis: linear, logarithmic, or a list of words.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AxisScale {
     /// Linear, from zero.
     Linear,
     /// Logarithmic.
     Log,
-    /// The axis shows these words at the positions 0, 1, 2, …
+    /// These words are shown at the positions 0, 1, 2 and so on.
     Words(Vec<&'static str>),
 }
 
@@ -42,33 +41,33 @@ pub enum AxisScale {
 pub struct Axis {
     /// The label of the axis.
     pub name: String,
-    /// The metric that determines how values are formatted; `None` for plain numbers.
+    /// The metric, which determines how values are formatted; `None` for plain numbers.
     pub metric: Option<String>,
     /// The scale of the axis.
     pub scale: AxisScale,
 }
 
-/// One line of a plot, with its name in the legend.
+/// A line of a plot.
 #[derive(Clone, Debug)]
 pub struct PlotLine {
-    /// Name in the legend.
+    /// The name of the line in the legend.
     pub name: String,
-    /// The points, in order of x.
+    /// The points of the line, sorted by x.
     pub points: Vec<(f64, f64)>,
 }
 
 /// A plot to draw: its title, its two axes and its lines.
 #[derive(Clone, Debug)]
 pub struct Plot {
-    /// Title.
+    /// The title.
     pub title: String,
-    /// Horizontal axis.
+    /// The horizontal axis.
     pub x: Axis,
-    /// Vertical axis.
+    /// The vertical axis.
     pub y: Axis,
-    /// The lines, at most [`LINES_MAX`].
+    /// The lines; there are at most [`LINES_MAX`].
     pub lines: Vec<PlotLine>,
-    /// The number of lines that the plot leaves out.
+    /// The number of lines that were left out, because there were too many.
     pub omitted: usize,
 }
 
@@ -112,7 +111,7 @@ fn label_at(words: &[&'static str], position: f64) -> String {
 }
 
 impl Plot {
-    /// Returns the colour (for CSS) and the name of each line. Words that all names share are left out.
+    /// Returns the colour (for CSS) and the name of each line. Words that occur in all names are left out.
     pub fn legend(&self) -> Vec<(String, String)> {
         let words = |line: &PlotLine| line.name.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let shared: Vec<String> = match self.lines.as_slice() {

@@ -1,5 +1,5 @@
-//! Checks that no entity was lost, duplicated or changed: compares the entities of all workers with the entities of a
-//! single region after the same number of ticks.
+//! Checks that no entity was lost, duplicated or changed. For this, the entities of all workers are compared with those
+//! of a single region that has run the same number of ticks.
 
 use std::path::PathBuf;
 
@@ -10,11 +10,11 @@ use super::node::WorldCommand;
 use super::workers::WorldProcesses;
 use crate::sockets::unused_path;
 
-/// The id, the generation and the state hash of an entity.
+/// An entity's id, its generation and the hash of its state.
 type EntityLine = (u64, u64, u64);
 
-/// Checks that every entity exists exactly once. In lock-step, also runs the same ticks with a single region, and
-/// checks that each entity has the same state hash in both.
+/// Checks that every entity exists exactly once. For worlds in lock-step, also runs the same ticks with a single
+/// region, and checks that each entity has the same state hash there.
 pub fn check(workers: &mut WorldProcesses) -> Result<()> {
     let all = collect_entities(workers)?;
     let setting = workers.setting;
@@ -56,7 +56,7 @@ fn collect_entities(workers: &mut WorldProcesses) -> Result<Vec<EntityLine>> {
         let path: PathBuf = unused_path("ledger");
         let written: Result<usize> = workers.send_to(worker, &WorldCommand::Ledger(path.clone()));
         let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()));
-        // The file may not exist.
+        // If the worker failed, the file does not exist.
         let _ = std::fs::remove_file(&path);
         let (written, bytes) = (written?, bytes?);
         let (lines, rest) = bytes.as_chunks::<24>();

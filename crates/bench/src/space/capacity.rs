@@ -1,5 +1,5 @@
-//! Measures how a region's ticks, memory and processor time depend on its number of entities, while all changes are
-//! published.
+//! Measures how the number of entities in a region affects the region's ticks, memory and processor time. Except in one
+//! measurement, all changes are published.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use crate::params::ParamValue;
 use crate::point::{BenchContext, RunSample};
 use crate::row::RowSet;
 
-/// Measures ticks at their normal rate for the requested time of a run. A full run takes at least the time `at_least`.
+/// Measures ticks at their normal rate, for the time of a run that the user requested. A run that is not quick takes at
+/// least `at_least`.
 pub fn measure(bench: &BenchContext, setting: WorldSetting, at_least: Duration) -> Result<RunSample> {
     let empty = WorldSetting { entities: 0, ..setting };
     let without = WorldProcesses::start(bench, empty, Duration::ZERO)?.run(setting.tick_ns, 5)?;
@@ -46,23 +47,23 @@ pub fn measure(bench: &BenchContext, setting: WorldSetting, at_least: Duration) 
         .with_optional("process_entity_bytes", grown.map(each)))
 }
 
-/// Returns by how much the memory of all processes exceeds the memory of the same processes without entities. `None` if
-/// the memory is not larger, because the memory of the processes varies, and a few entities need less than this
-/// variation.
+/// Returns the memory that the entities need: the memory of all processes, minus that of the same processes without
+/// entities. Returns `None` if the difference is not above 0: for a few entities, it is smaller than the processes'
+/// memory varies.
 fn grown_bytes(with: &[WorldReport], without: &[WorldReport]) -> Option<f64> {
     let resident = |reports: &[WorldReport]| reports.iter().map(|report| report.resident_bytes).sum::<u64>();
     resident(with).checked_sub(resident(without)).filter(|grown| *grown > 0).map(|grown| grown as f64)
 }
 
-/// Fits the memory as a linear function of the number of entities, and returns the result as text. The Luciferase
-/// document expects linear growth.
+/// Fits a line to the memory over the number of entities, and returns the result as text. Luciferase's document expects
+/// that the memory grows linearly.
 pub fn fit(rows: &RowSet) -> String {
     let number =
         |value: &ParamValue| if let ParamValue::Number(number) = value { Some(*number as f64) } else { None };
     let points: Vec<(f64, f64)> = rows
         .iter()
         .filter(|row| row.case == "capacity" && row.metric == "rss_bytes")
-        // Uses only rows with publication and without standbys.
+        // Only rows with publication and without standbys are used.
         .filter(|row| row.params.get("publish").is_none() && row.params.contains_all(&[("standbys", "0")]))
         .filter_map(|row| Some((number(row.params.get("entities")?)?, row.median)))
         .collect();
@@ -81,7 +82,7 @@ pub fn fit(rows: &RowSet) -> String {
     out
 }
 
-/// Fits a line by least squares. Returns the line's slope, the line's value at 0, and the coefficient of determination.
+/// Fits a line by least squares. Returns the slope of the line, its value at 0, and the coefficient of determination.
 fn fit_line(points: &[(f64, f64)]) -> (f64, f64, f64) {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;

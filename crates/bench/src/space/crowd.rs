@@ -1,5 +1,5 @@
-//! Measures a flash crowd: four of five entities walk into one region, and the space-filling curve is divided among the
-//! regions again, according to the measured loads.
+//! Measures a flash crowd: four of five entities walk into one region. The loads of the regions are measured
+//! repeatedly, and the space-filling curve is divided again among the regions according to these loads.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
 use crate::point::{BenchContext, RunSample};
 
-/// The highest load of a region, as a multiple of the mean, at which the space-filling curve is not divided again.
+/// The curve is divided again when the highest load of a region exceeds the mean load by this factor.
 const TOLERANCE: f64 = 1.1;
-/// The highest load of a region, as a multiple of the mean, at which the regions count as balanced.
+/// The regions count as balanced while the highest load of a region is at most the mean load times this factor.
 const BALANCED_MAX: f64 = 1.15;
-/// The number of ticks between two checks of the loads, as in automatic balancing.
+/// The number of ticks between two measurements of the loads, as in a world that balances itself.
 const CHECK_TICKS: u64 = 1;
 
-/// Measures the worst imbalance of loads, and the number of ticks until the loads are balanced.
+/// Measures for how many ticks the loads are unbalanced, and how unbalanced they are at the end.
 pub fn measure(bench: &BenchContext, setting: WorldSetting) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, Duration::ZERO)?;
     let mut partition = setting.partition();
@@ -52,7 +52,7 @@ pub fn measure(bench: &BenchContext, setting: WorldSetting) -> Result<RunSample>
         .with("lost", 0.0))
 }
 
-/// Returns the highest load of a region as a multiple of the mean.
+/// Returns the highest load of a region, divided by the mean load.
 fn imbalance(loads: &[RegionLoad]) -> f64 {
     let mean = loads.iter().map(|load| load.amount).sum::<f64>() / loads.len().max(1) as f64;
     loads.iter().fold(0.0, |most: f64, load| most.max(load.amount)) / mean.max(1.0)

@@ -1,4 +1,4 @@
-//! A relay that forwards bytes in order after a fixed delay.
+//! A relay between two workers. It forwards bytes in order, after a fixed delay.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -14,11 +14,11 @@ use crate::child::{Child, TIMEOUT};
 use crate::point::BenchContext;
 use crate::role::{RoleArgs, print_line};
 
-/// The most bytes that the relay holds in one direction.
+/// The most bytes that wait in the relay, in one direction.
 const BUFFERED_BYTES_MAX: usize = 256 << 20;
 const READ_BYTES: usize = 256 << 10;
 
-/// A process that forwards bytes to a port after a fixed delay.
+/// The process of a relay, which forwards bytes to a port after a fixed delay. Dropping the handle kills the process.
 #[derive(Debug)]
 pub struct DelayRelay {
     _child: Child,
@@ -26,7 +26,7 @@ pub struct DelayRelay {
 }
 
 impl DelayRelay {
-    /// Starts a relay to a port of this machine. `one_way` is the delay in each direction.
+    /// Starts a relay to the port `to` of this machine. `one_way` is the delay in each direction.
     pub fn start(bench: &BenchContext, to: u16, one_way: Duration) -> Result<Self> {
         let args = [("to", to.to_string()), ("us", one_way.as_micros().to_string())];
         let mut child = bench.child.start("space-delay", &args)?;
@@ -40,7 +40,8 @@ impl DelayRelay {
     }
 }
 
-/// The main function of the relay's process. For each accepted connection, the relay opens a connection to the target.
+/// The main function of the relay's process. For each accepted connection, the relay opens a connection to the target
+/// port.
 pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
     let (to, one_way): (u16, u64) = (args.get("to")?, args.get("us")?);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -103,7 +104,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, one_way: Duration) {
             state.closed |= ended;
             direction.1.notify_all();
             if ended {
-                // Shutting down fails if the other side has already closed, which is no error.
+                // If the other side has already closed the connection, the call fails, which is no error.
                 let _ = to.shutdown(Shutdown::Both);
                 return;
             }

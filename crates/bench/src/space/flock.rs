@@ -1,8 +1,8 @@
-//! Measures flocks in which each member sees 30 others at the start: in three dimensions, and in a plane for the
-//! comparison with krABMaga, which supports only two dimensions.
+//! Measures flocks in which each member sees 30 others at the start. One flock is in three dimensions. Another is in a
+//! plane, for the comparison with krABMaga, which supports only two dimensions.
 //!
-//! All measurements run the same ticks from the same start, because a flock contracts over time and its members then
-//! see more others.
+//! All measurements run the same ticks from the same start: over time a flock contracts, and its members see more
+//! others.
 
 use anyhow::{Context, Result, bail};
 use dunlin::space::behaviour::Flock;
@@ -19,8 +19,8 @@ fn ticks(bench: &BenchContext) -> u64 {
     bench.options.count(100, 5)
 }
 
-/// Measures Dunlin in lock-step over several processes. Afterwards compares all entities with the entities of a run
-/// with a single region.
+/// Measures Dunlin in lock-step over several processes. Afterwards compares all entities with those of a run with a
+/// single region.
 pub fn ours(bench: &BenchContext, setting: WorldSetting) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, std::time::Duration::ZERO)?;
     let reports = workers.run(0, ticks(bench))?;
@@ -28,7 +28,7 @@ pub fn ours(bench: &BenchContext, setting: WorldSetting) -> Result<RunSample> {
     Ok(sample(&reports).with("lost", 0.0))
 }
 
-/// A request to the program in `peers/space`.
+/// A request to the peer's program, whose source is in `peers/space`.
 #[derive(Serialize)]
 struct PeerCommand {
     edge: f32,
@@ -42,7 +42,7 @@ struct PeerCommand {
     birds: Vec<[f32; 4]>,
 }
 
-/// The response of the program in `peers/space`.
+/// The response of the peer's program.
 #[derive(Deserialize)]
 struct PeerReply {
     counted_ns: u64,
@@ -50,7 +50,7 @@ struct PeerReply {
     neighbours: f64,
 }
 
-/// Measures krABMaga in one process on one core.
+/// Measures krABMaga, which runs in one process on one core.
 pub fn measure_peer(bench: &BenchContext, setting: WorldSetting) -> Result<RunSample> {
     let MovementPattern::Flock { sight } = setting.movement else {
         bail!("movement {:?} is not of kind flock", setting.movement)

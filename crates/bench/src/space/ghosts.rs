@@ -1,4 +1,4 @@
-//! Measures ghosts: every entity is near the border, and its ghost is sent to the neighbouring region at every tick.
+//! Measures ghosts. Every entity is near the border, and its ghost is sent to the neighbouring region at every tick.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
 use crate::point::{BenchContext, RunSample};
 
-/// Measures ticks at their normal rate, over connections with this round-trip time.
+/// Measures ticks at their normal rate. `rtt` is the round-trip time of the connections between the workers.
 pub fn measure(bench: &BenchContext, setting: WorldSetting, rtt: Duration) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, rtt)?;
     let ticks = (bench.options.time.as_nanos() as u64 / setting.tick_ns).max(5);
@@ -23,8 +23,8 @@ pub fn measure(bench: &BenchContext, setting: WorldSetting, rtt: Duration) -> Re
     let elapsed_ns = elapsed_ns(&reports) as f64;
     let (ghosts, rounds) = (sum(|report| report.ghosts), ticks / u64::from(setting.ghosts_every));
     if setting.lockstep {
-        // The ghosts of all entities are sent once before the first tick of a run, and then once in each round of
-        // `ghosts_every` ticks.
+        // The ghosts of all entities are sent once before the first tick of a run, and then after every `ghosts_every`
+        // ticks.
         let expected = setting.entities * (rounds + 1);
         ensure!(ghosts == expected, "{ghosts} ghosts were sent, expected {expected}");
     }

@@ -1,5 +1,5 @@
-//! Goals for worlds, and the Luciferase document's figures. The document's "Migrations/sec" counts entities at the
-//! sender, including entities that may not arrive. Our figure counts each arrived entity once.
+//! The goals for worlds, and the figures in the document of Luciferase, another system. The document's "Migrations/sec"
+//! counts an entity when it is sent, even if it does not arrive. Dunlin's figure counts each arrived entity once.
 
 use super::points::{CLOSE, DESCRIBED, PROGRAM};
 use crate::goal::{Goal, PeerClaim, Threshold};
@@ -38,8 +38,8 @@ const ALONE: Pairs = &[("standbys", "0")];
 const LOOPBACK: Pairs = &[("rtt_ms", "0"), ("standbys", "0")];
 const MILLION: Pairs = &[("entities", "500000"), ("publish", "no")];
 
-/// Two goals for the same number of entities, for the geometries `described` and `program`: the rate of handovers must
-/// reach the offered load.
+/// Two goals for one number of entities: for the geometry `described` and for the geometry `program`. In both, the
+/// entities' crossings of the border must lead to handovers at nearly the same rate.
 macro_rules! offered {
     ($count:literal) => {
         [
@@ -160,7 +160,7 @@ macro_rules! at {
     };
 }
 
-/// The Luciferase document's tables.
+/// The figures in the tables of Luciferase's document.
 pub const CLAIMS: &[PeerClaim] = &[
     at!("100", 45.3),
     at!("200", 79.9),

@@ -1,4 +1,4 @@
-//! Measures handovers between processes, either at the rate that follows from a geometry, or as fast as possible.
+//! Measures handovers between processes, either as many as the entities' movement causes, or as many as possible.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::point::{BenchContext, RunSample};
 
 const WARMUP_TICKS: u64 = 25;
 
-/// Measures ticks at their normal rate for the requested time of a run. A full run takes at least the time `at_least`.
-/// Checks all entities afterwards.
+/// Measures ticks at their normal rate, for the time of a run that the user requested, and then checks all entities. A
+/// run that is not quick takes at least `at_least`.
 pub fn paced(
     bench: &BenchContext,
     setting: WorldSetting,
@@ -37,7 +37,7 @@ pub fn paced(
     Ok(sample.with("lost", 0.0))
 }
 
-/// Measures ticks without pauses, in lock-step. Every entity crosses the border in every tick.
+/// Measures ticks without pauses, in lock-step. Every entity crosses the border at every tick.
 pub fn saturating(bench: &BenchContext, setting: WorldSetting) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, Duration::ZERO)?;
     let probe = workers.run(0, if bench.options.quick { 2 } else { 20 })?;
@@ -50,23 +50,23 @@ pub fn saturating(bench: &BenchContext, setting: WorldSetting) -> Result<RunSamp
     Ok(sample(&reports).with("crossed_share", share).with("lost", 0.0))
 }
 
-/// Waits until no handover is in progress, and checks that all entities exist.
+/// Waits until all handovers have ended, and checks that every entity exists exactly once.
 pub fn settle_and_check(workers: &mut WorldProcesses) -> Result<()> {
-    // After the second wait, messages of the last tick have reached the other side.
+    // The messages of the last tick may still be on their way after the first wait, but not after the second.
     for _ in 0..2 {
         drop(workers.send_to_all::<usize>(&super::node::WorldCommand::Hold)?);
     }
     audit::check(workers)
 }
 
-/// Returns the time from the first tick of any worker to the last tick of all workers.
+/// Returns the time from the first tick of any worker to the last tick of any worker.
 pub fn elapsed_ns(reports: &[WorldReport]) -> u64 {
     let start_ns = reports.iter().map(|report| report.start_ns).min().unwrap_or(0);
     let end_ns = reports.iter().map(|report| report.end_ns).max().unwrap_or(0);
     end_ns.saturating_sub(start_ns).max(1)
 }
 
-/// Returns the results of all workers, with the Luciferase document's columns.
+/// Computes the figures of all workers together. They include the columns of the tables in Luciferase's document.
 pub fn sample(reports: &[WorldReport]) -> RunSample {
     let elapsed_ns = elapsed_ns(reports) as f64;
     let sum = |of: fn(&WorldReport) -> u64| reports.iter().map(of).sum::<u64>() as f64;
@@ -84,11 +84,11 @@ pub fn sample(reports: &[WorldReport]) -> RunSample {
         .with_time("max_ns", longest(reports, |report| report.handover_ns[2]))
 }
 
-/// Returns the longest of the times that `of` returns for the workers' reports; `None` if no report has such a time.
+/// Calls `of` for the report of each worker, and returns the longest of the returned times; `None` if there is none.
 pub fn longest(reports: &[WorldReport], of: impl Fn(&WorldReport) -> Option<u64>) -> Option<u64> {
     reports.iter().filter_map(of).max()
 }
 
-/// The share of the offered load from which a row of the Luciferase document counts as reached. The share is below 1,
-/// because handovers near the start and end of the measurement may not be counted.
+/// The smallest ratio of handovers to border crossings with which a goal is met. It is below 1, because handovers near
+/// the start and the end of the measurement may not be counted.
 pub const OFFERED_SHARE_MIN: f64 = 0.98;

@@ -1,7 +1,7 @@
 //! Measures spatial indexes. At every tick, 100,000 points move, and the ten nearest neighbours of each point are
 //! searched.
 //!
-//! The results of some points are compared with those of a scan over all points.
+//! For some points, the found neighbours are compared with those that a scan over all points finds.
 
 use anyhow::{Result, ensure};
 use dunlin::space::{Grid, LinearScan, NearItem, Octree, SpatialIndex, TetrahedralTree, WorldBox};
@@ -14,17 +14,17 @@ use crate::point::{BenchContext, RunSample};
 
 /// The number of nearest neighbours that are searched for each point.
 const NEAREST: usize = 10;
-/// The number of points whose results are compared with a scan.
+/// The number of points for which the found neighbours are checked.
 const COMPARED: usize = 50;
 
-/// Measures one of Dunlin's indexes.
+/// Measures one of Dunlin's indexes: `octree`, `tetree` or the grid.
 pub fn ours(bench: &BenchContext, name: &str, setting: WorldSetting) -> Result<RunSample> {
     let world = setting.world();
     match name {
         "octree" => measure(bench, Octree::new(world), setting),
         "tetree" => measure(bench, TetrahedralTree::new(world), setting),
         _ => {
-            // A cell holds about four points.
+            // With this edge, a cell of the grid holds about four points.
             let edge = setting.edge / (setting.entities as f32 / 4.0).cbrt().max(1.0);
             measure(bench, Grid::new(world, edge), setting)
         }
@@ -65,7 +65,7 @@ fn sample(counted_ns: u64, ticks: u32, entities: u64, recall: f64) -> RunSample 
         .with("recall", recall)
 }
 
-/// Returns the initial coordinates: one list for each axis.
+/// Returns the coordinates of all points at the start, with one list for each axis.
 fn columns(setting: &WorldSetting) -> [Vec<f32>; 3] {
     let mut columns: [Vec<f32>; 3] = Default::default();
     for nth in 0..setting.entities {
@@ -75,7 +75,8 @@ fn columns(setting: &WorldSetting) -> [Vec<f32>; 3] {
     columns
 }
 
-/// Moves all points a little, in the same way for every index. At a wall, points change direction.
+/// Moves all points a little, in the same way for every index. A point does not leave the world: at a wall, it moves in
+/// the opposite direction.
 fn advance(points: &mut [Vec<f32>; 3], world: &WorldBox<3>, tick: u32) {
     for (axis, column) in points.iter_mut().enumerate() {
         let edge = world.max()[axis];
@@ -87,7 +88,7 @@ fn advance(points: &mut [Vec<f32>; 3], world: &WorldBox<3>, tick: u32) {
     }
 }
 
-/// Returns which share of the true nearest neighbours the index found. Compares only [`COMPARED`] points.
+/// Returns the share of the true nearest neighbours that the index found. Only about [`COMPARED`] points are checked.
 fn compare(points: &[Vec<f32>; 3], found: &[NearItem]) -> f64 {
     let mut scan = LinearScan::<3>::new();
     scan.rebuild(std::array::from_fn(|axis| &points[axis][..]));
@@ -105,7 +106,7 @@ fn compare(points: &[Vec<f32>; 3], found: &[NearItem]) -> f64 {
     correct as f64 / (checked.len() * NEAREST) as f64
 }
 
-/// The result of the peer's program.
+/// The result that the peer's program prints.
 #[derive(Serialize, Deserialize)]
 struct PeerReport {
     counted_ns: u64,
@@ -113,7 +114,7 @@ struct PeerReport {
     recall: f64,
 }
 
-/// Measures rstar or kiddo with the program in `peers/space` on the same points.
+/// Measures rstar or kiddo on the same points. The peer's program is in `peers/space`.
 pub fn measure_peer(bench: &BenchContext, name: &'static str, setting: WorldSetting) -> Result<RunSample> {
     let program = bench.peers.program("space_peer")?;
     let args = [
@@ -123,7 +124,7 @@ pub fn measure_peer(bench: &BenchContext, name: &'static str, setting: WorldSett
         bench.options.time.as_millis().to_string(),
     ];
     let mut child = bench.child.start_program(&program, &args)?;
-    // The program reads the points from its standard input, three coordinates for each point.
+    // The program reads the points from standard input, with three coordinates for each point.
     let points = columns(&setting);
     let rows: Vec<[f32; 3]> =
         (0..points[0].len()).map(|row| std::array::from_fn(|axis| points[axis][row])).collect();

@@ -1,4 +1,4 @@
-//! Tables of suite `space`.
+//! The layouts of the tables that suite `space` prints.
 
 use crate::layout::{CaseLayout, ColumnValue};
 
@@ -18,8 +18,7 @@ const HANDOVERS: &[(&str, ColumnValue)] = &[
     ("Lowest … highest", Range("handovers_per_s")),
 ];
 
-/// The columns of cases with ticks. If a column's figure is measured in each process, the column shows the highest
-/// value.
+/// The columns of cases that measure ticks. If each process has measured a figure, its column shows the highest one.
 const fn ticks(entities: &'static str) -> [(&'static str, ColumnValue); 13] {
     [
         (entities, Param("entities")),
@@ -49,7 +48,7 @@ const fn of(
     CaseLayout { case, title, columns }
 }
 
-/// The table of each case of suite `space`.
+/// One table layout for each case of suite `space`.
 pub const LAYOUTS: &[CaseLayout] = &[
     of("handover", "Migration throughput", HANDOVERS),
     of("latency", "One hand-over, over a way that takes its time", HANDOVERS),

@@ -1,4 +1,4 @@
-//! How the entities of a measured world move.
+//! Defines how the entities of a measured world move.
 
 use dunlin::space::behaviour::Flock;
 use dunlin::space::{
@@ -6,34 +6,35 @@ use dunlin::space::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The axis along which two regions divide the world: the coarsest axis of the space-filling curve.
+/// The axis along which two regions divide the world. It is the axis that the highest bit of a key on the space-filling
+/// curve stands for.
 pub const ACROSS: usize = 2;
 
-/// A pattern by which the entities of a measured world move, such as a flock.
+/// How the entities of a measured world move.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum MovementPattern {
-    /// Back and forth across the border, between two walls.
+    /// Entities move back and forth between two walls. The regions' border is between the walls.
     Oscillate {
         /// The lower wall.
         low: f32,
         /// The upper wall.
         high: f32,
     },
-    /// Back and forth within one half of the world, so that no entity crosses the border.
+    /// Entities move back and forth within one half of the world, so that none crosses the border.
     Halves {
         /// The border between the halves.
         middle: f32,
     },
-    /// Flocking: each member adapts its velocity to the entities that it sees.
+    /// Entities form a flock: each member adapts its velocity to the members that it sees.
     Flock {
-        /// The distance up to which a member sees other entities.
+        /// How far a member sees.
         sight: f32,
     },
-    /// Walk to a position and stay around it.
+    /// Entities walk to places around a position, and stay there.
     Gather {
         /// The position to which entities walk.
         at: [f32; 3],
-        /// Entities stop at this distance from the position.
+        /// The size of the area around the position in which entities stop.
         radius: f32,
     },
 }
@@ -61,7 +62,7 @@ impl Behaviour<3> for MovementPattern {
             }
             Self::Halves { middle } => {
                 let (mut low, mut high) = (moment.world.min(), moment.world.max());
-                // Selects the values without a branch, so that the compiler can process eight entities with each
+                // The values are selected without a branch, so that the compiler can process eight entities with each
                 // instruction.
                 let lower = own.position[ACROSS] < middle;
                 low[ACROSS] = if lower { low[ACROSS] } else { middle };
@@ -85,12 +86,12 @@ impl Behaviour<3> for MovementPattern {
     }
 }
 
-/// Returns the coordinate directly below the border at `middle`, which still belongs to the lower half.
+/// Returns the largest coordinate that is safely in the lower half, if `middle` is the border.
 fn below(middle: f32) -> f32 {
     middle * (1.0 - 1e-5)
 }
 
-/// Entities of kind 1 walk straight to a position around `at`. Other entities do not move.
+/// Moves an entity of kind 1 straight to its place around `at`. Entities of other kinds stay where they are.
 fn gather(own: &OwnEntity<3>, moment: &TickContext<3>, at: [f32; 3], radius: f32) -> Motion<3> {
     if own.kind != 1 {
         return Motion { position: own.position, velocity: [0.0; 3] };

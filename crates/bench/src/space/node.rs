@@ -27,66 +27,67 @@ use crate::child::TIMEOUT;
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::role::{RoleArgs, print_line, read_line};
 
-/// The line in which a world's process prints the port of its listener.
+/// The line with the port at which a worker or a relay listens.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WorkerPort {
-    /// The port at which the process accepts connections of other workers.
+    /// The port at which the process accepts connections.
     pub port: u16,
 }
 
-/// A command from the parent to a process of the measured world.
+/// A command from the parent process to a worker of the measured world.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum WorldCommand {
-    /// Insert the entities that start in the worker's region, and wait for the connections to all other workers. The
-    /// response is the number of entities.
+    /// Create the entities that start in the worker's region, and wait until all workers are connected to this one. The
+    /// response is the number of created entities.
     Spawn,
-    /// Become the standby of the next process's region, and wait until the worker's own region has a standby.
+    /// Become the standby of the next worker's region, and wait until this worker's region has a standby too.
     StandBy,
-    /// Run ticks at intervals of `every_ns` (0: without pauses), then report.
+    /// Run ticks, and then report. The response is a [`WorldReport`].
     Run {
-        /// The time from one tick to the next, in ns; 0 for no pauses.
+        /// The time from the start of one tick to the start of the next, in ns; 0 for no pauses.
         every_ns: u64,
-        /// Number of ticks.
+        /// The number of ticks.
         ticks: u64,
     },
-    /// Run no ticks, and wait until no handover is in progress. The response is the number of entities.
+    /// Stop the ticks, and wait until all handovers have ended. The response is the number of entities.
     Hold,
-    /// Write the id, the generation and the state hash of all entities into a file. The response is the number of
+    /// Write the id, the generation and the state hash of each entity into this file. The response is the number of
     /// entities.
     Ledger(PathBuf),
-    /// Measure the load of the region. The response is a [`RegionWeight`].
+    /// Determine the load of the region. The response is a [`RegionWeight`].
     RegionLoad,
-    /// Divide the space-filling curve among the regions again. Each element is the first key of a region and the
-    /// region; the elements are in the order of the keys.
+    /// Divide the space-filling curve among the regions in a new way. Each element is the first key of a region and the
+    /// number of the region, in the order of the keys.
     Cut(Vec<(u64, u32)>),
 }
 
-/// The counts and durations that a process of the measured world reports after a run.
+/// The counts and durations that a report of a worker after a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct WorldReport {
     /// The start of the run on the machine's monotonic clock, in ns.
     pub start_ns: u64,
     /// The end of the run on the machine's monotonic clock, in ns.
     pub end_ns: u64,
-    /// Number of entities that the worker handed over to others.
+    /// The number of entities that the worker handed over to others.
     pub departed: u64,
-    /// Number of entities that the worker took over from others.
+    /// The number of entities that the worker took over from others.
     pub admitted: u64,
-    /// Number of ticks in which entities moved.
+    /// The number of ticks in which entities moved.
     pub ticks: u64,
-    /// The number of due ticks that the worker did not run, because it waited for its standby.
+    /// The number of due ticks that were not run, because the region's standby was behind.
     pub behind: u64,
-    /// The durations of the ticks that the worker ran, in ns: median, 95th and 99th percentile, longest.
+    /// How long the worker's ticks took, in ns: median, 95th percentile, 99th percentile and maximum.
     pub tick_ns: [Option<u64>; 4],
-    /// The longest time in ns from a tick's due time to its start.
+    /// The longest delay of a tick: the time from when it was due until it started, in ns.
     pub late_ns: u64,
     /// The number of skipped ticks.
     pub left_out: u64,
-    /// Number of completed handovers.
+    /// The number of completed handovers.
     pub handovers: u64,
-    /// The time from a handover's message `Prepare` to its message `Taken`, in ns: median, 99th percentile, longest.
+    /// The time from the message `Prepare` of a handover to its message `Taken`, in ns: median, 99th percentile and
+    /// maximum.
     pub handover_ns: [Option<u64>; 3],
-    /// Number of received ghosts.
+    /// The number of received ghosts.
     pub ghosts: u64,
     /// The 99th percentile of the time from a tick until its ghosts arrived, in ns.
     pub ghosts_late_ns: Option<u64>,
@@ -94,16 +95,16 @@ pub struct WorldReport {
     pub sent_bytes: u64,
     /// The number of dropped messages.
     pub dropped: u64,
-    /// The processor time that the process used, in ns.
+    /// The processor time that the process used in the run, in ns.
     pub cpu_ns: u64,
     /// The resident memory of the process, in bytes.
     pub resident_bytes: u64,
-    /// The memory of the entities as the worker counts it, in bytes.
+    /// The memory of the entities in bytes, as the regions count it.
     pub store_bytes: u64,
-    /// Number of entities.
+    /// The number of entities.
     pub entities: u64,
-    /// The number of the tick after which the last entity was taken over. The first tick of the run has number 1; 0
-    /// means that no entity was taken over.
+    /// The tick after which the worker took over its last entity, counted from 1 in this run; 0 if the worker took over
+    /// none.
     pub last_admitted: u64,
 }
 
@@ -125,8 +126,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         match read_line()? {
             WorldCommand::Spawn => {
                 let spawned = spawn(&space, setting, region)?;
-                // Without lock-step, ticks do not wait for the connections, and messages to unconnected workers are
-                // dropped.
+                // Without lock-step, ticks do not wait for the connections, and messages to a worker that is not
+                // connected are dropped.
                 let others = setting.processes as usize - 1;
                 let is_waiting = move |runner: &mut WorldRunner<3, MovementPattern>| {
                     runner.remote_regions().len() < others
@@ -249,7 +250,7 @@ fn run(space: &Worker, every_ns: u64, ticks: u64, before: &mut (u64, u64)) -> Re
             if tick < first + ticks {
                 return true;
             }
-            // Sending fails if the receiver is gone, which is no error.
+            // If the receiver is gone, sending fails, which is no error.
             let _ = sender.send((monotonic_ns(), last_admitted));
             false
         });
@@ -315,14 +316,16 @@ fn wait_while(
     Ok(())
 }
 
-/// The number of entities in a region, and the keys of the space-filling curve that divide them equally.
+/// The load of a region: the number of its entities, and keys of the space-filling curve that divide the entities into
+/// equal parts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RegionWeight {
-    /// The region.
+    /// The number of the region.
     pub region: u32,
-    /// The number of entities, as the load of the region.
+    /// The load of the region, which is the number of its entities.
     pub amount: f64,
-    /// The keys of the space-filling curve that divide the entities into equal parts, as in `space::RegionLoad`.
+    /// The keys of the space-filling curve that divide the region's entities into equal parts, as in
+    /// `space::RegionLoad`.
     pub quantiles: Vec<u64>,
 }
 
@@ -332,7 +335,7 @@ impl From<RegionWeight> for RegionLoad {
     }
 }
 
-/// The number of parts into which the quantiles divide a load.
+/// The number of parts into which the quantiles divide a region's entities.
 const PARTS: usize = 64;
 
 fn load(space: &Worker, region: RegionId) -> Result<RegionWeight> {

@@ -1,4 +1,4 @@
-//! The measurements of suite `space`.
+//! Defines the measurements of suite `space`.
 
 use std::time::Duration;
 
@@ -9,30 +9,28 @@ use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::point::{BenchContext, Measurement, MeasurementGroup, RunSample, target};
 
-/// The name of the geometry that the Luciferase document describes. The walls are at 0 and 100, so each entity crosses
-/// the border 0.25 times a second.
+/// The geometry that Luciferase's document describes: the walls are at 0 and 100, so each entity crosses the border
+/// 0.25 times a second.
 pub const DESCRIBED: &str = "described";
-/// The name of the geometry that the Luciferase document's program uses. In that program, entities turn back earlier,
-/// as with walls at 26 and 74, so each entity crosses the border 0.52 times a second. The document's table counts these
-/// crossings.
+/// The geometry of Luciferase's program. There, entities turn back earlier, as if the walls were at 26 and 74, so each
+/// entity crosses the border 0.52 times a second. The document's table counts these crossings.
 pub const PROGRAM: &str = "program";
-/// The name of the geometry with walls close to the border. Each entity crosses the border more than four times a
-/// second.
+/// The geometry with walls close to the border: each entity crosses the border more than four times a second.
 pub const CLOSE: &str = "close";
 
-/// The name of the parameter for the number of standbys of each region. By default, regions have one standby. Cases
-/// without this parameter run without standbys, because they are compared with a single region or with systems that
-/// have no standbys.
+/// The parameter for the number of standbys of each region. By default, regions have one standby. Cases without this
+/// parameter run without standbys, because they are compared with a single region or with systems that have no
+/// standbys.
 pub const STANDBYS: &str = "standbys";
 
-/// The Luciferase document's numbers of entities, and one more.
+/// The numbers of entities in Luciferase's document, and one more.
 const SCALING: [u64; 11] = [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 200_000];
-/// The Luciferase document's numbers of entities per region, and higher ones up to a million.
+/// The numbers of entities per region in Luciferase's document, and higher ones up to a million.
 const CAPACITIES: [u64; 5] = [1_000, 5_000, 10_000, 100_000, 1_000_000];
-/// The shortest measuring time for the geometry that the Luciferase document describes. There, an entity needs 8 s to
-/// move from one wall to the other and back.
+/// The shortest measuring time for the geometries [`DESCRIBED`] and [`PROGRAM`]. In the former, an entity takes 8 s
+/// from one wall to the other and back.
 const LONG: Duration = Duration::from_secs(8);
-/// The shortest measuring time for other measurements.
+/// The shortest measuring time for all other measurements.
 const SHORT: Duration = Duration::from_secs(2);
 const NO_DELAY: Duration = Duration::ZERO;
 
@@ -44,7 +42,7 @@ fn walls(geometry: &str) -> (f32, f32) {
     }
 }
 
-/// The groups of measurements of suite `space`.
+/// Returns the groups of measurements of suite `space`.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let mut groups = vec![
         document(options),
@@ -75,7 +73,7 @@ fn paced(geometry: &'static str, entities: u64, at_least: Duration) -> Measureme
     point("handover", params, move |bench| handover::paced(bench, setting, NO_DELAY, at_least))
 }
 
-/// The measurements of benchmark 1 of the Luciferase document.
+/// Returns the measurements of benchmark 1 in Luciferase's document.
 fn document(options: &BenchOptions) -> MeasurementGroup {
     let counts: &[u64] = if options.quick { &[50] } else { &[50, 100, 200] };
     counts.iter().map(|entities| paced(CLOSE, *entities, SHORT)).collect()
@@ -89,8 +87,8 @@ fn scaling(options: &BenchOptions) -> MeasurementGroup {
         .collect()
 }
 
-/// The measurements in which every entity crosses the border in every tick. An entity moves one unit per tick, back and
-/// forth between two positions that are one unit apart.
+/// Returns the measurements in which every entity crosses the border at every tick: an entity moves one unit per tick,
+/// back and forth between two positions that are one unit apart.
 fn saturating(options: &BenchOptions) -> MeasurementGroup {
     let counts: &[u64] = if options.quick { &[400] } else { &[2_000, 10_000, 50_000] };
     let of = |entities: u64| {
@@ -117,7 +115,7 @@ fn simultaneous_points(options: &BenchOptions) -> MeasurementGroup {
     counts.iter().map(|entities| of(*entities)).collect()
 }
 
-/// The measurements that show how long single handovers take in a world of many entities. The world runs without
+/// Returns the measurements that show how long a handover takes in a world with many entities. The world runs without
 /// lock-step, as worlds do by default.
 fn latency(options: &BenchOptions) -> MeasurementGroup {
     let entities = options.count(20_000, 200);
@@ -136,8 +134,8 @@ fn latency(options: &BenchOptions) -> MeasurementGroup {
     rtts.iter().map(|rtt_ms| of(*rtt_ms, false)).chain([of(0, true)]).collect()
 }
 
-/// Returns the settings of a world with two processes and `per_region` entities each. Every entity stays in its half of
-/// the world. All changes are published.
+/// Returns the settings of a world with two processes and about `per_region` entities in each. No entity leaves its
+/// half of the world. All changes are published.
 fn halves(per_region: u64, tick_ns: u64) -> WorldSetting {
     let of = WorldSetting::of(
         MovementPattern::Halves { middle: 50.0 },
@@ -151,7 +149,7 @@ fn capacities(options: &BenchOptions) -> MeasurementGroup {
     let counts: &[u64] = if options.quick { &CAPACITIES[..1] } else { &CAPACITIES };
     let of = |entities: u64, standby: bool| {
         let tick_ns = if entities >= 500_000 { 50_000_000 } else { 20_000_000 };
-        // Positions are random, so about half of the entities are in each half of the world.
+        // The entities start at random positions, so about half of them are in each half of the world.
         let setting = WorldSetting { standby, ..halves(entities, tick_ns) };
         let params = Params::new()
             .with("entities", entities)
@@ -168,7 +166,7 @@ fn capacities(options: &BenchOptions) -> MeasurementGroup {
     points
 }
 
-/// The measurement with a million entities in two processes, without publication.
+/// Returns the measurement of a million entities in two processes, without publication.
 fn million() -> Measurement {
     let setting = WorldSetting { publish: false, ..halves(500_000, 50_000_000) };
     let params = Params::new()
@@ -180,7 +178,8 @@ fn million() -> Measurement {
     point("capacity", params, move |bench| capacity::measure(bench, setting, SHORT))
 }
 
-/// The measurements that show how much processor time one process uses. The other process has the same amount of work.
+/// Returns the measurements that show how much processor time a process uses. Both processes have the same amount of
+/// work.
 fn cpu(options: &BenchOptions) -> MeasurementGroup {
     let counts: &[u64] = if options.quick { &[100] } else { &[100, 1_000, 10_000] };
     let of = |entities: u64, standby: bool| {
@@ -195,8 +194,8 @@ fn cpu(options: &BenchOptions) -> MeasurementGroup {
     counts.iter().flat_map(|entities| [of(*entities, false), of(*entities, true)]).collect()
 }
 
-/// The measurements that correspond to the Luciferase document's buckets of 100 ms. A bucket is a tick with movement,
-/// handovers, publication and ghosts.
+/// Returns the measurements that correspond to the buckets of 100 ms in Luciferase's document. A bucket is a tick with
+/// movement, handovers, publication and ghosts.
 fn buckets(options: &BenchOptions) -> MeasurementGroup {
     [false, true].map(|standby| bucket(options, standby)).into()
 }
@@ -225,25 +224,25 @@ fn ghost_points(options: &BenchOptions) -> MeasurementGroup {
         let spread = InitialPositions::Between(46.0, 54.0);
         let setting = WorldSetting { strip: 6.0, speed: 0.0, ..WorldSetting::of(walls, spread, entities) };
         let params = Params::new().with("entities", entities).with("nodes", 2_usize).with("rtt_ms", rtt_ms);
-        // A world with a delay runs without lock-step, because in lock-step the delay would make every tick wait.
+        // A world with a delay runs without lock-step, because in lock-step every tick would wait for the delay.
         let setting = WorldSetting { lockstep: rtt_ms == 0, ..setting };
         point("ghosts", params, move |bench| ghosts::measure(bench, setting, Duration::from_millis(rtt_ms)))
     };
     if options.quick {
         return vec![of(200, 0), of(200, 50)];
     }
-    // At 50 ticks a second, the first number of entities results in the Luciferase document's rate of updates. The
-    // other numbers result in the rates of our goals: 500, 200 and 50 MB/s.
+    // There are 50 ticks a second. With 20,000 entities, the rate of updates is the one in Luciferase's document. With
+    // the other numbers, the rates are those of Dunlin's goals: 500, 200 and 50 MB/s.
     vec![of(20_000, 0), of(300_000, 0), of(120_000, 1), of(30_000, 50)]
 }
 
-/// The measurements with flocks in which each member has 30 neighbours on average at the start: in space with two
-/// processes and with one, and in a plane with two processes. If `with_peers` is set, there is also a measurement for
-/// krABMaga, with a flock in a plane.
+/// Returns the measurements of flocks in which each member has 30 neighbours on average at the start: in space with two
+/// processes and with one, and in a plane with two processes. If `with_peers` is set, krABMaga is measured too, with
+/// the flock in the plane.
 fn flock_points(options: &BenchOptions, with_peers: bool) -> MeasurementGroup {
     let entities = options.count(100_000, 500);
     let (edge, neighbours) = (100.0_f32, 31.0 / entities as f32);
-    // Around an entity, a ball or circle of this radius holds 30 other entities on average.
+    // A ball or circle with this radius around an entity holds 30 others on average.
     let ball = edge * (neighbours * 3.0 / (4.0 * std::f32::consts::PI)).cbrt();
     let circle = edge * (neighbours / std::f32::consts::PI).sqrt();
     let of = |spread: InitialPositions, sight: f32| {
@@ -252,7 +251,7 @@ fn flock_points(options: &BenchOptions, with_peers: bool) -> MeasurementGroup {
     };
     let (space, plane) = (of(InitialPositions::Anywhere, ball), of(InitialPositions::Plane, circle));
     let params = |geometry: &str| Params::new().with("entities", entities).with("geometry", geometry);
-    // The flock in space also runs in a single process, for comparison.
+    // For comparison, the flock in space also runs in a single process.
     let mut points: MeasurementGroup = [("space", space, 2), ("space", space, 1), ("plane", plane, 2)]
         .into_iter()
         .map(|(geometry, setting, processes)| {
