@@ -1,6 +1,6 @@
-//! Suite `spot`: measures topics. The suite prints the tables of ServerLink's document on its SPOT benchmarks ("the
-//! SPOT document"), with the same columns. The suite also makes the measurements that our goals for topics need.
-//! `docs/benchmarks.md` is made from the suite's stored runs.
+//! The suite `spot`: measures topics. The suite repeats the benchmarks in ServerLink's document about its SPOT
+//! benchmarks ("the SPOT document"), and prints tables with the same columns. It also makes further measurements for
+//! Dunlin's goals. `docs/benchmarks.md` is made from the suite's stored runs.
 
 pub mod claims;
 pub mod goals;
@@ -12,23 +12,23 @@ use crate::layout;
 use crate::options::BenchOptions;
 use crate::point::{MeasurementGroup, Suite};
 
-/// The message sizes of the SPOT document's throughput table, in bytes.
+/// The message sizes in the SPOT document's throughput table, in bytes.
 pub const THROUGHPUT_BYTES: [usize; 4] = [64, 1024, 8192, 65536];
-/// The message sizes of the SPOT document's latency table, in bytes.
+/// The message sizes in the SPOT document's latency table, in bytes.
 pub const LATENCY_BYTES: [usize; 3] = [64, 1024, 8192];
 /// The numbers of topics in the SPOT document's look-up table.
 pub const TOPIC_COUNTS: [usize; 4] = [100, 1_000, 10_000, 100_000];
-/// The number of look-ups for each number of topics.
+/// The number of look-ups among each number of topics.
 pub const LOOKUPS: usize = 10_000;
-/// The number of round trips in a latency measurement: in full runs, and in quick runs.
+/// The number of round trips in a latency measurement: first for full runs, then for quick runs.
 pub const ROUND_TRIPS: (u64, u64) = (10_000, 100);
 
-/// The numbers of subscribers in the SPOT document's fan-out table, and higher ones up to 100,000.
+/// The numbers of subscribers in the SPOT document's fan-out table, and higher numbers up to 100,000.
 pub const FANOUT: [usize; 5] = [10, 100, 1_000, 10_000, 100_000];
-/// Topic counts of the SPOT document's table of concurrent publishing.
+/// The numbers of topics in the SPOT document's table of concurrent publishing.
 pub const MULTI_TOPIC: [usize; 3] = [10, 50, 100];
 
-/// Suite `spot`.
+/// The suite `spot`, which measures topics.
 pub const SUITE: Suite = Suite {
     name: "spot",
     cases: &[

@@ -1,30 +1,32 @@
-//! Computes the median, minimum and maximum over runs, and collects the latencies of one run. Latencies are recorded in
-//! ns from the *intended* send time, so that they include the delay of a late sender. A closed loop with one request in
-//! flight has no schedule, so the actual send times count as the intended ones.
+//! Computes the median, minimum and maximum over several runs, and collects the latencies of one run.
+//!
+//! A latency counts in ns from the time at which the message should have been sent, so that it includes the delay of a
+//! late sender. If the next request is only sent after a response, there is no such time, and the latency counts from
+//! the actual sending.
 
 use hdrhistogram::Histogram;
 
 use crate::point::RunSample;
 
-/// A row is marked as noisy if the difference between its maximum and its minimum is larger than this share of its
-/// median.
+/// If the difference between a row's maximum and minimum is larger than this share of its median, the row is marked as
+/// noisy.
 pub const SPREAD_WARNED: f64 = 0.10;
 
 /// The median, minimum and maximum of one figure over several runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// Number of runs.
+    /// The number of runs.
     pub runs: u64,
     /// The median; for an even number of runs, the mean of the two middle values.
     pub median: f64,
-    /// Minimum.
+    /// The minimum.
     pub min: f64,
-    /// Maximum.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Summary {
-    /// Summarises the values of several runs; `None` if there are no values.
+    /// Computes the summary of one figure's values in several runs. Returns `None` if there are no values.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -35,18 +37,18 @@ impl Summary {
         Some(Self { runs: sorted.len() as u64, median, min, max })
     }
 
-    /// Returns the difference of maximum and minimum as a share of the median; 0 if the median is 0.
+    /// Returns the difference between maximum and minimum as a share of the median; 0 if the median is 0.
     pub fn spread(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { (self.max - self.min) / self.median.abs() }
     }
 
-    /// Whether the runs differ so much that the page must warn about the result.
+    /// Whether the values differ so much that the report must warn of it.
     pub fn is_noisy(&self) -> bool {
         self.spread() > SPREAD_WARNED
     }
 }
 
-/// A histogram of the latencies of one run, with a precision of three digits. Latencies above a minute count as a
+/// A histogram of the latencies in one run, with a precision of three digits. A latency above a minute counts as a
 /// minute.
 #[derive(Clone, Debug)]
 pub struct Latencies(Histogram<u64>);
@@ -60,7 +62,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Records a latency.
+    /// Records a latency in ns.
     pub fn record(&mut self, ns: u64) {
         self.0.saturating_record(ns.max(1));
     }
@@ -70,28 +72,28 @@ impl Latencies {
         self.0.is_empty()
     }
 
-    /// Number of recorded latencies.
+    /// Returns the number of recorded latencies.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// Adds all latencies of another histogram.
+    /// Adds all latencies of another histogram to this one.
     pub fn add(&mut self, other: &Self) {
         self.0.add(&other.0).expect("both histograms have the same bounds");
     }
 
-    /// Returns the latency in ns below which this share (0 to 1) of the recorded latencies lies; `None` if nothing was
-    /// recorded.
+    /// Returns the quantile `share` (from 0 to 1) of the recorded latencies, in ns; `None` if no latency was recorded.
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         (!self.is_empty()).then(|| self.0.value_at_quantile(share))
     }
 
-    /// Returns the mean latency in ns; `None` if nothing was recorded.
+    /// Returns the mean latency in ns; `None` if no latency was recorded.
     pub fn mean_ns(&self) -> Option<f64> {
         (!self.is_empty()).then(|| self.0.mean())
     }
 
-    /// Returns a sample with the average, p50, p95, p99, p99.9 and p99.99. The sample is empty if nothing was recorded.
+    /// Returns a sample with the average, p50, p95, p99, p99.9 and p99.99. The sample is empty if no latency was
+    /// recorded.
     pub fn sample(&self) -> RunSample {
         RunSample::new()
             .with_optional("avg_ns", self.mean_ns())

@@ -1,4 +1,5 @@
-//! Stored runs: a JSON file for each run, with its figures and the conditions under which they were measured.
+//! Stored runs. Each run is a JSON file with the measured figures, and with the conditions under which they were
+//! measured.
 //!
 //! Quick runs and debug builds are stored in the folder `scratch`, which is not committed. `dunlin report` refuses such
 //! runs in any folder.
@@ -13,37 +14,37 @@ use crate::machine::MachineDescription;
 use crate::point::target;
 use crate::row::{FigureRow, RowSet};
 
-/// The stored results of one benchmark run, with the machine, the commit and the command line.
+/// A stored run: the measured rows, the machine, the commit and the command line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StoredRun {
-    /// The suite, with the suffix `-peers` if peers were measured: `spot` or `spot-peers`.
+    /// The name of the suite, followed by `-peers` if other systems were measured too: `spot` or `spot-peers`.
     pub name: String,
-    /// Start of the run, in UTC.
+    /// When the run started, in UTC.
     pub date: String,
-    /// The machine.
+    /// The machine on which the benchmark ran.
     pub machine: MachineDescription,
-    /// The commit; a `+` at its end means that files differed from it.
+    /// The checked-out commit. A `+` at its end means that files had been changed.
     pub commit: String,
     /// The command line.
     pub command: String,
-    /// Whether the run was quick.
+    /// Whether the run was quick (`--quick`).
     pub quick: bool,
-    /// Whether the program was built without optimisation.
+    /// Whether the program was compiled without optimisation.
     pub debug_build: bool,
-    /// The warnings of the preflight checks.
+    /// The warnings of the checks before the run.
     pub warnings: Vec<String>,
-    /// The measurements that were skipped because their peer was not installed, with reasons.
+    /// The measurements that were skipped because a peer was not installed, each with the reason.
     #[serde(default)]
     pub skipped: Vec<String>,
-    /// The measurements that failed, with reasons.
+    /// The measurements that failed, each with the reason.
     #[serde(default)]
     pub failed: Vec<String>,
-    /// The rows. This field must be the last one, because `StoredRun::text` writes it last.
+    /// The measured rows. This field must be the last one, because `StoredRun::text` writes the rows last.
     pub rows: RowSet,
 }
 
 impl StoredRun {
-    /// The reason why the report must not use this run; `None` if the report may use the run.
+    /// Returns the reason why the report must not use this run; `None` if the report may use it.
     pub fn refusal(&self) -> Option<&'static str> {
         match (self.quick, self.debug_build) {
             (true, _) => Some("a quick run"),
@@ -52,7 +53,8 @@ impl StoredRun {
         }
     }
 
-    /// Writes the run into `folder`, or into the subfolder `scratch` if the report would refuse the run.
+    /// Writes the run to a file in `folder`. If the report would refuse the run, writes it to the subfolder `scratch`
+    /// instead. Returns the path of the file.
     pub fn save(&self, folder: &Path) -> Result<PathBuf> {
         let folder = if self.refusal().is_some() { folder.join("scratch") } else { folder.to_owned() };
         fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -61,7 +63,7 @@ impl StoredRun {
         Ok(path)
     }
 
-    /// Returns the run as JSON with one row on each line, so that a diff shows which rows differ.
+    /// Returns the run as JSON, with each row on a line of its own, so that a diff shows which rows changed.
     fn text(&self) -> Result<String> {
         let without_rows = Self { rows: RowSet::default(), ..self.clone() };
         let text = serde_json::to_string_pretty(&without_rows).context("cannot encode a run as JSON")?;
@@ -71,7 +73,7 @@ impl StoredRun {
         Ok(format!("{head}{}\n  ]\n}}\n", rows.context("cannot encode rows as JSON")?.join(",")))
     }
 
-    /// Reads a run.
+    /// Reads a stored run from a file.
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let mut run: Self =
@@ -83,7 +85,7 @@ impl StoredRun {
         Ok(run)
     }
 
-    /// Reads all runs of a folder, oldest first. A missing folder counts as empty.
+    /// Reads all runs in a folder. A missing folder counts as empty.
     pub fn read_all(folder: &Path) -> Result<RunArchive> {
         if !folder.is_dir() {
             return Ok(RunArchive::default());
@@ -109,7 +111,7 @@ impl StoredRun {
     }
 }
 
-/// Returns the parameters that rows of old runs do not have, with the values with which these rows were measured: one
+/// Rows of old runs lack some parameters. Returns these parameters with the values that were used at that time: one
 /// shard, one tenant, no standby.
 fn default_params(row: &FigureRow) -> &'static [(&'static str, u64)] {
     if row.target != target::DUNLIN {
@@ -124,8 +126,8 @@ fn default_params(row: &FigureRow) -> &'static [(&'static str, u64)] {
     }
 }
 
-/// Whether a row of suite `feed` comes from an old run in which the row's metric had another meaning. In old runs, a
-/// slow client's rate was computed over the time of publishing, and a quantile without samples was 0.
+/// Whether the metric of this row had another meaning in the old run from which the row comes. In old runs of suite
+/// `feed`, a slow client's rate was computed over the time of publishing, and a quantile without samples was 0.
 fn is_misnamed(row: &FigureRow) -> bool {
     let is_latency =
         ["avg_ns", "p50_ns", "p95_ns", "p99_ns", "p999_ns"].iter().any(|end| row.metric.ends_with(end));
@@ -133,16 +135,16 @@ fn is_misnamed(row: &FigureRow) -> bool {
     row.suite == "feed" && (is_slow_rate || is_latency && row.min == 0.0)
 }
 
-/// The stored benchmark runs in a folder, from the oldest to the newest.
+/// The stored runs in a folder, and the files that could not be read.
 #[derive(Debug, Default)]
 pub struct RunArchive {
     /// The runs, oldest first.
     pub runs: Vec<StoredRun>,
-    /// The files that could not be read, because they are malformed or have another version, each with the reason.
+    /// The files that could not be read, each with the reason: the file is malformed, or has another version.
     pub damaged: Vec<String>,
 }
 
-/// Returns a path at which no file exists. Two runs that start within one second therefore have different paths.
+/// Returns a path at which no file exists, so that two runs of the same second have different paths.
 fn unused_path(folder: &Path, stem: &str) -> PathBuf {
     let names = std::iter::once(format!("{stem}.json")).chain((2..).map(|nth| format!("{stem}-{nth}.json")));
     let mut paths = names.map(|name| folder.join(name));

@@ -1,18 +1,18 @@
-//! Formats text tables: aligned for a terminal or a pipe, or as Markdown. No library is used, because the tables need
-//! only aligned cells, one horizontal line, and optional colour.
+//! Formats tables as text, with aligned columns for a terminal or a pipe, or as Markdown. No library is used, because
+//! the tables need only aligned cells, one horizontal line, and optional colours.
 
 use std::fmt::Write;
 
 /// The highlighting of a table's line in a terminal: none, success, failure, or another system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineStyle {
-    /// No highlighting.
+    /// The line is not highlighted.
     Plain,
-    /// The line reports a success.
+    /// The line shows a success.
     Good,
-    /// The line reports a missed goal or another failure.
+    /// The line shows a missed goal or another failure.
     Bad,
-    /// The line belongs to another system.
+    /// The line shows another system.
     Dim,
 }
 
@@ -27,17 +27,17 @@ impl LineStyle {
     }
 }
 
-/// A text table. The first column is aligned left, the others right.
+/// A table of text. The first column is aligned to the left, the others to the right.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// Title above the table.
+    /// The title above the table.
     pub title: String,
     columns: Vec<String>,
     lines: Vec<(LineStyle, Vec<String>)>,
 }
 
 impl Table {
-    /// Creates an empty table.
+    /// Creates a table without lines.
     pub fn new(title: &str, columns: &[&str]) -> Self {
         Self {
             title: title.to_owned(),
@@ -46,18 +46,18 @@ impl Table {
         }
     }
 
-    /// Adds a line. If `cells` has fewer cells than the table has columns, the other cells are empty.
+    /// Adds a line. If there are fewer cells than columns, the missing cells are empty.
     pub fn push_line(&mut self, style: LineStyle, mut cells: Vec<String>) {
         cells.resize(self.columns.len(), String::new());
         self.lines.push((style, cells));
     }
 
-    /// Whether the table has no line.
+    /// Whether the table has no lines.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// Returns the table as aligned text, with colours if `colour` is set.
+    /// Returns the table as text with aligned columns, in colour if `colour` is set.
     pub fn text(&self, colour: bool) -> String {
         let widths = self.widths();
         let mut out = format!("\n{}\n", self.title);

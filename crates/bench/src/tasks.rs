@@ -1,15 +1,15 @@
-//! Suite `tasks`: measures the task scheduler. The Grey document, another system's documentation, has tables of
-//! workers, tenants, autoscaling and cost; this suite measures the rows of these tables.
+//! The suite `tasks`: measures the task scheduler. The Grey document, which is another system's documentation, has
+//! tables about workers, tenants, autoscaling and cost. This suite measures the rows of these tables.
 //!
 //! Some measurements run through nodes (`via=node`), which are started as in suite `control`. Empty tasks (`noop`) are
-//! compared with asynq, Celery and HyperQueue. In other measurements, each worker sleeps for each task, and has its own
-//! connection and lease. A result is reported only if each submitted task was done exactly once, even if the leading
-//! node or workers were killed (`failover`).
+//! compared with asynq, Celery and HyperQueue. In other measurements, each worker has a connection and a lease of its
+//! own, and sleeps for each task. A result is reported only if each submitted task was done exactly once, even if the
+//! leading node or workers were killed (`failover`).
 //!
-//! Other measurements run without nodes: the scheduler alone (`dispatch`, `backlog`), and the cluster simulator, which
-//! runs the same scheduler and autoscaler in virtual time (`via=simulator`). Simulated figures do not depend on the
-//! machine. They show the decisions under the costs of `docs/autoscaling.md`. Each run of a simulated measurement uses
-//! another seed, so minimum and maximum show the effect of chance.
+//! Other measurements run without nodes: those of the scheduler alone (`dispatch`, `backlog`), and those with the
+//! cluster simulator, which runs the same scheduler and autoscaler in virtual time (`via=simulator`). Simulated figures
+//! do not depend on the machine. They show what the autoscaler decides with the costs in `docs/autoscaling.md`. Each
+//! run of a simulated measurement uses another seed, so minimum and maximum show the effect of chance.
 
 pub mod clients;
 mod failover;
@@ -33,7 +33,7 @@ mod workers;
 
 use crate::point::Suite;
 
-/// Suite `tasks`.
+/// The suite `tasks`, which measures the task scheduler.
 pub const SUITE: Suite = Suite {
     name: "tasks",
     cases: &[

@@ -1,9 +1,9 @@
-//! Times transfers of messages. Each throughput is measured in two ways.
+//! Times transfers of messages. The throughput of each transfer is measured in two ways.
 //!
-//! ServerLink's document on its SPOT benchmarks ("the SPOT document") has low message counts: 100,000 messages of 64 B
-//! take only a few ms, which is too short to compare rates. Each transfer therefore has two measurements. One
-//! measurement sends the document's count, for the document's table. The *sustained* measurement sends as many messages
-//! as take about `--time`, for comparisons.
+//! The SPOT document, in which ServerLink describes its SPOT benchmarks, uses few messages: 100,000 messages of 64 B
+//! take only some ms, which is too short to compare rates. One measurement sends as many messages as the document does,
+//! for the document's table. The other, *sustained* measurement sends as many messages as take about `--time`, for
+//! comparisons.
 
 use std::rc::Rc;
 
@@ -12,23 +12,24 @@ use anyhow::Result;
 use crate::params::Params;
 use crate::point::{BenchContext, Measurement, RunSample};
 
-/// The size and duration of a transfer, from the first send until the last message was received and checked.
+/// The size and the duration of a transfer. It begins with the first send, and ends when the last message has been
+/// received and checked.
 #[derive(Clone, Copy, Debug)]
 pub struct TimedTransfer {
-    /// The start on the machine's monotonic clock, in ns.
+    /// The beginning of the transfer on the machine's monotonic clock, in ns.
     pub start_ns: u64,
-    /// The end on the machine's monotonic clock, in ns. Another process may have read it.
+    /// The end of the transfer on the machine's monotonic clock, in ns. Another process may have measured it.
     pub end_ns: u64,
     /// The number of messages that were sent, received and checked.
     pub messages: u64,
-    /// The payload bytes of each message.
+    /// The size of a message's payload in bytes.
     pub bytes: usize,
-    /// The number of bytes of each payload that the receiver read.
+    /// The number of bytes that the receiver read of each payload.
     pub touched: usize,
 }
 
 impl TimedTransfer {
-    /// Returns the messages per second.
+    /// Returns the number of messages per second.
     pub fn rate(&self) -> f64 {
         self.messages as f64 * 1e9 / self.elapsed_ns() as f64
     }
@@ -38,7 +39,8 @@ impl TimedTransfer {
         self.end_ns.saturating_sub(self.start_ns).max(1)
     }
 
-    /// Returns the SPOT document's columns, and the share of each payload that the receiver read.
+    /// Returns the figures for the SPOT document's columns, and the number of bytes that the receiver read of each
+    /// payload.
     pub fn sample(&self) -> RunSample {
         RunSample::new()
             .with("messages", self.messages as f64)
@@ -49,7 +51,8 @@ impl TimedTransfer {
     }
 }
 
-/// Returns the SPOT document's message count for payloads of `bytes` bytes, or fewer messages for a quick run.
+/// Returns the number of messages that the SPOT document sends with payloads of `bytes` bytes; fewer if the run is
+/// quick.
 pub fn document_count(bytes: usize, quick: bool) -> u64 {
     let (full, ci) = match bytes {
         0..=64 => (100_000, 1_000),
@@ -60,15 +63,15 @@ pub fn document_count(bytes: usize, quick: bool) -> u64 {
     if quick { ci } else { full }
 }
 
-/// Value of parameter `length`: each run sends as many messages as the SPOT document states.
+/// The value of the parameter `length` with which each run sends as many messages as the SPOT document.
 pub const DOCUMENT: &str = "document";
-/// Value of parameter `length`: each run sends as many messages as take about `--time`.
+/// The value of the parameter `length` with which each run sends as many messages as take about `--time`.
 pub const SUSTAINED: &str = "sustained";
 
 const COUNT_MAX: f64 = 2e9;
 
-/// Makes each run of a transfer take about `--time`: computes the message count of a run from the speed of the previous
-/// run. The count is at least `first`.
+/// Returns a function that makes transfers of about `--time`. The function computes the number of messages from the
+/// speed of the previous transfer. The number is at least `first`.
 pub fn sustained(
     first: impl Fn(&BenchContext) -> u64 + 'static,
     transfer: impl Fn(&BenchContext, u64) -> Result<TimedTransfer> + 'static,
@@ -88,7 +91,7 @@ pub fn sustained(
     }
 }
 
-/// Returns the two measurements of a transfer: `document` and `sustained`.
+/// Returns the two measurements of a transfer. Their parameter `length` is `document` and `sustained`.
 pub fn points(
     target: &'static str,
     params: Params,

@@ -1,7 +1,7 @@
-//! The workloads of throughput and latency measurements. They use the traits `Publish` and `Subscribe`, so the same
-//! code measures in process and over connections.
+//! The workloads of measurements of throughput and latency. They use the traits `Publish` and `Subscribe`, so the same
+//! code measures within a process and over connections.
 //!
-//! A delivery counts when the subscriber has read the record and its sequence number and content have been checked. A
+//! A delivery counts when the subscriber has read the record, and has checked its sequence number and its content. A
 //! notice, such as a gap, is an error, because these workloads lose no records. A wait fails after [`TIMEOUT`].
 
 use std::fmt;
@@ -17,15 +17,15 @@ use crate::clock::monotonic_ns;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::stats::Latencies;
 
-/// The method by which a benchmark publishes: one call for each record or for a batch of records, which the publisher
+/// The method by which a benchmark publishes: one call for each record or for a batch of batches, which the publisher
 /// copies, or one call for each record, which is passed by reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishMode {
-    /// One call for each record, which the publisher copies.
+    /// Each record is published with one call. The publisher copies the record.
     OneByOne,
-    /// One call for this many records, which the publisher copies.
+    /// This many records are published with one call. The publisher copies the records.
     Batches(usize),
-    /// One call for each record, which is passed by reference and not copied.
+    /// Each record is published with one call, and passed by reference. The publisher does not copy the record.
     ByRef,
 }
 
@@ -54,25 +54,25 @@ impl FromStr for PublishMode {
     }
 }
 
-/// The number of payloads that are prepared in advance; their sequence numbers repeat after this number. Writing
-/// payloads during the measurement would take most of a batch's time, and a shared payload cannot be rewritten. The
-/// record's own sequence number, which is checked as well, does not repeat.
+/// The number of payloads that are prepared before the measurement. Writing payloads during the measurement would take
+/// most of a batch's time, and a payload that is passed by reference cannot be rewritten. The sequence numbers in the
+/// payloads therefore repeat. The sequence number of the record itself, which is checked too, does not repeat.
 const PREPARED: u64 = 256;
 
 impl PublishMode {
-    /// Returns which part of each payload the receiver reads.
+    /// Returns which part of each payload the receiver must check.
     pub fn read_extent(self) -> ReadExtent {
         if self == Self::ByRef { ReadExtent::Ends } else { ReadExtent::All }
     }
 
-    /// Returns a function that computes the sequence number in the payload of the nth record.
+    /// Returns a function that computes which sequence number the payload of the nth record contains.
     fn payload_seq(self) -> impl Fn(u64) -> u64 {
         let mask = if self == Self::OneByOne { u64::MAX } else { PREPARED - 1 };
         move |nth| nth & mask
     }
 }
 
-/// Publishes `count` records of `bytes` bytes. Returns the time of the first call, in ns.
+/// Publishes `count` records of `bytes` bytes. Returns the time at which the first record was published, in ns.
 pub fn send_all(publisher: &mut impl Publish, mode: PublishMode, bytes: usize, count: u64) -> Result<u64> {
     let start_ns = match mode {
         PublishMode::OneByOne => send_one_by_one(publisher, bytes, count),
@@ -124,8 +124,8 @@ fn prepare(bytes: usize) -> Vec<Vec<u8>> {
     (0..PREPARED).map(|nth| payload.with_seq(nth).to_vec()).collect()
 }
 
-/// Receives and checks `count` records, starting with sequence number `first_seq`. Returns the time of the last check,
-/// in ns.
+/// Receives and checks `count` records. The first of them has the sequence number `first_seq`. Returns the time of the
+/// last check, in ns.
 pub fn receive_all(
     subscriber: &mut impl Subscribe,
     mode: PublishMode,
@@ -135,8 +135,8 @@ pub fn receive_all(
     receive(subscriber, mode, first_seq, 0..count)
 }
 
-/// Receives and checks a range of records of a log that starts with sequence number 1. The range counts records from 0.
-/// Returns the time of the last check, in ns.
+/// Receives and checks the records with these indexes. Index 0 is the record with sequence number 1. Returns the time
+/// of the last check, in ns.
 pub fn receive_from(subscriber: &mut impl Subscribe, mode: PublishMode, range: Range<u64>) -> Result<u64> {
     receive(subscriber, mode, 1, range)
 }
@@ -174,15 +174,15 @@ fn receive(
     Ok(monotonic_ns())
 }
 
-/// Stores the first error. The function is separate and cold, so that the compiler inlines the check into the reading
-/// loop.
+/// Stores the first error. This is a cold function of its own, so that the compiler inlines only the check into the
+/// reading loop.
 #[cold]
 #[inline(never)]
 pub fn record_fault(fault: &mut Option<String>, unexpected: Event<'_>) {
     fault.get_or_insert_with(|| describe(&unexpected));
 }
 
-/// Describes an unexpected event.
+/// Describes an unexpected event for an error message.
 #[cold]
 pub fn describe(event: &Event<'_>) -> String {
     match event {
@@ -193,8 +193,8 @@ pub fn describe(event: &Event<'_>) -> String {
     }
 }
 
-/// Makes `iterations` round trips to a peer that runs [`send_back_all`], with one request in flight. Before that, makes
-/// a tenth as many round trips as a warm-up.
+/// Makes `iterations` round trips, with one request in flight; the other side must run [`send_back_all`]. Before that,
+/// makes a tenth of this number of round trips to warm up.
 pub fn measure_round_trips(
     publisher: &mut impl Publish,
     subscriber: &mut impl Subscribe,
@@ -217,12 +217,12 @@ pub fn measure_round_trips(
     Ok(latencies)
 }
 
-/// Returns how many round trips [`measure_round_trips`] makes, including the warm-up.
+/// Returns the number of round trips that [`measure_round_trips`] makes, with the warm-up.
 pub fn rounds(iterations: u64) -> u64 {
     iterations + iterations / 10
 }
 
-/// Sends back `rounds` records as they arrive.
+/// Receives `rounds` records, and sends each of them back at once.
 pub fn send_back_all(
     publisher: &mut impl Publish,
     subscriber: &mut impl Subscribe,
@@ -234,7 +234,7 @@ pub fn send_back_all(
     Ok(())
 }
 
-/// Waits for the next record and passes its payload to `read`.
+/// Waits for the next record, and calls `read` with its payload.
 #[inline]
 pub fn with_next<T>(subscriber: &mut impl Subscribe, read: impl FnOnce(&[u8]) -> T) -> Result<T> {
     match subscriber.next_timeout(TIMEOUT)? {

@@ -1,4 +1,4 @@
-//! libzmq, measured with the C program in `peers/zmq`.
+//! Measures libzmq, with the C program in `peers/zmq`.
 
 use anyhow::{Result, ensure};
 use serde::Deserialize;
@@ -8,19 +8,19 @@ use crate::cores::CorePinning;
 use crate::point::{BenchContext, RunSample};
 use crate::timed::TimedTransfer;
 
-/// The pair of ZeroMQ socket types to measure.
+/// The types of the two ZeroMQ sockets in a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZmqPattern {
-    /// XPUB with NODROP, and SUB.
+    /// The publisher's socket is XPUB with NODROP, and the subscriber's is SUB.
     Pub,
-    /// ROUTER and ROUTER, as in the SPOT document's column "Core".
+    /// Both sockets are ROUTER, as in the column "Core" of the SPOT document (ServerLink's document on its benchmarks).
     Router,
-    /// PAIR and PAIR.
+    /// Both sockets are PAIR.
     Pair,
 }
 
 impl ZmqPattern {
-    /// Returns the value of parameter `pattern`, which the C program uses too.
+    /// Returns the value for the parameter `pattern`, which the C program uses too.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pub => "pub",
@@ -30,16 +30,16 @@ impl ZmqPattern {
     }
 }
 
-/// The settings of a ZeroMQ measurement between two threads (`inproc`) or two processes (`tcp`).
+/// The settings of a measurement of ZeroMQ between two threads (`inproc`) or two processes (`tcp`).
 #[derive(Clone, Copy, Debug)]
 pub struct ZmqSetup {
-    /// Socket types.
+    /// The types of the two sockets.
     pub pattern: ZmqPattern,
     /// The transport: `inproc` for two threads, `tcp` for two processes.
     pub transport: &'static str,
     /// The size of a message in bytes.
     pub bytes: usize,
-    /// Whether the two sides run on fixed cores.
+    /// Whether both sides run on fixed cores, or on any core.
     pub pin: CorePinning,
 }
 
@@ -58,7 +58,7 @@ struct RoundTrips {
     p99_ns: f64,
 }
 
-/// Sends `count` messages from one side to the other, which checks all of them.
+/// Sends `count` messages from one side to the other. The other side checks each of them.
 pub fn throughput(bench: &BenchContext, setup: ZmqSetup, count: u64) -> Result<TimedTransfer> {
     let Span { start_ns, end_ns, messages } = run_peer(bench, "throughput", setup, count)?;
     ensure!(messages == count, "{messages} of {count} messages arrived");
@@ -91,7 +91,7 @@ fn run_peer<T: for<'de> Deserialize<'de>>(
         setup.pin.name(),
     ];
     let mut child = bench.child.start_program(&program, &args.map(str::to_owned))?;
-    // A single wait of the program may take a minute, so the limit for its whole run is longer.
+    // A single wait in the program may take a minute, so its whole run may take longer.
     let report = child.read_line(2 * TIMEOUT + bench.options.time * 10)?;
     let status = child.wait(TIMEOUT)?;
     ensure!(status.success(), "zmq_peer ended with {status}{}", child.stderr_text());

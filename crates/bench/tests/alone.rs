@@ -1,5 +1,5 @@
-//! The program `alone`, which runs the benchmarks without the `dunlin` binary, for example as `alone spot` or `alone
-//! peers spot --bytes=64`. Tests start this program, and it starts child processes of itself.
+//! The program `alone`, which runs the benchmarks without the program `dunlin`, for example as `alone spot` or `alone
+//! peers spot --bytes=64`. The tests start this program, and it also runs as its own child processes.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
-//! Runs a scaler with its provider. The caller supplies the clock and the scheduler's signals.
+//! Runs a scaler together with its provider. The caller passes the time and the scheduler's signals.
 //!
-//! Invariants: provider events are applied before the scaler decides; without signals from a scheduler no instance is
-//! started or ended; after `stop` no instance is launched.
+//! Invariants: provider events are applied before the scaler decides. Without signals from a scheduler, no instance is
+//! started or ended. After `stop`, no instance is launched.
 
 use std::collections::BTreeSet;
 
@@ -15,22 +15,22 @@ use crate::provider::{InstanceId, Provider, ProviderAction, ProviderEvent};
 use crate::sample::SchedulerSample;
 use crate::scaler::Scaler;
 
-/// Starts and ends workers: it passes the decisions of a [`Scaler`] to a provider.
+/// Starts and ends workers: lets a [`Scaler`] decide, and passes its actions to a provider.
 #[derive(Debug)]
 pub struct Autoscaler<P> {
     scaler: Scaler,
     provider: P,
     meter: LoadMeter,
-    /// The interval between two decisions, in ms.
+    /// The time between two decisions of the scaler, in ms.
     sample_ms: u64,
     next_ms: u64,
-    /// The instances that still exist after `stop`; `None` before `stop`. After `stop` the scaler makes no decisions.
+    /// After `stop`: the instances that still exist, and the scaler makes no more decisions. `None` before `stop`.
     remaining: Option<BTreeSet<InstanceId>>,
     actions: Vec<ProviderAction>,
     events: Vec<ProviderEvent>,
 }
 
-/// The waiting tasks, workers and counters of a task scheduler at one moment.
+/// The state of a task scheduler at one moment: its signals (waiting tasks and workers) and its counters.
 #[derive(Debug, Clone, Default)]
 pub struct SchedulerSnapshot {
     /// The scheduler's signals.
@@ -40,7 +40,7 @@ pub struct SchedulerSnapshot {
 }
 
 impl<P: Provider> Autoscaler<P> {
-    /// Creates an autoscaler without instances. `sample_ms` is the interval between two decisions.
+    /// Creates an autoscaler without instances. `sample_ms` is the time between two decisions of the scaler.
     ///
     /// # Errors
     /// [`PolicyError`] if the policy is invalid.
@@ -56,7 +56,7 @@ impl<P: Provider> Autoscaler<P> {
         Ok(Autoscaler { scaler, provider, meter, sample_ms, next_ms: 0, remaining: None, actions, events })
     }
 
-    /// Applies the provider's events up to `now_ms`.
+    /// Applies the provider's events that have happened up to `now_ms`.
     pub fn poll(&mut self, now_ms: u64) {
         loop {
             let mut events = std::mem::take(&mut self.events);
@@ -88,8 +88,8 @@ impl<P: Provider> Autoscaler<P> {
         }
     }
 
-    /// Samples the scheduler and lets the scaler decide. `unix_ms` is the time of day for schedules; `instance_of`
-    /// maps a worker to its instance.
+    /// Records the scheduler's state and, if the time for it has come, lets the scaler decide. `unix_ms` is the time in
+    /// ms since 1970, for schedules. `instance_of` returns the instance of a worker.
     pub fn tick(
         &mut self,
         now_ms: u64,
@@ -109,8 +109,8 @@ impl<P: Provider> Autoscaler<P> {
         self.run_actions(now_ms);
     }
 
-    /// Launches no further instances and drains all existing ones, for at most `grace_ms`. Call `poll` until
-    /// [`Autoscaler::is_stopped`].
+    /// Ends the fleet: launches no more instances, and drains the existing ones for at most `grace_ms`. Afterwards,
+    /// call `poll` until [`Autoscaler::is_stopped`] returns `true`.
     pub fn stop(&mut self, now_ms: u64, grace_ms: u64) {
         let members: BTreeSet<InstanceId> =
             self.scaler.fleet().iter().map(|(instance, _)| instance).collect();
@@ -120,17 +120,17 @@ impl<P: Provider> Autoscaler<P> {
         self.remaining = Some(members);
     }
 
-    /// Whether all instances have gone after `stop`.
+    /// Whether `stop` was called and all instances have ended.
     pub fn is_stopped(&self) -> bool {
         self.remaining.as_ref().is_some_and(BTreeSet::is_empty)
     }
 
-    /// Iterates over the instances.
+    /// Iterates over the instances of the fleet.
     pub fn members(&self) -> impl Iterator<Item = (InstanceId, &FleetMember)> {
         self.scaler.fleet().iter()
     }
 
-    /// Returns the scaler, with its decisions.
+    /// Returns the scaler, which contains the decisions.
     pub fn scaler(&self) -> &Scaler {
         &self.scaler
     }

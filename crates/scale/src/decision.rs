@@ -1,51 +1,51 @@
-//! The decisions of the scaler, with the reason for each decision and the times of the decision's steps.
+//! The decisions of the scaler, with the reason for each decision, and the time of each step from the reason to the
+//! result.
 
 use std::collections::VecDeque;
 
 use crate::provider::InstanceId;
 use crate::trigger::ScaleOutTrigger;
 
-/// A decision of the scaler to add workers: the reason, the number, and the times of its steps.
+/// A decision to add workers: the reason, the number of workers, and the time of each step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOut {
     /// The reason for the decision.
     pub trigger: ScaleOutTrigger,
-    /// The time at which a measurement began to exceed the threshold, in ms. For a forecast, the time at which the
-    /// forecast began to show the excess.
+    /// When a measurement began to exceed its threshold, in ms; for a forecast, when the forecast began to exceed it.
     pub passed_ms: u64,
-    /// The time at which the measurement had exceeded the threshold long enough, in ms.
+    /// When the measurement had exceeded its threshold for long enough, in ms.
     pub detected_ms: u64,
-    /// The time of the decision, ms.
+    /// When the scaler decided, in ms.
     pub decided_ms: u64,
-    /// Number of workers to add.
+    /// The number of workers to add.
     pub workers: u32,
-    /// Number of these workers that come from the warm pool.
+    /// How many of these workers come from the warm pool.
     pub woken: u32,
-    /// Number of these workers that are not ready yet.
+    /// How many of these workers are not ready yet.
     pub missing: u32,
-    /// Number of these workers that failed to start.
+    /// How many of these workers failed to start.
     pub failed: u32,
-    /// The time at which the last of these workers, or of their replacements, became ready, in ms; 0 until one is
-    /// ready.
+    /// When the last of these workers, or of the workers launched instead of failed ones, became ready, in ms; 0 until
+    /// one of them is ready.
     pub ready_ms: u64,
 }
 
-/// A decision of the scaler to remove one worker, and the times of its steps.
+/// A decision to remove one worker, and the time of each step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleIn {
-    /// The time from which fewer workers sufficed, ms.
+    /// Since when fewer workers were enough, in ms.
     pub low_ms: u64,
-    /// The time at which fewer workers had sufficed long enough, in ms.
+    /// When fewer workers had been enough for the length of the cooldown, in ms.
     pub cooled_ms: u64,
-    /// The time of the decision, ms.
+    /// When the scaler decided, in ms.
     pub decided_ms: u64,
-    /// The instance that the decision removes.
+    /// The instance to remove.
     pub instance: InstanceId,
-    /// The time at which the instance's last task ended, ms; 0 until then.
+    /// When the instance's last task ended, in ms; 0 until then.
     pub drained_ms: u64,
-    /// The time at which the instance was gone or in the warm pool, ms; 0 until then.
+    /// When the instance had ended or was in the warm pool, in ms; 0 until then.
     pub gone_ms: u64,
-    /// Number of instances that the scaler decided to remove at the same time, including this one.
+    /// How many instances the scaler decided to remove at this time, with this one.
     pub workers: u32,
 }
 
@@ -58,18 +58,19 @@ pub struct Decisions {
 }
 
 impl Decisions {
-    /// Iterates over the decisions to add workers, the oldest first.
+    /// Iterates over the decisions to add workers, from the oldest to the newest.
     pub fn scale_outs(&self) -> impl Iterator<Item = &ScaleOut> {
         self.scale_outs.iter()
     }
 
-    /// Iterates over the decisions to remove workers, the oldest first. There is one decision for each removed
-    /// instance.
+    /// Iterates over the decisions to remove workers, from the oldest to the newest. Each removed instance has a
+    /// decision of its own.
     pub fn scale_ins(&self) -> impl Iterator<Item = &ScaleIn> {
         self.scale_ins.iter()
     }
 
-    /// Adds a scale-out and returns its number.
+    /// Adds a decision to add workers, and returns its number. If there are already `most` decisions, removes the
+    /// oldest one.
     pub(crate) fn push_scale_out(&mut self, decision: ScaleOut, most: usize) -> u64 {
         if self.scale_outs.len() >= most.max(1) {
             self.scale_outs.pop_front();

@@ -19,37 +19,37 @@ use crate::policy::{Policy, PolicyError, SpotPolicy, WarmPoolPolicy};
 use crate::windows::WeeklyWindow;
 
 const BYTES_MAX: usize = 1 << 20;
-/// The length of a bucket of forecasts: five minutes, in ms.
+/// The length of the intervals of forecasts (buckets) in ms: five minutes.
 const BUCKET_MS: u64 = 300_000;
 const DAY_BUCKETS: usize = 288;
 
-/// The description of a cluster for capacity planning, as read from a file: nodes, workers and policy.
+/// A description of a cluster, read from a file: its coordinators, its workers, and its scaling policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScalingDocument {
-    /// The nodes that run the scheduler.
+    /// The nodes that schedule tasks.
     pub coordinators: InstanceGroup,
     /// The workers, with their usual number.
     pub workers: InstanceGroup,
-    /// The scaling policy of the workers.
+    /// The policy by which the number of workers changes.
     pub policy: Policy,
-    /// Whether measurements may change the workers' machine type.
+    /// Whether the machine type of the workers may be changed according to measurements.
     pub is_vertical: bool,
 }
 
-/// A group of equal nodes or workers in the description of a cluster, with their number.
+/// A group of equal nodes or workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InstanceGroup {
-    /// Number of nodes or workers in the group.
+    /// The number of nodes or workers in the group.
     pub count: u32,
-    /// The name of the machine type of the nodes or workers.
+    /// The name of the machine type that each node or worker has.
     pub machine: String,
-    /// Number of processors of each node or worker.
+    /// The number of processors of each node or worker.
     pub cpus: f64,
     /// The memory of each node or worker, in GiB.
     pub memory_gib: f64,
 }
 
-/// The reason why the description of a cluster is invalid.
+/// Why the description of a cluster is invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum DocumentError {
     /// The text is not YAML, or does not have the expected fields.
@@ -58,19 +58,19 @@ pub enum DocumentError {
     /// The text is too long.
     #[error("the document has {bytes} bytes; the limit is {bytes_max}")]
     TooLong {
-        /// The text's length, bytes.
+        /// The length of the text in bytes.
         bytes: usize,
-        /// The largest accepted length, bytes.
+        /// The largest allowed length in bytes.
         bytes_max: usize,
     },
-    /// A value is not valid.
+    /// A value is invalid.
     #[error("{key} is {value:?}, but must be {expected}")]
     Value {
-        /// The key of the value in the document.
+        /// The key in the document.
         key: &'static str,
-        /// The key's value in the document.
+        /// The value of the key in the document.
         value: String,
-        /// A description of the valid values.
+        /// A description of the values that are allowed.
         expected: &'static str,
     },
     /// The scaling policy is invalid.
@@ -152,7 +152,7 @@ struct RawWindow {
 }
 
 impl ScalingDocument {
-    /// Parses and validates a document.
+    /// Parses a document, and checks its values.
     pub fn parse(text: &str) -> Result<ScalingDocument, DocumentError> {
         let (bytes, bytes_max) = (text.len(), BYTES_MAX);
         if bytes > bytes_max {
@@ -165,7 +165,7 @@ impl ScalingDocument {
 }
 
 impl DocumentError {
-    /// Returns an error with the parser's message, without the message's own prefix.
+    /// Returns an error with the parser's message, but without the message's own prefix.
     fn unreadable(error: &serde_saphyr::Error) -> DocumentError {
         let text = error.to_string();
         DocumentError::Unreadable(text.strip_prefix("error: ").unwrap_or(&text).to_owned())
@@ -251,14 +251,14 @@ fn invalid_value(key: &'static str, value: &str, expected: &'static str) -> Docu
     DocumentError::Value { key, value: value.chars().take(40).collect(), expected }
 }
 
-/// Parses `70%` or `70`.
+/// Parses a percentage such as `70%` or `70`.
 fn percentage(key: &'static str, text: &str) -> Result<f64, DocumentError> {
     let number = text.trim().trim_end_matches('%').trim_end().parse::<f64>();
     let number = number.ok().filter(|number| (0.0..=100.0).contains(number));
     number.ok_or_else(|| invalid_value(key, text, "a number from 0% to 100%"))
 }
 
-/// Parses a size such as `32Gi` or `512Mi`. The result is in GiB.
+/// Parses a size such as `32Gi` or `512Mi`, and returns it in GiB.
 fn gib(key: &'static str, text: &str) -> Result<f64, DocumentError> {
     let text = text.trim();
     let units = [("Ti", 1_024.0), ("Gi", 1.0), ("Mi", 1.0 / 1_024.0)];
@@ -269,7 +269,7 @@ fn gib(key: &'static str, text: &str) -> Result<f64, DocumentError> {
     number.ok_or_else(|| invalid_value(key, text, "a number with Mi, Gi or Ti"))
 }
 
-/// Parses a duration such as `10m`, `90s`, `1h` or `500ms`. The result is in ms.
+/// Parses a duration such as `10m`, `90s`, `1h` or `500ms`, and returns it in ms.
 fn duration_ms(key: &'static str, text: &str) -> Result<u64, DocumentError> {
     let text = text.trim();
     let units = [("ms", 1_u64), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
@@ -279,7 +279,7 @@ fn duration_ms(key: &'static str, text: &str) -> Result<u64, DocumentError> {
     found.filter(|ms| *ms > 0).ok_or_else(|| invalid_value(key, text, "a whole number with ms, s, m or h"))
 }
 
-/// Parses a time of day such as `07:30`. The result is the minute of the day.
+/// Parses a time of day such as `07:30`, and returns the number of minutes since midnight.
 fn minute(key: &'static str, text: &str) -> Result<u32, DocumentError> {
     let parts =
         text.split_once(':').and_then(|(hour, minute)| Some((hour.parse().ok()?, minute.parse().ok()?)));
@@ -289,7 +289,7 @@ fn minute(key: &'static str, text: &str) -> Result<u32, DocumentError> {
         .ok_or_else(|| invalid_value(key, text, "a time from 00:00 to 23:59, in quotes"))
 }
 
-/// Parses days such as `daily`, `Mon`, `Mon-Fri` or `Sat, Sun`. The result has one bit for each day.
+/// Parses days such as `daily`, `Mon`, `Mon-Fri` or `Sat, Sun`. Returns a number with one bit for each day.
 fn days(key: &'static str, text: &str) -> Result<u8, DocumentError> {
     const NAMES: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
     let lower = text.to_ascii_lowercase();

@@ -1,45 +1,45 @@
-//! The fleet of a scaler: its worker instances and their phases.
+//! The fleet of a scaler, which consists of worker instances. Each instance is in a phase, such as ready or draining.
 
 use std::collections::BTreeMap;
 
 use crate::provider::{InstanceId, InstanceMarket};
 
-/// The phase of a worker instance between its start and its end, such as ready or draining.
+/// The phase of a worker instance, from its start to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstancePhase {
-    /// The instance is starting, and will run tasks.
+    /// The instance is starting. When it is ready, it runs tasks.
     Starting,
-    /// The instance is starting for the warm pool, or is returning to the warm pool.
+    /// The instance is starting for the warm pool, or is returning to it.
     Preparing,
-    /// The instance waits in the warm pool.
+    /// The instance is prepared, and waits in the warm pool.
     Warm,
-    /// The instance has left the warm pool and will soon run tasks.
+    /// The instance has left the warm pool, and runs tasks soon.
     Waking,
     /// The instance runs tasks.
     Ready,
-    /// The instance finishes its tasks and takes no new ones.
+    /// The instance finishes its tasks, and takes no new ones.
     Draining,
     /// The instance is ending.
     Stopping,
 }
 
-/// A worker instance in a scaler's fleet: its phase, and the start of the phase.
+/// A worker instance of a fleet, with its phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FleetMember {
-    /// The instance's phase.
+    /// The phase of the instance.
     pub phase: InstancePhase,
-    /// Whether the instance is on-demand or spot.
+    /// Whether the instance is an on-demand or a spot instance.
     pub market: InstanceMarket,
-    /// The time at which this phase began, ms.
+    /// When this phase began, in ms.
     pub since_ms: u64,
-    /// The number of the decision that last requested the instance, counted from 0; `None` if the warm pool requested
-    /// it.
+    /// The number of the decision for which the instance was last started or taken from the warm pool, counted from 0.
+    /// `None` if it was started for the warm pool.
     pub decision: Option<u64>,
-    /// Whether the market interrupted the instance, which then does not return to the warm pool.
+    /// Whether the market has interrupted the instance. The instance then does not return to the warm pool.
     pub is_lost: bool,
 }
 
-/// The worker instances that a scaler has started and that have not ended yet.
+/// All worker instances that a scaler has started and that have not ended.
 #[derive(Debug, Clone, Default)]
 pub struct Fleet {
     members: BTreeMap<InstanceId, FleetMember>,
@@ -48,7 +48,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Adds an instance and returns its number.
+    /// Adds an instance, and returns its id.
     pub(crate) fn add(&mut self, member: FleetMember) -> InstanceId {
         self.last += 1;
         self.counts[member.phase as usize] += 1;
@@ -75,22 +75,22 @@ impl Fleet {
         Some(member)
     }
 
-    /// Returns an instance.
+    /// Returns an instance; `None` if there is no instance with this id.
     pub fn get(&self, instance: InstanceId) -> Option<&FleetMember> {
         self.members.get(&instance)
     }
 
-    /// Iterates over all instances, the oldest first.
+    /// Iterates over all instances, from the oldest to the newest.
     pub fn iter(&self) -> impl Iterator<Item = (InstanceId, &FleetMember)> {
         self.members.iter().map(|(instance, member)| (*instance, member))
     }
 
-    /// Number of instances in a phase.
+    /// Returns the number of instances in a phase.
     pub fn count(&self, phase: InstancePhase) -> u32 {
         self.counts[phase as usize]
     }
 
-    /// Returns the number of instances that run tasks or will soon do so.
+    /// Returns the number of instances that run tasks, or that will do so soon.
     pub fn serving(&self) -> u32 {
         self.count(InstancePhase::Ready)
             + self.count(InstancePhase::Starting)

@@ -1,13 +1,13 @@
-//! Forecasts task arrivals from the seasons and the trend of past arrivals.
+//! Forecasts how many tasks arrive, from the seasons and the trend of past arrivals.
 //!
-//! The history of arrivals consists of mean rates, one for each bucket (an interval of fixed length). After each
+//! The history consists of mean arrival rates, one for each bucket, which is an interval of fixed length. After each
 //! bucket, MSTL (Bandara, Hyndman and Bergmeir 2021; the crate `augurs-mstl`) decomposes the history into seasons. The
-//! forecast is the last value without its season, plus the season at the forecast time, with an upper bound that
-//! widens as a random walk does. Each forecast is later compared with the actual value. If the error exceeds
-//! `error_max`, the scaler ignores forecasts until the error is below `error_good`.
+//! forecast is the last value without its season, plus the season at the forecast time. Its upper bound widens with
+//! time, as a random walk does. Each forecast is later compared with the actual value. If the error exceeds
+//! `error_max`, the scaler ignores forecasts until the error is at most `error_good`.
 //!
-//! Rejected alternatives: exponential smoothing (`augurs-ets`), which needs a linear algebra library and
-//! supports one season only; Prophet, which needs a compiled Stan model.
+//! Two alternatives were rejected. Exponential smoothing (`augurs-ets`) needs a linear algebra library, and supports
+//! only one season. Prophet needs a compiled Stan model.
 
 use std::collections::VecDeque;
 
@@ -16,59 +16,59 @@ use augurs_mstl::MSTLModel;
 
 use crate::policy::ForecastPolicy;
 
-/// Number of recent forecasts that are compared with actual values.
+/// The number of recent forecasts that are compared with actual values.
 const COMPARED: usize = 16;
 
-/// A forecast of the tasks that arrive per second: the expected value and an upper bound.
+/// A forecast of how many tasks arrive per second: the expected number, and an upper bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ArrivalForecast {
     /// The expected number of tasks per second.
     pub point: f64,
-    /// The upper bound of the number of tasks per second, at the policy's quantile.
+    /// The upper bound of the number of tasks per second, which is the policy's `quantile`.
     pub upper: f64,
 }
 
-/// A scaler's latest forecast, the forecast's recent error, and whether the scaler uses it.
+/// The latest forecast of a scaler, its recent error, and whether the scaler uses it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ForecastStatus {
-    /// The highest forecast up to `lead_ms` from now; `None` if there is not enough history.
+    /// The highest forecast in the next `lead_ms`; `None` if the history is too short.
     pub ahead: Option<ArrivalForecast>,
-    /// The number of workers that the forecast requires; 0 without a forecast, or if a worker's rate is unknown.
+    /// The number of workers that the forecast requires; 0 if there is no forecast, or if a worker's rate is unknown.
     pub workers: u32,
     /// Whether the scaler uses the forecast.
     pub is_trusted: bool,
-    /// The mean error of past forecasts as a share of the actual values; `None` before the first comparison.
+    /// The mean error of all past forecasts, as a share of the actual values; `None` before the first comparison.
     pub error: Option<f64>,
-    /// How far ahead the scaler uses forecasts, in ms.
+    /// How far the scaler looks ahead with forecasts, in ms.
     pub lead_ms: u64,
-    /// How much history there is, and how much the first forecast needs, in ms.
+    /// The length of the present history, and the length that the first forecast needs, both in ms.
     pub history_ms: (u64, u64),
 }
 
-/// Forecasts the arrivals of tasks from past arrivals, and measures the error of its own forecasts.
+/// Forecasts how many tasks arrive, and measures the errors of earlier forecasts.
 #[derive(Debug, Clone)]
 pub struct Forecaster {
     config: ForecastPolicy,
     buckets_max: usize,
     history: VecDeque<f64>,
-    /// The sum of the current bucket's measurements, and their number.
+    /// The sum and the number of the measurements in the current bucket.
     filling: (f64, u32),
-    /// The number of the current bucket: the time since the start of the clock, divided by the bucket's length.
+    /// The number of the current bucket: the time divided by the length of a bucket.
     bucket: u64,
-    /// The forecast of each bucket, from the current one on.
+    /// The forecasts for the current bucket and the following ones.
     forecasts: Vec<ArrivalForecast>,
-    /// Earlier forecasts that are not compared yet: the bucket's number, and the value that was forecast one lead time
-    /// before that bucket.
+    /// The forecasts that were made one lead time ahead and whose time has not come yet: the number of the bucket, and
+    /// the forecast value.
     predicted: VecDeque<(u64, f64)>,
-    /// The recent comparisons: the absolute error of the forecast, and the actual value.
+    /// For each recent comparison of a forecast: the absolute error, and the actual value.
     errors: VecDeque<(f64, f64)>,
-    /// The sum of the absolute errors and the sum of the actual values, over all comparisons since the start.
+    /// For all comparisons of forecasts: the sum of the absolute errors, and the sum of the actual values.
     compared: (f64, f64),
     is_trusted: bool,
 }
 
 impl Forecaster {
-    /// Creates a forecaster without history.
+    /// Creates a forecaster without history. Its history may grow to `buckets_max` buckets.
     pub fn new(config: ForecastPolicy, buckets_max: usize) -> Forecaster {
         Forecaster {
             config,
@@ -84,20 +84,21 @@ impl Forecaster {
         }
     }
 
-    /// Adds means of past arrivals over buckets. The last bucket ends just before `now_ms`.
+    /// Adds past arrival rates to the history, one mean for each bucket. The last of these buckets ends before the
+    /// bucket of `now_ms`.
     pub fn learn(&mut self, now_ms: u64, means: impl IntoIterator<Item = f64>) {
         means.into_iter().for_each(|mean| self.push_history(mean));
         self.bucket = now_ms / self.config.bucket_ms;
         self.fit();
     }
 
-    /// Adds a measurement of arrivals per second.
+    /// Adds a measurement of the arrival rate, in tasks per second.
     pub fn record(&mut self, now_ms: u64, per_s: f64) {
         let bucket = now_ms / self.config.bucket_ms;
         if bucket > self.bucket {
             self.end_bucket();
-            // Buckets without measurements get the last value. If there were no measurements for longer than the whole
-            // history, the history is cleared.
+            // A bucket without a measurement gets the value of the bucket before it. If `buckets_max` or more buckets
+            // in a row have no measurement, the history is cleared instead.
             let missed = bucket - self.bucket - 1;
             if missed as usize >= self.buckets_max {
                 self.history.clear();
@@ -113,13 +114,14 @@ impl Forecaster {
         }
     }
 
-    /// Returns the highest forecast from `now_ms` to `until_ms`; `None` without enough history, or while recent errors
-    /// are too large.
+    /// Returns the highest forecast from `now_ms` to `until_ms`; `None` if the history is too short, or if recent
+    /// errors are too large.
     pub fn trusted_forecast(&self, now_ms: u64, until_ms: u64) -> Option<ArrivalForecast> {
         self.peak_forecast(now_ms, until_ms).filter(|_| self.is_trusted)
     }
 
-    /// Returns the highest forecast even if recent errors are too large. Used only to display the forecast.
+    /// Returns the highest forecast from `now_ms` to `until_ms`, even if recent errors are too large. Used to display
+    /// forecasts.
     pub fn peak_forecast(&self, now_ms: u64, until_ms: u64) -> Option<ArrivalForecast> {
         if self.forecasts.is_empty() {
             return None;
@@ -133,26 +135,26 @@ impl Forecaster {
             .reduce(|a, b| ArrivalForecast { point: a.point.max(b.point), upper: a.upper.max(b.upper) })
     }
 
-    /// Whether the scaler uses forecasts.
+    /// Whether the scaler uses forecasts, because their recent errors are small enough.
     pub fn is_trusted(&self) -> bool {
         self.is_trusted
     }
 
-    /// Returns the mean error of all forecasts one lead time ahead, as a share of the actual values; `None` before the
-    /// first comparison.
+    /// Returns the mean error of the forecasts made one lead time ahead, as a share of the actual values; `None` before
+    /// the first comparison.
     pub fn error(&self) -> Option<f64> {
         (self.compared.1 > 0.0).then(|| self.compared.0 / self.compared.1)
     }
 
-    /// Returns how much history there is, and how much the first forecast needs (twice the shortest season),
-    /// in ms.
+    /// Returns the length of the present history, and the length that the first forecast needs, both in ms. The latter
+    /// is twice the shortest season.
     pub fn history_ms(&self) -> (u64, u64) {
         let needed = self.config.seasons.iter().copied().min().unwrap_or(0) * 2;
         let span = |buckets: usize| buckets as u64 * self.config.bucket_ms;
         (span(self.history.len()), span(needed))
     }
 
-    /// Returns the forecast at a time, interpolated linearly between the middles of the buckets.
+    /// Returns the forecast for a time. Between the middles of two buckets, it is interpolated linearly.
     fn interpolate(&self, ms: u64) -> Option<ArrivalForecast> {
         let position = ms as f64 / self.config.bucket_ms as f64 - 0.5 - self.bucket as f64;
         let low = position.floor();
@@ -187,8 +189,8 @@ impl Forecaster {
         self.push_history(mean);
     }
 
-    /// Compares a forecast with the actual value. The sum of the errors is divided by the sum of the values, so that
-    /// hours with few tasks have little weight.
+    /// Compares a forecast with the actual value. The sum of the errors is divided by the sum of the actual values, so
+    /// that times with few tasks have little weight.
     fn compare(&mut self, predicted: f64, actual: f64) {
         let error = (predicted - actual).abs();
         self.compared = (self.compared.0 + error, self.compared.1 + actual);
@@ -202,8 +204,8 @@ impl Forecaster {
         self.is_trusted = error_sum <= bound * actual_sum;
     }
 
-    /// Recomputes the forecasts from the seasons that the history covers at least twice. Without such a season, there
-    /// is no forecast.
+    /// Computes new forecasts from those seasons that the history covers at least twice. If there is no such season,
+    /// there is no forecast.
     fn fit(&mut self) {
         self.forecasts.clear();
         let periods: Vec<usize> =

@@ -1,19 +1,19 @@
 //! The limits of a scaler.
 
-/// Limits of one [`Scaler`](crate::Scaler): workers, history and decisions.
+/// The limits of one [`Scaler`](crate::Scaler): for workers, history, decisions and failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScalerLimits {
-    /// Maximum number of workers of any policy.
+    /// The highest number of workers that a policy may allow.
     pub workers_max: u32,
-    /// Maximum number of buckets of history for forecasts.
+    /// The largest number of buckets in the history for forecasts.
     pub buckets_max: usize,
-    /// Maximum number of remembered decisions.
+    /// The number of decisions that the scaler remembers: so many to add workers, and so many to remove workers.
     pub decisions_max: usize,
-    /// Maximum number of windows of a schedule.
+    /// The largest number of periods in a policy's schedule.
     pub windows_max: usize,
-    /// The number of consecutive failed launches after which the scaler pauses.
+    /// After this number of failed launches in a row, the scaler pauses.
     pub failures_max: u32,
-    /// How long the scaler pauses after `failures_max` consecutive failed launches, in ms.
+    /// How long the scaler launches no instances after `failures_max` failed launches in a row, in ms.
     pub failure_pause_ms: u64,
 }
 

@@ -1,47 +1,48 @@
-//! Computes the cost and the load of a described cluster, and warns of problems.
+//! Computes the cost and the load of a cluster that a document describes, and warns of problems.
 
 use crate::document::{InstanceGroup, ScalingDocument};
 use crate::prices::Prices;
 use crate::sim::SimulatedNode;
 use crate::sizing::MachineFit;
 
-/// The load for which capacity is planned: arrivals, run times and waiting tasks.
+/// The load for which a cluster is planned: how many tasks arrive, how long they run, and how many wait.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Demand {
-    /// Mean arrivals, tasks per second.
+    /// The mean number of tasks that arrive per second.
     pub per_s: f64,
-    /// Peak arrivals, tasks per second.
+    /// The highest number of tasks that arrive per second.
     pub peak_per_s: f64,
-    /// Mean run time of a task, ms.
+    /// The mean run time of a task, in ms.
     pub task_ms: f64,
-    /// Peak number of waiting tasks.
+    /// The highest number of waiting tasks.
     pub queued: u64,
-    /// Payload bytes of each task.
+    /// The size of a task's payload in bytes.
     pub payload_bytes: u64,
 }
 
-/// The calculated workers, load and cost of a described cluster for a given demand, with warnings.
+/// The result of planning a cluster for a load: how many workers it has, how busy its coordinators are, and the costs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CapacityPlan {
-    /// Mean number of workers.
+    /// The mean number of workers.
     pub workers: f64,
-    /// Workers at the peak.
+    /// The number of workers at the peak.
     pub workers_peak: u32,
-    /// The share of its scheduling processors that a coordinator uses at the peak. Each shard has one scheduling
+    /// The load of a coordinator's scheduling processors at the peak, from 0 to 1. Each shard has one scheduling
     /// processor.
     pub coordinator_cpu: f64,
-    /// The share of a coordinator's memory that the longest queue takes.
+    /// The share of a coordinator's memory that the highest number of waiting tasks takes.
     pub coordinator_memory: f64,
-    /// The monthly costs: of the coordinators, of the workers, and of the warm pool.
+    /// The costs per month: of the coordinators, of the workers, and of the warm pool.
     pub cost: [f64; 3],
-    /// Warnings about the described cluster, such as overload or a missing price.
+    /// Warnings about the cluster, such as overload or a missing price.
     pub warnings: Vec<String>,
 }
 
-/// Memory of a waiting task without its payload, bytes, as measured in `docs/tasks.md`.
+/// The memory of a waiting task without its payload in bytes, as measured in `docs/tasks.md`.
 const TASK_BYTES: f64 = 400.0;
 
-/// Plans a document for a demand at given prices. A machine without a price costs nothing and causes a warning.
+/// Computes a plan for a cluster, a load and prices. A machine type without a price costs nothing, and causes a
+/// warning.
 pub fn plan(
     document: &ScalingDocument,
     demand: &Demand,
@@ -60,7 +61,7 @@ pub fn plan(
     let coordinator_cpu = demand.peak_per_s * per_task_us / 1e6 / f64::from(node.shards.max(1));
     let memory_bytes = coordinators.memory_gib * f64::from(1 << 30);
     let queue_bytes = demand.queued as f64 * (TASK_BYTES + demand.payload_bytes as f64);
-    // A snapshot shares memory with the live state, and at worst doubles that memory.
+    // A snapshot shares memory with the live state. At worst, both together take twice the memory of the state.
     let coordinator_memory = 2.0 * queue_bytes / memory_bytes;
     let usual = document.workers.count;
     let mut warn = |condition: bool, text: String| {
@@ -127,13 +128,13 @@ fn cost(document: &ScalingDocument, workers: f64, prices: &Prices, warnings: &mu
             warnings
                 .push(format!("{cpus} processors and {memory_gib} GiB do not fit onto one {}", machine.name));
         }
-        // A single worker may use the whole machine, if the document says so. Several workers leave memory for the
-        // system.
+        // If a machine has a single worker or node, this one may use all of its memory. Several workers must leave
+        // memory for the operating system.
         let workers = if is_alone { 1 } else { workers_fitting(machine.usable_gib()).clamp(1.0, 1e6) as u32 };
         Some(MachineFit::new(machine, workers))
     };
     let spot = &document.policy.spot;
-    // Each coordinator has its own machine, because two on one machine would fail together.
+    // Two coordinators on the same machine would fail together, so each has a machine of its own.
     let coordinator = machine_fit(&document.coordinators, true);
     let worker = machine_fit(&document.workers, false);
     let spot_workers = (workers - f64::from(spot.base)).max(0.0) * f64::from(spot.percent) / 100.0;

@@ -1,6 +1,6 @@
-//! Scaling policies: bounds, targets and delays.
-//! [`Policy::cloud`] has the numbers of Dunlin's requirements (cloud machines, 45 s to start a pod).
-//! [`Policy::local`] has numbers for processes of this machine.
+//! The policies by which a scaler decides: bounds, thresholds and delays. [`Policy::cloud`] has the numbers of Dunlin's
+//! requirements for cloud machines, where a pod starts in 45 s. [`Policy::local`] has numbers for processes on this
+//! machine.
 
 use crate::limits::ScalerLimits;
 use crate::trigger::ScaleOutTrigger;
@@ -9,175 +9,177 @@ use crate::windows::WeeklyWindow;
 /// The rules by which a scaler adds and removes workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// Minimum number of workers.
+    /// The minimum number of workers.
     pub workers_min: u32,
-    /// Maximum number of workers.
+    /// The maximum number of workers.
     pub workers_max: u32,
-    /// Thresholds that trigger scaling.
+    /// The thresholds above which workers are added.
     pub triggers: ScaleThresholds,
-    /// The rules for scaling out.
+    /// How workers are added.
     pub scale_out: ScaleOutPolicy,
-    /// The rules for scaling in.
+    /// How workers are removed.
     pub scale_in: ScaleInPolicy,
-    /// The rules for scaling by a forecast; `None` to scale by measurements alone.
+    /// How workers are added because of forecasts; `None` if only measurements count.
     pub predictive: Option<ForecastPolicy>,
-    /// The schedule's periods with a minimum of workers.
+    /// The schedule: periods of the week in which a minimum of workers run.
     pub windows: Vec<WeeklyWindow>,
-    /// The pool of prepared workers.
+    /// The warm pool, which contains prepared workers.
     pub warm: WarmPoolPolicy,
-    /// Workers of the spot market.
+    /// How many of the workers are spot instances.
     pub spot: SpotPolicy,
 }
 
-/// The measurements above which a scaler adds workers: processor load, waiting tasks and latency.
+/// The thresholds of a scaler: it adds workers if the load, the number of waiting tasks or the latency exceeds them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScaleThresholds {
-    /// Target load of processors, 0 to 1. The scaler aims at this load and adds workers above it.
+    /// The load of the workers that the scaler aims at, from 0 to 1. Above this load, the scaler adds workers.
     pub cpu_target: f64,
-    /// Scaling in happens only below this load.
+    /// The load of the workers below which the scaler may remove workers.
     pub cpu_low: f64,
-    /// The number of startable waiting tasks above which the scaler adds workers.
+    /// The number of waiting tasks above which the scaler adds workers. Only tasks that could start now count.
     pub queue_max: u64,
-    /// The P99 of the time from submission to start, in ms, above which the scaler adds workers.
+    /// The P99 of the time from a task's submission to its start, in ms. Above it, the scaler adds workers.
     pub latency_ms_max: u64,
-    /// The time within which the added workers should complete the waiting tasks, in ms.
+    /// The time in which the waiting tasks should be completed with the added workers, in ms.
     pub catch_up_ms: u64,
 }
 
-/// The rules for adding workers: when, and how many at a time.
+/// When a scaler adds workers, and how many at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOutPolicy {
-    /// How long a measurement must exceed its threshold before the scaler reacts, in ms.
+    /// How long a measurement must exceed its threshold, in ms, before the scaler takes notice.
     pub detect_ms: u64,
-    /// How long the scaler observes a detected excess before it decides, in ms: for processors, queue, latency and
+    /// How long the scaler then goes on observing before it decides, in ms: for the triggers load, queue, latency and
     /// forecast.
     pub decide_ms: [u64; 4],
-    /// How many workers may be added within `step_ms`, in percent of the present workers. If `step_workers` is more,
-    /// that number is the limit instead.
+    /// How many workers may be added in any period of `step_ms`, in percent of the workers before it. `step_workers` is
+    /// the limit if it allows more.
     pub step_percent: u32,
-    /// How many workers may be added within `step_ms` if `step_percent` allows fewer.
+    /// How many workers may be added in any period of `step_ms`, even if `step_percent` allows fewer.
     pub step_workers: u32,
-    /// The time in which `step_percent` and `step_workers` limit the added workers, ms.
+    /// The length in ms of the periods for `step_percent` and `step_workers`.
     pub step_ms: u64,
 }
 
-/// The rules for removing workers: when, and how many at a time.
+/// When a scaler removes workers, and how many at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleInPolicy {
-    /// How long fewer workers must suffice without interruption before the scaler removes workers, in ms.
+    /// How long fewer workers must be enough, in ms, without interruption, before workers are removed.
     pub cooldown_ms: u64,
-    /// How long the scaler observes after the cooldown before it decides, in ms.
+    /// How long the scaler then goes on observing before it decides, in ms.
     pub decide_ms: u64,
-    /// Minimum time to drain a worker, ms; the longest timeout of a held task applies if it is longer.
+    /// How long a worker may take to finish its tasks, in ms. If a held task has a longer timeout, that timeout
+    /// applies.
     pub drain_ms: u64,
-    /// Maximum number of workers removed at a time, in percent of the present workers; at least one worker.
+    /// How many workers are removed at a time, in percent of the present workers; at least one worker.
     pub step_percent: u32,
-    /// The smallest reduction that the scaler makes, in percent of the present workers.
+    /// By how many percent the required number of workers must be lower than the present number before workers are
+    /// removed.
     pub tolerance_percent: u32,
 }
 
-/// The rules of a scaling policy for adding workers ahead of forecast load.
+/// How a scaler adds workers before a forecast load arrives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForecastPolicy {
-    /// How far ahead the scaler uses forecasts, in ms. This time must be longer than the time to decide on a worker and
-    /// to start it.
+    /// How far ahead the scaler looks, in ms. The time must be longer than it takes to decide on a worker and to start
+    /// it.
     pub lead_ms: u64,
-    /// Length of a bucket of the series, ms.
+    /// The length of a bucket in ms. A bucket is an interval for which the history has one mean value.
     pub bucket_ms: u64,
-    /// Lengths of the seasons, in buckets; the shortest first.
+    /// The lengths of the seasons, in buckets, from the shortest to the longest.
     pub seasons: Vec<usize>,
-    /// The quantile of the forecast's upper bound, from 0.5 to 1.
+    /// The quantile that is the forecast's upper bound, from 0.5 to 1.
     pub quantile: f64,
-    /// The smallest predicted rise to which the scaler reacts, in percent.
+    /// The smallest forecast rise in the number of workers for which the scaler adds workers, in percent.
     pub rise_percent: u32,
-    /// The mean error of recent forecasts, as a share of the actual values, above which the scaler ignores forecasts.
+    /// The mean error of recent forecasts above which the scaler ignores forecasts, as a share of the actual values.
     pub error_max: f64,
-    /// The mean error, as a share, below which the scaler uses forecasts again.
+    /// The mean error of recent forecasts up to which the scaler uses forecasts again, as a share of the actual values.
     pub error_good: f64,
 }
 
-/// The rules of a scaling policy for the warm pool: prepared workers that do not take tasks yet.
+/// How a scaler uses its warm pool, which contains prepared workers that do not take tasks yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WarmPoolPolicy {
-    /// The number of prepared workers in the pool.
+    /// The number of workers in the pool.
     pub size: u32,
-    /// How long a measurement must exceed its threshold before the scaler takes workers from the pool, in ms. This time
+    /// How long a measurement must exceed its threshold, in ms, before the scaler takes workers from the pool. The time
     /// can be short, because it costs little to take a worker that turns out not to be needed.
     pub detect_ms: u64,
-    /// Whether drained instances return to the pool if it has room. Local processes never return; they end.
+    /// Whether a removed worker returns to the pool if the pool has room. Local processes never return; they end.
     pub takes_drained: bool,
 }
 
-/// The rules of a scaling policy for spot instances, which are cheaper and may be interrupted.
+/// How a scaler uses spot instances, which cost less and may be interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SpotPolicy {
-    /// Percentage of spot instances among the workers beyond `base`.
+    /// The percentage of spot instances among the workers beyond `base`.
     pub percent: u32,
-    /// Number of workers that are always on demand.
+    /// The number of workers that are always on-demand instances.
     pub base: u32,
-    /// The number of refusals and interruptions of spot instances within `fallback_ms` after which the scaler launches
-    /// only on-demand instances, for `fallback_ms`.
+    /// The number of refused or interrupted spot instances within `fallback_ms` after which the scaler launches only
+    /// on-demand instances.
     pub fallback_after: u32,
-    /// The duration in ms over which `fallback_after` counts, and for which the scaler then launches only on-demand
-    /// instances.
+    /// The time in ms in which `fallback_after` refusals and interruptions must happen. Afterwards, the scaler launches
+    /// only on-demand instances for the same time.
     pub fallback_ms: u64,
 }
 
-/// The reason why a scaling policy is invalid.
+/// Why a scaling policy is invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PolicyError {
-    /// The bounds are in the wrong order, or too high.
+    /// The minimum number of workers exceeds the maximum number, or the maximum number is 0 or too high.
     #[error(
         "workers_min is {workers_min} and workers_max is {workers_max}: workers_max must be 1 to {most}, and workers_min not more than workers_max"
     )]
     Bounds {
-        /// The policy's minimum number of workers.
+        /// The minimum number of workers in the policy.
         workers_min: u32,
-        /// The policy's maximum number of workers.
+        /// The maximum number of workers in the policy.
         workers_max: u32,
-        /// The highest maximum that the limits allow.
+        /// The highest maximum number that the limits allow.
         most: u32,
     },
-    /// A number is outside of its range, or contradicts another number.
+    /// A number is out of its range. The range may depend on another number of the policy.
     #[error("{what} is {value}: it must be greater than {above} and at most {most}")]
     Share {
-        /// The name of the invalid number.
+        /// The name of the number.
         what: &'static str,
-        /// The invalid number.
+        /// The number in the policy.
         value: f64,
-        /// The bound that the value must exceed.
+        /// The number must be greater than this bound.
         above: f64,
-        /// The greatest allowed value.
+        /// The number must not be greater than this bound.
         most: f64,
     },
     /// A time is too short.
     #[error("{what} is {value_ms} ms: it must be at least {least_ms} ms")]
     Time {
-        /// The name of the time that is too short.
+        /// The name of the time.
         what: &'static str,
-        /// The time that the policy has, in ms.
+        /// The time in the policy, in ms.
         value_ms: u64,
-        /// The smallest allowed value, ms.
+        /// The shortest allowed time, in ms.
         least_ms: u64,
     },
-    /// The number of the named items exceeds the limit.
+    /// The policy has too many of something, such as periods.
     #[error("{count} {what} exceed the limit of {most}")]
     TooMany {
-        /// The name of the counted items.
+        /// The name of the things that are too many.
         what: &'static str,
-        /// The number of these items in the policy.
+        /// The number of these things in the policy.
         count: usize,
-        /// The largest allowed number of these items.
+        /// The largest allowed number of these things.
         most: usize,
     },
 }
 
 const SEASON_BUCKETS: usize = 24;
-/// How far ahead forecasts for local processes reach, in ms. The processes start in less time.
+/// How far ahead a scaler of local processes looks, in ms. Local processes start in less time.
 const LOCAL_LEAD_MS: u64 = 5_000;
 
 impl Policy {
-    /// The policy of Dunlin's requirements for cloud machines.
+    /// Returns the policy of Dunlin's requirements for cloud machines.
     pub fn cloud(workers_min: u32, workers_max: u32) -> Policy {
         Policy {
             workers_min,
@@ -210,7 +212,7 @@ impl Policy {
         }
     }
 
-    /// A policy for processes of this machine, which start within a second.
+    /// Returns a policy for processes on this machine, which start within a second.
     pub fn local(workers_min: u32, workers_max: u32) -> Policy {
         let cloud = Policy::cloud(workers_min, workers_max);
         Policy {
@@ -237,12 +239,14 @@ impl Policy {
         }
     }
 
-    /// Adds a warm pool of local processes. The pool is used when two consecutive samples exceed a threshold.
+    /// Returns this policy with a warm pool of local processes. Workers are taken from the pool when two samples in a
+    /// row exceed a threshold.
     pub fn with_local_pool(self, size: u32) -> Policy {
         Policy { warm: WarmPoolPolicy { size, detect_ms: 0, takes_drained: false }, ..self }
     }
 
-    /// Adds forecasts with the delays of Dunlin's requirements. `seasons` are counted in buckets of `bucket_ms`.
+    /// Returns this policy with forecasts, and with the delays of Dunlin's requirements. A bucket takes `bucket_ms`;
+    /// `seasons` are counted in buckets.
     pub fn with_forecast(self, bucket_ms: u64, seasons: Vec<usize>) -> Policy {
         let predictive = ForecastPolicy {
             lead_ms: 120_000,
@@ -256,7 +260,8 @@ impl Policy {
         Policy { predictive: Some(predictive), ..self }
     }
 
-    /// Adds forecasts of work that repeats every `season_ms`, for workers that start within seconds.
+    /// Returns this policy with forecasts for work that repeats every `season_ms`, and for workers that start within
+    /// seconds.
     pub fn with_season(self, season_ms: u64) -> Policy {
         let bucket_ms = season_ms / SEASON_BUCKETS as u64;
         let Policy { predictive, .. } = self.clone().with_forecast(bucket_ms, vec![SEASON_BUCKETS]);
@@ -264,7 +269,7 @@ impl Policy {
         Policy { predictive: predictive.map(|predictive| ForecastPolicy { lead_ms, ..predictive }), ..self }
     }
 
-    /// Returns how long the scaler observes a detected trigger before it decides, in ms.
+    /// Returns how long the scaler goes on observing before it decides because of `trigger`, in ms.
     pub(crate) fn decide_ms(&self, trigger: ScaleOutTrigger) -> u64 {
         match trigger {
             ScaleOutTrigger::Cpu => self.scale_out.decide_ms[0],
@@ -275,11 +280,11 @@ impl Policy {
         }
     }
 
-    /// Validates the policy.
+    /// Checks all values of the policy.
     ///
     /// # Errors
     ///
-    /// [`PolicyError`] for the first value that is out of its range.
+    /// [`PolicyError`] for the first invalid value that is found.
     pub fn check(&self, limits: &ScalerLimits) -> Result<(), PolicyError> {
         let Policy { workers_min, workers_max, .. } = *self;
         if workers_min > workers_max || !(1..=limits.workers_max).contains(&workers_max) {
@@ -327,7 +332,7 @@ impl ForecastPolicy {
 }
 
 pub(crate) fn check_range(what: &'static str, value: f64, above: f64, most: f64) -> Result<(), PolicyError> {
-    // NaN is refused too, because its comparisons are false.
+    // All comparisons with NaN are false, so NaN is refused too.
     if value > above && value <= most { Ok(()) } else { Err(PolicyError::Share { what, value, above, most }) }
 }
 

@@ -1,4 +1,4 @@
-//! Machine prices: a table in TOML, which users can edit.
+//! Machine prices, in a table in TOML that users can edit.
 
 use serde::Deserialize;
 
@@ -7,61 +7,61 @@ pub const PRICES_TOML: &str = include_str!("prices.toml");
 
 const MACHINES_MAX: usize = 1_000;
 
-/// A table of machine prices.
+/// A table of machine types and their prices.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prices {
-    /// The currency of all prices, such as `USD`.
+    /// The currency of all prices in the table, such as `USD`.
     pub currency: String,
-    /// The number of hours in a month, for monthly costs.
+    /// The number of hours in a month, with which costs per month are computed.
     pub hours_per_month: f64,
-    /// Price of a warm pool instance per hour.
+    /// The price of an instance in the warm pool, per hour.
     pub warm_per_hour: f64,
-    /// The machine types of the table.
+    /// The machine types in the table.
     #[serde(rename = "machine")]
     pub machines: Vec<MachineType>,
 }
 
-/// A type of machine: its processors, memory and price.
+/// A machine type: its processors, its memory and its prices.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineType {
-    /// The machine's name.
+    /// The name of the machine type.
     pub name: String,
-    /// Number of processors.
+    /// The number of processors.
     pub cpus: u32,
-    /// The machine's memory, in GiB.
+    /// The size of the memory in GiB.
     pub memory_gib: f64,
-    /// Price per hour on demand.
+    /// The price of an on-demand machine, per hour.
     pub per_hour: f64,
-    /// Price per hour on the spot market.
+    /// The price of a machine on the spot market, per hour.
     pub spot_per_hour: f64,
 }
 
-/// The reason why a table of machine prices is invalid.
+/// Why a table of machine prices is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PricesError {
-    /// The text cannot be parsed.
+    /// The text is not TOML, or does not have the expected fields.
     #[error("the table of prices cannot be read: {0}")]
     Unreadable(String),
-    /// A number is not positive.
+    /// A number is not above 0.
     #[error("in the table of prices, {what} is not a number above 0")]
     Number {
-        /// The name of the invalid number.
+        /// The name of the number.
         what: String,
     },
-    /// The table has no machine, too many machines, or the same machine twice.
+    /// The table has no machine type, too many machine types, or the same machine type twice.
     #[error("the table of prices has {count} machines: it must list 1 to {most} machines, each only once")]
     Machines {
-        /// Number of machines in the table.
+        /// The number of machine types in the table.
         count: usize,
-        /// The largest allowed number of machines.
+        /// The largest allowed number of machine types.
         most: usize,
     },
 }
 
 impl Prices {
-    /// Parses and validates a table.
+    /// Parses a table, and checks its values.
     pub fn parse(text: &str) -> Result<Prices, PricesError> {
         let prices: Prices = toml::from_str(text)
             .map_err(|error| PricesError::Unreadable(error.to_string().trim_end().to_owned()))?;
@@ -88,7 +88,7 @@ impl Prices {
         })
     }
 
-    /// Returns the machine with this name.
+    /// Returns the machine type with this name.
     pub fn machine(&self, name: &str) -> Option<&MachineType> {
         self.machines.iter().find(|machine| machine.name == name)
     }

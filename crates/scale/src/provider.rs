@@ -1,47 +1,48 @@
-//! Providers of workers: processes of this machine, cloud machines, or simulated ones.
+//! Providers start and end worker instances: processes on this machine, cloud machines, or simulated machines.
 //!
-//! A provider starts each action immediately and reports its result later; the scaler does not wait for it. The scaler
-//! numbers instances and never reuses a number.
+//! A provider begins an action at once, and reports the result later; the scaler does not wait for it. The scaler gives
+//! each instance a number, and never uses a number twice.
 
-/// The id of a worker instance, which the scaler assigns.
+/// The id of a worker instance, which the scaler has assigned.
 pub type InstanceId = u64;
 
 /// The market in which an instance is bought: on demand, or as a cheaper spot instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InstanceMarket {
-    /// On demand: stays until it is released.
+    /// An on-demand instance, which stays until it is released.
     OnDemand,
-    /// Spot: cheaper, and may be interrupted after a notice.
+    /// A spot instance, which costs less, and may be interrupted after a notice.
     Spot,
 }
 
-/// An action that a scaler requests from its provider, such as starting an instance.
+/// An action that a scaler requests from its provider, such as the start of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProviderAction {
-    /// Starts an instance. The result is [`ProviderEvent::Ready`], for the warm pool [`ProviderEvent::Prepared`], or
+    /// Starts an instance. The result is [`ProviderEvent::Ready`], or [`ProviderEvent::Prepared`] for the warm pool, or
     /// [`ProviderEvent::Failed`].
     Launch {
-        /// The instance.
+        /// The new instance.
         instance: InstanceId,
-        /// How the instance is paid for.
+        /// Whether to start an on-demand or a spot instance.
         market: InstanceMarket,
-        /// Whether the instance starts for the warm pool.
+        /// Whether the instance is for the warm pool.
         is_warm: bool,
     },
-    /// Wakes an instance of the warm pool. The result is [`ProviderEvent::Ready`] or [`ProviderEvent::Failed`].
+    /// Takes an instance from the warm pool, so that it runs tasks. The result is [`ProviderEvent::Ready`] or
+    /// [`ProviderEvent::Failed`].
     Wake {
         /// The instance.
         instance: InstanceId,
     },
-    /// Lets the instance finish its tasks and take no new ones. [`ProviderEvent::Drained`] follows within `grace_ms`,
-    /// even if the instance still holds tasks.
+    /// Lets an instance finish its tasks and take no new ones. The result is [`ProviderEvent::Drained`], at the latest
+    /// after `grace_ms`, even if the instance still holds tasks.
     Drain {
         /// The instance.
         instance: InstanceId,
-        /// The longest time to drain, ms.
+        /// The longest time until the instance is drained, in ms.
         grace_ms: u64,
     },
-    /// Ends the instance. The result is [`ProviderEvent::Gone`].
+    /// Ends an instance. The result is [`ProviderEvent::Gone`].
     Terminate {
         /// The instance.
         instance: InstanceId,
@@ -53,39 +54,39 @@ pub enum ProviderAction {
     },
 }
 
-/// An event that a provider reports, such as an instance that is ready.
+/// An event that a provider reports to the scaler, for example that an instance is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProviderEvent {
-    /// The instance can run tasks.
+    /// The instance is ready to run tasks.
     Ready {
         /// The instance.
         instance: InstanceId,
     },
-    /// The instance is in the warm pool.
+    /// The instance is prepared, and is in the warm pool.
     Prepared {
         /// The instance.
         instance: InstanceId,
     },
-    /// The instance failed to start and is gone.
+    /// The instance has failed to start, and no longer exists.
     Failed {
         /// The instance.
         instance: InstanceId,
-        /// Whether the market had no capacity; otherwise the instance has a defect.
+        /// Whether the market had no capacity for the instance. Otherwise the instance itself has failed.
         is_capacity: bool,
     },
-    /// The market will interrupt the instance.
+    /// The market is about to interrupt the instance.
     Interrupted {
         /// The instance.
         instance: InstanceId,
-        /// Time until the interruption, ms.
+        /// The time until the interruption, in ms.
         notice_ms: u64,
     },
-    /// The instance's last task has ended.
+    /// The last task of the instance has ended, or the time for draining is over.
     Drained {
         /// The instance.
         instance: InstanceId,
     },
-    /// The instance has ended, whether or not the scaler requested it.
+    /// The instance has ended, because the scaler requested it or for another reason.
     Gone {
         /// The instance.
         instance: InstanceId,
@@ -93,7 +94,7 @@ pub enum ProviderEvent {
 }
 
 impl ProviderEvent {
-    /// Returns the instance that the event is about.
+    /// Returns the instance to which the event belongs.
     pub fn instance(&self) -> InstanceId {
         match *self {
             ProviderEvent::Ready { instance }
@@ -106,14 +107,14 @@ impl ProviderEvent {
     }
 }
 
-/// Starts and ends instances. The time is an argument, so that a provider can be simulated.
+/// Starts and ends instances. The time is passed as an argument, so that a provider can be simulated.
 pub trait Provider {
-    /// Starts an action. An action on an unknown instance counts as done.
+    /// Begins an action. If the instance does not exist, the action counts as done.
     fn act(&mut self, now_ms: u64, action: &ProviderAction);
 
-    /// Appends to `events` all events up to `now_ms` that were not reported yet, in order.
+    /// Appends the events up to `now_ms` that have not been reported yet to `events`, in order of time.
     fn events(&mut self, now_ms: u64, events: &mut Vec<ProviderEvent>);
 
-    /// Returns the time of the next event in ms, if it is known.
+    /// Returns the time of the next event in ms; `None` if it is not known.
     fn next_due_ms(&self) -> Option<u64>;
 }

@@ -1,5 +1,5 @@
-//! Seeded random numbers: SplitMix64 (Steele, Lea and Flood 2014). The generator is implemented here, so that a seed
-//! always gives the same numbers, with any version of any library.
+//! Random numbers that follow from a seed: the generator SplitMix64 (Steele, Lea and Flood 2014). It is implemented
+//! here, so that a seed gives the same numbers with every version of every library.
 
 /// A generator of pseudo-random numbers.
 #[derive(Debug, Clone)]
@@ -17,12 +17,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Returns a uniform random number from 0 up to but excluding 1.
+    /// Returns a random number from 0 to below 1. All numbers are equally likely.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Returns an exponentially distributed random number with mean 1.
+    /// Returns a random number with an exponential distribution whose mean is 1.
     pub(crate) fn exponential(&mut self) -> f64 {
         -(1.0 - self.unit()).ln()
     }

@@ -1,43 +1,43 @@
-//! Recommends a cluster for a measured load.
+//! Recommends machines and a number of workers for a measured load.
 
 use crate::plan::Demand;
 use crate::prices::{MachineType, Prices};
 use crate::sim::SimulatedNode;
 use crate::sizing::{MachineFit, WorkerNeed};
 
-/// The recommended machines and number of workers for a measured load, with cost and reasons.
+/// A recommended cluster: machine types, numbers of coordinators and workers, the cost, and the reasons.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recommendation {
-    /// Number of coordinator nodes.
+    /// The number of coordinators, which are the nodes that schedule tasks.
     pub coordinators: u32,
-    /// The coordinators' machine type.
+    /// The machine type of the coordinators.
     pub coordinator: MachineType,
-    /// The number of shards over which the tenants are distributed.
+    /// The number of shards into which the tenants are divided.
     pub shards: u32,
-    /// Minimum number of workers.
+    /// The minimum number of workers.
     pub workers_min: u32,
     /// The recommended number of workers.
     pub workers: u32,
-    /// The greatest number of workers.
+    /// The maximum number of workers.
     pub workers_max: u32,
-    /// The workers' machine type, and how many workers fit onto a machine.
+    /// The machine type of the workers, and how many workers fit onto a machine.
     pub fit: MachineFit,
-    /// Mean cost per month.
+    /// The mean cost per month.
     pub cost: f64,
-    /// The reasons for the recommendation, one sentence each.
+    /// The reasons for the recommendation, with one sentence for each.
     pub reasons: Vec<String>,
 }
 
-/// The highest share of a coordinator's processors and memory that the load may use.
+/// The highest load of a coordinator's processors and memory, as a share.
 const USE_MAX: f64 = 0.6;
-/// The number of processors for each shard: one for scheduling, one for network and log.
+/// The number of processors for each shard: one for scheduling, and one for network and log.
 const CPUS_PER_SHARD: u32 = 2;
 const CPU_TARGET: f64 = 0.7;
-/// The memory that a waiting task takes in addition to its payload, in bytes.
+/// The memory of a waiting task in addition to its payload, in bytes.
 const TASK_BYTES: f64 = 400.0;
 
-/// Recommends a cluster for a demand and a worker's need. Returns `None` if no machine in the table suffices.
-/// `spot_percent` applies to workers beyond the minimum.
+/// Recommends a cluster for a load, if a worker needs `need`. `spot_percent` is the percentage of spot instances among
+/// the workers that are not always on demand. Returns `None` if no machine type in the table is large enough.
 pub fn recommend(
     demand: &Demand,
     need: &WorkerNeed,
@@ -60,7 +60,7 @@ pub fn recommend(
     let coordinator =
         prices.machines.iter().filter(suffices).min_by(|a, b| a.per_hour.total_cmp(&b.per_hour))?.clone();
     let coordinators = if workers_max > 50 { 5 } else { 3 };
-    // As in Dunlin's requirements, half of the minimum is always on demand.
+    // As in Dunlin's requirements, half of the minimum number of workers is always on demand.
     let base = workers_min / 2;
     let spot_workers = f64::from(workers - base.min(workers)) * f64::from(spot_percent.min(100)) / 100.0;
     let on_demand = f64::from(workers) - spot_workers;
@@ -99,13 +99,13 @@ pub fn recommend(
 }
 
 impl Recommendation {
-    /// Returns the recommendation as a YAML document for [`ScalingDocument::parse`](crate::ScalingDocument::parse).
-    /// Each worker gets an equal share of its machine.
+    /// Returns the recommendation as a YAML document, which [`ScalingDocument::parse`](crate::ScalingDocument::parse)
+    /// can read. Workers on the same machine get equal shares of it.
     pub fn to_yaml(&self, spot_percent: u32) -> String {
         let Recommendation { coordinator, fit, .. } = self;
         let gib = |gib: f64| format!("{}Mi", (gib * 1_024.0) as u64);
         let share = f64::from(fit.workers.max(1));
-        // The share is rounded down, so that the same number of workers fits onto the machine.
+        // The share is rounded down. Otherwise fewer workers would fit onto the machine.
         let cpus = (f64::from(fit.machine.cpus) / share * 100.0).floor() / 100.0;
         format!(
             "coordinators:\n  count: {}\n  instanceType: {}\n  cpu: {}\n  memory: {}\n\

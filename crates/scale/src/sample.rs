@@ -1,51 +1,52 @@
-//! The input of the scaler: samples of a scheduler's load.
+//! The samples of a scheduler's load from which the scaler decides.
 
 use dunlin_tasks::Signals;
 
 use crate::provider::InstanceId;
 
-/// The measurements of a task scheduler from which a scaler makes one decision.
+/// A sample of a task scheduler's load. The scaler makes one decision from each sample.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SchedulerSample {
-    /// Tasks that one more worker could start now. Tasks that wait for a quota, a limit, another task or a time do
-    /// not count.
+    /// The number of waiting tasks that one more worker could start now. Tasks that wait for a quota, a limit, another
+    /// task or a time do not count.
     pub startable: u64,
     /// How long the oldest startable task has waited, in ms.
     pub oldest_ms: u64,
-    /// Load of the workers since the last sample, 0 to 1.
+    /// The load of the workers since the last sample, from 0 to 1.
     pub cpu: f64,
-    /// Mean number of workers since the last sample.
+    /// The mean number of workers since the last sample.
     pub workers: f64,
-    /// P99 of the time from submission to start since the last sample, ms; `None` if no task started.
+    /// The P99 of the time from a task's submission to its start since the last sample, in ms; `None` if no task
+    /// started.
     pub latency_ms: Option<u64>,
-    /// Submitted tasks per second.
+    /// The number of submitted tasks per second.
     pub arrived_per_s: f64,
-    /// Completed tasks per second.
+    /// The number of completed tasks per second.
     pub done_per_s: f64,
-    /// The workers without tasks: their instances, and when they became idle, in ms. The longest idle workers come
-    /// first.
+    /// The workers without tasks: their instances, and the times at which they became idle, in ms. The worker that has
+    /// been idle longest comes first.
     pub idle: Vec<(InstanceId, u64)>,
-    /// The longest timeout of a held task, ms.
+    /// The longest timeout of any task that a worker holds, in ms.
     pub grace_ms: u64,
 }
 
-/// The load of a task scheduler, as measured since the scaler's last sample.
+/// The load of a task scheduler since the scaler's last sample.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct LoadMeasurement {
-    /// Load of the workers, 0 to 1.
+    /// The load of the workers, from 0 to 1.
     pub cpu: f64,
-    /// Mean number of workers.
+    /// The mean number of workers.
     pub workers: f64,
-    /// P99 of the time from submission to start, ms; `None` if no task started.
+    /// The P99 of the time from a task's submission to its start, in ms; `None` if no task started.
     pub latency_ms: Option<u64>,
-    /// Submitted tasks per second.
+    /// The number of submitted tasks per second.
     pub arrived_per_s: f64,
-    /// Completed tasks per second.
+    /// The number of completed tasks per second.
     pub done_per_s: f64,
 }
 
 impl SchedulerSample {
-    /// Makes a sample. `instance_of` maps a worker to its instance; it returns `None` for a worker that the scaler does
+    /// Creates a sample. `instance_of` returns the instance of a worker, or `None` for a worker that the scaler does
     /// not manage.
     pub fn new(
         signals: &Signals,

@@ -28,7 +28,7 @@ use crate::trigger::Since;
 
 use scale_in::WindowMax;
 
-/// Decides when to add and remove workers, according to a policy.
+/// Decides when workers are added or removed, according to a policy.
 #[derive(Debug, Clone)]
 pub struct Scaler {
     policy: Policy,
@@ -36,28 +36,28 @@ pub struct Scaler {
     fleet: Fleet,
     decisions: Decisions,
     forecaster: Option<Forecaster>,
-    /// The measured or assumed rate of a worker that is always busy, in tasks per second; 0 if it is unknown.
+    /// How many tasks per second a busy worker completes, as measured or assumed; 0 if this is unknown.
     rate: f64,
-    /// Since when each measurement has exceeded its threshold: processors, queue, latency, forecast.
+    /// Since when each measurement has exceeded its threshold: load, queue, latency and forecast.
     exceeded_since: [Since; 4],
-    /// The workers added within the last `step_ms`: for each decision, its time and the number of workers.
+    /// The decisions to add workers within the last `step_ms`: the time of each, and its number of workers.
     added: VecDeque<(u64, u32)>,
     fewer_since: Since,
-    /// The highest number of workers that was required within the last cooldown.
+    /// The highest number of required workers within the time of the cooldown.
     required_max: WindowMax,
-    /// The earliest time of the next decision to remove workers, in ms.
+    /// The earliest time at which workers may be removed again, in ms.
     next_scale_in_ms: u64,
-    /// The number of consecutive failed launches. After too many, the scaler launches nothing for some time.
+    /// The number of failed launches in a row. If there are too many, the scaler launches nothing for some time.
     failures: u32,
-    /// The end of the pause after failed launches, in ms.
+    /// The time until which the scaler launches nothing, because launches have failed, in ms.
     paused_until_ms: u64,
-    /// The numbers of the decisions for which a replacement is launched after the pause; `None` for a launch without a
-    /// decision.
+    /// The launches that must be made after the pause, in place of failed ones: the number of the decision, or `None`
+    /// if the launch belongs to no decision.
     postponed: Vec<Option<u64>>,
-    /// The times of recent refusals and interruptions of spot instances, in ms.
+    /// The times at which spot instances were recently refused or interrupted, in ms.
     spot_failures: VecDeque<u64>,
-    /// The time until which the scaler launches only on-demand instances, in ms. Too many refusals and interruptions
-    /// set this time.
+    /// The time until which the scaler launches only on-demand instances, because spot instances were refused or
+    /// interrupted, in ms.
     on_demand_until_ms: u64,
 }
 
@@ -89,7 +89,7 @@ impl Scaler {
         })
     }
 
-    /// Replaces the policy. The history for forecasts is kept, unless the settings of forecasts change.
+    /// Replaces the policy. If the rules for forecasts stay the same, the history for forecasts is kept.
     pub fn set_policy(&mut self, policy: Policy) -> Result<(), PolicyError> {
         policy.check(&self.limits)?;
         if policy.predictive != self.policy.predictive {
@@ -102,21 +102,24 @@ impl Scaler {
         Ok(())
     }
 
-    /// Adds past arrivals per second, as means over the forecast's buckets.
+    /// Adds past arrival rates in tasks per second to the history for forecasts. Each of `means` is the mean over one
+    /// bucket.
     pub fn learn(&mut self, now_ms: u64, means: impl IntoIterator<Item = f64>) {
         if let Some(forecaster) = &mut self.forecaster {
             forecaster.learn(now_ms, means);
         }
     }
 
-    /// Sets the assumed rate of a busy worker, in tasks per second. The assumption applies until the rate is measured.
+    /// Sets the number of tasks per second that a busy worker is assumed to complete. It applies until this rate is
+    /// measured.
     pub fn assume_rate(&mut self, per_s: f64) {
         if per_s.is_finite() && per_s > 0.0 {
             self.rate = per_s;
         }
     }
 
-    /// Processes a sample, decides, and appends the resulting actions. `unix_ms` is the time of day for schedules.
+    /// Reads a sample, decides, and appends the actions for the provider to `actions`. `unix_ms` is the time in ms
+    /// since 1970, for schedules.
     pub fn tick(
         &mut self,
         now_ms: u64,
@@ -135,12 +138,12 @@ impl Scaler {
         self.refill_warm_pool(now_ms, actions);
     }
 
-    /// Returns the policy by which the scaler decides.
+    /// Returns the scaler's policy.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Returns the instances.
+    /// Returns the fleet, which contains the instances.
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
     }
@@ -150,7 +153,7 @@ impl Scaler {
         &self.decisions
     }
 
-    /// Returns the forecaster, if the policy uses forecasts.
+    /// Returns the forecaster; `None` if the policy uses no forecasts.
     pub fn forecaster(&self) -> Option<&Forecaster> {
         self.forecaster.as_ref()
     }
@@ -161,11 +164,11 @@ impl Scaler {
         now_ms < self.on_demand_until_ms
     }
 
-    /// Updates the rate of a busy worker from the number of completed tasks.
+    /// Updates the number of tasks per second that a busy worker completes.
     fn measure(&mut self, sample: &SchedulerSample) {
         let busy = sample.cpu * sample.workers;
         let rate = sample.done_per_s / busy;
-        // Workers with too little work give no information about the rate.
+        // If workers are hardly busy, the sample does not show how fast a busy worker is.
         if busy >= 0.5 && sample.done_per_s > 0.0 && rate.is_finite() {
             self.rate = if self.rate == 0.0 { rate } else { self.rate + (rate - self.rate) / 8.0 };
         }

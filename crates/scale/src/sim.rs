@@ -1,9 +1,9 @@
-//! The cluster simulator: the real scheduler and scaler in virtual time.
+//! The cluster simulator, which runs the real scheduler and the real scaler in virtual time.
 //!
 //! Every task goes through the real [`dunlin_tasks::SchedulerState`], and a real [`Scaler`](crate::Scaler) makes every
-//! decision. Workers join, receive tasks, respond, drain and leave. A [`SimulationScenario`] sets the run times of
-//! tasks, the capacity of a node and the delays of a provider. The same scenario always gives the same run, with the
-//! same digest of task starts.
+//! decision. Workers join, receive tasks, respond, drain and leave. A [`SimulationScenario`] sets how long tasks run,
+//! how much a node can do, and which delays a provider has. The same scenario always gives the same run, with the same
+//! digest of task starts.
 
 mod cases;
 mod meter;
@@ -26,7 +26,7 @@ pub use scenario::{ServiceTime, SimulationScenario, SubmissionLoad, TenantLoad, 
 pub use series::{TimeSeries, TimeSeriesError};
 pub use workload::Workload;
 
-/// Runs a scenario to its end.
+/// Runs a scenario to its end, and returns the results.
 pub fn run(scenario: &SimulationScenario) -> SimulationOutcome {
     world::SimulatedWorld::new(scenario).run()
 }

@@ -1,4 +1,4 @@
-//! A simulated provider of machines. Its delays, failures and interruptions happen in virtual time and follow from a
+//! A simulated provider of machines. Its delays, failures and interruptions happen in virtual time, and follow from a
 //! seed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,31 +6,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::provider::{InstanceId, InstanceMarket, Provider, ProviderAction, ProviderEvent};
 use crate::random::Random;
 
-/// The delays and failure rates of a simulated provider of machines.
+/// The delays of a simulated provider, and how often starts fail or instances are interrupted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProviderDelays {
-    /// Time from the launch of an instance until it is ready, ms.
+    /// The time from the launch of an instance until it is ready, in ms.
     pub ready_ms: u64,
-    /// Time from waking an instance of the warm pool until it is ready, ms.
+    /// The time from when an instance is taken from the warm pool until it is ready, in ms.
     pub wake_ms: u64,
-    /// Time from the termination of an instance until it is gone, ms.
+    /// The time from the request to end an instance until it has ended, in ms.
     pub terminate_ms: u64,
-    /// The number of failures in a thousand cold starts. A failure is reported when the instance should be ready.
+    /// How many of a thousand cold starts fail. A failure is reported at the time when the instance should be ready.
     pub cold_failures_permille: f64,
-    /// The number of failures in a thousand starts from the warm pool.
+    /// How many of a thousand starts from the warm pool fail.
     pub warm_failures_permille: f64,
-    /// Interruptions of a spot instance per hour.
+    /// How often a spot instance is interrupted per hour, on average.
     pub interruptions_per_hour: f64,
-    /// The time between the notice and the interruption of a spot instance, in ms.
+    /// The time from the notice to the interruption of a spot instance, in ms.
     pub notice_ms: u64,
-    /// Maximum number of spot instances at the same time; `None` for no limit.
+    /// The largest number of spot instances at the same time; `None` for no limit.
     pub spot_max: Option<u32>,
 }
 
 impl ProviderDelays {
-    /// The delays of Dunlin's requirements: 45 s to start a pod, 30 s to end it, 2.3 % and 0.8 % failed starts. A start
-    /// from the warm pool takes 20 s. The requirements claim 55 s in total with a warm pool, which is impossible:
-    /// detection and decision alone take 75 s.
+    /// Returns the delays of Dunlin's requirements: a pod starts in 45 s and ends in 30 s; 2.3 % of cold starts and 0.8
+    /// % of starts from the warm pool fail. A start from the warm pool takes 20 s. With a warm pool, the requirements
+    /// allow 55 s in total. This needs a shorter detection for the pool, because detection and decision otherwise take
+    /// 75 s.
     pub fn cloud() -> ProviderDelays {
         ProviderDelays {
             ready_ms: 45_000,
@@ -61,7 +62,7 @@ struct Machine {
     has_notice: bool,
 }
 
-/// A future event of an instance.
+/// An event of an instance that happens at a later time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     Started,
@@ -71,7 +72,7 @@ enum Due {
     Gone,
 }
 
-/// A provider for simulations, which starts and ends simulated machines.
+/// A provider that starts and ends simulated machines.
 #[derive(Debug, Clone)]
 pub struct SimulatedProvider {
     delays: ProviderDelays,
@@ -85,7 +86,7 @@ pub struct SimulatedProvider {
 }
 
 impl SimulatedProvider {
-    /// Creates a provider. The same calls at the same times give the same events for the same seed.
+    /// Creates a provider. With the same seed, the same calls at the same times give the same events.
     pub fn new(delays: ProviderDelays, seed: u64) -> SimulatedProvider {
         SimulatedProvider {
             delays,
@@ -99,12 +100,12 @@ impl SimulatedProvider {
         }
     }
 
-    /// The provider's delays.
+    /// Returns the provider's delays.
     pub fn delays(&self) -> &ProviderDelays {
         &self.delays
     }
 
-    /// Adds an instance as if it had been launched earlier, so that it is ready immediately.
+    /// Adds an instance that is already ready, as if it had been launched earlier.
     pub(crate) fn insert_running(&mut self, instance: InstanceId, launch: &ProviderAction) {
         if let ProviderAction::Launch { market, is_warm, .. } = *launch {
             let state = if is_warm { State::Warm } else { State::Ready };
@@ -113,31 +114,31 @@ impl SimulatedProvider {
         }
     }
 
-    /// Reports that the last task of a draining instance has ended.
+    /// Tells the provider that the last task of a draining instance has ended.
     pub fn report_drained(&mut self, instance: InstanceId) {
         if self.machines.get(&instance).is_some_and(|machine| machine.state == State::Draining) {
             self.queued.push(ProviderEvent::Drained { instance });
         }
     }
 
-    /// Kills an instance without notice.
+    /// Ends an instance without a notice.
     pub fn kill(&mut self, instance: InstanceId) {
         if self.machines.remove(&instance).is_some() {
             self.queued.push(ProviderEvent::Gone { instance });
         }
     }
 
-    /// Returns the number of cold starts, and of starts from the warm pool.
+    /// Returns the number of cold starts, and the number of starts from the warm pool.
     pub fn launches(&self) -> (u64, u64) {
         self.launches
     }
 
-    /// Returns the number of failed cold starts, and of failed starts from the warm pool.
+    /// Returns how many of the cold starts, and how many of the starts from the warm pool, failed.
     pub fn failures(&self) -> (u64, u64) {
         self.failures
     }
 
-    /// Interrupted spot instances so far.
+    /// Returns the number of spot instances that have been interrupted.
     pub fn interruptions(&self) -> u64 {
         self.interruptions
     }
@@ -229,7 +230,7 @@ impl Provider for SimulatedProvider {
         | ProviderAction::Park { instance }
         | ProviderAction::Launch { instance, .. }) = *action;
         let Some(machine) = self.machines.get_mut(&instance) else {
-            // The instance is unknown, for example because it was interrupted before this action.
+            // The instance does not exist. It may have been interrupted before this action, for example.
             self.queued.push(ProviderEvent::Gone { instance });
             return;
         };

@@ -1,41 +1,41 @@
-//! Right-sizing: finds the machine for a worker's measured use.
+//! Right-sizing: finds the machine type that suits the measured use of a worker.
 
 use crate::prices::{MachineType, Prices};
 
-/// The share by which a machine must exceed the measured use.
+/// By which share a machine must be larger than the measured use of its workers.
 const HEADROOM: f64 = 0.15;
-/// The smallest memory that a machine reserves for its operating system, in GiB.
+/// The smallest memory in GiB that is reserved for a machine's operating system.
 const SYSTEM_GIB: f64 = 0.5;
-/// The share of its memory that a machine reserves for its operating system, if this is more than `SYSTEM_GIB`.
+/// The share of a machine's memory that is reserved for its operating system, if this is more than `SYSTEM_GIB`.
 const SYSTEM_SHARE: f64 = 0.05;
-/// The smallest number of measurements from which a need is computed.
+/// The smallest number of measurements from which a worker's need is computed.
 const MEASURED_MIN: usize = 20;
 
-/// The processors and memory that a worker needs at its peak.
+/// The processors and the memory that a worker needs, with nearly the highest measured use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WorkerNeed {
-    /// The number of processors: the 95th percentile of the measurements.
+    /// The number of processors, which is the 95th percentile of the measurements.
     pub cpus: f64,
-    /// The memory in GiB: the 99th percentile of the measurements. The percentile is higher than for processors,
-    /// because a worker fails if it lacks memory.
+    /// The memory in GiB, which is the 99th percentile of the measurements. This percentile is higher, because a worker
+    /// fails if it lacks memory.
     pub memory_gib: f64,
 }
 
-/// The number of workers that fit onto a machine type, and the cost of one worker.
+/// How many workers fit onto a machine of one type, and what one worker costs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MachineFit {
     /// The machine type.
     pub machine: MachineType,
-    /// Workers per machine.
+    /// The number of workers on each machine.
     pub workers: u32,
-    /// Cost of a worker per hour.
+    /// The price of a worker on an on-demand machine, per hour.
     pub per_worker_hour: f64,
-    /// Cost of a worker per hour on the spot market.
+    /// The price of a worker on a spot machine, per hour.
     pub spot_per_worker_hour: f64,
 }
 
 impl MachineType {
-    /// Memory available to workers, GiB.
+    /// Returns the memory that the workers may use, in GiB.
     pub fn usable_gib(&self) -> f64 {
         (self.memory_gib - SYSTEM_GIB.max(self.memory_gib * SYSTEM_SHARE)).max(0.0)
     }
@@ -51,8 +51,8 @@ impl MachineFit {
         }
     }
 
-    /// Cost per hour of `on_demand` on-demand workers and `on_spot` spot workers. Partly used machines are paid in
-    /// full.
+    /// Returns the cost per hour of `on_demand` workers on on-demand machines and `on_spot` workers on spot machines. A
+    /// partly used machine costs its full price.
     pub fn per_hour(&self, on_demand: f64, on_spot: f64) -> f64 {
         let machines = |workers: f64| (workers / f64::from(self.workers) - 1e-9).ceil().max(0.0);
         machines(on_demand) * self.machine.per_hour + machines(on_spot) * self.machine.spot_per_hour
@@ -60,12 +60,13 @@ impl MachineFit {
 }
 
 impl WorkerNeed {
-    /// Computes the need from measurements of processors and GiB; `None` if there are too few measurements.
+    /// Computes a worker's need from measurements of its processors and of its memory in GiB. Returns `None` if there
+    /// are too few measurements, or if one is negative or not a number.
     pub fn from_measurements(cpus: &[f64], memory_gib: &[f64]) -> Option<WorkerNeed> {
         Some(WorkerNeed { cpus: quantile(cpus, 0.95)?, memory_gib: quantile(memory_gib, 0.99)? })
     }
 
-    /// The number of workers that fit onto a machine with headroom; `None` if not even one worker fits.
+    /// Returns how many workers with this need fit onto a machine, with some reserve; `None` if not even one fits.
     pub fn fit(&self, machine: &MachineType) -> Option<MachineFit> {
         let workers_for = |has: f64, need: f64| {
             if need > 0.0 { has / (need * (1.0 + HEADROOM)) } else { f64::from(u32::MAX) }
@@ -76,8 +77,9 @@ impl WorkerNeed {
         (workers > 0).then(|| MachineFit::new(machine, workers))
     }
 
-    /// Returns the cheapest machine for `on_demand` on-demand workers and `on_spot` spot workers. Of equally cheap
-    /// machines, returns the smallest. Returns `None` if a worker fits onto no machine.
+    /// Returns the machine type with which `on_demand` on-demand workers and `on_spot` spot workers cost least. If
+    /// several cost the same, returns the one with the fewest processors. Returns `None` if a worker fits onto no
+    /// machine.
     pub fn cheapest_for(&self, prices: &Prices, on_demand: f64, on_spot: f64) -> Option<MachineFit> {
         let fits = prices.machines.iter().filter_map(|machine| self.fit(machine));
         fits.min_by(|a, b| {
@@ -86,8 +88,8 @@ impl WorkerNeed {
         })
     }
 
-    /// Returns the machine with the lowest price per worker for large fleets. Of equally cheap machines, returns the
-    /// smallest. Returns `None` if a worker fits onto no machine.
+    /// Returns the machine type with the lowest price per worker if all machines are fully used. If several cost the
+    /// same, returns the one with the fewest processors. Returns `None` if a worker fits onto no machine.
     pub fn cheapest(&self, prices: &Prices) -> Option<MachineFit> {
         let fits = prices.machines.iter().filter_map(|machine| self.fit(machine));
         fits.min_by(|a, b| {

@@ -1,15 +1,15 @@
-//! The reasons to add workers, and since when each reason has applied without interruption.
+//! The reasons for which a scaler adds workers, and a clock that measures since when a reason has applied.
 
-/// The measurement or rule because of which a scaler adds workers.
+/// The reason for which a scaler adds workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ScaleOutTrigger {
-    /// The load of processors exceeds its target.
+    /// The load of the workers exceeds its target.
     Cpu,
-    /// Too many tasks wait.
+    /// More tasks wait than the policy allows.
     Queue,
-    /// Tasks wait too long for their start.
+    /// Tasks wait longer for their start than the policy allows.
     Latency,
-    /// The forecast exceeds the capacity.
+    /// The forecast load needs more workers.
     Predictive,
     /// The schedule requires more workers.
     Scheduled,
@@ -18,7 +18,7 @@ pub enum ScaleOutTrigger {
 }
 
 impl ScaleOutTrigger {
-    /// The trigger's name.
+    /// Returns the name of the trigger.
     pub fn name(self) -> &'static str {
         match self {
             ScaleOutTrigger::Cpu => "cpu",
@@ -31,12 +31,12 @@ impl ScaleOutTrigger {
     }
 }
 
-/// Measures how long a condition has been true without interruption.
+/// Since when a condition has been true without interruption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Since(Option<u64>);
 
 impl Since {
-    /// Updates the condition. Returns the time since which it has been true; `None` if it is false.
+    /// Updates the condition. If it is true, returns the time since which it has been true; otherwise `None`.
     pub(crate) fn update(&mut self, is_true: bool, now_ms: u64) -> Option<u64> {
         self.0 = is_true.then(|| self.0.unwrap_or(now_ms));
         self.0

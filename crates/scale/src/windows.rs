@@ -1,27 +1,27 @@
-//! Schedules: periods of the week in which a minimum of workers run.
+//! Schedules: periods of the week in which at least a given number of workers run.
 
 use crate::policy::{PolicyError, check_range};
 
 const DAY_MINUTES: u32 = 24 * 60;
 
-/// A period on given days of the week (UTC) in which at least a given number of workers run.
+/// A period on some days of the week, in UTC, in which at least a given number of workers run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WeeklyWindow {
-    /// The days of the week, one bit for each. The lowest bit is Monday.
+    /// The days of the week on which the period begins, with one bit for each. The lowest bit is Monday.
     pub days: u8,
-    /// The first minute of the period, as a minute of the day.
+    /// The start of the period, as the number of minutes since midnight.
     pub from_minute: u32,
-    /// The end of the period, as a minute of the day (exclusive). If the end is not after the start, the period ends
-    /// on the next day.
+    /// The end of the period, as the number of minutes since midnight. If the end is not after the start, the period
+    /// ends on the next day.
     pub to_minute: u32,
-    /// Minimum number of workers.
+    /// The minimum number of workers in the period.
     pub workers_min: u32,
 }
 
 impl WeeklyWindow {
-    /// Monday to Friday.
+    /// The days from Monday to Friday.
     pub const WORKDAYS: u8 = 0b001_1111;
-    /// All days.
+    /// All days of the week.
     pub const DAILY: u8 = 0b111_1111;
 
     pub(crate) fn check(&self) -> Result<(), PolicyError> {

@@ -1,5 +1,5 @@
-//! Frames of this suite's own protocol. Clients of the suite use this protocol for requests that nodes do not accept
-//! from ordinary clients.
+//! The frames of suite `control`'s own protocol between its clients and the measured nodes. The clients use this
+//! protocol for requests that ordinary clients cannot make.
 //!
 //! ```text
 //!  frame = length of the rest in bytes u32, id u64, kind u8, body

@@ -1,4 +1,4 @@
-//! The settings of a measurement: the world, its entities, its regions and its ticks.
+//! The settings of a measured world: its size, its entities, its regions and its ticks.
 
 use dunlin::space::{
     Entity, EntityId, HandoverLimits, Partition, RegionId, RegionLimits, RegionSetup, StandbyMode,
@@ -8,56 +8,56 @@ use serde::{Deserialize, Serialize};
 
 use super::movement::{ACROSS, MovementPattern};
 
-/// The distribution of a world's entities at the start, along the axis that crosses the regions' border.
+/// Where the entities are at the start. The positions of a variant are on the axis that crosses the regions' border.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum InitialPositions {
-    /// Random positions between two walls. Entities start in both directions, so that the entities are at all points of
-    /// their paths.
+    /// At random positions between two walls. Half of the entities move in either direction, so that they are spread
+    /// over their paths.
     Between(f32, f32),
-    /// All entities at one position.
+    /// All at the same position.
     At(f32),
-    /// Random positions, with random directions.
+    /// At random positions, with random directions.
     Anywhere,
-    /// Random positions in a plane. The plane goes through the middle of the world and crosses the border.
+    /// At random positions in a plane through the middle of the world. The plane crosses the regions' border.
     Plane,
 }
 
-/// The settings of a measured world, which all of its processes receive.
+/// The settings of a measured world. All processes of the world receive them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorldSetting {
-    /// The number of processes. Each runs one region.
+    /// The number of processes. Each of them runs one region.
     pub processes: u32,
-    /// How entities move.
+    /// How the entities move.
     pub movement: MovementPattern,
-    /// Initial positions.
+    /// Where the entities are at the start.
     pub spread: InitialPositions,
-    /// The speed of entities, in units per second.
+    /// The speed of the entities, in units per second.
     pub speed: f32,
-    /// Number of entities in all.
+    /// The number of entities in the whole world.
     pub entities: u64,
-    /// The length of the world's edges. The border between two regions is in the middle.
+    /// The length of each edge of the world. The border between two regions is in the middle.
     pub edge: f32,
-    /// A region receives ghosts of the entities that are outside the region and at most this far from the region's
-    /// border.
+    /// How far from its border a region sees: it receives ghosts of the entities that are outside the region and at
+    /// most this far from its border.
     pub strip: f32,
     /// The duration of a tick in the world's time, in ns.
     pub tick_ns: u64,
-    /// The number of ticks between two batches of ghosts.
+    /// The number of ticks from one transfer of ghosts to the next.
     pub ghosts_every: u32,
     /// Whether all processes run their ticks in lock-step.
     pub lockstep: bool,
-    /// Whether changes are published to a state topic of a node that runs in the worker's process.
+    /// Whether changes are published to a state topic. The topic is in a node in the worker's own process.
     pub publish: bool,
-    /// Whether each region has a standby in another process, as is the default of worlds. A tick waits until the
-    /// standby has the previous tick.
+    /// Whether each region has a standby in another process, which is the default of worlds. A tick then waits until
+    /// the standby has received the previous tick.
     pub standby: bool,
 }
 
-/// The seed of the random numbers.
+/// The seed of all random numbers.
 pub const SEED: u64 = 7;
 
 impl WorldSetting {
-    /// Returns settings with two processes, and with the Luciferase document's world and ticks.
+    /// Returns settings with two processes, and with the world and the ticks of Luciferase's document.
     pub fn of(movement: MovementPattern, spread: InitialPositions, entities: u64) -> Self {
         Self {
             processes: 2,
@@ -75,18 +75,18 @@ impl WorldSetting {
         }
     }
 
-    /// Returns settings in which entities move back and forth between two walls, and start at random positions between
-    /// them.
+    /// Returns settings in which the entities move back and forth between two walls, and start at random positions
+    /// between these walls.
     pub fn between(low: f32, high: f32, entities: u64) -> Self {
         Self::of(MovementPattern::Oscillate { low, high }, InitialPositions::Between(low, high), entities)
     }
 
-    /// Returns the world's extent.
+    /// Returns the box that the world fills.
     pub fn world(&self) -> WorldBox<3> {
         WorldBox::cube(self.edge).expect("the world's edge length is a number above 0")
     }
 
-    /// Returns the setup of a region.
+    /// Returns the settings of one region of this world.
     pub fn setup(&self, region: RegionId) -> RegionSetup<3> {
         let mut setup = RegionSetup::new(region, self.world(), self.strip);
         (setup.tick_ns, setup.ghosts_every, setup.seed) = (self.tick_ns, self.ghosts_every, SEED);
@@ -99,18 +99,18 @@ impl WorldSetting {
         setup
     }
 
-    /// Returns the number of standbys of each region.
+    /// Returns the number of standbys of each region: 0 or 1.
     pub fn standbys(&self) -> u64 {
         self.standby.into()
     }
 
-    /// Returns the partition of the world. The regions are numbered from 1, and each has an equal part of the
-    /// space-filling curve. Two regions are the halves of the world.
+    /// Returns how the world is divided into regions. The regions are numbered from 1, and each has an equal part of
+    /// the space-filling curve. If there are two regions, they are the two halves of the world.
     pub fn partition(&self) -> Partition {
         Partition::even(3, &(1..=self.processes).map(RegionId).collect::<Vec<_>>())
     }
 
-    /// Returns the nth entity.
+    /// Returns the entity with number `nth`, as it is at the start.
     pub fn entity(&self, nth: u64) -> Entity<'static, 3> {
         let moment = TickContext { tick: 0, seconds: 0.0, world: self.world(), seed: SEED };
         let unit = |number: u64| (moment.random_signed(EntityId(nth), number) + 1.0) / 2.0;
@@ -130,13 +130,12 @@ impl WorldSetting {
         if self.spread == InitialPositions::Plane {
             (position[0], velocity[0]) = (self.edge / 2.0, 0.0);
         }
-        // Four of five entities are of kind 1. With the movement `Gather`, only entities of kind 1 walk to the
-        // position.
+        // Four of five entities are of kind 1. With [`MovementPattern::Gather`], only these entities move.
         Entity { kind: u32::from(!nth.is_multiple_of(5)), velocity, ..Entity::at(nth, position) }
     }
 
-    /// Returns how many times per second entities cross the border, summed over all entities, if they move back and
-    /// forth between two walls; 0 for other movements.
+    /// Returns the number of border crossings per second of all entities, if the entities move back and forth between
+    /// two walls; 0 for other movements.
     pub fn offered_per_s(&self) -> f64 {
         match self.movement {
             MovementPattern::Oscillate { low, high } => {

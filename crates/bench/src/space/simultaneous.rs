@@ -1,4 +1,4 @@
-//! Measures handovers of entities that all cross the border in the same tick.
+//! Measures handovers in a world whose entities all cross the border in the same tick.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
 use crate::point::{BenchContext, RunSample};
 
-/// The number of ticks within which all handovers must be complete.
+/// The number of ticks of a run. All handovers must be complete by then.
 const TICKS: u64 = 20;
 
-/// Lets all entities cross the border in the third tick. Measures the time until the last entity is taken over.
+/// Lets all entities cross the border in the third tick. Measures how many ticks later the last entity is taken over.
 pub fn measure(bench: &BenchContext, setting: WorldSetting) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, Duration::ZERO)?;
     let reports = workers.run(setting.tick_ns, TICKS)?;
@@ -28,11 +28,11 @@ pub fn measure(bench: &BenchContext, setting: WorldSetting) -> Result<RunSample>
     Ok(sample(&reports).with("ticks_taken", last_tick.saturating_sub(CROSSING_TICK) as f64).with("lost", 0.0))
 }
 
-/// The number of the tick in which the entities cross the border; the first tick has number 1. The entities start at a
-/// distance from the border for which they need two and a half ticks.
+/// The tick in which the entities cross the border, counted from 1. The entities start so far from the border that they
+/// reach it after two and a half ticks.
 const CROSSING_TICK: u64 = 3;
 
-/// Returns the initial position of the entities, on the axis that crosses the border.
+/// Returns the position at which the entities start, on the axis that crosses the border.
 pub fn start_position(speed: f32, tick_ns: u64, border: f32) -> f32 {
     border - speed * (tick_ns as f32 / 1e9) * 2.5
 }

@@ -1,4 +1,4 @@
-//! The worker processes of a measurement, as the parent process controls them.
+//! Starts the worker processes of a measured world, and sends commands to them.
 
 use std::time::Duration;
 
@@ -11,18 +11,19 @@ use super::setting::WorldSetting;
 use crate::child::{Child, TIMEOUT};
 use crate::point::BenchContext;
 
-/// The running processes of one measured world. Dropping the handle kills all of them.
+/// The worker processes of a measured world. Dropping the handle kills all of them.
 #[derive(Debug)]
 pub struct WorldProcesses {
     pub setting: WorldSetting,
     children: Vec<Child>,
     _delays: Vec<DelayRelay>,
-    /// The number of ticks that all workers have run.
+    /// The number of ticks that the workers have run.
     pub ticks: u64,
 }
 
 impl WorldProcesses {
-    /// Starts the workers and inserts all entities. Each connection between workers has the round-trip time `rtt`.
+    /// Starts the workers, and lets them create all entities. Each connection between workers has the round-trip time
+    /// `rtt`.
     pub fn start(bench: &BenchContext, setting: WorldSetting, rtt: Duration) -> Result<Self> {
         let (mut children, mut delays, mut ports) = (Vec::new(), Vec::new(), Vec::new());
         for number in 1..=setting.processes {
@@ -54,7 +55,7 @@ impl WorldProcesses {
         Ok(workers)
     }
 
-    /// Sends a command to all workers, then reads all their responses.
+    /// Sends a command to all workers, and then reads the response of each of them.
     pub fn send_to_all<T: DeserializeOwned>(&mut self, command: &WorldCommand) -> Result<Vec<T>> {
         self.broadcast(command)?;
         self.children.iter_mut().map(|child| child.read_line(TIMEOUT * 10)).collect()
@@ -64,14 +65,15 @@ impl WorldProcesses {
         self.children.iter_mut().try_for_each(|child| child.write_line(command))
     }
 
-    /// Runs ticks in all workers at intervals of `every_ns` (0: without pauses).
+    /// Lets all workers run ticks, and returns their reports. `every_ns` is the time from one tick to the next, in ns;
+    /// 0 for no pauses.
     pub fn run(&mut self, every_ns: u64, ticks: u64) -> Result<Vec<WorldReport>> {
         self.broadcast(&WorldCommand::Run { every_ns, ticks })?;
         self.ticks += ticks;
         self.children.iter_mut().map(read_report).collect()
     }
 
-    /// Sends a command to one worker, and reads its response.
+    /// Sends a command to one worker, and reads the worker's response.
     pub fn send_to<T: DeserializeOwned>(&mut self, worker: usize, command: &WorldCommand) -> Result<T> {
         let child = self.children.get_mut(worker).with_context(|| format!("there is no worker {worker}"))?;
         child.write_line(command)?;
@@ -79,7 +81,7 @@ impl WorldProcesses {
     }
 }
 
-/// Reads the result lines and the report of a run. Fails if the lines differ from the report.
+/// Reads the lines with the results of a run, and the report that follows them. Returns an error if they differ.
 fn read_report(child: &mut Child) -> Result<WorldReport> {
     let timeout = TIMEOUT * 10;
     let mut read_value = |name: &str| -> Result<f64> {

@@ -1,9 +1,9 @@
-//! Figures of ServerLink's SPOT benchmark document about its own system.
+//! The figures of the SPOT document, in which ServerLink describes benchmarks of its own system.
 //!
-//! The document's "MB" is 2²⁰ bytes: in its table, 464,411 messages of 64 B per second are 28.37 MB/s. The rounded
-//! figures of the document are also read with this larger unit, which makes them harder to reach. In the document's
-//! measurement of local throughput, one thread first publishes all messages and then reads them; Dunlin's measurement
-//! uses two threads at the same time.
+//! The document's "MB" is 2²⁰ bytes: in its table, 464,411 messages of 64 B per second are 28.37 MB/s. Its rounded
+//! figures are read in the same way, which makes them harder to reach. In the document's measurement of local
+//! throughput, one thread first publishes all messages and then reads them. In Dunlin's measurement, one thread
+//! publishes while another reads.
 
 use crate::goal::PeerClaim;
 use crate::row::RowPattern;
@@ -68,7 +68,7 @@ const ROUND_LOCAL: Pairs = &[("transport", "inproc"), ("wait", "spin"), ("bytes"
 const ROUND_TCP: Pairs =
     &[("transport", "tcp"), ("topology", "embedded"), ("wait", "parked"), ("bytes", "64"), ("pin", "apart")];
 
-/// Figures of the SPOT document.
+/// The figures that the SPOT document states.
 pub const CLAIMS: &[PeerClaim] = &[
     claim("throughput, local, 64 B (sample)", 464_411.0, "throughput", LOCAL_64, "msgs_per_s"),
     claim("throughput, local, 64 B (expected)", 280.0 * MIB, "throughput", LOCAL_64, "bytes_per_s"),

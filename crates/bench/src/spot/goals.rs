@@ -1,4 +1,4 @@
-//! Goals for the performance of topics.
+//! The performance goals for topics.
 
 use crate::goal::{Goal, Threshold};
 use crate::row::RowPattern;

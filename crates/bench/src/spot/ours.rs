@@ -1,4 +1,4 @@
-//! The measurements of Dunlin in suite `spot`.
+//! Defines the measurements of Dunlin in suite `spot`.
 
 use dunlin::topic::WaitStrategy;
 
@@ -14,7 +14,7 @@ use crate::spot::{FANOUT, LOOKUPS, ROUND_TRIPS};
 use crate::timed;
 use crate::workload::PublishMode;
 
-/// Returns the measurements of the throughput for one transport and message size.
+/// Returns the measurements of throughput over one transport, with messages of `bytes` bytes.
 pub fn throughput(transport: &'static str, bytes: usize) -> MeasurementGroup {
     match transport {
         "inproc" => {
@@ -74,7 +74,7 @@ fn local_throughput(mode: PublishMode, bytes: usize) -> [Measurement; 2] {
     })
 }
 
-/// Returns the measurements of the latency for one transport and message size.
+/// Returns the measurements of latency over one transport, with messages of `bytes` bytes.
 pub fn latency(transport: &'static str, bytes: usize, options: &BenchOptions) -> MeasurementGroup {
     let iterations = options.count(ROUND_TRIPS.0, ROUND_TRIPS.1);
     match transport {
@@ -154,7 +154,7 @@ fn round_trip(transport: &str, bytes: usize) -> Params {
     Params::new().with("transport", transport).with("bytes", bytes).with("in_flight", 1u64)
 }
 
-/// Returns the measurements of creating `topics` topics, and of looking up topics among them.
+/// Returns the measurements of creating `topics` topics, and of finding topics among them.
 pub fn topics(topics: usize) -> MeasurementGroup {
     let params = Params::new().with("transport", "inproc").with("topics", topics);
     vec![Measurement::new("topics", target::DUNLIN, params, move |_| {
@@ -162,8 +162,8 @@ pub fn topics(topics: usize) -> MeasurementGroup {
     })]
 }
 
-/// Returns the measurements of a node with many idle topics and one subscriber. The subscriber subscribes to
-/// all topics, or to a single one.
+/// Returns the measurements of a node with many idle topics and one subscriber. The subscriber subscribes to all topics
+/// or to a single one.
 pub fn watch(options: &BenchOptions) -> MeasurementGroup {
     let topics = options.count(100_000, 10_000) as usize;
     let records = options.count(2_000, 50);
@@ -192,7 +192,7 @@ pub fn multi_topic(topics: usize, options: &BenchOptions) -> MeasurementGroup {
     vec![Measurement::new("multi_topic", target::DUNLIN, params, measure)]
 }
 
-/// Returns the measurements that show the cost of a publish while one subscriber sleeps, or while very many subscribers
+/// Returns the measurements of how long a publish takes while one subscriber sleeps, or while very many subscribers
 /// sleep.
 pub fn parked(options: &BenchOptions) -> MeasurementGroup {
     let point = |subscribers: usize, records: u64| {
@@ -207,7 +207,7 @@ pub fn parked(options: &BenchOptions) -> MeasurementGroup {
     vec![point(1, records), point(crowd, records)]
 }
 
-/// Returns the measurements of many connections with one subscriber each, at 1,000 records per second.
+/// Returns the measurements of many connections with one subscriber each, and 1,000 records per second.
 pub fn connections(options: &BenchOptions) -> MeasurementGroup {
     let subscribers = options.count(1_000, 50) as usize;
     let params = Params::new().with("transport", "tcp").with("bytes", 64u64).with("subscribers", subscribers);
@@ -216,7 +216,7 @@ pub fn connections(options: &BenchOptions) -> MeasurementGroup {
     vec![Measurement::new("connections", target::DUNLIN, params, measure)]
 }
 
-/// Returns the measurements that show the throughput of one subscriber while other subscribers never read.
+/// Returns the measurements of one subscriber's throughput while other subscribers never read.
 pub fn stalled(options: &BenchOptions) -> MeasurementGroup {
     let count = options.count(5_000_000, 20_000);
     let point = |stalled: usize| {
@@ -227,7 +227,7 @@ pub fn stalled(options: &BenchOptions) -> MeasurementGroup {
     vec![point(0), point(options.count(1_000, 50) as usize)]
 }
 
-/// Returns the measurements that show how much memory idle subscribers and topics take.
+/// Returns the measurements of how much memory an idle subscriber or topic takes.
 pub fn memory(options: &BenchOptions) -> MeasurementGroup {
     let count = options.count(100_000, 10_000);
     let point = |of: &'static str| {

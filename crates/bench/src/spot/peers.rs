@@ -1,4 +1,4 @@
-//! The measurements of peers in suite `spot`, and the floors of the machine.
+//! Defines the measurements of other systems (peers) and of the machine's floors in suite `spot`.
 
 use crate::cores::CorePinning;
 use crate::options::BenchOptions;
@@ -12,7 +12,7 @@ use crate::spot::{LOOKUPS, ROUND_TRIPS};
 use crate::timed;
 use crate::zmq::{self, ZmqPattern};
 
-/// Returns the measurements of the throughput of peers for one transport and message size.
+/// Returns the measurements of the peers' throughput over one transport, with messages of `bytes` bytes.
 pub fn throughput(transport: &'static str, bytes: usize) -> MeasurementGroup {
     match transport {
         "inproc" => {
@@ -65,7 +65,7 @@ fn ring(batch: usize) -> [Measurement; 2] {
     timed::points(target::RTRB, params, 64, move |_, count| raw::ring::measure(count, batch))
 }
 
-/// Returns the measurements of the latency of peers for one transport and message size.
+/// Returns the measurements of the peers' latency over one transport, with messages of `bytes` bytes.
 pub fn latency(transport: &'static str, bytes: usize, options: &BenchOptions) -> MeasurementGroup {
     let iterations = options.count(ROUND_TRIPS.0, ROUND_TRIPS.1);
     match transport {
@@ -145,7 +145,7 @@ fn round_trip(transport: &str, wait: &str, bytes: usize) -> Params {
     Params::new().with("transport", transport).with("wait", wait).with("bytes", bytes).with("in_flight", 1u64)
 }
 
-/// Returns the measurements of look-ups in the standard library's map with `topics` names.
+/// Returns the measurements of look-ups in the map of the standard library, which holds `topics` names.
 pub fn topics(topics: usize) -> MeasurementGroup {
     let params = Params::new().with("transport", "inproc").with("topics", topics);
     vec![Measurement::new("topics", target::STD, params, move |_| raw::lookup::measure(topics, LOOKUPS))]

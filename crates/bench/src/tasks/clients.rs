@@ -1,5 +1,5 @@
-//! The client process of a task benchmark: it runs Dunlin's submitters and workers. For peers, the program
-//! `peers/tasks` does this work.
+//! The client process of a benchmark of tasks. It runs submitters and workers that use Dunlin's client. For peers, the
+//! program `peers/tasks` does the same work.
 
 use std::thread::{ScopedJoinHandle, scope};
 use std::time::{Duration, Instant};
@@ -67,7 +67,7 @@ fn run_through_node(work: &TaskWorkload) -> Result<TaskReport> {
 }
 
 fn connect(work: &TaskWorkload) -> Result<Tasks> {
-    // Hundreds of spinning threads would take the processors from each other.
+    // With hundreds of threads, spinning threads would take the processors from each other.
     let wait = if work.task_ns > 0 { WaitStrategy::Parked } else { WaitStrategy::Default };
     Ok(Client::connect(&work.ours.url, ClientOptions { wait, ..ClientOptions::default() })?.tasks())
 }
@@ -96,7 +96,7 @@ fn wait_until_done(
             return Ok(());
         }
         if working.iter().any(ScopedJoinHandle::is_finished) {
-            // A thread has failed. Its error is reported when the thread is joined.
+            // A thread that has ended here has failed. Its error is returned when the thread is joined.
             return Ok(());
         }
         if Instant::now() > deadline {

@@ -21,7 +21,7 @@ use crate::clock::monotonic_ns;
 use crate::point::{BenchContext, RunSample};
 use crate::stats::Latencies;
 
-/// The process that a failover benchmark kills: the leader node, or a worker.
+/// The kind of process that the benchmark kills: the leading node, or a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KillTarget {
     /// The leading node.
@@ -31,11 +31,11 @@ pub enum KillTarget {
 }
 
 const NODES: usize = 3;
-/// The number of tasks that must start between two kills, which shows that work has resumed.
+/// The number of tasks that must start after a kill before the next one. They show that work has resumed.
 const STARTS_BETWEEN_KILLS: usize = 200;
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Kills `kills` processes of the given kind, one after another, and measures the recoveries.
+/// Kills `kills` processes of the given kind, one after another, and measures the recovery after each kill.
 pub fn measure(bench: &BenchContext, victim: KillTarget, kills: u64) -> Result<RunSample> {
     let mut setup = FailoverSetup::start(bench)?;
     let mut latencies = Latencies::default();
@@ -43,7 +43,7 @@ pub fn measure(bench: &BenchContext, victim: KillTarget, kills: u64) -> Result<R
         setup.wait_for_starts()?;
         match victim {
             KillTarget::Leader => latencies.record(setup.kill_leader()?),
-            // A killed worker without unfinished tasks is not counted.
+            // If the killed worker had no unfinished task, there is no recovery, and the kill does not count.
             KillTarget::Worker => setup.kill_worker()?.into_iter().for_each(|ns| latencies.record(ns)),
         }
     }
@@ -73,7 +73,7 @@ impl<'b> FailoverSetup<'b> {
         Ok(Self { bench, nodes, workers, ledger: TaskLedger::default(), submitting })
     }
 
-    /// Adds reports of started and ended tasks to the ledger until a condition holds.
+    /// Adds the reports of started and ended tasks to the ledger, until `condition` holds.
     fn wait_for(&mut self, goal: &str, condition: impl Fn(&TaskLedger) -> bool) -> Result<()> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
@@ -118,7 +118,8 @@ impl<'b> FailoverSetup<'b> {
         Ok(restarts.max().map(|started_ns| started_ns.saturating_sub(killed_ns)))
     }
 
-    /// Waits until all submitted tasks are done, and checks that each was done exactly once.
+    /// Stops submitting, and waits until all submitted tasks are done. Checks that each was done exactly once. Returns
+    /// the number of tasks, and the number of their restarts.
     fn finish(mut self) -> Result<(usize, usize)> {
         self.submitting.stop()?;
         self.wait_for("the end of all submitted tasks", TaskLedger::are_all_completed)?;

@@ -1,11 +1,11 @@
-//! Compares reactive, predictive and oracle scaling on the same arrivals: an hour of simulated time contains a day's
-//! load, and delays are those of the Grey document.
+//! Compares reactive, predictive and oracle scaling with the same arrivals of tasks. An hour of simulated time contains
+//! the load of a day. The delays are those of the Grey document, another system's documentation.
 //!
 //! The lower the target of processor use, the more reserve there is for load that arrives while workers start. With the
-//! document's delays, workers start within two minutes, a thirtieth of such a day. In this time, a wave grows by less
-//! than a tenth of its peak. At the document's target of 70 %, no scaler has violations, so the document's claim of
-//! "four fifths fewer violations" cannot be checked. Higher targets leave less reserve, so several targets are
-//! measured.
+//! document's delays, workers start within two minutes, which is a thirtieth of such a day. In this time, the load of a
+//! daily wave grows by less than a tenth of its peak. At the document's target of 70 %, no way of scaling has
+//! violations, so the document's claim of "four fifths fewer violations" cannot be checked. Higher targets leave less
+//! reserve, so several targets are measured.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,30 +16,31 @@ use dunlin_scale::{Policy, ScaleThresholds};
 
 use crate::point::{MissingPrerequisite, RunSample};
 
-/// The simulated duration of one value of a demand series, in ms. In the original series, a value covers 30 minutes.
+/// How long the simulation applies one value of a demand series, in ms. In the original series, a value covers 30
+/// minutes.
 const VALUE_MS: u64 = 75_000;
-/// The number of values of a demand series in a day.
+/// The number of values for one day in a demand series.
 const DAY_VALUES: usize = 48;
 const DAY_MS: u64 = VALUE_MS * DAY_VALUES as u64;
 /// The duration of a task, in µs.
 const TASK_US: f64 = 500_000.0;
 
-/// The pattern in which the arrival rate of tasks changes over a day.
+/// How the number of arriving tasks changes over a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArrivalPattern {
-    /// A daily wave between a seventh of the peak and the peak. Days differ by 5 %.
+    /// A daily wave between a seventh of the peak and the peak. The days differ by 5 %.
     Diurnal,
-    /// Four times the load for a quarter of the day. The rise cannot be forecast.
+    /// A sudden load: for a quarter of the day, it is four times as high. This cannot be forecast.
     Crowd,
-    /// The electricity demand of England and Wales. Each run uses one day of the ninth week.
+    /// The demand for electricity in England and Wales. Each run uses one day of the ninth week.
     Series,
 }
 
 impl ArrivalPattern {
-    /// All patterns.
+    /// All patterns, in the order of their measurements.
     pub const ALL: [Self; 3] = [Self::Diurnal, Self::Crowd, Self::Series];
 
-    /// Returns the name of the pattern.
+    /// Returns the name of the pattern, which is a value of the parameter `arrivals`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Diurnal => "diurnal",
@@ -72,8 +73,8 @@ impl ArrivalPattern {
     }
 }
 
-/// Measures one seed. At `cpu_target`, the target of processor use in percent, `peak` workers suffice for the highest
-/// load.
+/// Measures all three ways of scaling with one seed. The highest load is such that `peak` workers are busy for
+/// `cpu_target` percent of the time.
 pub fn measure(seed: u64, arrivals: ArrivalPattern, cpu_target: u64, peak: u32) -> Result<RunSample> {
     let cpu_target = cpu_target as f64 / 100.0;
     let high_per_s = f64::from(peak) * 1e6 / TASK_US * cpu_target;
@@ -105,7 +106,7 @@ fn sample(reactive: &PolicyRow, predictive: &PolicyRow, oracle: &PolicyRow) -> R
     if let Some(error) = predictive.forecast_error {
         sample = sample.with("forecast_error_share", error);
     }
-    // A share of prevented violations exists only if reactive scaling has violations.
+    // Without violations of reactive scaling, there is no share of prevented violations.
     if reactive.violated_minutes > 0 {
         sample = sample.with("spared_share", 1.0 - minutes(predictive) / minutes(reactive));
     }

@@ -1,5 +1,5 @@
-//! Goals for tasks, and the figures of the Grey document (another system's documentation). The descriptions of
-//! simulated figures contain `simulated`. Simulated throughput follows from the assumed durations of a task and of a
+//! The goals for tasks, and the figures of the Grey document, which is another system's documentation. The descriptions
+//! of simulated figures contain `simulated`. Simulated throughput follows from the assumed durations of a task and of a
 //! node's work.
 
 use crate::goal::{Goal, PeerClaim, Threshold};
@@ -237,7 +237,7 @@ macro_rules! saves {
     };
 }
 
-/// The figures in the Grey document's tables, which Dunlin's results are compared with.
+/// The figures in the Grey document's tables. Dunlin's figures are compared with them.
 pub const CLAIMS: &[PeerClaim] = &[
     measured!("10", 850.0),
     measured!("25", 2_100.0),

@@ -1,10 +1,10 @@
-//! Tables of suite `tasks`.
+//! The layouts of the tables that suite `tasks` prints.
 
 use crate::layout::{CaseLayout, ColumnValue};
 
 use ColumnValue::{Metric, Param, Range};
 
-/// The table of each case of suite `tasks`.
+/// One table layout for each case of suite `tasks`.
 pub const LAYOUTS: &[CaseLayout] = &[
     CaseLayout {
         case: "noop",

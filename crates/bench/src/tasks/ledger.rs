@@ -1,8 +1,8 @@
 //! Records which tasks were submitted, started and ended while nodes and workers are killed, and checks that each task
-//! ran as the cluster promises.
+//! was done exactly once.
 //!
-//! A subscriber reads the topic of task events to learn which tasks ended. The subscriber continues when nodes are
-//! killed.
+//! A subscriber reads the topic of task events to learn which tasks have ended. When nodes are killed, the subscriber
+//! reconnects and continues.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -23,14 +23,14 @@ use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
 
 const TENANT: &str = "failover";
-/// The number of tasks in a request. With the time between requests, this gives 400 tasks a second. The workers could
-/// do 1,000 a second.
+/// The number of tasks in one request. There are 100 requests a second, so 400 tasks are submitted a second. The
+/// workers could do about 1,000 a second.
 const BATCH: usize = 4;
 const REQUEST_INTERVAL: Duration = Duration::from_millis(10);
 const RETRY_DELAY: Duration = Duration::from_millis(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// One start of a task by a worker.
+/// A start of a task by a worker.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     worker: usize,
@@ -39,7 +39,7 @@ struct Run {
     started_ns: u64,
 }
 
-/// The tasks that were submitted, started and completed, kept to check that each acknowledged task was completed
+/// Which tasks were acknowledged, started and completed, kept it, the benchmark checks that each acknowledged task was completed
 /// exactly once.
 #[derive(Debug, Default)]
 pub struct TaskLedger {
@@ -48,18 +48,18 @@ pub struct TaskLedger {
     tokens: HashSet<u64>,
     starts: usize,
     completed: HashSet<u64>,
-    /// The most recently added starts, over all tasks.
+    /// The starts that were added last, over all tasks.
     latest: Vec<Run>,
 }
 
 impl TaskLedger {
-    /// Adds the report that a worker starts a task. Fails if an earlier start had the same token.
+    /// Adds a start of a task by a worker. Returns an error if an earlier start had the same token.
     pub fn record_start(&mut self, worker: usize, start: StartedTask) -> Result<()> {
         let StartedTask { task, token, due_ns, started_ns } = start;
         ensure!(self.tokens.insert(token), "two tasks received token {token}; the second is task {task:x}");
         let runs = self.runs.entry(task).or_default();
         let is_later = runs.iter().all(|run| run.token < token);
-        // The workers' reports are read one worker after another, so an older start may be added after a newer one.
+        // The reports of one worker are read after those of another, so an older start may be added after a newer one.
         let run = Run { worker, token, due_ns, started_ns };
         if is_later {
             runs.push(run)
@@ -79,18 +79,18 @@ impl TaskLedger {
         Ok(())
     }
 
-    /// Number of starts so far.
+    /// Returns the number of starts so far.
     pub fn starts(&self) -> usize {
         self.starts
     }
 
-    /// Returns the time of the earliest start of a task that was due after `due_ns`; `None` if no such task has
+    /// Looks at tasks that were due after `due_ns`, and returns the time of their earliest start; `None` if none has
     /// started.
     pub fn first_start_after(&self, due_ns: u64) -> Option<u64> {
         self.latest.iter().filter(|run| run.due_ns > due_ns).map(|run| run.started_ns).min()
     }
 
-    /// Returns the tasks that a worker has started and that have not ended.
+    /// Returns the tasks whose last start was by this worker, and which have not been completed.
     pub fn unfinished_tasks_of(&self, worker: usize) -> Vec<u64> {
         let of = |(task, runs): (&u64, &Vec<Run>)| {
             let is_last_run = runs.last().is_some_and(|run| run.worker == worker);
@@ -99,14 +99,14 @@ impl TaskLedger {
         self.runs.iter().filter_map(of).collect()
     }
 
-    /// Returns the time of the last start of `task` if another worker started it after `worker`. Returns `None` if no
-    /// other worker has started it since.
+    /// Returns the time of the last start of `task`, if that start was by another worker than `worker`; otherwise
+    /// `None`.
     pub fn restarted_at(&self, task: u64, worker: usize) -> Option<u64> {
         let last = self.runs.get(&task)?.last()?;
         (last.worker != worker).then_some(last.started_ns)
     }
 
-    /// Whether the cluster has reported the task as completed.
+    /// Whether the cluster has reported that the task is completed.
     pub fn is_completed(&self, task: u64) -> bool {
         self.completed.contains(&task)
     }
@@ -121,7 +121,7 @@ impl TaskLedger {
         self.acknowledged.len()
     }
 
-    /// Returns the number of starts of tasks that had already started before.
+    /// Returns how many starts were repeated starts of a task.
     pub fn restarts(&self) -> usize {
         self.starts - self.runs.len()
     }
@@ -134,8 +134,8 @@ impl fmt::Display for TaskLedger {
     }
 }
 
-/// The two threads of a task benchmark's submitter: one submits tasks, the other receives the events of completed
-/// tasks.
+/// The submitter of a benchmark of tasks, which has two threads: one submits tasks, the other receives events about
+/// completed tasks.
 #[derive(Debug)]
 pub struct SubmitterThreads {
     tasks: Tasks,
@@ -144,13 +144,13 @@ pub struct SubmitterThreads {
     ended: Receiver<u64>,
     submitter: Option<JoinHandle<Result<()>>>,
     watcher: Option<JoinHandle<Result<()>>>,
-    /// Whether the watching thread may end. The submitting thread has a separate flag, because workers may still be
-    /// busy after the last submission.
+    /// Whether the thread that receives events must end. The submitting thread has a flag of its own and ends earlier:
+    /// workers may still be busy after the last submission.
     stop_watching: Arc<AtomicBool>,
 }
 
 impl SubmitterThreads {
-    /// Starts the submitting and the watching thread. Any of the nodes may be killed while the threads run.
+    /// Starts both threads. Any node may be killed while they run.
     pub fn start(url: &str) -> Result<Self> {
         let connect = || Client::connect(url, ClientOptions::default()).context("cannot connect to the node");
         let tasks = connect()?.tasks();
@@ -165,11 +165,11 @@ impl SubmitterThreads {
         Ok(Self { tasks, stop_submitting, acknowledged, ended, submitter, watcher, stop_watching })
     }
 
-    /// Adds acknowledged and ended tasks to the ledger.
+    /// Adds newly acknowledged and newly completed tasks to the ledger.
     pub fn receive_reports(&mut self, ledger: &mut TaskLedger) -> Result<()> {
         ledger.acknowledged.extend(self.acknowledged.try_iter());
         self.ended.try_iter().try_for_each(|task| ledger.record_end(task))?;
-        // A thread that ends before it is stopped has failed.
+        // A thread that has ended although nothing stopped it has failed.
         for (thread, is_stopped) in
             [(&mut self.submitter, &self.stop_submitting), (&mut self.watcher, &self.stop_watching)]
         {
@@ -183,13 +183,14 @@ impl SubmitterThreads {
         Ok(())
     }
 
-    /// Stops the submitting thread.
+    /// Stops the submitting thread, and waits for its end.
     pub fn stop(&mut self) -> Result<()> {
         self.stop_submitting.store(true, Ordering::Release);
         self.submitter.take().map_or(Ok(()), join)
     }
 
-    /// Compares the ledger with the cluster's own counts: exactly the acknowledged tasks must be done.
+    /// Compares the ledger with the cluster's own count of completed tasks. Exactly the acknowledged tasks must be
+    /// completed.
     pub fn check(mut self, ledger: &TaskLedger) -> Result<()> {
         self.stop_watching.store(true, Ordering::Release);
         self.watcher.take().map_or(Ok(()), join)?;
@@ -208,7 +209,7 @@ fn join(thread: JoinHandle<Result<()>>) -> Result<()> {
     thread.join().map_err(|_| anyhow!("a client thread panicked"))?
 }
 
-/// Submits tasks until stopped. A request with an unknown result is repeated under the same idempotency key.
+/// Submits tasks until stopped. If the result of a request is unknown, repeats it with the same idempotency keys.
 fn submit(tasks: &Tasks, stop_submitting: &AtomicBool, acknowledged: &Sender<u64>) -> Result<()> {
     let (mut number, mut next) = (0_u64, Instant::now());
     while !stop_submitting.load(Ordering::Acquire) {
@@ -233,7 +234,7 @@ fn submit(tasks: &Tasks, stop_submitting: &AtomicBool, acknowledged: &Sender<u64
         for task in submitted {
             acknowledged.send(task.task).context("the thread that reads the ledger has ended")?;
         }
-        // After a delay, the requests that were due meanwhile are skipped.
+        // After a delay, the requests that should have been sent meanwhile are left out.
         next = (next + REQUEST_INTERVAL).max(Instant::now());
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
@@ -246,13 +247,13 @@ struct LedgerEvent {
     event: String,
 }
 
-/// Reads which tasks have ended, until stopped.
+/// Reads events until stopped, and reports which tasks are completed.
 fn watch(client: &Client, stop_watching: &AtomicBool, ended: &Sender<u64>) -> Result<()> {
     let mut after = None;
     while !stop_watching.load(Ordering::Acquire) {
         let start = after.map_or(Start::Earliest, Start::After);
         let options = SubscribeOptions { start, ..SubscribeOptions::default() };
-        // A restarted node may not have reached this position yet; the thread then tries again.
+        // A restarted node may not have this position yet. The thread then tries again.
         if let Ok(mut events) = client.subscribe("$tasks.>", options) {
             while !stop_watching.load(Ordering::Acquire)
                 && let Ok(next) = events.next_timeout(POLL_INTERVAL)
@@ -265,7 +266,7 @@ fn watch(client: &Client, stop_watching: &AtomicBool, ended: &Sender<u64>) -> Re
     Ok(())
 }
 
-/// Reports the task whose end the event contains. Returns the event's position.
+/// If the event says that a task is completed, sends the task to `ended`. Returns the position of the event.
 fn handle_event(event: &Event<'_>, ended: &Sender<u64>) -> Result<Option<Position>> {
     match event {
         Event::Record(record) => {

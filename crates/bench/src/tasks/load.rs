@@ -9,10 +9,10 @@ use super::peer;
 use super::work::{TaskReport, TaskWorkload, TenantWorkload};
 use crate::point::{BenchContext, RunSample, target};
 
-/// The share of the workers' capacity at which waiting times are measured.
+/// The load at which waiting times are measured, as a share of the workers' capacity.
 pub const PACED_SHARE: f64 = 0.9;
 
-/// Measures the highest rate of cycles. In a cycle, a task is submitted, assigned to a worker, and completed.
+/// Measures the highest rate of cycles. In each cycle, a task is submitted, assigned to a worker, and completed.
 pub fn measure_cycles(
     bench: &BenchContext,
     target: &'static str,
@@ -49,14 +49,14 @@ pub fn measure_scaling(bench: &BenchContext, shards: u8, work: &TaskWorkload) ->
         .and(used))
 }
 
-/// Measures the throughput of each tenant while the workers are always busy, compared with the tenants' shares by
-/// weight.
+/// Measures how the tenants share workers that are always busy. Each tenant's throughput is compared with the share
+/// that its weight gives it.
 pub fn measure_sharing(bench: &BenchContext, work: &TaskWorkload) -> Result<RunSample> {
     let nodes = TaskNodes::start(bench, ClusterSize::of(1))?;
     let (report, used) = run_observed(bench, &nodes, work)?;
     let throughputs: Vec<f64> = report.tenants.iter().map(|ops| *ops as f64).collect();
     let weights: Vec<f64> = work.ours.tenants.iter().map(|tenant| f64::from(tenant.weight)).collect();
-    // Each tenant always has more waiting tasks than the workers take, so its demand counts as infinite.
+    // A tenant always has more waiting tasks than the workers take, so its demand counts as infinite.
     let demands = vec![f64::INFINITY; throughputs.len()];
     let (sum, weight): (f64, f64) = (throughputs.iter().sum(), weights.iter().sum());
     let shares =
@@ -69,7 +69,7 @@ pub fn measure_sharing(bench: &BenchContext, work: &TaskWorkload) -> Result<RunS
         .and(used))
 }
 
-/// Measures the throughput of the other tenants while the first tenant submits `times` times its usual rate.
+/// Measures the throughput of the other tenants while the first tenant submits `times` times as many tasks as usual.
 pub fn measure_noisy_tenant(bench: &BenchContext, work: &TaskWorkload, times: f64) -> Result<RunSample> {
     let nodes = TaskNodes::start(bench, ClusterSize::of(1))?;
     let before = TaskReport::of(work, &mut nodes.clients(bench, work)?)?;
@@ -99,7 +99,7 @@ fn load_share(work: &TaskWorkload) -> f64 {
     per_s * work.task_ns as f64 / 1e9 / work.workers as f64
 }
 
-/// Runs the work. Returns the report of the clients, and the processor time and memory that the nodes used.
+/// Lets a client process do the work. Returns its report, and the processor time and the memory that the nodes used.
 fn run_observed(
     bench: &BenchContext,
     nodes: &TaskNodes,
@@ -107,7 +107,8 @@ fn run_observed(
 ) -> Result<(TaskReport, RunSample)> {
     let cpu_ns = nodes.cpu_ns()?;
     let report = TaskReport::of(work, &mut nodes.clients(bench, work)?)?;
-    // These processor times cover all tasks, including those outside the counted time.
+    // The nodes' processor time includes tasks outside the counted time, so it is divided by the number of all
+    // completed tasks.
     let node_ns = (nodes.cpu_ns()? - cpu_ns) as f64 / report.completed as f64;
     let clients_ns = report.cpu_ns as f64 / report.ops as f64;
     let sample = RunSample::new()

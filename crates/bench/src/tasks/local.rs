@@ -1,16 +1,16 @@
-//! Case `phases` with `via=local`: measures scaling on a real node, which starts and ends worker processes as
+//! The case `phases` with `via=local`: measures scaling in a real node, which starts and ends worker processes as
 //! `Policy::local` says.
 //!
-//! Each phase of the case measures one trigger alone, with the other thresholds out of reach. For scaling out,
-//! `total_ns` counts from the arrival of the load until the last worker of the first decision is ready. For scaling in,
-//! it counts from the time at which fewer workers suffice until a process has ended. A worker sleeps [`TASK`] for each
-//! task, so more workers do more tasks on any number of processors.
+//! Each phase of the case measures one trigger alone; the other thresholds cannot be reached. For scaling out,
+//! `total_ns` is the time from the arrival of the load until the last worker of the first decision is ready. For
+//! scaling in, it is the time from when fewer workers suffice until a process has ended. A worker sleeps for [`TASK`]
+//! in each task, so more workers do more tasks on any number of processors.
 //!
-//! In phase `predictive`, the load comes in waves, and no threshold applies. `ahead_s` is the number of seconds from
-//! the time at which the workers of the first decision are ready until the load rises in the next wave.
+//! In phase `predictive`, the load comes in waves, and no threshold can be reached. `ahead_s` is the time in seconds
+//! from when the workers of the first decision are ready until the load of the next wave rises.
 //!
-//! The phases `cold` and `warm` are like phase `latency`, with workers that need [`LOADING`] to start. `cold` has no
-//! warm pool; `warm` has one of [`POOL`] workers.
+//! The phases `cold` and `warm` are like phase `latency`, but workers need [`LOADING`] to start. In phase `cold` there
+//! is no warm pool; in phase `warm` there is one with [`POOL`] workers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,18 +27,19 @@ use dunlin_server::{Server, ServerConfig};
 
 use crate::point::{BenchContext, RunSample};
 
-/// The values of parameter `phase` of case `phases`. `in` is scaling in. `cold` and `warm` are scaling out without and
-/// with a warm pool. The other values are triggers of scaling out.
+/// The values of the parameter `phase` of case `phases`. In phase `in`, workers are removed. In the phases `cold` and
+/// `warm`, workers are added without and with a warm pool. The other phases are named after the trigger with which
+/// workers are added.
 pub const PHASES: [&str; 7] = ["cpu", "queue", "latency", "cold", "warm", "in", "predictive"];
 
-/// The duration of a task. A worker does one task at a time.
+/// How long a task takes. A worker does one task at a time.
 const TASK: Duration = Duration::from_millis(20);
 const WORKERS_MAX: u32 = 8;
-/// The start-up time of a worker in the phases `cold` and `warm`.
+/// How long a worker takes to start in the phases `cold` and `warm`.
 const LOADING: Duration = Duration::from_secs(2);
 /// The number of workers in the warm pool.
 const POOL: u32 = 4;
-/// The environment variable with the start-up time of a worker, in ms.
+/// The environment variable that tells a worker how long it must take to start, in ms.
 const LOADING_VARIABLE: &str = "DUNLIN_BENCH_LOADING_MS";
 /// The longest wait for any decision or worker.
 const TIMEOUT: Duration = Duration::from_secs(90);
@@ -47,20 +48,20 @@ const TENANT: &str = "bench";
 const KIND: &str = "nap";
 const MS: f64 = 1e6;
 
-/// The period of the load in phase `predictive`. The load is low in the first half of a period and high in the second
+/// The period of the load in phase `predictive`. The load is low in the first half of a period, and high in the second
 /// half.
 const WAVE: Duration = Duration::from_secs(10);
 const BUCKET_MS: u64 = 500;
 const LOW_PER_S: f64 = 10.0;
 const HIGH_PER_S: f64 = 160.0;
 
-/// Measures a phase once.
+/// Makes one run of a phase.
 pub fn measure(bench: &BenchContext, phase: &str) -> Result<RunSample> {
     let mut setup = LocalSetup::start(bench, phase)?;
     let sample = match phase {
         "cpu" => {
             let load_at = Instant::now();
-            // The load is nine tenths of the capacity of a single worker.
+            // At this rate, the load is nine tenths of the capacity of the single worker.
             setup.submit_at_rate(0.9 / TASK.as_secs_f64(), |decided| is_ready(decided).is_some())?;
             setup.scale_out_sample(ScaleOutTrigger::Cpu, load_at)?
         }
@@ -76,7 +77,7 @@ pub fn measure(bench: &BenchContext, phase: &str) -> Result<RunSample> {
     Ok(sample)
 }
 
-/// Returns `Policy::local` with only the trigger of this phase enabled.
+/// Returns `Policy::local` in which only the trigger of this phase can act.
 fn policy(phase: &str) -> Policy {
     let mut policy = Policy::local(1, WORKERS_MAX);
     let triggers = &mut policy.triggers;
@@ -107,19 +108,20 @@ fn policy(phase: &str) -> Policy {
 }
 
 fn is_ready(decided: &ScalingDecisions) -> Option<&ScaleOut> {
-    // The first decision starts the smallest allowed number of workers; it is no reaction to load and is skipped.
+    // The first decision, with the trigger `Bounds`, starts the smallest allowed number of workers. It does not react
+    // to load, so it is skipped.
     decided
         .out
         .iter()
         .find(|out| out.trigger != ScaleOutTrigger::Bounds && out.missing == 0 && out.ready_ms > 0)
 }
 
-/// A node with one worker that waits for tasks.
+/// A node with one worker, which waits for tasks.
 struct LocalSetup {
     node: Node,
     server: Server,
     workers: Workers,
-    /// The time at which the autoscaler's clock started, accurate to about a millisecond.
+    /// The time at which the autoscaler's clock was 0, accurate to about a millisecond.
     clock_start: Instant,
     tasks: Tasks,
     submitted: u64,
@@ -176,7 +178,7 @@ impl LocalSetup {
         Ok(())
     }
 
-    /// Submits tasks at this rate until `is_enough` returns `true` for the decisions so far.
+    /// Submits tasks at the rate `per_s`, until `is_enough` returns `true` for the decisions made so far.
     fn submit_at_rate(&mut self, per_s: f64, is_enough: impl Fn(&ScalingDecisions) -> bool) -> Result<()> {
         let start = Instant::now();
         let mut submitted = 0;
@@ -196,7 +198,7 @@ impl LocalSetup {
         Ok(())
     }
 
-    /// Submits `count` tasks together and measures the decision that follows.
+    /// Submits `count` tasks at once, and measures the decision that follows.
     fn burst(&mut self, count: u64, trigger: ScaleOutTrigger) -> Result<RunSample> {
         let load_at = Instant::now();
         self.submit(count)?;
@@ -204,7 +206,7 @@ impl LocalSetup {
         self.scale_out_sample(trigger, load_at)
     }
 
-    /// Returns how long each step of the first completed scale-out took.
+    /// Returns how long each step took when workers were first added.
     fn scale_out_sample(&self, trigger: ScaleOutTrigger, load_at: Instant) -> Result<RunSample> {
         let decided = self.workers.decisions();
         let out = is_ready(&decided).context("the autoscaler made no decision")?;
@@ -219,7 +221,7 @@ impl LocalSetup {
             .with("workers_more", f64::from(out.workers)))
     }
 
-    /// Returns how long each step of the first completed scale-in took.
+    /// Returns how long each step took when a worker was first removed.
     fn scale_in_sample(&self) -> Result<RunSample> {
         let is_gone = |decided: &ScalingDecisions| decided.inward.iter().any(|inward| inward.gone_ms > 0);
         let decided = self.wait_for("fewer workers", is_gone)?;
@@ -234,8 +236,9 @@ impl LocalSetup {
             .with("total_ns", (gone_ms - low_ms) as f64 * MS))
     }
 
-    /// Submits waves of load until workers start before a wave's high half. A forecast needs two whole waves. The first
-    /// low half has only half of its normal length, so the two waves end in the middle of a low half.
+    /// Submits waves of load until workers are started before the load of a wave rises. A forecast needs the load of
+    /// two whole periods. The first low half is shortened to half of its length, so that two periods end in the middle
+    /// of a low half.
     fn measure_forecast(&mut self) -> Result<RunSample> {
         let (start, half) = (Instant::now(), WAVE / 2);
         let mut until = start + half / 2;
@@ -254,8 +257,8 @@ impl LocalSetup {
         self.clock_start + Duration::from_millis(ms)
     }
 
-    /// Returns the first decision that a forecast triggered and that was made less than `within` before `rise`, the
-    /// time at which the load rises. Returns `None` if there is no such decision.
+    /// Returns the first decision that a forecast triggered less than `within` before `rise`, the time at which the
+    /// load rises; `None` if there is no such decision.
     fn forecast_decision(&self, rise: Instant, within: Duration) -> Option<ScaleOut> {
         let is_forecast = |out: &&ScaleOut| out.trigger == ScaleOutTrigger::Predictive;
         let decided = self.workers.decisions();
@@ -267,7 +270,7 @@ impl LocalSetup {
             .copied()
     }
 
-    /// Measures how long before the rise of the load the workers of this decision were ready.
+    /// Measures how long before `rise`, the time at which the load rises, the workers of this decision were ready.
     fn forecast_sample(&self, decision: &ScaleOut, rise: Instant) -> Result<RunSample> {
         let is_decision =
             |out: &&ScaleOut| out.decided_ms == decision.decided_ms && out.trigger == decision.trigger;
@@ -289,7 +292,7 @@ impl LocalSetup {
             .with("workers_more", f64::from(out.workers)))
     }
 
-    /// Waits until every task is done and every process has ended.
+    /// Waits until all tasks are done, and then ends all processes.
     fn end(self) -> Result<()> {
         let deadline = Instant::now() + TIMEOUT;
         loop {

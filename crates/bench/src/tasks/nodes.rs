@@ -1,5 +1,5 @@
-//! Starts Dunlin's nodes as suite `control` does: each node is a process with a directory on a real disk. Waits until
-//! the nodes agree on the leader of the task scheduler.
+//! Starts Dunlin's nodes as suite `control` does: each node is a process with a data directory on a real disk. Waits
+//! until the nodes agree on the leaders of the task scheduler.
 
 use std::time::{Duration, Instant};
 
@@ -14,23 +14,23 @@ use crate::point::BenchContext;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The number of nodes in a cluster, and the number of shards of its task scheduler (`tasks.shards`).
+/// The size of a cluster: its number of nodes, and its number of task shards (`tasks.shards`).
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterSize {
     /// The number of nodes.
     pub nodes: usize,
-    /// The number of shards.
+    /// The number of task shards.
     pub shards: u8,
 }
 
 impl ClusterSize {
-    /// Returns the size of a cluster of `nodes` nodes with a single shard.
+    /// Returns the size of a cluster with `nodes` nodes and a single task shard.
     pub const fn of(nodes: usize) -> Self {
         Self { nodes, shards: 1 }
     }
 }
 
-/// A running cluster that executes tasks. Dropping the handle kills the nodes.
+/// A running cluster that serves submitters and workers. Dropping the handle kills the nodes.
 #[derive(Debug)]
 pub struct TaskNodes {
     nodes: OwnCluster,
@@ -38,20 +38,20 @@ pub struct TaskNodes {
 }
 
 impl TaskNodes {
-    /// Starts the nodes.
+    /// Starts the nodes, and waits until they agree on the leaders of all shards.
     pub fn start(bench: &BenchContext, size: ClusterSize) -> Result<Self> {
         let nodes = OwnCluster::with_shards(bench, size.nodes, size.shards)?;
         let (_, url) = wait_for_agreement(&nodes)?;
         Ok(Self { nodes, url })
     }
 
-    /// Waits until all nodes are voters and agree on the leader. Returns the index of the node that leads the first
-    /// shard.
+    /// Waits until all nodes are voters and agree on the leaders of all shards. Returns the index of the node that
+    /// leads the first shard.
     pub fn leader(&self) -> Result<usize> {
         wait_for_agreement(&self.nodes).map(|(leader, _)| leader)
     }
 
-    /// Returns the addresses of all nodes' listeners, in the form of one URL.
+    /// Returns a URL with the addresses of all nodes' listeners.
     pub fn listeners(&self) -> Result<String> {
         let listeners = block_on(async {
             let mut listeners = Vec::new();
@@ -63,17 +63,17 @@ impl TaskNodes {
         Ok(format!("dunlin://{}", listeners?.join(",")))
     }
 
-    /// Kills a node.
+    /// Kills the node with index `nth`.
     pub fn kill(&mut self, nth: usize) -> Result<()> {
         self.nodes.kill(nth)
     }
 
-    /// Restarts a node with the data on its disk.
+    /// Restarts the node with index `nth`, which still has its data on disk.
     pub fn restart(&mut self, bench: &BenchContext, nth: usize) -> Result<()> {
         self.nodes.restart(bench, nth)
     }
 
-    /// Starts a process with submitters and workers, which connect to the leading node.
+    /// Starts a process with submitters and workers. They connect to the node that led the first shard at the start.
     pub fn clients(&self, bench: &BenchContext, work: &TaskWorkload) -> Result<Child> {
         let mut work = work.clone();
         work.ours.url.clone_from(&self.url);
@@ -85,7 +85,7 @@ impl TaskNodes {
         self.nodes.processes().iter().map(|process| cpu_ns_of(*process)).sum()
     }
 
-    /// Returns the memory of all nodes, in bytes.
+    /// Returns the memory that all nodes use, in bytes.
     pub fn memory_bytes(&self) -> Result<u64> {
         self.nodes.processes().iter().map(|process| memory_bytes_of(*process)).sum()
     }
@@ -101,7 +101,7 @@ fn wait_for_agreement(nodes: &OwnCluster) -> Result<(usize, String)> {
 }
 
 /// Waits until all nodes agree on the leaders of all shards, and each node is a voter in each shard. Returns the index
-/// and the listener of the node that leads the first shard.
+/// of the node that leads the first shard, and the URL of its listener.
 async fn leader(endpoints: &[String]) -> Result<(usize, String)> {
     let nodes: Vec<_> = endpoints.iter().map(|endpoint| StoreConnection::new(endpoint)).collect();
     let deadline = Instant::now() + TIMEOUT;
@@ -136,14 +136,14 @@ async fn leader_and_url(nodes: &[StoreConnection]) -> Result<(usize, String)> {
     Ok((leader, format!("dunlin://{}", node.usage().await?.listener)))
 }
 
-/// The unit in which the kernel counts the processor time of processes, in ns.
+/// The unit in which the kernel counts a process's processor time, in ns.
 const TICK_NS: u64 = 10_000_000;
 
 fn cpu_ns_of(process: u32) -> Result<u64> {
     let path = format!("/proc/{process}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    // The process name may contain spaces, so fields are counted after its closing parenthesis. The file's 14th and
-    // 15th fields, the user and system time, are the 12th and 13th fields after that parenthesis.
+    // The name of the process may contain spaces, so fields are counted after the parenthesis behind it. The user time
+    // and the system time are fields 14 and 15 of the file, and fields 12 and 13 after the parenthesis.
     let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
     let ticks = ticks(11).zip(ticks(12)).with_context(|| format!("{path} has an unknown format"))?;

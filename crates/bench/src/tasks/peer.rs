@@ -1,8 +1,8 @@
-//! Measures the task queues of the peers: asynq and Celery on Redis, and HyperQueue, each started as its documentation
-//! says.
+//! Measures the task queues of other systems (peers): asynq and Celery on Redis, and HyperQueue. Each is started as its
+//! documentation says.
 //!
-//! Redis syncs its log before it responds (`appendfsync always`), as our nodes do. HyperQueue does not store its queue
-//! on disk.
+//! Redis syncs its log before each response (`appendfsync always`), as Dunlin's nodes do. HyperQueue does not store its
+//! queue on disk.
 
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::control::peer::reserve_ports;
 use crate::point::{BenchContext, target};
 use crate::scratch_disk::ScratchDisk;
 
-/// Measures a peer. The caller chooses the number of processes or threads with which the peer performs well.
+/// Measures a peer. `work` should contain the number of processes or threads with which the peer is fastest.
 pub fn measure(bench: &BenchContext, target: &str, work: &TaskWorkload) -> Result<TaskReport> {
     let (program, mut args): (PathBuf, Vec<String>) = match target {
         target::ASYNQ => (bench.peers.program("asynq_load")?, Vec::new()),
@@ -38,7 +38,7 @@ fn python(bench: &BenchContext, name: &str) -> Result<(PathBuf, Vec<String>)> {
     Ok((bench.peers.program("tasks_python/bin/python")?, vec![script.display().to_string()]))
 }
 
-/// A Redis server with a directory on a real disk. Dropping the value ends the server.
+/// A Redis server whose data is on a real disk. Dropping the value ends the server.
 struct Redis {
     endpoint: String,
     _child: Child,

@@ -1,4 +1,4 @@
-//! The measurements of suite `tasks`.
+//! Defines the measurements of suite `tasks`.
 
 use std::rc::Rc;
 
@@ -9,9 +9,9 @@ use crate::point::{Measurement, MeasurementGroup, target};
 use super::forecast::{self, ArrivalPattern};
 use super::{local, scheduler, simulated, through};
 
-/// The numbers of workers in the Grey document, followed by higher numbers.
+/// The numbers of workers in the Grey document, and higher ones.
 const WORKERS: [u32; 10] = [10, 25, 50, 75, 100, 150, 200, 1_000, 10_000, 100_000];
-/// For each measurement of the scheduler alone: the number of tenants, and the number of waiting tasks.
+/// The measurements of the scheduler alone: for each, the number of tenants and the number of waiting tasks.
 const BACKLOGS: [(usize, usize); 7] = [
     (1, 1_000),
     (1, 100_000),
@@ -21,10 +21,10 @@ const BACKLOGS: [(usize, usize); 7] = [
     (1_000, 10_000),
     (10_000, 10_000),
 ];
-/// The targets of processor use in percent, the Grey document's value first.
+/// The targets of processor use, in percent. The first is the one in the Grey document.
 const TARGETS: [u64; 4] = [70, 80, 85, 90];
 
-/// The groups of measurements of suite `tasks`.
+/// Returns the groups of measurements of suite `tasks`.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let mut groups = through::groups(options, with_peers);
     groups.extend([scaling(options), phases(), local_phases(options), tenants(options)]);
@@ -54,8 +54,8 @@ fn scaling(options: &BenchOptions) -> MeasurementGroup {
     let tasks = options.count(200_000, 5_000);
     let workers = WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 50);
     let of = |workers: u32| {
-        // With more workers than in the Grey document, the number of tasks is raised, so that each worker gets enough
-        // tasks.
+        // If there are more workers than in the Grey document, there are also more tasks, so that each worker gets
+        // enough of them.
         let tasks = tasks.max(if options.quick { 0 } else { u64::from(workers) * 20 });
         let params = simulator_params().with("workers", u64::from(workers));
         point("scaling", params, move |seed| simulated::scaling(seed, workers, tasks))
@@ -70,8 +70,8 @@ fn phases() -> MeasurementGroup {
     simulated::PHASES.map(of).into()
 }
 
-/// The measurements of case `phases` with real processes. A quick run omits phase `predictive`, because learning a
-/// forecast takes half a minute.
+/// Returns the measurements of case `phases` with real processes. Learning a forecast takes half a minute, so quick
+/// runs omit the phase `predictive`.
 fn local_phases(options: &BenchOptions) -> MeasurementGroup {
     let phases = local::PHASES.iter().filter(|phase| !options.quick || **phase != "predictive");
     let of = |phase: &'static str| {

@@ -1,9 +1,9 @@
-//! Measures the scheduler's state without nodes: the bytes of a waiting task, and the processor time of a submission
-//! and of a dispatch.
+//! Measures the state of the scheduler without nodes: the memory of a waiting task, and the processor time of a
+//! submission and of a dispatch.
 //!
-//! A dispatch gives a task to a worker, completes the task, and submits another task in its place, so the number of
-//! waiting tasks stays the same. Each measurement runs in its own process, because memory that one measurement has
-//! freed would distort the figure of the next.
+//! A dispatch gives a task to a worker, completes the task, and submits another task instead, so that the number of
+//! waiting tasks stays the same. Each measurement runs in a process of its own: memory that an earlier measurement has
+//! freed would distort its figures.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,11 +21,11 @@ use crate::point::{BenchContext, RunSample};
 use crate::role::{RoleArgs, print_line};
 
 const WORKERS: usize = 200;
-/// The longest time to submit ten million tasks one by one.
+/// How long to wait for the child process, which may submit ten million tasks.
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// The number of tasks in one command.
+/// The number of tasks that one command submits.
 const BATCH: usize = 100;
-/// The number of dispatches for each millisecond of the state's virtual time.
+/// The number of dispatches in each millisecond of the scheduler's virtual time.
 const PER_MS: usize = 100;
 
 #[derive(Serialize, Deserialize)]
@@ -35,7 +35,7 @@ struct SchedulerCosts {
     task_bytes: f64,
 }
 
-/// Measures the scheduler in a child process, with `queued` waiting tasks of `tenants` tenants.
+/// Measures the scheduler in a child process. `queued` tasks wait, which are spread over `tenants` tenants.
 pub fn measure(bench: &BenchContext, tenants: usize, queued: usize, dispatches: u64) -> Result<RunSample> {
     let args = [
         ("tenants", tenants.to_string()),
@@ -95,7 +95,7 @@ impl Scheduler {
         Ok(scheduler)
     }
 
-    /// Submits one command with `count` tasks of one tenant. Successive calls use one tenant after another.
+    /// Submits `count` tasks of one tenant with one command. Each call takes the next tenant.
     fn submit(&mut self, count: usize) -> Result<()> {
         let tenant = self.names[self.submitted / count.max(1) % self.names.len()].as_bytes();
         let tasks = vec![NewTask::new(b"work", b""); count];

@@ -1,4 +1,5 @@
-//! Computes the Grey document's tables with the cluster simulator.
+//! Computes the rows of the Grey document's tables with the cluster simulator. The Grey document is another system's
+//! documentation.
 
 use std::cell::RefCell;
 
@@ -9,17 +10,18 @@ use dunlin_scale::{Policy, Prices, WorkerNeed};
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::point::RunSample;
 
-/// The values of parameter `phase` of case `phases`. `in` is scaling in. `cold` and `warm` are scaling out without and
-/// with a warm pool. The other values are triggers of scaling out.
+/// The values of the parameter `phase` of case `phases`. In phase `in`, workers are removed. In the phases `cold` and
+/// `warm`, workers are added without and with a warm pool. The other phases are named after the trigger with which
+/// workers are added.
 pub const PHASES: [&str; 7] = ["cpu", "queue", "latency", "predictive", "in", "cold", "warm"];
-/// The values of parameter `load` of case `noisy`: how busy the workers are before one tenant submits ten times as
-/// much.
+/// The values of the parameter `load` of case `noisy`: how busy the workers are before one tenant submits ten times as
+/// many tasks.
 pub const LOADS: [&str; 2] = ["light", "saturated"];
-/// The values of parameter `strategy` of case `cost`: the strategies in the Grey document's order, then all strategies
-/// together.
+/// The values of the parameter `strategy` of case `cost`: first the strategies of the Grey document in its order, and
+/// then all strategies together.
 pub const STRATEGIES: [&str; 5] = ["spot", "predictive", "right_sizing", "night", "all"];
 
-/// The number of simulated worker starts, of which the failed ones are counted.
+/// The number of worker starts to simulate. Some of them fail.
 const STARTS: u64 = 20_000;
 const MS: f64 = 1e6;
 const US: f64 = 1e3;
@@ -30,8 +32,8 @@ fn simulate_throughput(seed: u64, workers: u32, tasks: u64) -> Result<Throughput
     Ok(row)
 }
 
-/// Simulates workers that always have waiting tasks and measures the throughput. Then measures delays at nine tenths of
-/// that throughput.
+/// Simulates workers for which tasks always wait, and measures their throughput. Then measures delays at nine tenths of
+/// this throughput.
 pub fn scaling(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
     let row = simulate_throughput(seed, workers, tasks)?;
     Ok(RunSample::new()
@@ -47,7 +49,7 @@ pub fn scaling(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
         .with("memory_share", row.used.memory))
 }
 
-/// Measures how long the simulator takes for `tasks` tasks and `workers` workers.
+/// Measures how long the simulation of `tasks` tasks and `workers` workers takes.
 pub fn large(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
     let (start_ns, start_cpu_ns) = (monotonic_ns(), processor_ns());
     let row = simulate_throughput(seed, workers, tasks)?;
@@ -59,7 +61,7 @@ pub fn large(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
         .with("task_cpu_ns", cpu_ns as f64 / row.tasks as f64))
 }
 
-/// Simulates a phase: measures the time from crossing a threshold until there are more, or fewer, workers.
+/// Simulates a phase, and measures the time from when a threshold is crossed until workers have been added or removed.
 pub fn phase(seed: u64, phase: &str) -> Result<RunSample> {
     match phase {
         "in" => scale_in(seed),
@@ -100,7 +102,7 @@ fn warm_pool(seed: u64, is_warm: bool) -> Result<RunSample> {
         .with("warm_hours_per_hour", row.warm_hours_per_hour))
 }
 
-/// Simulates the Grey document's four tenants, each with more work than its quota.
+/// Simulates the four tenants of the Grey document. Each of them has more work than its quota.
 pub fn tenants(seed: u64) -> Result<RunSample> {
     let (rows, jain) = sim::tenants(seed);
     ensure!(rows.len() == 4, "unexpected number of tenants: {}", rows.len());
@@ -112,8 +114,8 @@ pub fn tenants(seed: u64) -> Result<RunSample> {
         .with("memory_quota_share", share(|row| row.memory as f64 / row.memory_quota as f64)))
 }
 
-/// Simulates a burst of one tenant. For every other tenant, the sample has the throughput during the burst, as a share
-/// of the throughput before the burst. The sample also has the lowest of these shares.
+/// Simulates a tenant that suddenly submits many tasks. The sample contains the throughput of every other tenant in
+/// this time, as a share of its earlier throughput, and the lowest of these shares.
 pub fn noisy(seed: u64, load: &str) -> Result<RunSample> {
     let rows = sim::noisy_neighbour(seed);
     let lightest = rows.iter().map(|row| row.load).fold(f64::INFINITY, f64::min);
@@ -138,12 +140,12 @@ pub fn noisy(seed: u64, load: &str) -> Result<RunSample> {
         .with("least_kept_share", b.min(c).min(d)))
 }
 
-/// The costs of all scaling strategies for one seed, which are simulated once and then reused.
+/// The costs of all scaling strategies for one seed. They are simulated once, and then used for all strategies.
 #[derive(Debug, Default)]
 pub struct SimulatedCosts(RefCell<Option<(u64, Vec<CostRow>)>>);
 
 impl SimulatedCosts {
-    /// Returns the cost of a month without and with a strategy, in the currency of the table of prices.
+    /// Returns the cost of a month without and with a strategy, in the currency of the prices.
     pub fn of(&self, seed: u64, strategy: &str) -> Result<RunSample> {
         let mut cached = self.0.borrow_mut();
         if cached.as_ref().is_none_or(|(of, _)| *of != seed) {
@@ -165,8 +167,8 @@ fn savings(seed: u64) -> Result<Vec<CostRow>> {
     let workload =
         Workload::Diurnal { low_per_s: high_per_s / 7.0, high_per_s, day_ms: 3_600_000, differ: 0.05 };
     let policy = Policy::cloud(10, 250).with_forecast(75_000, vec![48]);
-    // A worker of the Grey document uses about 17 ms of processor time per task at 85 tasks a second, and 57 % of 8 GB
-    // of memory.
+    // The processors and memory that a worker of the Grey document needs: it runs 85 tasks a second, each with about 17
+    // ms of processor time, and uses 57 % of 8 GB of memory.
     let need = WorkerNeed { cpus: 1.42, memory_gib: 4.6 };
     let rows = sim::savings(seed, &workload, &policy, mean_us, &Prices::default(), (need, "m6i.large"));
     let rows = rows.context("no machine in the table of prices is large enough for a worker")?;

@@ -1,4 +1,4 @@
-//! The submitters of our clients: they keep tasks waiting, or submit tasks at a rate.
+//! The submitters of Dunlin's clients. They keep tasks waiting, or submit tasks at a rate.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -14,23 +14,23 @@ use super::workers::KIND;
 use crate::clock::monotonic_ns;
 use crate::names::RandomNumbers;
 
-/// The number of requests in flight on a connection.
+/// The number of requests in flight on one connection while tasks are kept waiting.
 const IN_FLIGHT: usize = 4;
-/// The most requests in flight when tasks are submitted at a rate.
+/// The most requests in flight on one connection while tasks are submitted at a rate.
 const IN_FLIGHT_PACED_MAX: usize = 4_096;
-/// How long a submitter pauses when its tenants have enough waiting tasks.
+/// How long a submitter pauses when each of its tenants has enough waiting tasks.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// Returns the name of the nth tenant.
+/// Returns the name of the tenant with index `nth`.
 pub fn tenant_of(nth: usize) -> String {
     format!("tenant-{nth}")
 }
 
-/// Keeps tasks of the submitter's own tenants waiting until the measuring time is over. The tenants are divided among
-/// the submitters.
+/// Keeps tasks waiting until the time for submitting is over. The tenants are divided among the submitters; `nth` is
+/// the index of this submitter.
 pub fn keep_backlog(tasks: &Tasks, work: &TaskWorkload, tally: &ClientTally, nth: usize) -> Result<()> {
     let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
-    // A single tenant is shared by all submitters.
+    // If there is a single tenant, all submitters submit its tasks.
     let own_tenants: Vec<usize> = match names.len() {
         1 => vec![0],
         count => (nth..count).step_by(work.ours.submitters).collect(),
@@ -57,8 +57,8 @@ pub fn keep_backlog(tasks: &Tasks, work: &TaskWorkload, tally: &ClientTally, nth
     in_flight.into_iter().try_for_each(check_response)
 }
 
-/// Submits each task when it is due, even if many tasks wait already. Tasks that are due at the same time form one
-/// request.
+/// Submits each task when it is due, however many tasks are waiting. Tasks of a tenant that are due together are
+/// submitted in one request, if they are not too many.
 pub fn submit_at_rate(tasks: &Tasks, work: &TaskWorkload, tally: &ClientTally) -> Result<()> {
     let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
     let mut arrivals: Vec<Arrivals> = match work.ours.tenants.as_slice() {
@@ -77,8 +77,8 @@ pub fn submit_at_rate(tasks: &Tasks, work: &TaskWorkload, tally: &ClientTally) -
         drop(sender);
         let received =
             receiving.join().map_err(|_| anyhow!("the thread that receives responses panicked"))?;
-        // If the receiving thread fails, the submission fails too, but its error does not contain the cause. The
-        // receiver's error therefore takes precedence.
+        // If the receiving thread fails, the submission fails as well, with an error that does not contain the cause.
+        // Therefore the receiving thread's error is returned first.
         received.and(submitted)
     })
 }
@@ -134,7 +134,7 @@ fn check_response(pending: PendingTaskCommands) -> Result<()> {
     Ok(())
 }
 
-/// The due times of the tasks.
+/// The times at which the tasks of one tenant are due.
 struct Arrivals {
     mean_ns: f64,
     rng: Option<RandomNumbers>,
@@ -142,17 +142,17 @@ struct Arrivals {
 }
 
 impl Arrivals {
-    /// Returns random times of a Poisson process with this rate.
+    /// Returns random times, as in a Poisson process, with `per_s` tasks per second on average.
     fn poisson(per_s: f64, rng: RandomNumbers) -> Self {
         Self { mean_ns: 1e9 / per_s, rng: Some(rng), next_ns: monotonic_ns() }
     }
 
-    /// Returns times at equal intervals with this rate.
+    /// Returns times at equal intervals, with `per_s` tasks per second.
     fn steady(per_s: f64) -> Self {
         Self { mean_ns: 1e9 / per_s, rng: None, next_ns: monotonic_ns() }
     }
 
-    /// Returns the due time of the next task, if it is not after `now_ns`.
+    /// If the next task is due by `now_ns`, returns its due time, and goes on to the following task.
     fn due(&mut self, now_ns: u64) -> Option<u64> {
         let due_ns = self.next_ns;
         (due_ns <= now_ns).then(|| {
@@ -164,7 +164,7 @@ impl Arrivals {
     fn interval_ns(&mut self) -> u64 {
         const PARTS: usize = 1 << 40;
         let times = self.rng.as_mut().map_or(1.0, |rng| {
-            // A uniform number above 0 and up to 1, because the logarithm of 0 is infinite.
+            // A random number above 0 and up to 1. It must not be 0, because the logarithm of 0 is infinite.
             let uniform = (rng.below(PARTS) + 1) as f64 / PARTS as f64;
             -uniform.ln()
         });
@@ -191,7 +191,7 @@ mod tests {
         assert!(steady.iter().all(|gap| *gap == 100_000));
         let poisson = gaps(Arrivals::poisson(10_000.0, RandomNumbers::default()));
         assert!((98_000.0..102_000.0).contains(&mean(&poisson)), "{}", mean(&poisson));
-        // In an exponential distribution, a share of e⁻¹ lies above the mean.
+        // In an exponential distribution, the share of values above the mean is e⁻¹.
         let above = poisson.iter().filter(|gap| **gap > 100_000).count();
         assert!((35_500..38_100).contains(&above), "{above}");
     }

@@ -1,7 +1,8 @@
-//! Counts submitted and completed tasks over all threads of our clients, and detects tasks that are completed twice.
+//! Counts the submitted and completed tasks over all threads of Dunlin's clients, and detects tasks that are completed
+//! twice.
 //!
-//! A payload begins with the task's number and its due time in ns, both as `u64`. The upper sixteen bits of the number
-//! contain the number of the tenant.
+//! The payload of a task begins with the task's number and the time at which the task is due, in ns; both are `u64`.
+//! The upper sixteen bits of the number are the index of the tenant.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,28 +12,28 @@ use super::work::{TaskReport, TaskWorkload};
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::stats::Latencies;
 
-/// The smallest size of a payload, in bytes.
+/// The smallest size of a payload in bytes: the task's number and its due time.
 pub const HEAD_BYTES: usize = 16;
 const TENANT_SHIFT: u32 = 48;
 const TASKS_MAX: u64 = 1 << 27;
 
-/// The number of tasks that all client threads of a benchmark have submitted and that have completed.
+/// The counts of tasks, that all client threads of a benchmark have submitted and that have completed.
 #[derive(Debug)]
 pub struct ClientTally {
     count_from_ns: u64,
     end_ns: u64,
-    /// One bit for each task, which is set when the task is completed.
+    /// One bit for each task. The bit is set when the task is completed.
     completed_bits: Vec<AtomicU64>,
     submitted: AtomicU64,
     completed: AtomicU64,
     twice: AtomicU64,
-    /// The number of unfinished tasks of each tenant.
+    /// The number of unfinished tasks, for each tenant.
     unfinished: Vec<AtomicU64>,
     is_stopped: AtomicBool,
     before_cpu_ns: u64,
 }
 
-/// The number of completed tasks of one worker of a benchmark, with their latencies.
+/// The counted tasks of one worker, by tenant, and their latencies.
 #[derive(Debug, Default)]
 pub struct WorkerTotals {
     tenants: Vec<u64>,
@@ -41,7 +42,7 @@ pub struct WorkerTotals {
 }
 
 impl ClientTally {
-    /// Creates the counters. Counting starts after the warm-up.
+    /// Creates the counts. Tasks count after the warm-up.
     pub fn new(work: &TaskWorkload) -> Self {
         let count_from_ns = monotonic_ns() + work.warmup_ns;
         let zeros = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();
@@ -63,12 +64,12 @@ impl ClientTally {
         monotonic_ns() >= self.end_ns
     }
 
-    /// Whether workers must end, because all tasks are done or the wait was given up.
+    /// Whether the workers must end: all tasks are done, or the wait for them was given up.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped.load(Ordering::Acquire)
     }
 
-    /// Makes the workers end.
+    /// Tells the workers to end.
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
     }
@@ -78,7 +79,7 @@ impl ClientTally {
         self.unfinished[tenant].load(Ordering::Relaxed)
     }
 
-    /// Returns the payload of a tenant's next task, and counts the task as submitted.
+    /// Creates the next task of a tenant, and counts it as submitted. Returns the task's payload.
     pub fn next(&self, tenant: usize, due_ns: u64, bytes: usize) -> Vec<u8> {
         let number = self.submitted.fetch_add(1, Ordering::Relaxed) | (tenant as u64) << TENANT_SHIFT;
         self.unfinished[tenant].fetch_add(1, Ordering::Relaxed);
@@ -88,14 +89,14 @@ impl ClientTally {
         payload
     }
 
-    /// Returns the numbers of submitted and of completed tasks.
+    /// Returns the number of submitted tasks and the number of completed tasks.
     pub fn counts(&self) -> (u64, u64) {
-        // The number of completed tasks is read first, so that it never exceeds the number of submitted ones.
+        // The completed tasks are counted first, so that there are never more of them than submitted tasks.
         let completed = self.completed.load(Ordering::Acquire);
         (self.submitted.load(Ordering::Acquire), completed)
     }
 
-    /// Counts a completed task.
+    /// Counts a task that a worker has completed. Detects whether the task had already been completed.
     pub fn record(
         &self,
         payload: &[u8],
@@ -123,7 +124,7 @@ impl ClientTally {
         Ok(())
     }
 
-    /// Counts a task that a worker ran without a node.
+    /// Counts a task if it ended in the counted time. Called directly for tasks without a node.
     pub fn count(
         &self,
         tenant: usize,
@@ -140,7 +141,7 @@ impl ClientTally {
         }
     }
 
-    /// Returns the report over all workers.
+    /// Returns the report for all workers together.
     pub fn report(&self, work: &TaskWorkload, all: &[WorkerTotals]) -> TaskReport {
         let mut tenants = vec![0; self.unfinished.len()];
         let (mut starts, mut ends) = (Latencies::default(), Latencies::default());
@@ -164,7 +165,7 @@ impl ClientTally {
             end_p99_ns: ends.quantile_ns(0.99),
             workers_in_a_process: work.workers as u64,
             tenants,
-            // Scaled to the length of the counted time.
+            // The processor time is scaled to the length of the counted time.
             cpu_ns: (cpu_ns as f64 * work.time_ns as f64 / elapsed_ns.max(1) as f64) as u64,
         }
     }

@@ -1,4 +1,4 @@
-//! The measurements of suite `tasks` that run through nodes.
+//! Defines the measurements of suite `tasks` that run through nodes.
 
 use super::failover::{self, KillTarget};
 use super::load;
@@ -8,31 +8,31 @@ use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::point::{Measurement, MeasurementGroup, target};
 
-/// The duration of a task in the Grey document, in ns: each worker does 85 tasks a second.
+/// How long a task in the Grey document takes, in ns: each worker does 85 tasks a second.
 const TASK_NS: u64 = 11_760_000;
-/// The Grey document's numbers of workers.
+/// The numbers of workers in the Grey document.
 const WORKERS: [usize; 7] = [10, 25, 50, 75, 100, 150, 200];
-/// The payload size of empty tasks, in bytes.
+/// The size of an empty task's payload, in bytes.
 const BYTES: usize = 16;
 const NOOP_WORKERS: usize = 2;
 const NOOP_SLOTS: u32 = 1_000;
-/// The number of asynq's workers with which asynq is fastest on two cores. Celery and HyperQueue run with their default
-/// of one process for each core.
+/// The number of workers with which asynq is fastest on two cores. Celery and HyperQueue run with their default, which
+/// is one process for each core.
 const ASYNQ_WORKERS: usize = 64;
 const CORES: usize = 2;
-/// The tasks per second that each of the Grey document's tenants usually submits.
+/// How many tasks per second each tenant of the Grey document usually submits.
 const USUAL_PER_S: [f64; 4] = [85.0, 120.0, 75.0, 45.0];
-/// By which factor the noisy tenant submits more than usual.
+/// The factor by which the noisy tenant submits more tasks than usual.
 const NOISY_TIMES: f64 = 10.0;
-/// The numbers of shards (`tasks.shards`) that are compared.
+/// The numbers of task shards (`tasks.shards`) that are compared.
 const SHARDS: [u8; 3] = [1, 2, 4];
-/// The number of tenants in measurements with several shards. There are many tenants, because all tasks of one tenant
-/// are in one shard.
+/// The number of tenants in measurements with several shards. All tasks of one tenant are in one shard, so many tenants
+/// are needed.
 const TENANTS_SHARDED: usize = 16;
 /// The numbers of tenants that share the workers' capacity.
 const TENANTS: [usize; 2] = [4, 1_000];
 
-/// The groups of measurements that go through nodes.
+/// Returns the groups of measurements that run through nodes.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let mut groups = vec![noop_points(options, with_peers)];
     groups.push(scaling_points(options));
@@ -56,7 +56,7 @@ fn params(nodes: usize, workers: usize) -> Params {
     Params::new().with("via", "node").with("nodes", nodes).with("workers", workers)
 }
 
-/// The numbers of shards and of tenants over which a measurement's tasks are spread.
+/// How the tasks of a measurement are divided: the number of shards, and the number of tenants.
 #[derive(Clone, Copy)]
 struct Spread {
     shards: u8,
@@ -75,8 +75,8 @@ impl Spread {
         params.with("shards", u64::from(self.shards)).with("tenants", self.tenants)
     }
 
-    /// Divides the backlog among the tenants. A batch is at most half of a tenant's part of the backlog, because a
-    /// larger batch might never fit into the tenant's part.
+    /// Divides the backlog among the tenants. A batch is at most half of a tenant's backlog, because a larger batch
+    /// might never fit into it.
     fn work(self, work: TaskWorkload, backlog: usize) -> TaskWorkload {
         let backlog = backlog / self.tenants;
         let tenants = match self.tenants {
@@ -88,8 +88,8 @@ impl Spread {
     }
 }
 
-/// Returns the warm-up time and the measuring time, in ns: long enough for a cluster to settle, and for the noise of
-/// other programs to average out.
+/// Returns the durations of the warm-up and of the measurement, in ns. They are long enough for a cluster to settle,
+/// and for the noise of other programs to average out.
 fn times(options: &BenchOptions) -> (u64, u64) {
     let time_ns = (options.time.as_nanos() as u64).max(options.count(3_000_000_000, 1_000_000_000));
     (time_ns / 3, time_ns)
@@ -131,8 +131,8 @@ fn noop_point(nodes: usize, spread: Spread, backlog: usize, options: &BenchOptio
     })
 }
 
-/// The measurements with the Grey document's numbers of workers. The largest of these numbers (in a quick run, the
-/// smallest) is also measured with several shards.
+/// Returns the measurements with the Grey document's numbers of workers; a quick run has only the smallest number. The
+/// last number is also measured with several shards.
 fn scaling_points(options: &BenchOptions) -> MeasurementGroup {
     let workers: Vec<usize> =
         WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 10).collect();
@@ -150,8 +150,8 @@ fn scaling_point(workers: usize, spread: Spread, options: &BenchOptions) -> Meas
     })
 }
 
-/// The measurement whose tenants have weights from one to four. Each tenant always has more waiting tasks than the
-/// workers can take.
+/// Returns the measurement in which the tenants have weights from one to four. Each tenant always has more waiting
+/// tasks than the workers can take.
 fn tenants_point(tenants: usize, options: &BenchOptions) -> Measurement {
     let loads = (0..tenants).map(|nth| TenantWorkload { weight: 1 + nth as u32 % 4, per_s: 0.0 }).collect();
     let ours = NodeOptions {
@@ -171,7 +171,7 @@ fn noisy_point(load: &'static str, workers: usize, options: &BenchOptions) -> Me
     let loads = USUAL_PER_S.map(|per_s| TenantWorkload { weight: 1, per_s }).to_vec();
     let ours = NodeOptions { submitters: 1, batch: 100, slots: 1, tenants: loads, ..NodeOptions::default() };
     let mut work = TaskWorkload { ours, ..work(workers, TASK_NS, options) };
-    // The time is long, so that even the smallest tenant completes over a thousand tasks.
+    // The measurement is so long that even the tenant with the fewest tasks completes over a thousand.
     work.time_ns = work.time_ns.max(options.count(20_000_000_000, 1_000_000_000));
     let params = params(1, workers).with("load", load);
     Measurement::new("noisy", target::DUNLIN, params, move |bench| {

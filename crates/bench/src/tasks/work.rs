@@ -1,6 +1,8 @@
-//! Describes the work of submitters and workers, and their report. The description is the same for Dunlin and for
-//! peers. For Dunlin, this program does the work in its role `tasks-clients`; for peers, the program `peers/tasks` does
-//! it. Both programs read the description as JSON, and report only if each submitted task was done exactly once.
+//! The description of the work that submitters and workers do, and their report. The description is the same for Dunlin
+//! and for peers.
+//!
+//! For Dunlin, this program does the work in its role `tasks-clients`; for peers, the program `peers/tasks` does it.
+//! Both programs read the description as JSON. A report is accepted only if each submitted task was done exactly once.
 
 use std::time::Duration;
 
@@ -10,66 +12,67 @@ use serde::{Deserialize, Serialize};
 use crate::child::{Child, TIMEOUT};
 use crate::point::RunSample;
 
-/// The load that the client process of a task benchmark has to produce. The load is sent to this process as JSON.
+/// The load that the client process of a benchmark of tasks must produce. The client process receives it as JSON.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskWorkload {
-    /// The address of the peer's server, for example of Redis.
+    /// The address of the server that the peer needs, such as Redis.
     pub endpoint: String,
-    /// Number of workers. Dunlin's workers have a connection and a lease each.
+    /// The number of workers. Each of Dunlin's workers has a connection and a lease of its own.
     pub workers: usize,
     /// How long a worker sleeps for a task, in ns.
     pub task_ns: u64,
-    /// The most unfinished tasks of a tenant that submits without a rate.
+    /// The most unfinished tasks that a tenant may have if it submits without a rate.
     pub backlog: usize,
-    /// The tasks per second that all tenants together submit, at random (Poisson) times. If this rate is 0, each tenant
-    /// submits at its own rate ([`TenantWorkload::per_s`]). If no tenant has a rate either, tenants submit as many
-    /// tasks as possible.
+    /// How many tasks per second all tenants together submit, at random times (a Poisson process). If this rate is 0,
+    /// each tenant submits at its own rate ([`TenantWorkload::per_s`]). If no tenant has a rate either, tenants submit
+    /// as many tasks as possible.
     pub rate: f64,
     /// The size of a payload in bytes.
     pub bytes: usize,
-    /// The duration of the warm-up, in ns. Tasks of the warm-up are not counted.
+    /// The duration of the warm-up in ns. Its tasks do not count.
     pub warmup_ns: u64,
     /// How long tasks are counted, in ns.
     pub time_ns: u64,
-    /// Options of our own submitters and workers.
+    /// The options of Dunlin's submitters and workers.
     #[serde(default)]
     pub ours: NodeOptions,
 }
 
-/// The options of a task benchmark that apply to Dunlin only, not to peers.
+/// The options of a benchmark of tasks that apply to Dunlin only, not to peers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeOptions {
-    /// URL of a node.
+    /// The URL of a node.
     pub url: String,
     /// The number of connections that submit tasks.
     pub submitters: usize,
     /// The number of tasks in one request.
     pub batch: usize,
-    /// Number of tasks that a worker holds at the same time. The worker does them one by one, but completes empty tasks
-    /// together.
+    /// The number of tasks that a worker holds at the same time. The worker does them one after another; empty tasks
+    /// are completed together.
     pub slots: u32,
-    /// The number of further tasks that the worker may receive in advance.
+    /// How many more tasks the worker may receive before it has a free slot for them.
     pub ahead: u32,
-    /// Weight and rate of each tenant. Empty for a single tenant that submits at [`TaskWorkload::rate`].
+    /// The weight and the rate of each tenant. If the list is empty, there is a single tenant, which submits at
+    /// [`TaskWorkload::rate`].
     pub tenants: Vec<TenantWorkload>,
-    /// Whether the workers sleep in a loop for the duration of a task, without a node.
+    /// Whether there is no node: the workers only sleep for one task after another.
     pub bare: bool,
 }
 
-/// The load of one tenant in a task benchmark: its weight, and its rate of submitted tasks.
+/// The load of one tenant in a benchmark of tasks: its weight, and the rate at which it submits tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TenantWorkload {
-    /// The weight of the tenant, which determines its share.
+    /// The weight, which determines the tenant's share.
     pub weight: u32,
-    /// The tasks that the tenant submits per second, at equal intervals, if [`TaskWorkload::rate`] is 0. If this field
+    /// How many tasks per second the tenant submits, at equal intervals, if [`TaskWorkload::rate`] is 0. If this rate
     /// is 0 for every tenant, all tenants submit as many tasks as possible.
     pub per_s: f64,
 }
 
-/// The number and latencies of the tasks that a client process of a task benchmark counted.
+/// The report of a client process in a benchmark of tasks: how many tasks it counted, and their latencies.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskReport {
-    /// The number of tasks that ended within the counted time.
+    /// The number of tasks that ended in the counted time.
     pub ops: u64,
     /// The number of all submitted tasks.
     pub submitted: u64,
@@ -79,37 +82,37 @@ pub struct TaskReport {
     pub twice: u64,
     /// How long tasks were counted, in ns.
     pub elapsed_ns: u64,
-    /// The median time from a task's due time to its start, in ns.
+    /// The median time from when a task was due until it started, in ns.
     #[serde(default)]
     pub start_p50_ns: Option<u64>,
-    /// The 99th percentile of the time from a task's due time to its start, in ns.
+    /// The 99th percentile of the time from when a task was due until it started, in ns.
     #[serde(default)]
     pub start_p99_ns: Option<u64>,
-    /// The median time from a task's due time to its end, in ns.
+    /// The median time from when a task was due until it ended, in ns.
     #[serde(default)]
     pub end_p50_ns: Option<u64>,
-    /// The 99th percentile of the time from a task's due time to its end, in ns.
+    /// The 99th percentile of the time from when a task was due until it ended, in ns.
     #[serde(default)]
     pub end_p99_ns: Option<u64>,
     /// The number of workers in one process.
     pub workers_in_a_process: u64,
-    /// The number of tasks of each tenant that ended within the counted time.
+    /// For each tenant: the number of tasks that ended in the counted time.
     #[serde(default)]
     pub tenants: Vec<u64>,
-    /// The processor time of the workers' process, in ns.
+    /// The processor time of the client process, in ns.
     #[serde(default)]
     pub cpu_ns: u64,
 }
 
 impl TaskWorkload {
-    /// Returns the longest wait for the report, which is sent after all submitted tasks have ended.
+    /// Returns how long to wait for the report. The report is sent after all submitted tasks have ended.
     pub fn timeout(&self) -> Duration {
         Duration::from_nanos(self.warmup_ns + self.time_ns) + 2 * TIMEOUT
     }
 }
 
 impl TaskReport {
-    /// Waits for the report of a clients' process.
+    /// Waits for the report of a client process. Returns an error unless each submitted task was done exactly once.
     pub fn of(work: &TaskWorkload, child: &mut Child) -> Result<Self> {
         let report: Self = child.read_line(work.timeout()).context("the workers did not finish")?;
         let Self { submitted, completed, twice, ops, .. } = report;
@@ -122,12 +125,12 @@ impl TaskReport {
         Ok(report)
     }
 
-    /// Returns the number of tasks per second.
+    /// Returns the number of counted tasks per second.
     pub fn per_s(&self) -> f64 {
         self.ops as f64 * 1e9 / self.elapsed_ns as f64
     }
 
-    /// Returns the report as a sample, with the measured latencies.
+    /// Returns the report as a sample of a measurement, with the latencies.
     pub fn sample(&self) -> RunSample {
         RunSample::new()
             .with("ops_per_s", self.per_s())
@@ -135,7 +138,7 @@ impl TaskReport {
             .and(self.latencies())
     }
 
-    /// Returns a sample with only the measured latencies.
+    /// Returns a sample with the latencies only.
     pub fn latencies(&self) -> RunSample {
         RunSample::new()
             .with_time("p50_ns", self.start_p50_ns)

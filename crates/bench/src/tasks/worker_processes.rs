@@ -1,4 +1,4 @@
-//! Worker processes that can be killed. A worker reports each task before it starts the task.
+//! Worker processes that the benchmark can kill. A worker reports each task before it starts the task.
 
 use std::thread;
 use std::time::Duration;
@@ -13,55 +13,55 @@ use crate::clock::monotonic_ns;
 use crate::point::BenchContext;
 use crate::role::{RoleArgs, print_line};
 
-/// The kind of all tasks.
+/// The kind of all tasks in this benchmark.
 pub const KIND: &str = "failover";
 const WORKERS: usize = 6;
 const SLOTS: u32 = 4;
 /// How long a worker sleeps for each batch of tasks.
 const TASK: Duration = Duration::from_millis(20);
-/// The time to live of a worker's lease. It is long, so that a killed worker's tasks start again because its connection
-/// broke, and not because its lease ended.
+/// The time to live of a worker's lease. It is so long that the tasks of a killed worker are restarted because the
+/// worker's connection breaks, and not because its lease ends.
 const TTL: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The message in which a worker of a benchmark reports that it starts a task.
+/// A worker's report that it starts a task.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct StartedTask {
     /// The id of the task.
     pub task: u64,
     /// The token of this start of the task.
     pub token: u64,
-    /// When the task was due to be submitted, in ns.
+    /// The time at which the task was due, in ns.
     pub due_ns: u64,
-    /// When the task started, in ns.
+    /// The time at which the task started, in ns.
     pub started_ns: u64,
 }
 
-/// The worker processes of a task benchmark, which can be killed. Dropping the handle kills them.
+/// The worker processes of the failover benchmark. They can be killed; dropping the handle kills all of them.
 #[derive(Debug)]
 pub struct WorkerProcesses {
     url: String,
-    /// The workers by number. A killed worker's entry is `None`.
+    /// The workers by number. The entry of a killed worker is `None`.
     workers: Vec<Option<Child>>,
     next: usize,
 }
 
 impl WorkerProcesses {
-    /// Starts the workers.
+    /// Starts all workers.
     pub fn start(bench: &BenchContext, url: &str) -> Result<Self> {
         let mut processes = Self { url: url.to_owned(), workers: Vec::new(), next: 0 };
         (0..WORKERS).try_for_each(|_| processes.replace(bench))?;
         Ok(processes)
     }
 
-    /// Starts another worker in place of a killed one.
+    /// Starts one more worker, in place of a killed one.
     pub fn replace(&mut self, bench: &BenchContext) -> Result<()> {
         let args = [("url", self.url.clone())];
         self.workers.push(Some(bench.child.start("tasks-worker", &args)?));
         Ok(())
     }
 
-    /// Adds the workers' new reports to the ledger.
+    /// Adds the new reports of all workers to the ledger.
     pub fn receive_reports(&mut self, ledger: &mut TaskLedger) -> Result<()> {
         for (number, worker) in self.workers.iter_mut().enumerate() {
             let Some(child) = worker else { continue };
@@ -73,14 +73,15 @@ impl WorkerProcesses {
         Ok(())
     }
 
-    /// Kills the oldest worker and adds its last reports to the ledger. Returns the worker's number.
+    /// Kills the worker that has run longest. Adds its last reports to the ledger, and returns its number.
     pub fn kill_oldest(&mut self, ledger: &mut TaskLedger) -> Result<usize> {
         let number = self.next;
         self.next += 1;
         let mut child = self.workers[number].take().context("the worker to kill has been killed already")?;
         child.kill()?;
         for line in child.remaining_lines() {
-            // The kill may have cut off the last line. The task in that line had not started.
+            // If the worker was killed while it wrote a line, the line is incomplete. The task in this line has not
+            // started.
             if let Ok(started) = serde_json::from_str(&line) {
                 ledger.record_start(number, started)?;
             }
@@ -89,7 +90,7 @@ impl WorkerProcesses {
     }
 }
 
-/// The main function of a worker. The worker runs until it is killed.
+/// The main function of a worker's process, which runs until it is killed.
 pub(crate) fn run(args: &RoleArgs) -> Result<()> {
     let client = Client::connect(args.text("url")?, ClientOptions::default())?;
     let options =

@@ -1,6 +1,8 @@
-//! The workers of Dunlin's clients: workers that sleep for each task, workers of empty tasks, and workers that sleep in
-//! a loop without a node. A worker sleeps with `std::thread::sleep` (`clock_nanosleep`) and without timer slack, for
-//! Dunlin and for peers. The default slack of 50 µs would lengthen a task by 0.4 %.
+//! The workers of Dunlin's clients. There are workers that sleep for each task, workers that complete empty tasks, and
+//! workers that sleep without a node.
+//!
+//! A worker sleeps with `std::thread::sleep` (`clock_nanosleep`) and without timer slack, for Dunlin and for peers. The
+//! default slack of 50 µs would make a task 0.4 % longer.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -13,17 +15,17 @@ use super::tally::{ClientTally, WorkerTotals};
 use super::work::TaskWorkload;
 use crate::clock::monotonic_ns;
 
-/// The kind of all tasks.
+/// The kind of all tasks in this benchmark.
 pub const KIND: &str = "work";
-/// The longest time until a worker notices that the run has ended.
+/// The longest time until a worker notices that the run is over.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The longest wait until the node has confirmed all results.
+/// How long a worker waits until the node has confirmed all results.
 const FLUSH: Duration = Duration::from_secs(20);
 /// The time to live of a worker's lease. It is long, because the host of a virtual machine may suspend the machine for
 /// a while.
 const TTL: Duration = Duration::from_secs(60);
 
-/// Attaches a worker to the node.
+/// Registers a worker with the node.
 pub fn attach(tasks: &Tasks, work: &TaskWorkload) -> Result<Attachment> {
     let options = WorkerOptions {
         kinds: vec![KIND.to_owned()],
@@ -34,7 +36,8 @@ pub fn attach(tasks: &Tasks, work: &TaskWorkload) -> Result<Attachment> {
     Ok(tasks.attach_ahead(options, work.ours.ahead)?)
 }
 
-/// Does tasks until the run ends, and checks that the node has the result of every assigned task.
+/// Does tasks until the run is over. Then checks that the node has received a result for each task that it assigned to
+/// the worker.
 pub fn run(attachment: &Attachment, work: &TaskWorkload, tally: &ClientTally) -> Result<WorkerTotals> {
     disable_timer_slack()?;
     let mut totals = WorkerTotals::default();
@@ -51,7 +54,7 @@ pub fn run(attachment: &Attachment, work: &TaskWorkload, tally: &ClientTally) ->
     Ok(totals)
 }
 
-/// Completes empty tasks as soon as they arrive.
+/// Takes the next empty tasks, and completes them at once.
 fn run_batch(
     attachment: &Attachment,
     work: &TaskWorkload,

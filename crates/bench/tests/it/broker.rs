@@ -1,4 +1,5 @@
-//! Tests of suite `broker` with small runs of all measurements. Results are checked, speeds are not.
+//! Tests of suite `broker`, which make small runs of all its measurements. The tests check that results exist, and not
+//! how fast they are.
 
 use dunlin_bench::FigureRow;
 
@@ -40,7 +41,7 @@ fn every_use_case_is_measured_through_every_listener() {
 
 #[test]
 fn raw_nats_clients_measure_streams_and_fan_out() {
-    // The case measures message rates for each size and mode, and delivery rates for two numbers of subscribers.
+    // The case has message rates for each size and mode, and delivery rates for two numbers of subscribers.
     let rows = rows("nats_listener");
     assert_eq!((count(&rows, "nats", "msgs_per_s"), count(&rows, "nats", "deliveries_per_s")), (7, 2));
 }

@@ -1,4 +1,4 @@
-//! Tests that no child process continues after a run, and that no child process can block a run.
+//! Tests that no child process outlives a run, and that no child process can block a run.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Tests of suite `feed` with small runs. Deliveries, losses and repairs are checked; speeds are not.
+//! Tests of suite `feed`, which make small runs. The tests check deliveries, losses and repairs, and not how fast they
+//! are.
 
 use dunlin_bench::FigureRow;
 
@@ -18,8 +19,8 @@ fn scenario_over(transport: &str, case: &str, more: &[&str]) -> Vec<FigureRow> {
     rows_of(folder.path(), &[&["feed", &case, "--time=200ms", &transport], more].concat())
 }
 
-/// Checks that every due update arrived, alone or merged with others, or is counted as lost. If the machine stalls, a
-/// subscriber may receive a state in place of updates.
+/// Checks that each due update was delivered alone, was merged with others, or is counted as lost. If the machine
+/// stalls, a subscriber may receive a snapshot instead of updates.
 fn assert_accounted(rows: &[FigureRow], due: f64) {
     let delivered = figure(rows, "deliveries");
     assert!(delivered > 0.0, "{rows:?}");
@@ -44,7 +45,7 @@ fn simulated_record_losses_are_repaired_over_tcp() {
 
 fn assert_healed(rows: &[FigureRow]) {
     assert_accounted(rows, 10.0 * 200.0);
-    // A subscriber that received a state may not have noticed that records before this state were withheld.
+    // A subscriber that received a snapshot may not have noticed that records before it were withheld.
     assert!(figure(rows, "holes") >= 40.0 || figure(rows, "drops") > 0.0, "{rows:?}");
     assert!(figure(rows, "holes") <= figure(rows, "healed"), "{rows:?}");
 }
@@ -60,7 +61,7 @@ fn slow_conflated_client_gets_merged_updates_without_loss() {
 fn slow_client_receives_no_more_updates_than_its_delay_allows() {
     let rows = scenario("slow_client", &["--conflate=no"]);
     let (count, per_s) = (figure(&rows, "deliveries"), figure(&rows, "deliveries_per_s"));
-    // Ten subscribers take 5 ms for each update. The first update of each subscriber is not delayed.
+    // Ten subscribers sleep 5 ms after each update. The first update of each subscriber comes before any sleep.
     assert!(count > 10.0, "{rows:?}");
     assert!(per_s <= 10.0 * 200.0 * count / (count - 10.0), "{per_s}/s, {rows:?}");
 }

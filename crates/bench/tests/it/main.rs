@@ -1,4 +1,4 @@
-//! Tests of the benchmarks with real processes: tiny runs of all measurements that need no installed peer.
+//! Tests of the benchmarks with real processes. They make tiny runs of all measurements that need no other system.
 
 mod broker;
 mod children;

@@ -1,4 +1,4 @@
-//! Runs benchmarks for tests, with the program `alone` and a separate folder for stored runs.
+//! Runs benchmarks for the tests, with the program `alone`. Each test has a folder of its own for stored runs.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ pub fn child_program() -> ChildProgram {
     ChildProgram::at(alone())
 }
 
-/// Runs the program `alone` to its end. The runs are stored in `folder`.
+/// Runs the program `alone`, and waits for its end. The program stores its runs in `folder`.
 pub fn run(folder: &std::path::Path, args: &[&str]) -> Output {
     let mut command = Command::new(alone());
     bind_to_this_thread(&mut command).args(args).env("BENCH_RUNS", folder).env_remove("CI").output().unwrap()

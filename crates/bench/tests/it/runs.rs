@@ -1,4 +1,4 @@
-//! Tests of whole quick runs: their output, their stored files, and the options that they refuse.
+//! Tests of whole quick runs: what they print, what they store, and which options they refuse.
 
 use std::path::Path;
 

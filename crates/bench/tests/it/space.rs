@@ -1,5 +1,5 @@
-//! Tests of suite `space` with small runs over real processes: no entity is lost, duplicated or changed. Speeds are not
-//! checked.
+//! Tests of suite `space`, which make small runs with real processes. No entity may be lost, duplicated or changed. How
+//! fast the results are is not checked.
 
 use dunlin_bench::FigureRow;
 
@@ -27,8 +27,8 @@ fn handovers_between_processes_lose_no_entity() {
     let slow = rows.iter().find(|row| {
         row.case == "latency" && row.params.contains_all(&[("rtt_ms", "50")]) && row.metric == "p50_ns"
     });
-    // A handover sends four messages over the link, each with a delay of 25 ms, so it takes 100 ms or more on any
-    // machine.
+    // A handover sends four messages, and each is delayed by 25 ms. On any machine, a handover therefore takes at least
+    // 100 ms.
     assert!(slow.is_none_or(|slow| slow.median >= 100e6), "{slow:?}");
     assert!(rows.iter().filter(|row| row.metric == "lost").all(|row| row.median == 0.0 && row.checked));
 }
@@ -48,7 +48,7 @@ fn every_space_benchmark_is_measured_and_checked() {
         assert_eq!(count_rows(&rows, case, metric), count, "{case} {metric}: {rows:?}");
     }
     for case in ["capacity", "cpu", "bucket"] {
-        // Each case is measured without standbys, for comparisons, and with one standby, as in users' worlds.
+        // Each case is measured without standbys, for comparison, and with one standby, which is the default of worlds.
         for standbys in ["0", "1"] {
             let is_of =
                 |row: &&FigureRow| row.case == case && row.params.contains_all(&[("standbys", standbys)]);

@@ -1,5 +1,5 @@
-//! Tests of benchmark suite `tasks` in small runs: workers receive tasks from real processes that write to a real disk.
-//! The tests check that each case returns its rows, not the speeds.
+//! Tests of suite `tasks`, which make small runs: real processes with a real disk give tasks to workers. The tests
+//! check that each case has its rows, and not how fast the results are.
 
 use dunlin_bench::FigureRow;
 
@@ -63,7 +63,8 @@ mod long {
     }
 }
 
-/// Checks that case `failover` reports its results after `runs` runs, each of which kills two leaders and two workers.
+/// Makes `runs` runs of case `failover`, each of which kills two leaders and two workers. Checks that the case has
+/// results.
 fn assert_tasks_survive_kills(runs: u32) {
     let rows = rows(&["--case=failover", &format!("--runs={runs}")]);
     for killed in ["leader", "worker"] {

@@ -1,4 +1,4 @@
-//! Applies the provider's events to the scaler's instances.
+//! Applies the provider's events to the scaler's fleet.
 
 use crate::fleet::{FleetMember, InstancePhase};
 use crate::provider::{InstanceId, InstanceMarket, ProviderAction, ProviderEvent};
@@ -6,7 +6,8 @@ use crate::provider::{InstanceId, InstanceMarket, ProviderAction, ProviderEvent}
 use super::Scaler;
 
 impl Scaler {
-    /// Applies an event of the provider and appends the resulting actions. Events of unknown instances are ignored.
+    /// Applies an event of the provider, and appends the resulting actions to `actions`. An event of an unknown
+    /// instance is ignored.
     pub fn on_event(&mut self, now_ms: u64, event: &ProviderEvent, actions: &mut Vec<ProviderAction>) {
         let instance = event.instance();
         let Some(&member) = self.fleet.get(instance) else { return };
@@ -32,7 +33,7 @@ impl Scaler {
                 self.fleet.remove(instance);
                 self.on_gone(now_ms, instance);
                 match member.phase {
-                    // The instance disappeared without a request of the scaler, so it is replaced.
+                    // The scaler has not ended this instance, so it starts another one instead.
                     InstancePhase::Ready => self.replace(now_ms, None, actions),
                     InstancePhase::Starting
                     | InstancePhase::Waking
@@ -58,8 +59,8 @@ impl Scaler {
         }
     }
 
-    /// Launches a replacement for a failed instance. After several consecutive failures, the launch waits until the end
-    /// of a pause.
+    /// Launches another instance in place of a failed one. If several launches in a row have failed, this happens only
+    /// after a pause.
     fn on_failed(
         &mut self,
         now_ms: u64,
@@ -81,7 +82,7 @@ impl Scaler {
                 }
                 self.replace(now_ms, member.decision, actions);
             }
-            // The next tick refills the warm pool.
+            // The warm pool gets another instance at the next tick.
             _ => self.on_gone(now_ms, instance),
         }
     }
@@ -94,7 +95,8 @@ impl Scaler {
         }
     }
 
-    /// Drains an interrupted instance for the length of its notice, and launches a replacement immediately.
+    /// Drains an instance that is about to be interrupted, for the time until the interruption. Launches another
+    /// instance at once.
     fn on_interrupted(
         &mut self,
         now_ms: u64,

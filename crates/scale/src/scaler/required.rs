@@ -1,27 +1,27 @@
-//! Computes the number of workers that each reason requires.
+//! Computes how many workers are required, for each reason to have workers.
 
 use crate::forecast::ForecastStatus;
 use crate::sample::SchedulerSample;
 
 use super::Scaler;
 
-/// How long before the start of a weekly window the workers of the window are required, in ms.
+/// The time before a period of the schedule at which its workers are already required, in ms.
 const WINDOW_LEAD_MS: u64 = 120_000;
-/// The load above which processor use does not show how many more workers are needed.
+/// The load above which the load itself does not show how many more workers are needed.
 const SATURATED: f64 = 0.97;
 
-/// The number of workers that each reason requires, within the policy's bounds.
+/// The number of required workers for each reason, within the policy's bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct RequiredWorkers {
-    /// Workers required for the target load of processors.
+    /// The workers required so that the load falls to its target.
     pub(super) cpu: u32,
-    /// Workers required to complete the waiting tasks in time.
+    /// The workers required to complete the waiting tasks in time.
     pub(super) backlog: u32,
-    /// Workers required by the forecast; 0 without a forecast.
+    /// The workers required for the forecast load; 0 without a forecast.
     pub(super) forecast: u32,
-    /// Workers required by the policy's minimum and the schedule.
+    /// The workers required by the policy's minimum and by the schedule.
     pub(super) floor: u32,
-    /// Workers required by the schedule alone.
+    /// The workers required by the schedule alone.
     pub(super) scheduled: u32,
 }
 
@@ -56,13 +56,13 @@ impl Scaler {
             cpu: if sample.cpu >= SATURATED { cpu.max(backlog) } else { cpu },
             backlog: if sample.startable > 0 { backlog } else { 0 },
             forecast: ahead.map_or(0, |ahead| self.for_rate(ahead.upper)),
-            // Even if the minimum is 0, a startable task requires one worker immediately.
+            // If a task could start now, one worker is required at once, even if the minimum is 0.
             floor: self.bounded(f64::from(scheduled)).max(u32::from(sample.startable > 0)),
             scheduled: scheduled.min(self.policy.workers_max),
         }
     }
 
-    /// Returns the present forecast; `None` if the policy uses no forecasts.
+    /// Returns the latest forecast; `None` if the policy uses no forecasts.
     pub fn forecast_status(&self, now_ms: u64) -> Option<ForecastStatus> {
         let (config, forecaster) = self.policy.predictive.as_ref().zip(self.forecaster.as_ref())?;
         let ahead = forecaster.peak_forecast(now_ms, now_ms + config.lead_ms);
@@ -76,18 +76,18 @@ impl Scaler {
         })
     }
 
-    /// Returns how many tasks per second must be completed so that the waiting tasks are done in time.
+    /// Returns how many of the waiting tasks must be completed per second, so that all of them are done in time.
     fn catch_up_per_s(&self, sample: &SchedulerSample) -> f64 {
         sample.startable as f64 * 1_000.0 / self.policy.triggers.catch_up_ms as f64
     }
 
-    /// Returns the number of workers for this rate of tasks; 0 if a worker's rate is unknown.
+    /// Returns how many workers are required to complete `per_s` tasks per second; 0 if a worker's rate is unknown.
     fn for_rate(&self, per_s: f64) -> u32 {
         if self.rate > 0.0 { self.bounded(per_s / self.rate / self.policy.triggers.cpu_target) } else { 0 }
     }
 
     fn bounded(&self, workers: f64) -> u32 {
-        // A result just above a whole number is a rounding error, and is not rounded up.
+        // A result that is slightly above a whole number comes from a rounding error, so it is not rounded up.
         let workers = (workers - 1e-6).ceil().clamp(0.0, f64::from(u32::MAX)) as u32;
         workers.clamp(self.policy.workers_min, self.policy.workers_max)
     }

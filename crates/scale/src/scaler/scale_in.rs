@@ -1,4 +1,4 @@
-//! Removes workers when fewer suffice.
+//! Removes workers when fewer of them are enough.
 
 use std::collections::VecDeque;
 
@@ -10,8 +10,8 @@ use crate::sample::SchedulerSample;
 use super::Scaler;
 use super::required::RequiredWorkers;
 
-/// The maximum of a value within a time window. The list contains the values that may still become the maximum, in
-/// falling order.
+/// The highest of the values in a time window that ends now. The list contains, in falling order, the values that can
+/// still become the highest.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WindowMax(VecDeque<(u64, u32)>);
 
@@ -72,8 +72,8 @@ impl Scaler {
         }
     }
 
-    /// Returns the instances to remove: those that have been idle longest, and never an instance whose worker holds a
-    /// task.
+    /// Returns the instances to remove. They are the ones that have been idle longest; an instance whose worker holds a
+    /// task is never removed.
     fn victims(&self, sample: &SchedulerSample, count: u32) -> Vec<InstanceId> {
         let idle = sample.idle.iter().map(|(instance, _)| *instance);
         let idle = idle.filter(|&instance| {

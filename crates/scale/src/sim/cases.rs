@@ -1,4 +1,4 @@
-//! Scenarios that compute the tables of Dunlin's requirements with the simulator.
+//! The simulations that compute the rows of the tables in Dunlin's requirements.
 
 mod compare;
 mod cost;

@@ -1,10 +1,11 @@
-//! Measures a simulated run: waiting times per minute and in total, and a digest of all task starts.
+//! Collects measurements of a simulated run: a histogram of waiting times, counts of slow minutes, and a digest of all
+//! task starts.
 
 use hdrhistogram::Histogram;
 
 use super::outcome::WaitTimes;
 
-/// A histogram of times in µs up to one hour, with a precision of three digits.
+/// A histogram of times of up to an hour, in µs, with a precision of three digits.
 pub(super) struct TimeHistogram(Histogram<u64>);
 
 const LONGEST_US: u64 = 3_600_000_000;
@@ -32,14 +33,14 @@ impl TimeHistogram {
     }
 }
 
-/// The number of simulated minutes, and the number of minutes in which tasks waited too long.
+/// How many minutes were simulated, and in how many of them tasks waited too long.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Minutes {
     pub(super) all: u64,
     pub(super) violated: u64,
 }
 
-/// A hash (FNV-1a) over all task starts. Equal runs have equal hashes.
+/// A digest (FNV-1a) of all task starts. Equal runs have equal digests.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StartsDigest(pub(super) u64);
 

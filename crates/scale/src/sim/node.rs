@@ -1,34 +1,36 @@
-//! The capacity of the simulated scheduling node, and the used share of it. Each task costs processor time, log bytes
-//! and network bytes, and takes memory until it is completed. Processor, log and network have a budget in each step,
-//! and work beyond the budget waits. The bottleneck is the resource with the highest use.
+//! The capacity of the simulated node that schedules tasks, and how much of it is used.
+//!
+//! Each task costs processor time, log bytes and network bytes, and takes memory until it is completed. In each step,
+//! processor, log and network have a budget; work beyond the budget waits. The bottleneck is the resource with the
+//! highest use.
 
-/// The costs of a simulated scheduling node for each task: processor, log and network.
+/// The costs of each task for a simulated node, and the capacity of the node.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SimulatedNode {
-    /// The number of shards over which tenants are distributed. Each shard is scheduled by a processor of its own.
+    /// The number of shards into which the tenants are divided. Each shard has a scheduling processor of its own.
     pub shards: u32,
-    /// Processor time to accept a task, µs.
+    /// The processor time for accepting a task, in µs.
     pub submit_us: f64,
-    /// Processor time to dispatch a task and process its result, µs.
+    /// The processor time for dispatching a task and processing its result, in µs.
     pub dispatch_us: f64,
-    /// Bytes that a task adds to the log.
+    /// The number of bytes that a task adds to the log.
     pub log_bytes: f64,
-    /// Log capacity, bytes per second.
+    /// The capacity of the log in bytes per second.
     pub log_bytes_per_s: f64,
-    /// Bytes that a task sends over the network.
+    /// The number of bytes that a task sends over the network.
     pub network_bytes: f64,
-    /// Network capacity, bytes per second.
+    /// The capacity of the network in bytes per second.
     pub network_bytes_per_s: f64,
-    /// Time until a batch of commands is committed, µs.
+    /// How long it takes until a batch of commands is committed, in µs.
     pub commit_us: u64,
-    /// One-way delay between node and worker, µs.
+    /// The delay from the node to a worker, and from a worker to the node, in µs.
     pub hop_us: u64,
     /// The node's memory, in bytes.
     pub memory_bytes: f64,
 }
 
 impl Default for SimulatedNode {
-    /// Estimated costs; disk and network are those of the machines in Dunlin's requirements.
+    /// Returns estimated costs. Disk and network are those of the machines in Dunlin's requirements.
     fn default() -> SimulatedNode {
         SimulatedNode {
             shards: 1,
@@ -45,23 +47,23 @@ impl Default for SimulatedNode {
     }
 }
 
-/// The utilization of each resource of a simulated node, from 0 to 1.
+/// How much of each resource of a simulated node is used, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Utilization {
-    /// The utilization of the scheduling processors.
+    /// The mean use of the scheduling processors.
     pub processor: f64,
-    /// The utilization of the log's capacity.
+    /// The mean use of the log's capacity.
     pub log: f64,
-    /// The utilization of the network's capacity.
+    /// The mean use of the network's capacity.
     pub network: f64,
-    /// The peak utilization of the memory.
+    /// The highest use of the memory.
     pub memory: f64,
-    /// The share of the workers' time in which they run tasks.
+    /// The share of their time for which the workers run tasks.
     pub workers: f64,
 }
 
 impl Utilization {
-    /// Returns the name of the resource with the highest use; `none` if its use is below 0.8.
+    /// Returns the name of the resource with the highest use; `none` if this use is below 0.8.
     pub fn bottleneck(&self) -> &'static str {
         let all = [
             ("coordinator CPU", self.processor),

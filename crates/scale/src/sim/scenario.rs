@@ -1,4 +1,4 @@
-//! Scenarios of the simulator.
+//! The scenarios of the simulator: the tenants and their tasks, the workers, and the node.
 
 use dunlin_tasks::Quota;
 
@@ -8,67 +8,67 @@ use crate::simulated::ProviderDelays;
 use super::node::SimulatedNode;
 use super::workload::Workload;
 
-/// The input of a simulation: its seed, duration, tenants, workers and node.
+/// The input of a simulation: its seed, its duration, its tenants, its workers and its node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SimulationScenario {
-    /// Seed of all random choices.
+    /// The seed of all random numbers.
     pub seed: u64,
     /// The virtual time after which the run ends at the latest, in ms.
     pub duration_ms: u64,
-    /// The number of completed tasks after which the run ends early.
+    /// The number of completed tasks after which the run ends, even if the time is not over.
     pub tasks_max: u64,
-    /// The length of a step in ms. Commands that arrive within a step are processed together.
+    /// The length of a step of the simulation in ms. Commands that arrive within the same step are processed together.
     pub step_ms: u64,
     /// The tenants and their loads.
     pub tenants: Vec<TenantLoad>,
-    /// The distribution of the tasks' run times.
+    /// How long the tasks run.
     pub service: ServiceTime,
-    /// The number of tasks that the scheduler assigns to a worker at a time. The worker runs them one by one.
+    /// The number of tasks that a worker may hold at the same time. The worker runs them one after another.
     pub credit: u32,
-    /// The costs and capacities of the scheduling node.
+    /// The costs of each task for the node that schedules tasks, and the capacity of this node.
     pub node: SimulatedNode,
-    /// The workers: a fixed number, or a fleet.
+    /// The workers: a fixed number, or a fleet that a scaler controls.
     pub supply: WorkerSupply,
-    /// The P99 of the waiting time, in ms, above which a minute counts as a violation.
+    /// The P99 of the time from submission to start, in ms, above which a minute counts as slow.
     pub latency_ms_max: u64,
-    /// The length of the warm-up, which is not counted, in ms.
+    /// The length of the warm-up in ms. The warm-up is not measured.
     pub warm_up_ms: u64,
 }
 
-/// The run times of simulated tasks, evenly distributed around a mean.
+/// How long simulated tasks run. All times around the mean, up to the largest deviation, are equally likely.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ServiceTime {
-    /// The mean run time, µs.
+    /// The mean run time in µs.
     pub mean_us: f64,
-    /// The largest deviation from the mean, as a share of the mean.
+    /// The largest deviation from the mean run time, as a share of it.
     pub spread: f64,
 }
 
-/// A simulated tenant: its weight, its quotas, and when it submits tasks.
+/// A simulated tenant: its weight, its quotas, and the tasks that it submits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TenantLoad {
-    /// The tenant's name.
+    /// The name of the tenant.
     pub name: String,
-    /// The tenant's weight.
+    /// The weight of the tenant, which determines its share.
     pub weight: u32,
-    /// The tenant's quota of milli-processors.
+    /// The tenant's quota of processors, in thousandths of a processor.
     pub cpu_milli: Quota,
     /// The tenant's quota of memory, in bytes.
     pub memory_bytes: Quota,
-    /// Milli-processors and bytes that each task needs.
+    /// The needs of each task: thousandths of a processor, and bytes of memory.
     pub needs: (u32, u64),
-    /// The tenant's workload.
+    /// How many tasks the tenant submits.
     pub load: SubmissionLoad,
 }
 
-/// The load that a simulated tenant submits: tasks at a mean rate, or enough tasks to keep a given number waiting.
+/// How many tasks a simulated tenant submits: tasks at a mean rate, or enough tasks to keep a given number waiting.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SubmissionLoad {
-    /// Random arrivals with a mean rate.
+    /// Tasks at random times, with the mean rate of the workload.
     Paced(Workload),
-    /// The tenant submits tasks so that the number of waiting tasks stays constant.
+    /// As many tasks as keep the number of waiting tasks constant.
     Saturated {
-        /// The number of tasks that wait at any time.
+        /// The number of tasks that always wait.
         waiting: u64,
     },
 }
@@ -78,28 +78,28 @@ pub enum SubmissionLoad {
 pub enum WorkerSupply {
     /// A fixed number of workers.
     Fixed {
-        /// Number of workers.
+        /// The number of workers.
         workers: u32,
     },
     /// A fleet whose size a scaler controls.
     ScaledFleet {
         /// The scaling policy of the fleet.
         policy: Box<Policy>,
-        /// The provider's delays.
+        /// The delays and failures of the fleet's provider.
         delays: ProviderDelays,
-        /// The interval between two samples of the scaler, in ms.
+        /// The time between two samples for the scaler, in ms.
         sample_ms: u64,
-        /// Number of workers at the start of the run.
+        /// The number of workers at the start of the run.
         workers: u32,
-        /// The time of day at the start of the run, in ms since 1970, for schedules.
+        /// The time at the start of the run in ms since 1970, for schedules.
         unix_ms: u64,
-        /// Whether an oracle, which knows the future load, decides in place of the scaler.
+        /// Whether an oracle decides, which knows the future load. Otherwise the scaler decides from its samples.
         is_oracle: bool,
     },
 }
 
 impl TenantLoad {
-    /// Creates a tenant of weight 1 without quotas.
+    /// Creates a tenant with weight 1 and without quotas.
     pub fn new(name: &str, load: SubmissionLoad) -> TenantLoad {
         TenantLoad {
             name: name.to_owned(),
@@ -113,8 +113,8 @@ impl TenantLoad {
 }
 
 impl SimulationScenario {
-    /// Creates a scenario in which a task takes 11.76 ms on average, so that a worker does 85 tasks per second, as in
-    /// Dunlin's requirements.
+    /// Creates a scenario with the tasks of Dunlin's requirements: a task takes 11.76 ms on average, so a worker does
+    /// 85 tasks per second.
     pub fn new(seed: u64, tenants: Vec<TenantLoad>, supply: WorkerSupply) -> SimulationScenario {
         SimulationScenario {
             seed,

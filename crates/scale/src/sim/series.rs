@@ -1,32 +1,34 @@
-//! Measured series: half-hourly electricity demand of England and Wales (Taylor 2003), from the package `pmdarima`.
+//! Measured series of numbers, such as the electricity demand of England and Wales for each half hour (Taylor 2003),
+//! from the package `pmdarima`.
 //!
-//! The data file belongs to a third party and is not part of the repository: `cargo xtask data` downloads it.
+//! The data file of this series belongs to a third party, and is not part of the repository: `cargo xtask data`
+//! downloads it.
 
-/// A series of numbers measured at equal intervals, such as the load of each half hour.
+/// A series of numbers that were measured at equal intervals, such as the load of each half hour.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimeSeries {
     values: Vec<f64>,
     highest: f64,
 }
 
-/// The reason why a text is not a series of numbers.
+/// Why a text is not a series of numbers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TimeSeriesError {
-    /// The text contains no complete list.
+    /// The text contains no list of numbers in brackets.
     #[error("the text contains no list of numbers from `[` to `]`")]
     NoList,
-    /// An element is not a number above 0.
+    /// An element of the list is not a number above 0.
     #[error("element {position} of the list, {text:?}, is not a number above 0")]
     NoNumber {
-        /// The element's text.
+        /// The text of the element.
         text: String,
-        /// The position of the element in the list, from 1.
+        /// The position of the element in the list, counted from 1.
         position: usize,
     },
     /// The list is too short or too long.
     #[error("the list has {count} values: it must have 2 to {most}")]
     Count {
-        /// Number of values in the list.
+        /// The number of values in the list.
         count: usize,
         /// The largest allowed number of values.
         most: usize,
@@ -36,7 +38,7 @@ pub enum TimeSeriesError {
 const VALUES_MAX: usize = 1_000_000;
 
 impl TimeSeries {
-    /// Creates a series.
+    /// Creates a series from values, which must be above 0.
     pub fn new(values: Vec<f64>) -> Result<TimeSeries, TimeSeriesError> {
         if !(2..=VALUES_MAX).contains(&values.len()) {
             return Err(TimeSeriesError::Count { count: values.len(), most: VALUES_MAX });
@@ -51,7 +53,7 @@ impl TimeSeries {
         Ok(TimeSeries { values, highest })
     }
 
-    /// Parses the longest list of numbers in a text, in Python or JSON notation.
+    /// Finds the longest list of numbers in a text, in the notation of Python or JSON, and parses it.
     pub fn parse(text: &str) -> Result<TimeSeries, TimeSeriesError> {
         let lists = text.match_indices('[').filter_map(|(at, _)| {
             let rest = &text[at + 1..];
@@ -68,7 +70,8 @@ impl TimeSeries {
         TimeSeries::new(values.collect::<Result<_, _>>()?)
     }
 
-    /// Returns the linearly interpolated value at a position. After its end the series repeats.
+    /// Returns the value at a position; between two values, interpolates linearly. After its end, the series begins
+    /// again.
     pub fn at(&self, position: f64) -> f64 {
         let count = self.values.len();
         let low = position.floor();
@@ -77,12 +80,12 @@ impl TimeSeries {
         a + (b - a) * (position - low)
     }
 
-    /// The highest value.
+    /// Returns the highest value.
     pub fn highest(&self) -> f64 {
         self.highest
     }
 
-    /// Number of values; never 0.
+    /// Returns the number of values, which is never 0.
     #[expect(clippy::len_without_is_empty, reason = "a series is never empty")]
     pub fn len(&self) -> usize {
         self.values.len()

@@ -1,4 +1,4 @@
-//! The simulated workers of the scheduler, and the instances on which they run.
+//! The simulated workers, as the scheduler sees them, and the instances on which they run.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use crate::simulated::{ProviderDelays, SimulatedProvider};
 
 use super::workload::Workload;
 
-/// A simulated worker as the scheduler knows it.
+/// A simulated worker that has joined the scheduler.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SimulatedWorker {
     pub(super) id: u64,
     pub(super) instance: InstanceId,
-    /// The time at which the worker has finished its present tasks, µs.
+    /// When the worker has finished all tasks that it holds, in µs.
     pub(super) free_us: u64,
     pub(super) is_joined: bool,
 }
 
-/// The simulated workers that a scaler adds and removes.
+/// A fleet of simulated workers, to which a scaler adds workers and from which it removes workers.
 pub(super) struct ScaledFleet {
     pub(super) scaler: Scaler,
     pub(super) provider: SimulatedProvider,
@@ -31,16 +31,16 @@ pub(super) struct ScaledFleet {
     pub(super) unix_ms: u64,
     pub(super) is_oracle: bool,
     pub(super) next_ms: u64,
-    /// The index of each instance's worker in the simulation's list of workers.
+    /// For each instance: the index of its worker in the simulation's list of workers.
     pub(super) workers: BTreeMap<InstanceId, u32>,
-    /// The paid time of instances in ms: on-demand workers, spot workers, warm pool.
+    /// The time for which instances were paid, in ms: on-demand workers, spot workers, and the warm pool.
     pub(super) paid_ms: [u64; 3],
     pub(super) workers_most: u32,
     actions: Vec<ProviderAction>,
     events: Vec<ProviderEvent>,
 }
 
-/// A request of the scaler or the provider to the scheduler.
+/// A change in the scheduler's workers, which follows from an action of the scaler or an event of the provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SchedulerRequest {
     Join(InstanceId),
@@ -73,7 +73,7 @@ impl ScaledFleet {
         }
     }
 
-    /// Creates the initial workers without counting their start.
+    /// Creates the workers that exist at the start of the run. Their starts do not count.
     pub(super) fn begin(&mut self, workers: u32, requests: &mut Vec<SchedulerRequest>) {
         let policy = self.scaler.policy().clone();
         let first =
@@ -96,7 +96,7 @@ impl ScaledFleet {
         assert!(is_set, "the policy that was there");
     }
 
-    /// Applies the instances' events up to `now_ms`.
+    /// Applies the provider's events up to `now_ms`.
     pub(super) fn poll(&mut self, now_ms: u64, requests: &mut Vec<SchedulerRequest>) {
         while self.provider.next_due_ms().is_some_and(|due_ms| due_ms <= now_ms) {
             let mut events = std::mem::take(&mut self.events);
@@ -122,7 +122,7 @@ impl ScaledFleet {
         for action in std::mem::take(&mut self.actions) {
             match action {
                 ProviderAction::Drain { instance, .. } => requests.push(SchedulerRequest::Drain(instance)),
-                // The worker leaves, and the scheduler gives its tasks to other workers.
+                // The worker leaves at once. The scheduler gives its tasks to other workers.
                 ProviderAction::Terminate { instance } | ProviderAction::Park { instance } => {
                     requests.push(SchedulerRequest::Leave(instance))
                 }
@@ -142,8 +142,8 @@ impl ScaledFleet {
         self.run_actions(now_ms, requests);
     }
 
-    /// Sets a sample's load for the oracle: the highest load until a worker that is launched now would be ready. The
-    /// headroom is square-root staffing (Halfin and Whitt 1981).
+    /// Replaces a sample's load by the load that the oracle knows: the highest one until a worker launched now would be
+    /// ready. Some reserve is added according to square-root staffing (Halfin and Whitt 1981).
     pub(super) fn set_oracle_load(
         &self,
         now_ms: u64,
@@ -175,7 +175,7 @@ impl ScaledFleet {
     }
 }
 
-/// Returns the policy of the oracle, which reacts immediately.
+/// Returns the policy of the oracle, which reacts at once.
 fn oracle(policy: &Policy) -> Policy {
     let cloud = Policy::cloud(policy.workers_min, policy.workers_max);
     Policy {
@@ -205,7 +205,8 @@ fn oracle(policy: &Policy) -> Policy {
     }
 }
 
-/// Counts how often workers were added within ten minutes after removing some, or the reverse.
+/// Counts how often workers were added within ten minutes after some had been removed, or were removed within ten
+/// minutes after some had been added.
 pub(super) fn thrash(decisions: &Decisions) -> u64 {
     const WITHIN_MS: u64 = 600_000;
     let scale_outs = decisions.scale_outs().map(|decision| (decision.decided_ms, true));

@@ -1,62 +1,64 @@
-//! The arrival rates of simulated tasks over time.
+//! Defines at which rate simulated tasks arrive over time.
 
 use std::f64::consts::TAU;
 use std::sync::Arc;
 
 use super::series::TimeSeries;
 
-/// The arrival rate of simulated tasks as a function of time.
+/// At which rate simulated tasks arrive, as a function of time.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Workload {
-    /// A rate that does not change.
+    /// The rate does not change.
     Constant {
-        /// Tasks per second.
+        /// The rate in tasks per second.
         per_s: f64,
     },
-    /// A wave from `low_per_s` at midnight to `high_per_s` at noon. Days differ a little, by seed.
+    /// The rate is a wave from `low_per_s` at midnight to `high_per_s` at noon. The days differ a little, in the same
+    /// way in every run.
     Diurnal {
-        /// Tasks per second at midnight.
+        /// The rate at midnight, in tasks per second.
         low_per_s: f64,
-        /// Tasks per second at noon.
+        /// The rate at noon, in tasks per second.
         high_per_s: f64,
-        /// Length of a day, ms.
+        /// The length of a day in ms.
         day_ms: u64,
-        /// The largest deviation of a day's rates from the wave, as a share.
+        /// How much a day's rates may differ from the wave, as a share.
         differ: f64,
     },
-    /// A burst between two periods of constant rate.
+    /// The rate is constant, except for one burst.
     Crowd {
-        /// Tasks per second before and after the burst.
+        /// The rate before and after the burst, in tasks per second.
         base_per_s: f64,
-        /// Tasks per second during the burst.
+        /// The rate during the burst, in tasks per second.
         peak_per_s: f64,
-        /// Start of the burst, ms.
+        /// When the burst begins, in ms.
         from_ms: u64,
-        /// Duration of the burst, ms.
+        /// How long the burst lasts, in ms.
         for_ms: u64,
     },
-    /// A measured series, scaled so that its maximum is `high_per_s`.
+    /// The rate follows a measured series, which is scaled so that its maximum is `high_per_s`.
     Series {
         /// The measured series.
         series: Arc<TimeSeries>,
-        /// Tasks per second at the series' maximum.
+        /// The rate at the maximum of the series, in tasks per second.
         high_per_s: f64,
-        /// The time for which each value of the series applies, in ms.
+        /// The time from one value of the series to the next, in ms.
         value_ms: u64,
-        /// The index of the series' value that applies at time 0.
+        /// The index of the value with which the run begins.
         from: usize,
     },
 }
 
 impl Workload {
-    /// Returns the rate at a time. Negative times are before the start of the run.
+    /// Returns the rate at a time, in tasks per second. Negative times are before the start of the run.
     pub fn per_s(&self, at_ms: i64) -> f64 {
         match *self {
             Workload::Constant { per_s } => per_s,
             Workload::Diurnal { low_per_s, high_per_s, day_ms, differ } => {
                 let days = at_ms as f64 / day_ms as f64;
                 let wave = (1.0 - (TAU * days).cos()) / 2.0;
-                // Each day has its own factor, with a smooth transition in the night.
+                // Each day has a factor of its own. During the day, the factor changes smoothly to that of the next
+                // day.
                 let (day, part) = (days.floor(), days - days.floor());
                 let ease = part * part * (3.0 - 2.0 * part);
                 let mix = day_factor(day as i64) * (1.0 - ease) + day_factor(day as i64 + 1) * ease;
@@ -73,7 +75,7 @@ impl Workload {
         }
     }
 
-    /// Returns the mean rates of the buckets before time 0, the oldest first.
+    /// Returns the mean rate in each of the `buckets` buckets before time 0, from the oldest to the newest.
     pub fn past_rates(&self, bucket_ms: u64, buckets: usize) -> Vec<f64> {
         let mean = |first_ms: i64| {
             let at = |part: i64| self.per_s(first_ms + part * bucket_ms as i64 / 8);
@@ -82,7 +84,7 @@ impl Workload {
         (1..=buckets as i64).rev().map(|back| mean(-back * bucket_ms as i64)).collect()
     }
 
-    /// The highest rate in a time range.
+    /// Returns the highest rate from `from_ms` to `until_ms`.
     pub fn highest(&self, from_ms: u64, until_ms: u64) -> f64 {
         let step = ((until_ms - from_ms) / 32).max(1);
         let times = (0..=32).map(|count| (from_ms + count * step).min(until_ms));
@@ -90,7 +92,7 @@ impl Workload {
     }
 }
 
-/// Returns the pseudo-random factor of a day, from -1 to 1.
+/// Returns a pseudo-random number from -1 to 1, which depends only on the day.
 fn day_factor(day: i64) -> f64 {
     let mut random = crate::random::Random::new(day as u64 ^ 0xD0A7);
     2.0 * random.unit() - 1.0

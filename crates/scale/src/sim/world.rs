@@ -27,12 +27,13 @@ use super::workload::Workload;
 
 const TTL_MS: u64 = 600_000;
 const RENEW_INTERVAL_MS: u64 = 200_000;
-/// Results and arrivals are processed alternately, in batches of at most this number.
+/// The node processes results and arrivals alternately. This is the most results or arrivals that it processes in one
+/// go.
 const CHUNK: usize = 64;
-/// The interval at which the use of resources by tenants is recorded, in ms.
+/// The time in ms after which the tenants' use of resources is recorded again.
 const USAGE_INTERVAL_MS: u64 = 1_000;
 
-/// A completed task whose result is on its way to the node.
+/// A task that a worker has completed, whose result is on its way to the node.
 struct TaskResult {
     start: TaskStart,
     run_us: u64,
@@ -48,31 +49,32 @@ pub(super) struct SimulatedWorld<'s> {
     workers: Vec<SimulatedWorker>,
     scaled: Option<ScaledFleet>,
     requests: Vec<SchedulerRequest>,
-    /// The results on their way to the node, by the step in which they arrive.
+    /// The results that are on their way to the node, by the step in which they arrive.
     in_transit: BTreeMap<u64, Vec<TaskResult>>,
-    /// The results that have arrived at the node but have not been processed yet.
+    /// The results that have arrived at the node, and that the node has not processed yet.
     results: VecDeque<TaskResult>,
-    /// The submitted tasks that the node has not accepted yet: the tenant, and the time of the submission.
+    /// The tasks that tenants have submitted, and that the node has not accepted yet: the tenant, and the time of the
+    /// submission.
     arrivals: VecDeque<(u32, u64)>,
-    /// For each tenant, the integral of its arrival rate from now to its next arrival.
+    /// For each tenant: how large the integral of its arrival rate becomes until its next task arrives.
     until_arrival: Vec<f64>,
     waiting: Vec<u64>,
-    /// For each slot of the scheduler's task table: when the task was submitted, and its tenant.
+    /// For each slot in the scheduler's table of tasks: when the task was submitted, and its tenant.
     submitted: Vec<(u64, u32)>,
-    /// The node's remaining budget in this step: processor time in µs, log bytes, network bytes.
+    /// The part of the node's capacity that is left in this step: processor time in µs, log bytes, and network bytes.
     budget: [f64; 3],
-    /// The processor time that the node has used, in µs.
+    /// The processor time that the node has used so far, in µs.
     spent_us: f64,
     waits: TimeHistogram,
     done: TimeHistogram,
-    /// The waiting times since the last sample.
+    /// The times from submission to start since the last sample.
     recent_waits: TimeHistogram,
-    /// The waiting times in the present minute.
+    /// The times from submission to start in the present minute.
     minute: TimeHistogram,
     minutes: Minutes,
     counted: SimulationOutcome,
     since_sample: (u64, u64, u64),
-    /// The time that workers were ready since the last sample, summed over all workers, in ms.
+    /// For how long workers have been ready since the last sample, summed over all workers, in ms.
     ready_ms: u64,
     digest: StartsDigest,
     paid_ms: u64,
@@ -206,14 +208,14 @@ impl<'s> SimulatedWorld<'s> {
         }
     }
 
-    /// Creates the arrivals of this step. Each tenant's arrivals are in order of time.
+    /// Creates the tasks that arrive in this step. The tasks of each tenant are in order of time.
     fn create_arrivals(&mut self, now_ms: u64, step_ms: u64) {
         let scenario = self.scenario;
         let from_ms = now_ms - step_ms;
         for (at, tenant) in scenario.tenants.iter().enumerate() {
             match &tenant.load {
                 SubmissionLoad::Saturated { waiting } => {
-                    // Submits as many tasks as are missing from the constant number of waiting tasks.
+                    // As many tasks are submitted as are missing from the constant number of waiting tasks.
                     let more = waiting.saturating_sub(self.waiting[at]);
                     self.waiting[at] += more;
                     self.arrivals.extend((0..more).map(|_| (at as u32, now_ms * 1_000)));
@@ -234,7 +236,7 @@ impl<'s> SimulatedWorld<'s> {
         }
     }
 
-    /// Processes results and arrivals within the node's budget.
+    /// Processes results and arrivals, as far as the node's capacity allows in this step.
     fn process_inbox(&mut self, now_ms: u64, step_ms: u64) {
         let node = self.scenario.node;
         let step_s = step_ms as f64 / 1_000.0;
@@ -255,8 +257,8 @@ impl<'s> SimulatedWorld<'s> {
         self.spent_us += before_us - self.budget[0];
     }
 
-    /// Subtracts the costs of tasks from the budget. Submitting a task costs half of the task's log and network bytes;
-    /// dispatching and completing the task costs the other half.
+    /// Subtracts the costs of tasks from the capacity that is left. Half of a task's log and network bytes are spent
+    /// when it is submitted, the other half when its result is processed.
     fn spend(&mut self, us: f64, tasks: usize) {
         let node = self.scenario.node;
         let halves = tasks as f64 / 2.0;
@@ -298,7 +300,7 @@ impl<'s> SimulatedWorld<'s> {
         self.run_orders(now_ms);
     }
 
-    /// Submits a batch of one tenant's arrivals.
+    /// Submits a batch of tasks to the scheduler, all of the same tenant.
     fn submit(&mut self, now_ms: u64) {
         let Some(&(tenant, _)) = self.arrivals.front() else { return };
         let count = self.arrivals.iter().take(CHUNK).take_while(|arrival| arrival.0 == tenant).count();
@@ -330,7 +332,7 @@ impl<'s> SimulatedWorld<'s> {
         TenantNeeds { name: tenant.name.as_bytes(), cpu_milli: tenant.needs.0, memory_bytes: tenant.needs.1 }
     }
 
-    /// Carries out the scheduler's commands to workers.
+    /// Executes the orders that the scheduler gives to workers.
     fn run_orders(&mut self, now_ms: u64) {
         let mut orders = std::mem::take(&mut self.effects.orders);
         for order in orders.drain(..) {
@@ -395,7 +397,7 @@ impl<'s> SimulatedWorld<'s> {
         self.run_orders(now_ms);
     }
 
-    /// Carries out the requests of the scaler and the provider to the scheduler.
+    /// Executes the changes in the scheduler's workers that the scaler or the provider has caused.
     fn run_requests(&mut self, now_ms: u64) {
         while !self.requests.is_empty() {
             for request in std::mem::take(&mut self.requests) {
@@ -411,7 +413,7 @@ impl<'s> SimulatedWorld<'s> {
         }
     }
 
-    /// Makes a worker drain, or leave if `is_leaving` is set. Unknown instances are ignored.
+    /// Lets a worker drain, or leave if `is_leaving` is set. An unknown instance is ignored.
     fn drain_or_remove(&mut self, instance: u64, now_ms: u64, is_leaving: bool) {
         let Some(scaled) = &mut self.scaled else { return };
         let slot = match is_leaving {
@@ -419,7 +421,7 @@ impl<'s> SimulatedWorld<'s> {
             false => scaled.workers.get(&instance).copied(),
         };
         let Some(slot) = slot else {
-            // The instance never joined as a worker.
+            // The instance has never joined as a worker.
             scaled.provider.report_drained(instance);
             return;
         };
@@ -431,7 +433,7 @@ impl<'s> SimulatedWorld<'s> {
         self.run_orders(now_ms);
     }
 
-    /// Counts each tenant's waiting tasks again, because the tasks of a lost worker wait again.
+    /// The tasks of a lost worker wait again, so they are added to their tenants' numbers of waiting tasks.
     fn recount_waiting(&mut self) {
         let lost = self.effects.events.iter().filter_map(|event| match event.kind {
             dunlin_tasks::TaskEventKind::Lost { .. } => Some(event.tenant),
@@ -476,7 +478,7 @@ impl<'s> SimulatedWorld<'s> {
         if !now_ms.is_multiple_of(60_000) {
             return;
         }
-        // If no task started in this minute, the wait of the oldest waiting task counts.
+        // If no task has started in this minute, the waiting time of the oldest waiting task counts.
         let stuck_ms = if self.minute.p99_ms().is_none() { self.state.signals().oldest_ms } else { 0 };
         let worst_ms = self.minute.p99_ms().unwrap_or(0).max(stuck_ms);
         self.minutes.all += 1;
@@ -495,7 +497,7 @@ impl<'s> SimulatedWorld<'s> {
         }
     }
 
-    /// Records the cost of instances and the tenants' use of resources.
+    /// Records how long instances were paid, and how many resources the tenants used.
     fn record_usage(&mut self, now_ms: u64, step_ms: u64) {
         if now_ms % USAGE_INTERVAL_MS >= step_ms {
             return;
@@ -597,7 +599,7 @@ struct TenantNeeds<'s> {
     memory_bytes: u64,
 }
 
-/// Applies a command to the scheduler. Panics if the scheduler refuses the command, which is a bug of the simulator.
+/// Applies a command to the scheduler. Panics if the scheduler refuses it, which would be a bug of the simulator.
 fn apply(state: &mut SchedulerState, effects: &mut TaskEffects, command: &TaskCommand<'_>) -> CommandReply {
     state.apply(command, effects).unwrap_or_else(|refusal| panic!("{command:?}: {refusal}"))
 }

@@ -1,4 +1,5 @@
-//! Tests the autoscaler from a scheduler's signals to a provider's instances, as in a node, in virtual time.
+//! Tests the autoscaler in virtual time, as a node uses it: with the signals of a scheduler, and with instances of a
+//! provider.
 
 use dunlin_scale::{
     Autoscaler, InstancePhase, LoadMeter, Policy, ProviderDelays, ScalerLimits, SchedulerSnapshot,
@@ -17,11 +18,11 @@ fn autoscaler(workers_min: u32, workers_max: u32) -> Autoscaler<SimulatedProvide
     Autoscaler::new(policy, ScalerLimits::default(), SimulatedProvider::new(delays(), 1), 500).unwrap()
 }
 
-/// Returns signals of `ready` workers with one slot each, and of `waiting` waiting tasks. All workers are busy, or idle
-/// since `idle_since_ms` if it is set.
+/// Returns a snapshot with `ready` workers, which have one slot each, and with `waiting` waiting tasks. The workers are
+/// busy; if `idle_since_ms` is set, they have been idle since then.
 fn snapshot(ready: u32, waiting: u64, idle_since_ms: Option<u64>) -> SchedulerSnapshot {
     let ready = u64::from(ready);
-    // The list contains more workers than exist; the scaler must ignore the workers that do not exist.
+    // The list contains workers that do not exist. The scaler must ignore them.
     let idle = idle_since_ms.map(|since_ms| (1..=64).map(|worker| (worker, since_ms)).collect());
     let signals = Signals {
         startable: waiting,

@@ -1,4 +1,4 @@
-//! Tests that the scaler is deterministic and stays within its bounds, for any measurements.
+//! Tests that a scaler is deterministic and stays within its bounds, whatever is measured.
 
 use dunlin_scale::{
     InstancePhase, Policy, PolicyError, ProviderDelays, SchedulerSample, SpotPolicy, WarmPoolPolicy,
@@ -20,7 +20,7 @@ fn samples() -> impl Strategy<Value = Vec<SchedulerSample>> {
         idle: (1..=idle as u64).map(|instance| (instance, 0)).collect(),
         ..SchedulerSample::default()
     });
-    // Each sample is repeated for some minutes.
+    // The test repeats each sample for 90 seconds.
     prop::collection::vec(sample, 1..40)
 }
 
@@ -49,7 +49,7 @@ proptest! {
             }
         }
         prop_assert_eq!(&simulations[0].actions, &simulations[1].actions, "equal inputs give different actions");
-        // A phase without interruptions follows. At its end, the scaler must have launched all replacements.
+        // The load is calm from now on. At the end, the scaler must have replaced all instances that ended.
         let least = 4;
         simulations[0].run(600, |_| super::simulation::calm());
         let fleet = simulations[0].scaler.fleet();

@@ -1,4 +1,4 @@
-//! Tests of costs, and of the choice of the cheapest machine.
+//! Tests of costs, and of how the cheapest machine type is chosen.
 
 use dunlin_scale::sim::{Workload, savings};
 use dunlin_scale::{PRICES_TOML, Policy, Prices, WorkerNeed};
@@ -37,7 +37,7 @@ fn cost_counts_whole_machines_and_reserves_system_memory() {
     assert_eq!(large.per_hour(more, 0.0), 2.0 * large.machine.per_hour);
     assert_eq!(large.per_hour(1.0, 1.0), large.machine.per_hour + large.machine.spot_per_hour);
     assert!(need.memory_gib * f64::from(large.workers) < large.machine.memory_gib * 0.95);
-    // For one worker, no machine is cheaper than the smallest machine that has room for the worker.
+    // For a single worker, the cheapest machine is the smallest one into which the worker fits.
     let one = need.cheapest_for(&prices, 1.0, 0.0).unwrap();
     let fits = prices.machines.iter().filter_map(|machine| need.fit(machine));
     let least = fits.map(|fit| fit.machine.per_hour).fold(f64::MAX, f64::min);
@@ -63,7 +63,7 @@ fn simulated_saving_strategies_lower_the_cost() {
     assert_eq!(rows.len(), 5, "the four required strategies, and all of them together");
     assert!(monthly_savings[0] > 0.0 && monthly_savings[2] > 0.0 && monthly_savings[3] > 0.0, "{rows:?}");
     assert!(rows[4].after < rows[0].after.min(rows[1].after).min(rows[2].after), "{rows:?}");
-    // Of the workers beyond the base, 70 % are spot instances, which cost 40 % of the normal price.
+    // 70 % of the workers beyond the base are spot instances. They cost 40 % of the normal price.
     assert!(
         monthly_savings[0] / rows[0].before > 0.15 && monthly_savings[0] / rows[0].before < 0.5,
         "{rows:?}"

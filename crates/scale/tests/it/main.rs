@@ -1,4 +1,4 @@
-//! Tests of scaling.
+//! Tests of the crate `dunlin-scale`, which decides how many workers run.
 
 mod autoscaler;
 mod bounds;

@@ -1,10 +1,10 @@
-//! Tests of removing workers: when it happens, which workers end, and how much time they get.
+//! Tests of removing workers: when workers are removed, which ones, and how much time they get.
 
 use dunlin_scale::{InstanceId, InstancePhase, Policy, SchedulerSample, WarmPoolPolicy};
 
 use super::simulation::{ScalerSimulation, calm, load_sample};
 
-/// Returns a run with 20 workers, of which 12 would suffice.
+/// Returns a simulation with 20 workers, although 12 are enough.
 fn oversized_fleet(policy: Policy) -> ScalerSimulation {
     let first = Policy { workers_min: 20, ..policy.clone() };
     let mut simulation = ScalerSimulation::settled(first);
@@ -14,8 +14,7 @@ fn oversized_fleet(policy: Policy) -> ScalerSimulation {
 
 fn low_load_sample(simulation: &ScalerSimulation) -> SchedulerSample {
     let ready = simulation.instances(InstancePhase::Ready);
-    // The younger half of the workers is idle. The list begins with the youngest worker, as if that worker had been
-    // idle longest.
+    // The younger half of the workers is idle. The youngest worker is first in the list, so it counts as idle longest.
     let idle = ready.iter().rev().take(10).map(|&instance| (instance, 100 + instance)).collect();
     SchedulerSample { idle, ..load_sample(80.0, ready.len() as u32) }
 }
@@ -47,7 +46,8 @@ fn scale_in_waits_for_the_required_cool_down() {
 fn scale_in_stops_at_the_worker_count_that_the_load_needs() {
     let mut simulation = oversized_fleet(Policy::cloud(10, 50));
     run_low_load(&mut simulation, 1_800);
-    // A worker does 10 tasks a second and is to be busy for 70 % of the time, so 80 tasks a second need 12 workers.
+    // A worker does 10 tasks a second, and should be busy for 70 % of the time. For 80 tasks a second, 12 workers are
+    // needed.
     assert_eq!(simulation.ready(), 12);
 }
 
@@ -68,7 +68,7 @@ fn scale_in_drains_only_idle_workers() {
     run_low_load(&mut simulation, 361);
     assert!(!simulation.drained().is_empty());
     assert!(simulation.drained().iter().all(|(instance, _)| !busy.contains(instance)));
-    // The longest idle worker comes first in the sample.
+    // The worker that has been idle longest is first in the sample.
     let first = simulation.drained()[0].0;
     assert_eq!(first, 20);
 
@@ -105,7 +105,7 @@ fn cpu_use_between_the_thresholds_keeps_the_worker_count() {
 fn drained_workers_fill_the_warm_pool() {
     let warm = WarmPoolPolicy { size: 3, detect_ms: 15_000, takes_drained: true };
     let mut simulation = oversized_fleet(Policy::cloud(10, 50));
-    // A drained worker can return to the pool only after the pool has a free place.
+    // The warm pool has room only after the policy has been changed below. A drained worker can return to it only then.
     run_low_load(&mut simulation, 358);
     let policy = Policy { warm, ..simulation.scaler.policy().clone() };
     run_low_load(&mut simulation, 3);

@@ -1,22 +1,22 @@
-//! Runs a scaler and a simulated provider, second by second.
+//! Simulates a scaler and its provider, second by second.
 
 use dunlin_scale::{
     InstanceId, InstancePhase, Policy, Provider, ProviderAction, ProviderDelays, ProviderEvent, Scaler,
     ScalerLimits, SchedulerSample, SimulatedProvider,
 };
 
-/// A scaler and a simulated provider, with the time that both share.
+/// A scaler and its simulated provider, which have the same clock.
 pub struct ScalerSimulation {
     pub scaler: Scaler,
     pub provider: SimulatedProvider,
     pub now_ms: u64,
-    /// All actions of the scaler, with their times in ms.
+    /// All actions of the scaler, each with its time in ms.
     pub actions: Vec<(u64, ProviderAction)>,
-    /// All events of the provider, with their times in ms.
+    /// All events of the provider, each with its time in ms.
     pub events: Vec<(u64, ProviderEvent)>,
 }
 
-/// Returns delays of a provider without failures.
+/// Returns the delays of a provider that never fails.
 pub fn reliable_delays() -> ProviderDelays {
     ProviderDelays { cold_failures_permille: 0.0, warm_failures_permille: 0.0, ..ProviderDelays::cloud() }
 }
@@ -33,7 +33,7 @@ impl ScalerSimulation {
         }
     }
 
-    /// Creates a run in which the minimum number of workers is ready.
+    /// Creates a simulation, and runs it until the minimum number of workers is ready.
     pub fn settled(policy: Policy) -> ScalerSimulation {
         let mut simulation = ScalerSimulation::new(policy, reliable_delays(), 1);
         simulation.run(60, |_| calm());
@@ -49,7 +49,8 @@ impl ScalerSimulation {
         self.run_actions(actions);
     }
 
-    /// Runs `seconds` seconds. In each second, `sample_of` makes the sample from the ready workers.
+    /// Runs `seconds` seconds. In each second, the scaler gets the sample that `sample_of` returns for the number of
+    /// ready workers.
     pub fn run(&mut self, seconds: u64, sample_of: impl Fn(u32) -> SchedulerSample) {
         for _ in 0..seconds {
             let sample = sample_of(self.ready());
@@ -93,7 +94,7 @@ impl ScalerSimulation {
     }
 }
 
-/// Returns a sample that gives no reason to scale.
+/// Returns a sample for which no workers are added or removed.
 pub fn calm() -> SchedulerSample {
     SchedulerSample {
         cpu: 0.65,
@@ -104,7 +105,7 @@ pub fn calm() -> SchedulerSample {
     }
 }
 
-/// Returns a sample with this load, for workers that do 10 tasks per second each.
+/// Returns a sample with `per_s` tasks per second, for workers that do 10 tasks per second each.
 pub fn load_sample(per_s: f64, ready: u32) -> SchedulerSample {
     let capacity_per_s = f64::from(ready) * 10.0;
     let cpu = (per_s / capacity_per_s.max(1e-9)).min(1.0);

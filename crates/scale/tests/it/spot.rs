@@ -1,4 +1,5 @@
-//! Tests of spot instances: their number, their interruptions, and the fallback to on-demand instances.
+//! Tests of spot instances: how many there are, what happens when they are interrupted, and when on-demand instances
+//! replace them.
 
 use dunlin_scale::{
     InstanceMarket, InstancePhase, Policy, Provider, ProviderAction, ProviderDelays, ProviderEvent,

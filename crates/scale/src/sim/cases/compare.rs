@@ -1,4 +1,4 @@
-//! Compares a reactive policy, a predictive policy and an oracle on the same arrivals.
+//! Compares reactive scaling, predictive scaling and an oracle with the same arrivals of tasks.
 
 use crate::policy::Policy;
 use crate::sim::outcome::SimulationOutcome;
@@ -6,28 +6,29 @@ use crate::sim::scenario::{ServiceTime, SimulationScenario, SubmissionLoad, Tena
 use crate::sim::workload::Workload;
 use crate::simulated::ProviderDelays;
 
-/// The simulated result of one scaling policy: worker hours, errors, and minutes with long waits.
+/// The result of simulating one scaling policy: worker hours, forecast error, and minutes with long waits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyRow {
-    /// The policy's name: `reactive`, `predictive` or `oracle`.
+    /// The name of the policy: `reactive`, `predictive` or `oracle`.
     pub policy: &'static str,
-    /// Minutes in which the P99 of the time from submission to start exceeded 2 s.
+    /// The number of minutes in which the P99 of the time from a task's submission to its start exceeded 2 s.
     pub violated_minutes: u64,
     /// The number of simulated minutes.
     pub minutes: u64,
-    /// The hours of all workers together.
+    /// The sum of the hours of all workers.
     pub worker_hours: f64,
-    /// The worker hours in addition to the oracle's.
+    /// How many more worker hours the policy needed than the oracle.
     pub excess_hours: f64,
     /// The mean error of the forecasts, as a share of the actual values; `None` without forecasts.
     pub forecast_error: Option<f64>,
-    /// How often the scaler added workers within ten minutes after removing some, or the reverse.
+    /// How often the scaler added workers within ten minutes after it had removed some, or removed workers within ten
+    /// minutes after it had added some.
     pub thrash: u64,
-    /// Number of completed tasks.
+    /// The number of completed tasks.
     pub tasks: u64,
 }
 
-/// Returns a scenario with a day's load within an hour, and the delays of Dunlin's requirements.
+/// Returns a scenario in which an hour has the load of a day. The delays are those of Dunlin's requirements.
 pub fn policy_scenario(
     seed: u64,
     workload: Workload,
@@ -53,8 +54,8 @@ pub fn policy_scenario(
     }
 }
 
-/// Simulates the three policies on the same workload. `policy` is the predictive policy. The reactive policy is
-/// `policy` without forecasts.
+/// Simulates three policies with the same workload: `policy` without forecasts (reactive), `policy` (predictive), and
+/// the oracle.
 pub fn compare(seed: u64, workload: &Workload, policy: &Policy, mean_us: f64) -> Vec<PolicyRow> {
     let reactive = Policy { predictive: None, ..policy.clone() };
     let run = |policy: &Policy, is_oracle| {

@@ -1,6 +1,7 @@
-//! Computes the monthly savings of each strategy from the worker hours of simulated runs and a table of prices.
+//! Computes how much each cost-saving strategy saves per month, from the worker hours of simulated runs and a table of
+//! prices.
 //!
-//! The strategies overlap, so their savings do not add up. The last row is a run with all strategies.
+//! The strategies overlap, so their savings must not be added up. The last row is a run with all strategies together.
 
 use crate::policy::{Policy, SpotPolicy};
 use crate::prices::Prices;
@@ -11,41 +12,41 @@ use crate::sizing::{MachineFit, WorkerNeed};
 
 use super::compare::policy_scenario;
 
-/// The simulated cost of one month with and without one cost-saving measure.
+/// The simulated cost of a month without and with one cost-saving strategy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CostRow {
-    /// The name of the cost-saving strategy.
+    /// The name of the strategy.
     pub strategy: String,
-    /// Monthly cost without the strategy.
+    /// The cost per month without the strategy.
     pub before: f64,
-    /// Monthly cost with the strategy.
+    /// The cost per month with the strategy.
     pub after: f64,
-    /// The strategy's risk: `very low` to `high`.
+    /// The risk of the strategy, from `very low` to `high`.
     pub risk: &'static str,
-    /// The evidence from the simulated runs about the risk.
+    /// A sentence about what the simulated runs show, for example the number of slow minutes.
     pub evidence: String,
 }
 
 impl CostRow {
-    /// Returns how much less the workers cost per month with the strategy: `before - after`.
+    /// Returns how much the strategy saves per month.
     pub fn savings_per_month(&self) -> f64 {
         self.before - self.after
     }
 }
 
-/// How often a spot instance is interrupted per hour: five of a hundred instances are interrupted in an hour.
+/// How often a spot instance is interrupted per hour: of a hundred instances, five are interrupted in an hour.
 const INTERRUPTIONS_PER_HOUR: f64 = 0.05;
-/// The target loads of processors that are tried with the reactive scaler, from the cheapest to the safest.
+/// The targets of load that are tried for the reactive scaler, from the cheapest to the safest.
 const TARGETS: [f64; 5] = [0.7, 0.6, 0.5, 0.4, 0.3];
 
 struct Costs<'p> {
     prices: &'p Prices,
-    /// The machine type on which a worker runs before any strategy is applied.
+    /// The machine type on which each worker runs without right-sizing.
     usual: MachineFit,
 }
 
 impl Costs<'_> {
-    /// Returns the cost of a month whose hours are like the simulated hours.
+    /// Returns the cost of a month in which every hour is like an average hour of the simulated run.
     fn monthly_cost(&self, outcome: &SimulationOutcome, fit: &MachineFit) -> f64 {
         let hours = outcome.ran_ms as f64 / 3.6e6;
         let per_hour = outcome.on_demand_hours * fit.per_worker_hour
@@ -55,9 +56,9 @@ impl Costs<'_> {
     }
 }
 
-/// Computes the savings on a workload. `policy` is the predictive policy. The last argument is a worker's measured need
-/// and the name of its present machine. Returns `None` if the table lacks that machine, or if a worker fits onto no
-/// machine.
+/// Computes how much each strategy saves with a workload. `policy` is the predictive policy. The last argument contains
+/// the measured need of a worker, and the name of the machine type on which each worker runs at present. Returns `None`
+/// if the table lacks this machine type, or if a worker fits onto no machine.
 pub fn savings(
     seed: u64,
     workload: &Workload,
@@ -67,7 +68,7 @@ pub fn savings(
     (need, machine): (WorkerNeed, &str),
 ) -> Option<Vec<CostRow>> {
     let machine = prices.machine(machine)?.clone();
-    // At present each machine has one worker.
+    // Without right-sizing, each machine has one worker.
     let usual = MachineFit {
         workers: 1,
         per_worker_hour: machine.per_hour,
@@ -118,8 +119,8 @@ fn spot_row(costs: &Costs<'_>, plain: &SimulationOutcome, spotted: &SimulationOu
     }
 }
 
-/// Compares the predictive policy with a reactive scaler. The reactive scaler uses the highest of [`TARGETS`] at which
-/// it has as few slow minutes as the predictive policy, if there is such a target.
+/// Compares predictive scaling with reactive scaling. For the latter, the highest of [`TARGETS`] is used with which
+/// there are no more slow minutes than with predictive scaling; if there is none, the lowest.
 fn predictive_row(
     costs: &Costs<'_>,
     reactive: &Policy,
@@ -168,8 +169,8 @@ fn sizing_row(costs: &Costs<'_>, plain: &SimulationOutcome, best: &MachineFit, n
     }
 }
 
-/// Compares two schedules: the peak number of workers all day, and the peak number in the busier half of the day with
-/// fewer workers in the other half.
+/// Compares two schedules. With the first, as many workers run all day as the peak needs. With the second, so many
+/// workers run only in the busier half of the day, and fewer workers in the other half.
 fn night_row(costs: &Costs<'_>, workload: &Workload, policy: &Policy, mean_us: f64) -> CostRow {
     const PARTS: u64 = 48;
     let need = |part: u64| {
@@ -200,7 +201,7 @@ fn workers_for(per_s: f64, policy: &Policy, mean_us: f64) -> f64 {
     (per_s * mean_us / 1e6 / policy.triggers.cpu_target).ceil()
 }
 
-/// Returns the risk, judged by the number of additional slow minutes.
+/// Returns the risk, which depends on how many more minutes are slow.
 fn risk(before: &SimulationOutcome, after: &SimulationOutcome) -> &'static str {
     match after.violated_minutes.saturating_sub(before.violated_minutes) {
         0 => "low",

@@ -1,33 +1,34 @@
-//! Simulates several tenants: the share that each receives, and the effect of a tenant that submits ten times as much
-//! as usual.
+//! Simulates several tenants that share the workers: how much each tenant receives, and how a tenant that submits ten
+//! times as much as usual affects the others.
 
 use dunlin_tasks::Quota;
 
 use crate::sim::scenario::{ServiceTime, SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
 use crate::sim::workload::Workload;
 
-/// The quotas of a simulated tenant, and the resources that the tenant's tasks used.
+/// A simulated tenant: its quotas, and the resources that its tasks used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TenantRow {
-    /// The tenant's name.
+    /// The name of the tenant.
     pub tenant: String,
-    /// The tenant's quota of cores.
+    /// The number of cores that the tenant's quota allows.
     pub cpu_quota: f64,
-    /// The tenant's quota of memory, in bytes.
+    /// The memory that the tenant's quota allows, in bytes.
     pub memory_quota: u64,
-    /// Mean cores held by the tenant's tasks.
+    /// The mean number of cores that the tenant's tasks held.
     pub cpu: f64,
-    /// Mean memory held by the tenant's tasks, bytes.
+    /// The mean memory that the tenant's tasks held, in bytes.
     pub memory: u64,
-    /// Whether the tenant's peak use of cores and its peak use of memory were within its quotas.
+    /// Whether the tenant's tasks never held more cores or more memory than its quotas allow.
     pub is_compliant: bool,
 }
 
 const MILLI: u64 = 1_000;
 const GB: u64 = 1_000_000_000;
 
-/// Simulates the four tenants of Grey's benchmark document, which have quotas of 200, 150, 100 and 50 cores. Each tenant
-/// submits more than its quota allows. Returns the tenants' rows and Jain's fairness index.
+/// Simulates the four tenants of the Grey document (another system's documentation), which have quotas of 200, 150, 100
+/// and 50 cores. Each tenant submits more than its quota allows. Returns a row for each tenant, and Jain's fairness
+/// index.
 pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
     let quotas = [("tenant-a", 200), ("tenant-b", 150), ("tenant-c", 100), ("tenant-d", 50)];
     let loads = quotas.iter().map(|&(name, cores)| TenantLoad {
@@ -58,28 +59,28 @@ pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
     (rows.collect(), outcome.jain)
 }
 
-/// The simulated throughput of a tenant, before and while another tenant submits ten times as much.
+/// The simulated throughput of a tenant: as usual, and while another tenant submits ten times as much.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NoisyNeighbourRow {
-    /// The share of all workers that the usual load occupies.
+    /// The share of the workers that the usual load of all tenants keeps busy.
     pub load: f64,
-    /// The tenant's name.
+    /// The name of the tenant.
     pub tenant: String,
-    /// Completed tasks per second before the first tenant submits more.
+    /// The completed tasks per second while all tenants submit as usual.
     pub before_per_s: f64,
-    /// Completed tasks per second while the first tenant submits more.
+    /// The completed tasks per second while the first tenant submits ten times as much.
     pub during_per_s: f64,
 }
 
 impl NoisyNeighbourRow {
-    /// Returns the change of the tenant's throughput, as a share.
+    /// Returns by which share the tenant's throughput changed.
     pub fn change(&self) -> f64 {
         self.during_per_s / self.before_per_s - 1.0
     }
 }
 
-/// Runs two cases. In the first, the usual load needs 8 % of the workers, as in the requirements. In the
-/// second, there are so few workers that the burst saturates them.
+/// Simulates two cases. In the first, the usual load keeps 8 % of the workers busy, as in Dunlin's requirements. In the
+/// second, there are so few workers that they cannot complete all tasks of the first tenant.
 pub fn noisy_neighbour(seed: u64) -> Vec<NoisyNeighbourRow> {
     [48, 5].into_iter().flat_map(|workers| simulate_noisy_neighbour(seed, workers)).collect()
 }
@@ -101,7 +102,8 @@ fn simulate_noisy_neighbour(seed: u64, workers: u32) -> Vec<NoisyNeighbourRow> {
     };
     let (before, during) = (measure(1.0), measure(10.0));
     let load = before.used.workers;
-    // The number of submitted tasks varies randomly; the completed share does not.
+    // How many tasks are submitted is random. The share of them that is completed is not, so it is multiplied with the
+    // usual rate.
     let rows = before.tenants.iter().zip(&during.tenants).zip(&usual).enumerate();
     rows.map(|(at, ((before, during), &(name, per_s)))| {
         let throughput = |tenant: &crate::sim::outcome::TenantOutcome| {

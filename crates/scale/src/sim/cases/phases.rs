@@ -1,4 +1,4 @@
-//! Simulates how long adding and removing workers takes.
+//! Simulates how long it takes to add and to remove workers, in phases such as detection and decision.
 
 use crate::policy::{Policy, WarmPoolPolicy};
 use crate::provider::{InstanceMarket, Provider, ProviderAction};
@@ -7,71 +7,72 @@ use crate::sim::workload::Workload;
 use crate::simulated::{ProviderDelays, SimulatedProvider};
 use crate::trigger::ScaleOutTrigger;
 
-/// The simulated durations of adding workers, from the time at which a threshold is exceeded until the added workers
-/// are ready.
+/// How long the phases of adding workers take in a simulation, from when a threshold is exceeded until the workers are
+/// ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOutPhases {
-    /// The trigger that caused the scale-out.
+    /// The trigger because of which workers were added.
     pub trigger: ScaleOutTrigger,
-    /// Time from the start of the excess until it had lasted long enough, ms.
+    /// The time from when the threshold was exceeded until it had been exceeded for long enough, in ms.
     pub detection_ms: u64,
-    /// Time from the detection to the decision, ms.
+    /// The time from the detection to the decision, in ms.
     pub decision_ms: u64,
-    /// Time from the decision until the last worker was ready, ms.
+    /// The time from the decision until the last worker was ready, in ms.
     pub ready_ms: u64,
-    /// Number of added workers.
+    /// The number of added workers.
     pub workers: u32,
 }
 
 impl ScaleOutPhases {
-    /// Returns the sum of the steps' durations.
+    /// Returns the duration of all phases together, in ms.
     pub fn total_ms(&self) -> u64 {
         self.detection_ms + self.decision_ms + self.ready_ms
     }
 }
 
-/// The simulated duration of each phase of removing a worker: cooldown, decision, drain and termination.
+/// How long the phases of removing a worker take in a simulation: cooldown, decision, drain and termination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleInPhases {
-    /// Time from when fewer workers began to suffice until they had sufficed long enough, ms.
+    /// The time from when fewer workers were enough until they had been enough for long enough, in ms.
     pub cooldown_ms: u64,
-    /// Time from the end of the cooldown to the decision, ms.
+    /// The time from the end of the cooldown to the decision, in ms.
     pub decision_ms: u64,
-    /// Time from the decision until the worker held no task, ms.
+    /// The time from the decision until the worker held no task, in ms.
     pub drain_ms: u64,
-    /// Time from the end of the drain until the worker was gone, ms.
+    /// The time from when the worker held no task until it had ended, in ms.
     pub termination_ms: u64,
 }
 
 impl ScaleInPhases {
-    /// Returns the sum of the steps' durations.
+    /// Returns the duration of all phases together, in ms.
     pub fn total_ms(&self) -> u64 {
         self.cooldown_ms + self.decision_ms + self.drain_ms + self.termination_ms
     }
 }
 
-/// The result of a simulation with one warm-pool size: the time to add workers, failed starts, and the pool's instance
-/// hours per hour.
+/// The result of a simulation with a warm pool of one size: how long it takes to add workers, how many starts fail, and
+/// how many instance hours the pool costs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WarmPoolRow {
-    /// The number of prepared workers in the pool.
+    /// The number of workers in the warm pool; 0 for no pool.
     pub size: u32,
-    /// The time from exceeding the threshold until the last worker was ready, in ms.
+    /// The time from when the threshold was exceeded until the last added worker was ready, in ms.
     pub total_ms: u64,
-    /// Number of simulated instance starts.
+    /// The number of simulated starts.
     pub starts: u64,
-    /// Number of simulated instance starts that failed.
+    /// How many of the simulated starts failed.
     pub failed: u64,
-    /// The instance hours that the pool costs per hour.
+    /// How many instance hours the pool costs in an hour.
     pub warm_hours_per_hour: f64,
 }
 
 const SLOW: ServiceTime = ServiceTime { mean_us: 200_000.0, spread: 0.1 };
 const STEP_MS: u64 = 20;
-/// Time at which the load changes, ms.
+/// The time at which the load changes, in ms.
 const CHANGE_MS: u64 = 120_000;
 
-/// Simulates adding workers for each trigger, with the delays of Dunlin's requirements and without failed starts.
+/// Simulates how workers are added because of each trigger. The delays are those of Dunlin's requirements, and no start
+/// fails.
 pub fn scale_out(seed: u64) -> Vec<ScaleOutPhases> {
     let triggers =
         [ScaleOutTrigger::Cpu, ScaleOutTrigger::Queue, ScaleOutTrigger::Latency, ScaleOutTrigger::Predictive];
@@ -82,7 +83,7 @@ pub fn scale_out(seed: u64) -> Vec<ScaleOutPhases> {
 }
 
 fn simulate_scale_out(seed: u64, trigger: ScaleOutTrigger, mut policy: Policy) -> Option<ScaleOutPhases> {
-    // Disables the other triggers.
+    // Only `trigger` may act, so the other thresholds are made unreachable.
     let triggers = &mut policy.triggers;
     let never = u64::MAX / 4;
     let full = 20.0 * 1e6 / SLOW.mean_us;
@@ -109,7 +110,7 @@ fn simulate_scale_out(seed: u64, trigger: ScaleOutTrigger, mut policy: Policy) -
         _ => (triggers.latency_ms_max, triggers.queue_max) = (never, never),
     }
     if matches!(trigger, ScaleOutTrigger::Queue | ScaleOutTrigger::Latency) {
-        // Only a fully used processor exceeds this target.
+        // The load cannot exceed this target, so the trigger for load does not act.
         triggers.cpu_target = 1.0;
     }
     let policy =
@@ -159,8 +160,8 @@ fn scenario(
     }
 }
 
-/// Simulates removing workers after a burst, with the delays of Dunlin's requirements. Returns the times of the slowest
-/// worker.
+/// Simulates how workers are removed after a burst of tasks. The delays are those of Dunlin's requirements. Returns the
+/// times of the worker that took longest.
 pub fn scale_in(seed: u64) -> Option<ScaleInPhases> {
     let full = 40.0 * 1e6 / SLOW.mean_us;
     let workload =
@@ -179,14 +180,15 @@ pub fn scale_in(seed: u64) -> Option<ScaleInPhases> {
             drain_ms: decision.drained_ms - decision.decided_ms,
             termination_ms: decision.gone_ms - decision.drained_ms,
         });
-    // Only the first scale-in counts: later ones have the same `low_ms`, so their times would be too long.
+    // Only the first removal counts. Later ones have the same `low_ms`, although the scaler acted later, so their times
+    // would be too long.
     let first = outcome.decisions.scale_ins().next()?.decided_ms;
     let count = outcome.decisions.scale_ins().take_while(|decision| decision.decided_ms == first).count();
     rows.take(count).max_by_key(ScaleInPhases::total_ms)
 }
 
-/// Simulates the same addition of workers without a warm pool and with a pool of 20 workers, and counts the failures
-/// among `starts` starts.
+/// Simulates the same burst without a warm pool and with a pool of 20 workers. For both, counts how many of `starts`
+/// starts fail.
 pub fn warm_pool(seed: u64, starts: u64) -> Vec<WarmPoolRow> {
     [0, 20].into_iter().filter_map(|size| simulate_warm_pool(seed, size, starts)).collect()
 }
@@ -224,11 +226,11 @@ fn simulate_warm_pool(seed: u64, size: u32, starts: u64) -> Option<WarmPoolRow> 
     })
 }
 
-/// Returns the number of failures among `starts` starts, from the warm pool if there is one.
+/// Returns how many of `starts` starts fail. If `size` is above 0, each start is one from the warm pool.
 fn failures(seed: u64, size: u32, starts: u64) -> u64 {
     let mut provider = SimulatedProvider::new(ProviderDelays::cloud(), seed);
     let (mut now_ms, mut events) = (0, Vec::new());
-    // A failed start for the pool does not count, because another start replaces it.
+    // If an instance fails while it starts for the pool, another one replaces it, so this failure does not count.
     for instance in 1.. {
         let (cold, warm) = provider.launches();
         if cold + warm >= starts {
