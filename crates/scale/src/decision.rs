@@ -11,9 +11,10 @@ use crate::trigger::ScaleOutTrigger;
 pub struct ScaleOut {
     /// The reason for the decision.
     pub trigger: ScaleOutTrigger,
-    /// When a measurement began to exceed its threshold, in ms; for a forecast, when the forecast began to exceed it.
+    /// When a measurement began to exceed its threshold, in ms; for a forecast, when the forecast load began to exceed
+    /// the capacity.
     pub passed_ms: u64,
-    /// When the measurement had exceeded its threshold for long enough, in ms.
+    /// When the excess counted as detected, because it had lasted long enough, in ms.
     pub detected_ms: u64,
     /// When the scaler decided, in ms.
     pub decided_ms: u64,

@@ -47,10 +47,10 @@ pub struct ScaleThresholds {
 /// When a scaler adds workers, and how many at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOutPolicy {
-    /// How long a measurement must exceed its threshold, in ms, before the scaler takes notice.
+    /// How long a measurement must exceed its threshold, in ms, before the excess counts as detected.
     pub detect_ms: u64,
-    /// How long the scaler then goes on observing before it decides, in ms: for the triggers load, queue, latency and
-    /// forecast.
+    /// How long the scaler observes a detected excess before it decides, in ms. There is one time for each trigger:
+    /// load, queue, latency and forecast.
     pub decide_ms: [u64; 4],
     /// How many workers may be added in any period of `step_ms`, in percent of the workers before it. `step_workers` is
     /// the limit if it allows more.
@@ -66,7 +66,7 @@ pub struct ScaleOutPolicy {
 pub struct ScaleInPolicy {
     /// How long fewer workers must be enough, in ms, without interruption, before workers are removed.
     pub cooldown_ms: u64,
-    /// How long the scaler then goes on observing before it decides, in ms.
+    /// How long the scaler goes on observing after the cooldown before it decides, in ms.
     pub decide_ms: u64,
     /// How long a worker may take to finish its tasks, in ms. If a held task has a longer timeout, that timeout
     /// applies.

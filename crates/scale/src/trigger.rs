@@ -1,4 +1,4 @@
-//! The reasons for which a scaler adds workers, and a clock that measures since when a reason has applied.
+//! The reasons for which a scaler adds workers, and a value that stores since when a reason has applied.
 
 /// The reason for which a scaler adds workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,7 +31,7 @@ impl ScaleOutTrigger {
     }
 }
 
-/// Since when a condition has been true without interruption.
+/// Stores since when a condition has been true without interruption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Since(Option<u64>);
 

@@ -1,5 +1,5 @@
-//! Runs a subscriber of the demo in a process of its own. The process subscribes when its parent sends the commands. It
-//! then reports what it has read, until it is killed or has read everything.
+//! Runs a subscriber of the demo in a process of its own. The process subscribes when its parent tells it to do so.
+//! Then the process reports what it has read, until it is killed or has read everything.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};

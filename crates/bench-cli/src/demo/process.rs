@@ -80,8 +80,8 @@ impl DemoProcess {
     fn send<'a>(&mut self, commands: impl Iterator<Item = &'a ChildCommand>) {
         let text: String = commands.map(|command| format!("{command}\n")).collect();
         if let Some(pipe) = &mut self.commands {
-            // A failure means that the process has ended. It is ignored here: the process's reports are then missing,
-            // so the demo fails.
+            // A failure means that the process has ended. The failure is ignored here, because the demo fails anyway:
+            // the reports of the process are missing.
             let _ = pipe.write_all(text.as_bytes()).and_then(|()| pipe.flush());
         }
     }

@@ -2,8 +2,8 @@
 //! 64 KiB writes) was 6.03 GB/s.
 //!
 //! The throughput of small messages depends on the number of instructions, not of bytes. A faster floor therefore does
-//! not make small messages faster. There are no figures for several subscribers, because the client in that measurement
-//! checked nothing and used the same cores as the broker.
+//! not necessarily make small messages faster. There are no figures for several subscribers, because the client in that
+//! measurement checked nothing and used the same cores as the broker.
 
 use crate::goal::PeerFigure;
 use crate::row::RowPattern;

@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::movement::{ACROSS, MovementPattern};
 
-/// Where the entities are at the start. The positions of a variant are on the axis that crosses the regions' border.
+/// Where the entities are at the start. The numbers in a variant are coordinates on the axis that crosses the regions'
+/// border.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum InitialPositions {
-    /// At random positions between two walls. Half of the entities move in either direction, so that they are spread
-    /// over their paths.
+    /// At random positions between two walls. About half of the entities start in each direction, so that there are
+    /// entities on all parts of the path.
     Between(f32, f32),
     /// All at the same position.
     At(f32),

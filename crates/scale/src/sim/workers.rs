@@ -33,7 +33,7 @@ pub(super) struct ScaledFleet {
     pub(super) next_ms: u64,
     /// For each instance: the index of its worker in the simulation's list of workers.
     pub(super) workers: BTreeMap<InstanceId, u32>,
-    /// The time for which instances were paid, in ms: on-demand workers, spot workers, and the warm pool.
+    /// The time for which instances cost money, in ms: on-demand workers, spot workers, and the warm pool.
     pub(super) paid_ms: [u64; 3],
     pub(super) workers_most: u32,
     actions: Vec<ProviderAction>,

@@ -497,7 +497,7 @@ impl<'s> SimulatedWorld<'s> {
         }
     }
 
-    /// Records how long instances were paid, and how many resources the tenants used.
+    /// Records the time for which instances cost money, and how many resources the tenants used.
     fn record_usage(&mut self, now_ms: u64, step_ms: u64) {
         if now_ms % USAGE_INTERVAL_MS >= step_ms {
             return;

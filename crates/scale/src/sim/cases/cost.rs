@@ -169,7 +169,7 @@ fn sizing_row(costs: &Costs<'_>, plain: &SimulationOutcome, best: &MachineFit, n
     }
 }
 
-/// Compares two schedules. With the first, as many workers run all day as the peak needs. With the second, so many
+/// Compares two schedules. With the first, as many workers run all day as the peak needs. With the second, that many
 /// workers run only in the busier half of the day, and fewer workers in the other half.
 fn night_row(costs: &Costs<'_>, workload: &Workload, policy: &Policy, mean_us: f64) -> CostRow {
     const PARTS: u64 = 48;

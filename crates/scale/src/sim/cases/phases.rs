@@ -13,7 +13,7 @@ use crate::trigger::ScaleOutTrigger;
 pub struct ScaleOutPhases {
     /// The trigger because of which workers were added.
     pub trigger: ScaleOutTrigger,
-    /// The time from when the threshold was exceeded until it had been exceeded for long enough, in ms.
+    /// The time from when the threshold was exceeded until the excess counted as detected, in ms.
     pub detection_ms: u64,
     /// The time from the detection to the decision, in ms.
     pub decision_ms: u64,
@@ -33,7 +33,7 @@ impl ScaleOutPhases {
 /// How long the phases of removing a worker take in a simulation: cooldown, decision, drain and termination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleInPhases {
-    /// The time from when fewer workers were enough until they had been enough for long enough, in ms.
+    /// The time from when fewer workers were enough until the cooldown was over, in ms.
     pub cooldown_ms: u64,
     /// The time from the end of the cooldown to the decision, in ms.
     pub decision_ms: u64,
