@@ -70,7 +70,7 @@ pub struct ClusterDemoState {
     reducers: Mutex<HashMap<String, ReducerConfig>>,
     /// The sequence number of each topic's last record. Set when all lines have been played.
     ends: OnceLock<BTreeMap<String, u64>>,
-    /// Whether the demo has ended. Threads then stop, even with work left.
+    /// Whether the demo has ended. The threads then stop, even if they have not finished.
     has_ended: AtomicBool,
 }
 

@@ -129,7 +129,7 @@ impl ControlNodeState {
         shards.iter().map(lead).collect()
     }
 
-    /// Returns the node's status. If `reset` is set, the next call counts commits from now on.
+    /// Returns the node's status. If `reset` is set, commits are counted from zero afterwards.
     pub fn usage(&self, reset: bool) -> Result<MeasuredNodeStatus> {
         let (status, elections) = (self.control.status()?, self.control.elections_won()?);
         let links = self.cluster.link_use();

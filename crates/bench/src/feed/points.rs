@@ -186,7 +186,7 @@ pub fn limits(options: &BenchOptions) -> MeasurementGroup {
     vec![sustained_rate(1), sustained_rate(clients), max_deliveries]
 }
 
-/// Returns the measurements of how long real recordings take to be applied to books.
+/// Returns the measurements of how long it takes to apply real recordings to order books.
 pub fn apply() -> MeasurementGroup {
     let point = |(book, recording): (&'static str, &'static str)| {
         let params = Params::new().with("book", book).with("recording", recording);

@@ -128,7 +128,7 @@ impl Requester {
     }
 }
 
-/// Answers `requests` requests. Answers requests that have arrived together in one write.
+/// Answers `requests` requests. If several requests have arrived, they are answered with one write.
 fn send_replies(client: &mut RawClient, requests: u64) -> Result<()> {
     let (mut write, mut sent) = (Vec::new(), 0);
     while sent < requests {

@@ -46,7 +46,7 @@ pub struct RemoteNodeSetup {
 /// The work of a measured node in addition to serving clients, such as publishing records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeTask {
-    /// Nothing.
+    /// The node only serves clients.
     Serve,
     /// The node answers each request to [`REQUEST_TOPIC`] with the request's payload.
     Respond,

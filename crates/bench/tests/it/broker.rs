@@ -1,5 +1,5 @@
-//! Tests of suite `broker`, which make small runs of all its measurements. The tests check that results exist, and not
-//! how fast they are.
+//! Tests of suite `broker`, which make small runs of all its measurements. The tests check that the results exist, but
+//! no speeds.
 
 use dunlin_bench::FigureRow;
 

@@ -1,5 +1,5 @@
 //! Tests of suite `control`, which make small runs with real processes and a real disk. Acknowledged writes are read
-//! back. How fast the results are is not checked.
+//! back. Speeds are not checked.
 
 use dunlin_bench::FigureRow;
 

@@ -1,5 +1,4 @@
-//! Tests of suite `feed`, which make small runs. The tests check deliveries, losses and repairs, and not how fast they
-//! are.
+//! Tests of suite `feed`, which make small runs. The tests check deliveries, losses and repairs, but no speeds.
 
 use dunlin_bench::FigureRow;
 

@@ -1,5 +1,5 @@
-//! Tests of suite `space`, which make small runs with real processes. No entity may be lost, duplicated or changed. How
-//! fast the results are is not checked.
+//! Tests of suite `space`, which make small runs with real processes. No entity may be lost, duplicated or changed.
+//! Speeds are not checked.
 
 use dunlin_bench::FigureRow;
 

@@ -1,5 +1,5 @@
 //! Tests of suite `tasks`, which make small runs: real processes with a real disk give tasks to workers. The tests
-//! check that each case has its rows, and not how fast the results are.
+//! check that each case has its rows, but no speeds.
 
 use dunlin_bench::FigureRow;
 
