@@ -42,7 +42,7 @@ use verdict::NodeVerdicts;
 /// The longest time without progress before the demo fails. The time is long, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(90);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The value of [`ClusterDemoState::gate`] with which all lines may be published: a thousand thousandths.
+/// The value of `ClusterDemoState::gate` with which all lines may be published: a thousand thousandths.
 const ALL_LINES: u64 = 1_000;
 
 /// The options of the demo on a cluster: its recordings, their speed, and when nodes are killed.
